@@ -1,0 +1,107 @@
+//! Why an attempt did not succeed, in the terms that a retry decision and a person need.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Where the fault lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// The storage element that holds the file.
+    Source,
+    /// The storage element that should receive it.
+    Destination,
+    /// Between the two.
+    Network,
+    /// This service.
+    Service,
+}
+
+impl Side {
+    /// FTS's scope word, as it begins each `reason` on the wire.
+    pub fn fts_scope(self) -> &'static str {
+        match self {
+            Side::Source => "SOURCE",
+            Side::Destination => "DESTINATION",
+            Side::Network => "TRANSFER",
+            Side::Service => "GENERAL_FAILURE",
+        }
+    }
+}
+
+/// Whether trying again can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Retry {
+    /// The same attempt may succeed later.
+    Later,
+    /// Only another replica or another way can help.
+    ElsewhereOnly,
+    /// It will fail again in the same way.
+    Never,
+}
+
+/// When in the life of an attempt it happened. Names as in FTS messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Looking at source and destination, before bytes move.
+    Preparation,
+    /// Moving bytes.
+    Transfer,
+    /// Verifying size and checksum afterwards.
+    Finalization,
+    /// In this service, outside any copy.
+    Service,
+}
+
+/// POSIX error numbers (Linux values), because FTS clients match on them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Errno(pub i32);
+
+#[allow(missing_docs)]
+impl Errno {
+    pub const EPERM: Errno = Errno(1);
+    pub const ENOENT: Errno = Errno(2);
+    pub const EIO: Errno = Errno(5);
+    pub const EAGAIN: Errno = Errno(11);
+    pub const EACCES: Errno = Errno(13);
+    pub const EEXIST: Errno = Errno(17);
+    pub const EISDIR: Errno = Errno(21);
+    pub const EINVAL: Errno = Errno(22);
+    pub const ENOSPC: Errno = Errno(28);
+    pub const ECOMM: Errno = Errno(70);
+    pub const EPROTONOSUPPORT: Errno = Errno(93);
+    pub const ETIMEDOUT: Errno = Errno(110);
+    pub const ECONNREFUSED: Errno = Errno(111);
+    pub const ECANCELED: Errno = Errno(125);
+}
+
+/// Why an attempt did not succeed. `detail` is one line for people: what happened, to which thing, what to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Where the fault lies.
+    pub side: Side,
+    /// Whether trying again can help.
+    pub retry: Retry,
+    /// When it happened.
+    pub phase: Phase,
+    /// The POSIX error that comes nearest.
+    pub errno: Errno,
+    /// One line for people. Never holds a secret.
+    pub detail: String,
+}
+
+impl fmt::Display for Failure {
+    /// FTS's form, `SCOPE [errno] text`, which clients match on.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "{} [{}] {}",
+            self.side.fts_scope(),
+            self.errno.0,
+            self.detail
+        )
+    }
+}

@@ -1,0 +1,95 @@
+//! Names and numbers that identify things. Parse once at the edge; inside, a value is already valid.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::Arc;
+use uuid::Uuid;
+
+macro_rules! name {
+    ($(#[$doc:meta])* $type:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $type(Arc<str>);
+
+        impl $type {
+            /// Takes the text as it is.
+            pub fn new(text: impl Into<Arc<str>>) -> Self {
+                $type(text.into())
+            }
+
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str(&self.0)
+            }
+        }
+    };
+}
+
+name!(
+    /// A storage element as FTS clients know it: `scheme://host`, without port.
+    StorageId
+);
+name!(
+    /// A virtual organisation: the collaboration on whose behalf data moves.
+    VoName
+);
+name!(
+    /// A share label inside a VO, such as `default` or `Data Consolidation`.
+    Activity
+);
+name!(
+    /// Who asked: the subject of a token, or the DN of a certificate.
+    UserName
+);
+name!(
+    /// A pool: one file system that keeps files for a storage element.
+    PoolName
+);
+name!(
+    /// Names a stored bearer token without revealing it: the first 16 hex digits of its SHA-1, as in FTS.
+    CredentialId
+);
+
+/// A job: what one submission created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct JobId(pub Uuid);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(out)
+    }
+}
+
+/// One file of a job: the `file_id` of the FTS interface. Unique in one service, never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TransferId(pub u64);
+
+impl fmt::Display for TransferId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(out)
+    }
+}
+
+/// A link: an ordered pair of storage elements between which files move.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LinkId {
+    /// Where bytes come from.
+    pub source: StorageId,
+    /// Where bytes go.
+    pub destination: StorageId,
+}
+
+impl fmt::Display for LinkId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} → {}", self.source, self.destination)
+    }
+}

@@ -1,0 +1,205 @@
+//! Jobs: what one submission asked for, and how a job's state follows from its transfers.
+
+use crate::checksum::{Checksum, ChecksumAlgorithm};
+use crate::ids::{Activity, CredentialId, JobId, LinkId, TransferId, UserName, VoName};
+use crate::transfer::TransferState;
+use crate::units::{Bytes, Priority, Timestamp};
+use crate::url::FileUrl;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Which ends have their checksum verified. Names as in FTS (`verify_checksum`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChecksumMode {
+    /// No verification beyond what the storage elements do themselves.
+    #[default]
+    None,
+    /// The source's checksum equals the one given by the user.
+    Source,
+    /// The destination's checksum equals the one given by the user, or the source's.
+    Target,
+    /// Both of the above, and source and destination agree.
+    Both,
+}
+
+/// What may happen to a destination that exists already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Overwrite {
+    /// Fail with "Destination file exists and overwrite is not enabled".
+    #[default]
+    Never,
+    /// Replace it.
+    Always,
+    /// Replace it when this is not the first attempt.
+    OnRetry,
+}
+
+/// What holds for every file of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobParameters {
+    /// Which ends are verified.
+    pub verify_checksum: ChecksumMode,
+    /// What may happen to existing destinations.
+    pub overwrite: Overwrite,
+    /// How many times a recoverable failure is tried again. `None`: the service's default.
+    pub retries_max: Option<u32>,
+    /// Seconds before the first retry. `None`: the service's default; later retries back off from it.
+    pub retry_delay_seconds: Option<u64>,
+    /// Scheduling priority.
+    pub priority: Priority,
+    /// Seconds one attempt may take. `None`: from the file's size.
+    pub timeout_seconds: Option<u64>,
+    /// No stat, no existence check, no size or checksum comparison.
+    pub strict_copy: bool,
+    /// Keep what a failed copy left behind.
+    pub disable_cleanup: bool,
+    /// TCP streams asked for. What was in effect is recorded by the mover.
+    pub streams: Option<u32>,
+    /// When a job that still waits is given up.
+    pub expires_at: Option<Timestamp>,
+    /// Whatever the client wants back, unchanged.
+    pub metadata: Value,
+}
+
+impl Default for JobParameters {
+    fn default() -> Self {
+        JobParameters {
+            verify_checksum: ChecksumMode::None,
+            overwrite: Overwrite::Never,
+            retries_max: None,
+            retry_delay_seconds: None,
+            priority: Priority::default(),
+            timeout_seconds: None,
+            strict_copy: false,
+            disable_cleanup: false,
+            streams: None,
+            expires_at: None,
+            metadata: Value::Null,
+        }
+    }
+}
+
+/// One accepted submission.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// Its identity.
+    pub id: JobId,
+    /// Who submitted it.
+    pub user: UserName,
+    /// On whose behalf.
+    pub vo: VoName,
+    /// Names the submitter's identity, 16 hex digits (`cred_id`).
+    pub delegation: CredentialId,
+    /// When it was accepted.
+    pub submitted_at: Timestamp,
+    /// What holds for every file.
+    pub parameters: JobParameters,
+    /// The files, in the order of the submission.
+    pub transfers: Vec<TransferRequest>,
+}
+
+/// One file to move.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TransferRequest {
+    /// Its identity; given by the engine, unique in the service.
+    pub id: TransferId,
+    /// Position in the submission (`file_index`).
+    pub index: u32,
+    /// Where it is.
+    pub source: FileUrl,
+    /// Where it goes.
+    pub destination: FileUrl,
+    /// The size the user says it has.
+    pub size: Option<Bytes>,
+    /// The checksum the user says it has.
+    pub checksum: Option<Checksum>,
+    /// The algorithm to compare with, when no value was given.
+    pub checksum_algorithm: ChecksumAlgorithm,
+    /// Share label.
+    pub activity: Activity,
+    /// Whatever the client wants back, unchanged.
+    pub metadata: Value,
+    /// Token for the source. The token itself is stored apart.
+    pub source_credential: Option<CredentialId>,
+    /// Token for the destination.
+    pub destination_credential: Option<CredentialId>,
+}
+
+impl TransferRequest {
+    /// The pair of storage elements between which it moves.
+    pub fn link(&self) -> LinkId {
+        LinkId {
+            source: self.source.storage(),
+            destination: self.destination.storage(),
+        }
+    }
+}
+
+/// A job's state, as FTS names them on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum JobState {
+    /// Nothing has started.
+    Submitted,
+    /// Something moves, or has ended while something else has not.
+    Active,
+    /// Every file arrived.
+    Finished,
+    /// Some files arrived, some did not.
+    FinishedDirty,
+    /// Nothing arrived, at least one file failed.
+    Failed,
+    /// Nothing arrived, everything was canceled.
+    Canceled,
+}
+
+impl JobState {
+    /// The word on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            JobState::Submitted => "SUBMITTED",
+            JobState::Active => "ACTIVE",
+            JobState::Finished => "FINISHED",
+            JobState::FinishedDirty => "FINISHEDDIRTY",
+            JobState::Failed => "FAILED",
+            JobState::Canceled => "CANCELED",
+        }
+    }
+
+    /// True when it will never change again.
+    pub fn is_terminal(self) -> bool {
+        match self {
+            JobState::Submitted | JobState::Active => false,
+            JobState::Finished | JobState::FinishedDirty | JobState::Failed | JobState::Canceled => true,
+        }
+    }
+}
+
+/// Rolls the states of a job's files up into the job's state. Always consistent, because nothing else stores it.
+/// An empty job (which submission refuses) counts as finished.
+pub fn job_state<'a>(states: impl IntoIterator<Item = &'a TransferState>) -> JobState {
+    let (mut open, mut started, mut finished, mut failed, mut canceled) = (0u32, 0u32, 0u32, 0u32, 0u32);
+    for state in states {
+        match state {
+            TransferState::Submitted { .. } => open += 1,
+            TransferState::Active { .. } => {
+                open += 1;
+                started += 1;
+            }
+            TransferState::Finished { .. } => finished += 1,
+            TransferState::Failed { .. } => failed += 1,
+            TransferState::Canceled { .. } => canceled += 1,
+        }
+    }
+    match (open, started + finished + failed + canceled) {
+        (0, _) => match (finished, failed, canceled) {
+            (_, 0, 0) => JobState::Finished,
+            (0, 0, _) => JobState::Canceled,
+            (0, _, _) => JobState::Failed,
+            (_, _, _) => JobState::FinishedDirty,
+        },
+        (_, 0) => JobState::Submitted,
+        (_, _) => JobState::Active,
+    }
+}

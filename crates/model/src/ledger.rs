@@ -1,0 +1,109 @@
+//! The one record of what happened. Engines persist these events; everything else is derived from them.
+
+use crate::checksum::Checksum;
+use crate::failure::Failure;
+use crate::ids::{JobId, LinkId, TransferId};
+use crate::stages::MoverReport;
+use crate::transfer::{Attempt, CopyMode};
+use crate::units::{Bytes, Slots, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// The version of the stored form of [`TransferEvent`]. Raise it with a migration and a test with old bytes.
+pub const LEDGER_VERSION: u32 = 1;
+
+/// Something that happened to one transfer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "event")]
+pub enum TransferEvent {
+    /// Accepted: it will move, fail or be canceled, but not be forgotten.
+    Submitted,
+    /// An attempt was given to an agent.
+    Started {
+        /// Which attempt, from 1.
+        attempt: Attempt,
+    },
+    /// Both ends were looked at; bytes may move now.
+    Prepared {
+        /// Which attempt.
+        attempt: Attempt,
+        /// Size at the source.
+        size: Bytes,
+        /// Checksum at the source, when it told one.
+        checksum: Option<Checksum>,
+        /// A destination existed and may be replaced.
+        replaces: bool,
+    },
+    /// The file arrived, verified as far as was asked.
+    Landed {
+        /// Which attempt.
+        attempt: Attempt,
+        /// Size of the file.
+        size: Bytes,
+        /// Which way the bytes went. `None`: an earlier attempt of unknown outcome had brought it.
+        mode: Option<CopyMode>,
+        /// What the mover measured.
+        report: Box<MoverReport>,
+    },
+    /// The attempt did not succeed.
+    AttemptFailed {
+        /// Which attempt.
+        attempt: Attempt,
+        /// Why.
+        failure: Failure,
+        /// When it is tried again. `None`: never, the transfer failed.
+        retry_at: Option<Timestamp>,
+    },
+    /// The attempt's outcome is unknown, because the process that ran it is gone.
+    AttemptLost {
+        /// Which attempt.
+        attempt: Attempt,
+        /// For people.
+        reason: String,
+    },
+    /// It waited longer than its job allows.
+    Expired {
+        /// What the client is told.
+        failure: Failure,
+    },
+    /// Somebody asked to stop it.
+    Canceled {
+        /// For people.
+        reason: String,
+    },
+}
+
+/// One line of the ledger.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LedgerEntry {
+    /// Position in this node's ledger, from 1, without gaps.
+    pub sequence: u64,
+    /// Wall clock.
+    pub at: Timestamp,
+    /// Monotonic clock of the process that wrote it, in microseconds since that process started: orders and
+    /// measures even when the wall clock steps.
+    pub monotonic_us: u64,
+    /// The job.
+    pub job: JobId,
+    /// The transfer.
+    pub transfer: TransferId,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: TransferEvent,
+}
+
+/// What one link did in one interval of about a second, from markers and landings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkSample {
+    /// End of the interval.
+    pub at: Timestamp,
+    /// Which link.
+    pub link: LinkId,
+    /// Bytes that moved in the interval.
+    pub moved: Bytes,
+    /// Running at its end.
+    pub active: Slots,
+    /// How many may run.
+    pub limit: Slots,
+    /// Waiting at its end.
+    pub queued: u64,
+}

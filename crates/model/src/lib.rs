@@ -1,0 +1,28 @@
+//! What things are: the field's nouns as types, with the states they can be in and the events that move them.
+//!
+//! True forever and for everyone: no I/O, no `async`, no clock, no randomness. Time arrives as [`Timestamp`].
+#![forbid(unsafe_code)]
+
+pub mod checksum;
+pub mod failure;
+pub mod ids;
+pub mod job;
+pub mod ledger;
+pub mod path;
+pub mod reason;
+pub mod stages;
+pub mod transfer;
+pub mod units;
+pub mod url;
+
+pub use checksum::{Checksum, ChecksumAlgorithm};
+pub use failure::{Errno, Failure, Phase, Retry, Side};
+pub use ids::{Activity, CredentialId, JobId, LinkId, PoolName, StorageId, TransferId, UserName, VoName};
+pub use job::{ChecksumMode, Job, JobParameters, JobState, Overwrite, TransferRequest, job_state};
+pub use ledger::{LedgerEntry, LinkSample, TransferEvent};
+pub use path::NamespacePath;
+pub use reason::WaitReason;
+pub use stages::{MoverReport, StageClocks, TcpSummary};
+pub use transfer::{Attempt, CopyMode, InvalidTransition, TransferState, advance};
+pub use units::{Bytes, Priority, Rate, Slots, Timestamp};
+pub use url::FileUrl;

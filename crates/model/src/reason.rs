@@ -1,0 +1,57 @@
+//! Why a transfer waits. Typed, with the numbers that mattered; `decide::wording` makes the sentence.
+
+use crate::failure::Failure;
+use crate::ids::StorageId;
+use crate::units::{Slots, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// Why a transfer has not been started. Every waiting transfer has one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "reason")]
+pub enum WaitReason {
+    /// The link runs as many transfers as it may.
+    LinkFull {
+        /// Running on the link.
+        active: Slots,
+        /// Its limit.
+        limit: Slots,
+    },
+    /// The source gives as many files at once as it may, over all its links.
+    SourceFull {
+        /// Which storage element.
+        storage: StorageId,
+        /// Running out of it.
+        active: Slots,
+        /// Its limit.
+        limit: Slots,
+    },
+    /// The destination takes as many files at once as it may, over all its links.
+    DestinationFull {
+        /// Which storage element.
+        storage: StorageId,
+        /// Running into it.
+        active: Slots,
+        /// Its limit.
+        limit: Slots,
+    },
+    /// The agents of this service run as many transfers as they may.
+    AgentsFull {
+        /// Running in all.
+        active: Slots,
+        /// The limit.
+        limit: Slots,
+    },
+    /// The last attempt failed; the next one may not start yet.
+    BackingOff {
+        /// When it may start.
+        until: Timestamp,
+        /// Failures so far.
+        failures: u32,
+        /// The last of them.
+        last: Failure,
+    },
+    /// A slot is free and this transfer will be started in the current pass.
+    Starting,
+    /// The service drains before it stops; it continues after the restart.
+    Draining,
+}

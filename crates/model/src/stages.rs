@@ -1,0 +1,89 @@
+//! Where the time of a transfer went, measured where the bytes passed.
+
+use crate::checksum::Checksum;
+use crate::ids::PoolName;
+use crate::units::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// Time spent per stage by one mover, in microseconds. Stages may overlap, so the sum may exceed the wall time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StageClocks {
+    /// Waiting for a mover slot.
+    pub wait_us: u64,
+    /// Reading the source file from disk (the sender's mover; unknown to a receiver, then 0).
+    pub source_read_us: u64,
+    /// Waiting for or pushing bytes through the socket.
+    pub network_us: u64,
+    /// Writing to the destination's disk.
+    pub write_us: u64,
+    /// Computing checksums.
+    pub checksum_us: u64,
+    /// From the last byte written to a durable, visible file.
+    pub commit_us: u64,
+}
+
+impl StageClocks {
+    /// Stage names with their microseconds, in the order in which bytes meet them.
+    pub fn named(&self) -> [(&'static str, u64); 6] {
+        [
+            ("wait", self.wait_us),
+            ("source read", self.source_read_us),
+            ("network", self.network_us),
+            ("write", self.write_us),
+            ("checksum", self.checksum_us),
+            ("commit", self.commit_us),
+        ]
+    }
+
+    /// The sum, stage by stage.
+    pub fn plus(self, other: StageClocks) -> StageClocks {
+        StageClocks {
+            wait_us: self.wait_us + other.wait_us,
+            source_read_us: self.source_read_us + other.source_read_us,
+            network_us: self.network_us + other.network_us,
+            write_us: self.write_us + other.write_us,
+            checksum_us: self.checksum_us + other.checksum_us,
+            commit_us: self.commit_us + other.commit_us,
+        }
+    }
+}
+
+/// What the kernel says of a data socket (`TCP_INFO`, linux/tcp.h). Counters run from the opening of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TcpSummary {
+    /// Smoothed round trip time.
+    pub rtt_us: u32,
+    /// Smallest round trip time seen.
+    pub min_rtt_us: u32,
+    /// Congestion window in segments.
+    pub congestion_window_segments: u32,
+    /// Bytes per segment that this end sends.
+    pub segment_bytes: u32,
+    /// Segments sent again.
+    pub retransmitted_segments: u32,
+    /// Data segments sent.
+    pub sent_segments: u32,
+    /// Time with data outstanding.
+    pub busy_us: u64,
+    /// Of that, limited by the receiver's window.
+    pub receiver_limited_us: u64,
+    /// Of that, limited by our send buffer.
+    pub send_buffer_limited_us: u64,
+    /// The kernel's latest estimate of delivery, bytes per second.
+    pub delivery_rate: u64,
+}
+
+/// What a mover reports when it has ended well.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MoverReport {
+    /// Bytes of file data that passed.
+    pub moved: Bytes,
+    /// Checksum of these bytes, when one was computed.
+    pub checksum: Option<Checksum>,
+    /// The pool that took or gave them, when the storage element says so.
+    pub pool: Option<PoolName>,
+    /// Where the time went.
+    pub stages: StageClocks,
+    /// State of the data socket at the end.
+    pub tcp: Option<TcpSummary>,
+}

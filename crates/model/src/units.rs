@@ -1,0 +1,146 @@
+//! Quantities. Each carries its unit in its type, so that bytes are never added to seconds.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::Duration;
+
+/// A number of bytes (not KiB, not blocks).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Bytes(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 6] = ["B", "kB", "MB", "GB", "TB", "PB"];
+        let mut value = self.0 as f64;
+        let mut unit = 0;
+        while value >= 1000.0 && unit + 1 < UNITS.len() {
+            value /= 1000.0;
+            unit += 1;
+        }
+        if unit == 0 {
+            write!(out, "{} B", self.0)
+        } else {
+            write!(out, "{value:.1} {}", UNITS[unit])
+        }
+    }
+}
+
+/// Bytes per second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Rate(pub u64);
+
+impl Rate {
+    /// The mean rate of `bytes` over `elapsed`; `None` when no time passed, because no rate is defined then.
+    pub fn over(bytes: Bytes, elapsed: Duration) -> Option<Rate> {
+        let seconds = elapsed.as_secs_f64();
+        (seconds > 0.0).then(|| Rate((bytes.0 as f64 / seconds) as u64))
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}/s", Bytes(self.0))
+    }
+}
+
+/// A number of transfers that may run at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Slots(pub u32);
+
+/// A point in time: milliseconds since 1970-01-01T00:00:00Z.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    /// The time that passed since `earlier`; zero when `earlier` is later (clocks may step back).
+    pub fn since(self, earlier: Timestamp) -> Duration {
+        Duration::from_millis(u64::try_from(self.0 - earlier.0).unwrap_or(0))
+    }
+
+    /// Whole seconds since 1970, as HTTP-TPC markers and tokens count them.
+    pub fn unix_seconds(self) -> i64 {
+        self.0.div_euclid(1000)
+    }
+
+    /// `YYYY-MM-DDTHH:MM:SS` in UTC, without zone or fraction: the form that FTS clients parse with `strptime`.
+    pub fn to_fts(self) -> String {
+        let (year, month, day, seconds) = self.civil();
+        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
+    }
+
+    /// Year, month (1..12), day (1..31) and second of the day, in UTC.
+    pub fn civil(self) -> (i64, u32, u32, u32) {
+        let days = self.unix_seconds().div_euclid(86_400);
+        let second_of_day = self.unix_seconds().rem_euclid(86_400) as u32;
+        // Days to civil date by shifting the year to begin in March, so that the leap day comes last.
+        let shifted = days + 719_468;
+        let era = shifted.div_euclid(146_097);
+        let day_of_era = shifted.rem_euclid(146_097);
+        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month_from_march = (5 * day_of_year + 2) / 153;
+        let day = (day_of_year - (153 * month_from_march + 2) / 5 + 1) as u32;
+        let month = if month_from_march < 10 {
+            month_from_march + 3
+        } else {
+            month_from_march - 9
+        } as u32;
+        let year = year_of_era + era * 400 + i64::from(month <= 2);
+        (year, month, day, second_of_day)
+    }
+}
+
+impl std::ops::Add<Duration> for Timestamp {
+    type Output = Timestamp;
+    fn add(self, span: Duration) -> Timestamp {
+        let millis = i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
+        Timestamp(self.0.saturating_add(millis))
+    }
+}
+
+/// How urgent a job is: 1 (least) to 5 (most), as in FTS. Values outside are clamped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Priority(u8);
+
+impl Priority {
+    /// Clamps into 1..=5, as FTS does.
+    pub fn clamped(value: i64) -> Priority {
+        Priority(value.clamp(1, 5) as u8)
+    }
+
+    /// The number on the wire.
+    pub fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl Default for Priority {
+    fn default() -> Self {
+        Priority(3)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_written_as_fts_clients_parse_them() {
+        assert_eq!(Timestamp(0).to_fts(), "1970-01-01T00:00:00");
+        assert_eq!(Timestamp(1_709_208_000_999).to_fts(), "2024-02-29T12:00:00");
+        assert_eq!(Timestamp(1_795_241_992_000).to_fts(), "2026-11-21T06:19:52");
+        assert_eq!(Timestamp(-1).to_fts(), "1969-12-31T23:59:59");
+    }
+
+    #[test]
+    fn a_rate_without_time_is_unknown_not_infinite() {
+        assert_eq!(Rate::over(Bytes(10), Duration::ZERO), None);
+        assert_eq!(Rate::over(Bytes(10), Duration::from_secs(2)), Some(Rate(5)));
+    }
+}

@@ -1,0 +1,171 @@
+//! Where a file is: a URL that has been checked once and is valid from then on.
+
+use crate::ids::StorageId;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use thiserror::Error;
+
+/// Schemes that this service can move today.
+pub const SUPPORTED_SCHEMES: [&str; 4] = ["https", "davs", "http", "dav"];
+
+/// The URL of a file on a storage element. Keeps the text as the user wrote it, because the wire shows it again.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct FileUrl {
+    text: String,
+    scheme_length: usize,
+    host: String,
+}
+
+/// Why a URL names no file that can be moved.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum InvalidUrl {
+    /// Not a URL at all.
+    #[error("'{0}' is not a URL: {1}")]
+    Syntax(String, String),
+    /// The scheme is absent or not one we move.
+    #[error("'{url}': scheme '{scheme}' is not supported; use one of {}", SUPPORTED_SCHEMES.join(", "))]
+    Scheme {
+        /// The URL given.
+        url: String,
+        /// Its scheme.
+        scheme: String,
+    },
+    /// Nothing after `//`.
+    #[error("'{0}' names no host")]
+    NoHost(String),
+    /// No path, or only `/`.
+    #[error("'{0}' names no file: the path is empty")]
+    NoPath(String),
+    /// `user:password@` would be written to logs and records.
+    #[error("'{0}' carries credentials; use a token instead")]
+    Credentials(String),
+}
+
+impl FileUrl {
+    /// Checks scheme, host and path as FTS does at submission.
+    pub fn parse(text: &str) -> Result<FileUrl, InvalidUrl> {
+        let text = text.trim();
+        let parsed =
+            url::Url::parse(text).map_err(|why| InvalidUrl::Syntax(redact(text), why.to_string()))?;
+        if !SUPPORTED_SCHEMES.contains(&parsed.scheme()) {
+            return Err(InvalidUrl::Scheme {
+                url: redact(text),
+                scheme: parsed.scheme().to_owned(),
+            });
+        }
+        if !parsed.username().is_empty() || parsed.password().is_some() {
+            return Err(InvalidUrl::Credentials(redact(text)));
+        }
+        // Schemes that the URL standard does not know keep their host as written, hence the lower-casing.
+        let host = match parsed.host_str() {
+            Some(host) if !host.is_empty() => host.to_ascii_lowercase(),
+            _ => return Err(InvalidUrl::NoHost(redact(text))),
+        };
+        if matches!(parsed.path(), "" | "/") && parsed.query().is_none() {
+            return Err(InvalidUrl::NoPath(redact(text)));
+        }
+        Ok(FileUrl {
+            scheme_length: parsed.scheme().len(),
+            host,
+            text: text.to_owned(),
+        })
+    }
+
+    /// As the user wrote it.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The scheme, lower case.
+    pub fn scheme(&self) -> String {
+        self.text[..self.scheme_length].to_ascii_lowercase()
+    }
+
+    /// The host, lower case, without port.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The storage element, as FTS names it: scheme and host without port.
+    pub fn storage(&self) -> StorageId {
+        StorageId::new(format!("{}://{}", self.scheme(), self.host))
+    }
+}
+
+/// Hides what may be secret in a URL that is about to be shown: query values and user information.
+pub fn redact(text: &str) -> String {
+    let (head, query) = match text.split_once('?') {
+        Some((head, _)) => (head, "?…"),
+        None => (text, ""),
+    };
+    let head = match (head.find("://"), head.rfind('@')) {
+        (Some(scheme), Some(at)) if at > scheme => format!("{}…{}", &head[..scheme + 3], &head[at..]),
+        _ => head.to_owned(),
+    };
+    format!("{head}{query}")
+}
+
+impl fmt::Display for FileUrl {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&redact(&self.text))
+    }
+}
+
+impl TryFrom<String> for FileUrl {
+    type Error = InvalidUrl;
+    fn try_from(text: String) -> Result<Self, InvalidUrl> {
+        FileUrl::parse(&text)
+    }
+}
+
+impl From<FileUrl> for String {
+    fn from(url: FileUrl) -> String {
+        url.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(url: &str, expected: &str) {
+        let got = match FileUrl::parse(url) {
+            Ok(url) => url.storage().to_string(),
+            Err(why) => why.to_string(),
+        };
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn a_storage_is_known_by_scheme_and_host_without_port() {
+        check("https://se1.example.org:8443/data/f", "https://se1.example.org");
+        check("davs://SE1.example.org/f?x=1", "davs://se1.example.org");
+        check("https://[::1]:8443/f", "https://[::1]");
+    }
+
+    #[test]
+    fn what_cannot_be_moved_is_refused_with_the_reason() {
+        check("data/f", "'data/f' is not a URL: relative URL without a base");
+        check(
+            "gopher://se/f",
+            "'gopher://se/f': scheme 'gopher' is not supported; use one of https, davs, http, dav",
+        );
+        check("https://se/", "'https://se/' names no file: the path is empty");
+        check(
+            "https://u:p@se/f",
+            "'https://…@se/f' carries credentials; use a token instead",
+        );
+        check(
+            "file:///etc/passwd",
+            "'file:///etc/passwd': scheme 'file' is not supported; use one of https, davs, http, dav",
+        );
+    }
+
+    #[test]
+    fn secrets_in_queries_are_not_shown() {
+        let url = FileUrl::parse("https://se/f?authz=secret").expect("valid");
+        assert_eq!(url.to_string(), "https://se/f?…");
+        assert_eq!(url.as_str(), "https://se/f?authz=secret");
+    }
+}
