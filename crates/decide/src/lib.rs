@@ -1,1 +1,9 @@
-//! (in progress)
+//! What to do next, and why: choices as pure functions that return their reasons.
+//!
+//! No I/O, no `async`, no clock, no randomness: facts come in as plain values, time as `now`. A module belongs here
+//! when two people could argue about the choice that it makes.
+#![forbid(unsafe_code)]
+
+mod decision;
+
+pub use decision::Decision;
