@@ -73,7 +73,8 @@ impl Checksum {
     pub fn from_hex(algorithm: ChecksumAlgorithm, hex: &str) -> Option<Checksum> {
         let hex = hex.trim().to_ascii_lowercase();
         let width = algorithm.hex_digits();
-        let valid = !hex.is_empty() && hex.len() <= width && hex.bytes().all(|b| b.is_ascii_hexdigit());
+        let valid =
+            !hex.is_empty() && hex.len() <= width && hex.bytes().all(|b| b.is_ascii_hexdigit());
         valid.then(|| Checksum {
             algorithm,
             hex: format!("{hex:0>width$}"),
@@ -104,7 +105,11 @@ impl Checksum {
 
     /// The raw digest.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let digit = |byte: u8| (byte as char).to_digit(16).expect("constructors admit hex only") as u8;
+        let digit = |byte: u8| {
+            (byte as char)
+                .to_digit(16)
+                .expect("constructors admit hex only") as u8
+        };
         self.hex
             .as_bytes()
             .chunks(2)
@@ -133,7 +138,8 @@ mod tests {
 
     #[test]
     fn bytes_and_hex_are_two_views_of_one_value() {
-        let sum = Checksum::from_bytes(ChecksumAlgorithm::Crc32c, &[0, 0xff, 1, 2]).expect("four bytes");
+        let sum =
+            Checksum::from_bytes(ChecksumAlgorithm::Crc32c, &[0, 0xff, 1, 2]).expect("four bytes");
         assert_eq!(sum.hex(), "00ff0102");
         assert_eq!(sum.to_bytes(), [0, 0xff, 1, 2]);
     }

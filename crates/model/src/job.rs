@@ -171,7 +171,10 @@ impl JobState {
     pub fn is_terminal(self) -> bool {
         match self {
             JobState::Submitted | JobState::Active => false,
-            JobState::Finished | JobState::FinishedDirty | JobState::Failed | JobState::Canceled => true,
+            JobState::Finished
+            | JobState::FinishedDirty
+            | JobState::Failed
+            | JobState::Canceled => true,
         }
     }
 }
@@ -179,7 +182,8 @@ impl JobState {
 /// Rolls the states of a job's files up into the job's state. Always consistent, because nothing else stores it.
 /// An empty job (which submission refuses) counts as finished.
 pub fn job_state<'a>(states: impl IntoIterator<Item = &'a TransferState>) -> JobState {
-    let (mut open, mut started, mut finished, mut failed, mut canceled) = (0u32, 0u32, 0u32, 0u32, 0u32);
+    let (mut open, mut started, mut finished, mut failed, mut canceled) =
+        (0u32, 0u32, 0u32, 0u32, 0u32);
     for state in states {
         match state {
             TransferState::Submitted { .. } => open += 1,

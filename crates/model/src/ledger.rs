@@ -52,6 +52,8 @@ pub enum TransferEvent {
         failure: Failure,
         /// When it is tried again. `None`: never, the transfer failed.
         retry_at: Option<Timestamp>,
+        /// Whatever the attempt had made at the destination is known to be gone.
+        cleaned: bool,
     },
     /// The attempt's outcome is unknown, because the process that ran it is gone.
     AttemptLost {

@@ -17,7 +17,9 @@ pub mod url;
 
 pub use checksum::{Checksum, ChecksumAlgorithm};
 pub use failure::{Errno, Failure, Phase, Retry, Side};
-pub use ids::{Activity, CredentialId, JobId, LinkId, PoolName, StorageId, TransferId, UserName, VoName};
+pub use ids::{
+    Activity, CredentialId, JobId, LinkId, PoolName, StorageId, TransferId, UserName, VoName,
+};
 pub use job::{ChecksumMode, Job, JobParameters, JobState, Overwrite, TransferRequest, job_state};
 pub use ledger::{LedgerEntry, LinkSample, TransferEvent};
 pub use path::NamespacePath;

@@ -164,7 +164,9 @@ impl fmt::Display for NamespacePath {
         if self.names.is_empty() {
             return out.write_str("/");
         }
-        self.names.iter().try_for_each(|name| write!(out, "/{name}"))
+        self.names
+            .iter()
+            .try_for_each(|name| write!(out, "/{name}"))
     }
 }
 
@@ -220,7 +222,9 @@ mod tests {
             let parse = |text| NamespacePath::parse(text).expect("valid");
             parse(path).is_within(&parse(prefix))
         };
-        assert!(within("/foo/bar", "/foo/bar") && within("/foo/bar/x", "/foo/bar") && within("/x", "/"));
+        assert!(
+            within("/foo/bar", "/foo/bar") && within("/foo/bar/x", "/foo/bar") && within("/x", "/")
+        );
         assert!(!within("/foo/bargain", "/foo/bar") && !within("/foo", "/foo/bar"));
     }
 

@@ -201,12 +201,17 @@ pub fn advance(
         }),
         (
             S::Active {
-                attempt, failures, ..
+                attempt,
+                failures,
+                prepared,
+                unsettled,
+                ..
             },
             E::AttemptFailed {
                 attempt: of,
                 failure,
                 retry_at,
+                cleaned,
             },
         ) if attempt == of => Ok(match retry_at {
             Some(not_before) => S::Submitted {
@@ -214,7 +219,7 @@ pub fn advance(
                 failures: failures + 1,
                 attempts: attempt.0,
                 last: Some(failure.clone()),
-                unsettled: false,
+                unsettled: (*prepared || *unsettled) && !cleaned,
             },
             None => S::Failed {
                 at,
@@ -309,6 +314,7 @@ mod tests {
             attempt: Attempt(1),
             failure: failure(),
             retry_at: Some(Timestamp(9)),
+            cleaned: true,
         };
         assert!(run(&[started(1), retry.clone(), landed(1)]).is_err());
         assert!(run(&[started(1), retry, started(2), landed(1)]).is_err());

@@ -46,8 +46,8 @@ impl FileUrl {
     /// Checks scheme, host and path as FTS does at submission.
     pub fn parse(text: &str) -> Result<FileUrl, InvalidUrl> {
         let text = text.trim();
-        let parsed =
-            url::Url::parse(text).map_err(|why| InvalidUrl::Syntax(redact(text), why.to_string()))?;
+        let parsed = url::Url::parse(text)
+            .map_err(|why| InvalidUrl::Syntax(redact(text), why.to_string()))?;
         if !SUPPORTED_SCHEMES.contains(&parsed.scheme()) {
             return Err(InvalidUrl::Scheme {
                 url: redact(text),
@@ -100,7 +100,9 @@ pub fn redact(text: &str) -> String {
         None => (text, ""),
     };
     let head = match (head.find("://"), head.rfind('@')) {
-        (Some(scheme), Some(at)) if at > scheme => format!("{}…{}", &head[..scheme + 3], &head[at..]),
+        (Some(scheme), Some(at)) if at > scheme => {
+            format!("{}…{}", &head[..scheme + 3], &head[at..])
+        }
         _ => head.to_owned(),
     };
     format!("{head}{query}")
@@ -139,19 +141,28 @@ mod tests {
 
     #[test]
     fn a_storage_is_known_by_scheme_and_host_without_port() {
-        check("https://se1.example.org:8443/data/f", "https://se1.example.org");
+        check(
+            "https://se1.example.org:8443/data/f",
+            "https://se1.example.org",
+        );
         check("davs://SE1.example.org/f?x=1", "davs://se1.example.org");
         check("https://[::1]:8443/f", "https://[::1]");
     }
 
     #[test]
     fn what_cannot_be_moved_is_refused_with_the_reason() {
-        check("data/f", "'data/f' is not a URL: relative URL without a base");
+        check(
+            "data/f",
+            "'data/f' is not a URL: relative URL without a base",
+        );
         check(
             "gopher://se/f",
             "'gopher://se/f': scheme 'gopher' is not supported; use one of https, davs, http, dav",
         );
-        check("https://se/", "'https://se/' names no file: the path is empty");
+        check(
+            "https://se/",
+            "'https://se/' names no file: the path is empty",
+        );
         check(
             "https://u:p@se/f",
             "'https://…@se/f' carries credentials; use a token instead",
