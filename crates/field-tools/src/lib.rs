@@ -1,1 +1,8 @@
-//! (in progress)
+//! What people run by hand, above the services: bulk copies, job lists, test data and the checks of a demo.
+//!
+//! Talks to storage elements and transfer services over the wire only, as any client would. Knows nothing of
+//! command lines, terminals, environment variables or exit codes: those belong to the binary.
+#![forbid(unsafe_code)]
+
+pub mod dataset;
+pub mod job_list;
