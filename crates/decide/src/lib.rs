@@ -4,6 +4,10 @@
 //! when two people could argue about the choice that it makes.
 #![forbid(unsafe_code)]
 
+pub mod classify;
 mod decision;
+pub mod retry;
+pub mod scheduler;
+pub mod wording;
 
 pub use decision::Decision;

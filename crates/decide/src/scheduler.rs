@@ -1,0 +1,727 @@
+//! Which transfers start next, and why the others wait.
+//!
+//! Holds the queue in memory as a pure data structure: links with their waiting transfers, and the slots that
+//! links, storage elements and agents have. The cost of a pass grows with the transfers it starts and the slots
+//! that became free, never with the backlog: a link that cannot start anything leaves the round until the very
+//! slot it lacks is given back. It knows no clock, no files and no persistence.
+
+use penstock_model::{LinkId, Priority, Slots, StorageId, TransferId, VoName, WaitReason};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// How many transfers may run where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlotLimits {
+    /// On each link that has no limit of its own.
+    pub link: Slots,
+    /// Out of each storage element, over all links, unless it has a limit of its own.
+    pub storage_outbound: Slots,
+    /// Into each storage element, over all links, unless it has a limit of its own.
+    pub storage_inbound: Slots,
+    /// In this service, over everything.
+    pub agents: Slots,
+    /// Links with a limit of their own.
+    pub links: BTreeMap<LinkId, Slots>,
+    /// Storage elements with limits of their own: outbound, inbound.
+    pub storages: BTreeMap<StorageId, (Slots, Slots)>,
+}
+
+impl Default for SlotLimits {
+    fn default() -> Self {
+        SlotLimits {
+            link: Slots(50),
+            storage_outbound: Slots(200),
+            storage_inbound: Slots(200),
+            agents: Slots(500),
+            links: BTreeMap::new(),
+            storages: BTreeMap::new(),
+        }
+    }
+}
+
+/// What must be known of a transfer to queue it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// Which transfer.
+    pub transfer: TransferId,
+    /// Between which storage elements.
+    pub link: LinkId,
+    /// On whose behalf.
+    pub vo: VoName,
+    /// How urgent.
+    pub priority: Priority,
+}
+
+/// One link as the scheduler sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkView {
+    /// Which link.
+    pub link: LinkId,
+    /// Running.
+    pub active: Slots,
+    /// May run.
+    pub limit: Slots,
+    /// Waiting and allowed to start now.
+    pub queued: u64,
+    /// Why the first of them has not started; `None` when nothing waits.
+    pub because: Option<WaitReason>,
+}
+
+/// One storage element as the scheduler sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StorageView {
+    /// Which storage element.
+    pub storage: StorageId,
+    /// Transfers that read from it, and how many may.
+    pub outbound: (Slots, Slots),
+    /// Transfers that write to it, and how many may.
+    pub inbound: (Slots, Slots),
+}
+
+type LinkIndex = usize;
+type StorageIndex = usize;
+
+/// Slots of one kind, with the links that wait for one of them in the order in which they asked.
+#[derive(Debug, Default)]
+struct Pool {
+    active: u32,
+    limit: u32,
+    waiters: VecDeque<LinkIndex>,
+}
+
+impl Pool {
+    fn has_room(&self) -> bool {
+        self.active < self.limit
+    }
+}
+
+/// Which pool of slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PoolId {
+    Agents,
+    Outbound(StorageIndex),
+    Inbound(StorageIndex),
+}
+
+#[derive(Debug)]
+struct Link {
+    id: LinkId,
+    source: StorageIndex,
+    destination: StorageIndex,
+    active: u32,
+    limit: u32,
+    queue: LinkQueue,
+    place: Place,
+}
+
+/// Where a link is in the scheduler's round. Each link is in exactly one place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    /// Nothing waits.
+    Idle,
+    /// In the round: it will be looked at in the next pass.
+    Round,
+    /// Waits for one of its own slots.
+    Full(WaitReason),
+    /// Waits for a slot of a pool that it shares with other links.
+    Parked(WaitReason),
+}
+
+/// The scheduler: all waiting and running transfers of this service.
+#[derive(Debug)]
+pub struct Scheduler {
+    limits: SlotLimits,
+    links: Vec<Link>,
+    link_index: HashMap<LinkId, LinkIndex>,
+    storages: Vec<(StorageId, Pool, Pool)>,
+    storage_index: HashMap<StorageId, StorageIndex>,
+    agents: Pool,
+    round: VecDeque<LinkIndex>,
+    /// Pools that got a slot back while links wait for it.
+    freed: VecDeque<PoolId>,
+    draining: bool,
+}
+
+impl Scheduler {
+    /// An empty one.
+    pub fn new(limits: SlotLimits) -> Scheduler {
+        let agents = Pool {
+            limit: limits.agents.0,
+            ..Pool::default()
+        };
+        Scheduler {
+            limits,
+            links: Vec::new(),
+            link_index: HashMap::new(),
+            storages: Vec::new(),
+            storage_index: HashMap::new(),
+            agents,
+            round: VecDeque::new(),
+            freed: VecDeque::new(),
+            draining: false,
+        }
+    }
+
+    /// Queues a transfer that may start as soon as there are slots for it.
+    pub fn enqueue(&mut self, waiting: Waiting) {
+        let index = self.link_at(&waiting.link);
+        let link = &mut self.links[index];
+        link.queue
+            .push(waiting.priority, &waiting.vo, waiting.transfer);
+        if link.place == Place::Idle {
+            link.place = Place::Round;
+            self.round.push_back(index);
+        }
+    }
+
+    /// Takes a waiting transfer out. False when it was not waiting here.
+    pub fn remove(&mut self, waiting: &Waiting) -> bool {
+        let Some(&index) = self.link_index.get(&waiting.link) else {
+            return false;
+        };
+        self.links[index]
+            .queue
+            .remove(waiting.priority, &waiting.vo, waiting.transfer)
+    }
+
+    /// Gives the slots of a transfer back that [`Scheduler::start_next`] had started.
+    pub fn release(&mut self, link: &LinkId) {
+        let Some(&index) = self.link_index.get(link) else {
+            return;
+        };
+        let (source, destination) = (self.links[index].source, self.links[index].destination);
+        self.links[index].active -= 1;
+        for pool in [
+            PoolId::Agents,
+            PoolId::Outbound(source),
+            PoolId::Inbound(destination),
+        ] {
+            self.pool(pool).active -= 1;
+            self.freed.push_back(pool);
+        }
+        self.recheck(index);
+    }
+
+    /// Starts one transfer, if any may start: takes its slots and returns it. Call until it returns `None`.
+    pub fn start_next(&mut self) -> Option<TransferId> {
+        if self.draining {
+            return None;
+        }
+        loop {
+            self.wake_waiters();
+            let index = self.round.pop_front()?;
+            if self.links[index].queue.is_empty() {
+                self.links[index].place = Place::Idle;
+                self.pass_on(index);
+                continue;
+            }
+            if let Some((reason, shared)) = self.obstacle(index) {
+                self.set_aside(index, reason, shared);
+                continue;
+            }
+            let link = &mut self.links[index];
+            let transfer = link
+                .queue
+                .pop()
+                .expect("the queue was not empty a line ago");
+            link.active += 1;
+            let (source, destination) = (link.source, link.destination);
+            self.agents.active += 1;
+            self.storages[source].1.active += 1;
+            self.storages[destination].2.active += 1;
+            // Back to the end of the round, so that links take turns.
+            self.round.push_back(index);
+            return Some(transfer);
+        }
+    }
+
+    /// Changes all limits at once, while everything runs.
+    pub fn set_limits(&mut self, limits: SlotLimits) {
+        self.agents.limit = limits.agents.0;
+        for (storage, outbound, inbound) in &mut self.storages {
+            let (out, into) = storage_limits(&limits, storage);
+            outbound.limit = out;
+            inbound.limit = into;
+        }
+        for link in &mut self.links {
+            link.limit = link_limit(&limits, &link.id);
+        }
+        self.limits = limits;
+        let pools =
+            (0..self.storages.len()).flat_map(|at| [PoolId::Outbound(at), PoolId::Inbound(at)]);
+        self.freed = std::iter::once(PoolId::Agents).chain(pools).collect();
+        (0..self.links.len()).for_each(|index| self.recheck(index));
+    }
+
+    /// Starts nothing more; what runs may end.
+    pub fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// Why a waiting transfer of this link has not started.
+    pub fn why_waiting(&self, link: &LinkId) -> WaitReason {
+        if self.draining {
+            return WaitReason::Draining;
+        }
+        match self
+            .link_index
+            .get(link)
+            .map(|&index| &self.links[index].place)
+        {
+            Some(Place::Full(reason) | Place::Parked(reason)) => reason.clone(),
+            Some(Place::Idle | Place::Round) | None => WaitReason::Starting,
+        }
+    }
+
+    /// All links that run or wait, in the order in which they were first seen.
+    pub fn links(&self) -> impl Iterator<Item = LinkView> + '_ {
+        self.links.iter().map(|link| LinkView {
+            link: link.id.clone(),
+            active: Slots(link.active),
+            limit: Slots(link.limit),
+            queued: link.queue.len(),
+            because: (!link.queue.is_empty()).then(|| self.why_waiting(&link.id)),
+        })
+    }
+
+    /// All storage elements that were ever part of a link.
+    pub fn storages(&self) -> impl Iterator<Item = StorageView> + '_ {
+        let slots = |pool: &Pool| (Slots(pool.active), Slots(pool.limit));
+        self.storages
+            .iter()
+            .map(move |(storage, outbound, inbound)| StorageView {
+                storage: storage.clone(),
+                outbound: slots(outbound),
+                inbound: slots(inbound),
+            })
+    }
+
+    /// Transfers that run in all, and how many may.
+    pub fn agents(&self) -> (Slots, Slots) {
+        (Slots(self.agents.active), Slots(self.agents.limit))
+    }
+
+    /// What keeps the link from starting one more, and the shared pool that it lacks a slot of.
+    fn obstacle(&self, index: LinkIndex) -> Option<(WaitReason, Option<PoolId>)> {
+        let link = &self.links[index];
+        let (source, outbound, _) = &self.storages[link.source];
+        let (destination, _, inbound) = &self.storages[link.destination];
+        if link.active >= link.limit {
+            let reason = WaitReason::LinkFull {
+                active: Slots(link.active),
+                limit: Slots(link.limit),
+            };
+            return Some((reason, None));
+        }
+        if !outbound.has_room() {
+            let (active, limit) = (Slots(outbound.active), Slots(outbound.limit));
+            let reason = WaitReason::SourceFull {
+                storage: source.clone(),
+                active,
+                limit,
+            };
+            return Some((reason, Some(PoolId::Outbound(link.source))));
+        }
+        if !inbound.has_room() {
+            let (active, limit) = (Slots(inbound.active), Slots(inbound.limit));
+            let reason = WaitReason::DestinationFull {
+                storage: destination.clone(),
+                active,
+                limit,
+            };
+            return Some((reason, Some(PoolId::Inbound(link.destination))));
+        }
+        if !self.agents.has_room() {
+            let (active, limit) = self.agents();
+            return Some((
+                WaitReason::AgentsFull { active, limit },
+                Some(PoolId::Agents),
+            ));
+        }
+        None
+    }
+
+    fn set_aside(&mut self, index: LinkIndex, reason: WaitReason, shared: Option<PoolId>) {
+        match shared {
+            None => self.links[index].place = Place::Full(reason),
+            Some(pool) => {
+                self.links[index].place = Place::Parked(reason);
+                self.pool(pool).waiters.push_back(index);
+            }
+        }
+        self.pass_on(index);
+    }
+
+    /// A link that was woken for a slot but does not use it leaves that slot to the next one that waits.
+    fn pass_on(&mut self, index: LinkIndex) {
+        let (source, destination) = (self.links[index].source, self.links[index].destination);
+        for pool in [
+            PoolId::Agents,
+            PoolId::Outbound(source),
+            PoolId::Inbound(destination),
+        ] {
+            let pool_of = self.pool(pool);
+            if pool_of.has_room() && !pool_of.waiters.is_empty() {
+                self.freed.push_back(pool);
+            }
+        }
+    }
+
+    /// Moves links that wait for freed slots back into the round, as many as there are slots.
+    fn wake_waiters(&mut self) {
+        while let Some(id) = self.freed.pop_front() {
+            let pool = self.pool(id);
+            let room = pool.limit.saturating_sub(pool.active) as usize;
+            let woken: Vec<LinkIndex> =
+                pool.waiters.drain(..room.min(pool.waiters.len())).collect();
+            for index in woken {
+                self.links[index].place = Place::Round;
+                self.round.push_back(index);
+            }
+        }
+    }
+
+    /// Puts a link that waited for its own slots back into the round.
+    fn recheck(&mut self, index: LinkIndex) {
+        let link = &mut self.links[index];
+        if matches!(link.place, Place::Full(_)) && link.active < link.limit {
+            link.place = Place::Round;
+            self.round.push_back(index);
+        }
+    }
+
+    fn pool(&mut self, id: PoolId) -> &mut Pool {
+        match id {
+            PoolId::Agents => &mut self.agents,
+            PoolId::Outbound(at) => &mut self.storages[at].1,
+            PoolId::Inbound(at) => &mut self.storages[at].2,
+        }
+    }
+
+    fn link_at(&mut self, id: &LinkId) -> LinkIndex {
+        if let Some(&index) = self.link_index.get(id) {
+            return index;
+        }
+        let source = self.storage_at(&id.source);
+        let destination = self.storage_at(&id.destination);
+        let limit = link_limit(&self.limits, id);
+        self.links.push(Link {
+            id: id.clone(),
+            source,
+            destination,
+            active: 0,
+            limit,
+            queue: LinkQueue::default(),
+            place: Place::Idle,
+        });
+        self.link_index.insert(id.clone(), self.links.len() - 1);
+        self.links.len() - 1
+    }
+
+    fn storage_at(&mut self, id: &StorageId) -> StorageIndex {
+        if let Some(&index) = self.storage_index.get(id) {
+            return index;
+        }
+        let (outbound, inbound) = storage_limits(&self.limits, id);
+        let pool = |limit| Pool {
+            limit,
+            ..Pool::default()
+        };
+        self.storages
+            .push((id.clone(), pool(outbound), pool(inbound)));
+        self.storage_index
+            .insert(id.clone(), self.storages.len() - 1);
+        self.storages.len() - 1
+    }
+}
+
+fn link_limit(limits: &SlotLimits, link: &LinkId) -> u32 {
+    limits.links.get(link).copied().unwrap_or(limits.link).0
+}
+
+fn storage_limits(limits: &SlotLimits, storage: &StorageId) -> (u32, u32) {
+    let own = limits.storages.get(storage).copied();
+    let (outbound, inbound) = own.unwrap_or((limits.storage_outbound, limits.storage_inbound));
+    (outbound.0, inbound.0)
+}
+
+/// The waiting transfers of one link. Priorities share it by weight (each step doubles it), so that none starves;
+/// within a priority VOs take turns; within a VO the oldest goes first.
+#[derive(Debug, Default)]
+struct LinkQueue {
+    levels: BTreeMap<Priority, Level>,
+    count: u64,
+    /// Stride of the level served last: a level that was empty re-enters here and cannot claim the past.
+    pass: u64,
+}
+
+#[derive(Debug, Default)]
+struct Level {
+    pass: u64,
+    count: u64,
+    /// VOs with something waiting, in the order of their turns.
+    turns: VecDeque<VoName>,
+    vos: HashMap<VoName, BTreeMap<TransferId, ()>>,
+}
+
+impl LinkQueue {
+    fn len(&self) -> u64 {
+        self.count
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    fn push(&mut self, priority: Priority, vo: &VoName, transfer: TransferId) {
+        let pass = self.pass;
+        let level = self.levels.entry(priority).or_default();
+        if level.count == 0 {
+            level.pass = level.pass.max(pass);
+        }
+        let waiting = level.vos.entry(vo.clone()).or_default();
+        if waiting.is_empty() && !level.turns.contains(vo) {
+            level.turns.push_back(vo.clone());
+        }
+        if waiting.insert(transfer, ()).is_none() {
+            level.count += 1;
+            self.count += 1;
+        }
+    }
+
+    fn remove(&mut self, priority: Priority, vo: &VoName, transfer: TransferId) -> bool {
+        let Some(level) = self.levels.get_mut(&priority) else {
+            return false;
+        };
+        let removed = level
+            .vos
+            .get_mut(vo)
+            .is_some_and(|waiting| waiting.remove(&transfer).is_some());
+        if removed {
+            level.count -= 1;
+            self.count -= 1;
+        }
+        removed
+    }
+
+    fn pop(&mut self) -> Option<TransferId> {
+        let filled = self.levels.iter().filter(|(_, level)| level.count > 0);
+        // Lowest stride first; at equal stride the more urgent.
+        let next =
+            filled.min_by_key(|(priority, level)| (level.pass, std::cmp::Reverse(**priority)));
+        let priority = *next?.0;
+        let level = self.levels.get_mut(&priority)?;
+        self.pass = level.pass;
+        level.pass += 64 >> priority.get();
+        let transfer = loop {
+            let vo = level.turns.pop_front()?;
+            let waiting = level.vos.get_mut(&vo)?;
+            let Some((transfer, ())) = waiting.pop_first() else {
+                continue;
+            };
+            if waiting.is_empty() {
+                level.vos.remove(&vo);
+            } else {
+                level.turns.push_back(vo);
+            }
+            break transfer;
+        };
+        level.count -= 1;
+        self.count -= 1;
+        Some(transfer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn link(name: &str) -> LinkId {
+        let (source, destination) = name.split_once('→').expect("a→b");
+        LinkId {
+            source: StorageId::new(source),
+            destination: StorageId::new(destination),
+        }
+    }
+
+    fn waiting(id: u64, on: &str, vo: &str, priority: i64) -> Waiting {
+        Waiting {
+            transfer: TransferId(id),
+            link: link(on),
+            vo: VoName::new(vo),
+            priority: Priority::clamped(priority),
+        }
+    }
+
+    fn limits(link: u32, storage: u32, agents: u32) -> SlotLimits {
+        SlotLimits {
+            link: Slots(link),
+            storage_outbound: Slots(storage),
+            storage_inbound: Slots(storage),
+            agents: Slots(agents),
+            ..SlotLimits::default()
+        }
+    }
+
+    fn started(scheduler: &mut Scheduler) -> Vec<u64> {
+        std::iter::from_fn(|| scheduler.start_next())
+            .map(|id| id.0)
+            .collect()
+    }
+
+    #[test]
+    fn a_link_never_runs_more_than_its_limit_and_says_so() {
+        let mut scheduler = Scheduler::new(limits(2, 10, 10));
+        (1..=3).for_each(|id| scheduler.enqueue(waiting(id, "a→b", "cms", 3)));
+        assert_eq!(started(&mut scheduler), [1, 2]);
+        let reason = scheduler.why_waiting(&link("a→b"));
+        assert_eq!(
+            reason,
+            WaitReason::LinkFull {
+                active: Slots(2),
+                limit: Slots(2)
+            }
+        );
+        scheduler.release(&link("a→b"));
+        assert_eq!(started(&mut scheduler), [3]);
+    }
+
+    #[test]
+    fn links_that_share_a_destination_take_turns() {
+        let mut scheduler = Scheduler::new(limits(10, 2, 100));
+        for id in 1..=4 {
+            scheduler.enqueue(waiting(id, "a→d", "cms", 3));
+            scheduler.enqueue(waiting(id + 10, "x→d", "cms", 3));
+        }
+        assert_eq!(started(&mut scheduler), [1, 11]);
+        let reason = scheduler.why_waiting(&link("x→d"));
+        assert!(
+            matches!(reason, WaitReason::DestinationFull { .. }),
+            "{reason:?}"
+        );
+        scheduler.release(&link("a→d"));
+        scheduler.release(&link("x→d"));
+        let mut next = started(&mut scheduler);
+        next.sort();
+        assert_eq!(next, [2, 12]);
+    }
+
+    #[test]
+    fn a_full_link_does_not_hold_back_another_one_that_waits_for_the_same_storage() {
+        let mut scheduler = Scheduler::new(limits(1, 2, 100));
+        for id in 1..=3 {
+            scheduler.enqueue(waiting(id, "a→d", "cms", 3));
+            scheduler.enqueue(waiting(id + 10, "b→d", "cms", 3));
+            scheduler.enqueue(waiting(id + 20, "c→d", "cms", 3));
+        }
+        assert_eq!(started(&mut scheduler), [1, 11]);
+        scheduler.release(&link("a→d"));
+        assert_eq!(started(&mut scheduler).len(), 1);
+        scheduler.release(&link("b→d"));
+        assert_eq!(started(&mut scheduler).len(), 1);
+    }
+
+    #[test]
+    fn urgent_files_go_first_but_none_starves() {
+        let mut scheduler = Scheduler::new(limits(1000, 1000, 1000));
+        for id in 0..200 {
+            scheduler.enqueue(waiting(id, "a→b", "cms", 5));
+            scheduler.enqueue(waiting(1000 + id, "a→b", "cms", 1));
+        }
+        let first: Vec<u64> = (0..34)
+            .filter_map(|_| scheduler.start_next())
+            .map(|id| id.0)
+            .collect();
+        let low = first.iter().filter(|id| **id >= 1000).count();
+        assert_eq!(low, 2, "one in seventeen: {first:?}");
+    }
+
+    #[test]
+    fn vos_take_turns_however_much_one_of_them_queues() {
+        let mut scheduler = Scheduler::new(limits(10, 10, 10));
+        (0..100).for_each(|id| scheduler.enqueue(waiting(id, "a→b", "atlas", 3)));
+        (200..205).for_each(|id| scheduler.enqueue(waiting(id, "a→b", "cms", 3)));
+        let cms = started(&mut scheduler)
+            .iter()
+            .filter(|id| **id >= 200)
+            .count();
+        assert_eq!(cms, 5);
+    }
+
+    #[test]
+    fn a_raised_limit_takes_effect_at_once() {
+        let mut scheduler = Scheduler::new(limits(1, 10, 10));
+        (1..=4).for_each(|id| scheduler.enqueue(waiting(id, "a→b", "cms", 3)));
+        assert_eq!(started(&mut scheduler), [1]);
+        scheduler.set_limits(limits(3, 10, 10));
+        assert_eq!(started(&mut scheduler), [2, 3]);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Enqueue(u8, u8, u8),
+        Release(usize),
+        Remove(usize),
+        Limits(u8, u8, u8),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0..4u8, 0..4u8, 1..6u8).prop_map(|(s, d, p)| Step::Enqueue(s, d, p)),
+            3 => any::<usize>().prop_map(Step::Release),
+            1 => any::<usize>().prop_map(Step::Remove),
+            1 => (0..4u8, 0..6u8, 0..9u8).prop_map(|(l, s, a)| Step::Limits(l, s, a)),
+        ]
+    }
+
+    proptest! {
+        /// Bounds hold after every step, and no transfer waits while every slot it needs is free.
+        #[test]
+        fn bounds_hold_and_no_slot_stays_empty_while_something_could_use_it(
+            steps in proptest::collection::vec(step(), 1..200)
+        ) {
+            let mut now = limits(2, 3, 5);
+            let mut scheduler = Scheduler::new(now.clone());
+            let (mut running, mut queued) = (Vec::<Waiting>::new(), Vec::<Waiting>::new());
+            for (id, step) in steps.into_iter().enumerate() {
+                match step {
+                    Step::Enqueue(s, d, p) => {
+                        let one = waiting(id as u64, &format!("s{s}→d{d}"), ["x", "y"][usize::from(p) % 2], p.into());
+                        scheduler.enqueue(one.clone());
+                        queued.push(one);
+                    }
+                    Step::Release(at) if !running.is_empty() => {
+                        let one = running.swap_remove(at % running.len());
+                        scheduler.release(&one.link);
+                    }
+                    Step::Remove(at) if !queued.is_empty() => {
+                        let one = queued.swap_remove(at % queued.len());
+                        prop_assert!(scheduler.remove(&one));
+                    }
+                    Step::Limits(l, s, a) => {
+                        now = limits(l.into(), s.into(), a.into());
+                        scheduler.set_limits(now.clone());
+                    }
+                    Step::Release(_) | Step::Remove(_) => {}
+                }
+                let before = running.len();
+                while let Some(transfer) = scheduler.start_next() {
+                    let at = queued.iter().position(|one| one.transfer == transfer).expect("was queued");
+                    running.push(queued.remove(at));
+                }
+                let count = |test: &dyn Fn(&Waiting) -> bool| running.iter().filter(|one| test(one)).count() as u32;
+                if running.len() > before {
+                    prop_assert!(running.len() as u32 <= now.agents.0);
+                }
+                for one in &queued {
+                    let free = count(&|r| r.link == one.link) < now.link.0
+                        && count(&|r| r.link.source == one.link.source) < now.storage_outbound.0
+                        && count(&|r| r.link.destination == one.link.destination) < now.storage_inbound.0
+                        && (running.len() as u32) < now.agents.0;
+                    prop_assert!(!free, "{one:?} waits though all its slots are free");
+                    prop_assert!(scheduler.why_waiting(&one.link) != WaitReason::Starting);
+                }
+            }
+        }
+    }
+}

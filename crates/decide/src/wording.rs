@@ -1,0 +1,153 @@
+//! Reasons as sentences. The only place where a reason becomes prose; nothing here decides anything.
+
+use penstock_model::{Timestamp, TransferState, WaitReason};
+
+/// Why a transfer waits, as one sentence without a full stop.
+pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
+    match reason {
+        WaitReason::LinkFull { active, limit } => {
+            format!(
+                "the link runs {} of {} transfers allowed at once",
+                active.0, limit.0
+            )
+        }
+        WaitReason::SourceFull {
+            storage,
+            active,
+            limit,
+        } => {
+            format!(
+                "{storage} already sends {} of {} files allowed at once, over all its links",
+                active.0, limit.0
+            )
+        }
+        WaitReason::DestinationFull {
+            storage,
+            active,
+            limit,
+        } => {
+            format!(
+                "{storage} already receives {} of {} files allowed at once, over all its links",
+                active.0, limit.0
+            )
+        }
+        WaitReason::AgentsFull { active, limit } => {
+            format!(
+                "this service runs {} of {} transfers allowed at once",
+                active.0, limit.0
+            )
+        }
+        WaitReason::BackingOff {
+            until,
+            failures,
+            last,
+        } => {
+            let wait = until.since(now).as_secs();
+            let times = if *failures == 1 {
+                "once".to_owned()
+            } else {
+                format!("{failures} times")
+            };
+            format!("it failed {times} and is tried again in {wait} s; the last failure: {last}")
+        }
+        WaitReason::Starting => "it is about to start".to_owned(),
+        WaitReason::Draining => {
+            "the service is draining before it stops; it continues after the restart".to_owned()
+        }
+    }
+}
+
+/// Where a transfer stands, as one sentence without a full stop. `waiting` is the scheduler's reason, if it waits.
+pub fn transfer_state(
+    state: &TransferState,
+    waiting: Option<&WaitReason>,
+    now: Timestamp,
+) -> String {
+    match state {
+        TransferState::Submitted { .. } => match waiting {
+            Some(reason) => format!("waits: {}", wait_reason(reason, now)),
+            None => "waits".to_owned(),
+        },
+        TransferState::Active { attempt, since, .. } => {
+            format!(
+                "is being moved (attempt {}, for {} s)",
+                attempt.0,
+                now.since(*since).as_secs()
+            )
+        }
+        TransferState::Finished {
+            at,
+            started_at,
+            size,
+            mode,
+            ..
+        } => {
+            let seconds = at.since(*started_at).as_secs_f64();
+            match mode {
+                Some(mode) => format!("arrived: {size} in {seconds:.2} s, {}", mode.name()),
+                None => {
+                    format!("arrived: {size}, brought by an attempt that a restart had interrupted")
+                }
+            }
+        }
+        TransferState::Failed {
+            attempts, failure, ..
+        } => {
+            let times = if *attempts == 1 {
+                "1 attempt".to_owned()
+            } else {
+                format!("{attempts} attempts")
+            };
+            format!("failed after {times}: {failure}")
+        }
+        TransferState::Canceled { reason, .. } => format!("was canceled: {reason}"),
+    }
+}
+
+/// A short key that groups waiting transfers with the same kind of reason.
+pub fn wait_kind(reason: &WaitReason) -> &'static str {
+    match reason {
+        WaitReason::LinkFull { .. } => "link_full",
+        WaitReason::SourceFull { .. } => "source_full",
+        WaitReason::DestinationFull { .. } => "destination_full",
+        WaitReason::AgentsFull { .. } => "agents_full",
+        WaitReason::BackingOff { .. } => "backing_off",
+        WaitReason::Starting => "starting",
+        WaitReason::Draining => "draining",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_model::{Errno, Failure, Phase, Retry, Side, Slots};
+
+    #[test]
+    fn a_waiting_file_is_explained_in_one_sentence() {
+        let last = Failure {
+            side: Side::Destination,
+            retry: Retry::Later,
+            phase: Phase::Preparation,
+            errno: Errno::EAGAIN,
+            detail: "https://se2 answered 503: all movers busy".into(),
+        };
+        let reason = WaitReason::BackingOff {
+            until: Timestamp(42_000),
+            failures: 2,
+            last,
+        };
+        assert_eq!(
+            wait_reason(&reason, Timestamp(2_000)),
+            "it failed 2 times and is tried again in 40 s; the last failure: \
+             DESTINATION [11] https://se2 answered 503: all movers busy"
+        );
+        let full = WaitReason::LinkFull {
+            active: Slots(30),
+            limit: Slots(30),
+        };
+        assert_eq!(
+            wait_reason(&full, Timestamp(0)),
+            "the link runs 30 of 30 transfers allowed at once"
+        );
+    }
+}
