@@ -1,1 +1,20 @@
-//! (in progress)
+//! What happened, and why: everything here is derived from the one record that the engines persist.
+//!
+//! The derivations ([`facts`], [`report`], [`series`], [`plot`], [`fingerprint`]) are pure: slices in, values out.
+//! [`follow`] reads the record, [`live`] serves the page and its data. Nothing in this crate writes history.
+#![forbid(unsafe_code)]
+
+pub mod facts;
+pub mod fingerprint;
+pub mod follow;
+pub mod live;
+pub mod plot;
+pub mod rate;
+pub mod report;
+pub mod series;
+
+pub use facts::{Ending, TransferFacts, gather};
+pub use follow::{MemoryRecord, Record, RecordError};
+pub use rate::{Counted, MeasuredRate, View, Window, WindowRule};
+pub use report::{BandwidthReport, ReportInput};
+pub use series::RateSeries;

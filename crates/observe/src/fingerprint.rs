@@ -1,0 +1,157 @@
+//! One incident, however many files it hits: a failure text without what differs from file to file.
+//!
+//! Tells causes apart only as well as the texts do. It keeps the host of a URL, because one broken storage element is
+//! one incident, and drops paths, numbers and identifiers, because a full disk writes one error per file.
+
+use penstock_model::Failure;
+
+/// Longest text that is looked at, in characters: fingerprints are kept in memory.
+const TEXT_MAX: usize = 300;
+
+/// The fingerprint of a failure: `SOURCE [111] https://se.example: connection refused after # s`.
+pub fn fingerprint(failure: &Failure) -> String {
+    format!(
+        "{} [{}] {}",
+        failure.side.fts_scope(),
+        failure.errno.0,
+        without_particulars(&failure.detail)
+    )
+}
+
+/// `text` with paths as `/…`, and numbers, hexadecimal words and identifiers as `#`.
+pub fn without_particulars(text: &str) -> String {
+    let bounded: String = text.chars().take(TEXT_MAX).collect();
+    let words: Vec<String> = bounded.split_whitespace().map(word_without_particulars).collect();
+    words.join(" ")
+}
+
+fn word_without_particulars(word: &str) -> String {
+    let opening = word.len() - word.trim_start_matches(['\'', '"', '(', '[', '<', '`']).len();
+    let (open, rest) = word.split_at(opening);
+    let trailing = rest
+        .trim_end_matches(['\'', '"', ')', ']', '>', '`', ',', ';', ':', '.'])
+        .len();
+    let (inner, close) = rest.split_at(trailing);
+    format!("{open}{}{close}", inner_without_particulars(inner))
+}
+
+fn inner_without_particulars(inner: &str) -> String {
+    if let Some((scheme, rest)) = inner.split_once("://") {
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+        let path = if authority.len() < rest.len() { "/…" } else { "" };
+        return format!("{scheme}://{authority}{path}");
+    }
+    // A host name or address keeps its digits: which machine failed is what makes the incident.
+    if is_address(inner) {
+        return inner.to_owned();
+    }
+    if inner.starts_with('/') && inner.len() > 1 {
+        return "/…".to_owned();
+    }
+    let mut out = String::with_capacity(inner.len());
+    let mut run = String::new();
+    for c in inner.chars().chain(std::iter::once('\u{0}')) {
+        if c.is_ascii_alphanumeric() {
+            run.push(c);
+            continue;
+        }
+        push_run(&mut out, &run);
+        run.clear();
+        if c != '\u{0}' {
+            out.push(c);
+        }
+    }
+    // `#-#-#` is one identifier (a UUID), not five.
+    while out.contains("#-#") {
+        out = out.replace("#-#", "#");
+    }
+    out
+}
+
+/// Appends letters and digits: as `#` when they look like an identifier, else with only their digits replaced.
+fn push_run(out: &mut String, run: &str) {
+    let digits = run.bytes().filter(u8::is_ascii_digit).count();
+    let is_hex = run.bytes().all(|b| b.is_ascii_hexdigit());
+    if digits == 0 {
+        out.push_str(run);
+    } else if digits == run.len() || (is_hex && run.len() >= 4) || run.len() >= 16 {
+        out.push('#');
+    } else {
+        let mut in_digits = false;
+        for c in run.chars() {
+            if c.is_ascii_digit() {
+                if !in_digits {
+                    out.push('#');
+                }
+                in_digits = true;
+            } else {
+                out.push(c);
+                in_digits = false;
+            }
+        }
+    }
+}
+
+/// True for `127.0.0.2`, `127.0.0.2:8443` and `disk07.example.org:8443`.
+fn is_address(word: &str) -> bool {
+    let (host, port) = word.split_once(':').unwrap_or((word, "0"));
+    let dots = host.bytes().filter(|&b| b == b'.').count();
+    let named = host
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'-');
+    let numeric = host.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    // Two dots at least, so that `file1.root` and `1.5` do not count.
+    let looks = if numeric { dots == 3 } else { dots >= 2 };
+    !host.is_empty() && named && looks && !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(given: &str, expected: &str) {
+        assert_eq!(without_particulars(given), expected);
+    }
+
+    #[test]
+    fn what_differs_from_file_to_file_is_dropped_and_the_machine_is_kept() {
+        check(
+            "https://127.0.0.2:8443/data/run7/file12.root?x=1: no such file",
+            "https://127.0.0.2:8443/…: no such file",
+        );
+        check(
+            "connect to 127.0.0.2:8443 refused after 31 s",
+            "connect to 127.0.0.2:8443 refused after # s",
+        );
+        check(
+            "pool '/srv/pool3/00ab' is full: 12 of 13 bytes",
+            "pool '/…' is full: # of # bytes",
+        );
+        check(
+            "expected adler32 1a2b3c4d, got 00c0ffee",
+            "expected adler# #, got #",
+        );
+        check(
+            "request 0192f0c1-77aa-7bbb-8ccc-0123456789ab lost",
+            "request # lost",
+        );
+        check("too many transfers!", "too many transfers!");
+        check(
+            "disk07.example.org: no space left",
+            "disk07.example.org: no space left",
+        );
+        check("", "");
+    }
+
+    #[test]
+    fn one_full_disk_is_one_incident_for_any_number_of_files() {
+        let texts: std::collections::BTreeSet<String> = (0..306)
+            .map(|n| {
+                without_particulars(&format!(
+                    "/hpss/tape-sc4/f{n}.root: no space left, {n} bytes free"
+                ))
+            })
+            .collect();
+        assert_eq!(texts.len(), 1);
+    }
+}

@@ -1,0 +1,270 @@
+//! The live page and its data, to be merged into the router of a service: everything is below `/live`.
+//!
+//! The page itself is public and holds no data. The data need whatever the service's authorisation hook asks for.
+//! Everything shown is derived from the record on request, so a page nobody looks at costs nothing.
+
+use crate::follow::{Record, RecordError, facts_since};
+use crate::report::{BandwidthReport, ReportInput};
+use crate::series::{RateSeries, SECONDS_MAX, Snapshot};
+use axum::Router;
+use axum::extract::{Query, State};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+    X_FRAME_OPTIONS,
+};
+use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::get;
+use penstock_model::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::{Semaphore, watch};
+
+/// What the authorisation hook returns.
+pub type Authorised = Pin<Box<dyn Future<Output = Result<(), StatusCode>> + Send>>;
+/// Decides from the headers of a request whether it may see the data; the status otherwise (401, 403).
+pub type Authorise = Arc<dyn Fn(&HeaderMap) -> Authorised + Send + Sync>;
+
+/// Most ledger entries that one report looks at: bounds its memory to about 100 MB and its time to seconds.
+const ENTRIES_MAX: u64 = 200_000;
+/// Reports and readings of samples that may run at once; others wait.
+const READS_MAX: usize = 2;
+/// A report is made again only when it is older than this, whoever asks.
+const REPORT_AGE_MAX_MS: i64 = 2000;
+/// The window when the query names none.
+const SECONDS: i64 = 300;
+
+/// The page may load its own script and style and ask its own server, nothing else.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+                      img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+const PAGE: &str = include_str!("../assets/index.html");
+const SCRIPT: &str = include_str!("../assets/live.js");
+const STYLE: &str = include_str!("../assets/live.css");
+
+/// What the handlers need. Cheap to clone.
+#[derive(Clone)]
+pub struct LiveState {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    record: Arc<dyn Record>,
+    committed: watch::Receiver<u64>,
+    authorise: Authorise,
+    series: Mutex<RateSeries>,
+    report: Mutex<Option<MadeReport>>,
+    reads: Semaphore,
+}
+
+struct MadeReport {
+    at: Timestamp,
+    seconds: i64,
+    body: Arc<WindowReport>,
+}
+
+impl LiveState {
+    /// `committed` carries the sequence number of the last committed ledger entry.
+    pub fn new(record: Arc<dyn Record>, committed: watch::Receiver<u64>, authorise: Authorise) -> LiveState {
+        LiveState {
+            shared: Arc::new(Shared {
+                record,
+                committed,
+                authorise,
+                series: Mutex::new(RateSeries::new()),
+                report: Mutex::new(None),
+                reads: Semaphore::new(READS_MAX),
+            }),
+        }
+    }
+}
+
+/// The routes: `/live`, `/live/`, `/live/live.js`, `/live/live.css`, `/live/api/series` and `/live/api/report`.
+pub fn router(state: LiveState) -> Router {
+    Router::new()
+        .route("/live", get(page))
+        .route("/live/", get(page))
+        .route("/live/live.js", get(script))
+        .route("/live/live.css", get(style))
+        .route("/live/api/series", get(series))
+        .route("/live/api/report", get(report))
+        .with_state(state)
+}
+
+async fn page() -> Response {
+    asset("text/html; charset=utf-8", PAGE)
+}
+
+async fn script() -> Response {
+    asset("text/javascript; charset=utf-8", SCRIPT)
+}
+
+async fn style() -> Response {
+    asset("text/css; charset=utf-8", STYLE)
+}
+
+fn asset(media_type: &'static str, body: &'static str) -> Response {
+    let headers: [(HeaderName, &'static str); 6] = [
+        (CONTENT_TYPE, media_type),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        (REFERRER_POLICY, "no-referrer"),
+        // The assets change with the binary and have no version in their names.
+        (CACHE_CONTROL, "no-cache"),
+    ];
+    (headers, body).into_response()
+}
+
+/// What both data routes take.
+#[derive(Debug, Deserialize)]
+struct WindowQuery {
+    /// How far back, 1 to 900; 300 when absent.
+    seconds: Option<i64>,
+    /// Only what lies after this time (milliseconds since 1970), for a page that has the rest already.
+    after: Option<i64>,
+}
+
+impl WindowQuery {
+    fn seconds(&self) -> i64 {
+        self.seconds.unwrap_or(SECONDS).clamp(1, SECONDS_MAX)
+    }
+}
+
+/// The answer of `/live/api/report`.
+#[derive(Debug, Serialize)]
+struct WindowReport {
+    /// Whether every entry of the window was looked at; else only the latest ones.
+    complete: bool,
+    #[serde(flatten)]
+    report: BandwidthReport,
+}
+
+async fn series(
+    State(state): State<LiveState>,
+    Query(query): Query<WindowQuery>,
+    headers: HeaderMap,
+) -> Result<Json<Snapshot>, Refusal> {
+    (state.shared.authorise)(&headers)
+        .await
+        .map_err(Refusal::Unauthorised)?;
+    let now = now();
+    let oldest = now.0 - query.seconds() * 1000;
+    let after = Timestamp(query.after.map_or(oldest, |after| after.max(oldest)));
+    let snapshot = read(state, move |shared| {
+        // Reading under the lock keeps samples in order when two pages ask at once; the task may block.
+        let mut ring = shared
+            .series
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let known = ring
+            .newest()
+            .map_or(now.0 - SECONDS_MAX * 1000, |newest| newest.0 - 1000);
+        for sample in shared.record.samples_between(Timestamp(known), now)? {
+            ring.push(&sample);
+        }
+        Ok(ring.snapshot(after, now))
+    })
+    .await?;
+    Ok(Json(snapshot))
+}
+
+async fn report(
+    State(state): State<LiveState>,
+    Query(query): Query<WindowQuery>,
+    headers: HeaderMap,
+) -> Result<Json<Arc<WindowReport>>, Refusal> {
+    (state.shared.authorise)(&headers)
+        .await
+        .map_err(Refusal::Unauthorised)?;
+    let seconds = query.seconds();
+    let report = read(state, move |shared| shared.report(seconds, now())).await?;
+    Ok(Json(report))
+}
+
+impl Shared {
+    fn report(&self, seconds: i64, now: Timestamp) -> Result<Arc<WindowReport>, RecordError> {
+        let mut made = self
+            .report
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(made) = made.as_ref().filter(|made| made.is_good(seconds, now)) {
+            return Ok(made.body.clone());
+        }
+        let from = Timestamp(now.0 - seconds * 1000);
+        let last = *self.committed.borrow();
+        let recent = facts_since(self.record.as_ref(), last, from, ENTRIES_MAX)?;
+        let samples = self.record.samples_between(from, now)?;
+        let report = BandwidthReport::of(&ReportInput {
+            population: format!("all transfers with an event in the last {seconds} s"),
+            transfers: &recent.transfers,
+            samples: &samples,
+            window: Some((from, now)),
+        });
+        let complete = recent.complete;
+        let body = Arc::new(WindowReport { complete, report });
+        *made = Some(MadeReport {
+            at: now,
+            seconds,
+            body: body.clone(),
+        });
+        Ok(body)
+    }
+}
+
+impl MadeReport {
+    fn is_good(&self, seconds: i64, now: Timestamp) -> bool {
+        self.seconds == seconds && (0..REPORT_AGE_MAX_MS).contains(&(now.0 - self.at.0))
+    }
+}
+
+/// Runs `derive` off the async threads, a few at a time.
+async fn read<T: Send + 'static>(
+    state: LiveState,
+    derive: impl FnOnce(&Shared) -> Result<T, RecordError> + Send + 'static,
+) -> Result<T, Refusal> {
+    let shared = state.shared.clone();
+    let _permit = state
+        .shared
+        .reads
+        .acquire()
+        .await
+        .map_err(|_| Refusal::Stopping)?;
+    match tokio::task::spawn_blocking(move || derive(&shared)).await {
+        Ok(derived) => derived.map_err(Refusal::Record),
+        Err(_) => Err(Refusal::Stopping),
+    }
+}
+
+/// Why there is no answer.
+enum Refusal {
+    Unauthorised(StatusCode),
+    Record(RecordError),
+    Stopping,
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        match self {
+            Refusal::Unauthorised(status) => {
+                let text = "send a valid token: 'Authorization: Bearer …' (see admin.token of the site)\n";
+                (status, [("www-authenticate", "Bearer")], text).into_response()
+            }
+            Refusal::Record(error) => {
+                tracing::warn!(%error, "the live page has no data");
+                (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response()
+            }
+            Refusal::Stopping => {
+                (StatusCode::SERVICE_UNAVAILABLE, "the service is stopping\n").into_response()
+            }
+        }
+    }
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}

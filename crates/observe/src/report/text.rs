@@ -1,0 +1,277 @@
+//! The report as text: first the four lines that bulk testers know since srmcp, then sections that explain
+//! themselves to a newcomer.
+//!
+//! Decides nothing: every figure is one of [`BandwidthReport`]. Fits 80 columns but for long names.
+
+use super::{BandwidthReport, Incident, LinkShare, RateOverTime, plural};
+use crate::plot;
+use crate::rate::{Counted, UNIT};
+use std::fmt::{self, Display, Formatter};
+
+/// Most links, pools and incidents listed in the text; JSON has all.
+const ROWS_MAX: usize = 20;
+/// Longest text of an incident, in characters.
+const EXAMPLE_MAX: usize = 240;
+
+impl Display for BandwidthReport {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        headline(self, out)?;
+        what_this_counts(self, out)?;
+        outcome(self, out)?;
+        quality(self, out)?;
+        links(self, out)?;
+        pools(self, out)?;
+        stages(self, out)?;
+        if let Some(rates) = &self.rate_over_time {
+            rate_over_time(rates, out)?;
+        }
+        tcp(self, out)
+    }
+}
+
+fn headline(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
+    writeln!(out, "Transfer Bandwidth Report:")?;
+    let transfers = report.transfers;
+    writeln!(
+        out,
+        "  {}/{} transferred in {:.2} seconds",
+        transfers.finished, transfers.total, report.seconds
+    )?;
+    writeln!(out, "  {} bytes transferred.", report.bytes.0)?;
+    match &report.bandwidth {
+        Some(rate) => writeln!(out, "Bandwidth: {:.2} Mb/s", rate.megabits_per_second),
+        None => writeln!(out, "Bandwidth: unknown, because no time passed"),
+    }
+}
+
+fn what_this_counts(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
+    writeln!(out, "\nWhat this counts")?;
+    writeln!(
+        out,
+        "  transfers  {}, {}",
+        clean(&report.population),
+        report.view.words()
+    )?;
+    writeln!(out, "  bytes      sizes of the {}", Counted::ArrivedFiles.words())?;
+    writeln!(out, "  window     {}", report.window.words())?;
+    writeln!(out, "             {}", report.window.rule.words())?;
+    writeln!(out, "  unit       {UNIT}")
+}
+
+fn outcome(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
+    let counts = report.transfers;
+    writeln!(out, "\nOutcome")?;
+    writeln!(
+        out,
+        "  {} finished, {} failed, {} canceled, {} still open",
+        counts.finished, counts.failed, counts.canceled, counts.open
+    )?;
+    let pace = report.pace;
+    if let (Some(mean), Some(longest)) = (pace.queue_seconds_mean, pace.queue_seconds_max) {
+        writeln!(
+            out,
+            "  a file waited {mean:.2} s for its first start (longest {longest:.2} s)"
+        )?;
+    }
+    if let (Some(mean), Some(longest)) = (pace.attempt_seconds_mean, pace.attempt_seconds_max) {
+        writeln!(out, "  an attempt ran for {mean:.2} s (longest {longest:.2} s)")?;
+    }
+    match pace.concurrent_mean {
+        Some(mean) => writeln!(
+            out,
+            "  {mean:.1} transfers ran at once, on average over the window"
+        ),
+        None => Ok(()),
+    }
+}
+
+fn quality(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
+    let quality = &report.quality;
+    writeln!(out, "\nQuality")?;
+    let errors = plural(quality.errors as usize, "error");
+    let transfers = plural(quality.transfers as usize, "transfer");
+    match quality.error_percent {
+        Some(percent) => writeln!(out, "  {errors} / {transfers} => error rate = {percent:.2} %")?,
+        None => writeln!(out, "  {errors} / {transfers}")?,
+    }
+    if quality.lost_attempts > 0 {
+        let lost = plural(quality.lost_attempts as usize, "attempt");
+        writeln!(out, "  {lost} cut short by a restart of the service (no errors)")?;
+    }
+    if quality.incidents.is_empty() {
+        return Ok(());
+    }
+    let incidents = plural(quality.incidents.len(), "incident");
+    writeln!(
+        out,
+        "  {incidents} (an error is a failed attempt; errors alike are one incident):"
+    )?;
+    for incident in quality.incidents.iter().take(ROWS_MAX) {
+        write_incident(incident, out)?;
+    }
+    and_more(quality.incidents.len(), "incident", out)
+}
+
+fn write_incident(incident: &Incident, out: &mut Formatter<'_>) -> fmt::Result {
+    let errors = plural(incident.errors as usize, "error");
+    let transfers = plural(incident.transfers as usize, "transfer");
+    writeln!(
+        out,
+        "  - {errors} in {transfers}, {}Z to {}Z",
+        incident.first.to_fts(),
+        incident.last.to_fts()
+    )?;
+    writeln!(out, "    {}", clean(&incident.example))
+}
+
+fn links(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
+    if report.links.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nLinks: which way the bytes went")?;
+    for share in report.links.iter().take(ROWS_MAX) {
+        write_link(share, out)?;
+    }
+    and_more(report.links.len(), "link", out)
+}
+
+fn write_link(share: &LinkShare, out: &mut Formatter<'_>) -> fmt::Result {
+    match &share.link {
+        Some(link) => writeln!(out, "  {}", clean(&link.to_string()))?,
+        None => writeln!(out, "  (link no longer recorded)")?,
+    }
+    let files = plural(share.finished as usize, "file");
+    write!(out, "    {files}, {}", share.bytes)?;
+    if let Some(percent) = share.share_percent {
+        write!(out, ", {percent:.1} % of the bytes")?;
+    }
+    match &share.rate {
+        Some(rate) => writeln!(out, ", {:.2} Mb/s over the window", rate.megabits_per_second)?,
+        None => writeln!(out)?,
+    }
+    match share.feeding {
+        Some(feeding) => writeln!(
+            out,
+            "    {:.1} of {:.1} slots in use on average; a slot was free while files\n    \
+             waited in {:.0} % of the samples",
+            feeding.active_mean, feeding.limit_mean, feeding.unfed_percent
+        ),
+        None => Ok(()),
+    }
+}
+
+fn pools(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
+    let none_told = report.pools.iter().all(|share| share.pool.is_none());
+    if none_told {
+        return Ok(());
+    }
+    writeln!(out, "\nPools: which disks took or gave the bytes")?;
+    for share in report.pools.iter().take(ROWS_MAX) {
+        let name = match &share.pool {
+            Some(pool) => clean(pool.as_str()),
+            None => "(pool not told)".to_owned(),
+        };
+        let files = plural(share.finished as usize, "file");
+        write!(out, "  {name:<24} {files:>12}  {:>10}", share.bytes.to_string())?;
+        match share.share_percent {
+            Some(percent) => writeln!(out, "  {percent:>5.1} %")?,
+            None => writeln!(out)?,
+        }
+    }
+    and_more(report.pools.len(), "pool", out)
+}
+
+fn stages(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
+    if report.stages.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nWhere the time went: seconds summed over all movers")?;
+    writeln!(
+        out,
+        "  (stages overlap, so their sum may exceed the time a file took)"
+    )?;
+    for share in &report.stages {
+        let bar = "█".repeat((share.percent / 2.5).round() as usize);
+        let line = format!(
+            "  {:<12} {:>10.2} s  {:>5.1} %  {bar}",
+            share.stage, share.seconds, share.percent
+        );
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+fn rate_over_time(rates: &RateOverTime, out: &mut Formatter<'_>) -> fmt::Result {
+    writeln!(
+        out,
+        "\nRate over time: Mb/s, mean of {} s per column",
+        rates.bin_seconds
+    )?;
+    writeln!(out, "  ({}: {})", rates.counted.words(), clean(&rates.population))?;
+    let unknown = rates.megabits_per_second.iter().any(Option::is_none);
+    if unknown {
+        writeln!(out, "  (· no sample)")?;
+    }
+    out.write_str(&plot::area(&rates.megabits_per_second, rates.bin_seconds))
+}
+
+fn tcp(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
+    let Some(tcp) = report.tcp else {
+        return Ok(());
+    };
+    writeln!(
+        out,
+        "\nTCP: what the kernel said of {}",
+        plural(tcp.sockets as usize, "data socket")
+    )?;
+    match tcp.retransmitted_percent {
+        Some(percent) => writeln!(
+            out,
+            "  {} of {} segments sent again ({percent:.4} %)",
+            tcp.retransmitted_segments, tcp.sent_segments
+        )?,
+        None => writeln!(
+            out,
+            "  no data was sent at this end, so retransmissions are unknown"
+        )?,
+    }
+    writeln!(
+        out,
+        "  round trip {:.2} ms at best, {:.2} ms at worst",
+        f64::from(tcp.round_trip_min_us) / 1000.0,
+        f64::from(tcp.round_trip_max_us) / 1000.0
+    )?;
+    match (tcp.receiver_limited_percent, tcp.send_buffer_limited_percent) {
+        (Some(receiver), Some(buffer)) => writeln!(
+            out,
+            "  held back by the receiver's window {receiver:.1} %, by the send buffer {buffer:.1} % of the time"
+        ),
+        _ => Ok(()),
+    }
+}
+
+fn and_more(count: usize, noun: &str, out: &mut Formatter<'_>) -> fmt::Result {
+    match count.checked_sub(ROWS_MAX) {
+        Some(more) if more > 0 => {
+            writeln!(
+                out,
+                "  … and {}; the JSON form has all",
+                plural(more, &format!("more {noun}"))
+            )
+        }
+        _ => Ok(()),
+    }
+}
+
+/// One line, bounded, without control characters: texts come from remote servers and end on a terminal.
+fn clean(text: &str) -> String {
+    let line: String = text
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(EXAMPLE_MAX)
+        .collect();
+    match text.chars().nth(EXAMPLE_MAX) {
+        Some(_) => format!("{line}…"),
+        None => line,
+    }
+}
