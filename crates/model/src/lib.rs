@@ -3,6 +3,7 @@
 //! True forever and for everyone: no I/O, no `async`, no clock, no randomness. Time arrives as [`Timestamp`].
 #![forbid(unsafe_code)]
 
+pub mod capability;
 pub mod checksum;
 pub mod failure;
 pub mod ids;
@@ -15,6 +16,7 @@ pub mod transfer;
 pub mod units;
 pub mod url;
 
+pub use capability::{Capability, Right};
 pub use checksum::{Checksum, ChecksumAlgorithm};
 pub use failure::{Errno, Failure, Phase, Retry, Side};
 pub use ids::{

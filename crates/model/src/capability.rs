@@ -1,0 +1,75 @@
+//! What the bearer of a token may do, and where: the capabilities of the WLCG token profile.
+//!
+//! Knows neither how a scope is spelt (`protocol::token`) nor which operation needs what (`decide::authorization`).
+
+use crate::path::NamespacePath;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A right of the WLCG token profile 1.3. None implies another here; what an operation needs is decided elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Right {
+    /// Read data that is on disk.
+    Read,
+    /// Make new files and directories; nothing that exists is changed.
+    Create,
+    /// All of create, and rename, overwrite and delete.
+    Modify,
+    /// Bring files from tape to disk, and let them go again.
+    Stage,
+    /// Ask where a file is: on disk, on tape.
+    Poll,
+}
+
+impl Right {
+    /// All of them.
+    pub const ALL: [Right; 5] = [
+        Right::Read,
+        Right::Create,
+        Right::Modify,
+        Right::Stage,
+        Right::Poll,
+    ];
+
+    /// The name of the scope that grants it.
+    pub fn scope_name(self) -> &'static str {
+        match self {
+            Right::Read => "storage.read",
+            Right::Create => "storage.create",
+            Right::Modify => "storage.modify",
+            Right::Stage => "storage.stage",
+            Right::Poll => "storage.poll",
+        }
+    }
+
+    /// The right that a scope name stands for; `None` for any other scope.
+    pub fn from_scope_name(name: &str) -> Option<Right> {
+        Right::ALL
+            .into_iter()
+            .find(|right| right.scope_name() == name)
+    }
+}
+
+/// One right on one path and everything below it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Capability {
+    /// What may be done.
+    pub right: Right,
+    /// Where: this path of the namespace, or below.
+    pub path: NamespacePath,
+    /// The scope ended with `/`: `path` itself is covered only as a directory, never as a file.
+    pub directory_only: bool,
+}
+
+impl fmt::Display for Capability {
+    /// The form of a scope, in terms of this site's namespace.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let slash = if self.directory_only && !self.path.is_root() {
+            "/"
+        } else {
+            ""
+        };
+        write!(out, "{}:{}{slash}", self.right.scope_name(), self.path)
+    }
+}
