@@ -1,1 +1,4 @@
-//! (in progress)
+//! What survives a restart: model values in transactions. Never selects which work to do.
+#![forbid(unsafe_code)]
+
+pub mod journal;

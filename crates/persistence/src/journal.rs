@@ -1,0 +1,114 @@
+//! The transfer service's journal: jobs, where each transfer stands, and the ledger of what happened to it.
+//!
+//! The writer appends records in one transaction at a time (the caller groups them); readers answer questions from
+//! connections of their own and never disturb it. Nothing here selects which work to do.
+
+mod rows;
+mod schema;
+mod sqlite;
+
+pub use rows::{JobRow, TransferRow};
+pub use sqlite::{JobFilter, JournalReader, SqliteJournal};
+
+use penstock_model::{
+    CredentialId, Job, JobId, JobState, LinkSample, Timestamp, TransferEvent, TransferId,
+    TransferState,
+};
+use thiserror::Error;
+
+/// Something to persist. The journal stores records of one call in one transaction, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Record {
+    /// A job was accepted, with the tokens that its transfers refer to.
+    JobAccepted {
+        /// The job with all its transfers.
+        job: Box<Job>,
+        /// Tokens by the name under which transfers refer to them.
+        credentials: Vec<(CredentialId, String)>,
+    },
+    /// Something happened to a transfer: a line of the ledger, and where the transfer stands from then on.
+    Happened {
+        /// Wall clock.
+        at: Timestamp,
+        /// Monotonic clock of this process, microseconds since it started.
+        monotonic_us: u64,
+        /// The job.
+        job: JobId,
+        /// The transfer.
+        transfer: TransferId,
+        /// What happened.
+        event: TransferEvent,
+        /// The state that `advance` made of it.
+        state: TransferState,
+    },
+    /// The last open transfer of a job ended. `state` is the roll-up of its transfers.
+    JobEnded {
+        /// The job.
+        job: JobId,
+        /// When.
+        at: Timestamp,
+        /// How it ended.
+        state: JobState,
+    },
+    /// What a link did in the last second.
+    Sampled(LinkSample),
+}
+
+/// What a restart finds: everything that has not ended.
+#[derive(Debug, Default)]
+pub struct Unfinished {
+    /// Jobs with at least one open transfer; their `transfers` hold the open ones only.
+    pub jobs: Vec<Job>,
+    /// Where each open transfer stands.
+    pub states: Vec<(TransferId, TransferState)>,
+    /// How many transfers of each of these jobs have ended, by how they ended.
+    pub ended: Vec<(JobId, TransferState)>,
+    /// The highest transfer id ever given.
+    pub transfer_id_max: u64,
+}
+
+/// Why the journal could not be read or written.
+#[derive(Debug, Error)]
+pub enum JournalError {
+    /// SQLite says so; a full disk arrives here.
+    #[error("the journal {path} cannot be used: {source}")]
+    Sqlite {
+        /// The database file.
+        path: String,
+        /// What SQLite says.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// A stored value is not readable by this version.
+    #[error("the journal {path} holds a {what} that this version cannot read: {detail}")]
+    Corrupt {
+        /// The database file.
+        path: String,
+        /// Which kind of value.
+        what: &'static str,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// Written by a later version.
+    #[error(
+        "the journal {path} was written by a later version (schema {found}, this one knows {known}): upgrade"
+    )]
+    TooNew {
+        /// The database file.
+        path: String,
+        /// Its schema.
+        found: u32,
+        /// The newest schema known here.
+        known: u32,
+    },
+}
+
+/// Where an engine persists before it acts. One owner; [`Journal::append`] is all or nothing.
+pub trait Journal: Send {
+    /// Stores the records durably in one transaction and returns the ledger's last sequence number.
+    fn append(&mut self, records: &[Record]) -> Result<u64, JournalError>;
+    /// Everything that has not ended.
+    fn load_unfinished(&mut self) -> Result<Unfinished, JournalError>;
+    /// The token stored under a name; `None` when there is none (or no more).
+    fn credential(&mut self, id: &CredentialId) -> Result<Option<String>, JournalError>;
+}
