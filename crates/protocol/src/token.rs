@@ -1,0 +1,181 @@
+//! Bearer tokens of the WLCG token profile 1.3: signing our own, verifying those of trusted issuers, and reading
+//! what they allow.
+//!
+//! Says *who* and *what they carry*; whether that suffices for an operation is decided by `decide::authorization`.
+//! Texts made here never hold a token, because they end up in logs.
+
+mod keys;
+mod scope;
+mod signer;
+mod verifier;
+
+#[cfg(test)]
+mod tests;
+
+pub use keys::{FetchDocument, Fetched};
+pub use scope::{InvalidScope, capabilities};
+pub use signer::{Signer, SignerError};
+pub use verifier::{TrustedIssuer, Verifier};
+
+use openssl::hash::{MessageDigest, hash};
+use penstock_model::{Capability, CredentialId, Timestamp, UserName, VoName};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Bytes that a token may have; HTTP servers of the field bound all headers at 16 to 64 KiB.
+pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
+
+/// The audience that every relying party of the profile accepts.
+pub const ANY_AUDIENCE: &str = "https://wlcg.cern.ch/jwt/v1/any";
+
+/// What a token says, with the claim names of the profile.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claims {
+    /// Who issued it: a URL, compared as text.
+    pub iss: String,
+    /// Whom it speaks of, unique within the issuer.
+    pub sub: String,
+    /// For whom it is meant.
+    pub aud: Vec<String>,
+    /// Seconds since 1970 from which on it is worth nothing.
+    pub exp: i64,
+    /// Seconds since 1970 before which it is worth nothing.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub nbf: Option<i64>,
+    /// Seconds since 1970 when it was made.
+    pub iat: i64,
+    /// Unique within the issuer.
+    pub jti: String,
+    /// Scopes, separated by blanks.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub scope: String,
+    /// Version of the profile; `1.0` for tokens that we make.
+    #[serde(rename = "wlcg.ver")]
+    pub wlcg_ver: String,
+    /// Groups, each beginning with `/`.
+    #[serde(rename = "wlcg.groups", skip_serializing_if = "Vec::is_empty", default)]
+    pub wlcg_groups: Vec<String>,
+    /// The OAuth client to which it was given.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub client_id: Option<String>,
+}
+
+/// Whom a verified token speaks of, and what it carries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The subject; unique only together with the issuer.
+    pub user: UserName,
+    /// Who vouches for it.
+    pub issuer: String,
+    /// As configured for the issuer, else the first part of the first group, else the issuer's host.
+    pub vo: Option<VoName>,
+    /// Groups that may be used to authorise. Empty when the token carries a capability of the profile, because
+    /// groups must be ignored then.
+    pub groups: Vec<String>,
+    /// What the token allows, in terms of this site's namespace.
+    pub capabilities: Vec<Capability>,
+    /// When the token ends.
+    pub expires: Timestamp,
+    /// The same for every token of this subject: first 16 hex digits of SHA-1 over issuer and subject.
+    pub delegation: CredentialId,
+    /// All scopes as they came, also those that mean nothing to a storage element.
+    pub scope: String,
+}
+
+impl Identity {
+    /// True when the token carries this scope, spelt exactly so (`fts`, `penstock.admin`).
+    pub fn has_scope(&self, name: &str) -> bool {
+        self.scope
+            .split_ascii_whitespace()
+            .any(|scope| scope == name)
+    }
+}
+
+/// Why a token is not accepted. All of them are answered 401 with `WWW-Authenticate: Bearer`, except
+/// [`TokenError::KeysUnavailable`], which is our trouble and not the client's (503).
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum TokenError {
+    /// Longer than [`TOKEN_BYTES_MAX`].
+    #[error("the token is longer than {TOKEN_BYTES_MAX} bytes")]
+    TooLong,
+    /// Not three parts of base64url with JSON objects in the first two.
+    #[error("the token is malformed: {0}")]
+    Malformed(&'static str),
+    /// Signed in a way that the profile forbids, or not signed.
+    #[error("the token's signature algorithm '{0}' is not accepted; use RS256 or ES256")]
+    Algorithm(String),
+    /// A claim that the profile requires is absent or of the wrong type.
+    #[error("the token has no valid claim '{0}', which the WLCG profile requires")]
+    Claim(&'static str),
+    /// The issuer is not in the trust list.
+    #[error("the token's issuer '{0}' is not trusted here; ask the site to add it")]
+    Issuer(String),
+    /// The issuer publishes no key of that name.
+    #[error("the issuer '{issuer}' publishes no usable key '{kid}'")]
+    UnknownKey {
+        /// The issuer.
+        issuer: String,
+        /// The key's name as the token gives it, shortened.
+        kid: String,
+    },
+    /// The keys of the issuer could not be fetched and none are remembered.
+    #[error("the keys of '{issuer}' cannot be fetched: {why}; try again later")]
+    KeysUnavailable {
+        /// The issuer.
+        issuer: String,
+        /// What went wrong.
+        why: String,
+    },
+    /// The signature does not fit the key and the text.
+    #[error("the token's signature is not valid")]
+    Signature,
+    /// It has ended.
+    #[error("the token expired at {}Z; get a new one", .0.to_fts())]
+    Expired(Timestamp),
+    /// It has not begun, even allowing for skewed clocks.
+    #[error("the token is not valid before {}Z; check the clocks", .0.to_fts())]
+    NotYetValid(Timestamp),
+    /// Made for somebody else.
+    #[error("the token is meant for another audience ({0}); ask for one with this service's")]
+    Audience(String),
+    /// A version of the profile that we do not know.
+    #[error("the token follows version '{0}' of the WLCG profile; only 1.x is known")]
+    ProfileVersion(String),
+    /// A storage scope that cannot be understood must not be guessed.
+    #[error("the token carries an invalid scope: {0}")]
+    Scope(#[from] InvalidScope),
+}
+
+/// Names a token without revealing it: the first 16 hex digits of its SHA-1, as FTS does.
+pub fn credential_id(token: &str) -> CredentialId {
+    CredentialId::new(sha1_prefix(token.as_bytes()))
+}
+
+/// What `GET /.well-known/openid-configuration` answers for our own issuer (OpenID Connect Discovery 1.0 §3).
+pub fn openid_configuration(issuer: &str) -> serde_json::Value {
+    let base = issuer.trim_end_matches('/');
+    serde_json::json!({
+        "issuer": issuer,
+        "jwks_uri": format!("{base}/jwks"),
+        "scopes_supported": ["storage.read", "storage.create", "storage.modify", "storage.stage",
+                             "storage.poll", "wlcg.groups", "fts"],
+        "response_types_supported": ["token"],
+        "grant_types_supported": ["client_credentials"],
+        "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": ["ES256"],
+        "claims_supported": ["sub", "iss", "aud", "exp", "nbf", "iat", "jti", "scope", "wlcg.ver", "wlcg.groups"],
+    })
+}
+
+/// The stable name of a subject: the same for all its tokens, so that jobs can be found again with a newer one.
+fn delegation_id(issuer: &str, subject: &str) -> CredentialId {
+    CredentialId::new(sha1_prefix(format!("{issuer}{subject}").as_bytes()))
+}
+
+fn sha1_prefix(bytes: &[u8]) -> String {
+    let digest = hash(MessageDigest::sha1(), bytes).expect("OpenSSL always has SHA-1 for naming");
+    digest[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}

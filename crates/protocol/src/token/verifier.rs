@@ -1,0 +1,390 @@
+//! Deciding whether a token is genuine, meant for us and still alive.
+
+use super::keys::{FetchDocument, IssuerKeys, KeySet, VerifyingKey, key_set};
+use super::{ANY_AUDIENCE, Identity, TOKEN_BYTES_MAX, TokenError, delegation_id, scope};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::Algorithm;
+use openssl::sha::sha256;
+use penstock_model::{NamespacePath, Timestamp, UserName, VoName};
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+/// Clock skew that is forgiven at the beginning of a token's life, never at its end (WLCG profile).
+const NOT_BEFORE_SKEW: Duration = Duration::from_secs(60);
+/// Verified tokens that are remembered; beyond it the memory is emptied and fills again.
+const REMEMBERED_MAX: usize = 10_000;
+
+/// An issuer whose tokens are accepted, and what they may speak of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrustedIssuer {
+    /// The `iss` claim, compared as text: a final slash matters.
+    pub issuer: String,
+    /// The part of the namespace to which its scope paths are relative. An issuer with several prefixes is listed
+    /// once for each.
+    pub prefix: NamespacePath,
+    /// The VO of all its users, when it serves one.
+    pub vo: Option<VoName>,
+}
+
+/// Verifies tokens. Cheap to clone; clones share keys and memory.
+#[derive(Clone)]
+pub struct Verifier {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    trust: RwLock<Arc<Trust>>,
+    documents: Box<dyn FetchDocument>,
+    /// Our own issuer's keys, which need no fetch.
+    local: RwLock<HashMap<String, Arc<KeySet>>>,
+    remembered: Mutex<HashMap<[u8; 32], Identity>>,
+}
+
+/// What a reload replaces as a whole.
+struct Trust {
+    issuers: Vec<TrustedIssuer>,
+    audiences: Vec<String>,
+    keys: HashMap<String, Arc<IssuerKeys>>,
+}
+
+impl Trust {
+    fn new(issuers: Vec<TrustedIssuer>, audiences: Vec<String>, before: Option<&Trust>) -> Trust {
+        let keys = issuers.iter().map(|trusted| {
+            let known = before
+                .and_then(|trust| trust.keys.get(&trusted.issuer))
+                .cloned();
+            let keys = known.unwrap_or_else(|| Arc::new(IssuerKeys::new(&trusted.issuer)));
+            (trusted.issuer.clone(), keys)
+        });
+        Trust {
+            keys: keys.collect(),
+            issuers,
+            audiences,
+        }
+    }
+}
+
+/// A token taken apart, not yet believed.
+struct Unverified<'a> {
+    signed: &'a str,
+    signature: &'a str,
+    algorithm: Algorithm,
+    kid: String,
+    claims: Map<String, Value>,
+}
+
+impl Verifier {
+    /// Accepts tokens of `trusted` issuers that are meant for one of `audiences` or for anybody
+    /// ([`ANY_AUDIENCE`]). `documents` fetches discovery documents and keys.
+    pub fn new(
+        trusted: Vec<TrustedIssuer>,
+        audiences: Vec<String>,
+        documents: impl FetchDocument + 'static,
+    ) -> Verifier {
+        Verifier {
+            inner: Arc::new(Inner {
+                trust: RwLock::new(Arc::new(Trust::new(trusted, audiences, None))),
+                documents: Box::new(documents),
+                local: RwLock::default(),
+                remembered: Mutex::default(),
+            }),
+        }
+    }
+
+    /// Gives the keys of an issuer directly (our own). It must also be trusted to count.
+    pub fn with_local_keys(self, issuer: &str, jwks: &Value) -> Verifier {
+        let mut local = self
+            .inner
+            .local
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        local.insert(issuer.to_owned(), Arc::new(key_set(jwks)));
+        drop(local);
+        self
+    }
+
+    /// Replaces the trust list and the audiences. Keys of issuers that stay are kept; verdicts are forgotten.
+    pub fn replace_trust(&self, trusted: Vec<TrustedIssuer>, audiences: Vec<String>) {
+        let mut trust = self
+            .inner
+            .trust
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *trust = Arc::new(Trust::new(trusted, audiences, Some(&trust)));
+        self.remembered().clear();
+    }
+
+    /// Who bears this token, or why it is not accepted.
+    pub async fn verify(&self, token: &str, now: Timestamp) -> Result<Identity, TokenError> {
+        if token.len() > TOKEN_BYTES_MAX {
+            return Err(TokenError::TooLong);
+        }
+        let name = sha256(token.as_bytes());
+        let known = self.remembered().get(&name).cloned();
+        if let Some(identity) = known {
+            return match now < identity.expires {
+                true => Ok(identity),
+                false => Err(TokenError::Expired(identity.expires)),
+            };
+        }
+        let trust = self.trust();
+        let identity = self.verify_unknown(&trust, token, now).await?;
+        let mut remembered = self.remembered();
+        // A reload while we were waiting for keys has emptied the memory for good reason.
+        if Arc::ptr_eq(&trust, &self.trust()) {
+            if remembered.len() >= REMEMBERED_MAX {
+                remembered.retain(|_, identity| now < identity.expires);
+            }
+            if remembered.len() >= REMEMBERED_MAX {
+                remembered.clear();
+            }
+            remembered.insert(name, identity.clone());
+        }
+        Ok(identity)
+    }
+
+    async fn verify_unknown(
+        &self,
+        trust: &Trust,
+        token: &str,
+        now: Timestamp,
+    ) -> Result<Identity, TokenError> {
+        let unverified = take_apart(token)?;
+        let issuer = text_claim(&unverified.claims, "iss")?;
+        // The trust list comes before any fetch: a stranger's token must not make us open connections.
+        let keys = trust
+            .keys
+            .get(issuer)
+            .ok_or_else(|| TokenError::Issuer(shown(issuer)))?;
+        let key = match self.local_key(issuer, &unverified.kid) {
+            Some(found) => found?,
+            None => {
+                keys.find(&unverified.kid, now, self.inner.documents.as_ref())
+                    .await?
+            }
+        };
+        check_signature(&unverified, &key)?;
+        identify(&unverified.claims, issuer, trust, now)
+    }
+
+    /// `None`: this issuer is not local. `Some(Err)`: it is, and has no such key.
+    fn local_key(&self, issuer: &str, kid: &str) -> Option<Result<Arc<VerifyingKey>, TokenError>> {
+        let local = self
+            .inner
+            .local
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let keys = local.get(issuer)?;
+        Some(
+            keys.get(kid)
+                .cloned()
+                .ok_or_else(|| TokenError::UnknownKey {
+                    issuer: issuer.to_owned(),
+                    kid: shown(kid),
+                }),
+        )
+    }
+
+    fn trust(&self) -> Arc<Trust> {
+        let trust = self
+            .inner
+            .trust
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&trust)
+    }
+
+    fn remembered(&self) -> MutexGuard<'_, HashMap<[u8; 32], Identity>> {
+        // Entries are inserted whole, so a panic elsewhere leaves nothing half-written.
+        self.inner
+            .remembered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// RFC 7515 §3.1: three parts of base64url, the first two JSON objects.
+fn take_apart(token: &str) -> Result<Unverified<'_>, TokenError> {
+    let malformed = |what| move || TokenError::Malformed(what);
+    let (signed, signature) = token
+        .rsplit_once('.')
+        .ok_or_else(malformed("not three parts"))?;
+    let (header, payload) = signed
+        .split_once('.')
+        .ok_or_else(malformed("not three parts"))?;
+    let header = json_object(header).ok_or_else(malformed("the header is not a JSON object"))?;
+    let algorithm = match header.get("alg").and_then(Value::as_str) {
+        Some("RS256") => Algorithm::RS256,
+        Some("ES256") => Algorithm::ES256,
+        // `none` and HMAC end here, before any key is looked for.
+        Some(other) => return Err(TokenError::Algorithm(shown(other))),
+        None => return Err(TokenError::Malformed("the header has no 'alg'")),
+    };
+    // RFC 7515 §4.1.11: an extension that must be understood and is not spoils the token.
+    if header.contains_key("crit") {
+        return Err(TokenError::Malformed(
+            "the header demands an unknown extension",
+        ));
+    }
+    let kid = header
+        .get("kid")
+        .and_then(Value::as_str)
+        .filter(|kid| !kid.is_empty());
+    let kid = kid
+        .ok_or_else(malformed("the header has no 'kid'"))?
+        .to_owned();
+    let claims = json_object(payload).ok_or_else(malformed("the claims are not a JSON object"))?;
+    Ok(Unverified {
+        signed,
+        signature,
+        algorithm,
+        kid,
+        claims,
+    })
+}
+
+fn json_object(part: &str) -> Option<Map<String, Value>> {
+    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
+}
+
+fn check_signature(token: &Unverified<'_>, key: &VerifyingKey) -> Result<(), TokenError> {
+    // The key says which algorithm it is for; the token may not choose another one for it.
+    if key.algorithm != token.algorithm {
+        return Err(TokenError::Signature);
+    }
+    let signed = token.signed.as_bytes();
+    match jsonwebtoken::crypto::verify(token.signature, signed, &key.key, key.algorithm) {
+        Ok(true) => Ok(()),
+        Ok(false) | Err(_) => Err(TokenError::Signature),
+    }
+}
+
+/// The claims that the profile requires (WLCG profile 1.3, common claims), then what they amount to here.
+fn identify(
+    claims: &Map<String, Value>,
+    issuer: &str,
+    trust: &Trust,
+    now: Timestamp,
+) -> Result<Identity, TokenError> {
+    let expires = time_claim(claims, "exp")?;
+    if now >= expires {
+        return Err(TokenError::Expired(expires));
+    }
+    if claims.contains_key("nbf") {
+        let begins = time_claim(claims, "nbf")?;
+        if now + NOT_BEFORE_SKEW < begins {
+            return Err(TokenError::NotYetValid(begins));
+        }
+    }
+    time_claim(claims, "iat")?;
+    text_claim(claims, "jti")?;
+    let subject = text_claim(claims, "sub")?;
+    check_version(text_claim(claims, "wlcg.ver")?)?;
+    check_audience(claims, &trust.audiences)?;
+    let scope = match claims.get("scope") {
+        None => "",
+        Some(value) => value.as_str().ok_or(TokenError::Claim("scope"))?,
+    };
+    let all_groups = list_claim(claims, "wlcg.groups")?;
+    let here = || {
+        trust
+            .issuers
+            .iter()
+            .filter(|trusted| trusted.issuer == issuer)
+    };
+    let mut capabilities = Vec::new();
+    for trusted in here() {
+        capabilities.extend(scope::capabilities(scope, &trusted.prefix)?);
+    }
+    let vo = here().find_map(|trusted| trusted.vo.clone());
+    Ok(Identity {
+        user: UserName::new(subject),
+        issuer: issuer.to_owned(),
+        vo: vo.or_else(|| derived_vo(&all_groups, issuer)),
+        groups: match scope::is_capability_based(scope) {
+            true => Vec::new(),
+            false => all_groups,
+        },
+        capabilities,
+        expires,
+        delegation: delegation_id(issuer, subject),
+        scope: scope.to_owned(),
+    })
+}
+
+/// An unknown major version is refused, a newer minor one accepted.
+fn check_version(version: &str) -> Result<(), TokenError> {
+    let major = version.split('.').next();
+    let sound = version.split('.').all(|part| part.parse::<u16>().is_ok());
+    match major == Some("1") && sound {
+        true => Ok(()),
+        false => Err(TokenError::ProfileVersion(shown(version))),
+    }
+}
+
+/// Compared as text, one or many (RFC 7519 §4.1.3): no default port, no final slash is added or removed.
+fn check_audience(claims: &Map<String, Value>, ours: &[String]) -> Result<(), TokenError> {
+    let named: Vec<&str> = match claims.get("aud") {
+        Some(Value::String(one)) => vec![one],
+        Some(Value::Array(many)) => many.iter().filter_map(Value::as_str).collect(),
+        _ => return Err(TokenError::Claim("aud")),
+    };
+    let for_us = |name: &&str| *name == ANY_AUDIENCE || ours.iter().any(|our| our == name);
+    match named.iter().any(for_us) {
+        true => Ok(()),
+        false => Err(TokenError::Audience(shown(&named.join(" ")))),
+    }
+}
+
+fn derived_vo(groups: &[String], issuer: &str) -> Option<VoName> {
+    let from_group = groups.iter().find_map(|group| {
+        let first = group.trim_start_matches('/').split('/').next()?;
+        (!first.is_empty()).then(|| first.to_owned())
+    });
+    let host = || url::Url::parse(issuer).ok()?.host_str().map(str::to_owned);
+    from_group.or_else(host).map(VoName::new)
+}
+
+fn text_claim<'a>(
+    claims: &'a Map<String, Value>,
+    name: &'static str,
+) -> Result<&'a str, TokenError> {
+    let text = claims.get(name).and_then(Value::as_str);
+    text.filter(|text| !text.is_empty())
+        .ok_or(TokenError::Claim(name))
+}
+
+/// A NumericDate (RFC 7519 §2), which may have a fraction.
+fn time_claim(claims: &Map<String, Value>, name: &'static str) -> Result<Timestamp, TokenError> {
+    let seconds = claims.get(name).and_then(Value::as_f64);
+    let seconds = seconds.filter(|value| (0.0..1e12).contains(value));
+    seconds
+        .map(|value| Timestamp((value * 1000.0) as i64))
+        .ok_or(TokenError::Claim(name))
+}
+
+fn list_claim(claims: &Map<String, Value>, name: &'static str) -> Result<Vec<String>, TokenError> {
+    let Some(value) = claims.get(name) else {
+        return Ok(Vec::new());
+    };
+    let items = value.as_array().ok_or(TokenError::Claim(name))?;
+    let text = |item: &Value| {
+        item.as_str()
+            .map(str::to_owned)
+            .ok_or(TokenError::Claim(name))
+    };
+    items.iter().map(text).collect()
+}
+
+/// A stranger's text as it may be shown: printable, and not long enough to hold a secret.
+pub(super) fn shown(text: &str) -> String {
+    let printable = text.chars().map(|c| if c.is_control() { '?' } else { c });
+    let short: String = printable.clone().take(120).collect();
+    match printable.count() > 120 {
+        true => format!("{short}…"),
+        false => short,
+    }
+}
