@@ -3,10 +3,12 @@
 //! The writer appends records in one transaction at a time (the caller groups them); readers answer questions from
 //! connections of their own and never disturb it. Nothing here selects which work to do.
 
+mod memory;
 mod rows;
 mod schema;
 mod sqlite;
 
+pub use memory::MemoryJournal;
 pub use rows::{JobRow, TransferRow};
 pub use sqlite::{JobFilter, JournalReader, SqliteJournal};
 
@@ -112,3 +114,6 @@ pub trait Journal: Send {
     /// The token stored under a name; `None` when there is none (or no more).
     fn credential(&mut self, id: &CredentialId) -> Result<Option<String>, JournalError>;
 }
+
+#[cfg(test)]
+mod conformance;

@@ -350,6 +350,11 @@ impl JournalReader {
         })
     }
 
+    /// The token stored under a name.
+    pub fn credential(&self, id: &CredentialId) -> Result<Option<String>, JournalError> {
+        self.read(|reading| reading.credential(id))
+    }
+
     fn read<T>(
         &self,
         question: impl FnOnce(&Reading<'_>) -> Result<T, JournalError>,

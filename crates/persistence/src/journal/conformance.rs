@@ -1,0 +1,239 @@
+//! What every journal must do, whatever keeps it.
+
+use super::{JobFilter, Journal, JournalReader, MemoryJournal, Record, SqliteJournal};
+use penstock_model::*;
+
+fn job(seed: u128, transfers: std::ops::RangeInclusive<u64>) -> Job {
+    let url =
+        |host: &str, id: u64| FileUrl::parse(&format!("https://{host}/f{id}")).expect("valid");
+    let request = |id| TransferRequest {
+        id: TransferId(id),
+        index: id as u32,
+        source: url("a", id),
+        destination: url("b", id),
+        size: None,
+        checksum: Checksum::parse("adler32:1"),
+        checksum_algorithm: ChecksumAlgorithm::Adler32,
+        activity: Activity::new("default"),
+        metadata: serde_json::json!({"request_id": id}),
+        source_credential: Some(CredentialId::new("c1")),
+        destination_credential: None,
+    };
+    Job {
+        id: JobId(uuid::Uuid::from_u128(seed)),
+        user: UserName::new("alice"),
+        vo: VoName::new("cms"),
+        delegation: CredentialId::new("d1"),
+        submitted_at: Timestamp(1000),
+        parameters: JobParameters::default(),
+        transfers: transfers.map(request).collect(),
+    }
+}
+
+fn accepted(job: &Job) -> Vec<Record> {
+    let credentials = vec![(CredentialId::new("c1"), "secret".to_owned())];
+    vec![Record::JobAccepted {
+        job: Box::new(job.clone()),
+        credentials,
+    }]
+}
+
+fn happened(job: &Job, transfer: u64, state: &mut TransferState, event: TransferEvent) -> Record {
+    let at = Timestamp(2000);
+    *state = advance(state, at, &event).expect("the test's events fit");
+    let (transfer, state) = (TransferId(transfer), state.clone());
+    Record::Happened {
+        at,
+        monotonic_us: 5,
+        job: job.id,
+        transfer,
+        event,
+        state,
+    }
+}
+
+fn finish(job: &Job, transfer: u64) -> Vec<Record> {
+    let mut state = TransferState::submitted();
+    let started = happened(
+        job,
+        transfer,
+        &mut state,
+        TransferEvent::Started {
+            attempt: Attempt(1),
+        },
+    );
+    let landed = TransferEvent::Landed {
+        attempt: Attempt(1),
+        size: Bytes(7),
+        mode: Some(CopyMode::Pull),
+        report: Box::default(),
+    };
+    vec![started, happened(job, transfer, &mut state, landed)]
+}
+
+/// `reopen` gives the journal as a restarted process would find it.
+fn conforms<J: Journal>(mut journal: J, reopen: impl Fn(J) -> J) {
+    let (first, second) = (job(1, 1..=3), job(2, 4..=4));
+    journal.append(&accepted(&first)).expect("accepted");
+    journal.append(&accepted(&second)).expect("accepted");
+    journal.append(&finish(&first, 1)).expect("stored");
+    let mut state = TransferState::submitted();
+    let started = happened(
+        &first,
+        2,
+        &mut state,
+        TransferEvent::Started {
+            attempt: Attempt(1),
+        },
+    );
+    journal.append(&[started]).expect("stored");
+    let mut ended = finish(&second, 4);
+    ended.push(Record::JobEnded {
+        job: second.id,
+        at: Timestamp(3000),
+        state: JobState::Finished,
+    });
+    journal.append(&ended).expect("stored");
+
+    let mut journal = reopen(journal);
+    let found = journal.load_unfinished().expect("readable");
+    assert_eq!(
+        found.jobs.iter().map(|job| job.id).collect::<Vec<_>>(),
+        [first.id]
+    );
+    assert_eq!(
+        found.jobs[0].transfers,
+        first.transfers[1..],
+        "ended transfers stay away, the rest is unchanged"
+    );
+    assert_eq!(found.states.len(), 2);
+    assert!(found.states.contains(&(TransferId(2), state)));
+    assert!(
+        found
+            .states
+            .contains(&(TransferId(3), TransferState::submitted()))
+    );
+    assert!(matches!(found.ended[..], [(id, TransferState::Finished { .. })] if id == first.id));
+    assert_eq!(
+        found.transfer_id_max, 4,
+        "numbers of ended transfers are not used again"
+    );
+    let token = journal
+        .credential(&CredentialId::new("c1"))
+        .expect("readable");
+    assert_eq!(token.as_deref(), Some("secret"));
+}
+
+#[test]
+fn the_journal_in_memory_conforms() {
+    conforms(MemoryJournal::default(), |journal| journal);
+}
+
+#[test]
+fn the_journal_in_sqlite_conforms() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("transfer.sqlite");
+    conforms(SqliteJournal::open(&path).expect("opens"), |journal| {
+        drop(journal);
+        SqliteJournal::open(&path).expect("opens again")
+    });
+}
+
+#[test]
+fn a_journal_that_is_full_stores_nothing_of_the_batch() {
+    let mut journal = MemoryJournal::default();
+    journal.full = true;
+    assert!(journal.append(&accepted(&job(1, 1..=2))).is_err());
+    assert!(journal.load_unfinished().expect("readable").jobs.is_empty());
+}
+
+#[test]
+fn readers_see_the_job_its_roll_up_and_its_ledger_of_one_instant() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("transfer.sqlite");
+    let mut journal = SqliteJournal::open(&path).expect("opens");
+    let reader = JournalReader::open(&path, 2).expect("opens");
+    let first = job(1, 1..=2);
+    journal.append(&accepted(&first)).expect("stored");
+    let state = |reader: &JournalReader| {
+        reader
+            .job(first.id)
+            .expect("readable")
+            .expect("known")
+            .state
+    };
+    assert_eq!(state(&reader), JobState::Submitted);
+    let sequence = journal.append(&finish(&first, 1)).expect("stored");
+    assert_eq!(state(&reader), JobState::Active);
+    let mut second = TransferState::submitted();
+    let canceled = TransferEvent::Canceled {
+        reason: "Job canceled by the user".into(),
+    };
+    let mut records = vec![happened(&first, 2, &mut second, canceled)];
+    records.push(Record::JobEnded {
+        job: first.id,
+        at: Timestamp(3000),
+        state: JobState::FinishedDirty,
+    });
+    journal.append(&records).expect("stored");
+    let (row, transfers) = reader
+        .job_with_transfers(first.id)
+        .expect("readable")
+        .expect("known");
+    assert_eq!((row.state, transfers.len()), (JobState::FinishedDirty, 2));
+    assert_eq!(row.reason.as_deref(), Some("Job canceled by the user"));
+    assert_eq!(transfers[0].size_bytes, Some(7));
+    assert_eq!(transfers[0].request, first.transfers[0]);
+    let entries = reader.entries_after(0, 10).expect("readable");
+    assert_eq!(entries.len(), 3);
+    assert_eq!(entries[1].sequence, sequence);
+    assert_eq!(
+        reader.entries_after(sequence, 10).expect("readable").len(),
+        1
+    );
+    let filter = JobFilter {
+        limit: 10,
+        ..JobFilter::default()
+    };
+    assert!(
+        reader.jobs(&filter).expect("readable").is_empty(),
+        "only open jobs unless asked"
+    );
+    let filter = JobFilter {
+        ended_since: Some(Timestamp(0)),
+        user: Some(UserName::new("alice")),
+        ..filter
+    };
+    assert_eq!(reader.jobs(&filter).expect("readable").len(), 1);
+}
+
+#[test]
+fn tokens_are_readable_by_the_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("transfer.sqlite");
+    let mut journal = SqliteJournal::open(&path).expect("opens");
+    journal.append(&accepted(&job(1, 1..=1))).expect("stored");
+    for entry in std::fs::read_dir(directory.path()).expect("readable") {
+        let entry = entry.expect("readable");
+        let mode = entry.metadata().expect("readable").permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{:?} is open to others", entry.path());
+    }
+}
+
+#[test]
+fn a_database_of_a_later_version_is_left_alone() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("transfer.sqlite");
+    drop(SqliteJournal::open(&path).expect("opens"));
+    let connection = rusqlite::Connection::open(&path).expect("opens");
+    connection
+        .pragma_update(None, "user_version", 99)
+        .expect("written");
+    drop(connection);
+    let error = SqliteJournal::open(&path).expect_err("too new");
+    assert!(
+        error.to_string().contains("written by a later version"),
+        "{error}"
+    );
+}

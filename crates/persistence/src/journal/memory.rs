@@ -1,0 +1,100 @@
+//! A journal in memory, with a switch that makes it fail: for engine tests and simulated disasters.
+
+use super::{Journal, JournalError, Record, Unfinished};
+use penstock_model::{
+    CredentialId, Job, JobId, Timestamp, TransferEvent, TransferId, TransferState,
+};
+use std::collections::{BTreeMap, HashMap};
+
+/// Keeps what it is given as long as it lives. Cloning it is a snapshot of the "disk" at that instant.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryJournal {
+    /// While true, every `append` fails and stores nothing, as on a full disk.
+    pub full: bool,
+    jobs: BTreeMap<JobId, (Job, bool)>,
+    states: BTreeMap<TransferId, TransferState>,
+    credentials: HashMap<CredentialId, String>,
+    ledger: Vec<(Timestamp, TransferId, TransferEvent)>,
+}
+
+impl MemoryJournal {
+    /// The ledger so far.
+    pub fn ledger(&self) -> &[(Timestamp, TransferId, TransferEvent)] {
+        &self.ledger
+    }
+
+    /// Where a transfer stands.
+    pub fn state(&self, transfer: TransferId) -> Option<&TransferState> {
+        self.states.get(&transfer)
+    }
+
+    /// Every job with whether it has ended.
+    pub fn jobs(&self) -> impl Iterator<Item = (&Job, bool)> {
+        self.jobs.values().map(|(job, ended)| (job, *ended))
+    }
+}
+
+impl Journal for MemoryJournal {
+    fn append(&mut self, records: &[Record]) -> Result<u64, JournalError> {
+        if self.full {
+            let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
+            let source =
+                rusqlite::Error::SqliteFailure(code, Some("database or disk is full".to_owned()));
+            return Err(JournalError::Sqlite {
+                path: "memory".to_owned(),
+                source,
+            });
+        }
+        for record in records {
+            match record {
+                Record::JobAccepted { job, credentials } => {
+                    for request in &job.transfers {
+                        self.states.insert(request.id, TransferState::submitted());
+                    }
+                    self.credentials.extend(credentials.iter().cloned());
+                    self.jobs.insert(job.id, (Job::clone(job), false));
+                }
+                Record::Happened {
+                    at,
+                    transfer,
+                    event,
+                    state,
+                    ..
+                } => {
+                    self.states.insert(*transfer, state.clone());
+                    self.ledger.push((*at, *transfer, event.clone()));
+                }
+                Record::JobEnded { job, .. } => {
+                    if let Some((_, ended)) = self.jobs.get_mut(job) {
+                        *ended = true;
+                    }
+                }
+                Record::Sampled(_) => {}
+            }
+        }
+        Ok(self.ledger.len() as u64)
+    }
+
+    fn load_unfinished(&mut self) -> Result<Unfinished, JournalError> {
+        let mut found = Unfinished::default();
+        for (job, _) in self.jobs.values().filter(|(_, ended)| !ended) {
+            let mut open = job.clone();
+            open.transfers
+                .retain(|request| !self.states[&request.id].is_terminal());
+            for request in &job.transfers {
+                let state = self.states[&request.id].clone();
+                match state.is_terminal() {
+                    true => found.ended.push((job.id, state)),
+                    false => found.states.push((request.id, state)),
+                }
+            }
+            found.jobs.push(open);
+        }
+        found.transfer_id_max = self.states.keys().next_back().map_or(0, |id| id.0);
+        Ok(found)
+    }
+
+    fn credential(&mut self, id: &CredentialId) -> Result<Option<String>, JournalError> {
+        Ok(self.credentials.get(id).cloned())
+    }
+}

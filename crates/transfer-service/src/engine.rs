@@ -1,0 +1,758 @@
+//! The transfer engine: takes one input at a time and says what to persist and what to do, in that order.
+//!
+//! No I/O, no clock, no randomness. It holds everything that has not ended in memory and knows nothing of how
+//! bytes move or where events are stored. The driver persists the records of a call before it performs its actions.
+
+use crate::submission::NewJob;
+use penstock_decide::retry::{FailedAttempt, next_retry};
+use penstock_decide::scheduler::{LinkView, Scheduler, SlotLimits, StorageView, Waiting};
+use penstock_model::{
+    Attempt, Bytes, Checksum, CopyMode, Failure, Job, JobId, JobParameters, JobState, LinkId,
+    MoverReport, Priority, Slots, Timestamp, TransferEvent, TransferId, TransferRequest,
+    TransferState, VoName, WaitReason, advance, job_state,
+};
+use penstock_model::{Errno, Phase, Retry, Side};
+use penstock_persistence::journal::{Record, Unfinished};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the engine must know beside limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// How many transfers may run where.
+    pub slots: SlotLimits,
+    /// Retries of jobs that do not say.
+    pub retries_max: u32,
+    /// The wait before the first retry of jobs that do not say.
+    pub retry_delay: Duration,
+}
+
+/// What can happen to the engine.
+#[derive(Debug)]
+pub enum Input {
+    /// A valid submission. `reply` names the answer that is owed.
+    Submit {
+        /// What was asked.
+        job: Box<NewJob>,
+        /// Names the answer.
+        reply: ReplyId,
+    },
+    /// Somebody asks to stop a job, or some of its transfers.
+    Cancel {
+        /// Which job.
+        job: JobId,
+        /// Which transfers; `None`: all.
+        transfers: Option<Vec<TransferId>>,
+        /// For people.
+        reason: String,
+        /// Names the answer.
+        reply: ReplyId,
+    },
+    /// Another priority for what has not started.
+    Reprioritise {
+        /// Which job.
+        job: JobId,
+        /// The new priority.
+        priority: Priority,
+        /// Names the answer.
+        reply: ReplyId,
+    },
+    /// An agent looked at both ends and asks to move bytes.
+    Prepared {
+        /// Which transfer.
+        transfer: TransferId,
+        /// Which attempt.
+        attempt: Attempt,
+        /// Size at the source.
+        size: Bytes,
+        /// Checksum at the source.
+        checksum: Option<Checksum>,
+        /// A destination existed and may be replaced.
+        replaces: bool,
+    },
+    /// An agent has ended, whatever the outcome; its slot is free.
+    Ended {
+        /// Which transfer.
+        transfer: TransferId,
+        /// Which attempt.
+        attempt: Attempt,
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// Other limits.
+    Configure(EngineConfig),
+    /// Start nothing more.
+    Drain,
+    /// Time passed.
+    Tick,
+}
+
+/// Names an answer that somebody waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ReplyId(pub u64);
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// It arrived.
+    Landed {
+        /// Size of the file.
+        size: Bytes,
+        /// Which way the bytes went; `None`: it was there already, brought by an earlier attempt.
+        mode: Option<CopyMode>,
+        /// What the mover measured.
+        report: Box<MoverReport>,
+    },
+    /// It did not.
+    Failed {
+        /// Why.
+        failure: Failure,
+        /// Whatever it had made at the destination is known to be gone.
+        cleaned: bool,
+    },
+    /// It was stopped as asked.
+    Stopped,
+}
+
+/// What the driver does after the records are durable.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Give an attempt to an agent.
+    Start(Assignment),
+    /// Let an agent that has prepared move bytes.
+    Proceed {
+        /// Which transfer.
+        transfer: TransferId,
+        /// Which attempt.
+        attempt: Attempt,
+    },
+    /// Stop an agent. It answers with `Ended`.
+    Stop {
+        /// Which transfer.
+        transfer: TransferId,
+    },
+    /// Answer somebody.
+    Answer {
+        /// Whom.
+        reply: ReplyId,
+        /// What.
+        answer: Answer,
+    },
+}
+
+/// The answers that the engine gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// The job is durable.
+    Accepted(JobId),
+    /// The states of the job's transfers were changed as asked, as far as they were still open.
+    Done,
+    /// The job is unknown or has ended.
+    NotOpen,
+}
+
+/// Everything an agent needs to know about one attempt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Assignment {
+    /// The job.
+    pub job: JobId,
+    /// What to move.
+    pub request: Arc<TransferRequest>,
+    /// How.
+    pub parameters: Arc<JobParameters>,
+    /// Which attempt.
+    pub attempt: Attempt,
+    /// An earlier attempt may have left the file, whole or in part, at a destination that was empty before.
+    pub unsettled: bool,
+}
+
+/// The records and actions of one call.
+#[derive(Debug, Default, PartialEq)]
+pub struct Effects {
+    /// To be made durable first, in one transaction.
+    pub records: Vec<Record>,
+    /// Then to be done, in order.
+    pub actions: Vec<Action>,
+}
+
+/// Time as the driver sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Now {
+    /// Wall clock.
+    pub at: Timestamp,
+    /// Microseconds since the process started, monotonic.
+    pub monotonic_us: u64,
+}
+
+struct JobEntry {
+    vo: VoName,
+    parameters: Arc<JobParameters>,
+    /// Transfers that have not ended.
+    open: BTreeSet<TransferId>,
+    /// One state for each way in which transfers of this job have ended: enough for the roll-up.
+    ended: Vec<TransferState>,
+}
+
+struct TransferEntry {
+    job: JobId,
+    request: Arc<TransferRequest>,
+    link: LinkId,
+    state: TransferState,
+}
+
+/// All transfers that have not ended, and the decisions about them.
+pub struct Engine {
+    config: EngineConfig,
+    scheduler: Scheduler,
+    jobs: HashMap<JobId, JobEntry>,
+    transfers: HashMap<TransferId, TransferEntry>,
+    /// Attempts that hold slots. An agent may outlive its transfer's end (a cancel) for a moment.
+    running: HashMap<TransferId, (Attempt, LinkId)>,
+    /// Transfers that wait for the end of their back-off, by time.
+    delayed: BinaryHeap<Reverse<(Timestamp, TransferId)>>,
+    /// Jobs that may not wait forever, by time.
+    expiring: BinaryHeap<Reverse<(Timestamp, JobId)>>,
+    /// Failures by link since the start of this process.
+    last_failure: BTreeMap<LinkId, Failure>,
+    transfer_id_next: u64,
+}
+
+impl Engine {
+    /// An engine that continues with what a restart found. Attempts that were running are recorded as lost.
+    pub fn restore(config: EngineConfig, found: Unfinished, now: Now) -> (Engine, Effects) {
+        let mut engine = Engine {
+            scheduler: Scheduler::new(config.slots.clone()),
+            config,
+            jobs: HashMap::new(),
+            transfers: HashMap::new(),
+            running: HashMap::new(),
+            delayed: BinaryHeap::new(),
+            expiring: BinaryHeap::new(),
+            last_failure: BTreeMap::new(),
+            transfer_id_next: found.transfer_id_max + 1,
+        };
+        let mut states: HashMap<TransferId, TransferState> = found.states.into_iter().collect();
+        for job in found.jobs {
+            let ended = found
+                .ended
+                .iter()
+                .filter(|(id, _)| *id == job.id)
+                .map(|(_, state)| state.clone());
+            let ended = ended.collect();
+            engine.admit(job, ended, |id| {
+                states.remove(&id).unwrap_or_else(TransferState::submitted)
+            });
+        }
+        let mut effects = Effects::default();
+        let mut interrupted: Vec<(TransferId, Attempt)> = engine
+            .transfers
+            .iter()
+            .filter_map(|(id, entry)| match entry.state {
+                TransferState::Active { attempt, .. } => Some((*id, attempt)),
+                _ => None,
+            })
+            .collect();
+        interrupted.sort();
+        for (transfer, attempt) in interrupted {
+            let reason = "the service was restarted while it ran".to_owned();
+            engine.happen(
+                now,
+                transfer,
+                TransferEvent::AttemptLost { attempt, reason },
+                &mut effects,
+            );
+        }
+        engine.close_empty_jobs(now, &mut effects);
+        engine.start_what_may(now, &mut effects);
+        (engine, effects)
+    }
+
+    /// Takes one input. The driver persists the records, then performs the actions.
+    pub fn handle(&mut self, now: Now, input: Input) -> Effects {
+        let mut effects = Effects::default();
+        match input {
+            Input::Submit { job, reply } => self.submit(now, *job, reply, &mut effects),
+            Input::Cancel {
+                job,
+                transfers,
+                reason,
+                reply,
+            } => {
+                let answer = self.cancel(now, job, transfers, &reason, &mut effects);
+                effects.actions.push(Action::Answer { reply, answer });
+            }
+            Input::Reprioritise {
+                job,
+                priority,
+                reply,
+            } => {
+                let answer = self.reprioritise(now, job, priority);
+                effects.actions.push(Action::Answer { reply, answer });
+            }
+            Input::Prepared {
+                transfer,
+                attempt,
+                size,
+                checksum,
+                replaces,
+            } => {
+                // A transfer that was canceled meanwhile has had its Stop; nothing moves for it.
+                let event = TransferEvent::Prepared {
+                    attempt,
+                    size,
+                    checksum,
+                    replaces,
+                };
+                if self.happen(now, transfer, event, &mut effects) {
+                    effects.actions.push(Action::Proceed { transfer, attempt });
+                }
+            }
+            Input::Ended {
+                transfer,
+                attempt,
+                outcome,
+            } => {
+                self.ended(now, transfer, attempt, outcome, &mut effects);
+            }
+            Input::Configure(config) => {
+                self.scheduler.set_limits(config.slots.clone());
+                self.config = config;
+            }
+            Input::Drain => self.scheduler.drain(),
+            Input::Tick => {}
+        }
+        self.wake_delayed(now);
+        self.expire(now, &mut effects);
+        self.start_what_may(now, &mut effects);
+        effects
+    }
+
+    /// When the engine wants its next `Tick` at the latest; `None`: nothing is due.
+    pub fn wake_at(&self) -> Option<Timestamp> {
+        let delayed = self.delayed.peek().map(|Reverse((at, _))| *at);
+        let expiring = self.expiring.peek().map(|Reverse((at, _))| *at);
+        delayed.into_iter().chain(expiring).min()
+    }
+
+    /// Why an open transfer waits; `None` when it runs or is not open.
+    pub fn why_waiting(&self, transfer: TransferId, now: Timestamp) -> Option<WaitReason> {
+        let entry = self.transfers.get(&transfer)?;
+        match &entry.state {
+            TransferState::Submitted {
+                not_before: Some(until),
+                failures,
+                last: Some(last),
+                ..
+            } if *until > now => Some(WaitReason::BackingOff {
+                until: *until,
+                failures: *failures,
+                last: last.clone(),
+            }),
+            TransferState::Submitted { .. } => Some(self.scheduler.why_waiting(&entry.link)),
+            _ => None,
+        }
+    }
+
+    /// All links that were seen since the start.
+    pub fn links(&self) -> impl Iterator<Item = LinkView> + '_ {
+        self.scheduler.links()
+    }
+
+    /// All storage elements that were seen since the start.
+    pub fn storages(&self) -> impl Iterator<Item = StorageView> + '_ {
+        self.scheduler.storages()
+    }
+
+    /// Attempts that hold a slot, and how many may.
+    pub fn agents(&self) -> (Slots, Slots) {
+        self.scheduler.agents()
+    }
+
+    /// Transfers that wait until a time after a failure, with the number of them.
+    pub fn backing_off(&self) -> usize {
+        self.delayed.len()
+    }
+
+    /// The latest failure on a link since the start.
+    pub fn last_failure(&self, link: &LinkId) -> Option<&Failure> {
+        self.last_failure.get(link)
+    }
+
+    /// Transfers that have not ended.
+    pub fn open_transfers(&self) -> usize {
+        self.transfers.len()
+    }
+
+    fn submit(&mut self, now: Now, new: NewJob, reply: ReplyId, effects: &mut Effects) {
+        let first = self.transfer_id_next;
+        self.transfer_id_next += new.transfers.len() as u64;
+        let (job, credentials) = new.into_job(first, now.at);
+        let id = job.id;
+        effects.records.push(Record::JobAccepted {
+            job: Box::new(job.clone()),
+            credentials,
+        });
+        for request in &job.transfers {
+            effects.records.push(Record::Happened {
+                at: now.at,
+                monotonic_us: now.monotonic_us,
+                job: id,
+                transfer: request.id,
+                event: TransferEvent::Submitted,
+                state: TransferState::submitted(),
+            });
+        }
+        self.admit(job, Vec::new(), |_| TransferState::submitted());
+        effects.actions.push(Action::Answer {
+            reply,
+            answer: Answer::Accepted(id),
+        });
+    }
+
+    fn admit(
+        &mut self,
+        job: Job,
+        ended: Vec<TransferState>,
+        mut state_of: impl FnMut(TransferId) -> TransferState,
+    ) {
+        let parameters = Arc::new(job.parameters);
+        let open = job.transfers.iter().map(|request| request.id).collect();
+        if let Some(expires) = parameters.expires_at {
+            self.expiring.push(Reverse((expires, job.id)));
+        }
+        self.jobs.insert(
+            job.id,
+            JobEntry {
+                vo: job.vo,
+                parameters,
+                open,
+                ended,
+            },
+        );
+        for request in job.transfers {
+            let (id, link) = (request.id, request.link());
+            let entry = TransferEntry {
+                job: job.id,
+                request: Arc::new(request),
+                link,
+                state: state_of(id),
+            };
+            let state = entry.state.clone();
+            self.transfers.insert(id, entry);
+            self.make_wait(id, &state);
+        }
+    }
+
+    /// Puts a transfer that may start into the queue, now or when its back-off ends.
+    fn make_wait(&mut self, transfer: TransferId, state: &TransferState) {
+        match state {
+            TransferState::Submitted {
+                not_before: Some(until),
+                ..
+            } => {
+                self.delayed.push(Reverse((*until, transfer)));
+            }
+            TransferState::Submitted {
+                not_before: None, ..
+            } => {
+                if let Some(waiting) = self.waiting(transfer) {
+                    self.scheduler.enqueue(waiting);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn waiting(&self, transfer: TransferId) -> Option<Waiting> {
+        let entry = self.transfers.get(&transfer)?;
+        let job = self.jobs.get(&entry.job)?;
+        let (link, vo) = (entry.link.clone(), job.vo.clone());
+        Some(Waiting {
+            transfer,
+            link,
+            vo,
+            priority: job.parameters.priority,
+        })
+    }
+
+    fn wake_delayed(&mut self, now: Now) {
+        while let Some(Reverse((until, transfer))) = self.delayed.peek().copied() {
+            if until > now.at {
+                return;
+            }
+            self.delayed.pop();
+            if let Some(waiting) = self.waiting(transfer) {
+                self.scheduler.enqueue(waiting);
+            }
+        }
+    }
+
+    fn expire(&mut self, now: Now, effects: &mut Effects) {
+        while let Some(Reverse((expires, job))) = self.expiring.peek().copied() {
+            if expires > now.at {
+                return;
+            }
+            self.expiring.pop();
+            let open: Vec<TransferId> = self
+                .jobs
+                .get(&job)
+                .map(|job| job.open.iter().copied().collect())
+                .unwrap_or_default();
+            for transfer in open {
+                if matches!(
+                    self.transfers[&transfer].state,
+                    TransferState::Submitted { .. }
+                ) {
+                    let failure = Failure {
+                        side: Side::Service,
+                        retry: Retry::Never,
+                        phase: Phase::Service,
+                        errno: Errno::ETIMEDOUT,
+                        detail:
+                            "the job waited in the queue for longer than max_time_in_queue allows"
+                                .to_owned(),
+                    };
+                    self.happen(now, transfer, TransferEvent::Expired { failure }, effects);
+                }
+            }
+        }
+    }
+
+    fn start_what_may(&mut self, now: Now, effects: &mut Effects) {
+        while let Some(transfer) = self.scheduler.start_next() {
+            let entry = self
+                .transfers
+                .get(&transfer)
+                .expect("only open transfers are queued");
+            let (link, job) = (entry.link.clone(), entry.job);
+            let TransferState::Submitted {
+                attempts,
+                unsettled,
+                ..
+            } = entry.state
+            else {
+                unreachable!("a queued transfer is submitted: every other state leaves the queue");
+            };
+            let attempt = Attempt(attempts + 1);
+            let request = entry.request.clone();
+            let parameters = self.jobs[&job].parameters.clone();
+            self.running.insert(transfer, (attempt, link));
+            self.happen(now, transfer, TransferEvent::Started { attempt }, effects);
+            let assignment = Assignment {
+                job,
+                request,
+                parameters,
+                attempt,
+                unsettled,
+            };
+            effects.actions.push(Action::Start(assignment));
+        }
+    }
+
+    fn ended(
+        &mut self,
+        now: Now,
+        transfer: TransferId,
+        attempt: Attempt,
+        outcome: Outcome,
+        effects: &mut Effects,
+    ) {
+        match self.running.get(&transfer) {
+            Some((running, _)) if *running == attempt => {}
+            // Already accounted for: an agent reports once, a late duplicate changes nothing.
+            _ => return,
+        }
+        let (_, link) = self.running.remove(&transfer).expect("found a line ago");
+        self.scheduler.release(&link);
+        let Some(entry) = self.transfers.get(&transfer) else {
+            return;
+        };
+        let TransferState::Active { failures, .. } = entry.state else {
+            return;
+        };
+        let event = match outcome {
+            Outcome::Landed { size, mode, report } => TransferEvent::Landed {
+                attempt,
+                size,
+                mode,
+                report,
+            },
+            Outcome::Failed { failure, cleaned } => {
+                let retry_at = self.retry_at(now, transfer, attempt, failures, &failure);
+                self.last_failure.insert(link, failure.clone());
+                TransferEvent::AttemptFailed {
+                    attempt,
+                    failure,
+                    retry_at,
+                    cleaned,
+                }
+            }
+            // Asked to stop without having been canceled: the service itself is ending.
+            Outcome::Stopped => TransferEvent::AttemptLost {
+                attempt,
+                reason: "the service stopped while it ran".to_owned(),
+            },
+        };
+        self.happen(now, transfer, event, effects);
+    }
+
+    fn retry_at(
+        &self,
+        now: Now,
+        transfer: TransferId,
+        attempt: Attempt,
+        failures_before: u32,
+        failure: &Failure,
+    ) -> Option<Timestamp> {
+        let parameters = &self.jobs[&self.transfers[&transfer].job].parameters;
+        let decision = next_retry(&FailedAttempt {
+            transfer,
+            attempt,
+            failure,
+            failures_before,
+            retries_max: parameters.retries_max.unwrap_or(self.config.retries_max),
+            delay: parameters
+                .retry_delay_seconds
+                .map_or(self.config.retry_delay, Duration::from_secs),
+        });
+        decision.choice.map(|wait| now.at + wait)
+    }
+
+    fn cancel(
+        &mut self,
+        now: Now,
+        job: JobId,
+        transfers: Option<Vec<TransferId>>,
+        reason: &str,
+        effects: &mut Effects,
+    ) -> Answer {
+        let Some(entry) = self.jobs.get(&job) else {
+            return Answer::NotOpen;
+        };
+        let asked = |id: &TransferId| transfers.as_ref().is_none_or(|wanted| wanted.contains(id));
+        let open: Vec<TransferId> = entry.open.iter().copied().filter(asked).collect();
+        for transfer in open {
+            if let Some(waiting) = self.waiting(transfer) {
+                self.scheduler.remove(&waiting);
+            }
+            if self.running.contains_key(&transfer) {
+                effects.actions.push(Action::Stop { transfer });
+            }
+            self.happen(
+                now,
+                transfer,
+                TransferEvent::Canceled {
+                    reason: reason.to_owned(),
+                },
+                effects,
+            );
+        }
+        Answer::Done
+    }
+
+    fn reprioritise(&mut self, _now: Now, job: JobId, priority: Priority) -> Answer {
+        let Some(entry) = self.jobs.get(&job) else {
+            return Answer::NotOpen;
+        };
+        let open: Vec<TransferId> = entry.open.iter().copied().collect();
+        let queued: Vec<Waiting> = open.into_iter().filter_map(|id| self.waiting(id)).collect();
+        let queued: Vec<Waiting> = queued
+            .into_iter()
+            .filter(|waiting| self.scheduler.remove(waiting))
+            .collect();
+        let entry = self.jobs.get_mut(&job).expect("found above");
+        Arc::make_mut(&mut entry.parameters).priority = priority;
+        for waiting in queued {
+            self.scheduler.enqueue(Waiting {
+                priority,
+                ..waiting
+            });
+        }
+        Answer::Done
+    }
+
+    /// Applies an event to a transfer and records it. False, without any record, when it does not fit its state.
+    fn happen(
+        &mut self,
+        now: Now,
+        transfer: TransferId,
+        event: TransferEvent,
+        effects: &mut Effects,
+    ) -> bool {
+        let Some(entry) = self.transfers.get_mut(&transfer) else {
+            return false;
+        };
+        let Ok(state) = advance(&entry.state, now.at, &event) else {
+            return false;
+        };
+        entry.state = state.clone();
+        let job = entry.job;
+        let record = Record::Happened {
+            at: now.at,
+            monotonic_us: now.monotonic_us,
+            job,
+            transfer,
+            event,
+            state: state.clone(),
+        };
+        effects.records.push(record);
+        if state.is_terminal() {
+            self.transfers.remove(&transfer);
+            self.close(now, job, transfer, state, effects);
+        } else {
+            self.make_wait(transfer, &state);
+        }
+        true
+    }
+
+    fn close(
+        &mut self,
+        now: Now,
+        job: JobId,
+        transfer: TransferId,
+        state: TransferState,
+        effects: &mut Effects,
+    ) {
+        let entry = self
+            .jobs
+            .get_mut(&job)
+            .expect("a job outlives its open transfers");
+        entry.open.remove(&transfer);
+        if !entry
+            .ended
+            .iter()
+            .any(|seen| seen.fts_name() == state.fts_name())
+        {
+            entry.ended.push(state);
+        }
+        if entry.open.is_empty() {
+            let state = job_state(&entry.ended);
+            self.jobs.remove(&job);
+            effects.records.push(Record::JobEnded {
+                job,
+                at: now.at,
+                state,
+            });
+        }
+    }
+
+    /// A crash between a last transfer's end and its job's end cannot happen in one transaction, but an older
+    /// version may have left such a job.
+    fn close_empty_jobs(&mut self, now: Now, effects: &mut Effects) {
+        let empty = self.jobs.iter().filter(|(_, job)| job.open.is_empty());
+        let mut empty: Vec<(JobId, JobState)> = empty
+            .map(|(id, job)| (*id, job_state(&job.ended)))
+            .collect();
+        empty.sort_by_key(|(id, _)| *id);
+        for (job, state) in empty {
+            self.jobs.remove(&job);
+            effects.records.push(Record::JobEnded {
+                job,
+                at: now.at,
+                state,
+            });
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! A valid submission, before the engine gives its transfers their numbers.
+
+use penstock_model::{
+    Activity, Bytes, Checksum, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobParameters,
+    Timestamp, TransferId, TransferRequest, UserName, VoName,
+};
+use serde_json::Value;
+
+/// What one submission asks for; everything in it has been checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewJob {
+    /// The id the job will have.
+    pub id: JobId,
+    /// Who submits.
+    pub user: UserName,
+    /// On whose behalf.
+    pub vo: VoName,
+    /// Names the submitter's identity.
+    pub delegation: CredentialId,
+    /// What holds for every file.
+    pub parameters: JobParameters,
+    /// At least one file.
+    pub transfers: Vec<NewTransfer>,
+    /// Tokens that the transfers refer to.
+    pub credentials: Vec<(CredentialId, String)>,
+}
+
+/// One file of a submission.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewTransfer {
+    /// Where it is.
+    pub source: FileUrl,
+    /// Where it goes.
+    pub destination: FileUrl,
+    /// The size the user says it has.
+    pub size: Option<Bytes>,
+    /// The checksum the user says it has.
+    pub checksum: Option<Checksum>,
+    /// The algorithm to compare with, when no value was given.
+    pub checksum_algorithm: ChecksumAlgorithm,
+    /// Share label.
+    pub activity: Activity,
+    /// Whatever the client wants back, unchanged.
+    pub metadata: Value,
+    /// Token for the source.
+    pub source_credential: Option<CredentialId>,
+    /// Token for the destination.
+    pub destination_credential: Option<CredentialId>,
+}
+
+impl NewJob {
+    /// The job as accepted at `at`, its transfers numbered from `first`, and the tokens to keep with it.
+    pub fn into_job(self, first: u64, at: Timestamp) -> (Job, Vec<(CredentialId, String)>) {
+        let transfers =
+            self.transfers
+                .into_iter()
+                .zip(0u32..)
+                .map(|(new, index)| TransferRequest {
+                    id: TransferId(first + u64::from(index)),
+                    index,
+                    source: new.source,
+                    destination: new.destination,
+                    size: new.size,
+                    checksum: new.checksum,
+                    checksum_algorithm: new.checksum_algorithm,
+                    activity: new.activity,
+                    metadata: new.metadata,
+                    source_credential: new.source_credential,
+                    destination_credential: new.destination_credential,
+                });
+        let job = Job {
+            id: self.id,
+            user: self.user,
+            vo: self.vo,
+            delegation: self.delegation,
+            submitted_at: at,
+            parameters: self.parameters,
+            transfers: transfers.collect(),
+        };
+        (job, self.credentials)
+    }
+}
