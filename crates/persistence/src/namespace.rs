@@ -1,0 +1,248 @@
+//! The namespace of a storage element: a tree of directories and files in SQLite, with checksums, trash and the
+//! record of ended movers.
+//!
+//! One thread writes, in group commits: many changes share one transaction and one `fsync`, and a change is answered
+//! after its commit, never before. Readers use read-only connections on the calling thread. File data is not known
+//! here: a file is an id, a size and the name of its pool.
+
+mod change;
+mod read;
+mod record;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use change::{Change, ChangeError, Changed, NewFile, Refusal, Replace, Trashed};
+pub use record::{MoverKind, MoverOutcome, MoverRecord};
+
+use penstock_model::{Bytes, PoolName, Timestamp, UserName};
+use read::Readers;
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use thiserror::Error;
+use uuid::Uuid;
+use writer::Writer;
+
+/// Names a directory or file for ever: ids are given once and never again, so they also serve as `ETag`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct EntryId(pub u64);
+
+impl EntryId {
+    /// The root directory.
+    pub const ROOT: EntryId = EntryId(1);
+}
+
+impl fmt::Display for EntryId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:x}", self.0)
+    }
+}
+
+/// What stands at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its identity.
+    pub id: EntryId,
+    /// The last name of its path; empty for the root.
+    pub name: String,
+    /// Directory or file.
+    pub kind: EntryKind,
+    /// A file: when it became visible. A directory: when an entry was last added or removed.
+    pub modified: Timestamp,
+    /// When it became visible.
+    pub created: Timestamp,
+    /// Who wrote it; `None` when nobody was authenticated or the server made it.
+    pub owner: Option<UserName>,
+}
+
+/// Directory or file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EntryKind {
+    /// Holds other entries.
+    Directory,
+    /// Holds bytes.
+    File {
+        /// How many.
+        size: Bytes,
+        /// The pool that keeps them.
+        pool: PoolName,
+    },
+}
+
+impl Entry {
+    /// True for a directory.
+    pub fn is_directory(&self) -> bool {
+        self.kind == EntryKind::Directory
+    }
+
+    /// Bytes of a file; `None` for a directory.
+    pub fn size(&self) -> Option<Bytes> {
+        match &self.kind {
+            EntryKind::Directory => None,
+            EntryKind::File { size, .. } => Some(*size),
+        }
+    }
+}
+
+/// What a pool holds according to the namespace. Trash is not counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PoolUsage {
+    /// Visible files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: Bytes,
+}
+
+/// Why a namespace cannot be opened or read.
+#[derive(Debug, Error)]
+pub enum NamespaceError {
+    /// SQLite failed.
+    #[error("the namespace database {path} failed: {source}; check its disk, then start again", path = path.display())]
+    Database {
+        /// The database file.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// The file system failed.
+    #[error("{path} cannot be used: {source}", path = path.display())]
+    File {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Another process has it open.
+    #[error("the namespace {path} is open in another process; stop that one first", path = .0.display())]
+    InUse(PathBuf),
+    /// Written by a later version.
+    #[error(
+        "the namespace {path} has schema version {found}, this program knows up to {known}; use a newer program",
+        path = path.display()
+    )]
+    Newer {
+        /// The database file.
+        path: PathBuf,
+        /// The version in the file.
+        found: u32,
+        /// The newest that this program knows.
+        known: u32,
+    },
+    /// A stored value is not what this program ever wrote.
+    #[error("the namespace {path} holds a value that makes no sense: {what}; restore it from a backup", path = path.display())]
+    Corrupt {
+        /// The database file.
+        path: PathBuf,
+        /// Which value.
+        what: String,
+    },
+}
+
+/// An open namespace. Dropping it finishes the queued changes and closes the database.
+pub struct Namespace {
+    readers: Readers,
+    writer: Writer,
+    identity: schema::Identity,
+    next_id: Arc<AtomicU64>,
+    /// Held so that no second process opens the same database.
+    _lock: File,
+}
+
+impl Namespace {
+    /// Opens the database at `path`, or makes it with an empty root directory.
+    pub fn open(path: &Path) -> Result<Namespace, NamespaceError> {
+        let lock = lock(path)?;
+        let fail = |source| NamespaceError::Database {
+            path: path.to_owned(),
+            source,
+        };
+        let connection = Connection::open(path).map_err(fail)?;
+        let identity = schema::prepare(&connection, path)?;
+        let readers = Readers::new(path.to_owned());
+        let next_id = Arc::new(AtomicU64::new(identity.ids_below));
+        let writer =
+            Writer::start(connection, identity.ids_below, next_id.clone()).map_err(|source| {
+                NamespaceError::File {
+                    path: path.to_owned(),
+                    source,
+                }
+            })?;
+        Ok(Namespace {
+            readers,
+            writer,
+            next_id,
+            identity,
+            _lock: lock,
+        })
+    }
+
+    /// Names this namespace for ever. Pools carry it, so that a pool is never served with a foreign namespace.
+    pub fn uuid(&self) -> Uuid {
+        self.identity.uuid
+    }
+
+    /// Ids from here on were given out in the run before this one, or in this one. File data with such an id and
+    /// without an entry was never acknowledged to anyone; data with a smaller id must have an entry or be trash.
+    pub fn low_water(&self) -> EntryId {
+        EntryId(self.identity.low_water)
+    }
+
+    /// The first id that this run gives out. It becomes the next run's [`Namespace::low_water`] with
+    /// [`Change::RaiseLowWater`].
+    pub fn first_id(&self) -> EntryId {
+        EntryId(self.identity.ids_below)
+    }
+
+    /// A new id, not used by any visible entry, past or present.
+    pub fn allocate(&self) -> EntryId {
+        EntryId(self.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Queues a change. `reply` is called on the writer's thread after the commit (or after the refusal), so it must
+    /// be short and must not call back into the namespace. When the queue is full it is called at once with
+    /// [`ChangeError::Busy`].
+    pub fn submit(
+        &self,
+        change: Change,
+        reply: impl FnOnce(Result<Changed, ChangeError>) + Send + 'static,
+    ) {
+        self.writer.submit(change, Box::new(reply));
+    }
+
+    /// Makes a change and waits for its commit. For tests, recovery and tools; doors use [`Namespace::submit`].
+    pub fn apply(&self, change: Change) -> Result<Changed, ChangeError> {
+        let (sender, answer) = std::sync::mpsc::sync_channel(1);
+        self.submit(change, move |result| {
+            // The receiver waits below, so it cannot be gone.
+            let _ = sender.send(result);
+        });
+        answer.recv().unwrap_or(Err(ChangeError::Stopped))
+    }
+}
+
+/// Takes the lock file beside the database, and makes the directory if there is none.
+fn lock(path: &Path) -> Result<File, NamespaceError> {
+    let fail = |path: &Path, source| NamespaceError::File {
+        path: path.to_owned(),
+        source,
+    };
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory).map_err(|source| fail(directory, source))?;
+    }
+    let mut lock_path = path.as_os_str().to_owned();
+    lock_path.push(".lock");
+    let lock_path = PathBuf::from(lock_path);
+    let file = File::create(&lock_path).map_err(|source| fail(&lock_path, source))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(NamespaceError::InUse(path.to_owned())),
+        Err(TryLockError::Error(source)) => Err(fail(&lock_path, source)),
+    }
+}

@@ -1,0 +1,286 @@
+//! Reading the tree, on the calling thread. A lookup takes some microseconds per name of the path.
+
+use super::{Entry, EntryId, EntryKind, Namespace, NamespaceError, PoolUsage, Trashed};
+use penstock_model::{
+    Bytes, Checksum, ChecksumAlgorithm, NamespacePath, PoolName, Timestamp, UserName,
+};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// Read-only connections. More than the cores that read gain nothing.
+const CONNECTIONS_MAX: usize = 8;
+
+/// Columns of `entry` in the order in which [`entry_of_row`] takes them.
+const COLUMNS: &str = "id, name, kind, size_bytes, modified_ms, created_ms, owner, pool";
+
+/// A bounded set of read-only connections, opened when first needed.
+pub(super) struct Readers {
+    path: PathBuf,
+    state: Mutex<State>,
+    returned: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    idle: Vec<Connection>,
+    opened: usize,
+}
+
+impl Readers {
+    pub(super) fn new(path: PathBuf) -> Readers {
+        Readers {
+            path,
+            state: Mutex::default(),
+            returned: Condvar::new(),
+        }
+    }
+
+    /// Runs one query on a connection of the set.
+    fn with<T>(
+        &self,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, NamespaceError> {
+        let fail = |source| NamespaceError::Database {
+            path: self.path.clone(),
+            source,
+        };
+        let connection = self.take().map_err(fail)?;
+        let answer = query(&connection).map_err(fail);
+        self.lock().idle.push(connection);
+        self.returned.notify_one();
+        answer
+    }
+
+    fn take(&self) -> rusqlite::Result<Connection> {
+        let mut state = self.lock();
+        loop {
+            if let Some(connection) = state.idle.pop() {
+                return Ok(connection);
+            }
+            if state.opened < CONNECTIONS_MAX {
+                break;
+            }
+            state = self
+                .returned
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        state.opened += 1;
+        drop(state);
+        let opened = open_reader(&self.path);
+        if opened.is_err() {
+            self.lock().opened -= 1;
+            self.returned.notify_one();
+        }
+        opened
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        // A panic while a connection was out leaves the list valid.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn open_reader(path: &PathBuf) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.execute_batch("PRAGMA cache_size = -16384; PRAGMA mmap_size = 268435456;")?;
+    connection.set_prepared_statement_cache_capacity(32);
+    Ok(connection)
+}
+
+impl Namespace {
+    /// What stands at a path.
+    pub fn lookup(&self, path: &NamespacePath) -> Result<Option<Entry>, NamespaceError> {
+        self.readers.with(|connection| find(connection, path))
+    }
+
+    /// The entries of a directory in the order of their names, at most `limit`, from the first name after `after`.
+    /// A file or an unknown id has none.
+    pub fn list(
+        &self,
+        directory: EntryId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Entry>, NamespaceError> {
+        self.readers.with(|connection| {
+            let mut query = connection.prepare_cached(&format!(
+                "SELECT {COLUMNS} FROM entry WHERE parent = ?1 AND name > ?2 ORDER BY name LIMIT ?3"
+            ))?;
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            // Names are never empty, so the empty text comes before all of them.
+            let rows = query.query_map(
+                params![stored(directory), after.unwrap_or(""), limit],
+                entry_of_row,
+            )?;
+            rows.collect()
+        })
+    }
+
+    /// The checksums that are known of a file, in the order of [`ChecksumAlgorithm::ALL`].
+    pub fn checksums(&self, file: EntryId) -> Result<Vec<Checksum>, NamespaceError> {
+        let mut found: Vec<Checksum> = self.readers.with(|connection| {
+            let mut query = connection
+                .prepare_cached("SELECT algorithm, value FROM checksum WHERE entry = ?1")?;
+            let rows = query.query_map([stored(file)], |row| {
+                Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+            })?;
+            let known = |(name, hex): (String, String)| {
+                Checksum::from_hex(ChecksumAlgorithm::parse(&name)?, &hex)
+            };
+            rows.filter_map(|row| row.map(known).transpose()).collect()
+        })?;
+        found.sort_by_key(Checksum::algorithm);
+        Ok(found)
+    }
+
+    /// The namespace holds this file, in this pool.
+    pub fn holds_file(&self, file: EntryId, pool: &PoolName) -> Result<bool, NamespaceError> {
+        self.readers.with(|connection| {
+            let found = connection
+                .prepare_cached("SELECT 1 FROM entry WHERE id = ?1 AND pool = ?2")?
+                .query_row(params![stored(file), pool.as_str()], |_| Ok(()))
+                .optional()?;
+            Ok(found.is_some())
+        })
+    }
+
+    /// What every pool holds that ever held a file.
+    pub fn pool_usage(&self) -> Result<BTreeMap<PoolName, PoolUsage>, NamespaceError> {
+        self.readers.with(|connection| {
+            let mut query =
+                connection.prepare_cached("SELECT pool, files, size_bytes FROM pool_usage")?;
+            let rows = query.query_map([], |row| {
+                let usage = PoolUsage {
+                    files: unsigned(row.get(1)?),
+                    bytes: Bytes(unsigned(row.get(2)?)),
+                };
+                Ok((PoolName::new(row.get::<_, String>(0)?), usage))
+            })?;
+            rows.collect()
+        })
+    }
+
+    /// Files whose data is to be removed, at most `limit`, in the order of their ids.
+    pub fn trash(&self, limit: usize) -> Result<Vec<Trashed>, NamespaceError> {
+        self.readers.with(|connection| {
+            let mut query = connection.prepare_cached(
+                "SELECT file_id, pool, size_bytes FROM trash ORDER BY file_id LIMIT ?1",
+            )?;
+            let rows = query.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
+                Ok(Trashed {
+                    file: EntryId(unsigned(row.get(0)?)),
+                    pool: PoolName::new(row.get::<_, String>(1)?),
+                    size: Bytes(unsigned(row.get(2)?)),
+                })
+            })?;
+            rows.collect()
+        })
+    }
+
+    /// Ended movers, oldest first, from the first after `after`, with their sequence numbers.
+    pub fn mover_records(
+        &self,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, super::MoverRecord)>, NamespaceError> {
+        self.readers
+            .with(|connection| super::record::load(connection, after, limit))
+    }
+}
+
+/// Follows a path from the root. A file on the way ends it: nothing is below a file.
+pub(super) fn find(
+    connection: &Connection,
+    path: &NamespacePath,
+) -> rusqlite::Result<Option<Entry>> {
+    let Some((last, parents)) = path.names().split_last() else {
+        return by_name(connection, 0, "");
+    };
+    let mut directory = EntryId::ROOT;
+    for name in parents {
+        match by_name(connection, stored(directory), name)? {
+            Some(next) => directory = next.id,
+            None => return Ok(None),
+        }
+    }
+    by_name(connection, stored(directory), last)
+}
+
+/// The entry with this name in this directory.
+pub(super) fn by_name(
+    connection: &Connection,
+    parent: i64,
+    name: &str,
+) -> rusqlite::Result<Option<Entry>> {
+    connection
+        .prepare_cached(&format!(
+            "SELECT {COLUMNS} FROM entry WHERE parent = ?1 AND name = ?2"
+        ))?
+        .query_row(params![parent, name], entry_of_row)
+        .optional()
+}
+
+/// Takes [`COLUMNS`].
+pub(super) fn entry_of_row(row: &Row<'_>) -> rusqlite::Result<Entry> {
+    let kind = match row.get::<_, i64>(2)? {
+        0 => EntryKind::Directory,
+        _ => EntryKind::File {
+            size: Bytes(unsigned(row.get(3)?)),
+            pool: PoolName::new(row.get::<_, String>(7)?),
+        },
+    };
+    Ok(Entry {
+        id: EntryId(unsigned(row.get(0)?)),
+        name: row.get(1)?,
+        kind,
+        modified: Timestamp(row.get(4)?),
+        created: Timestamp(row.get(5)?),
+        owner: row.get::<_, Option<String>>(6)?.map(UserName::new),
+    })
+}
+
+/// All entries below a directory, itself excluded, at most `limit`.
+pub(super) fn below(
+    connection: &Connection,
+    directory: EntryId,
+    limit: usize,
+) -> rusqlite::Result<Vec<Entry>> {
+    let mut found = Vec::new();
+    let mut open = vec![directory];
+    let mut query = connection.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM entry WHERE parent = ?1 LIMIT ?2"
+    ))?;
+    while let Some(directory) = open.pop() {
+        let room = i64::try_from(limit.saturating_sub(found.len())).unwrap_or(i64::MAX);
+        let rows = query.query_map(params![stored(directory), room], entry_of_row)?;
+        for entry in rows {
+            let entry = entry?;
+            if entry.is_directory() {
+                open.push(entry.id);
+            }
+            found.push(entry);
+        }
+        if found.len() >= limit {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// SQLite knows signed integers only. Ids and sizes stay far below 2^63.
+pub(super) fn stored(id: EntryId) -> i64 {
+    signed(id.0)
+}
+
+/// See [`stored`].
+pub(super) fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// See [`stored`].
+pub(super) fn unsigned(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}

@@ -1,0 +1,162 @@
+//! The stored form of a namespace, versioned, and what a run learns from it when it starts.
+
+use super::NamespaceError;
+use penstock_model::Timestamp;
+use rusqlite::{Connection, OptionalExtension, params};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+use uuid::Uuid;
+
+/// The stored form that this program writes. Raise it with a migration and a test with an old database.
+const SCHEMA_VERSION: u32 = 1;
+
+/// `kind` is 0 for a directory and 1 for a file. `parent` of the root is 0, which is no entry.
+const TABLES: &str = "
+CREATE TABLE entry (
+    id INTEGER PRIMARY KEY,
+    parent INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    kind INTEGER NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    modified_ms INTEGER NOT NULL,
+    created_ms INTEGER NOT NULL,
+    owner TEXT,
+    pool TEXT,
+    UNIQUE (parent, name)
+);
+CREATE TABLE checksum (
+    entry INTEGER NOT NULL,
+    algorithm TEXT NOT NULL,
+    value TEXT NOT NULL,
+    PRIMARY KEY (entry, algorithm)
+) WITHOUT ROWID;
+CREATE TABLE trash (
+    file_id INTEGER PRIMARY KEY,
+    pool TEXT NOT NULL,
+    size_bytes INTEGER NOT NULL
+);
+CREATE TABLE pool_usage (
+    pool TEXT PRIMARY KEY,
+    files INTEGER NOT NULL,
+    size_bytes INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE mover_record (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+    at_ms INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    path TEXT NOT NULL,
+    peer TEXT NOT NULL,
+    user TEXT,
+    vo TEXT,
+    pool TEXT,
+    moved_bytes INTEGER NOT NULL,
+    duration_us INTEGER NOT NULL,
+    stages TEXT NOT NULL,
+    tcp TEXT,
+    selection TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    detail TEXT NOT NULL
+);
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+";
+
+/// What a namespace says of itself.
+pub(super) struct Identity {
+    pub uuid: Uuid,
+    /// See [`super::Namespace::low_water`].
+    pub low_water: u64,
+    /// Every id that was ever committed is smaller than this.
+    pub ids_below: u64,
+}
+
+/// Sets the connection up for durable group commits, makes missing tables, and reads the identity.
+pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<Identity, NamespaceError> {
+    let fail = |source| NamespaceError::Database {
+        path: path.to_owned(),
+        source,
+    };
+    // FULL: a commit is on the disk before it is answered. A larger checkpoint interval makes commits cheaper; the
+    // log stays below some 64 MiB.
+    connection
+        .execute_batch(
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4000;
+             PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY;",
+        )
+        .map_err(fail)?;
+    let version: u32 = connection
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .map_err(fail)?;
+    match version {
+        0 => create(connection).map_err(fail)?,
+        SCHEMA_VERSION => {}
+        found => {
+            return Err(NamespaceError::Newer {
+                path: path.to_owned(),
+                found,
+                known: SCHEMA_VERSION,
+            });
+        }
+    }
+    identity(connection, path)
+}
+
+fn create(connection: &Connection) -> rusqlite::Result<()> {
+    let since_epoch = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let now = Timestamp(0) + since_epoch;
+    let transaction = connection.unchecked_transaction()?;
+    transaction.execute_batch(TABLES)?;
+    transaction.execute(
+        "INSERT INTO entry VALUES (1, 0, '', 0, 0, ?1, ?1, NULL, NULL)",
+        params![now.0],
+    )?;
+    let uuid = Uuid::new_v4().to_string();
+    for (key, value) in [
+        ("uuid", uuid.as_str()),
+        ("low_water", "2"),
+        ("ids_below", "2"),
+    ] {
+        set_meta(&transaction, key, value)?;
+    }
+    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    transaction.commit()
+}
+
+fn identity(connection: &Connection, path: &Path) -> Result<Identity, NamespaceError> {
+    let text = |key: &str| {
+        connection
+            .query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| {
+                row.get::<_, String>(0)
+            })
+            .optional()
+            .map_err(|source| NamespaceError::Database {
+                path: path.to_owned(),
+                source,
+            })
+    };
+    let corrupt = |what: &str| NamespaceError::Corrupt {
+        path: path.to_owned(),
+        what: format!("meta '{what}'"),
+    };
+    let number = |key: &'static str| {
+        text(key)?
+            .and_then(|value| value.parse::<u64>().ok())
+            .ok_or_else(|| corrupt(key))
+    };
+    Ok(Identity {
+        uuid: text("uuid")?
+            .and_then(|value| Uuid::parse_str(&value).ok())
+            .ok_or_else(|| corrupt("uuid"))?,
+        low_water: number("low_water")?,
+        ids_below: number("ids_below")?,
+    })
+}
+
+/// Writes one value of the `meta` table.
+pub(super) fn set_meta(connection: &Connection, key: &str, value: &str) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("INSERT OR REPLACE INTO meta VALUES (?1, ?2)")?
+        .execute([key, value])?;
+    Ok(())
+}
