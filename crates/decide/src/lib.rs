@@ -4,8 +4,10 @@
 //! when two people could argue about the choice that it makes.
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod classify;
 mod decision;
+pub mod pool_selection;
 pub mod retry;
 pub mod scheduler;
 pub mod wording;

@@ -1,0 +1,124 @@
+//! What a storage element is told when it starts: plain values, parsed and checked by whoever reads the file.
+
+use crate::outbound::HostPattern;
+use penstock_decide::admission::QueueLimits;
+use penstock_decide::pool_selection::PoolMode;
+use penstock_model::{Bytes, ChecksumAlgorithm, NamespacePath, PoolName, VoName};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Everything that [`crate::Storage::open`] needs.
+#[derive(Debug, Clone)]
+pub struct StorageConfig {
+    /// The namespace database, made when missing (`state/namespace.sqlite`).
+    pub namespace: PathBuf,
+    /// Where file data goes. At least one.
+    pub pools: Vec<PoolConfig>,
+    /// Computed of every file as its bytes pass. Adler-32 is always among them.
+    pub checksums: Vec<ChecksumAlgorithm>,
+    /// Who may do what.
+    pub access: AccessConfig,
+    /// The site's own token issuer, served at the door; `None` when the site has none.
+    pub issuer: Option<OwnIssuer>,
+    /// Copies to and from other storage elements.
+    pub outbound: OutboundConfig,
+    /// Bounds and times.
+    pub limits: StorageLimits,
+}
+
+/// One pool: one directory on one file system.
+#[derive(Debug, Clone)]
+pub struct PoolConfig {
+    /// Its name, never reused for another directory. Letters, digits, `-`, `_` and `.`.
+    pub name: PoolName,
+    /// Where its files are; made when missing.
+    pub directory: PathBuf,
+    /// Bytes of file data that it may hold. `None`: as much as its file system has.
+    pub capacity: Option<Bytes>,
+    /// Whether it takes new files, or gives any.
+    pub mode: PoolMode,
+    /// How many movers run and wait.
+    pub movers: QueueLimits,
+}
+
+/// Trust and anonymous access. Can be replaced while running ([`crate::Storage::reload`]).
+#[derive(Debug, Clone, Default)]
+pub struct AccessConfig {
+    /// Token issuers that are believed, beside the site's own.
+    pub issuers: Vec<TrustedIssuerConfig>,
+    /// What a token's audience may be: this door's URLs, `https://host:port` and `https://host`.
+    pub audiences: Vec<String>,
+    /// Anyone may read and list these paths and what is below them.
+    pub anonymous_read: Vec<NamespacePath>,
+}
+
+/// An issuer of tokens that this storage element believes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrustedIssuerConfig {
+    /// Its URL, exactly as its tokens spell it.
+    pub issuer: String,
+    /// Paths in its tokens' scopes are relative to this directory.
+    pub prefix: NamespacePath,
+    /// The VO that its users belong to.
+    pub vo: Option<VoName>,
+}
+
+/// The site's own issuer: believed without a fetch, and published by the door.
+#[derive(Debug, Clone)]
+pub struct OwnIssuer {
+    /// How its tokens are believed.
+    pub trust: TrustedIssuerConfig,
+    /// Served at `/.well-known/openid-configuration`.
+    pub openid_configuration: Value,
+    /// Served at `/jwks`; the keys that verify its tokens.
+    pub jwks: Value,
+}
+
+/// Copies that this storage element makes as the active party.
+#[derive(Debug, Clone, Default)]
+pub struct OutboundConfig {
+    /// Hosts it may connect to. Empty: none, and COPY is refused.
+    pub allow: Vec<HostPattern>,
+    /// Certificate authorities: a hashed directory. `None`: those of the system.
+    pub certificates: Option<PathBuf>,
+}
+
+/// Bounds and times of doors and movers.
+#[derive(Debug, Clone)]
+pub struct StorageLimits {
+    /// Client connections at once; more are closed at once with 503.
+    pub connections_max: usize,
+    /// A mover that moves no byte for so long is ended.
+    pub stall_timeout: Duration,
+    /// The same, before its first byte.
+    pub first_byte_timeout: Duration,
+    /// How long a client may take to send the head of a request.
+    pub head_timeout: Duration,
+    /// How long a connection may be idle between requests.
+    pub idle_timeout: Duration,
+    /// The longest silence in the answer to a COPY.
+    pub marker_interval: Duration,
+    /// How long a stopping door waits for running requests.
+    pub shutdown_grace: Duration,
+    /// Entries that one DELETE (or a replacing MOVE) may remove, because it is one transaction.
+    pub remove_entries_max: usize,
+    /// Free space that every pool's file system keeps.
+    pub free_reserve: Bytes,
+}
+
+impl Default for StorageLimits {
+    fn default() -> Self {
+        StorageLimits {
+            connections_max: 4096,
+            stall_timeout: Duration::from_secs(60),
+            first_byte_timeout: Duration::from_secs(120),
+            head_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(300),
+            marker_interval: Duration::from_secs(5),
+            shutdown_grace: Duration::from_secs(20),
+            remove_entries_max: 10_000,
+            free_reserve: Bytes(64 << 20),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Which hosts this storage element may connect to on a client's behalf. Without a list it connects to none: a COPY
+//! must not turn it into a probe of the networks it can reach.
+
+use std::fmt;
+use thiserror::Error;
+use url::Url;
+
+/// A host name, an address, or `*.domain` for every host below a domain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostPattern {
+    /// Lower case, without brackets, and without `*.` when `below` is set.
+    host: String,
+    /// The pattern was `*.host`.
+    below: bool,
+}
+
+/// Why a text is no host pattern.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("'{0}' is no host; write a name, an address, or '*.domain' (no scheme, no port)")]
+pub struct InvalidHostPattern(String);
+
+impl HostPattern {
+    /// Reads `se.example.org`, `127.0.0.3`, `::1` or `*.example.org`.
+    pub fn parse(text: &str) -> Result<HostPattern, InvalidHostPattern> {
+        let lower = text.trim().to_ascii_lowercase();
+        let (host, below) = match lower.strip_prefix("*.") {
+            Some(domain) => (domain, true),
+            None => (lower.as_str(), false),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let is_address = host.parse::<std::net::IpAddr>().is_ok();
+        let is_name = !host.is_empty()
+            && host.split('.').all(|label| {
+                !label.is_empty()
+                    && label
+                        .bytes()
+                        .all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+            });
+        if (is_address && !below) || is_name {
+            Ok(HostPattern {
+                host: host.to_owned(),
+                below,
+            })
+        } else {
+            Err(InvalidHostPattern(text.to_owned()))
+        }
+    }
+
+    /// The URL's host is meant.
+    pub fn matches(&self, url: &Url) -> bool {
+        let Some(host) = url.host_str() else {
+            return false;
+        };
+        let host = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_ascii_lowercase();
+        let host = host.trim_end_matches('.');
+        match self.below {
+            false => host == self.host,
+            true => host
+                .strip_suffix(&self.host)
+                .is_some_and(|sub| sub.len() > 1 && sub.ends_with('.')),
+        }
+    }
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}{}", if self.below { "*." } else { "" }, self.host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(pattern: &str, url: &str, expected: bool) {
+        let pattern = HostPattern::parse(pattern).expect("valid pattern");
+        let url = Url::parse(url).expect("valid URL");
+        assert_eq!(pattern.matches(&url), expected, "{pattern} {url}");
+    }
+
+    #[test]
+    fn a_domain_pattern_means_hosts_below_it_and_nothing_that_ends_alike() {
+        check("*.example.org", "https://se.example.org:8443/f", true);
+        check("*.example.org", "https://a.b.EXAMPLE.org/f", true);
+        check("*.example.org", "https://example.org/f", false);
+        check("*.example.org", "https://badexample.org/f", false);
+        check("*.example.org", "https://example.org.evil.net/f", false);
+    }
+
+    #[test]
+    fn names_and_addresses_match_whole() {
+        check("127.0.0.3", "davs://127.0.0.3:8443/f", true);
+        check("127.0.0.3", "https://127.0.0.30/f", false);
+        check("::1", "https://[::1]:8443/f", true);
+        check("se.example.org", "https://SE.example.org./f", true);
+    }
+
+    #[test]
+    fn what_is_no_host_is_refused() {
+        for bad in [
+            "",
+            "*",
+            "https://se",
+            "se:8443",
+            "*.",
+            "a b",
+            "*.127.0.0.1.x y",
+        ] {
+            assert!(HostPattern::parse(bad).is_err(), "{bad}");
+        }
+    }
+}
