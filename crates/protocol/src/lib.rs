@@ -3,4 +3,6 @@
 //! Turns bytes into values and values into bytes. Makes no choice about who may do what, and knows no service.
 #![deny(unsafe_code)]
 
+pub mod checksum;
+pub mod digest;
 pub mod token;
