@@ -1,1 +1,473 @@
+//! Conformance of the namespace: what the doors may rely on.
 
+use super::*;
+use penstock_model::{Checksum, NamespacePath, StageClocks, TcpSummary, VoName};
+use std::sync::mpsc;
+
+const NOW: Timestamp = Timestamp(1_795_241_992_000);
+const LATER: Timestamp = Timestamp(1_795_241_993_000);
+
+struct Lab {
+    namespace: Option<Namespace>,
+    directory: tempfile::TempDir,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let mut lab = Lab {
+            namespace: None,
+            directory,
+        };
+        lab.restart();
+        lab
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("namespace.sqlite")
+    }
+
+    fn restart(&mut self) {
+        self.namespace = None;
+        self.namespace = Some(Namespace::open(&self.file()).expect("opens"));
+    }
+
+    fn namespace(&self) -> &Namespace {
+        self.namespace.as_ref().expect("open until the end")
+    }
+
+    fn new_file(&self, at: &str, size: u64) -> NewFile {
+        NewFile {
+            id: self.namespace().allocate(),
+            path: path(at),
+            size: Bytes(size),
+            checksums: Checksum::parse("adler32:1a2b3c4d").into_iter().collect(),
+            pool: PoolName::new("p1"),
+            owner: Some(UserName::new("alice")),
+            at: NOW,
+            replace: Replace::Refused,
+        }
+    }
+
+    fn write(&self, at: &str) -> EntryId {
+        let file = self.new_file(at, 10);
+        let id = file.id;
+        self.make(Change::Publish(file)).expect("published");
+        id
+    }
+
+    fn make(&self, change: Change) -> Result<Changed, String> {
+        self.namespace()
+            .apply(change)
+            .map_err(|error| error.to_string())
+    }
+
+    fn mkdir(&self, at: &str) -> Result<Changed, String> {
+        self.make(Change::MakeDirectory {
+            path: path(at),
+            owner: None,
+            at: NOW,
+        })
+    }
+
+    fn remove(&self, at: &str, entries_max: usize) -> Result<Changed, String> {
+        self.make(Change::Remove {
+            path: path(at),
+            entries_max,
+            at: LATER,
+        })
+    }
+
+    fn rename(&self, from: &str, to: &str, replace: Replace) -> Result<Changed, String> {
+        self.make(Change::Rename {
+            from: path(from),
+            to: path(to),
+            replace,
+            entries_max: 100,
+            at: LATER,
+        })
+    }
+
+    fn find(&self, at: &str) -> Option<Entry> {
+        self.namespace().lookup(&path(at)).expect("readable")
+    }
+
+    /// The whole tree, one path a line, directories with a slash.
+    fn tree(&self) -> String {
+        let mut lines = Vec::new();
+        let mut open = vec![(EntryId::ROOT, String::new())];
+        while let Some((directory, prefix)) = open.pop() {
+            for entry in self
+                .namespace()
+                .list(directory, None, 1000)
+                .expect("readable")
+            {
+                let at = format!("{prefix}/{}", entry.name);
+                if entry.is_directory() {
+                    lines.push(format!("{at}/"));
+                    open.push((entry.id, at));
+                } else {
+                    lines.push(at);
+                }
+            }
+        }
+        lines.sort();
+        lines.join(" ")
+    }
+
+    fn usage(&self) -> PoolUsage {
+        let usage = self.namespace().pool_usage().expect("readable");
+        usage.get(&PoolName::new("p1")).copied().unwrap_or_default()
+    }
+}
+
+fn path(text: &str) -> NamespacePath {
+    NamespacePath::parse(text).expect("valid path")
+}
+
+fn refused(result: Result<Changed, String>, why: &str) {
+    assert_eq!(result.expect_err("refused"), why);
+}
+
+#[test]
+fn a_file_appears_with_its_parents_its_checksum_and_its_owner() {
+    let lab = Lab::new();
+    let id = lab.write("/a/b/f");
+    assert_eq!(lab.tree(), "/a/ /a/b/ /a/b/f");
+    let entry = lab.find("/a/b/f").expect("visible");
+    assert_eq!((entry.id, entry.size()), (id, Some(Bytes(10))));
+    assert_eq!(
+        (entry.created, entry.owner),
+        (NOW, Some(UserName::new("alice")))
+    );
+    assert_eq!(
+        lab.namespace().checksums(id).expect("readable"),
+        lab.new_file("/x", 0).checksums
+    );
+    assert_eq!(
+        lab.usage(),
+        PoolUsage {
+            files: 1,
+            bytes: Bytes(10)
+        }
+    );
+}
+
+#[test]
+fn everything_survives_a_restart_and_no_id_is_given_twice() {
+    let mut lab = Lab::new();
+    let uuid = lab.namespace().uuid();
+    let first = lab.write("/f");
+    lab.remove("/f", 1).expect("removed");
+    let trash = lab.namespace().trash(10).expect("readable");
+    let forget = trash.iter().map(|trashed| trashed.file).collect();
+    lab.make(Change::ForgetTrash(forget)).expect("forgotten");
+    lab.restart();
+    assert_eq!(lab.namespace().uuid(), uuid);
+    let second = lab.write("/g");
+    assert!(second > first, "{second:?} after {first:?}");
+    assert_eq!(lab.tree(), "/g");
+    assert_eq!(
+        lab.usage(),
+        PoolUsage {
+            files: 1,
+            bytes: Bytes(10)
+        }
+    );
+}
+
+#[test]
+fn the_low_water_mark_moves_only_when_recovery_says_so() {
+    let mut lab = Lab::new();
+    let id = lab.write("/f");
+    lab.restart();
+    assert!(lab.namespace().low_water() <= id);
+    let first = lab.namespace().first_id();
+    lab.make(Change::RaiseLowWater(first)).expect("raised");
+    lab.restart();
+    assert_eq!(lab.namespace().low_water(), first);
+    assert!(lab.namespace().first_id() >= first);
+}
+
+#[test]
+fn two_processes_cannot_open_one_namespace() {
+    let lab = Lab::new();
+    assert!(matches!(
+        Namespace::open(&lab.file()),
+        Err(NamespaceError::InUse(_))
+    ));
+}
+
+#[test]
+fn a_database_of_a_later_version_is_left_alone() {
+    let mut lab = Lab::new();
+    lab.namespace = None;
+    let connection = Connection::open(lab.file()).expect("opens");
+    connection
+        .pragma_update(None, "user_version", 99)
+        .expect("written");
+    drop(connection);
+    let opened = Namespace::open(&lab.file());
+    assert!(matches!(
+        opened,
+        Err(NamespaceError::Newer { found: 99, .. })
+    ));
+}
+
+#[test]
+fn an_existing_file_is_replaced_only_when_asked_for_and_goes_to_the_trash() {
+    let lab = Lab::new();
+    let old = lab.write("/f");
+    let mut file = lab.new_file("/f", 77);
+    refused(lab.make(Change::Publish(file.clone())), "/f exists");
+    assert_eq!(lab.find("/f").map(|entry| entry.id), Some(old));
+    file.replace = Replace::Allowed;
+    let changed = lab.make(Change::Publish(file.clone())).expect("replaced");
+    assert!(changed.replaced);
+    assert_eq!(
+        changed.trashed,
+        lab.namespace().trash(10).expect("readable")
+    );
+    assert_eq!(changed.trashed[0].file, old);
+    assert_eq!(lab.find("/f").map(|entry| entry.id), Some(file.id));
+    assert_eq!(
+        lab.usage(),
+        PoolUsage {
+            files: 1,
+            bytes: Bytes(77)
+        }
+    );
+    assert_eq!(lab.namespace().checksums(old).expect("readable"), []);
+}
+
+#[test]
+fn a_refused_publish_leaves_no_parents_behind() {
+    let lab = Lab::new();
+    lab.write("/f");
+    lab.mkdir("/d").expect("made");
+    let publish = |at| lab.make(Change::Publish(lab.new_file(at, 1)));
+    refused(
+        publish("/f/x/y"),
+        "/f is a file, so nothing can be below it",
+    );
+    refused(publish("/d"), "/d is a directory");
+    refused(publish("/"), "/ is a directory");
+    assert_eq!(lab.tree(), "/d/ /f");
+}
+
+#[test]
+fn a_directory_is_made_once_and_only_below_a_directory() {
+    let lab = Lab::new();
+    lab.mkdir("/d").expect("made");
+    refused(lab.mkdir("/d"), "/d exists");
+    refused(lab.mkdir("/"), "/ exists");
+    refused(
+        lab.mkdir("/x/y"),
+        "the directory /x does not exist; make it first",
+    );
+    lab.write("/f");
+    refused(
+        lab.mkdir("/f/d"),
+        "/f is a file, so nothing can be below it",
+    );
+}
+
+#[test]
+fn a_directory_is_removed_with_all_below_it_or_not_at_all() {
+    let lab = Lab::new();
+    for at in ["/d/a", "/d/e/b", "/d/e/c", "/k"] {
+        lab.write(at);
+    }
+    refused(
+        lab.remove("/d", 4),
+        "/d holds 4 entries or more; remove what is below it first",
+    );
+    assert_eq!(lab.tree(), "/d/ /d/a /d/e/ /d/e/b /d/e/c /k");
+    let changed = lab.remove("/d", 5).expect("removed");
+    assert_eq!(changed.trashed.len(), 3);
+    assert_eq!(lab.tree(), "/k");
+    assert_eq!(lab.usage().files, 1);
+    refused(lab.remove("/d", 5), "/d does not exist");
+    refused(
+        lab.remove("/", 5),
+        "the root directory can be neither removed nor moved nor replaced",
+    );
+}
+
+#[test]
+fn a_moved_directory_keeps_its_identity_and_all_below_it() {
+    let lab = Lab::new();
+    let file = lab.write("/a/b/f");
+    lab.mkdir("/c").expect("made");
+    lab.rename("/a/b", "/c/z", Replace::Refused).expect("moved");
+    assert_eq!(lab.tree(), "/a/ /c/ /c/z/ /c/z/f");
+    assert_eq!(lab.find("/c/z/f").map(|entry| entry.id), Some(file));
+}
+
+#[test]
+fn a_move_into_itself_or_to_nowhere_is_refused() {
+    let lab = Lab::new();
+    lab.write("/a/b/f");
+    let rename = |from, to| lab.rename(from, to, Replace::Allowed);
+    refused(
+        rename("/a", "/a/b/c"),
+        "/a cannot be moved onto or below itself",
+    );
+    refused(
+        rename("/a/b", "/a"),
+        "/a/b cannot be moved onto or below itself",
+    );
+    refused(
+        rename("/a", "/a"),
+        "/a cannot be moved onto or below itself",
+    );
+    refused(rename("/x", "/y"), "/x does not exist");
+    refused(rename("/x/y", "/y"), "/x/y does not exist");
+    refused(
+        rename("/a", "/x/y"),
+        "the directory /x does not exist; make it first",
+    );
+    assert_eq!(lab.tree(), "/a/ /a/b/ /a/b/f");
+}
+
+#[test]
+fn a_move_replaces_only_when_asked_for() {
+    let lab = Lab::new();
+    let moved = lab.write("/new");
+    let old = lab.write("/old");
+    refused(lab.rename("/new", "/old", Replace::Refused), "/old exists");
+    let changed = lab.rename("/new", "/old", Replace::Allowed).expect("moved");
+    assert!(changed.replaced);
+    assert_eq!(changed.trashed[0].file, old);
+    assert_eq!(lab.find("/old").map(|entry| entry.id), Some(moved));
+    assert_eq!(lab.tree(), "/old");
+}
+
+#[test]
+fn a_directory_shows_when_its_entries_changed() {
+    let lab = Lab::new();
+    lab.write("/d/f");
+    lab.remove("/d/f", 1).expect("removed");
+    assert_eq!(lab.find("/d").map(|entry| entry.modified), Some(LATER));
+}
+
+#[test]
+fn listings_come_in_pages_by_name() {
+    let lab = Lab::new();
+    for name in ["b", "a", "d", "c"] {
+        lab.write(&format!("/d/{name}"));
+    }
+    let directory = lab.find("/d").expect("made").id;
+    let names = |after| -> Vec<String> {
+        let page = lab.namespace().list(directory, after, 3).expect("readable");
+        page.into_iter().map(|entry| entry.name).collect()
+    };
+    assert_eq!(names(None), ["a", "b", "c"]);
+    assert_eq!(names(Some("c")), ["d"]);
+}
+
+#[test]
+fn later_checksums_are_added_while_the_file_exists() {
+    let lab = Lab::new();
+    let file = lab.write("/f");
+    let add = |hex: &str| {
+        let checksums = Checksum::parse(hex).into_iter().collect();
+        lab.make(Change::AddChecksums { file, checksums })
+            .expect("accepted");
+    };
+    add("crc32c:00000001");
+    assert_eq!(lab.namespace().checksums(file).expect("readable").len(), 2);
+    lab.remove("/f", 1).expect("removed");
+    add("crc32c:00000002");
+    assert_eq!(lab.namespace().checksums(file).expect("readable"), []);
+}
+
+#[test]
+fn many_writers_share_commits_and_each_gets_its_own_answer() {
+    let lab = Lab::new();
+    let (sender, answers) = mpsc::channel();
+    for index in 0..600 {
+        // Every third path is taken already by the time its turn comes.
+        let file = lab.new_file(&format!("/d/{}", index / 3 * 2 + index % 3 % 2), 1);
+        let sender = sender.clone();
+        lab.namespace()
+            .submit(Change::Publish(file), move |result| {
+                sender.send(result.is_ok()).expect("the test waits");
+            });
+    }
+    drop(sender);
+    let made = answers.iter().filter(|made| *made).count();
+    assert_eq!(made, 400);
+    assert_eq!(lab.usage().files, 400);
+}
+
+#[test]
+fn a_broken_change_does_not_break_its_neighbours() {
+    let lab = Lab::new();
+    let taken = lab.write("/f");
+    let (sender, answers) = mpsc::channel();
+    for (name, id) in [("/a", None), ("/broken", Some(taken)), ("/b", None)] {
+        let mut file = lab.new_file(name, 1);
+        file.id = id.unwrap_or(file.id);
+        let sender = sender.clone();
+        lab.namespace()
+            .submit(Change::Publish(file), move |result| {
+                sender.send(result.is_ok()).expect("the test waits");
+            });
+    }
+    assert_eq!(
+        answers.iter().take(3).collect::<Vec<_>>(),
+        [true, false, true]
+    );
+    assert_eq!(lab.tree(), "/a /b /f");
+}
+
+#[test]
+fn ended_movers_are_recorded_in_order() {
+    let mut lab = Lab::new();
+    let record = |kind, outcome| MoverRecord {
+        at: NOW,
+        kind,
+        path: path("/d/f"),
+        peer: "https://se.example.org/f".to_owned(),
+        user: Some(UserName::new("alice")),
+        vo: Some(VoName::new("atlas")),
+        pool: Some(PoolName::new("p1")),
+        moved: Bytes(5),
+        duration_us: 12,
+        stages: StageClocks {
+            wait_us: 3,
+            ..StageClocks::default()
+        },
+        tcp: Some(TcpSummary {
+            rtt_us: 40,
+            ..TcpSummary::default()
+        }),
+        selection: serde_json::json!([{"reason": "drawn"}]),
+        outcome,
+    };
+    let records = vec![
+        record(MoverKind::Pull, MoverOutcome::Done),
+        record(MoverKind::Put, MoverOutcome::Failed("no space".to_owned())),
+        record(
+            MoverKind::Get,
+            MoverOutcome::Aborted("client left".to_owned()),
+        ),
+    ];
+    lab.make(Change::RecordMovers(records.clone()))
+        .expect("recorded");
+    lab.restart();
+    let stored = lab.namespace().mover_records(0, 10).expect("readable");
+    assert_eq!(
+        stored
+            .iter()
+            .map(|(_, record)| record.clone())
+            .collect::<Vec<_>>(),
+        records
+    );
+    let rest = lab
+        .namespace()
+        .mover_records(stored[1].0, 10)
+        .expect("readable");
+    assert_eq!(rest, stored[2..]);
+}
