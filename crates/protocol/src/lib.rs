@@ -5,4 +5,8 @@
 
 pub mod checksum;
 pub mod digest;
+pub mod http1;
+pub mod stream;
+pub mod tcp_info;
+pub mod tls;
 pub mod token;

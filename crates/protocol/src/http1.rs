@@ -1,0 +1,41 @@
+//! HTTP/1.1 (RFC 9110, RFC 9112) for moving files: a server and a client whose bodies go straight between the
+//! socket and the caller's buffer, or from a file to the socket inside the kernel.
+//!
+//! Deliberately small: no compression, no cookies, no caching, no upgrade, no trailers (they are discarded).
+//! Framing is strict, because two parties that disagree on where a message ends can be played against each other.
+
+mod body;
+pub mod client;
+mod compose;
+mod head;
+pub mod server;
+mod wire;
+
+use std::time::Duration;
+
+/// What a server puts up with on one connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a request line with all its headers.
+    pub head_bytes_max: usize,
+    /// Headers of a request; at most 128 are ever accepted.
+    pub headers_max: usize,
+    /// From the first byte of a head to its last.
+    pub head_timeout: Duration,
+    /// How long a connection may wait for its next request.
+    pub idle_timeout: Duration,
+    /// How long a body, either way, may stand still.
+    pub body_stall_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            head_bytes_max: 64 << 10,
+            headers_max: 100,
+            head_timeout: Duration::from_secs(20),
+            idle_timeout: Duration::from_secs(60),
+            body_stall_timeout: Duration::from_secs(60),
+        }
+    }
+}

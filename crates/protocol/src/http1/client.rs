@@ -1,0 +1,234 @@
+//! The client: one request at a time per connection, connections kept for reuse.
+//!
+//! Bodies are streamed both ways. Trust, addresses and time are bounded by configuration; every error names the
+//! host or the URL (without its query, which may hold a secret).
+
+mod connect;
+mod error;
+mod exchange;
+mod pool;
+mod redirect;
+
+pub use crate::stream::{FileSent, TcpProbe};
+pub use connect::ResolvedCheck;
+pub use error::ClientError;
+pub use exchange::{Incoming, Upload, UploadStart};
+
+use crate::tls::ClientTls;
+use connect::Endpoint;
+use exchange::{Exchange, RequestBody};
+use http::header::EXPECT;
+use http::{HeaderMap, Method};
+use pool::Pool;
+use std::sync::Arc;
+use std::time::Duration;
+use url::Url;
+
+/// How a client behaves.
+#[derive(Clone)]
+pub struct ClientConfig {
+    /// Who is trusted.
+    pub tls: ClientTls,
+    /// For resolving, for each address tried, and for the TLS handshake.
+    pub connect_timeout: Duration,
+    /// From the end of the request to the head of its response.
+    pub response_timeout: Duration,
+    /// How long a body, either way, may stand still.
+    pub stall_timeout: Duration,
+    /// Idle connections kept per scheme, host and port.
+    pub idle_per_host: usize,
+    /// The `User-Agent`, unless a request brings its own.
+    pub user_agent: String,
+}
+
+impl ClientConfig {
+    /// Usual values: 15 s to connect, 120 s to the response, 60 s without a byte, 64 idle connections per host.
+    pub fn new(tls: ClientTls) -> ClientConfig {
+        ClientConfig {
+            tls,
+            connect_timeout: Duration::from_secs(15),
+            response_timeout: Duration::from_secs(120),
+            stall_timeout: Duration::from_secs(60),
+            idle_per_host: 64,
+            user_agent: concat!("penstock/", env!("CARGO_PKG_VERSION")).to_owned(),
+        }
+    }
+}
+
+/// A request to be sent. `Host`, `Content-Length`, `Transfer-Encoding`, `Connection` and `Expect` are the client's
+/// own business: such headers are not sent.
+#[derive(Debug, Clone)]
+pub struct Outgoing {
+    /// Any method.
+    pub method: Method,
+    /// Schemes `https` and `davs` mean TLS, `http` and `dav` do not.
+    pub url: Url,
+    /// As they shall be sent.
+    pub headers: HeaderMap,
+}
+
+impl Outgoing {
+    /// A request without headers of its own.
+    pub fn new(method: Method, url: Url) -> Outgoing {
+        Outgoing {
+            method,
+            url,
+            headers: HeaderMap::new(),
+        }
+    }
+}
+
+/// Speaks to servers. Cheap to clone; clones share connections and TLS sessions.
+#[derive(Clone)]
+pub struct Client {
+    config: Arc<ClientConfig>,
+    pool: Arc<Pool>,
+    check: Option<ResolvedCheck>,
+}
+
+impl Client {
+    /// A client without connections yet.
+    pub fn new(config: ClientConfig) -> Client {
+        let pool = Pool::new(config.idle_per_host);
+        Client {
+            config: Arc::new(config),
+            pool,
+            check: None,
+        }
+    }
+
+    /// A client that asks `check` before it connects to an address, with the host's name as in the URL. An address
+    /// for which it gives a reason is not tried. Starts without connections, because those made before were not
+    /// checked.
+    pub fn with_resolved_check(&self, check: ResolvedCheck) -> Client {
+        let pool = Pool::new(self.config.idle_per_host);
+        Client {
+            config: Arc::clone(&self.config),
+            pool,
+            check: Some(check),
+        }
+    }
+
+    /// A client with the same connections that waits differently for responses, for example for a server that
+    /// answers only when its work is done.
+    pub fn with_response_timeout(&self, response_timeout: Duration) -> Client {
+        let config = ClientConfig {
+            response_timeout,
+            ..ClientConfig::clone(&self.config)
+        };
+        Client {
+            config: Arc::new(config),
+            pool: Arc::clone(&self.pool),
+            check: self.check.clone(),
+        }
+    }
+
+    /// The configuration in use.
+    pub fn config(&self) -> &ClientConfig {
+        &self.config
+    }
+
+    /// Sends a request without a body and waits for the head of its response. Follows no redirect.
+    pub async fn send(&self, request: Outgoing) -> Result<Incoming, ClientError> {
+        self.send_whole(request, RequestBody::None).await
+    }
+
+    /// Sends a request with a body that is in memory.
+    pub async fn send_bytes(
+        &self,
+        request: Outgoing,
+        body: &[u8],
+    ) -> Result<Incoming, ClientError> {
+        self.send_whole(request, RequestBody::Bytes(body)).await
+    }
+
+    /// Begins a request whose body follows piece by piece: `length` bytes, or chunked without.
+    ///
+    /// With `expect_continue` the server is asked first (RFC 9110 §10.1.1): a final answer comes back as
+    /// [`UploadStart::Answered`] before any byte was sent; a server that says nothing for a second gets the body.
+    pub async fn start_upload(
+        &self,
+        request: Outgoing,
+        length: Option<u64>,
+        expect_continue: bool,
+    ) -> Result<UploadStart, ClientError> {
+        let body = RequestBody::Stream {
+            length,
+            expect_continue,
+        };
+        let (exchange, reused) = self.begin(&request, &body, Reuse::Allowed).await?;
+        if !expect_continue {
+            return Ok(UploadStart::Ready(exchange.into_upload(length)));
+        }
+        match exchange.await_continue(length).await {
+            Err(why) if reused && why.allows_new_connection() => {
+                let (exchange, _) = self.begin(&request, &body, Reuse::Refused).await?;
+                exchange.await_continue(length).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Sends on a kept connection if there is one, else on a new one. When the server had closed the kept one, and
+    /// repeating does no harm, tries once more on a new one.
+    async fn send_whole(
+        &self,
+        request: Outgoing,
+        body: RequestBody<'_>,
+    ) -> Result<Incoming, ClientError> {
+        let (exchange, reused) = self.begin(&request, &body, Reuse::Allowed).await?;
+        match exchange.into_response().await {
+            Err(why) if reused && may_repeat(&request.method) && why.allows_new_connection() => {
+                let (exchange, _) = self.begin(&request, &body, Reuse::Refused).await?;
+                exchange.into_response().await
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Sends the request's head, with the body if it is in memory. Tells whether the connection was used before.
+    async fn begin(
+        &self,
+        request: &Outgoing,
+        body: &RequestBody<'_>,
+        reuse: Reuse,
+    ) -> Result<(Exchange, bool), ClientError> {
+        let endpoint = Endpoint::of(&request.url)?;
+        if reuse == Reuse::Allowed
+            && let Some(wire) = self.pool.take(&endpoint)
+        {
+            let exchange = Exchange::new(wire, &self.config, &self.pool, endpoint.clone(), request);
+            match exchange.write_request(request, body).await {
+                Ok(exchange) => return Ok((exchange, true)),
+                // A request that could not be written whole was not understood, so a new connection is harmless.
+                Err(why) if why.allows_new_connection() => {}
+                Err(why) => return Err(why),
+            }
+        }
+        let stream = connect::connect(&endpoint, &self.config, self.check.as_ref()).await?;
+        let wire = super::wire::Wire::new(stream);
+        let exchange = Exchange::new(wire, &self.config, &self.pool, endpoint, request);
+        Ok((exchange.write_request(request, body).await?, false))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reuse {
+    Allowed,
+    Refused,
+}
+
+/// Methods that may be sent twice without a trace. `COPY`, `MOVE` and `MKCOL` are idempotent by their registration,
+/// but their second answer would misreport what the first did.
+fn may_repeat(method: &Method) -> bool {
+    method.is_idempotent() || method.as_str() == "PROPFIND"
+}
+
+/// Header names that the client writes itself.
+const OWN_HEADERS: [http::HeaderName; 5] = [
+    http::header::HOST,
+    http::header::CONTENT_LENGTH,
+    http::header::TRANSFER_ENCODING,
+    http::header::CONNECTION,
+    EXPECT,
+];

@@ -1,0 +1,170 @@
+//! What can go wrong between a client and a server.
+
+use super::super::body::BodyError;
+use crate::tls::TlsError;
+use http::StatusCode;
+use std::io;
+use std::time::Duration;
+use thiserror::Error;
+
+/// Why there is no (whole) response. URLs are shown without their query.
+#[derive(Debug, Error)]
+pub enum ClientError {
+    /// The URL cannot be sent to.
+    #[error("'{url}' cannot be reached: {why}")]
+    InvalidUrl {
+        /// The URL.
+        url: String,
+        /// Why.
+        why: String,
+    },
+    /// The name has no address.
+    #[error("cannot resolve {host}: {why}")]
+    Resolve {
+        /// The name.
+        host: String,
+        /// What the resolver says.
+        why: String,
+    },
+    /// Every address of the host is off limits.
+    #[error("connecting to {host} is not allowed: {why}")]
+    Forbidden {
+        /// The host.
+        host: String,
+        /// The reason that the rule gave.
+        why: String,
+    },
+    /// No address of the host accepts connections.
+    #[error("cannot connect to {host}: {why}")]
+    Connect {
+        /// Host and port.
+        host: String,
+        /// What the last address tried said.
+        why: io::Error,
+    },
+    /// No TLS.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// It took too long.
+    #[error("{url}: timeout after {} s while {phase}", limit.as_secs())]
+    Timeout {
+        /// The URL, or host and port.
+        url: String,
+        /// What was being done.
+        phase: &'static str,
+        /// The bound.
+        limit: Duration,
+    },
+    /// The server closed the connection before a response began, or while the request was being sent.
+    #[error("{url}: the server closed the connection {when}: {why}")]
+    Closed {
+        /// The URL.
+        url: String,
+        /// At which point.
+        when: &'static str,
+        /// What the connection said.
+        why: io::Error,
+    },
+    /// The server answered before the body was sent whole; the rest was not sent.
+    #[error("{url}: the server answered {status} before the whole body was sent: {detail}")]
+    EarlyAnswer {
+        /// The URL.
+        url: String,
+        /// Its status.
+        status: StatusCode,
+        /// The beginning of its body.
+        detail: String,
+    },
+    /// What came is no HTTP.
+    #[error("{url}: the response is malformed: {why}")]
+    Malformed {
+        /// The URL.
+        url: String,
+        /// In which way.
+        why: String,
+    },
+    /// The body ended early, or the bytes given to an upload did.
+    #[error("{url}: only {got} of {expected} bytes came")]
+    TooShort {
+        /// The URL.
+        url: String,
+        /// Bytes announced; 0 when unknown.
+        expected: u64,
+        /// Bytes that came.
+        got: u64,
+    },
+    /// More than was allowed or announced.
+    #[error("{url}: more than {limit} bytes")]
+    TooLong {
+        /// The URL.
+        url: String,
+        /// The bound.
+        limit: u64,
+    },
+    /// Redirects lead in circles, or nowhere.
+    #[error("{url}: more than {limit} redirects")]
+    TooManyRedirects {
+        /// Where it began.
+        url: String,
+        /// The bound.
+        limit: usize,
+    },
+    /// A redirect that cannot be followed.
+    #[error("{url}: redirected to nowhere: {why}")]
+    BadRedirect {
+        /// The URL that redirected.
+        url: String,
+        /// Why.
+        why: String,
+    },
+    /// The file that was to be sent cannot be read, or is shorter than announced.
+    #[error("{url}: reading the file to send failed: {why}")]
+    File {
+        /// The URL.
+        url: String,
+        /// What the file system says.
+        why: io::Error,
+    },
+    /// The connection failed in the middle of a body.
+    #[error("{url}: the connection failed: {why}")]
+    Io {
+        /// The URL.
+        url: String,
+        /// What it said.
+        why: io::Error,
+    },
+}
+
+impl ClientError {
+    /// True when the connection had been closed before the server can have answered.
+    pub(super) fn allows_new_connection(&self) -> bool {
+        matches!(self, ClientError::Closed { .. })
+    }
+
+    pub(super) fn of_body(
+        why: BodyError,
+        url: String,
+        expected: Option<u64>,
+        got: u64,
+    ) -> ClientError {
+        match why {
+            BodyError::Stalled { after } => ClientError::Timeout {
+                url,
+                phase: "waiting for the next byte of the body",
+                limit: after,
+            },
+            BodyError::TooShort { missing } => match expected {
+                Some(expected) => ClientError::TooShort { url, expected, got },
+                None => ClientError::Malformed {
+                    url,
+                    why: format!("after {got} bytes {missing}"),
+                },
+            },
+            BodyError::Malformed(why) => ClientError::Malformed {
+                url,
+                why: why.to_owned(),
+            },
+            BodyError::Io(why) => ClientError::Io { url, why },
+        }
+    }
+}

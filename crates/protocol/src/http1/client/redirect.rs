@@ -1,0 +1,118 @@
+//! Following redirects without carrying secrets to strangers.
+
+use super::connect::Endpoint;
+use super::{Client, ClientError, Incoming, Outgoing, UploadStart};
+use http::header::{AUTHORIZATION, COOKIE, LOCATION, PROXY_AUTHORIZATION};
+use http::{HeaderName, Method, StatusCode};
+use penstock_model::url::redact;
+use url::Url;
+
+/// Redirects followed for one request.
+const REDIRECTS_MAX: usize = 5;
+/// Body bytes of a redirect that are read to keep its connection.
+const BODY_BYTES_MAX: u64 = 16 << 10;
+
+impl Client {
+    /// Sends a request without a body and follows up to five redirects. On the way to another scheme, host or port,
+    /// `Authorization`, `Cookie` and every `TransferHeader…` are dropped.
+    pub async fn send_following(&self, mut request: Outgoing) -> Result<Incoming, ClientError> {
+        let began_at = redact(request.url.as_str());
+        for _ in 0..=REDIRECTS_MAX {
+            let mut response = self.send(request.clone()).await?;
+            let Some(location) = response.redirect()? else {
+                return Ok(response);
+            };
+            request = request.redirected(response.status, location)?;
+            // Read to its end, the connection can be used again; a failure here matters to nobody.
+            let _ = response.read_all(BODY_BYTES_MAX).await;
+        }
+        Err(ClientError::TooManyRedirects {
+            url: began_at,
+            limit: REDIRECTS_MAX,
+        })
+    }
+
+    /// Begins an upload and follows up to five redirects: the server is asked before any byte is sent. Secrets are
+    /// dropped as in [`Client::send_following`].
+    pub async fn start_upload_following(
+        &self,
+        mut request: Outgoing,
+        length: Option<u64>,
+    ) -> Result<UploadStart, ClientError> {
+        let began_at = redact(request.url.as_str());
+        for _ in 0..=REDIRECTS_MAX {
+            let mut response = match self.start_upload(request.clone(), length, true).await? {
+                UploadStart::Answered(response) => response,
+                UploadStart::Ready(upload) => return Ok(UploadStart::Ready(upload)),
+            };
+            let Some(location) = response.redirect()? else {
+                return Ok(UploadStart::Answered(response));
+            };
+            request = request.redirected(response.status, location)?;
+            let _ = response.read_all(BODY_BYTES_MAX).await;
+        }
+        Err(ClientError::TooManyRedirects {
+            url: began_at,
+            limit: REDIRECTS_MAX,
+        })
+    }
+}
+
+impl Incoming {
+    /// Where this response redirects to; `None` when it does not. Errors: a redirect without a usable `Location`.
+    pub fn redirect(&self) -> Result<Option<Url>, ClientError> {
+        match self.status {
+            StatusCode::MOVED_PERMANENTLY
+            | StatusCode::FOUND
+            | StatusCode::SEE_OTHER
+            | StatusCode::TEMPORARY_REDIRECT
+            | StatusCode::PERMANENT_REDIRECT => {}
+            _ => return Ok(None),
+        }
+        let from = self.final_url();
+        let refuse = |why: String| ClientError::BadRedirect {
+            url: redact(from.as_str()),
+            why,
+        };
+        let location = self
+            .headers
+            .get(LOCATION)
+            .ok_or_else(|| refuse("no Location header".into()))?;
+        let location = std::str::from_utf8(location.as_bytes());
+        let location = location.map_err(|_| refuse("the Location is not UTF-8".into()))?;
+        let mut to = from
+            .join(location)
+            .map_err(|why| refuse(format!("'{}': {why}", redact(location))))?;
+        to.set_fragment(None);
+        Ok(Some(to))
+    }
+}
+
+impl Outgoing {
+    /// The same request for another place, as a redirect with `status` asks for. Errors: a place that cannot be
+    /// sent to.
+    pub fn redirected(mut self, status: StatusCode, to: Url) -> Result<Outgoing, ClientError> {
+        if Endpoint::of(&self.url)? != Endpoint::of(&to)? {
+            let secret: Vec<HeaderName> = self
+                .headers
+                .keys()
+                .filter(|name| is_secret(name))
+                .cloned()
+                .collect();
+            for name in secret {
+                self.headers.remove(name);
+            }
+        }
+        // RFC 9110 §15.4.4. All other redirects keep the method, as WebDAV clients do.
+        if status == StatusCode::SEE_OTHER && self.method != Method::HEAD {
+            self.method = Method::GET;
+        }
+        self.url = to;
+        Ok(self)
+    }
+}
+
+fn is_secret(name: &HeaderName) -> bool {
+    [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION].contains(name)
+        || name.as_str().starts_with("transferheader")
+}

@@ -1,0 +1,327 @@
+//! Reading the heads of requests and responses, and from them where the body ends (RFC 9112 §2 to §6).
+//!
+//! Stricter than the RFC demands: lines end with CRLF only, and whatever two readers could take differently is
+//! refused, never repaired.
+
+use super::server::BodyLength;
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use std::mem::MaybeUninit;
+
+/// Headers that a head may have whatever the limits say: the parser's table is of this size.
+pub(super) const HEADERS_CEILING: usize = 128;
+
+/// Why a head is not accepted: the status to answer with, and what to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) status: StatusCode,
+    pub(super) why: String,
+}
+
+impl Refusal {
+    fn bad(why: impl Into<String>) -> Refusal {
+        Refusal {
+            status: StatusCode::BAD_REQUEST,
+            why: why.into(),
+        }
+    }
+
+    pub(super) fn too_large(head_bytes_max: usize) -> Refusal {
+        Refusal {
+            status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            why: format!("the head is longer than {head_bytes_max} bytes"),
+        }
+    }
+}
+
+/// A request's head, understood.
+#[derive(Debug)]
+pub(super) struct RequestHead {
+    pub(super) method: Method,
+    pub(super) target: String,
+    pub(super) headers: HeaderMap,
+    pub(super) body: BodyLength,
+    /// HTTP/1.1 rather than 1.0: chunks and interim answers may be sent.
+    pub(super) modern: bool,
+    pub(super) keep_alive: bool,
+    pub(super) expects_continue: bool,
+}
+
+/// A response's head, understood.
+#[derive(Debug)]
+pub(super) struct ResponseHead {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) length: ResponseLength,
+    /// What the `Content-Length` says, also where no body follows (`HEAD`).
+    pub(super) content_length: Option<u64>,
+    pub(super) keep_alive: bool,
+}
+
+/// How a response's body ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ResponseLength {
+    Empty,
+    Fixed(u64),
+    Chunked,
+    UntilClose,
+}
+
+/// Where the head at the beginning of `bytes` ends, searching on from `searched`: the index behind the empty line.
+pub(super) fn head_end(bytes: &[u8], searched: usize) -> Option<usize> {
+    let from = searched.saturating_sub(3);
+    bytes[from..]
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .map(|at| from + at + 4)
+}
+
+/// Empty lines before a request line, which RFC 9112 §2.2 lets a server skip.
+pub(super) fn leading_empty_lines(bytes: &[u8]) -> usize {
+    bytes
+        .chunks_exact(2)
+        .take_while(|pair| pair == b"\r\n")
+        .count()
+        * 2
+}
+
+/// Parses a complete request head (up to and with its empty line).
+pub(super) fn parse_request(head: &[u8], headers_max: usize) -> Result<RequestHead, Refusal> {
+    check_lines(head, 0)?;
+    let mut table = [const { MaybeUninit::uninit() }; HEADERS_CEILING];
+    let mut request = httparse::Request::new(&mut []);
+    match request.parse_with_uninit_headers(head, &mut table) {
+        Ok(httparse::Status::Complete(_)) => {}
+        Ok(httparse::Status::Partial) => return Err(Refusal::bad("the head is not complete")),
+        Err(httparse::Error::Version) => {
+            let why = "only HTTP/1.0 and HTTP/1.1 are spoken here".to_owned();
+            return Err(Refusal {
+                status: StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+                why,
+            });
+        }
+        Err(why) => return Err(refuse_syntax(why)),
+    }
+    let method = Method::from_bytes(request.method.unwrap_or_default().as_bytes())
+        .map_err(|_| Refusal::bad("the method is not a token"))?;
+    let target = request.path.unwrap_or_default().to_owned();
+    let modern = request.version == Some(1);
+    let headers = collect(request.headers, headers_max)?;
+    check_host(&headers, modern)?;
+    let body = request_length(&headers, modern)?;
+    let expects_continue = expects_continue(&headers, modern)?;
+    let keep_alive = keeps_alive(&headers, modern);
+    Ok(RequestHead {
+        method,
+        target,
+        headers,
+        body,
+        modern,
+        keep_alive,
+        expects_continue,
+    })
+}
+
+/// Parses a complete response head. `of` is the method of the request that it answers. Errors are for people.
+pub(super) fn parse_response(head: &[u8], of: &Method) -> Result<ResponseHead, String> {
+    check_lines(head, 0).map_err(|refusal| refusal.why)?;
+    let mut table = [const { MaybeUninit::uninit() }; HEADERS_CEILING];
+    let mut response = httparse::Response::new(&mut []);
+    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+        &mut response,
+        head,
+        &mut table,
+    );
+    match parsed {
+        Ok(httparse::Status::Complete(_)) => {}
+        Ok(httparse::Status::Partial) => return Err("the head is not complete".into()),
+        Err(why) => return Err(refuse_syntax(why).why),
+    }
+    let status = response
+        .code
+        .and_then(|code| StatusCode::from_u16(code).ok());
+    let status = status.ok_or("the status is not a number from 100 to 999")?;
+    let modern = response.version == Some(1);
+    let headers = collect(response.headers, HEADERS_CEILING).map_err(|refusal| refusal.why)?;
+    let (length, content_length) = response_length(status, &headers, of)?;
+    let keep_alive = keeps_alive(&headers, modern) && length != ResponseLength::UntilClose;
+    Ok(ResponseHead {
+        status,
+        headers,
+        length,
+        content_length,
+        keep_alive,
+    })
+}
+
+/// Lines must end with CRLF, CR must not stand alone, and no line may continue the one before (RFC 9112 §2.2, §5.2).
+/// Looks from `from` on, so that a head that comes in pieces is refused at its first wrong byte.
+pub(super) fn check_lines(head: &[u8], from: usize) -> Result<(), Refusal> {
+    let mut before = match from {
+        0 => 0,
+        from => head[from - 1],
+    };
+    for (index, &byte) in head.iter().enumerate().skip(from) {
+        match byte {
+            b'\n' if before != b'\r' => {
+                return Err(Refusal::bad("a line ends with LF instead of CRLF"));
+            }
+            b' ' | b'\t' if before == b'\n' => {
+                return Err(Refusal::bad("a header is folded over several lines"));
+            }
+            b' ' | b'\t' if index == 0 => {
+                return Err(Refusal::bad("the head begins with white space"));
+            }
+            0 => return Err(Refusal::bad("the head holds a NUL")),
+            _ if before == b'\r' && byte != b'\n' => {
+                return Err(Refusal::bad("a CR stands without LF"));
+            }
+            _ => {}
+        }
+        before = byte;
+    }
+    Ok(())
+}
+
+fn refuse_syntax(why: httparse::Error) -> Refusal {
+    match why {
+        httparse::Error::TooManyHeaders => Refusal {
+            status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            why: format!("more than {HEADERS_CEILING} headers"),
+        },
+        why => Refusal::bad(format!("the head is not HTTP: {why}")),
+    }
+}
+
+fn collect(parsed: &[httparse::Header<'_>], headers_max: usize) -> Result<HeaderMap, Refusal> {
+    if parsed.len() > headers_max {
+        return Err(Refusal {
+            status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            why: format!("more than {headers_max} headers"),
+        });
+    }
+    let mut headers = HeaderMap::with_capacity(parsed.len());
+    for header in parsed {
+        let name = HeaderName::from_bytes(header.name.as_bytes())
+            .map_err(|_| Refusal::bad("a header's name is not a token"))?;
+        let value = HeaderValue::from_bytes(header.value)
+            .map_err(|_| Refusal::bad(format!("the value of {name} holds a control character")))?;
+        headers.append(name, value);
+    }
+    Ok(headers)
+}
+
+/// RFC 9112 §3.2: exactly one `Host` in HTTP/1.1, never more than one.
+fn check_host(headers: &HeaderMap, modern: bool) -> Result<(), Refusal> {
+    match headers.get_all(HOST).iter().count() {
+        1 => Ok(()),
+        0 if !modern => Ok(()),
+        0 => Err(Refusal::bad("the Host header is missing")),
+        _ => Err(Refusal::bad("there is more than one Host header")),
+    }
+}
+
+/// RFC 9112 §6.3 for requests.
+fn request_length(headers: &HeaderMap, modern: bool) -> Result<BodyLength, Refusal> {
+    let length = content_length(headers).map_err(Refusal::bad)?;
+    if !headers.contains_key(TRANSFER_ENCODING) {
+        return Ok(length.map_or(BodyLength::Empty, BodyLength::Fixed));
+    }
+    if length.is_some() {
+        return Err(Refusal::bad(
+            "Content-Length and Transfer-Encoding contradict each other",
+        ));
+    }
+    if !modern {
+        return Err(Refusal::bad("HTTP/1.0 knows no Transfer-Encoding"));
+    }
+    match is_chunked(headers) {
+        true => Ok(BodyLength::Chunked),
+        false => Err(Refusal {
+            status: StatusCode::NOT_IMPLEMENTED,
+            why: "the only Transfer-Encoding known here is 'chunked'".into(),
+        }),
+    }
+}
+
+/// RFC 9112 §6.3 for responses. Both `Content-Length` and `Transfer-Encoding` "ought to be handled as an error".
+fn response_length(
+    status: StatusCode,
+    headers: &HeaderMap,
+    of: &Method,
+) -> Result<(ResponseLength, Option<u64>), String> {
+    let length = content_length(headers)?;
+    let bodyless = of == Method::HEAD
+        || status.is_informational()
+        || status == StatusCode::NO_CONTENT
+        || status == StatusCode::NOT_MODIFIED;
+    if bodyless {
+        return Ok((ResponseLength::Empty, length));
+    }
+    if headers.contains_key(TRANSFER_ENCODING) {
+        return match (length, is_chunked(headers)) {
+            (None, true) => Ok((ResponseLength::Chunked, None)),
+            (None, false) => Err("the only Transfer-Encoding known here is 'chunked'".into()),
+            (Some(_), _) => {
+                Err("Content-Length and Transfer-Encoding contradict each other".into())
+            }
+        };
+    }
+    Ok((
+        length.map_or(ResponseLength::UntilClose, ResponseLength::Fixed),
+        length,
+    ))
+}
+
+/// The length announced. Equal repetitions are one (RFC 9110 §8.6); lists, signs and different values are errors.
+fn content_length(headers: &HeaderMap) -> Result<Option<u64>, String> {
+    let mut length = None;
+    for value in headers.get_all(CONTENT_LENGTH) {
+        let text = value.to_str().unwrap_or_default();
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = text.parse::<u64>().ok().filter(|_| digits);
+        let number = number.ok_or("Content-Length is not a number of bytes")?;
+        if length.is_some_and(|before| before != number) {
+            return Err("there are several Content-Length headers that differ".into());
+        }
+        length = Some(number);
+    }
+    Ok(length)
+}
+
+/// True when `chunked` is the one and only transfer coding.
+fn is_chunked(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(TRANSFER_ENCODING).iter();
+    let first = values
+        .next()
+        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"chunked"));
+    first && values.next().is_none()
+}
+
+/// RFC 9110 §10.1.1. HTTP/1.0 clients cannot expect anything.
+fn expects_continue(headers: &HeaderMap, modern: bool) -> Result<bool, Refusal> {
+    match headers.get(EXPECT) {
+        Some(value) if modern => match value.as_bytes().eq_ignore_ascii_case(b"100-continue") {
+            true => Ok(true),
+            false => Err(Refusal {
+                status: StatusCode::EXPECTATION_FAILED,
+                why: "the only expectation known here is '100-continue'".into(),
+            }),
+        },
+        Some(_) | None => Ok(false),
+    }
+}
+
+/// RFC 9112 §9.3: persistent unless `close`; HTTP/1.0 only with `keep-alive`.
+fn keeps_alive(headers: &HeaderMap, modern: bool) -> bool {
+    let has = |wanted: &str| {
+        let values = headers
+            .get_all(CONNECTION)
+            .into_iter()
+            .filter_map(|value| value.to_str().ok());
+        values
+            .flat_map(|value| value.split(','))
+            .any(|option| option.trim().eq_ignore_ascii_case(wanted))
+    };
+    !has("close") && (modern || has("keep-alive"))
+}

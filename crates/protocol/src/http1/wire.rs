@@ -1,0 +1,145 @@
+//! A stream with the bytes that were read from it too early: heads, chunk sizes and small bodies go through the
+//! buffer, large bodies past it.
+
+use crate::stream::{Stream, within};
+use bytes::{Buf, BytesMut};
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+
+/// Bytes of buffer that a connection keeps while it waits for work.
+pub(super) const BUFFER_BYTES: usize = 4 << 10;
+
+/// Head and body together below this are copied into one write.
+const ONE_WRITE_BYTES_MAX: usize = 64 << 10;
+
+pub(super) struct Wire {
+    pub(super) stream: Stream,
+    buffer: BytesMut,
+}
+
+impl Wire {
+    pub(super) fn new(stream: Stream) -> Wire {
+        Wire {
+            stream,
+            buffer: BytesMut::with_capacity(BUFFER_BYTES),
+        }
+    }
+
+    /// Bytes that were read and not consumed.
+    pub(super) fn unread(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    pub(super) fn consume(&mut self, count: usize) {
+        self.buffer.advance(count);
+    }
+
+    /// Gives memory back that a large head took. For moments without work.
+    pub(super) fn shrink(&mut self) {
+        if self.buffer.is_empty() && self.buffer.capacity() > BUFFER_BYTES {
+            self.buffer = BytesMut::with_capacity(BUFFER_BYTES);
+        }
+    }
+
+    /// Reads more behind the unread bytes, as much as there is at once. 0 at the end of the stream. Loses nothing
+    /// when dropped.
+    pub(super) async fn fill(&mut self) -> io::Result<usize> {
+        if self.buffer.len() == self.buffer.capacity() {
+            self.buffer.reserve(self.buffer.len().max(BUFFER_BYTES));
+        }
+        self.stream.read_buf(&mut self.buffer).await
+    }
+
+    /// Like [`Wire::fill`], without waiting. `None`: nothing has come.
+    pub(super) fn try_fill(&mut self) -> Option<io::Result<usize>> {
+        let mut fill = pin!(self.fill());
+        match fill
+            .as_mut()
+            .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
+        {
+            Poll::Ready(result) => Some(result),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Bytes for `out`: the unread ones first, else from the stream, as much as is there without waiting twice.
+    /// 0 at the end of the stream. Loses nothing when dropped.
+    pub(super) async fn read(
+        &mut self,
+        out: &mut [u8],
+        stall_timeout: Duration,
+    ) -> io::Result<usize> {
+        if !self.buffer.is_empty() {
+            let count = out.len().min(self.buffer.len());
+            out[..count].copy_from_slice(&self.buffer[..count]);
+            self.buffer.advance(count);
+            return Ok(count);
+        }
+        let stream = &mut self.stream;
+        let reading = std::future::poll_fn(|context| {
+            let mut into = ReadBuf::new(out);
+            loop {
+                let before = into.filled().len();
+                match Pin::new(&mut *stream).poll_read(context, &mut into) {
+                    // What came before an error is handed out; the error comes again.
+                    Poll::Ready(Err(why)) if before == 0 => return Poll::Ready(Err(why)),
+                    Poll::Pending if before == 0 => return Poll::Pending,
+                    Poll::Ready(Err(_)) | Poll::Pending => return Poll::Ready(Ok(before)),
+                    Poll::Ready(Ok(())) => {
+                        let filled = into.filled().len();
+                        if filled == before || into.remaining() == 0 {
+                            return Poll::Ready(Ok(filled));
+                        }
+                    }
+                }
+            }
+        });
+        within(stall_timeout, reading).await
+    }
+
+    /// Writes everything. `stall_timeout` bounds each wait for the other end to take something.
+    pub(super) async fn write_all(
+        &mut self,
+        mut bytes: &[u8],
+        stall_timeout: Duration,
+    ) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match within(stall_timeout, self.stream.write(bytes)).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                count => bytes = &bytes[count..],
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a head (or a chunk's size) and what belongs to it, in one packet when they are small.
+    pub(super) async fn write_parts(
+        &mut self,
+        parts: &[&[u8]],
+        stall_timeout: Duration,
+    ) -> io::Result<()> {
+        let total: usize = parts.iter().map(|part| part.len()).sum();
+        if total <= ONE_WRITE_BYTES_MAX {
+            return self.write_all(&parts.concat(), stall_timeout).await;
+        }
+        if !self.stream.is_write_vectored() {
+            // TLS cuts into records anyway, so separate writes cost little.
+            for part in parts {
+                self.write_all(part, stall_timeout).await?;
+            }
+            return Ok(());
+        }
+        let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        let mut left = &mut slices[..];
+        while !left.is_empty() {
+            match within(stall_timeout, self.stream.write_vectored(left)).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                count => IoSlice::advance_slices(&mut left, count),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,259 @@
+//! A connection, with or without TLS, and the ways to push a file into it.
+//!
+//! Plain connections let the kernel send the file itself (`sendfile`); TLS reads a block ahead while the block
+//! before it is encrypted and written. Reads that would wait for a disk never run on the threads that serve
+//! sockets. Knows nothing of HTTP.
+
+mod file_source;
+
+use crate::tcp_info;
+use file_source::{FileSource, prefetch};
+use penstock_model::TcpSummary;
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_openssl::SslStream;
+
+/// Bytes that one `sendfile` call may move: small enough that other connections of the thread get their turn.
+const SENDFILE_BYTES_MAX: u64 = 1 << 20;
+/// Bytes per block read for TLS.
+const TLS_BLOCK_BYTES: usize = 256 << 10;
+
+/// One TCP connection, with or without TLS around it.
+pub enum Stream {
+    /// Bytes as they are.
+    Plain(TcpStream),
+    /// Encrypted.
+    Tls(Box<SslStream<TcpStream>>),
+}
+
+/// What sending a file took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FileSent {
+    /// Bytes of the file that were handed to the kernel.
+    pub bytes: u64,
+    /// Time spent waiting for the file's bytes. Reads that overlap sending are not in it.
+    pub read_time: Duration,
+    /// Time spent pushing bytes into the socket, encryption included.
+    pub network_time: Duration,
+}
+
+impl Stream {
+    /// A plain connection. Switches off Nagle's algorithm: every message here is written whole.
+    pub fn plain(tcp: TcpStream) -> Stream {
+        // A socket that refuses the option is slower, not wrong.
+        let _ = tcp.set_nodelay(true);
+        Stream::Plain(tcp)
+    }
+
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Stream::Plain(tcp) => tcp,
+            Stream::Tls(tls) => tls.get_ref(),
+        }
+    }
+
+    /// State of the TCP connection.
+    pub fn tcp_info(&self) -> Option<TcpSummary> {
+        tcp_info::read(self.as_fd())
+    }
+
+    /// The address of the other end; an error when the connection is gone already.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp().peer_addr()
+    }
+
+    /// True when the bytes are encrypted.
+    pub fn is_tls(&self) -> bool {
+        matches!(self, Stream::Tls(_))
+    }
+
+    /// Sends `length` bytes of `file` from `offset`. `stall_timeout` bounds each wait for the other end to take
+    /// something.
+    ///
+    /// Errors: `UnexpectedEof` when the file is shorter, `TimedOut` after a stall. How many bytes went out is then
+    /// unknown to the other end, so the connection must be closed. Dropping the future has the same effect.
+    pub async fn send_file(
+        &mut self,
+        file: &File,
+        offset: u64,
+        length: u64,
+        stall_timeout: Duration,
+    ) -> io::Result<FileSent> {
+        match self {
+            Stream::Plain(tcp) => send_plain(tcp, file, offset, length, stall_timeout).await,
+            Stream::Tls(tls) => send_blocks(tls, file, offset, length, stall_timeout).await,
+        }
+    }
+}
+
+/// Lets the kernel move the bytes from the page cache to the socket.
+async fn send_plain(
+    tcp: &TcpStream,
+    file: &File,
+    offset: u64,
+    length: u64,
+    stall_timeout: Duration,
+) -> io::Result<FileSent> {
+    let mut sent = FileSent::default();
+    while sent.bytes < length {
+        let piece = (length - sent.bytes).min(SENDFILE_BYTES_MAX);
+        let position = offset + sent.bytes;
+        sent.read_time += prefetch(file, position, piece).await?;
+        let started = Instant::now();
+        let mut moved = 0;
+        while moved < piece {
+            let count = usize::try_from(piece - moved).expect("at most a MiB");
+            let step = tcp.async_io(Interest::WRITABLE, || {
+                let mut from = position + moved;
+                Ok(rustix::fs::sendfile(tcp, file, Some(&mut from), count)?)
+            });
+            match within(stall_timeout, step).await? {
+                0 => return Err(file_source::shrunk(position + moved)),
+                step => moved += step as u64,
+            }
+        }
+        sent.bytes += piece;
+        sent.network_time += started.elapsed();
+    }
+    Ok(sent)
+}
+
+/// Reads blocks and writes them, the next block being read while one is written.
+async fn send_blocks(
+    tls: &mut SslStream<TcpStream>,
+    file: &File,
+    offset: u64,
+    length: u64,
+    stall_timeout: Duration,
+) -> io::Result<FileSent> {
+    let mut sent = FileSent::default();
+    let mut source = FileSource::new(file, offset, length, TLS_BLOCK_BYTES);
+    loop {
+        let started = Instant::now();
+        let Some(block) = source.next_block().await? else {
+            return Ok(sent);
+        };
+        let read_at = Instant::now();
+        sent.read_time += read_at - started;
+        let mut rest = &block[..];
+        while !rest.is_empty() {
+            let step = within(stall_timeout, tls.write(rest)).await?;
+            rest = &rest[step..];
+        }
+        sent.bytes += block.len() as u64;
+        sent.network_time += read_at.elapsed();
+        source.give_back(block);
+    }
+}
+
+/// Bounds one step of I/O. Errors: `TimedOut`, or that of the step.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    step: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
+    match tokio::time::timeout(limit, step).await {
+        Ok(result) => result,
+        Err(_) => Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("the other end took nothing for {} s", limit.as_secs()),
+        )),
+    }
+}
+
+/// Looks at the TCP state of a connection that another task is using. Does not keep the connection open.
+#[derive(Debug, Clone)]
+pub struct TcpProbe(Weak<OwnedFd>);
+
+impl TcpProbe {
+    /// State of the connection; `None` once it is closed.
+    pub fn read(&self) -> Option<TcpSummary> {
+        self.0.upgrade().and_then(|fd| tcp_info::read(fd.as_fd()))
+    }
+}
+
+/// The connection's end of its probes: a second descriptor that must be dropped together with the stream, else
+/// the other end would not see the connection close.
+#[derive(Default)]
+pub(crate) struct ProbeOwner(Option<Arc<OwnedFd>>);
+
+impl ProbeOwner {
+    /// A probe of `stream`. Errors: no descriptor left.
+    pub(crate) fn probe(&mut self, stream: &Stream) -> io::Result<TcpProbe> {
+        let fd = match &self.0 {
+            Some(fd) => fd,
+            None => self
+                .0
+                .insert(Arc::new(stream.as_fd().try_clone_to_owned()?)),
+        };
+        Ok(TcpProbe(Arc::downgrade(fd)))
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.tcp().as_fd()
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(tcp) => Pin::new(tcp).poll_read(context, buffer),
+            Stream::Tls(tls) => Pin::new(tls.as_mut()).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Plain(tcp) => Pin::new(tcp).poll_write(context, bytes),
+            Stream::Tls(tls) => Pin::new(tls.as_mut()).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Plain(tcp) => Pin::new(tcp).poll_write_vectored(context, parts),
+            Stream::Tls(tls) => Pin::new(tls.as_mut()).poll_write_vectored(context, parts),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        matches!(self, Stream::Plain(_))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(tcp) => Pin::new(tcp).poll_flush(context),
+            Stream::Tls(tls) => Pin::new(tls.as_mut()).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(tcp) => Pin::new(tcp).poll_shutdown(context),
+            Stream::Tls(tls) => Pin::new(tls.as_mut()).poll_shutdown(context),
+        }
+    }
+}

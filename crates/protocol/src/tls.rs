@@ -1,0 +1,334 @@
+//! TLS for both ends, with the trust model of grids: a directory of CA certificates, host certificates that are
+//! exchanged while the service runs, names and addresses verified. TLS 1.2 at least; sessions are resumed.
+//!
+//! Certificate revocation lists and client certificates are not handled here.
+
+mod resumption;
+
+use crate::stream::Stream;
+use openssl::error::ErrorStack;
+use openssl::ssl::{
+    Ssl, SslAcceptor, SslConnector, SslFiletype, SslMethod, SslRef, SslSessionCacheMode, SslVersion,
+};
+use openssl::x509::store::{X509Lookup, X509StoreBuilder};
+use openssl::x509::{X509, X509VerifyResult};
+use resumption::Sessions;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio_openssl::SslStream;
+
+/// How long a client may take for its handshake.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why there is no TLS connection.
+#[derive(Debug, Error)]
+pub enum TlsError {
+    /// A certificate, key or directory cannot be used.
+    #[error("cannot use {what} {}: {why}", path.display())]
+    Load {
+        /// What the file is for.
+        what: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The server's certificate does not verify.
+    #[error("certificate of {host} is not trusted: {why}; {remedy}")]
+    NotTrusted {
+        /// The host that was to be reached.
+        host: String,
+        /// OpenSSL's word for it.
+        why: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// The two ends found no agreement, or the connection broke meanwhile.
+    #[error("TLS handshake with {peer} failed: {why}")]
+    Handshake {
+        /// The other end.
+        peer: String,
+        /// OpenSSL's word for it.
+        why: String,
+    },
+    /// The other end took too long.
+    #[error("TLS handshake with {peer} took longer than {} s", limit.as_secs())]
+    Timeout {
+        /// The other end.
+        peer: String,
+        /// The bound.
+        limit: Duration,
+    },
+    /// OpenSSL cannot be set up.
+    #[error("TLS cannot be set up: {0}")]
+    Setup(#[from] ErrorStack),
+}
+
+/// The server's end: a certificate chain and its key. Cheap to clone; all clones see a reload.
+#[derive(Clone)]
+pub struct ServerTls(Arc<ServerInner>);
+
+struct ServerInner {
+    chain: PathBuf,
+    key: PathBuf,
+    acceptor: RwLock<Arc<SslAcceptor>>,
+}
+
+impl ServerTls {
+    /// Loads the chain (host certificate first) and the private key, both PEM. Errors: a file that is missing or
+    /// unreadable, or a key that does not belong to the certificate.
+    pub fn load(cert_chain_pem: &Path, key_pem: &Path) -> Result<ServerTls, TlsError> {
+        let acceptor = build_acceptor(cert_chain_pem, key_pem)?;
+        Ok(ServerTls(Arc::new(ServerInner {
+            chain: cert_chain_pem.to_owned(),
+            key: key_pem.to_owned(),
+            acceptor: RwLock::new(Arc::new(acceptor)),
+        })))
+    }
+
+    /// Reads the files again. On error the certificate in use stays.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        let acceptor = Arc::new(build_acceptor(&self.0.chain, &self.0.key)?);
+        *self
+            .0
+            .acceptor
+            .write()
+            .unwrap_or_else(|poisoned| poisoned.into_inner()) = acceptor;
+        Ok(())
+    }
+
+    /// The acceptor in use now.
+    pub fn acceptor(&self) -> Arc<SslAcceptor> {
+        Arc::clone(
+            &self
+                .0
+                .acceptor
+                .read()
+                .unwrap_or_else(|poisoned| poisoned.into_inner()),
+        )
+    }
+
+    /// Shakes hands with a client that has just connected, within [`HANDSHAKE_TIMEOUT`].
+    pub async fn accept(&self, tcp: TcpStream) -> Result<Stream, TlsError> {
+        let peer = tcp.peer_addr().map_or_else(
+            |_| "a client".to_owned(),
+            |address: SocketAddr| address.to_string(),
+        );
+        // A socket that refuses the option is slower, not wrong.
+        let _ = tcp.set_nodelay(true);
+        let ssl = Ssl::new(self.acceptor().context())?;
+        let mut tls = SslStream::new(ssl, tcp)?;
+        match tokio::time::timeout(HANDSHAKE_TIMEOUT, Pin::new(&mut tls).accept()).await {
+            Ok(Ok(())) => Ok(Stream::Tls(Box::new(tls))),
+            Ok(Err(why)) => Err(TlsError::Handshake {
+                peer,
+                why: why.to_string(),
+            }),
+            Err(_) => Err(TlsError::Timeout {
+                peer,
+                limit: HANDSHAKE_TIMEOUT,
+            }),
+        }
+    }
+}
+
+fn build_acceptor(chain: &Path, key: &Path) -> Result<SslAcceptor, TlsError> {
+    let unusable = |what, path: &Path, why: &dyn std::fmt::Display| TlsError::Load {
+        what,
+        path: path.to_owned(),
+        why: why.to_string(),
+    };
+    for (what, path) in [("host certificate", chain), ("host key", key)] {
+        std::fs::File::open(path).map_err(|why| unusable(what, path, &why))?;
+    }
+    let mut builder = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server())?;
+    builder.set_min_proto_version(Some(SslVersion::TLS1_2))?;
+    builder
+        .set_certificate_chain_file(chain)
+        .map_err(|why| unusable("host certificate", chain, &why))?;
+    builder
+        .set_private_key_file(key, SslFiletype::PEM)
+        .map_err(|why| unusable("host key", key, &why))?;
+    builder.check_private_key().map_err(|why| {
+        unusable(
+            "host key",
+            key,
+            &format!("it does not belong to the certificate ({why})"),
+        )
+    })?;
+    // Tickets keep sessions at the clients; a cache here would only cost memory.
+    builder.set_session_cache_mode(SslSessionCacheMode::OFF);
+    builder.set_session_id_context(b"penstock")?;
+    builder.set_read_ahead(true);
+    Ok(builder.build())
+}
+
+/// The client's end: which CAs are trusted. Cheap to clone; all clones see a reload and share sessions.
+#[derive(Clone)]
+pub struct ClientTls(Arc<ClientInner>);
+
+struct ClientInner {
+    trust: Trust,
+    connector: RwLock<Connector>,
+}
+
+/// A connector with the sessions that were made with it.
+#[derive(Clone)]
+struct Connector {
+    tls: Arc<SslConnector>,
+    sessions: Sessions,
+}
+
+enum Trust {
+    Directory(PathBuf),
+    System,
+}
+
+impl ClientTls {
+    /// Trusts the CAs of a hashed directory (`<hash>.0`, looked up when needed, so new ones are seen at once) and
+    /// those of its `*.pem` files (read now). Verifies host names and IP addresses.
+    pub fn from_ca_directory(dir: &Path) -> Result<ClientTls, TlsError> {
+        ClientTls::new(Trust::Directory(dir.to_owned()))
+    }
+
+    /// Trusts what the operating system trusts.
+    pub fn system() -> Result<ClientTls, TlsError> {
+        ClientTls::new(Trust::System)
+    }
+
+    fn new(trust: Trust) -> Result<ClientTls, TlsError> {
+        let connector = RwLock::new(build_connector(&trust)?);
+        Ok(ClientTls(Arc::new(ClientInner { trust, connector })))
+    }
+
+    /// Reads the directory again and forgets all sessions, so that a CA that was removed is trusted no longer by
+    /// new connections. On error the trust in use stays.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        let connector = build_connector(&self.0.trust)?;
+        *self
+            .0
+            .connector
+            .write()
+            .unwrap_or_else(|poisoned| poisoned.into_inner()) = connector;
+        Ok(())
+    }
+
+    /// Shakes hands with `host` (a name or an address, without brackets) over a fresh connection. The caller bounds
+    /// the time.
+    pub async fn connect(&self, host: &str, tcp: TcpStream) -> Result<Stream, TlsError> {
+        let connector = self
+            .0
+            .connector
+            .read()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .clone();
+        // A socket that refuses the option is slower, not wrong.
+        let _ = tcp.set_nodelay(true);
+        let port = tcp.peer_addr().map_or(0, |address| address.port());
+        let mut ssl = connector.tls.configure()?.into_ssl(host)?;
+        connector.sessions.offer(&mut ssl, host, port)?;
+        let mut tls = SslStream::new(ssl, tcp)?;
+        match Pin::new(&mut tls).connect().await {
+            Ok(()) => Ok(Stream::Tls(Box::new(tls))),
+            Err(why) => Err(self.refusal(host, tls.ssl(), &why)),
+        }
+    }
+
+    fn refusal(&self, host: &str, ssl: &SslRef, why: &openssl::ssl::Error) -> TlsError {
+        let verdict = ssl.verify_result();
+        if verdict == X509VerifyResult::OK {
+            return TlsError::Handshake {
+                peer: host.to_owned(),
+                why: why.to_string(),
+            };
+        }
+        // OpenSSL: X509_V_ERR_CERT_HAS_EXPIRED 10, …_NOT_YET_VALID 9, …_HOSTNAME_MISMATCH 62, …_IP_ADDRESS_MISMATCH 64.
+        let remedy = match verdict.as_raw() {
+            62 | 64 => format!(
+                "it was issued for {}; use such a name, or have it issued anew",
+                names_in(ssl)
+            ),
+            9 | 10 => "have it renewed, and check the clocks".to_owned(),
+            _ => match &self.0.trust {
+                Trust::Directory(dir) => format!("add its CA to {}", dir.display()),
+                Trust::System => "add its CA to those that the system trusts".to_owned(),
+            },
+        };
+        TlsError::NotTrusted {
+            host: host.to_owned(),
+            why: verdict.error_string().to_owned(),
+            remedy,
+        }
+    }
+}
+
+fn build_connector(trust: &Trust) -> Result<Connector, TlsError> {
+    let mut builder = SslConnector::builder(SslMethod::tls_client())?;
+    builder.set_min_proto_version(Some(SslVersion::TLS1_2))?;
+    builder.set_read_ahead(true);
+    if let Trust::Directory(dir) = trust {
+        let unusable = |path: &Path, why: String| TlsError::Load {
+            what: "CA directory",
+            path: path.to_owned(),
+            why,
+        };
+        let name = dir.to_str().filter(|name| !name.contains(['\0', ':']));
+        let name =
+            name.ok_or_else(|| unusable(dir, "its name holds a ':' or is not UTF-8".into()))?;
+        let files = std::fs::read_dir(dir).map_err(|why| unusable(dir, why.to_string()))?;
+        let mut store = X509StoreBuilder::new()?;
+        store
+            .add_lookup(X509Lookup::hash_dir())?
+            .add_dir(name, SslFiletype::PEM)?;
+        for file in files {
+            let path = file.map_err(|why| unusable(dir, why.to_string()))?.path();
+            if path.extension().is_some_and(|extension| extension == "pem") {
+                let pem = std::fs::read(&path).map_err(|why| unusable(&path, why.to_string()))?;
+                for ca in
+                    X509::stack_from_pem(&pem).map_err(|why| unusable(&path, why.to_string()))?
+                {
+                    store.add_cert(ca)?;
+                }
+            }
+        }
+        builder.set_cert_store(store.build());
+    }
+    let sessions = Sessions::default();
+    sessions.collect_from(&mut builder);
+    Ok(Connector {
+        tls: Arc::new(builder.build()),
+        sessions,
+    })
+}
+
+/// The DNS names and addresses of the server's certificate, for people.
+fn names_in(ssl: &SslRef) -> String {
+    let names = ssl
+        .peer_certificate()
+        .and_then(|certificate| certificate.subject_alt_names());
+    let names: Vec<String> = names
+        .iter()
+        .flatten()
+        .filter_map(|name| match (name.dnsname(), name.ipaddress()) {
+            (Some(dns), _) => Some(dns.to_owned()),
+            (None, Some(address)) => address_text(address),
+            (None, None) => None,
+        })
+        .take(8)
+        .collect();
+    match names.is_empty() {
+        true => "no DNS name or address at all".to_owned(),
+        false => names.join(", "),
+    }
+}
+
+fn address_text(bytes: &[u8]) -> Option<String> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(|v4| std::net::Ipv4Addr::from(v4).to_string());
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(|v6| std::net::Ipv6Addr::from(v6).to_string()))
+        .ok()
+}
