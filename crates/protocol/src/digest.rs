@@ -5,14 +5,14 @@
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
+use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
-use base64::engine::{DecodePaddingMode, GeneralPurpose as Base64};
 use http::{HeaderMap, HeaderValue};
 use penstock_model::{Checksum, ChecksumAlgorithm};
 use thiserror::Error;
 
 /// Some senders leave the padding out.
-const BASE64: Base64 = GeneralPurpose::new(
+const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );

@@ -1,0 +1,572 @@
+//! The keys and certificates with which a site starts: its own certificate authority, host certificates, the
+//! hashed trust directory of the grid, and the key that signs tokens.
+//!
+//! Files are made whole or not at all, private ones with mode 0600, and never overwritten: a lost CA key cannot be
+//! had again. Certificates are RSA, because the oldest clients of the field know nothing else.
+
+use openssl::asn1::{Asn1Integer, Asn1Time};
+use openssl::bn::{BigNum, MsbOption};
+use openssl::ec::{EcGroup, EcKey};
+use openssl::error::ErrorStack;
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::{PKey, Private};
+use openssl::rsa::Rsa;
+use openssl::x509::extension::{
+    AuthorityKeyIdentifier, BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName,
+    SubjectKeyIdentifier,
+};
+use openssl::x509::{X509, X509Builder, X509Name, X509NameBuilder, X509NameRef};
+use penstock_model::Timestamp;
+use std::fs;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use thiserror::Error;
+
+/// How long a new certificate authority lasts.
+pub const CA_LIFETIME: Duration = Duration::from_secs(3650 * 86_400);
+/// How long a host certificate lasts unless another time is given: the 397 days that browsers accept.
+pub const HOST_LIFETIME: Duration = Duration::from_secs(397 * 86_400);
+
+/// Clients whose clock is behind must not refuse a new certificate.
+const BACKDATED: Duration = Duration::from_secs(3600);
+// The authority outlives 2030, up to which NIST SP 800-57 recommends 2048 bits.
+const CA_RSA_BITS: u32 = 3072;
+const HOST_RSA_BITS: u32 = 2048;
+/// The bound of X.520 on a common name is 64 characters, of which " CA" takes three.
+const SITE_NAME_MAX: usize = 61;
+const PRIVATE: u32 = 0o600;
+const PUBLIC: u32 = 0o644;
+
+/// Why a key or certificate could not be made, read or installed.
+#[derive(Debug, Error)]
+pub enum PkiError {
+    /// Nothing is ever overwritten.
+    #[error("{} exists already; move it away first if it shall be replaced", .0.display())]
+    Exists(PathBuf),
+    /// The file system refused.
+    #[error("{path}: {why}", path = .path.display())]
+    File {
+        /// Which file or directory.
+        path: PathBuf,
+        /// What the system says.
+        why: io::Error,
+    },
+    /// The file holds no certificate or key in PEM form.
+    #[error("{path} holds no usable {what} in PEM form: {why}", path = .path.display())]
+    Content {
+        /// Which file.
+        path: PathBuf,
+        /// What was looked for.
+        what: &'static str,
+        /// What OpenSSL says.
+        why: ErrorStack,
+    },
+    /// A name that cannot stand in a certificate.
+    #[error("'{0}' cannot stand in a certificate: {1}")]
+    Name(String, &'static str),
+    /// OpenSSL failed, for want of randomness or memory.
+    #[error("OpenSSL could not make the certificate: {0}")]
+    OpenSsl(#[from] ErrorStack),
+}
+
+/// A certificate authority with its private key.
+pub struct CertificateAuthority {
+    certificate: X509,
+    key: PKey<Private>,
+}
+
+impl CertificateAuthority {
+    /// Reads `ca.pem` and `ca.key` from `dir`.
+    pub fn load(dir: &Path) -> Result<CertificateAuthority, PkiError> {
+        let path = dir.join("ca.key");
+        let key = PKey::private_key_from_pem(&read(&path)?).map_err(|why| PkiError::Content {
+            path,
+            what: "private key",
+            why,
+        })?;
+        Ok(CertificateAuthority {
+            certificate: read_certificate(&dir.join("ca.pem"))?,
+            key,
+        })
+    }
+
+    /// The certificate, without the key.
+    pub fn certificate(&self) -> &X509 {
+        &self.certificate
+    }
+}
+
+/// Makes a certificate authority for a site: `ca.pem` and `ca.key` in `dir`, subject
+/// `/DC=penstock/O=<site>/CN=<site> CA`.
+pub fn create_ca(dir: &Path, site: &str) -> Result<CertificateAuthority, PkiError> {
+    check_site_name(site)?;
+    let (certificate_path, key_path) = (dir.join("ca.pem"), dir.join("ca.key"));
+    refuse_existing(&[&certificate_path, &key_path])?;
+    let key = PKey::from_rsa(Rsa::generate(CA_RSA_BITS)?)?;
+    let subject = name_of(site, &format!("{site} CA"))?;
+    let mut builder = started(&subject, &subject, &key)?;
+    set_validity(&mut builder, CA_LIFETIME, None)?;
+    builder.append_extension(BasicConstraints::new().critical().ca().build()?)?;
+    builder.append_extension(
+        KeyUsage::new()
+            .critical()
+            .key_cert_sign()
+            .crl_sign()
+            .build()?,
+    )?;
+    let context = builder.x509v3_context(None, None);
+    let identifier = SubjectKeyIdentifier::new().build(&context)?;
+    builder.append_extension(identifier)?;
+    builder.sign(&key, MessageDigest::sha256())?;
+    let certificate = builder.build();
+    write_new(&key_path, &key.private_key_to_pem_pkcs8()?, PRIVATE)?;
+    write_new(&certificate_path, &certificate.to_pem()?, PUBLIC)?;
+    Ok(CertificateAuthority { certificate, key })
+}
+
+/// Makes `cert.pem` and `key.pem` in `dir` for a host under all its names and addresses; good as server and as
+/// client. It ends with the authority if `lifetime` would outlast it.
+pub fn issue_host_certificate(
+    authority: &CertificateAuthority,
+    hosts: &[String],
+    lifetime: Duration,
+    dir: &Path,
+) -> Result<(), PkiError> {
+    let (certificate_path, key_path) = (dir.join("cert.pem"), dir.join("key.pem"));
+    refuse_existing(&[&certificate_path, &key_path])?;
+    let names = subject_alternative_name(hosts)?;
+    let key = PKey::from_rsa(Rsa::generate(HOST_RSA_BITS)?)?;
+    let issuer = authority.certificate.subject_name();
+    let organisation = issuer.entries_by_nid(Nid::ORGANIZATIONNAME).next();
+    let organisation = organisation.and_then(|entry| entry.data().to_string().ok());
+    let site = organisation.unwrap_or_else(|| "site".to_owned());
+    // A long host name stands among the alternative names only; clients look there first anyway (RFC 6125 §6.4.4).
+    let common: String = hosts[0].chars().take(64).collect();
+    let subject = name_of(&site, &common)?;
+    let mut builder = started(&subject, issuer, &key)?;
+    set_validity(&mut builder, lifetime, Some(&authority.certificate))?;
+    builder.append_extension(BasicConstraints::new().critical().build()?)?;
+    let usage = KeyUsage::new()
+        .critical()
+        .digital_signature()
+        .key_encipherment()
+        .build()?;
+    builder.append_extension(usage)?;
+    builder.append_extension(
+        ExtendedKeyUsage::new()
+            .server_auth()
+            .client_auth()
+            .build()?,
+    )?;
+    let context = builder.x509v3_context(Some(&authority.certificate), None);
+    let identifiers = [
+        names.build(&context)?,
+        SubjectKeyIdentifier::new().build(&context)?,
+        AuthorityKeyIdentifier::new().keyid(true).build(&context)?,
+    ];
+    for extension in identifiers {
+        builder.append_extension(extension)?;
+    }
+    builder.sign(&authority.key, MessageDigest::sha256())?;
+    write_new(&key_path, &key.private_key_to_pem_pkcs8()?, PRIVATE)?;
+    write_new(&certificate_path, &builder.build().to_pem()?, PUBLIC)
+}
+
+/// Puts a CA certificate into a hashed trust directory (`<hash>.0`, or the next free number) with the signing
+/// policy that Globus clients demand. Does nothing when the same certificate is there already. Gives back its path.
+pub fn install_ca(ca_pem: &Path, certificates_dir: &Path) -> Result<PathBuf, PkiError> {
+    let certificate = read_certificate(ca_pem)?;
+    fs::create_dir_all(certificates_dir).map_err(in_file(certificates_dir))?;
+    // The same name that `openssl rehash` and Globus compute.
+    let hash = format!("{:08x}", certificate.subject_name_hash());
+    let policy = signing_policy(certificate.subject_name())?;
+    install_policy(
+        &certificates_dir.join(format!("{hash}.signing_policy")),
+        &policy,
+    )?;
+    let pem = certificate.to_pem()?;
+    let mut number = 0_u32;
+    loop {
+        let path = certificates_dir.join(format!("{hash}.{number}"));
+        match write_new(&path, &pem, PUBLIC) {
+            Ok(()) => return Ok(path),
+            Err(PkiError::Exists(_)) => {}
+            Err(other) => return Err(other),
+        }
+        if read_certificate(&path)?.to_der()? == certificate.to_der()? {
+            return Ok(path);
+        }
+        number += 1;
+    }
+}
+
+/// Makes the key that signs tokens: EC P-256, PKCS#8 PEM.
+pub fn create_signing_key(path: &Path) -> Result<(), PkiError> {
+    refuse_existing(&[path])?;
+    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1)?;
+    let key = PKey::from_ec_key(EcKey::generate(&group)?)?;
+    write_new(path, &key.private_key_to_pem_pkcs8()?, PRIVATE)
+}
+
+/// When the first certificate of a PEM file ends.
+pub fn expiry(certificate: &Path) -> Result<Timestamp, PkiError> {
+    let certificate = read_certificate(certificate)?;
+    let span = Asn1Time::from_unix(0)?.diff(certificate.not_after())?;
+    let seconds = i64::from(span.days) * 86_400 + i64::from(span.secs);
+    Ok(Timestamp(seconds * 1000))
+}
+
+fn check_site_name(site: &str) -> Result<(), PkiError> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || " ._-".contains(c);
+    let refused = |why| Err(PkiError::Name(site.to_owned(), why));
+    match site {
+        "" => refused("it is empty"),
+        _ if site.len() > SITE_NAME_MAX => refused("it is longer than 61 characters"),
+        _ if !site.chars().all(allowed) => refused("use letters, digits, blanks, '.', '_' and '-'"),
+        _ => Ok(()),
+    }
+}
+
+fn subject_alternative_name(hosts: &[String]) -> Result<SubjectAlternativeName, PkiError> {
+    if hosts.is_empty() {
+        return Err(PkiError::Name(
+            String::new(),
+            "a host certificate needs at least one name",
+        ));
+    }
+    let mut names = SubjectAlternativeName::new();
+    for host in hosts {
+        // What looks like neither an address nor a name could smuggle a further entry past OpenSSL's parser.
+        let label = |c: char| c.is_ascii_alphanumeric() || "-.*_".contains(c);
+        if host.parse::<IpAddr>().is_ok() {
+            names.ip(host);
+        } else if !host.is_empty() && host.len() <= 253 && host.chars().all(label) {
+            names.dns(host);
+        } else {
+            return Err(PkiError::Name(
+                host.clone(),
+                "it is neither a host name nor an address",
+            ));
+        }
+    }
+    Ok(names)
+}
+
+fn name_of(site: &str, common: &str) -> Result<X509Name, ErrorStack> {
+    let mut name = X509NameBuilder::new()?;
+    name.append_entry_by_nid(Nid::DOMAINCOMPONENT, "penstock")?;
+    name.append_entry_by_nid(Nid::ORGANIZATIONNAME, site)?;
+    name.append_entry_by_nid(Nid::COMMONNAME, common)?;
+    Ok(name.build())
+}
+
+fn started(
+    subject: &X509NameRef,
+    issuer: &X509NameRef,
+    key: &PKey<Private>,
+) -> Result<X509Builder, ErrorStack> {
+    let mut serial = BigNum::new()?;
+    // RFC 5280 §4.1.2.2: positive, at most 20 octets; random, so that two authorities never agree by chance.
+    serial.rand(159, MsbOption::ONE, false)?;
+    let mut builder = X509::builder()?;
+    builder.set_version(2)?;
+    builder.set_serial_number(Asn1Integer::from_bn(&serial)?.as_ref())?;
+    builder.set_subject_name(subject)?;
+    builder.set_issuer_name(issuer)?;
+    builder.set_pubkey(key)?;
+    Ok(builder)
+}
+
+fn set_validity(
+    builder: &mut X509Builder,
+    lifetime: Duration,
+    issuer: Option<&X509>,
+) -> Result<(), ErrorStack> {
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let at =
+        |time: Duration| Asn1Time::from_unix(i64::try_from(time.as_secs()).unwrap_or(i64::MAX));
+    let end = at(now + lifetime)?;
+    builder.set_not_before(at(now.saturating_sub(BACKDATED))?.as_ref())?;
+    match issuer {
+        Some(issuer) if issuer.not_after() < end => builder.set_not_after(issuer.not_after()),
+        _ => builder.set_not_after(&end),
+    }
+}
+
+/// The policy in the EACL form of Globus: which subjects this authority may sign. Our own authorities sign below
+/// their organisation only; for others we do not know, and allow any.
+fn signing_policy(subject: &X509NameRef) -> Result<String, PkiError> {
+    let slashed = slash_form(subject)?;
+    let signs = match slashed.rsplit_once('/') {
+        Some((above, _)) if above.starts_with("/DC=penstock/O=") => format!("{above}/*"),
+        _ => "*".to_owned(),
+    };
+    Ok(format!(
+        "access_id_CA      X509         '{slashed}'\n\
+         pos_rights        globus       CA:sign\n\
+         cond_subjects     globus       '\"{signs}\"'\n"
+    ))
+}
+
+/// `/DC=penstock/O=site/CN=site CA`: the form in which grid software has always written subjects.
+fn slash_form(name: &X509NameRef) -> Result<String, PkiError> {
+    let mut out = String::new();
+    for entry in name.entries() {
+        let key = entry.object().nid().short_name()?;
+        let value = entry.data().to_string()?;
+        if value.contains(['\'', '"']) || value.chars().any(char::is_control) {
+            return Err(PkiError::Name(
+                value,
+                "quotes cannot be written into a signing policy",
+            ));
+        }
+        out.push_str(&format!("/{key}={value}"));
+    }
+    Ok(out)
+}
+
+/// One policy file may serve several authorities with one hash; ours is added to what stands there.
+fn install_policy(path: &Path, policy: &str) -> Result<(), PkiError> {
+    match write_new(path, policy.as_bytes(), PUBLIC) {
+        Err(PkiError::Exists(_)) => {}
+        other => return other,
+    }
+    let present = fs::read_to_string(path).map_err(in_file(path))?;
+    let subject = policy.lines().next().unwrap_or_default();
+    if present.lines().any(|line| same_words(line, subject)) {
+        return Ok(());
+    }
+    let mut file = fs::OpenOptions::new()
+        .append(true)
+        .open(path)
+        .map_err(in_file(path))?;
+    file.write_all(format!("\n{policy}").as_bytes())
+        .map_err(in_file(path))
+}
+
+fn same_words(one: &str, other: &str) -> bool {
+    one.split_whitespace().eq(other.split_whitespace())
+}
+
+fn read_certificate(path: &Path) -> Result<X509, PkiError> {
+    X509::from_pem(&read(path)?).map_err(|why| PkiError::Content {
+        path: path.to_owned(),
+        what: "certificate",
+        why,
+    })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, PkiError> {
+    fs::read(path).map_err(in_file(path))
+}
+
+fn in_file(path: &Path) -> impl Fn(io::Error) -> PkiError + '_ {
+    move |why| PkiError::File {
+        path: path.to_owned(),
+        why,
+    }
+}
+
+fn refuse_existing(paths: &[&Path]) -> Result<(), PkiError> {
+    match paths.iter().find(|path| path.symlink_metadata().is_ok()) {
+        Some(path) => Err(PkiError::Exists(path.to_path_buf())),
+        None => Ok(()),
+    }
+}
+
+/// Writes beside the target, then links it into place: a link never replaces a file, and a crash leaves either the
+/// whole file or none.
+fn write_new(path: &Path, content: &[u8], mode: u32) -> Result<(), PkiError> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    fs::create_dir_all(directory).map_err(in_file(directory))?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let draft = directory.join(format!(".{name}.{}", uuid::Uuid::new_v4().simple()));
+    let written = write_synced(&draft, content, mode).and_then(|()| fs::hard_link(&draft, path));
+    // The draft goes in any case; when that fails, it is a hidden file of the same mode, and harmless.
+    let _ = fs::remove_file(&draft);
+    match written {
+        Ok(()) => {
+            let synced = fs::File::open(directory).and_then(|opened| opened.sync_all());
+            synced.map_err(in_file(directory))
+        }
+        Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {
+            Err(PkiError::Exists(path.to_owned()))
+        }
+        Err(why) => Err(in_file(path)(why)),
+    }
+}
+
+fn write_synced(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)?;
+    file.write_all(content)?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openssl::stack::Stack;
+    use openssl::x509::X509StoreContext;
+    use openssl::x509::store::X509StoreBuilder;
+    use openssl::x509::verify::X509VerifyParam;
+    use std::os::unix::fs::MetadataExt;
+
+    fn site() -> (tempfile::TempDir, CertificateAuthority) {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let authority = create_ca(&dir.path().join("ca"), "lab").expect("made");
+        (dir, authority)
+    }
+
+    fn verifies(certificate: &X509, authority: &X509, host: &str) -> bool {
+        let mut store = X509StoreBuilder::new().expect("a store");
+        store.add_cert(authority.clone()).expect("added");
+        let mut parameters = X509VerifyParam::new().expect("parameters");
+        match host.parse() {
+            Ok(address) => parameters.set_ip(address).expect("set"),
+            Err(_) => parameters.set_host(host).expect("set"),
+        }
+        store.set_param(&parameters).expect("set");
+        let (store, chain) = (store.build(), Stack::new().expect("a stack"));
+        let mut context = X509StoreContext::new().expect("a context");
+        context
+            .init(&store, certificate, &chain, |context| context.verify_cert())
+            .expect("verification ran")
+    }
+
+    #[test]
+    fn a_host_certificate_is_good_for_each_of_its_names_and_for_no_other() {
+        let (dir, authority) = site();
+        let hosts = ["localhost", "se.example.org", "127.0.0.2", "::1"].map(str::to_owned);
+        let host_dir = dir.path().join("host");
+        issue_host_certificate(&authority, &hosts, HOST_LIFETIME, &host_dir).expect("issued");
+        let certificate = read_certificate(&host_dir.join("cert.pem")).expect("readable");
+        for host in &hosts {
+            assert!(
+                verifies(&certificate, authority.certificate(), host),
+                "{host}"
+            );
+        }
+        for host in ["other.example.org", "127.0.0.3"] {
+            assert!(
+                !verifies(&certificate, authority.certificate(), host),
+                "{host}"
+            );
+        }
+        let ends = expiry(&host_dir.join("cert.pem"))
+            .expect("readable")
+            .unix_seconds();
+        let expected = SystemTime::now() + HOST_LIFETIME;
+        let expected = expected
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .expect("after 1970");
+        assert!(ends.abs_diff(expected.as_secs() as i64) < 60);
+        assert_eq!(
+            slash_form(certificate.subject_name()).expect("plain"),
+            "/DC=penstock/O=lab/CN=localhost"
+        );
+    }
+
+    #[test]
+    fn a_host_certificate_never_outlives_its_authority() {
+        let (dir, authority) = site();
+        let host_dir = dir.path().join("host");
+        issue_host_certificate(&authority, &["h".to_owned()], CA_LIFETIME * 2, &host_dir)
+            .expect("issued");
+        let authority_ends = expiry(&dir.path().join("ca/ca.pem")).expect("readable");
+        assert_eq!(
+            expiry(&host_dir.join("cert.pem")).expect("readable"),
+            authority_ends
+        );
+    }
+
+    #[test]
+    fn nothing_is_overwritten_and_keys_are_private() {
+        let (dir, _) = site();
+        let key = dir.path().join("ca/ca.key");
+        let before = fs::read(&key).expect("readable");
+        let refused = create_ca(&dir.path().join("ca"), "lab")
+            .err()
+            .expect("refused");
+        assert!(
+            refused
+                .to_string()
+                .ends_with("move it away first if it shall be replaced"),
+            "{refused}"
+        );
+        assert_eq!(fs::read(&key).expect("readable"), before);
+        assert_eq!(key.metadata().expect("there").mode() & 0o777, 0o600);
+        let signing = dir.path().join("keys/token-signing.pem");
+        create_signing_key(&signing).expect("made");
+        assert!(matches!(
+            create_signing_key(&signing),
+            Err(PkiError::Exists(_))
+        ));
+        assert_eq!(signing.metadata().expect("there").mode() & 0o777, 0o600);
+        let left: Vec<_> = fs::read_dir(dir.path().join("ca"))
+            .expect("readable")
+            .collect();
+        assert_eq!(left.len(), 2, "no draft stays behind");
+    }
+
+    #[test]
+    fn an_authority_read_again_signs_as_before() {
+        let (dir, authority) = site();
+        let again = CertificateAuthority::load(&dir.path().join("ca")).expect("readable");
+        let host_dir = dir.path().join("host");
+        issue_host_certificate(&again, &["h".to_owned()], HOST_LIFETIME, &host_dir)
+            .expect("issued");
+        let certificate = read_certificate(&host_dir.join("cert.pem")).expect("readable");
+        assert!(verifies(&certificate, authority.certificate(), "h"));
+    }
+
+    #[test]
+    fn installing_twice_changes_nothing_and_another_authority_of_that_name_comes_beside() {
+        let (dir, authority) = site();
+        let trust = dir.path().join("certificates");
+        let pem = dir.path().join("ca/ca.pem");
+        let first = install_ca(&pem, &trust).expect("installed");
+        assert_eq!(install_ca(&pem, &trust).expect("installed"), first);
+        let hash = format!("{:08x}", authority.certificate().subject_name_hash());
+        assert_eq!(first, trust.join(format!("{hash}.0")));
+        create_ca(&dir.path().join("other"), "lab").expect("made");
+        let second = install_ca(&dir.path().join("other/ca.pem"), &trust).expect("installed");
+        assert_eq!(second, trust.join(format!("{hash}.1")));
+        let policy =
+            fs::read_to_string(trust.join(format!("{hash}.signing_policy"))).expect("readable");
+        assert_eq!(
+            policy,
+            "access_id_CA      X509         '/DC=penstock/O=lab/CN=lab CA'\n\
+             pos_rights        globus       CA:sign\n\
+             cond_subjects     globus       '\"/DC=penstock/O=lab/*\"'\n"
+        );
+    }
+
+    #[test]
+    fn names_that_could_be_misread_are_refused() {
+        let (dir, authority) = site();
+        let refused = |site: &str| create_ca(&dir.path().join("x"), site).is_err();
+        assert!(refused("") && refused("a/b") && refused("a'b") && refused(&"x".repeat(62)));
+        for host in ["", "a,DNS:evil", "a b", "x\n"] {
+            let hosts = [host.to_owned()];
+            let refused =
+                issue_host_certificate(&authority, &hosts, HOST_LIFETIME, &dir.path().join("h"));
+            assert!(matches!(refused, Err(PkiError::Name(..))), "{host:?}");
+        }
+        assert!(
+            issue_host_certificate(&authority, &[], HOST_LIFETIME, &dir.path().join("h")).is_err()
+        );
+    }
+}
