@@ -1,6 +1,7 @@
 //! The public keys of one issuer: fetched by discovery, remembered, refreshed, and kept through an outage.
 
 use super::TokenError;
+use crate::http1::client::{Client, Outgoing};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, DecodingKey};
@@ -24,6 +25,8 @@ const RETRY_PAUSE: Duration = Duration::from_secs(300);
 /// Bounds on what an issuer may publish.
 const KEYS_MAX: usize = 100;
 const DOCUMENT_BYTES_MAX: usize = 256 * 1024;
+/// A request waits for the fetch, so it must be shorter than what clients wait for us.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 const RSA_MODULUS_BYTES: std::ops::RangeInclusive<usize> = 256..=1024;
 
 /// A document's bytes, or why it could not be had.
@@ -34,6 +37,27 @@ pub type Fetched<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Se
 pub trait FetchDocument: Send + Sync {
     /// The body of a 200 answer to `GET url`; anything else is an error text.
     fn fetch<'a>(&'a self, url: &'a str) -> Fetched<'a>;
+}
+
+impl FetchDocument for Client {
+    /// Redirects are not followed: the address comes from the issuer itself, who can write the right one.
+    fn fetch<'a>(&'a self, url: &'a str) -> Fetched<'a> {
+        let get = async move {
+            let url = url::Url::parse(url).map_err(|why| why.to_string())?;
+            let request = Outgoing::new(http::Method::GET, url);
+            let mut answer = self.send(request).await.map_err(|why| why.to_string())?;
+            if answer.status != http::StatusCode::OK {
+                return Err(format!("the answer is {}", answer.status));
+            }
+            let body = answer.read_all(DOCUMENT_BYTES_MAX as u64).await;
+            body.map_err(|why| why.to_string())
+        };
+        Box::pin(async move {
+            let in_time = tokio::time::timeout(FETCH_TIMEOUT, get).await;
+            in_time
+                .unwrap_or_else(|_| Err(format!("no answer within {} s", FETCH_TIMEOUT.as_secs())))
+        })
+    }
 }
 
 /// One key that may verify signatures, with the only algorithm it is good for.
