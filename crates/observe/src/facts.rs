@@ -40,7 +40,9 @@ impl Ending {
     pub fn at(&self) -> Option<Timestamp> {
         match self {
             Ending::Open => None,
-            Ending::Finished { at, .. } | Ending::Failed { at } | Ending::Canceled { at } => Some(*at),
+            Ending::Finished { at, .. } | Ending::Failed { at } | Ending::Canceled { at } => {
+                Some(*at)
+            }
         }
     }
 }
@@ -79,7 +81,12 @@ pub struct TransferFacts {
 
 impl TransferFacts {
     /// Nothing known yet but that it exists.
-    pub fn new(transfer: TransferId, job: JobId, link: Option<LinkId>, at: Timestamp) -> TransferFacts {
+    pub fn new(
+        transfer: TransferId,
+        job: JobId,
+        link: Option<LinkId>,
+        at: Timestamp,
+    ) -> TransferFacts {
         TransferFacts {
             transfer,
             job,

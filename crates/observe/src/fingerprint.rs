@@ -21,12 +21,18 @@ pub fn fingerprint(failure: &Failure) -> String {
 /// `text` with paths as `/…`, and numbers, hexadecimal words and identifiers as `#`.
 pub fn without_particulars(text: &str) -> String {
     let bounded: String = text.chars().take(TEXT_MAX).collect();
-    let words: Vec<String> = bounded.split_whitespace().map(word_without_particulars).collect();
+    let words: Vec<String> = bounded
+        .split_whitespace()
+        .map(word_without_particulars)
+        .collect();
     words.join(" ")
 }
 
 fn word_without_particulars(word: &str) -> String {
-    let opening = word.len() - word.trim_start_matches(['\'', '"', '(', '[', '<', '`']).len();
+    let opening = word.len()
+        - word
+            .trim_start_matches(['\'', '"', '(', '[', '<', '`'])
+            .len();
     let (open, rest) = word.split_at(opening);
     let trailing = rest
         .trim_end_matches(['\'', '"', ')', ']', '>', '`', ',', ';', ':', '.'])
@@ -38,7 +44,11 @@ fn word_without_particulars(word: &str) -> String {
 fn inner_without_particulars(inner: &str) -> String {
     if let Some((scheme, rest)) = inner.split_once("://") {
         let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
-        let path = if authority.len() < rest.len() { "/…" } else { "" };
+        let path = if authority.len() < rest.len() {
+            "/…"
+        } else {
+            ""
+        };
         return format!("{scheme}://{authority}{path}");
     }
     // A host name or address keeps its digits: which machine failed is what makes the incident.
@@ -102,7 +112,11 @@ fn is_address(word: &str) -> bool {
     let numeric = host.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     // Two dots at least, so that `file1.root` and `1.5` do not count.
     let looks = if numeric { dots == 3 } else { dots >= 2 };
-    !host.is_empty() && named && looks && !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit())
+    !host.is_empty()
+        && named
+        && looks
+        && !port.is_empty()
+        && port.bytes().all(|b| b.is_ascii_digit())
 }
 
 #[cfg(test)]

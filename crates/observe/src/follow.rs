@@ -22,7 +22,11 @@ pub trait Record: Send + Sync + 'static {
     /// At most `limit` entries with a sequence number above `sequence`, in order.
     fn entries_after(&self, sequence: u64, limit: usize) -> Result<Vec<LedgerEntry>, RecordError>;
     /// The samples with `from <= at <= to`, in the order of time.
-    fn samples_between(&self, from: Timestamp, to: Timestamp) -> Result<Vec<LinkSample>, RecordError>;
+    fn samples_between(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<LinkSample>, RecordError>;
     /// What was asked for; `None` when the transfer is unknown or no longer recorded.
     fn transfer_request(&self, id: TransferId) -> Result<Option<TransferRequest>, RecordError>;
 }
@@ -128,22 +132,32 @@ impl MemoryRecord {
 
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, Kept> {
         // A writer that panicked in between leaves whole elements behind, hence going on is right.
-        self.kept.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.kept
+            .write()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Kept> {
-        self.kept.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.kept
+            .read()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
 impl Record for MemoryRecord {
     fn entries_after(&self, sequence: u64, limit: usize) -> Result<Vec<LedgerEntry>, RecordError> {
         let kept = self.read();
-        let start = kept.entries.partition_point(|entry| entry.sequence <= sequence);
+        let start = kept
+            .entries
+            .partition_point(|entry| entry.sequence <= sequence);
         Ok(kept.entries[start..].iter().take(limit).cloned().collect())
     }
 
-    fn samples_between(&self, from: Timestamp, to: Timestamp) -> Result<Vec<LinkSample>, RecordError> {
+    fn samples_between(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<LinkSample>, RecordError> {
         let kept = self.read();
         let start = kept.samples.partition_point(|sample| sample.at < from);
         let end = kept.samples.partition_point(|sample| sample.at <= to);
@@ -182,7 +196,11 @@ mod tests {
             for from in [-1, 0, 9, 10, 11, 500, 999, 1000, 5000] {
                 let facts = facts_since(&record, length, Timestamp(from), 1000).expect("in memory");
                 let expected = (1..=length).filter(|n| *n as i64 * 10 > from).count();
-                assert_eq!(facts.transfers.len(), expected, "length {length}, from {from}");
+                assert_eq!(
+                    facts.transfers.len(),
+                    expected,
+                    "length {length}, from {from}"
+                );
                 assert!(facts.complete);
             }
         }

@@ -68,7 +68,11 @@ struct MadeReport {
 
 impl LiveState {
     /// `committed` carries the sequence number of the last committed ledger entry.
-    pub fn new(record: Arc<dyn Record>, committed: watch::Receiver<u64>, authorise: Authorise) -> LiveState {
+    pub fn new(
+        record: Arc<dyn Record>,
+        committed: watch::Receiver<u64>,
+        authorise: Authorise,
+    ) -> LiveState {
         LiveState {
             shared: Arc::new(Shared {
                 record,
@@ -250,7 +254,8 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         match self {
             Refusal::Unauthorised(status) => {
-                let text = "send a valid token: 'Authorization: Bearer …' (see admin.token of the site)\n";
+                let text =
+                    "send a valid token: 'Authorization: Bearer …' (see admin.token of the site)\n";
                 (status, [("www-authenticate", "Bearer")], text).into_response()
             }
             Refusal::Record(error) => {
@@ -265,6 +270,8 @@ impl IntoResponse for Refusal {
 }
 
 fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

@@ -16,7 +16,9 @@ const UNKNOWN: char = '·';
 
 /// The shortest round bin, in seconds, with which `seconds` fit into [`COLUMNS_MAX`] columns.
 pub fn bin_seconds(seconds: u64) -> u64 {
-    const ROUND: [u64; 14] = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 21_600, 86_400];
+    const ROUND: [u64; 14] = [
+        1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 21_600, 86_400,
+    ];
     let columns = COLUMNS_MAX as u64;
     ROUND
         .into_iter()
@@ -48,7 +50,12 @@ pub fn area(values: &[Option<f64>], bin_seconds: u64) -> String {
         let _ = writeln!(out, "{label:>LABEL$} {tick}{}", cells.trim_end());
     }
     let _ = writeln!(out, "{:>LABEL$} └{}", "0", "─".repeat(columns.len().max(2)));
-    let _ = writeln!(out, "{:>LABEL$}  {}", "", time_labels(columns.len(), bin_seconds));
+    let _ = writeln!(
+        out,
+        "{:>LABEL$}  {}",
+        "",
+        time_labels(columns.len(), bin_seconds)
+    );
     out
 }
 
@@ -112,12 +119,26 @@ mod tests {
     #[test]
     fn a_plot_reads_as_one_would_draw_it() {
         let values: Vec<Option<f64>> = (0..30)
-            .map(|n| if n == 20 { None } else { Some(f64::from(n) * 10.0) })
+            .map(|n| {
+                if n == 20 {
+                    None
+                } else {
+                    Some(f64::from(n) * 10.0)
+                }
+            })
             .collect();
-        let text = area(&values, 10);
-        assert!(text.starts_with("     500 ┤\n"), "{text}");
-        assert!(text.contains('·'), "a missing sample is shown:\n{text}");
-        assert!(text.ends_with("0 s         150 s        300 s\n"), "{text}");
+        let expected = [
+            "     500 ┤",
+            "         │",
+            "         │                          ▁▂▃▄",
+            "     250 ┤                  ▁▂ ▄▅▆▇█████",
+            "         │         ▁▂▃▄▄▅▆▇███ █████████",
+            "         │ ▁▂▃▄▅▆▇████████████·█████████",
+            "       0 └──────────────────────────────",
+            "          0 s          150 s       300 s",
+            "",
+        ];
+        assert_eq!(area(&values, 10), expected.join("\n"));
     }
 
     #[test]

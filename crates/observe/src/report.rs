@@ -9,7 +9,9 @@ use crate::facts::{Ending, TransferFacts};
 use crate::fingerprint::fingerprint;
 use crate::plot;
 use crate::rate::{Counted, MeasuredRate, UNIT, View, Window, WindowRule, megabits_per_second};
-use penstock_model::{Bytes, LinkId, LinkSample, MoverReport, Phase, PoolName, Side, StageClocks, Timestamp};
+use penstock_model::{
+    Bytes, LinkId, LinkSample, MoverReport, Phase, PoolName, Side, StageClocks, Timestamp,
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -17,6 +19,9 @@ use std::collections::BTreeMap;
 pub const INCIDENTS_MAX: usize = 1000;
 /// The fingerprint of failures beyond [`INCIDENTS_MAX`] kinds.
 pub const OTHER_FAILURES: &str = "(other failures)";
+
+/// The stage that only the sender's mover measures; receivers leave it at 0.
+const UNSEEN_BY_RECEIVERS: &str = "source read";
 
 /// What a report is made from.
 #[derive(Debug, Clone)]
@@ -176,10 +181,11 @@ pub struct PoolShare {
 pub struct StageShare {
     /// Its name.
     pub stage: &'static str,
-    /// Seconds, summed over the movers.
-    pub seconds: f64,
+    /// Seconds, summed over the movers. `None`: these movers cannot see this stage (a receiver does not know how
+    /// long the sender reads).
+    pub seconds: Option<f64>,
     /// In percent of all stages together.
-    pub percent: f64,
+    pub percent: Option<f64>,
 }
 
 /// Mean rates of equal bins, from samples.
@@ -272,7 +278,11 @@ fn choose_window(input: &ReportInput<'_>) -> Window {
         .iter()
         .any(|transfer| transfer.ending == Ending::Open);
     let to = match open {
-        true => input.transfers.iter().map(|transfer| transfer.last_event).max(),
+        true => input
+            .transfers
+            .iter()
+            .map(|transfer| transfer.last_event)
+            .max(),
         false => input
             .transfers
             .iter()
@@ -354,16 +364,18 @@ fn quality(transfers: &[TransferFacts]) -> Quality {
             if by_fingerprint.len() >= INCIDENTS_MAX && !by_fingerprint.contains_key(&key) {
                 key = OTHER_FAILURES.to_owned();
             }
-            let incident = by_fingerprint.entry(key.clone()).or_insert_with(|| Incident {
-                fingerprint: key.clone(),
-                side: failure.side,
-                phase: failure.phase,
-                errors: 0,
-                transfers: 0,
-                first: *at,
-                last: *at,
-                example: failure.to_string(),
-            });
+            let incident = by_fingerprint
+                .entry(key.clone())
+                .or_insert_with(|| Incident {
+                    fingerprint: key.clone(),
+                    side: failure.side,
+                    phase: failure.phase,
+                    errors: 0,
+                    transfers: 0,
+                    first: *at,
+                    last: *at,
+                    example: failure.to_string(),
+                });
             incident.errors += 1;
             incident.first = incident.first.min(*at);
             if *at >= incident.last {
@@ -457,7 +469,9 @@ fn feeding_by_link(samples: &[LinkSample], window: Window) -> BTreeMap<&LinkId, 
         limit_mean: sums.limit / sums.samples,
         unfed_percent: sums.unfed / sums.samples * 100.0,
     };
-    sums.into_iter().map(|(link, sums)| (link, mean(sums))).collect()
+    sums.into_iter()
+        .map(|(link, sums)| (link, mean(sums)))
+        .collect()
 }
 
 fn pool_shares(arrived: &[Arrival<'_>], bytes: Bytes) -> Vec<PoolShare> {
@@ -493,10 +507,13 @@ fn stage_shares(arrived: &[Arrival<'_>]) -> Vec<StageShare> {
         return Vec::new();
     }
     let names = StageClocks::default().named().map(|(name, _)| name);
-    let share = |(stage, seconds): (&'static str, f64)| StageShare {
-        stage,
-        seconds,
-        percent: seconds / all * 100.0,
+    let share = |(stage, seconds): (&'static str, f64)| {
+        let seen = stage != UNSEEN_BY_RECEIVERS || seconds > 0.0;
+        StageShare {
+            stage,
+            seconds: seen.then_some(seconds),
+            percent: seen.then_some(seconds / all * 100.0),
+        }
     };
     names.into_iter().zip(seconds).map(share).collect()
 }
@@ -517,7 +534,12 @@ fn rate_over_time(input: &ReportInput<'_>, window: Window) -> Option<RateOverTim
     let mut bins: Vec<Option<Bytes>> = vec![None; span.div_ceil(bin_seconds) as usize];
     for sample in samples {
         // A sample tells of the second that ends with it, hence the step back into it.
-        let offset_ms = (sample.at.0 - 1).saturating_sub(window.from.0).max(0) as u64;
+        let offset_ms = sample
+            .at
+            .0
+            .saturating_sub(1)
+            .saturating_sub(window.from.0)
+            .max(0) as u64;
         let bin = (offset_ms / 1000 / bin_seconds) as usize;
         if let Some(bin) = bins.get_mut(bin) {
             *bin = Some(total([bin.unwrap_or_default(), sample.moved]));
@@ -552,10 +574,16 @@ fn tcp_facts(arrived: &[Arrival<'_>]) -> Option<TcpFacts> {
     let told: Vec<_> = arrived.iter().filter_map(|file| file.report.tcp).collect();
     let shortest = told.iter().map(|tcp| tcp.min_rtt_us).min()?;
     let sent: u64 = told.iter().map(|tcp| u64::from(tcp.sent_segments)).sum();
-    let again: u64 = told.iter().map(|tcp| u64::from(tcp.retransmitted_segments)).sum();
+    let again: u64 = told
+        .iter()
+        .map(|tcp| u64::from(tcp.retransmitted_segments))
+        .sum();
     let busy: f64 = told.iter().map(|tcp| tcp.busy_us as f64).sum();
     let receiver: f64 = told.iter().map(|tcp| tcp.receiver_limited_us as f64).sum();
-    let buffer: f64 = told.iter().map(|tcp| tcp.send_buffer_limited_us as f64).sum();
+    let buffer: f64 = told
+        .iter()
+        .map(|tcp| tcp.send_buffer_limited_us as f64)
+        .sum();
     Some(TcpFacts {
         sockets: told.len() as u64,
         sent_segments: sent,

@@ -138,7 +138,12 @@ impl RateSeries {
         let newest = self.newest.unwrap_or(after);
         let end = newest.min(until).0.div_euclid(1000);
         let oldest = newest.0.div_euclid(1000) - SECONDS_MAX;
-        let begin = after.0.saturating_add(999).div_euclid(1000).max(oldest).min(end);
+        let begin = after
+            .0
+            .saturating_add(999)
+            .div_euclid(1000)
+            .max(oldest)
+            .min(end);
         let within = || self.seconds.range(begin..end);
         let length = usize::try_from(end - begin).unwrap_or(0);
         let mut total = vec![None; length];

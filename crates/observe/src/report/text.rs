@@ -1,15 +1,17 @@
 //! The report as text: first the four lines that bulk testers know since srmcp, then sections that explain
 //! themselves to a newcomer.
 //!
-//! Decides nothing: every figure is one of [`BandwidthReport`]. Fits 80 columns but for long names.
+//! Decides nothing: every figure is one of [`BandwidthReport`]. Lines are wrapped at 80 columns.
 
 use super::{BandwidthReport, Incident, LinkShare, RateOverTime, plural};
 use crate::plot;
 use crate::rate::{Counted, UNIT};
-use std::fmt::{self, Display, Formatter};
+use std::fmt::{self, Display, Formatter, Write as _};
 
 /// Most links, pools and incidents listed in the text; JSON has all.
 const ROWS_MAX: usize = 20;
+/// Lines are broken before this column; only a single longer word passes it.
+const WIDTH: usize = 80;
 /// Longest text of an incident, in characters.
 const EXAMPLE_MAX: usize = 240;
 
@@ -46,15 +48,22 @@ fn headline(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
 
 fn what_this_counts(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
     writeln!(out, "\nWhat this counts")?;
+    let population = format!("{}, {}", clean(&report.population), report.view.words());
+    wrapped(out, "  transfers  ", &population)?;
     writeln!(
         out,
-        "  transfers  {}, {}",
-        clean(&report.population),
-        report.view.words()
+        "  bytes      sizes of the {}",
+        Counted::ArrivedFiles.words()
     )?;
-    writeln!(out, "  bytes      sizes of the {}", Counted::ArrivedFiles.words())?;
-    writeln!(out, "  window     {}", report.window.words())?;
-    writeln!(out, "             {}", report.window.rule.words())?;
+    if report.seconds > 0.0 {
+        writeln!(out, "  window     {}", report.window.words())?;
+        writeln!(out, "             {}", report.window.rule.words())?;
+    } else {
+        writeln!(
+            out,
+            "  window     none: nothing was seen to start and to end"
+        )?;
+    }
     writeln!(out, "  unit       {UNIT}")
 }
 
@@ -74,7 +83,10 @@ fn outcome(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
         )?;
     }
     if let (Some(mean), Some(longest)) = (pace.attempt_seconds_mean, pace.attempt_seconds_max) {
-        writeln!(out, "  an attempt ran for {mean:.2} s (longest {longest:.2} s)")?;
+        writeln!(
+            out,
+            "  an attempt ran for {mean:.2} s (longest {longest:.2} s)"
+        )?;
     }
     match pace.concurrent_mean {
         Some(mean) => writeln!(
@@ -91,12 +103,18 @@ fn quality(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
     let errors = plural(quality.errors as usize, "error");
     let transfers = plural(quality.transfers as usize, "transfer");
     match quality.error_percent {
-        Some(percent) => writeln!(out, "  {errors} / {transfers} => error rate = {percent:.2} %")?,
+        Some(percent) => writeln!(
+            out,
+            "  {errors} / {transfers} => error rate = {percent:.2} %"
+        )?,
         None => writeln!(out, "  {errors} / {transfers}")?,
     }
     if quality.lost_attempts > 0 {
         let lost = plural(quality.lost_attempts as usize, "attempt");
-        writeln!(out, "  {lost} cut short by a restart of the service (no errors)")?;
+        writeln!(
+            out,
+            "  {lost} cut short by a restart of the service (no errors)"
+        )?;
     }
     if quality.incidents.is_empty() {
         return Ok(());
@@ -121,7 +139,7 @@ fn write_incident(incident: &Incident, out: &mut Formatter<'_>) -> fmt::Result {
         incident.first.to_fts(),
         incident.last.to_fts()
     )?;
-    writeln!(out, "    {}", clean(&incident.example))
+    wrapped(out, "    ", &clean(&incident.example))
 }
 
 fn links(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
@@ -140,24 +158,26 @@ fn write_link(share: &LinkShare, out: &mut Formatter<'_>) -> fmt::Result {
         Some(link) => writeln!(out, "  {}", clean(&link.to_string()))?,
         None => writeln!(out, "  (link no longer recorded)")?,
     }
-    let files = plural(share.finished as usize, "file");
-    write!(out, "    {files}, {}", share.bytes)?;
-    if let Some(percent) = share.share_percent {
-        write!(out, ", {percent:.1} % of the bytes")?;
-    }
-    match &share.rate {
-        Some(rate) => writeln!(out, ", {:.2} Mb/s over the window", rate.megabits_per_second)?,
-        None => writeln!(out)?,
-    }
-    match share.feeding {
-        Some(feeding) => writeln!(
-            out,
-            "    {:.1} of {:.1} slots in use on average; a slot was free while files\n    \
-             waited in {:.0} % of the samples",
-            feeding.active_mean, feeding.limit_mean, feeding.unfed_percent
-        ),
-        None => Ok(()),
-    }
+    let mut parts = vec![
+        plural(share.finished as usize, "file"),
+        share.bytes.to_string(),
+    ];
+    parts.extend(
+        share
+            .share_percent
+            .map(|percent| format!("{percent:.1} % of the bytes")),
+    );
+    let rate = share.rate.as_ref();
+    parts.extend(rate.map(|rate| format!("{:.2} Mb/s over the window", rate.megabits_per_second)));
+    wrapped(out, "    ", &parts.join(", "))?;
+    let Some(feeding) = share.feeding else {
+        return Ok(());
+    };
+    let text = format!(
+        "{:.1} of {:.1} slots in use on average; a slot was free while files waited in {:.0} % of the samples",
+        feeding.active_mean, feeding.limit_mean, feeding.unfed_percent
+    );
+    wrapped(out, "    ", &text)
 }
 
 fn pools(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
@@ -172,7 +192,11 @@ fn pools(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
             None => "(pool not told)".to_owned(),
         };
         let files = plural(share.finished as usize, "file");
-        write!(out, "  {name:<24} {files:>12}  {:>10}", share.bytes.to_string())?;
+        write!(
+            out,
+            "  {name:<24} {files:>12}  {:>10}",
+            share.bytes.to_string()
+        )?;
         match share.share_percent {
             Some(percent) => writeln!(out, "  {percent:>5.1} %")?,
             None => writeln!(out)?,
@@ -191,10 +215,18 @@ fn stages(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
         "  (stages overlap, so their sum may exceed the time a file took)"
     )?;
     for share in &report.stages {
-        let bar = "█".repeat((share.percent / 2.5).round() as usize);
+        let (Some(seconds), Some(percent)) = (share.seconds, share.percent) else {
+            writeln!(
+                out,
+                "  {:<12} {:>10}    not measured at the receiving end",
+                share.stage, "-"
+            )?;
+            continue;
+        };
+        let bar = "█".repeat((percent / 2.5).round() as usize);
         let line = format!(
-            "  {:<12} {:>10.2} s  {:>5.1} %  {bar}",
-            share.stage, share.seconds, share.percent
+            "  {:<12} {seconds:>10.2} s  {percent:>5.1} %  {bar}",
+            share.stage
         );
         writeln!(out, "{}", line.trim_end())?;
     }
@@ -207,7 +239,11 @@ fn rate_over_time(rates: &RateOverTime, out: &mut Formatter<'_>) -> fmt::Result 
         "\nRate over time: Mb/s, mean of {} s per column",
         rates.bin_seconds
     )?;
-    writeln!(out, "  ({}: {})", rates.counted.words(), clean(&rates.population))?;
+    wrapped(
+        out,
+        "  ",
+        &format!("({}: {})", rates.counted.words(), clean(&rates.population)),
+    )?;
     let unknown = rates.megabits_per_second.iter().any(Option::is_none);
     if unknown {
         writeln!(out, "  (· no sample)")?;
@@ -241,12 +277,18 @@ fn tcp(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
         f64::from(tcp.round_trip_min_us) / 1000.0,
         f64::from(tcp.round_trip_max_us) / 1000.0
     )?;
-    match (tcp.receiver_limited_percent, tcp.send_buffer_limited_percent) {
-        (Some(receiver), Some(buffer)) => writeln!(
+    if let Some(percent) = tcp.receiver_limited_percent {
+        writeln!(
             out,
-            "  held back by the receiver's window {receiver:.1} %, by the send buffer {buffer:.1} % of the time"
+            "  the receiver's window held it back {percent:.1} % of the time"
+        )?;
+    }
+    match tcp.send_buffer_limited_percent {
+        Some(percent) => writeln!(
+            out,
+            "  the send buffer held it back {percent:.1} % of the time"
         ),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 
@@ -261,6 +303,27 @@ fn and_more(count: usize, noun: &str, out: &mut Formatter<'_>) -> fmt::Result {
         }
         _ => Ok(()),
     }
+}
+
+/// Writes `text` after `prefix`, with the lines after the first indented as far as the prefix reaches.
+fn wrapped(out: &mut Formatter<'_>, prefix: &str, text: &str) -> fmt::Result {
+    let indent = prefix.chars().count();
+    let mut column = indent;
+    out.write_str(prefix)?;
+    for word in text.split_whitespace() {
+        let width = word.chars().count();
+        if column > indent && column + 1 + width > WIDTH {
+            write!(out, "\n{:indent$}", "")?;
+            column = indent;
+        }
+        if column > indent {
+            out.write_char(' ')?;
+            column += 1;
+        }
+        out.write_str(word)?;
+        column += width;
+    }
+    writeln!(out)
 }
 
 /// One line, bounded, without control characters: texts come from remote servers and end on a terminal.

@@ -1,0 +1,164 @@
+use crate::stories;
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderMap, Request, StatusCode, header};
+use penstock_model::{Timestamp, TransferEvent};
+use penstock_observe::live::{Authorise, LiveState, router};
+use penstock_observe::{MemoryRecord, RateSeries};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tower_service::Service;
+
+/// A record whose story began `seconds` ago.
+fn record(seconds: i64) -> (Arc<MemoryRecord>, u64) {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("after 1970")
+        .as_millis() as i64;
+    let mut story = stories::a_full_disk();
+    story.tell(200_000, 99, TransferEvent::Submitted);
+    let record = MemoryRecord::new();
+    let shift = now - seconds * 1000 - stories::START;
+    let last = story.entries.len() as u64;
+    for mut entry in story.entries {
+        entry.at = Timestamp(entry.at.0 + shift);
+        record.push_entry(entry);
+    }
+    for mut sample in story.samples {
+        sample.at = Timestamp(sample.at.0 + shift);
+        record.push_sample(sample);
+    }
+    (Arc::new(record), last)
+}
+
+async fn ask(path: &str, token: Option<&str>) -> (StatusCode, HeaderMap, Vec<u8>) {
+    let (record, last) = record(200);
+    let (_sender, committed) = tokio::sync::watch::channel(last);
+    let authorise: Authorise = Arc::new(|headers| {
+        let good = headers
+            .get(header::AUTHORIZATION)
+            .is_some_and(|value| value == "Bearer good");
+        Box::pin(async move {
+            if good {
+                Ok(())
+            } else {
+                Err(StatusCode::UNAUTHORIZED)
+            }
+        })
+    });
+    let mut router = router(LiveState::new(record, committed, authorise));
+    let mut request = Request::get(path);
+    if let Some(token) = token {
+        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let request = request.body(Body::empty()).expect("a request");
+    let response = router.call(request).await.expect("infallible");
+    let (head, body) = response.into_parts();
+    let body = to_bytes(body, 1 << 24).await.expect("a body");
+    (head.status, head.headers, body.to_vec())
+}
+
+async fn ask_json(path: &str) -> Value {
+    let (status, _, body) = ask(path, Some("good")).await;
+    assert_eq!(status, StatusCode::OK, "{}", String::from_utf8_lossy(&body));
+    serde_json::from_slice(&body).expect("JSON")
+}
+
+#[tokio::test]
+async fn the_page_is_public_and_may_load_nothing_from_elsewhere() {
+    for path in ["/live", "/live/", "/live/live.js", "/live/live.css"] {
+        let (status, headers, body) = ask(path, None).await;
+        assert_eq!(status, StatusCode::OK, "{path}");
+        assert!(!body.is_empty());
+        let policy = headers[header::CONTENT_SECURITY_POLICY]
+            .to_str()
+            .expect("text");
+        for rule in [
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            "connect-src 'self'",
+        ] {
+            assert!(policy.contains(rule), "{path}: {policy}");
+        }
+        assert!(!policy.contains("unsafe"), "{policy}");
+    }
+}
+
+#[tokio::test]
+async fn data_need_a_token_and_the_refusal_says_which() {
+    for path in ["/live/api/series", "/live/api/report"] {
+        for token in [None, Some("bad")] {
+            let (status, headers, body) = ask(path, token).await;
+            assert_eq!(status, StatusCode::UNAUTHORIZED);
+            assert!(headers.contains_key(header::WWW_AUTHENTICATE));
+            assert!(String::from_utf8_lossy(&body).contains("Authorization: Bearer"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_series_tells_each_second_of_each_link() {
+    let series = ask_json("/live/api/series?seconds=300").await;
+    let total = series["total"].as_array().expect("a list");
+    let moved: u64 = total.iter().filter_map(Value::as_u64).sum();
+    // The last second is not over and not shown, hence one sample less.
+    assert!(
+        moved >= 34 * 9_000_000 && moved <= 35 * 9_000_000,
+        "{moved}"
+    );
+    assert!(
+        total.contains(&Value::Null),
+        "seconds without a sample are unknown"
+    );
+    let link = &series["links"][0];
+    assert_eq!(link["source"], "https://cern.example");
+    assert_eq!(link["rates"].as_array().map(Vec::len), Some(total.len()));
+    assert_eq!(series["unit"], "bytes per second");
+}
+
+#[tokio::test]
+async fn a_page_that_has_the_beginning_asks_only_for_the_rest() {
+    let whole = ask_json("/live/api/series?seconds=300").await;
+    let to = whole["to"].as_i64().expect("a time");
+    let rest = ask_json(&format!("/live/api/series?seconds=300&after={}", to - 5000)).await;
+    assert!(
+        rest["total"].as_array().expect("a list").len() <= 7,
+        "{rest}"
+    );
+}
+
+#[tokio::test]
+async fn the_report_covers_the_transfers_of_the_window() {
+    let report = ask_json("/live/api/report?seconds=900").await;
+    assert_eq!(report["complete"], true);
+    assert_eq!(report["transfers"]["total"], 56);
+    assert_eq!(
+        report["bandwidth"]["unit"],
+        "Mb/s (10^6 bits per second of file data)"
+    );
+    assert_eq!(
+        report["quality"]["incidents"].as_array().map(Vec::len),
+        Some(1)
+    );
+    // Only the last transfer was heard of in the last seconds.
+    let report = ask_json("/live/api/report?seconds=10").await;
+    assert_eq!(report["transfers"]["total"], 1);
+}
+
+#[tokio::test]
+async fn nonsense_in_the_query_is_refused_or_bounded() {
+    let (status, _, _) = ask("/live/api/series?seconds=many", Some("good")).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    for query in [
+        "seconds=-5",
+        "seconds=9223372036854775807",
+        "after=-9223372036854775808",
+        "after=9223372036854775807",
+    ] {
+        ask_json(&format!("/live/api/series?{query}")).await;
+        ask_json(&format!("/live/api/report?{query}")).await;
+    }
+    let empty = RateSeries::new().snapshot(Timestamp(i64::MAX), Timestamp(i64::MAX));
+    assert!(empty.total.is_empty());
+}

@@ -1,0 +1,6 @@
+//! The crate at its boundary: reports as readable text, the live routes over a record in memory, and the built page.
+
+mod assets;
+mod live;
+mod reports;
+mod stories;

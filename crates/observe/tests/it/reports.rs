@@ -1,0 +1,172 @@
+use crate::stories::{self, Story};
+use penstock_model::{Bytes, LinkId, PoolName, TransferId};
+use penstock_observe::{BandwidthReport, Ending, ReportInput, TransferFacts, gather};
+use proptest::prelude::*;
+use std::path::Path;
+
+fn report(
+    population: &str,
+    story: &Story,
+    link_of: impl FnMut(TransferId) -> Option<LinkId>,
+) -> BandwidthReport {
+    BandwidthReport::of(&ReportInput {
+        population: population.to_owned(),
+        transfers: &gather(&story.entries, link_of),
+        samples: &story.samples,
+        window: None,
+    })
+}
+
+/// Compares with `golden/<name>.txt`. When a change is meant, put the text of the failure into that file.
+fn check(name: &str, got: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/it/golden")
+        .join(format!("{name}.txt"));
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        got == expected,
+        "{} differs; it is now:\n{got}",
+        path.display()
+    );
+    for line in got.lines() {
+        assert!(line.chars().count() <= 80, "longer than 80 columns: {line}");
+    }
+}
+
+#[test]
+fn a_report_begins_as_bulk_testers_know_it_and_explains_itself() {
+    let story = stories::fifty_files();
+    let link = |_| Some(stories::link("gla.example", "ed.example"));
+    let text = report("job list gla-ed.txt", &story, link).to_string();
+    let first: Vec<&str> = text.lines().take(4).collect();
+    assert_eq!(
+        first,
+        [
+            "Transfer Bandwidth Report:",
+            "  50/50 transferred in 1253.39 seconds",
+            "  50000000000 bytes transferred.",
+            "Bandwidth: 319.14 Mb/s",
+        ]
+    );
+    check("fifty_files", &text);
+}
+
+#[test]
+fn a_full_disk_is_many_errors_and_one_incident() {
+    let report = report("job 7", &stories::a_full_disk(), stories::link_of);
+    assert_eq!(
+        (report.quality.errors, report.quality.incidents.len()),
+        (9, 1)
+    );
+    check("a_full_disk", &report.to_string());
+}
+
+#[test]
+fn a_report_of_nothing_says_so() {
+    check(
+        "nothing",
+        &report("job 8", &Story::default(), |_| None).to_string(),
+    );
+}
+
+#[test]
+fn a_report_of_a_window_counts_only_what_arrived_inside() {
+    let story = stories::fifty_files();
+    let facts = gather(&story.entries, |_| None);
+    let at = |ms: i64| penstock_model::Timestamp(stories::START + ms);
+    let report = BandwidthReport::of(&ReportInput {
+        population: "all".into(),
+        transfers: &facts,
+        samples: &story.samples,
+        window: Some((at(0), at(300_000))),
+    });
+    assert_eq!(
+        (report.transfers.finished, report.bytes, report.seconds),
+        (10, Bytes(10_000_000_000), 300.0)
+    );
+}
+
+#[test]
+fn text_from_a_remote_server_cannot_steer_the_terminal() {
+    let mut story = Story::default();
+    story.tell(0, 1, stories::started(1));
+    story.tell(
+        9,
+        1,
+        stories::failed(1, "\u{1b}[2Jall is well\nBandwidth: 9 Mb/s", None),
+    );
+    let text = report("job \u{1b}]0;x\u{7}", &story, |_| None).to_string();
+    assert!(
+        !text.chars().any(|c| c.is_control() && c != '\n'),
+        "{text:?}"
+    );
+    assert_eq!(
+        text.lines()
+            .filter(|line| line.starts_with("Bandwidth:"))
+            .count(),
+        1
+    );
+}
+
+fn any_facts() -> impl Strategy<Value = Vec<TransferFacts>> {
+    let one = (
+        0u64..4,
+        proptest::option::of(0u64..3),
+        proptest::option::of(0u64..1 << 40),
+        0i64..100_000,
+    );
+    proptest::collection::vec(one, 0..40).prop_map(|rows| {
+        let facts = |(n, (link, pool, size, ms)): (usize, (u64, Option<u64>, Option<u64>, i64))| {
+            let at = penstock_model::Timestamp(stories::START + ms);
+            let link = (link > 0).then(|| stories::link(&format!("se{link}"), "in2p3"));
+            let job = penstock_model::JobId(uuid::Uuid::nil());
+            let mut facts = TransferFacts::new(TransferId(n as u64), job, link, at);
+            if let Some(size) = size {
+                let report = penstock_model::MoverReport {
+                    pool: pool.map(|n| PoolName::new(format!("pool{n}"))),
+                    ..penstock_model::MoverReport::default()
+                };
+                facts.ending = Ending::Finished {
+                    at,
+                    size: Bytes(size),
+                    report: Box::new(report),
+                };
+            }
+            facts
+        };
+        rows.into_iter().enumerate().map(facts).collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn shares_add_up_to_the_total(transfers in any_facts()) {
+        let report = BandwidthReport::of(&ReportInput {
+            population: "any".into(),
+            transfers: &transfers,
+            samples: &[],
+            window: None,
+        });
+        prop_assert_eq!(report.links.iter().map(|share| share.bytes.0).sum::<u64>(), report.bytes.0);
+        prop_assert_eq!(report.pools.iter().map(|share| share.bytes.0).sum::<u64>(), report.bytes.0);
+        prop_assert_eq!(report.links.iter().map(|share| share.finished).sum::<u64>(), report.transfers.finished);
+        let counts = report.transfers;
+        prop_assert_eq!(counts.finished + counts.failed + counts.canceled + counts.open, counts.total);
+        if report.bytes.0 > 0 {
+            let percent: f64 = report.links.iter().filter_map(|share| share.share_percent).sum();
+            prop_assert!((percent - 100.0).abs() < 1e-6, "{}", percent);
+        }
+    }
+
+    #[test]
+    fn the_order_of_entries_does_not_matter(seed in any::<u64>()) {
+        let story = stories::a_full_disk();
+        let mut shuffled = story.entries.clone();
+        let mut state = seed | 1;
+        for n in (1..shuffled.len()).rev() {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            shuffled.swap(n, (state >> 33) as usize % (n + 1));
+        }
+        prop_assert_eq!(gather(&shuffled, stories::link_of), gather(&story.entries, stories::link_of));
+    }
+}

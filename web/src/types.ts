@@ -1,0 +1,104 @@
+// What the service answers. Times are milliseconds since 1970, `null` is "not known".
+
+/** `GET /api/v1/overview` */
+export interface Overview {
+  at: number;
+  site: string;
+  totals: {
+    submitted: number;
+    active: number;
+    finished: number;
+    failed: number;
+    canceled: number;
+    moved_bytes: number;
+    rate_bytes_per_second: number;
+  };
+  agents: { active: number; limit: number };
+  links: LinkNow[];
+  storages: StorageNow[];
+  waiting: { reason: string; text: string; transfers: number }[];
+  active_transfers: ActiveTransfer[];
+}
+
+export interface LinkNow {
+  source: string;
+  destination: string;
+  active: number;
+  limit: number;
+  queued: number;
+  rate_bytes_per_second: number;
+  finished: number;
+  failed: number;
+  waiting_because: string | null;
+  last_failure: string | null;
+}
+
+export interface StorageNow {
+  storage: string;
+  outbound_active: number;
+  outbound_limit: number;
+  inbound_active: number;
+  inbound_limit: number;
+}
+
+export interface ActiveTransfer {
+  transfer: number;
+  job: string;
+  source: string;
+  destination: string;
+  moved_bytes: number;
+  size_bytes: number | null;
+  seconds: number;
+}
+
+/** `GET /api/v1/jobs/{id}/explain` */
+export interface JobExplanation {
+  job_id: string;
+  job_state: string;
+  lines: string[];
+  files: { file_id: number; state: string; text: string }[];
+}
+
+/** `GET /live/api/series` */
+export interface Series {
+  unit: string;
+  population: string;
+  step_seconds: number;
+  from: number;
+  to: number;
+  total: (number | null)[];
+  links: LinkSeries[];
+}
+
+export interface LinkSeries {
+  source: string;
+  destination: string;
+  rates: (number | null)[];
+  active: (number | null)[];
+  limit: (number | null)[];
+  queued: (number | null)[];
+}
+
+/** `GET /live/api/report`, as far as the page shows it. */
+export interface Report {
+  complete: boolean;
+  population: string;
+  seconds: number;
+  transfers: { total: number; finished: number; failed: number; canceled: number; open: number };
+  bytes: number;
+  bandwidth: { megabits_per_second: number } | null;
+  pace: { queue_seconds_mean: number | null; attempt_seconds_mean: number | null };
+  quality: { errors: number; transfers: number; error_percent: number | null; incidents: Incident[] };
+  stages: { stage: string; seconds: number | null; percent: number | null }[];
+}
+
+export interface Incident {
+  fingerprint: string;
+  side: string;
+  phase: string;
+  errors: number;
+  transfers: number;
+  first: number;
+  last: number;
+  example: string;
+}
