@@ -11,3 +11,4 @@ pub mod stream;
 pub mod tcp_info;
 pub mod tls;
 pub mod token;
+pub mod tpc;
