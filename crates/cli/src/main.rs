@@ -1,1 +1,62 @@
-fn main() {}
+//! The one binary: reads what was typed, hands it to the command that it means, turns the outcome into an exit code.
+#![forbid(unsafe_code)]
+
+mod access;
+mod args;
+mod check;
+mod config;
+mod config_file;
+mod environment;
+mod exit;
+mod init;
+mod output;
+mod quantity;
+mod site;
+mod token;
+
+use args::{Arguments, Command};
+use clap::Parser;
+use environment::Environment;
+use exit::{CommandError, ErrorReport};
+use output::Output;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let output = Output {
+        json: arguments.json,
+    };
+    match run(arguments.command, &Environment::read(), output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            let exit_code = why.exit_code();
+            match output.json {
+                true => output.show(
+                    &ErrorReport {
+                        error: why.to_string(),
+                        exit_code,
+                    },
+                    String::new,
+                ),
+                false => eprintln!("penstock: {why}"),
+            }
+            ExitCode::from(exit_code)
+        }
+    }
+}
+
+fn run(command: Command, environment: &Environment, output: Output) -> Result<(), CommandError> {
+    match command {
+        Command::Init(args) => init::run(&args, output),
+        Command::Token(args) => token::run(args, environment, output),
+        Command::Check(args) => in_runtime(check::run(args, output)),
+    }
+}
+
+fn in_runtime(command: impl Future<Output = Result<(), CommandError>>) -> Result<(), CommandError> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|why| CommandError::local("cannot start the asynchronous runtime", why))?
+        .block_on(command)
+}

@@ -66,7 +66,11 @@ pub fn plan(request: Request) -> Result<Vec<PlannedFile>, InvalidRequest> {
     if files == 0 || files > FILES_MAX {
         return Err(InvalidRequest::Files(files));
     }
-    let edge: &[u64] = if files >= 3 && total.0 > 0 { &[0, 1] } else { &[] };
+    let edge: &[u64] = if files >= 3 && total.0 > 0 {
+        &[0, 1]
+    } else {
+        &[]
+    };
     let free_files = files - edge.len();
     let free_bytes = total.0 - edge.iter().sum::<u64>();
     if free_bytes > free_files as u64 * FILE_BYTES_MAX {
@@ -237,9 +241,15 @@ mod tests {
         }
         let set = planned(200, 2_000_000_000, 1);
         for edge in [0, 1] {
-            assert!(set.iter().any(|file| file.size.0 == edge), "a file of {edge} B");
+            assert!(
+                set.iter().any(|file| file.size.0 == edge),
+                "a file of {edge} B"
+            );
         }
-        assert!(set.iter().any(|file| file.size.0 > 100 << 20), "a large file");
+        assert!(
+            set.iter().any(|file| file.size.0 > 100 << 20),
+            "a large file"
+        );
         assert!(
             set.iter().filter(|file| file.size.0 < 1 << 20).count() > 80,
             "many small files"

@@ -6,3 +6,7 @@
 
 pub mod dataset;
 pub mod job_list;
+pub mod local_tree;
+pub mod progress;
+pub mod remote_error;
+pub mod transfer_api;

@@ -1,0 +1,405 @@
+//! What can be typed: the commands with their options, defaults and examples. What it means is decided elsewhere.
+
+use crate::exit::EXIT_CODES_HELP;
+use crate::quantity::{Size, Span};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use penstock_model::ChecksumAlgorithm;
+use std::path::PathBuf;
+use url::Url;
+
+/// Moves and keeps the data of big science: storage element, transfer service and the tools to use them.
+#[derive(Debug, Parser)]
+#[command(name = "penstock", version, after_help = EXIT_CODES_HELP, max_term_width = 110, subcommand_required = true)]
+pub struct Arguments {
+    /// Print one JSON value instead of text.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands, in the order in which a newcomer needs them.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a site directory: configuration, private CA, host certificate, token key, admin token.
+    #[command(after_help = "Examples:\n  penstock init --dir site\n  \
+        penstock init --dir cern --host 127.0.0.2\n  \
+        penstock init --dir lyon --host 127.0.0.3 --peer cern      # both trust each other\n\n\
+        FTS clients know a storage element by scheme and host without port, so several sites on one machine\n\
+        each need an address of their own: 127.0.0.2, 127.0.0.3, …")]
+    Init(InitArgs),
+    /// Validate a site's configuration, certificates and trust; print the effective values.
+    #[command(
+        after_help = "Example:\n  penstock check --dir site\n\nExits with 0 (warnings allowed) or 2."
+    )]
+    Check(CheckArgs),
+    /// Print a token (WLCG profile) from a site's own issuer.
+    #[command(
+        after_help = "Examples:\n  penstock token --dir site --scope 'storage.read:/ storage.modify:/' > token\n  \
+        curl --capath site/certificates -H \"Authorization: Bearer $(cat token)\" https://localhost:8443/"
+    )]
+    Token(TokenArgs),
+}
+
+/// Options of `init`.
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// The directory to make. Must not exist, or be empty.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// The site's name. Default: the directory's name.
+    #[arg(long)]
+    pub site: Option<String>,
+    /// A host name or IP address of the site; repeat it for more. The first stands in URLs and, when it is an address,
+    /// is where the doors listen. Default: localhost, reachable from this machine only.
+    #[arg(long = "host", value_name = "NAME|IP")]
+    pub hosts: Vec<String>,
+    /// The first port: WebDAV door BASE, plain-HTTP door (when configured) BASE+1, transfer service BASE+3.
+    #[arg(long = "ports", value_name = "BASE", default_value_t = 8443, value_parser = clap::value_parser!(u16).range(1..=65532))]
+    pub ports_base: u16,
+    /// A site directory made before: both sites will trust each other's CA and tokens, and allow copies to each other.
+    #[arg(long = "peer", value_name = "DIR")]
+    pub peers: Vec<PathBuf>,
+}
+
+/// Options of `serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// The site directory.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// What to log to standard error: error, warn, info, debug, trace, or per module (`info,penstock_protocol=debug`).
+    #[arg(long, default_value = "info")]
+    pub log: String,
+    /// How long running transfers may take to end after SIGTERM.
+    #[arg(long, default_value = "30s")]
+    pub drain: Span,
+}
+
+/// Options of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// The site directory.
+    #[arg(long)]
+    pub dir: PathBuf,
+}
+
+/// Options of `token`.
+#[derive(Debug, Args)]
+pub struct TokenArgs {
+    /// The site directory whose key signs.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// What it allows, separated by blanks: storage.read, storage.create, storage.modify, storage.stage, storage.poll,
+    /// each with `:/path`; others are passed on.
+    #[arg(long, default_value = "storage.read:/")]
+    pub scope: String,
+    /// For which service; repeat it for more. Default: any service that trusts this issuer.
+    #[arg(long = "audience", value_name = "URL")]
+    pub audiences: Vec<String>,
+    /// How long it is valid.
+    #[arg(long, default_value = "1h")]
+    pub lifetime: Span,
+    /// On whose behalf. Default: the name of the user who runs this.
+    #[arg(long)]
+    pub subject: Option<String>,
+    /// A group of the subject, such as /experiment/production; repeat it for more.
+    #[arg(long = "group")]
+    pub groups: Vec<String>,
+}
+
+/// How to reach a server: whose certificates to trust and which token to show.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Access")]
+pub struct AccessArgs {
+    /// A site directory: its CA certificates are trusted and its key signs a short token for what the command needs.
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// The token itself. Other users see it in the process list: prefer --token-file.
+    #[arg(long, conflicts_with = "token_file")]
+    pub token: Option<String>,
+    /// A file with the token. Without this, --token and --dir: BEARER_TOKEN, BEARER_TOKEN_FILE,
+    /// $XDG_RUNTIME_DIR/bt_u$UID, /tmp/bt_u$UID, in this order.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// A hashed directory of CA certificates. Default: that of --dir, X509_CERT_DIR, /etc/grid-security/certificates,
+    /// or the system's.
+    #[arg(long, value_name = "DIR")]
+    pub capath: Option<PathBuf>,
+}
+
+/// Which transfer service, and how to reach it.
+#[derive(Debug, Clone, Args)]
+pub struct ServiceArgs {
+    /// The transfer service. Default: that of --dir, or PENSTOCK_SERVICE.
+    #[arg(long, value_name = "URL")]
+    pub service: Option<Url>,
+    /// Tokens and trust.
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// Which ends of a transfer have their checksum verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Verify {
+    /// Source and destination, and both against the given value.
+    Both,
+    /// The source against the given value.
+    Source,
+    /// The destination against the given value or the source's.
+    Target,
+    /// Neither.
+    None,
+}
+
+/// Options of `submit`.
+#[derive(Debug, Args)]
+pub struct SubmitArgs {
+    /// Where the file is.
+    #[arg(required_unless_present = "jobfile", requires = "destination")]
+    pub source: Option<String>,
+    /// Where it goes.
+    pub destination: Option<String>,
+    /// What its content must be, as ALGORITHM:hex.
+    pub checksum: Option<String>,
+    /// A list of files: `source destination [ALGORITHM:checksum]` per line. `-` reads standard input.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["source", "destination", "checksum"])]
+    pub jobfile: Option<PathBuf>,
+    /// Files per job.
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub files_per_job: u32,
+    /// Wait until everything has ended, with progress.
+    #[arg(long)]
+    pub wait: bool,
+    /// Replace destinations that exist.
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Which checksums to verify.
+    #[arg(long, value_enum, default_value_t = Verify::Both)]
+    pub verify: Verify,
+    /// Retries per file. Default: what the service is configured for.
+    #[arg(long, value_name = "N")]
+    pub retries: Option<u32>,
+    /// 1 (least urgent) to 5.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=5))]
+    pub priority: u8,
+    /// The share label.
+    #[arg(long, default_value = "default")]
+    pub activity: String,
+    /// A token for the sources, when it is another one. A file.
+    #[arg(long, value_name = "FILE")]
+    pub source_token_file: Option<PathBuf>,
+    /// A token for the destinations, when it is another one. A file.
+    #[arg(long, value_name = "FILE")]
+    pub destination_token_file: Option<PathBuf>,
+    /// The service.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
+/// Options of `status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// The jobs.
+    #[arg(required = true)]
+    pub jobs: Vec<String>,
+    /// Show each file.
+    #[arg(long)]
+    pub files: bool,
+    /// The service.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
+/// Options of `list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Only jobs in this state; repeat it for more. Default: all that have not ended.
+    #[arg(long = "state")]
+    pub states: Vec<String>,
+    /// How many at most.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=500))]
+    pub limit: u32,
+    /// The service.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
+/// Options of `cancel`.
+#[derive(Debug, Args)]
+pub struct CancelArgs {
+    /// The jobs.
+    #[arg(required = true)]
+    pub jobs: Vec<String>,
+    /// The service.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
+/// Options of `explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// The job.
+    pub job: String,
+    /// The service.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
+/// Options of `copy`.
+#[derive(Debug, Args)]
+pub struct CopyArgs {
+    /// A local path, file: URL, or https:// or davs:// URL.
+    pub source: String,
+    /// Likewise.
+    pub destination: String,
+    /// Files at once.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub parallel: u16,
+    /// Copy also what is there already, replacing it. Without it, a file with the same content is skipped and one
+    /// with another content is an error.
+    #[arg(long)]
+    pub overwrite: bool,
+    /// The algorithm to compare with.
+    #[arg(long, default_value = "adler32", value_parser = parse_algorithm)]
+    pub checksum: ChecksumAlgorithm,
+    /// Tokens and trust.
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// Options of `ls`.
+#[derive(Debug, Args)]
+pub struct LsArgs {
+    /// A directory or file.
+    #[arg(value_parser = parse_url)]
+    pub url: Url,
+    /// Show type, size and time.
+    #[arg(short, long)]
+    pub long: bool,
+    /// List directories below as well.
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// Tokens and trust.
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// Options of `stat` and `cat`.
+#[derive(Debug, Args)]
+pub struct UrlArgs {
+    /// What to look at.
+    #[arg(required = true, value_parser = parse_url)]
+    pub urls: Vec<Url>,
+    /// Tokens and trust.
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// Options of `rm`.
+#[derive(Debug, Args)]
+pub struct RmArgs {
+    /// What to delete.
+    #[arg(required = true, value_parser = parse_url)]
+    pub urls: Vec<Url>,
+    /// Directories too, with all that is in them.
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// Tokens and trust.
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// Options of `mkdir`.
+#[derive(Debug, Args)]
+pub struct MkdirArgs {
+    /// What to make.
+    #[arg(required = true, value_parser = parse_url)]
+    pub urls: Vec<Url>,
+    /// Make missing parents; a directory that exists is fine.
+    #[arg(short, long)]
+    pub parents: bool,
+    /// Tokens and trust.
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// Options of `checksum`.
+#[derive(Debug, Args)]
+pub struct ChecksumArgs {
+    /// Files.
+    #[arg(required = true, value_parser = parse_url)]
+    pub urls: Vec<Url>,
+    /// adler32, crc32c, md5 or sha-256.
+    #[arg(long, default_value = "adler32", value_parser = parse_algorithm)]
+    pub algorithm: ChecksumAlgorithm,
+    /// Tokens and trust.
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// Options of `demo`.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Move the files of this directory. Default: a generated set with a realistic mix of sizes.
+    #[arg(long, conflicts_with_all = ["files", "size"])]
+    pub data: Option<PathBuf>,
+    /// Files to generate.
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub files: usize,
+    /// Bytes to generate in all.
+    #[arg(long, value_name = "S", default_value = "2 GB")]
+    pub size: Size,
+    /// Keep the sites' directories.
+    #[arg(long)]
+    pub keep: bool,
+}
+
+/// Reads the URL of a file or directory. `davs` and `dav` are other names of `https` and `http`.
+pub fn parse_url(text: &str) -> Result<Url, String> {
+    let text = match text.split_once("://") {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("davs") => format!("https://{rest}"),
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("dav") => format!("http://{rest}"),
+        _ => text.to_owned(),
+    };
+    let url = Url::parse(&text).map_err(|why| format!("{why}; write https://HOST:PORT/PATH"))?;
+    if !["https", "http"].contains(&url.scheme()) {
+        return Err(format!(
+            "scheme '{}' is not supported; use https or davs",
+            url.scheme()
+        ));
+    }
+    match url.username().is_empty() && url.password().is_none() {
+        true => Ok(url),
+        false => Err("it carries credentials; use --token-file instead".to_owned()),
+    }
+}
+
+fn parse_algorithm(text: &str) -> Result<ChecksumAlgorithm, String> {
+    ChecksumAlgorithm::parse(text)
+        .ok_or_else(|| format!("'{text}' is not one of adler32, crc32c, md5, sha-256"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definitions_are_consistent_and_every_command_has_an_example() {
+        let command = Arguments::command();
+        command.clone().debug_assert();
+        for sub in command.get_subcommands() {
+            let help = sub
+                .get_after_help()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            assert!(
+                help.contains(&format!("penstock {}", sub.get_name())),
+                "{}",
+                sub.get_name()
+            );
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! `penstock check`: is this site fit to be served? Prints the effective values and what a person should look at.
+
+use crate::args::CheckArgs;
+use crate::config::{Config, ForeignIssuer};
+use crate::exit::CommandError;
+use crate::output::Output;
+use crate::site::SiteDirectory;
+use crate::token::{SiteIssuer, now};
+use openssl::x509::X509;
+use penstock_model::Timestamp;
+use penstock_protocol::http1::client::{Client, ClientConfig, Outgoing};
+use penstock_protocol::pki;
+use penstock_protocol::tls::{ClientTls, ServerTls};
+use serde::Serialize;
+use std::net::{IpAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+use url::Url;
+
+/// Certificates that end sooner are worth a warning.
+const EXPIRY_WARNING: Duration = Duration::from_secs(30 * 86_400);
+/// How long a token issuer may take to answer.
+const ISSUER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Something that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Finding {
+    severity: Severity,
+    text: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Severity {
+    /// It will not run, or nobody will accept it.
+    Error,
+    /// It will run, but a person should look.
+    Warning,
+}
+
+#[derive(Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn error(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        self.0.push(Finding {
+            severity: Severity::Error,
+            text,
+        });
+    }
+
+    fn warning(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        self.0.push(Finding {
+            severity: Severity::Warning,
+            text,
+        });
+    }
+
+    fn errors(&self) -> usize {
+        self.0
+            .iter()
+            .filter(|finding| finding.severity == Severity::Error)
+            .count()
+    }
+}
+
+#[derive(Serialize)]
+struct CheckReport<'a> {
+    config: &'a Config,
+    findings: &'a [Finding],
+}
+
+/// `penstock check`.
+pub async fn run(args: CheckArgs, output: Output) -> Result<(), CommandError> {
+    let site = SiteDirectory::at(&args.dir)?;
+    let config = site.config()?;
+    let mut findings = Findings::default();
+    check_certificate(&site, &config, &mut findings);
+    check_trust_directory(&site, &config, &mut findings);
+    check_private_files(&site, &config, &mut findings);
+    check_issuer(&site, &config, &mut findings);
+    check_ports(&config, &mut findings);
+    check_pools(&site, &config, &mut findings);
+    check_foreign_issuers(&site, &config, &mut findings).await;
+
+    let report = CheckReport {
+        config: &config,
+        findings: &findings.0,
+    };
+    output.show(&report, || {
+        let values =
+            toml::to_string_pretty(&config).expect("a configuration that was read can be written");
+        let found: String = findings.0.iter().map(finding_line).collect();
+        format!(
+            "# Effective values of {}\n{values}\n{found}",
+            site.config_file().display()
+        )
+    });
+    match findings.errors() {
+        0 => {
+            output.say(match findings.0.len() {
+                0 => "ok".to_owned(),
+                warnings => format!("ok, {warnings} warning(s)"),
+            });
+            Ok(())
+        }
+        errors => Err(CommandError::Usage(format!(
+            "{errors} error(s) in {}",
+            site.root().display()
+        ))),
+    }
+}
+
+fn finding_line(finding: &Finding) -> String {
+    match finding.severity {
+        Severity::Error => format!("error: {}\n", finding.text),
+        Severity::Warning => format!("warning: {}\n", finding.text),
+    }
+}
+
+fn check_certificate(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    let (certificate, key) = (
+        site.resolve(&config.tls.certificate),
+        site.resolve(&config.tls.key),
+    );
+    if let Err(why) = ServerTls::load(&certificate, &key) {
+        findings.error(why.to_string());
+        return;
+    }
+    check_expiry(&certificate, "issue a new one", findings);
+    let read = std::fs::read(&certificate)
+        .ok()
+        .and_then(|pem| X509::from_pem(&pem).ok());
+    let Some(read) = read else {
+        return;
+    };
+    for host in config.site.hosts.iter().filter(|host| !names(&read, host)) {
+        findings.warning(format!(
+            "{} does not name the host '{host}', so clients will refuse it under that name",
+            certificate.display()
+        ));
+    }
+}
+
+fn names(certificate: &X509, host: &str) -> bool {
+    let address: Option<IpAddr> = host.parse().ok();
+    certificate.subject_alt_names().is_some_and(|names| {
+        names
+            .iter()
+            .any(|name| match (address, name.ipaddress(), name.dnsname()) {
+                (Some(IpAddr::V4(address)), Some(octets), _) => octets == address.octets(),
+                (Some(IpAddr::V6(address)), Some(octets), _) => octets == address.octets(),
+                (None, _, Some(dns)) => dns.eq_ignore_ascii_case(host),
+                _ => false,
+            })
+    })
+}
+
+fn check_expiry(certificate: &Path, remedy: &str, findings: &mut Findings) {
+    let now = now();
+    match pki::expiry(certificate) {
+        Err(why) => findings.error(why.to_string()),
+        Ok(end) if end <= now => {
+            findings.error(format!(
+                "{} expired at {}Z; {remedy}",
+                certificate.display(),
+                end.to_fts()
+            ));
+        }
+        Ok(end) if end <= now + EXPIRY_WARNING => findings.warning(format!(
+            "{} expires in {} day(s), at {}Z; {remedy}",
+            certificate.display(),
+            end.since(now).as_secs() / 86_400,
+            end.to_fts()
+        )),
+        Ok(Timestamp(_)) => {}
+    }
+}
+
+fn check_trust_directory(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    let directory = site.resolve(&config.trust.certificates);
+    let entries = match std::fs::read_dir(&directory) {
+        Ok(entries) => entries,
+        Err(why) => {
+            return findings.error(format!("trust.certificates {}: {why}", directory.display()));
+        }
+    };
+    let mut authorities: Vec<_> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|end| end.to_string_lossy().bytes().all(|b| b.is_ascii_digit()))
+        })
+        .collect();
+    authorities.sort();
+    if authorities.is_empty() {
+        findings.warning(format!(
+            "{} has no CA certificate, so no other site and no token issuer is trusted",
+            directory.display()
+        ));
+    }
+    for authority in authorities {
+        check_expiry(&authority, "install the CA's new certificate", findings);
+    }
+}
+
+fn check_private_files(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    let signing_key = config
+        .issuer
+        .as_ref()
+        .map(|issuer| site.resolve(&issuer.signing_key));
+    let private = [
+        Some(site.resolve(&config.tls.key)),
+        signing_key,
+        Some(site.ca().join("ca.key")),
+        Some(site.admin_token()),
+    ];
+    for path in private.into_iter().flatten() {
+        // What does not exist was removed on purpose, or is missed by the check of what needs it.
+        let Ok(metadata) = std::fs::metadata(&path) else {
+            continue;
+        };
+        let mode = metadata.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            findings.warning(format!(
+                "{} can be read by others (mode {mode:03o}); chmod 600 {}",
+                path.display(),
+                path.display()
+            ));
+        }
+    }
+}
+
+fn check_issuer(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    if let Some(issuer) = &config.issuer
+        && let Err(why) = SiteIssuer::load(site, issuer)
+    {
+        findings.error(why.to_string());
+    }
+}
+
+fn check_ports(config: &Config, findings: &mut Findings) {
+    let storage = config.storage.as_ref();
+    let listening = [
+        ("storage.listen", storage.map(|storage| storage.listen)),
+        (
+            "storage.plain_listen",
+            storage.and_then(|storage| storage.plain_listen),
+        ),
+        (
+            "transfer.listen",
+            config.transfer.as_ref().map(|transfer| transfer.listen),
+        ),
+    ];
+    for (key, address) in listening {
+        let Some(address) = address else {
+            continue;
+        };
+        match TcpListener::bind(address) {
+            Ok(_) => {}
+            Err(why) if why.kind() == std::io::ErrorKind::AddrInUse => {
+                findings.warning(format!(
+                    "{key}: {address} is in use (fine when this site is being served)"
+                ));
+            }
+            Err(why) => findings.error(format!("{key}: cannot listen on {address}: {why}")),
+        }
+    }
+}
+
+fn check_pools(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    for pool in config.storage.iter().flat_map(|storage| &storage.pools) {
+        let path = site.resolve(&pool.path);
+        let space = match rustix::fs::statvfs(&path) {
+            Ok(space) => space,
+            Err(why) => {
+                findings.warning(format!("pool '{}': {}: {why}", pool.name, path.display()));
+                continue;
+            }
+        };
+        let size = space.f_blocks.saturating_mul(space.f_frsize);
+        if let Some(capacity) = pool.capacity.filter(|capacity| capacity.0 > size) {
+            findings.warning(format!(
+                "pool '{}' may hold {capacity}, but its file system has {} in all",
+                pool.name,
+                penstock_model::Bytes(size)
+            ));
+        }
+    }
+}
+
+/// Whether the keys of each trusted issuer can be had from here, the way the services will.
+async fn check_foreign_issuers(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    if config.trust.issuers.is_empty() {
+        return;
+    }
+    let tls = match ClientTls::from_ca_directory(&site.resolve(&config.trust.certificates)) {
+        Ok(tls) => tls,
+        Err(why) => return findings.error(why.to_string()),
+    };
+    let client = Client::new(ClientConfig {
+        connect_timeout: ISSUER_TIMEOUT,
+        response_timeout: ISSUER_TIMEOUT,
+        stall_timeout: ISSUER_TIMEOUT,
+        ..ClientConfig::new(tls)
+    });
+    for issuer in &config.trust.issuers {
+        if let Err(why) = ask_issuer(&client, issuer).await {
+            findings.warning(format!(
+                "issuer {}: {why}; until it answers, its tokens are accepted only while its keys are remembered",
+                issuer.issuer
+            ));
+        }
+    }
+}
+
+async fn ask_issuer(client: &Client, issuer: &ForeignIssuer) -> Result<(), String> {
+    let address = format!(
+        "{}/.well-known/openid-configuration",
+        issuer.issuer.trim_end_matches('/')
+    );
+    let url = Url::parse(&address).map_err(|why| why.to_string())?;
+    let answer = client.send(Outgoing::new(http::Method::GET, url)).await;
+    let mut answer = answer.map_err(|why| why.to_string())?;
+    if !answer.status.is_success() {
+        return Err(format!("{address} answered {}", answer.status));
+    }
+    let body = answer
+        .read_all(64 << 10)
+        .await
+        .map_err(|why| why.to_string())?;
+    let document: serde_json::Value =
+        serde_json::from_slice(&body).map_err(|why| why.to_string())?;
+    // OpenID Connect Discovery §4.3: the issuer must be exactly the one asked for.
+    match document.get("issuer").and_then(serde_json::Value::as_str) {
+        Some(told) if told == issuer.issuer => Ok(()),
+        Some(told) => Err(format!(
+            "it calls itself '{told}', which is not the same text"
+        )),
+        None => Err("its discovery document names no issuer".to_owned()),
+    }
+}

@@ -1,0 +1,545 @@
+//! The site's configuration: `penstock.toml` as typed values, a section per role, with their defaults.
+//!
+//! Reading is strict: a key that nothing reads is an error, because a misspelt limit that silently does nothing is
+//! found on the day it was needed. Nothing here touches the file system beyond reading that one file.
+
+use crate::quantity::{Size, Span};
+use penstock_model::{ChecksumAlgorithm, NamespacePath};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use thiserror::Error;
+use url::Url;
+
+/// Everything that `penstock.toml` may say.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Who this site is.
+    pub site: Site,
+    /// The certificate that its doors show.
+    #[serde(default)]
+    pub tls: Tls,
+    /// The site's own tokens. Without this section it issues none.
+    pub issuer: Option<Issuer>,
+    /// Whom it trusts.
+    #[serde(default)]
+    pub trust: Trust,
+    /// The transfer service. Without this section it does not run.
+    pub transfer: Option<Transfer>,
+    /// The storage element. Without this section it does not run.
+    pub storage: Option<Storage>,
+    /// What is shown of the past and the present.
+    #[serde(default)]
+    pub observe: Observe,
+}
+
+/// Who this site is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Site {
+    /// For people, and the name of its certification authority.
+    pub name: String,
+    /// The names and addresses by which others reach it. The first stands in URLs.
+    pub hosts: Vec<String>,
+}
+
+/// The certificate that the doors show. Paths are relative to the site directory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tls {
+    /// PEM: the host certificate, then the chain.
+    pub certificate: PathBuf,
+    /// PEM: its private key.
+    pub key: PathBuf,
+}
+
+impl Default for Tls {
+    fn default() -> Tls {
+        Tls {
+            certificate: "host/cert.pem".into(),
+            key: "host/key.pem".into(),
+        }
+    }
+}
+
+/// The site's own tokens.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Issuer {
+    /// The issuer's URL: where `/.well-known/openid-configuration` is served.
+    pub url: String,
+    /// PEM: the key that signs (EC P-256).
+    #[serde(default = "default_signing_key")]
+    pub signing_key: PathBuf,
+    /// The VO that its tokens stand for.
+    pub vo: String,
+}
+
+fn default_signing_key() -> PathBuf {
+    "keys/token-signing.pem".into()
+}
+
+/// Whom the site trusts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Trust {
+    /// A hashed directory of CA certificates, as `X509_CERT_DIR`.
+    pub certificates: PathBuf,
+    /// Token issuers of others. The site's own issuer is trusted without being named here.
+    #[serde(rename = "issuer")]
+    pub issuers: Vec<ForeignIssuer>,
+}
+
+impl Default for Trust {
+    fn default() -> Trust {
+        Trust {
+            certificates: "certificates".into(),
+            issuers: Vec::new(),
+        }
+    }
+}
+
+/// A token issuer of somebody else.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForeignIssuer {
+    /// Its URL, exactly as in the `iss` claim.
+    pub issuer: String,
+    /// The part of the namespace that its tokens can reach; their paths are relative to it.
+    #[serde(default = "NamespacePath::root")]
+    pub prefix: NamespacePath,
+    /// The VO that its tokens stand for.
+    pub vo: Option<String>,
+}
+
+/// The transfer service.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Transfer {
+    /// Address and port of the FTS REST interface.
+    pub listen: SocketAddr,
+    /// Its record: jobs, and everything that happened to them.
+    #[serde(default = "Transfer::default_database")]
+    pub database: PathBuf,
+    /// Transfers that may run at once on one link (an ordered pair of storage elements).
+    #[serde(default = "Transfer::default_link_max")]
+    pub active_max_per_link: u32,
+    /// Transfers that may run at once out of, and again into, one storage element.
+    #[serde(default = "Transfer::default_storage_max")]
+    pub active_max_per_storage: u32,
+    /// Transfers that may run at once in this service.
+    #[serde(default = "Transfer::default_active_max")]
+    pub active_max: u32,
+    /// How often a failed transfer is tried again, when its job does not say.
+    #[serde(default = "Transfer::default_retries")]
+    pub retries: u32,
+    /// The wait before the first retry; later ones wait longer.
+    #[serde(default = "Transfer::default_retry_delay")]
+    pub retry_delay: Span,
+    /// Further audiences that submitted tokens may name, besides this service's own URL.
+    #[serde(default)]
+    pub audience: Vec<String>,
+    /// A scope that submitted tokens must have, such as `fts`. Unset: any trusted token may submit.
+    pub required_scope: Option<String>,
+}
+
+impl Transfer {
+    /// With every default, listening on `listen`.
+    pub fn listening(listen: SocketAddr) -> Transfer {
+        Transfer {
+            listen,
+            database: Self::default_database(),
+            active_max_per_link: Self::default_link_max(),
+            active_max_per_storage: Self::default_storage_max(),
+            active_max: Self::default_active_max(),
+            retries: Self::default_retries(),
+            retry_delay: Self::default_retry_delay(),
+            audience: Vec::new(),
+            required_scope: None,
+        }
+    }
+
+    fn default_database() -> PathBuf {
+        "state/transfer.sqlite".into()
+    }
+    fn default_link_max() -> u32 {
+        50
+    }
+    fn default_storage_max() -> u32 {
+        200
+    }
+    fn default_active_max() -> u32 {
+        500
+    }
+    fn default_retries() -> u32 {
+        3
+    }
+    fn default_retry_delay() -> Span {
+        Span(Duration::from_secs(30))
+    }
+}
+
+/// The storage element.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Storage {
+    /// Address and port of the WebDAV door (TLS).
+    pub listen: SocketAddr,
+    /// Address and port of a door without TLS. Tokens cross it in the clear: for trusted networks only.
+    pub plain_listen: Option<SocketAddr>,
+    /// The namespace: directories, files, sizes, checksums.
+    #[serde(default = "Storage::default_namespace")]
+    pub namespace: PathBuf,
+    /// Prefixes that anybody may read without a token.
+    #[serde(default)]
+    pub anonymous_read: Vec<NamespacePath>,
+    /// Checksums computed for each file as it arrives. The first is the one told when a client does not ask.
+    #[serde(default = "Storage::default_checksums")]
+    pub checksums: Vec<ChecksumAlgorithm>,
+    /// Where third-party copies may go to or come from.
+    #[serde(default)]
+    pub outbound: Outbound,
+    /// The file systems that keep the files.
+    #[serde(default, rename = "pool")]
+    pub pools: Vec<Pool>,
+}
+
+impl Storage {
+    /// With every default, listening on `listen`.
+    pub fn listening(listen: SocketAddr) -> Storage {
+        Storage {
+            listen,
+            plain_listen: None,
+            namespace: Self::default_namespace(),
+            anonymous_read: Vec::new(),
+            checksums: Self::default_checksums(),
+            outbound: Outbound::default(),
+            pools: Vec::new(),
+        }
+    }
+
+    fn default_namespace() -> PathBuf {
+        "state/namespace.sqlite".into()
+    }
+    fn default_checksums() -> Vec<ChecksumAlgorithm> {
+        vec![ChecksumAlgorithm::Adler32]
+    }
+}
+
+/// Where third-party copies may go to or come from.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Outbound {
+    /// Host names and addresses. Others are refused, so that nobody uses the site to reach what only it can reach.
+    pub allow: Vec<String>,
+}
+
+/// One file system that keeps files.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pool {
+    /// Its name in reports.
+    pub name: String,
+    /// Its directory.
+    pub path: PathBuf,
+    /// The most it may hold. Unset: what its file system has.
+    pub capacity: Option<Size>,
+    /// Files that may move in or out at once; others wait their turn.
+    #[serde(default = "Pool::default_movers_max")]
+    pub movers_max: u32,
+}
+
+impl Pool {
+    /// How many files a pool moves at once unless told otherwise.
+    pub fn default_movers_max() -> u32 {
+        64
+    }
+}
+
+/// What is shown of the past and the present.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Observe {
+    /// Serve the live page under `/live/` on the port of the transfer service.
+    pub live_page: bool,
+}
+
+impl Default for Observe {
+    fn default() -> Observe {
+        Observe { live_page: true }
+    }
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// No file, or it cannot be read.
+    #[error(
+        "cannot read {path}: {why}; is this a site directory? `penstock init --dir DIR` makes one"
+    )]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// What the system says.
+        why: std::io::Error,
+    },
+    /// Not TOML, an unknown key, or a value of the wrong kind. The text names line and key.
+    #[error("{path}: {why}")]
+    Syntax {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong, with its place.
+        why: Box<toml::de::Error>,
+    },
+    /// Each value is fine by itself, but not together.
+    #[error("{path}: {}", problems.join("; "))]
+    Inconsistent {
+        /// Which file.
+        path: PathBuf,
+        /// All that was found, at once.
+        problems: Vec<String>,
+    },
+}
+
+impl Config {
+    /// Reads and validates one file.
+    pub fn load(path: &Path) -> Result<Config, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|why| ConfigError::Unreadable {
+            path: path.to_owned(),
+            why,
+        })?;
+        let config = Config::parse(&text).map_err(|why| ConfigError::Syntax {
+            path: path.to_owned(),
+            why: Box::new(why),
+        })?;
+        match config.problems() {
+            problems if problems.is_empty() => Ok(config),
+            problems => Err(ConfigError::Inconsistent {
+                path: path.to_owned(),
+                problems,
+            }),
+        }
+    }
+
+    /// Reads the text of a file, without looking at whether its values fit each other.
+    pub fn parse(text: &str) -> Result<Config, toml::de::Error> {
+        toml::from_str(text)
+    }
+
+    /// The host that stands in this site's URLs, in brackets when it is an IPv6 address.
+    pub fn url_host(&self) -> String {
+        let host = self.site.hosts.first().map_or("localhost", String::as_str);
+        match host.parse::<IpAddr>() {
+            Ok(IpAddr::V6(address)) => format!("[{address}]"),
+            Ok(IpAddr::V4(_)) | Err(_) => host.to_owned(),
+        }
+    }
+
+    /// The door's URL, without a path: `https://host:8443`.
+    pub fn door_url(&self) -> Option<String> {
+        let storage = self.storage.as_ref()?;
+        Some(format!(
+            "https://{}:{}",
+            self.url_host(),
+            storage.listen.port()
+        ))
+    }
+
+    /// The transfer service's URL, without a path: `https://host:8446`.
+    pub fn service_url(&self) -> Option<String> {
+        let transfer = self.transfer.as_ref()?;
+        Some(format!(
+            "https://{}:{}",
+            self.url_host(),
+            transfer.listen.port()
+        ))
+    }
+
+    /// Everything that is wrong with the values together, each as one sentence that names the key.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut require = |holds: bool, text: String| {
+            if !holds {
+                problems.push(text);
+            }
+        };
+        require(
+            !self.site.hosts.is_empty(),
+            "site.hosts is empty; name the host or address".into(),
+        );
+        require(
+            self.transfer.is_some() || self.storage.is_some(),
+            "neither [transfer] nor [storage] is there, so there is nothing to serve".into(),
+        );
+        let issuers = self
+            .trust
+            .issuers
+            .iter()
+            .map(|issuer| issuer.issuer.as_str());
+        let mut seen = BTreeSet::new();
+        for url in issuers.chain(self.issuer.iter().map(|issuer| issuer.url.as_str())) {
+            let https =
+                Url::parse(url).is_ok_and(|url| url.scheme() == "https" && url.host().is_some());
+            require(https, format!("issuer '{url}' must be an https:// URL"));
+            require(seen.insert(url), format!("issuer '{url}' is named twice"));
+        }
+        if let Some(transfer) = &self.transfer {
+            for (key, value) in [
+                ("active_max_per_link", transfer.active_max_per_link),
+                ("active_max_per_storage", transfer.active_max_per_storage),
+                ("active_max", transfer.active_max),
+            ] {
+                require(
+                    value > 0,
+                    format!("transfer.{key} is 0, so nothing would ever move"),
+                );
+            }
+        }
+        if let (Some(transfer), Some(storage)) = (&self.transfer, &self.storage) {
+            let clash =
+                transfer.listen == storage.listen || storage.plain_listen == Some(transfer.listen);
+            require(
+                !clash,
+                format!(
+                    "[transfer] and [storage] both listen on {}",
+                    transfer.listen
+                ),
+            );
+        }
+        if let Some(storage) = &self.storage {
+            problems.extend(storage.problems());
+        }
+        problems
+    }
+}
+
+impl Storage {
+    fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.pools.is_empty() {
+            problems
+                .push("storage has no pool; add [[storage.pool]] with name and path".to_owned());
+        }
+        if self.checksums.is_empty() {
+            problems.push("storage.checksums is empty; keep at least \"adler32\"".to_owned());
+        }
+        let mut names = BTreeSet::new();
+        let mut paths = BTreeSet::new();
+        for pool in &self.pools {
+            if pool.name.is_empty()
+                || !pool
+                    .name
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+            {
+                problems.push(format!(
+                    "pool name '{}' may have letters, digits, '-', '_' and '.' only",
+                    pool.name
+                ));
+            }
+            if !names.insert(&pool.name) {
+                problems.push(format!("pool '{}' is named twice", pool.name));
+            }
+            if !paths.insert(&pool.path) {
+                problems.push(format!("two pools use {}", pool.path.display()));
+            }
+            if pool.movers_max == 0 {
+                problems.push(format!(
+                    "pool '{}' has movers_max 0, so nothing would ever move",
+                    pool.name
+                ));
+            }
+        }
+        problems
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALLEST: &str = r#"
+        [site]
+        name = "here"
+        hosts = ["127.0.0.2"]
+        [storage]
+        listen = "127.0.0.2:8443"
+        [[storage.pool]]
+        name = "disk1"
+        path = "pools/disk1"
+    "#;
+
+    #[test]
+    fn a_misspelt_key_is_an_error_that_names_it() {
+        for (section, key) in [
+            ("site", "nam"),
+            ("storage", "movers"),
+            ("transfer", "active"),
+            ("observe", "page"),
+        ] {
+            let text = match SMALLEST.contains(&format!("[{section}]")) {
+                true => {
+                    SMALLEST.replace(&format!("[{section}]"), &format!("[{section}]\n{key} = 1"))
+                }
+                false => format!("{SMALLEST}\n[{section}]\n{key} = 1"),
+            };
+            let error = Config::parse(&text).expect_err(section).to_string();
+            assert!(error.contains(&format!("unknown field `{key}`")), "{error}");
+        }
+    }
+
+    #[test]
+    fn defaults_fill_what_is_not_said() {
+        let config = Config::parse(SMALLEST).expect("valid");
+        assert_eq!(config.problems(), [""; 0]);
+        assert_eq!(config.tls, Tls::default());
+        let storage = config.storage.clone().expect("present");
+        assert_eq!(storage.checksums, [ChecksumAlgorithm::Adler32]);
+        assert_eq!(
+            (storage.pools[0].movers_max, storage.pools[0].capacity),
+            (64, None)
+        );
+        assert_eq!(config.door_url().as_deref(), Some("https://127.0.0.2:8443"));
+        assert_eq!(config.service_url(), None);
+    }
+
+    #[test]
+    fn effective_values_read_back_as_themselves() {
+        let text = format!(
+            "{SMALLEST}capacity = \"10 GB\"\n[transfer]\nlisten = \"[::1]:8446\"\nretry_delay = \"1h30m\"\n\
+             [[trust.issuer]]\nissuer = \"https://other:8443\"\nprefix = \"/data\""
+        );
+        let config = Config::parse(&text).expect("valid");
+        let written = toml::to_string(&config).expect("serialisable");
+        assert_eq!(Config::parse(&written).expect(&written), config);
+        assert_eq!(
+            config.storage.expect("present").pools[0].capacity,
+            Some(Size(10_000_000_000))
+        );
+        assert_eq!(
+            config.transfer.expect("present").retry_delay.0.as_secs(),
+            5400
+        );
+    }
+
+    #[test]
+    fn every_contradiction_is_told_at_once() {
+        let text = SMALLEST.replace("[\"127.0.0.2\"]", "[]")
+            + "[[storage.pool]]\nname = \"disk1\"\npath = \"pools/disk1\"\nmovers_max = 0\n\
+               [[trust.issuer]]\nissuer = \"http://plain\"";
+        let problems = Config::parse(&text).expect("well formed").problems();
+        assert_eq!(
+            problems,
+            [
+                "site.hosts is empty; name the host or address",
+                "issuer 'http://plain' must be an https:// URL",
+                "pool 'disk1' is named twice",
+                "two pools use pools/disk1",
+                "pool 'disk1' has movers_max 0, so nothing would ever move",
+            ]
+        );
+    }
+}

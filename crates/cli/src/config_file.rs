@@ -1,0 +1,271 @@
+//! The text of a new `penstock.toml`, and careful edits of an existing one that keep its comments.
+
+use crate::config::{Config, ForeignIssuer, Pool};
+use crate::exit::CommandError;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
+
+/// What `init` decided about a new site.
+#[derive(Debug, Clone)]
+pub struct NewSite {
+    /// Its name.
+    pub name: String,
+    /// Its hosts, the first for URLs.
+    pub hosts: Vec<String>,
+    /// Where the WebDAV door listens.
+    pub door: SocketAddr,
+    /// Where the transfer service listens.
+    pub service: SocketAddr,
+    /// Where a door without TLS would listen.
+    pub plain_door: SocketAddr,
+    /// Its token issuer.
+    pub issuer: String,
+}
+
+/// The commented file that a newcomer reads first.
+pub fn render(site: &NewSite) -> String {
+    let quoted = |text: &str| toml_edit::Value::from(text).to_string().trim().to_owned();
+    let hosts: Vec<String> = site.hosts.iter().map(|host| quoted(host)).collect();
+    let hosts = hosts.join(", ");
+    let mut text = String::new();
+    let _ = write!(
+        text,
+        r#"# A Penstock site: one section per role. Remove [transfer] or [storage] and that role does not run.
+# Paths are relative to this directory. Sizes: "500 MB", "10 GB", "256 MiB". Spans of time: "30s", "15m", "1h", "7d".
+# `penstock check --dir DIR` validates this file and prints every effective value. Unknown keys are errors.
+# After a change: kill -HUP of the running `penstock serve` reloads limits, certificates and trust;
+# listening addresses and paths need a restart.
+
+[site]
+name = {name}
+# Names and addresses by which others reach this site. The first one stands in its URLs. The host certificate names
+# them all, so a new one needs a new certificate.
+hosts = [{hosts}]
+
+[tls]
+# What the doors show. Replace them by a certificate of your grid CA when you have one.
+certificate = "host/cert.pem"
+key = "host/key.pem"
+
+[issuer]
+# This site's own token issuer: `penstock token` signs with this key, others fetch the public half from this URL.
+url = {issuer}
+signing_key = "keys/token-signing.pem"
+# The VO (collaboration) that its tokens stand for.
+vo = {name}
+
+[trust]
+# CA certificates, hashed as OpenSSL and grid tools expect; usable as X509_CERT_DIR.
+certificates = "certificates"
+# Token issuers of others. Their token paths are relative to `prefix`, so prefix = "/" gives them the whole namespace,
+# as far as each token's scope goes.
+# [[trust.issuer]]
+# issuer = "https://issuer.example.org/"
+# prefix = "/data/experiment"
+# vo = "experiment"
+
+[transfer]
+# The transfer service: the FTS REST interface, which `penstock submit`, the fts3 client and Rucio speak.
+listen = "{service}"
+# Transfers at once: on one link (an ordered pair of sites), out of or into one site, and in all.
+active_max_per_link = 50
+active_max_per_storage = 200
+active_max = 500
+# Retries of a failed transfer, when its job does not say; the wait before the first one. Later ones wait longer.
+retries = 3
+retry_delay = "30s"
+# Tokens must be meant for this service (its URL, or any service). Further audiences to accept:
+# audience = ["fts.example.org"]
+# Demand a scope of every token that submits; unset, any trusted token may submit.
+# required_scope = "fts"
+
+[storage]
+# The storage element: WebDAV with third-party copy, which gfal2, xrdcp, rclone, curl and FTS speak.
+listen = "{door}"
+# A door without TLS. Tokens cross it in the clear: for trusted networks only.
+# plain_listen = "{plain}"
+# Prefixes that anybody may read without a token.
+# anonymous_read = ["/public"]
+# Checksums computed while a file arrives: adler32, crc32c, md5, sha-256. The first one is told by default.
+checksums = ["adler32"]
+
+[storage.outbound]
+# Hosts that third-party copies may go to or come from. Others are refused, so that nobody can use this site to
+# reach what only it can reach.
+allow = [{hosts}]
+
+# A pool is a directory on one file system. Add one per disk; files are spread over them.
+[[storage.pool]]
+name = "disk1"
+path = "pools/disk1"
+# The most it may hold; unset, what its file system has.
+# capacity = "10 TB"
+# Files that move in or out at once; others wait their turn.
+movers_max = {movers}
+
+[observe]
+# The live page at {live}: what moves now, how fast, and why not faster.
+live_page = true
+"#,
+        name = quoted(&site.name),
+        issuer = quoted(&site.issuer),
+        service = site.service,
+        door = site.door,
+        plain = site.plain_door,
+        movers = Pool::default_movers_max(),
+        live = format_args!("https://HOST:{}/live/", site.service.port()),
+    );
+    text
+}
+
+/// What one site learns about another.
+#[derive(Debug, Clone)]
+pub struct Acquaintance {
+    /// Whose tokens to trust.
+    pub issuer: ForeignIssuer,
+    /// Where copies may go to or come from.
+    pub hosts: Vec<String>,
+}
+
+/// Adds an issuer and allowed hosts to a configuration, keeping everything else as it is. What is there already is
+/// not added again. The file is replaced in one step.
+pub fn introduce(path: &Path, other: &Acquaintance) -> Result<(), CommandError> {
+    let fail =
+        |why: &dyn std::fmt::Display| CommandError::Usage(format!("{}: {why}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|why| fail(&why))?;
+    let edited = with_acquaintance(&text, other).map_err(|why| fail(&why))?;
+    Config::parse(&edited).map_err(|why| fail(&why))?;
+    let beside = path.with_extension("toml.new");
+    let written = std::fs::write(&beside, edited).and_then(|()| std::fs::rename(&beside, path));
+    written.map_err(|why| CommandError::local(path.display(), why))
+}
+
+fn with_acquaintance(text: &str, other: &Acquaintance) -> Result<String, String> {
+    let mut document: DocumentMut = text
+        .parse()
+        .map_err(|why: toml_edit::TomlError| why.to_string())?;
+    let wrong = |key: &str| {
+        format!("'{key}' is not written as a table, so it cannot be edited; edit it by hand")
+    };
+    let trust = document
+        .entry("trust")
+        .or_insert_with(|| Item::Table(Table::new()));
+    let issuers = trust
+        .as_table_mut()
+        .ok_or_else(|| wrong("trust"))?
+        .entry("issuer")
+        .or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()))
+        .as_array_of_tables_mut()
+        .ok_or_else(|| wrong("trust.issuer"))?;
+    let known =
+        |table: &Table| table.get("issuer").and_then(Item::as_str) == Some(&other.issuer.issuer);
+    if !issuers.iter().any(known) {
+        let mut table = Table::new();
+        table["issuer"] = value(&other.issuer.issuer);
+        table["prefix"] = value(other.issuer.prefix.to_string());
+        if let Some(vo) = &other.issuer.vo {
+            table["vo"] = value(vo);
+        }
+        issuers.push(table);
+    }
+    let Some(storage) = document.get_mut("storage") else {
+        return Ok(document.to_string());
+    };
+    let allowed = storage
+        .as_table_mut()
+        .ok_or_else(|| wrong("storage"))?
+        .entry("outbound")
+        .or_insert_with(|| Item::Table(Table::new()))
+        .as_table_like_mut()
+        .ok_or_else(|| wrong("storage.outbound"))?
+        .entry("allow")
+        .or_insert_with(|| value(toml_edit::Array::new()))
+        .as_array_mut()
+        .ok_or_else(|| wrong("storage.outbound.allow"))?;
+    for host in &other.hosts {
+        if !allowed.iter().any(|known| known.as_str() == Some(host)) {
+            allowed.push(host);
+        }
+    }
+    Ok(document.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_model::NamespacePath;
+
+    fn new_site() -> NewSite {
+        let at = |port: u16| SocketAddr::from(([127, 0, 0, 2], port));
+        NewSite {
+            name: "here \"quoted\"".into(),
+            hosts: vec!["127.0.0.2".into(), "se.example.org".into()],
+            door: at(8443),
+            service: at(8446),
+            plain_door: at(8444),
+            issuer: "https://127.0.0.2:8443".into(),
+        }
+    }
+
+    fn other() -> Acquaintance {
+        Acquaintance {
+            issuer: ForeignIssuer {
+                issuer: "https://127.0.0.3:8443".into(),
+                prefix: NamespacePath::root(),
+                vo: Some("there".into()),
+            },
+            hosts: vec!["127.0.0.3".into(), "127.0.0.2".into()],
+        }
+    }
+
+    #[test]
+    fn a_new_file_is_valid_and_says_what_was_decided() {
+        let config = Config::parse(&render(&new_site())).expect("valid");
+        assert_eq!(config.problems(), [""; 0]);
+        assert_eq!(config.site.name, "here \"quoted\"");
+        assert_eq!(config.door_url().as_deref(), Some("https://127.0.0.2:8443"));
+        assert_eq!(
+            config.transfer,
+            Some(crate::config::Transfer::listening(new_site().service))
+        );
+    }
+
+    #[test]
+    fn every_key_offered_in_a_comment_is_a_real_one() {
+        let offered = |line: &str| {
+            line.strip_prefix("# ")
+                .is_some_and(|rest| rest.contains(" = ") || rest.starts_with("[["))
+        };
+        let uncommented: String = render(&new_site())
+            .lines()
+            .map(|line| {
+                if offered(line) && !line.contains("prefix = \"/\" gives") {
+                    &line[2..]
+                } else {
+                    line
+                }
+            })
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let config = Config::parse(&uncommented).expect(&uncommented);
+        assert_eq!(config.trust.issuers.len(), 1);
+        assert!(config.storage.expect("present").plain_listen.is_some());
+    }
+
+    #[test]
+    fn an_introduction_keeps_comments_and_happens_once() {
+        let before = render(&new_site());
+        let once = with_acquaintance(&before, &other()).expect("valid");
+        let twice = with_acquaintance(&once, &other()).expect("valid");
+        assert_eq!(once, twice);
+        for line in before.lines().filter(|line| line.starts_with('#')) {
+            assert!(once.contains(line), "{line}");
+        }
+        let config = Config::parse(&once).expect(&once);
+        assert_eq!(config.trust.issuers, [other().issuer]);
+        let allowed = config.storage.expect("present").outbound.allow;
+        assert_eq!(allowed, ["127.0.0.2", "se.example.org", "127.0.0.3"]);
+    }
+}

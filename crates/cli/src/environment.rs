@@ -1,0 +1,46 @@
+//! The one place that reads the process environment. Everything else is handed the part that it needs.
+
+use std::path::PathBuf;
+
+/// What the environment says that matters to commands.
+#[derive(Debug, Clone, Default)]
+pub struct Environment {
+    /// `BEARER_TOKEN`: a token.
+    pub bearer_token: Option<String>,
+    /// `BEARER_TOKEN_FILE`: a file with a token.
+    pub bearer_token_file: Option<PathBuf>,
+    /// `XDG_RUNTIME_DIR`: where `bt_u$UID` may lie.
+    pub runtime_dir: Option<PathBuf>,
+    /// `X509_CERT_DIR`: a hashed CA directory.
+    pub certificates: Option<PathBuf>,
+    /// `PENSTOCK_SERVICE`: the transfer service's URL.
+    pub service: Option<String>,
+    /// `USER`: the name of who runs this.
+    pub user: Option<String>,
+    /// `TMPDIR`: where temporary directories go.
+    pub temporary: PathBuf,
+    /// The numeric user id.
+    pub uid: u32,
+}
+
+impl Environment {
+    /// Reads it once, at the start. Empty variables count as unset.
+    pub fn read() -> Environment {
+        let text = |name: &str| {
+            std::env::var(name)
+                .ok()
+                .filter(|value| !value.trim().is_empty())
+        };
+        let path = |name: &str| text(name).map(PathBuf::from);
+        Environment {
+            bearer_token: text("BEARER_TOKEN"),
+            bearer_token_file: path("BEARER_TOKEN_FILE"),
+            runtime_dir: path("XDG_RUNTIME_DIR"),
+            certificates: path("X509_CERT_DIR"),
+            service: text("PENSTOCK_SERVICE"),
+            user: text("USER"),
+            temporary: std::env::temp_dir(),
+            uid: rustix::process::getuid().as_raw(),
+        }
+    }
+}

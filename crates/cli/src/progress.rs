@@ -1,0 +1,108 @@
+//! Shows how a bulk copy goes while it runs: a bar for a person who watches, a line now and then in a log.
+
+use crate::output::Output;
+use indicatif::{ProgressBar, ProgressStyle};
+use penstock_field_tools::progress::{Progress, Reading};
+use penstock_model::{Bytes, Rate};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const REDRAW: Duration = Duration::from_millis(200);
+const LOG_EVERY: Duration = Duration::from_secs(10);
+
+/// Runs `work` and shows its progress on standard error.
+pub async fn shown<T>(progress: &Arc<Progress>, output: Output, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    let started = Instant::now();
+    let mut display = Display::new(output);
+    let mut tick = tokio::time::interval(REDRAW);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => {
+                display.clear();
+                return done;
+            }
+            _ = tick.tick() => display.show(progress.read(), started.elapsed()),
+        }
+    }
+}
+
+enum Display {
+    Bar(ProgressBar),
+    Lines { last: Duration },
+    Silent,
+}
+
+impl Display {
+    fn new(output: Output) -> Display {
+        if output.json {
+            return Display::Silent;
+        }
+        if !output.is_watched() {
+            return Display::Lines { last: Duration::ZERO };
+        }
+        let style = ProgressStyle::with_template("{wide_bar} {msg}").expect("a valid template");
+        Display::Bar(ProgressBar::new(0).with_style(style))
+    }
+
+    fn show(&mut self, reading: Reading, elapsed: Duration) {
+        match self {
+            Display::Silent => {}
+            Display::Bar(bar) => {
+                bar.set_length(reading.bytes_total.0.max(1));
+                bar.set_position(reading.bytes_moved.0);
+                bar.set_message(sentence(reading, elapsed));
+            }
+            Display::Lines { last } => {
+                if elapsed - *last >= LOG_EVERY {
+                    *last = elapsed;
+                    eprintln!("{}", sentence(reading, elapsed));
+                }
+            }
+        }
+    }
+
+    fn clear(&self) {
+        if let Display::Bar(bar) = self {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn sentence(reading: Reading, elapsed: Duration) -> String {
+    let rate = Rate::over(reading.bytes_moved, elapsed).unwrap_or_default();
+    let left = reading.bytes_total.0.saturating_sub(reading.bytes_moved.0);
+    let remaining = match rate.0 {
+        0 => String::new(),
+        rate => format!(", {} s left", left.div_ceil(rate)),
+    };
+    format!(
+        "{}/{} files, {}/{}, {rate}{remaining}",
+        reading.files_ended,
+        reading.files_total,
+        reading.bytes_moved,
+        Bytes(reading.bytes_total.0)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sentence_says_how_much_how_fast_and_how_long() {
+        let reading = Reading {
+            files_total: 10,
+            files_ended: 3,
+            bytes_total: Bytes(10_000_000),
+            bytes_moved: Bytes(4_000_000),
+        };
+        assert_eq!(
+            sentence(reading, Duration::from_secs(2)),
+            "3/10 files, 4.0 MB/10.0 MB, 2.0 MB/s, 3 s left"
+        );
+    }
+}

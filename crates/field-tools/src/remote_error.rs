@@ -1,0 +1,199 @@
+//! Why a request to a storage element or a transfer service did not do what was wanted.
+
+use http::StatusCode;
+use penstock_model::Checksum;
+use penstock_model::url::redact;
+use penstock_protocol::http1::client::ClientError;
+use std::io;
+use std::path::PathBuf;
+use thiserror::Error;
+use url::Url;
+
+/// Bytes of an error text that are shown.
+const DETAIL_BYTES_MAX: usize = 300;
+
+/// One variant for each thing that a caller does differently.
+#[derive(Debug, Error)]
+pub enum RemoteError {
+    /// 401 or 403.
+    #[error("{url}: {}{detail}", refusal(*.status, *.had_token))]
+    NotAuthorised {
+        /// What was asked for.
+        url: String,
+        /// 401 or 403.
+        status: StatusCode,
+        /// Whether a token was shown.
+        had_token: bool,
+        /// What the server says.
+        detail: String,
+    },
+    /// 404.
+    #[error("{0} does not exist")]
+    NotFound(String),
+    /// The copy's place is taken by other content.
+    #[error("{0} exists with other content; --overwrite replaces it")]
+    Exists(String),
+    /// Another status than hoped for.
+    #[error("{url}: the server answered {status}{detail}")]
+    Refused {
+        /// What was asked for.
+        url: String,
+        /// What it answered.
+        status: StatusCode,
+        /// What the server says.
+        detail: String,
+    },
+    /// No answer.
+    #[error(transparent)]
+    Unreachable(#[from] ClientError),
+    /// An answer that makes no sense.
+    #[error("{url}: {detail}")]
+    Nonsense {
+        /// What was asked for.
+        url: String,
+        /// What is wrong with the answer.
+        detail: String,
+    },
+    /// The copy is not what the original is.
+    #[error("{name}: expected {expected}, found {found}; the bad copy was removed")]
+    Differs {
+        /// The copy.
+        name: String,
+        /// Checksum (or size) of the original.
+        expected: String,
+        /// That of the copy.
+        found: String,
+    },
+    /// This machine's file system.
+    #[error("{path}: {why}")]
+    Local {
+        /// Which file.
+        path: PathBuf,
+        /// What the system says.
+        why: io::Error,
+    },
+}
+
+fn refusal(status: StatusCode, had_token: bool) -> &'static str {
+    match (status, had_token) {
+        (StatusCode::UNAUTHORIZED, false) => {
+            "a token is needed (--token-file FILE, or --dir of a site)"
+        }
+        (StatusCode::UNAUTHORIZED, true) => "the token was not accepted",
+        (_, false) => "not allowed without a token (--token-file FILE, or --dir of a site)",
+        (_, true) => "the token does not allow this",
+    }
+}
+
+impl RemoteError {
+    /// From a status that is no success, with what the body says.
+    pub fn of_status(url: &Url, status: StatusCode, had_token: bool, body: &[u8]) -> RemoteError {
+        let url = redact(url.as_str());
+        let detail = detail_of(body);
+        match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => RemoteError::NotAuthorised {
+                url,
+                status,
+                had_token,
+                detail,
+            },
+            StatusCode::NOT_FOUND => RemoteError::NotFound(url),
+            _ => RemoteError::Refused {
+                url,
+                status,
+                detail,
+            },
+        }
+    }
+
+    /// An answer that does not follow the protocol.
+    pub fn nonsense(url: &Url, detail: impl Into<String>) -> RemoteError {
+        RemoteError::Nonsense {
+            url: redact(url.as_str()),
+            detail: detail.into(),
+        }
+    }
+
+    /// The copy differs from its original.
+    pub fn differs(name: &str, expected: &Checksum, found: &Checksum) -> RemoteError {
+        RemoteError::Differs {
+            name: name.to_owned(),
+            expected: expected.to_string(),
+            found: found.to_string(),
+        }
+    }
+
+    /// Whether the same request may succeed in a moment.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            RemoteError::Unreachable(_) => true,
+            RemoteError::Refused { status, .. } => {
+                matches!(status.as_u16(), 408 | 429 | 502 | 503 | 504)
+            }
+            RemoteError::NotAuthorised { .. }
+            | RemoteError::NotFound(_)
+            | RemoteError::Exists(_)
+            | RemoteError::Nonsense { .. }
+            | RemoteError::Differs { .. }
+            | RemoteError::Local { .. } => false,
+        }
+    }
+}
+
+/// The first line of an error body, or the `message` of a JSON one, when it is text for people.
+fn detail_of(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&body[..body.len().min(16 << 10)]);
+    let message = serde_json::from_str::<serde_json::Value>(&text)
+        .ok()
+        .and_then(|json| json.get("message")?.as_str().map(str::to_owned));
+    let line = message.unwrap_or_else(|| text.lines().next().unwrap_or_default().trim().to_owned());
+    let readable =
+        !line.is_empty() && !line.starts_with('<') && !line.chars().any(char::is_control);
+    let end = line.floor_char_boundary(DETAIL_BYTES_MAX);
+    if readable {
+        format!(": {}", &line[..end])
+    } else {
+        String::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(status: u16, had_token: bool, body: &str, expected: &str) {
+        let url = Url::parse("https://se/f?authz=secret").expect("valid");
+        let status = StatusCode::from_u16(status).expect("a status");
+        let error = RemoteError::of_status(&url, status, had_token, body.as_bytes());
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn an_answer_is_told_with_what_to_do_and_without_secrets() {
+        check(404, true, "", "https://se/f?… does not exist");
+        check(
+            401,
+            false,
+            "",
+            "https://se/f?…: a token is needed (--token-file FILE, or --dir of a site)",
+        );
+        check(
+            403,
+            true,
+            "create needs storage.create\nmore",
+            "https://se/f?…: the token does not allow this: create needs storage.create",
+        );
+        check(
+            507,
+            true,
+            r#"{"status":"507","message":"no pool has room"}"#,
+            "https://se/f?…: the server answered 507 Insufficient Storage: no pool has room",
+        );
+        check(
+            500,
+            true,
+            "<html>",
+            "https://se/f?…: the server answered 500 Internal Server Error",
+        );
+    }
+}

@@ -1,0 +1,406 @@
+//! A client of the FTS REST interface, as far as people need it: submit, look, cancel, and ask why.
+//!
+//! Speaks what any FTS3 service speaks; `explain` and `overview` are answered by Penstock's only.
+
+use crate::job_list::Entry;
+use crate::remote_error::RemoteError;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use penstock_protocol::http1::client::{Client, Outgoing};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use url::Url;
+
+/// Bytes that one answer may have: 10,000 files at about 2 kB each, with room.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+/// Job ids asked for at once, so that the request line stays short.
+const IDS_PER_REQUEST: usize = 50;
+
+/// A transfer service, and the token to show it.
+#[derive(Clone)]
+pub struct TransferService {
+    client: Client,
+    base: Url,
+    token: Option<String>,
+}
+
+/// What holds for every file of a submission.
+#[derive(Debug, Clone)]
+pub struct SubmitOptions {
+    /// FTS's `verify_checksum`: both, source, target or none.
+    pub verify: &'static str,
+    /// Replace destinations that exist.
+    pub overwrite: bool,
+    /// Retries per file; `None` leaves it to the service.
+    pub retries: Option<u32>,
+    /// 1 to 5.
+    pub priority: u8,
+    /// Share label.
+    pub activity: String,
+    /// A token for all sources.
+    pub source_token: Option<String>,
+    /// A token for all destinations.
+    pub destination_token: Option<String>,
+    /// What the job is for; comes back in its metadata.
+    pub label: Option<String>,
+}
+
+/// A job as the service tells it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct JobInfo {
+    /// Its id.
+    pub job_id: String,
+    /// SUBMITTED, ACTIVE, FINISHED, FINISHEDDIRTY, FAILED, CANCELED and others of FTS.
+    pub job_state: String,
+    /// Why it is so.
+    pub reason: Option<String>,
+    /// UTC, `YYYY-MM-DDTHH:MM:SS`.
+    pub submit_time: Option<String>,
+    /// Likewise; `None` while it runs.
+    pub job_finished: Option<String>,
+    /// 1 to 5.
+    pub priority: Option<u8>,
+    /// On whose behalf.
+    pub vo_name: Option<String>,
+    /// Who submitted it.
+    pub user_dn: Option<String>,
+    /// Its first source's storage element.
+    pub source_se: Option<String>,
+    /// Its last destination's storage element.
+    pub dest_se: Option<String>,
+}
+
+/// A file of a job as the service tells it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FileInfo {
+    /// Its id.
+    pub file_id: u64,
+    /// SUBMITTED, ACTIVE, FINISHED, FAILED, CANCELED and others of FTS.
+    pub file_state: String,
+    /// Where it is.
+    pub source_surl: String,
+    /// Where it goes.
+    pub dest_surl: String,
+    /// Why it failed.
+    pub reason: Option<String>,
+    /// In bytes.
+    pub filesize: Option<u64>,
+    /// Mean rate in MiB/s.
+    pub throughput: Option<f64>,
+    /// Seconds that the last attempt took.
+    pub tx_duration: Option<f64>,
+}
+
+/// What the service does at the moment.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct Overview {
+    /// Over all links.
+    pub totals: Totals,
+}
+
+/// Counts and sums over all links.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+pub struct Totals {
+    /// Files that wait.
+    pub submitted: u64,
+    /// Files that move.
+    pub active: u64,
+    /// Files that arrived.
+    pub finished: u64,
+    /// Files that failed.
+    pub failed: u64,
+    /// Files that were canceled.
+    pub canceled: u64,
+    /// Bytes that moved.
+    pub moved_bytes: u64,
+    /// Bytes per second at the moment.
+    pub rate_bytes_per_second: u64,
+}
+
+impl JobInfo {
+    /// True when it will not change again. States that we do not know count as open.
+    pub fn is_terminal(&self) -> bool {
+        matches!(
+            self.job_state.as_str(),
+            "FINISHED" | "FINISHEDDIRTY" | "FAILED" | "CANCELED"
+        )
+    }
+
+    /// True when every file arrived.
+    pub fn is_finished(&self) -> bool {
+        self.job_state == "FINISHED"
+    }
+}
+
+impl FileInfo {
+    /// True when it will not change again.
+    pub fn is_terminal(&self) -> bool {
+        matches!(
+            self.file_state.as_str(),
+            "FINISHED" | "FAILED" | "CANCELED" | "NOT_USED"
+        )
+    }
+}
+
+impl TransferService {
+    /// The service at `base`, such as `https://fts.example.org:8446`.
+    pub fn new(client: Client, base: Url, token: Option<String>) -> TransferService {
+        TransferService {
+            client,
+            base,
+            token,
+        }
+    }
+
+    /// Submits one job; gives back its id.
+    pub async fn submit(
+        &self,
+        files: &[Entry],
+        options: &SubmitOptions,
+    ) -> Result<String, RemoteError> {
+        #[derive(Deserialize)]
+        struct Accepted {
+            job_id: String,
+        }
+        let body = submission(files, options).to_string();
+        let accepted: Accepted = self
+            .exchange(Method::POST, "jobs", Some(body.as_bytes()))
+            .await?;
+        Ok(accepted.job_id)
+    }
+
+    /// One job.
+    pub async fn job(&self, id: &str) -> Result<JobInfo, RemoteError> {
+        self.exchange(Method::GET, &format!("jobs/{}", segment(id)), None)
+            .await
+    }
+
+    /// Several jobs, in any order. A job that the service does not know is an error.
+    pub async fn jobs(&self, ids: &[String]) -> Result<Vec<JobInfo>, RemoteError> {
+        let mut jobs = Vec::with_capacity(ids.len());
+        for part in ids.chunks(IDS_PER_REQUEST) {
+            match part {
+                // With one id the answer is an object, with several a list.
+                [id] => jobs.push(self.job(id).await?),
+                _ => {
+                    let joined = part
+                        .iter()
+                        .map(|id| segment(id))
+                        .collect::<Vec<_>>()
+                        .join(",");
+                    let found: Vec<Value> = self
+                        .exchange(Method::GET, &format!("jobs/{joined}"), None)
+                        .await?;
+                    for value in found {
+                        jobs.push(self.found_job(value)?);
+                    }
+                }
+            }
+        }
+        Ok(jobs)
+    }
+
+    fn found_job(&self, value: Value) -> Result<JobInfo, RemoteError> {
+        let id = value
+            .get("job_id")
+            .and_then(Value::as_str)
+            .unwrap_or("a job")
+            .to_owned();
+        match value.get("http_status").and_then(Value::as_str) {
+            Some(status) if status.starts_with("404") => {
+                Err(RemoteError::NotFound(format!("job {id}")))
+            }
+            _ => serde_json::from_value(value)
+                .map_err(|why| RemoteError::nonsense(&self.base, format!("job {id}: {why}"))),
+        }
+    }
+
+    /// The files of a job.
+    pub async fn files(&self, id: &str) -> Result<Vec<FileInfo>, RemoteError> {
+        self.exchange(Method::GET, &format!("jobs/{}/files", segment(id)), None)
+            .await
+    }
+
+    /// Jobs in the given states; without any, those that have not ended.
+    pub async fn list(&self, states: &[String], limit: u32) -> Result<Vec<JobInfo>, RemoteError> {
+        let mut path = format!("jobs?limit={limit}");
+        if !states.is_empty() {
+            let states: Vec<String> = states
+                .iter()
+                .map(|state| segment(&state.to_ascii_uppercase()))
+                .collect();
+            // FTS lists ended jobs only when it is told how far back to look, in hours.
+            path += &format!("&state_in={}&time_window=168", states.join(","));
+        }
+        self.exchange(Method::GET, &path, None).await
+    }
+
+    /// Cancels a job; gives back how it stands then.
+    pub async fn cancel(&self, id: &str) -> Result<JobInfo, RemoteError> {
+        self.exchange(Method::DELETE, &format!("jobs/{}", segment(id)), None)
+            .await
+    }
+
+    /// Why each file of a job waits or failed, as the service words it.
+    pub async fn explain(&self, id: &str) -> Result<Value, RemoteError> {
+        self.exchange(
+            Method::GET,
+            &format!("api/v1/jobs/{}/explain", segment(id)),
+            None,
+        )
+        .await
+    }
+
+    /// What moves now.
+    pub async fn overview(&self) -> Result<Overview, RemoteError> {
+        self.exchange(Method::GET, "api/v1/overview", None).await
+    }
+
+    async fn exchange<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&[u8]>,
+    ) -> Result<T, RemoteError> {
+        let url = self
+            .base
+            .join(&format!("/{path}"))
+            .map_err(|why| RemoteError::nonsense(&self.base, why.to_string()))?;
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        if let Some(token) = &self.token {
+            headers.insert(AUTHORIZATION, bearer(token, &url)?);
+        }
+        if body.is_some() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        let outgoing = Outgoing {
+            method,
+            url: url.clone(),
+            headers,
+        };
+        let mut answer = match body {
+            Some(body) => self.client.send_bytes(outgoing, body).await?,
+            None => self.client.send(outgoing).await?,
+        };
+        let status = answer.status;
+        let text = answer.read_all(ANSWER_BYTES_MAX).await?;
+        // 207: some of several jobs are not as hoped; each says so itself.
+        if !status.is_success() && status != StatusCode::MULTI_STATUS {
+            return Err(RemoteError::of_status(
+                &url,
+                status,
+                self.token.is_some(),
+                &text,
+            ));
+        }
+        serde_json::from_slice(&text).map_err(|why| {
+            RemoteError::nonsense(&url, format!("not an answer of a transfer service: {why}"))
+        })
+    }
+}
+
+/// The header that shows a token (RFC 6750 §2.1).
+pub fn bearer(token: &str, url: &Url) -> Result<HeaderValue, RemoteError> {
+    let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| {
+        RemoteError::nonsense(url, "the token has characters that no header can carry")
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// Ids and states have plain characters; anything else must not become part of the path's structure.
+fn segment(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    text.bytes()
+        .map(|byte| {
+            if plain(byte) {
+                (byte as char).to_string()
+            } else {
+                format!("%{byte:02X}")
+            }
+        })
+        .collect()
+}
+
+fn submission(files: &[Entry], options: &SubmitOptions) -> Value {
+    let file = |entry: &Entry| {
+        let checksum = entry.checksum.as_ref().map(|checksum| {
+            format!(
+                "{}:{}",
+                checksum.algorithm().name().to_ascii_uppercase(),
+                checksum.hex()
+            )
+        });
+        let mut file = json!({
+            "sources": [entry.source.as_str()],
+            "destinations": [entry.destination.as_str()],
+            "activity": options.activity,
+            "checksum": checksum,
+        });
+        if let Some(token) = &options.source_token {
+            file["source_tokens"] = json!([token]);
+        }
+        if let Some(token) = &options.destination_token {
+            file["destination_tokens"] = json!([token]);
+        }
+        file
+    };
+    json!({
+        "files": files.iter().map(file).collect::<Vec<_>>(),
+        "params": {
+            "verify_checksum": options.verify,
+            "overwrite": options.overwrite,
+            // FTS: 0 is the service's default, a negative number is never.
+            "retry": options.retries.map_or(0, |retries| if retries == 0 { -1 } else { i64::from(retries) }),
+            "priority": options.priority,
+            "job_metadata": options.label.as_ref().map(|label| json!({ "label": label })),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_model::{Checksum, FileUrl};
+
+    #[test]
+    fn a_submission_is_what_fts_expects() {
+        let entry = Entry {
+            source: FileUrl::parse("https://a/f").expect("valid"),
+            destination: FileUrl::parse("davs://b/f").expect("valid"),
+            checksum: Checksum::parse("adler32:1a2b"),
+        };
+        let options = SubmitOptions {
+            verify: "both",
+            overwrite: true,
+            retries: Some(0),
+            priority: 4,
+            activity: "default".into(),
+            source_token: None,
+            destination_token: Some("t".into()),
+            label: None,
+        };
+        let expected = json!({
+            "files": [{
+                "sources": ["https://a/f"],
+                "destinations": ["davs://b/f"],
+                "activity": "default",
+                "checksum": "ADLER32:00001a2b",
+                "destination_tokens": ["t"],
+            }],
+            "params": {
+                "verify_checksum": "both", "overwrite": true, "retry": -1, "priority": 4, "job_metadata": null,
+            },
+        });
+        assert_eq!(submission(&[entry], &options), expected);
+    }
+
+    #[test]
+    fn an_id_cannot_leave_its_place_in_the_path() {
+        assert_eq!(segment("0192d3a4-abcd"), "0192d3a4-abcd");
+        assert_eq!(segment("../x?y"), "..%2Fx%3Fy");
+    }
+}
