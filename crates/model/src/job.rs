@@ -119,6 +119,8 @@ pub struct TransferRequest {
     pub checksum_algorithm: ChecksumAlgorithm,
     /// Share label.
     pub activity: Activity,
+    /// Marks the packets of this transfer for the networks it crosses (experiment and activity, 65..=65535).
+    pub scitag: Option<u16>,
     /// Whatever the client wants back, unchanged.
     pub metadata: Value,
     /// Token for the source. The token itself is stored apart.

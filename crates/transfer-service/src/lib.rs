@@ -1,5 +1,14 @@
 //! The transfer service: FTS REST interface, the engine that decides, and the agents that move files.
 #![forbid(unsafe_code)]
 
+mod agent;
+pub mod api;
 pub mod engine;
+mod overview;
+mod run;
+pub mod service;
 pub mod submission;
+
+pub use agent::AgentConfig;
+pub use overview::Overview;
+pub use service::{Service, ServiceConfig, ServiceError};

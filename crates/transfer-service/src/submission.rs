@@ -40,6 +40,8 @@ pub struct NewTransfer {
     pub checksum_algorithm: ChecksumAlgorithm,
     /// Share label.
     pub activity: Activity,
+    /// Marks the packets of this transfer for the networks it crosses.
+    pub scitag: Option<u16>,
     /// Whatever the client wants back, unchanged.
     pub metadata: Value,
     /// Token for the source.
@@ -64,6 +66,7 @@ impl NewJob {
                     checksum: new.checksum,
                     checksum_algorithm: new.checksum_algorithm,
                     activity: new.activity,
+                    scitag: new.scitag,
                     metadata: new.metadata,
                     source_credential: new.source_credential,
                     destination_credential: new.destination_credential,

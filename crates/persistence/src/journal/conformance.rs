@@ -15,6 +15,7 @@ fn job(seed: u128, transfers: std::ops::RangeInclusive<u64>) -> Job {
         checksum: Checksum::parse("adler32:1"),
         checksum_algorithm: ChecksumAlgorithm::Adler32,
         activity: Activity::new("default"),
+        scitag: None,
         metadata: serde_json::json!({"request_id": id}),
         source_credential: Some(CredentialId::new("c1")),
         destination_credential: None,

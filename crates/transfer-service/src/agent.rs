@@ -1,0 +1,254 @@
+//! Agents: each runs one attempt of one transfer, from the first look at both ends to the verified file.
+//!
+//! An agent costs a task and a few kilobytes. It reports `Prepared` and waits until that is durable before any byte
+//! moves, and it reports its end exactly once. It does not decide about retries, slots or states.
+
+mod http;
+mod steps;
+mod streamed;
+mod third_party;
+
+use crate::engine::{Assignment, Outcome};
+use crate::overview::ActiveRow;
+use crate::run::{AgentReport, Message};
+use penstock_decide::classify::{Observed, classify};
+use penstock_model::{CredentialId, LinkId, Phase, Side};
+use penstock_persistence::journal::JournalReader;
+use penstock_protocol::http1::client::Client;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// A size that is not known.
+const UNKNOWN: u64 = u64::MAX;
+/// How many tokens and directories are remembered before the memory is emptied.
+const REMEMBERED_MAX: usize = 10_000;
+
+/// How long agents wait for what.
+#[derive(Debug, Clone)]
+pub struct AgentConfig {
+    /// No line of a marker stream, no byte of a body.
+    pub stall_timeout: Duration,
+    /// Markers arrive, but the byte count in them stands still.
+    pub progress_timeout: Duration,
+    /// Seconds an attempt may take beside those for its size.
+    pub timeout_base: Duration,
+    /// Seconds per MiB of size.
+    pub timeout_per_mib: Duration,
+}
+
+impl Default for AgentConfig {
+    /// FTS3's figures: 600 s and 2 s per MiB; a mover that has stood still for 600 s is stuck.
+    fn default() -> Self {
+        AgentConfig {
+            stall_timeout: Duration::from_secs(120),
+            progress_timeout: Duration::from_secs(600),
+            timeout_base: Duration::from_secs(600),
+            timeout_per_mib: Duration::from_secs(2),
+        }
+    }
+}
+
+/// What all agents share.
+pub(crate) struct AgentSetup {
+    pub(crate) client: Client,
+    pub(crate) reader: Arc<JournalReader>,
+    pub(crate) config: AgentConfig,
+    pub(crate) memory: Arc<Memory>,
+}
+
+/// What agents remember between transfers.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    tokens: Mutex<HashMap<CredentialId, Arc<str>>>,
+    /// Directories (as URLs) that are known to exist at destinations.
+    directories: Mutex<HashSet<String>>,
+}
+
+impl Memory {
+    fn token(&self, id: &CredentialId, reader: &JournalReader) -> Result<Arc<str>, String> {
+        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(token) = tokens.get(id) {
+            return Ok(token.clone());
+        }
+        let found = reader.credential(id).map_err(|why| why.to_string())?;
+        let token: Arc<str> = found
+            .ok_or_else(|| format!("the token {id} is no longer stored"))?
+            .into();
+        if tokens.len() >= REMEMBERED_MAX {
+            tokens.clear();
+        }
+        tokens.insert(id.clone(), token.clone());
+        Ok(token)
+    }
+
+    fn knows_directory(&self, url: &str) -> bool {
+        self.directories
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(url)
+    }
+
+    fn learn_directory(&self, url: &str) {
+        let mut directories = self
+            .directories
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if directories.len() >= REMEMBERED_MAX {
+            directories.clear();
+        }
+        directories.insert(url.to_owned());
+    }
+}
+
+/// How far an attempt is. Written by its agent, read once a second.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    pub(crate) link: LinkId,
+    assignment: Arc<penstock_model::TransferRequest>,
+    job: penstock_model::JobId,
+    started: Instant,
+    moved: AtomicU64,
+    sampled: AtomicU64,
+    size: AtomicU64,
+}
+
+impl Progress {
+    pub(crate) fn new(assignment: &Assignment, started: Instant) -> Progress {
+        Progress {
+            link: assignment.request.link(),
+            assignment: assignment.request.clone(),
+            job: assignment.job,
+            started,
+            moved: AtomicU64::new(0),
+            sampled: AtomicU64::new(0),
+            size: AtomicU64::new(UNKNOWN),
+        }
+    }
+
+    pub(crate) fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_moved(&self, bytes: u64) {
+        self.moved.store(bytes, Ordering::Relaxed);
+    }
+
+    fn add_moved(&self, bytes: u64) {
+        self.moved.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn set_size(&self, bytes: u64) {
+        self.size.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes since the last call. A copy that fell back to another way counts its bytes again: they moved again.
+    pub(crate) fn take_unsampled(&self) -> u64 {
+        let moved = self.moved();
+        let before = self.sampled.swap(moved, Ordering::Relaxed);
+        if moved >= before {
+            moved - before
+        } else {
+            moved
+        }
+    }
+
+    pub(crate) fn to_row(&self) -> ActiveRow {
+        let size = self.size.load(Ordering::Relaxed);
+        ActiveRow {
+            transfer: self.assignment.id.0,
+            job: self.job.to_string(),
+            source: self.assignment.source.to_string(),
+            destination: self.assignment.destination.to_string(),
+            moved_bytes: self.moved(),
+            size_bytes: (size != UNKNOWN).then_some(size),
+            seconds: self.started.elapsed().as_secs_f64(),
+        }
+    }
+}
+
+/// Resolves when an agent is asked to stop.
+pub(crate) struct StopSignal(watch::Receiver<bool>);
+
+impl StopSignal {
+    pub(crate) fn new(receiver: watch::Receiver<bool>) -> StopSignal {
+        StopSignal(receiver)
+    }
+
+    async fn stopped(&mut self) {
+        // A sender that is gone without a word will never stop it.
+        if self.0.wait_for(|stop| *stop).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl AgentSetup {
+    /// Runs one attempt to its end and reports it. Never panics on what storage elements answer; should it panic
+    /// all the same, the slot is given back with a failure.
+    pub(crate) async fn agent(
+        self: Arc<Self>,
+        assignment: Assignment,
+        progress: Arc<Progress>,
+        may_proceed: oneshot::Receiver<()>,
+        mut stop: StopSignal,
+        reports: mpsc::Sender<Message>,
+    ) {
+        let (transfer, attempt) = (assignment.request.id, assignment.attempt);
+        let mut guard = EndReport {
+            reports: reports.clone(),
+            transfer,
+            attempt,
+            sent: false,
+        };
+        let work = steps::Attempting::new(&self, &assignment, &progress);
+        let outcome = tokio::select! {
+            outcome = work.run(may_proceed, &reports) => outcome,
+            () = stop.stopped() => {
+                work.clean_up_after_stop().await;
+                Outcome::Stopped
+            }
+        };
+        guard.sent = true;
+        let report = AgentReport::Ended {
+            transfer,
+            attempt,
+            outcome,
+        };
+        // The loop outlives its agents; when it does not, a restart finds the attempt lost.
+        let _ = reports.send(Message::Agent(report)).await;
+    }
+}
+
+/// Gives the slot back even if the agent panics.
+struct EndReport {
+    reports: mpsc::Sender<Message>,
+    transfer: penstock_model::TransferId,
+    attempt: penstock_model::Attempt,
+    sent: bool,
+}
+
+impl Drop for EndReport {
+    fn drop(&mut self) {
+        if self.sent {
+            return;
+        }
+        let detail = "the agent ended unexpectedly; see the service's log".to_owned();
+        let failure = classify(Side::Service, Phase::Service, &Observed::Broken, detail);
+        let outcome = Outcome::Failed {
+            failure,
+            cleaned: false,
+        };
+        let report = AgentReport::Ended {
+            transfer: self.transfer,
+            attempt: self.attempt,
+            outcome,
+        };
+        let (reports, message) = (self.reports.clone(), Message::Agent(report));
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { drop(reports.send(message).await) });
+        }
+    }
+}

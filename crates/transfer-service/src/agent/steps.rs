@@ -1,0 +1,402 @@
+//! The steps of one attempt, in FTS's order: look at both ends, copy, verify; on failure clean up.
+
+use super::http::{End, Stat};
+use super::{AgentSetup, Progress};
+use crate::engine::{Assignment, Outcome};
+use crate::run::{AgentReport, Message};
+use penstock_decide::classify::Observed;
+use penstock_model::{
+    Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CopyMode, Failure, FileUrl, MoverReport,
+    Overwrite, Phase, Side,
+};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use url::Url;
+
+/// One attempt while it runs.
+pub(super) struct Attempting<'a> {
+    pub(super) setup: &'a AgentSetup,
+    pub(super) assignment: &'a Assignment,
+    pub(super) progress: &'a Progress,
+    /// Bytes may be at a destination that was empty before: a failure or a stop removes them.
+    ours: AtomicBool,
+}
+
+/// What looking at both ends found.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    /// Size at the source; unknown with `strict_copy` or when the source does not say.
+    pub(super) size: Option<Bytes>,
+    /// Checksum that the destination must have, if any is known.
+    pub(super) checksum: Option<Checksum>,
+    /// A destination exists and may be replaced.
+    pub(super) replaces: bool,
+}
+
+/// What the look found: go on, or it is there already.
+enum Look {
+    Copy(Plan),
+    Arrived(Bytes, Option<Checksum>),
+}
+
+impl<'a> Attempting<'a> {
+    pub(super) fn new(
+        setup: &'a AgentSetup,
+        assignment: &'a Assignment,
+        progress: &'a Progress,
+    ) -> Self {
+        Attempting {
+            setup,
+            assignment,
+            progress,
+            ours: AtomicBool::new(false),
+        }
+    }
+
+    /// Runs all steps. Cancel-safe: dropped at any point, it leaves `clean_up_after_stop` to be called.
+    pub(super) async fn run(
+        &self,
+        may_proceed: oneshot::Receiver<()>,
+        reports: &mpsc::Sender<Message>,
+    ) -> Outcome {
+        match self.attempt(may_proceed, reports).await {
+            Ok(outcome) => outcome,
+            Err(failure) => {
+                let cleaned = self.clean_up().await;
+                Outcome::Failed { failure, cleaned }
+            }
+        }
+    }
+
+    /// Removes what this attempt made at the destination, when it was stopped half-way.
+    pub(super) async fn clean_up_after_stop(&self) {
+        self.clean_up().await;
+    }
+
+    async fn attempt(
+        &self,
+        may_proceed: oneshot::Receiver<()>,
+        reports: &mpsc::Sender<Message>,
+    ) -> Result<Outcome, Failure> {
+        let source = self.end(&self.assignment.request.source, Side::Source)?;
+        let destination = self.end(&self.assignment.request.destination, Side::Destination)?;
+        let plan = match self.look(&source, &destination).await? {
+            Look::Copy(plan) => plan,
+            Look::Arrived(size, checksum) => {
+                let report = MoverReport {
+                    checksum,
+                    ..MoverReport::default()
+                };
+                return Ok(Outcome::Landed {
+                    size,
+                    mode: None,
+                    report: Box::new(report),
+                });
+            }
+        };
+        if !self.assignment.parameters.strict_copy && !plan.replaces {
+            self.setup.make_directories(&destination).await;
+        }
+        self.announce(&plan, may_proceed, reports).await?;
+        self.ours.store(!plan.replaces, Ordering::Relaxed);
+        let timeout = self.timeout(plan.size);
+        let copied = tokio::time::timeout(timeout, self.copy(&source, &destination, &plan)).await;
+        let (mode, mut report) = copied.unwrap_or_else(|_| {
+            let detail = format!(
+                "Connection timed out: the copy took longer than {} s",
+                timeout.as_secs()
+            );
+            Err(penstock_decide::classify::classify(
+                Side::Network,
+                Phase::Transfer,
+                &Observed::TimedOut,
+                detail,
+            ))
+        })?;
+        let size = self.verify(&destination, &plan, &mut report).await?;
+        Ok(Outcome::Landed {
+            size,
+            mode: Some(mode),
+            report: Box::new(report),
+        })
+    }
+
+    fn end(&self, url: &FileUrl, side: Side) -> Result<End, Failure> {
+        let broken = |observed, detail: String| {
+            penstock_decide::classify::classify(side, Phase::Preparation, &observed, detail)
+        };
+        let parsed = Url::parse(url.as_str())
+            .map_err(|why| broken(Observed::Malformed, format!("{url}: {why}")))?;
+        let request = &self.assignment.request;
+        let credential = match side {
+            Side::Source => &request.source_credential,
+            Side::Destination | Side::Network | Side::Service => &request.destination_credential,
+        };
+        let token = credential
+            .as_ref()
+            .map(|id| self.setup.memory.token(id, &self.setup.reader))
+            .transpose();
+        let token = token.map_err(|detail| broken(Observed::Status(401), detail))?;
+        Ok(End {
+            url: url.clone(),
+            parsed,
+            token,
+            side,
+        })
+    }
+
+    /// Source and destination at the same time: neither answer depends on the other.
+    async fn look(&self, source: &End, destination: &End) -> Result<Look, Failure> {
+        let parameters = &self.assignment.parameters;
+        let request = &self.assignment.request;
+        if parameters.strict_copy {
+            let plan = Plan {
+                size: request.size,
+                checksum: None,
+                replaces: parameters.overwrite != Overwrite::Never,
+            };
+            return Ok(Look::Copy(plan));
+        }
+        let algorithm = self.algorithm();
+        let (at_source, at_destination) = tokio::join!(
+            self.setup.stat(source, algorithm, Phase::Preparation),
+            self.setup.stat(destination, algorithm, Phase::Preparation),
+        );
+        let Some(at_source) = at_source? else {
+            let detail = format!("No such file or directory: {}", source.url);
+            return Err(source.failure(Phase::Preparation, &Observed::Status(404), detail));
+        };
+        let expected = self.expected_checksum(source, &at_source)?;
+        let replaces = match at_destination? {
+            None => false,
+            Some(there) if self.assignment.unsettled => {
+                if let Some(size) = same_file(&at_source, &there) {
+                    return Ok(Look::Arrived(size, there.checksum));
+                }
+                // Left by our own attempt, whose outcome was not known: the destination was empty before it.
+                if !self.setup.remove(destination).await {
+                    let detail = format!(
+                        "cannot remove what an interrupted attempt left at {}",
+                        destination.url
+                    );
+                    return Err(destination.failure(Phase::Preparation, &Observed::Broken, detail));
+                }
+                false
+            }
+            Some(_) if self.may_overwrite() => true,
+            Some(_) => {
+                let detail = "Destination file exists and overwrite is not enabled";
+                return Err(destination.failure(Phase::Preparation, &Observed::Exists, detail));
+            }
+        };
+        Ok(Look::Copy(Plan {
+            size: at_source.size,
+            checksum: expected,
+            replaces,
+        }))
+    }
+
+    /// The checksum that the file must have everywhere: the user's, else the source's. In the modes that look at the
+    /// source, the two must agree before a byte moves.
+    fn expected_checksum(
+        &self,
+        source: &End,
+        at_source: &Stat,
+    ) -> Result<Option<Checksum>, Failure> {
+        let user = self.assignment.request.checksum.clone();
+        let verify_source = match self.assignment.parameters.verify_checksum {
+            ChecksumMode::Source | ChecksumMode::Both => true,
+            ChecksumMode::None | ChecksumMode::Target => false,
+        };
+        if let (true, Some(user), Some(there)) = (verify_source, &user, &at_source.checksum)
+            && user != there
+        {
+            let detail = format!(
+                "Source and user-defined {} checksum do not match ({} != {})",
+                there.algorithm(),
+                there.hex(),
+                user.hex()
+            );
+            return Err(source.failure(Phase::Preparation, &Observed::ChecksumMismatch, detail));
+        }
+        Ok(user.or_else(|| at_source.checksum.clone()))
+    }
+
+    /// Tells the engine what was found and waits until that is durable.
+    async fn announce(
+        &self,
+        plan: &Plan,
+        may_proceed: oneshot::Receiver<()>,
+        reports: &mpsc::Sender<Message>,
+    ) -> Result<(), Failure> {
+        let size = plan.size.unwrap_or_default();
+        if let Some(size) = plan.size {
+            self.progress.set_size(size.0);
+        }
+        let report = AgentReport::Prepared {
+            transfer: self.assignment.request.id,
+            attempt: self.assignment.attempt,
+            size,
+            checksum: plan.checksum.clone(),
+            replaces: plan.replaces,
+        };
+        let told = reports.send(Message::Agent(report)).await;
+        if told.is_err() || may_proceed.await.is_err() {
+            // The engine has let this attempt go: a stop is on its way.
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    }
+
+    /// Pull, then push, then through this agent: the next way only when the one before is not offered.
+    async fn copy(
+        &self,
+        source: &End,
+        destination: &End,
+        plan: &Plan,
+    ) -> Result<(CopyMode, MoverReport), Failure> {
+        use super::third_party::Refusal;
+        for mode in [CopyMode::Pull, CopyMode::Push] {
+            self.progress.set_moved(0);
+            match self.third_party(mode, source, destination, plan).await {
+                Ok(report) => return Ok((mode, report)),
+                Err(Refusal::NotOffered(why)) => {
+                    tracing::debug!(transfer = self.assignment.request.id.0, mode = mode.name(), %why, "not offered");
+                }
+                Err(Refusal::Failed(failure)) => return Err(failure),
+            }
+        }
+        self.progress.set_moved(0);
+        let report = self.streamed(source, destination, plan).await?;
+        Ok((CopyMode::Streamed, report))
+    }
+
+    /// Compares size and checksum at the destination with what was expected.
+    async fn verify(
+        &self,
+        destination: &End,
+        plan: &Plan,
+        report: &mut MoverReport,
+    ) -> Result<Bytes, Failure> {
+        if self.assignment.parameters.strict_copy {
+            return Ok(plan.size.unwrap_or(report.moved));
+        }
+        let algorithm = self.algorithm();
+        let Some(there) = self
+            .setup
+            .stat(destination, algorithm, Phase::Finalization)
+            .await?
+        else {
+            let detail = format!(
+                "{} is not there although its copy was reported as done",
+                destination.url
+            );
+            return Err(destination.failure(Phase::Finalization, &Observed::CopyFailed, detail));
+        };
+        if let (Some(expected), Some(size)) = (plan.size, there.size)
+            && expected != size
+        {
+            let detail = format!(
+                "Source and destination file size mismatch ({} != {})",
+                expected.0, size.0
+            );
+            return Err(destination.failure(Phase::Finalization, &Observed::SizeMismatch, detail));
+        }
+        let verify_target = match self.assignment.parameters.verify_checksum {
+            ChecksumMode::Target | ChecksumMode::Both => true,
+            ChecksumMode::None | ChecksumMode::Source => false,
+        };
+        if verify_target {
+            let Some(expected) = &plan.checksum else {
+                let detail = format!(
+                    "the {algorithm} checksum cannot be verified: neither the job nor {} tells one",
+                    self.assignment.request.source
+                );
+                return Err(destination.failure(
+                    Phase::Finalization,
+                    &Observed::ChecksumMismatch,
+                    detail,
+                ));
+            };
+            let found = there.checksum.as_ref().map_or("none", Checksum::hex);
+            if found != expected.hex() {
+                let detail = format!(
+                    "Source and destination checksum do not match ({} != {found})",
+                    expected.hex()
+                );
+                return Err(destination.failure(
+                    Phase::Finalization,
+                    &Observed::ChecksumMismatch,
+                    detail,
+                ));
+            }
+        }
+        if report.checksum.is_none() {
+            report.checksum = there.checksum;
+        }
+        let size = there.size.or(plan.size).unwrap_or(report.moved);
+        report.moved =
+            Bytes(report.moved.0.max(self.progress.moved())).max(if report.moved.0 == 0 {
+                size
+            } else {
+                report.moved
+            });
+        Ok(size)
+    }
+
+    /// True when nothing of this attempt is left at the destination.
+    async fn clean_up(&self) -> bool {
+        if !self.ours.load(Ordering::Relaxed) {
+            return true;
+        }
+        if self.assignment.parameters.disable_cleanup {
+            return false;
+        }
+        match self.end(&self.assignment.request.destination, Side::Destination) {
+            Ok(destination) => self.setup.remove(&destination).await,
+            Err(_) => false,
+        }
+    }
+
+    fn may_overwrite(&self) -> bool {
+        match self.assignment.parameters.overwrite {
+            Overwrite::Never => false,
+            Overwrite::Always => true,
+            Overwrite::OnRetry => self.assignment.attempt.0 > 1,
+        }
+    }
+
+    fn algorithm(&self) -> ChecksumAlgorithm {
+        let request = &self.assignment.request;
+        request
+            .checksum
+            .as_ref()
+            .map_or(request.checksum_algorithm, Checksum::algorithm)
+    }
+
+    fn timeout(&self, size: Option<Bytes>) -> Duration {
+        let config = &self.setup.config;
+        let by_size = || {
+            let mib = size.unwrap_or_default().0.div_ceil(1 << 20);
+            config.timeout_base
+                + config
+                    .timeout_per_mib
+                    .saturating_mul(u32::try_from(mib).unwrap_or(u32::MAX))
+        };
+        self.assignment
+            .parameters
+            .timeout_seconds
+            .map_or_else(by_size, Duration::from_secs)
+    }
+}
+
+/// The common size when both ends hold the same file as far as they tell: sizes known and equal, checksums equal
+/// where both tell one.
+fn same_file(one: &Stat, other: &Stat) -> Option<Bytes> {
+    let size = one.size.filter(|size| Some(*size) == other.size)?;
+    match (&one.checksum, &other.checksum) {
+        (Some(one), Some(other)) if one == other => Some(size),
+        _ => None,
+    }
+}

@@ -1,0 +1,133 @@
+//! Copies through this agent: GET from the source, PUT to the destination, for ends that offer no third-party copy.
+
+use super::http::{End, observe};
+use super::steps::{Attempting, Plan};
+use http::Method;
+use http::header::HeaderName;
+use penstock_decide::classify::{Observed, classify};
+use penstock_model::{Bytes, Failure, MoverReport, Phase, Side};
+use penstock_protocol::checksum::Hasher;
+use penstock_protocol::digest;
+use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing, UploadStart};
+use std::time::Instant;
+
+/// Bytes held by one streamed copy.
+const BUFFER_BYTES: u64 = 1 << 20;
+/// Uploads from this size on ask first (RFC 9110 §10.1.1), so that a refusal does not cost the bytes.
+const EXPECT_CONTINUE_FROM: u64 = 1 << 20;
+
+impl Attempting<'_> {
+    /// Moves the bytes through this process, computing their checksum as they pass.
+    pub(super) async fn streamed(
+        &self,
+        source: &End,
+        destination: &End,
+        plan: &Plan,
+    ) -> Result<MoverReport, Failure> {
+        let get = Outgoing {
+            method: Method::GET,
+            url: source.parsed.clone(),
+            headers: source.headers()?,
+        };
+        let sent = self.setup.client.send_following(get).await;
+        let mut incoming = sent.map_err(|why| source.client_failure(Phase::Transfer, &why))?;
+        if incoming.status.as_u16() != 200 {
+            return Err(source.refused(Phase::Transfer, "GET", incoming).await);
+        }
+        let length = incoming.content_length();
+        if let (Some(length), Some(Bytes(size))) = (length, plan.size)
+            && length != size
+        {
+            let detail = format!(
+                "Source and destination file size mismatch: {} announces {length} bytes, was {size}",
+                source.url
+            );
+            return Err(source.failure(Phase::Transfer, &Observed::SizeMismatch, detail));
+        }
+        let mut headers = destination.headers()?;
+        if let Some(expected) = &plan.checksum {
+            headers.insert(
+                HeaderName::from_static("digest"),
+                digest::header_value(std::slice::from_ref(expected)),
+            );
+        }
+        if !plan.replaces {
+            headers.insert(
+                http::header::IF_NONE_MATCH,
+                http::HeaderValue::from_static("*"),
+            );
+        }
+        let put = Outgoing {
+            method: Method::PUT,
+            url: destination.parsed.clone(),
+            headers,
+        };
+        let asks = length.is_none_or(|length| length >= EXPECT_CONTINUE_FROM);
+        let started = self.setup.client.start_upload(put, length, asks).await;
+        let mut upload =
+            match started.map_err(|why| destination.client_failure(Phase::Transfer, &why))? {
+                UploadStart::Ready(upload) => upload,
+                UploadStart::Answered(answer) => {
+                    return Err(destination.refused(Phase::Transfer, "PUT", answer).await);
+                }
+            };
+        let mut report = MoverReport::default();
+        let mut hasher = Hasher::new(&[self.assignment.request.checksum_algorithm]);
+        let capacity = length.unwrap_or(BUFFER_BYTES).clamp(1, BUFFER_BYTES);
+        let mut buffer = vec![0u8; capacity as usize];
+        loop {
+            let begun = Instant::now();
+            let count = read_some(&mut incoming, &mut buffer)
+                .await
+                .map_err(|why| source_broke(source, &why))?;
+            report.stages.source_read_us += begun.elapsed().as_micros() as u64;
+            if count == 0 {
+                break;
+            }
+            let begun = Instant::now();
+            hasher.update(&buffer[..count]);
+            report.stages.checksum_us += begun.elapsed().as_micros() as u64;
+            let begun = Instant::now();
+            let written = upload.write_all(&buffer[..count]).await;
+            written.map_err(|why| destination.client_failure(Phase::Transfer, &why))?;
+            report.stages.network_us += begun.elapsed().as_micros() as u64;
+            report.moved.0 += count as u64;
+            self.progress.add_moved(count as u64);
+        }
+        let begun = Instant::now();
+        let finished = upload.finish().await;
+        let answer = finished.map_err(|why| destination.client_failure(Phase::Transfer, &why))?;
+        report.stages.commit_us += begun.elapsed().as_micros() as u64;
+        report.tcp = answer.tcp_info();
+        if !answer.status.is_success() {
+            return Err(destination.refused(Phase::Transfer, "PUT", answer).await);
+        }
+        report.checksum = hasher.finish().into_iter().next();
+        Ok(report)
+    }
+}
+
+/// Fills the buffer as far as the source gives bytes, so that writes are large.
+async fn read_some(incoming: &mut Incoming, buffer: &mut [u8]) -> Result<usize, ClientError> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match incoming.read(&mut buffer[filled..]).await? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    Ok(filled)
+}
+
+fn source_broke(source: &End, error: &ClientError) -> Failure {
+    let observed = match observe(error) {
+        Observed::Broken => Observed::Broken,
+        other => other,
+    };
+    classify(
+        Side::Source,
+        Phase::Transfer,
+        &observed,
+        format!("{}: {error}", source.url),
+    )
+}

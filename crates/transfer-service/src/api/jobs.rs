@@ -1,0 +1,511 @@
+//! Handlers of `/jobs`: submission, status, lists, cancel, priority, explanation.
+
+use super::submit::{InvalidSubmission, Submitter, parse_submission};
+use super::{Api, ApiError, Caller, wire};
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use penstock_model::{CredentialId, JobId, Priority, StorageId, UserName, VoName};
+use penstock_persistence::journal::{JobFilter, JobRow, TransferRow};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// Jobs in one listing at most, as in FTS.
+const LIST_MAX: usize = 500;
+/// Ids in one request at most; Rucio sends 100.
+const IDS_MAX: usize = 1000;
+/// Ledger entries that are looked at for one transfer's retries.
+const RETRIES_MAX: usize = 1000;
+/// What FTS says when a user cancels.
+const CANCELED_BY_USER: &str = "Job canceled by the user";
+
+type Answer = Result<Response, ApiError>;
+
+fn not_found(id: &str) -> ApiError {
+    ApiError::new(
+        StatusCode::NOT_FOUND,
+        format!("No job with the id \"{id}\" has been found"),
+    )
+}
+
+fn forbidden() -> ApiError {
+    ApiError::new(StatusCode::FORBIDDEN, "the job belongs to another VO")
+}
+
+pub(super) async fn submit(State(api): State<Api>, headers: HeaderMap, body: Bytes) -> Answer {
+    let caller = api.caller(&headers).await?;
+    let submitter = Submitter {
+        user: &caller.identity.user,
+        vo: &caller.vo,
+        delegation: &caller.identity.delegation,
+        token: &caller.token,
+    };
+    let now = crate::run::wall_clock();
+    // Time-ordered ids keep the journal's index compact.
+    let (job, id_given) =
+        parse_submission(&body, &submitter, Uuid::now_v7(), now).map_err(|why| {
+            let status = match &why {
+                InvalidSubmission::Bad(_) => StatusCode::BAD_REQUEST,
+                InvalidSubmission::Deletion => StatusCode::METHOD_NOT_ALLOWED,
+            };
+            ApiError::new(status, why.to_string())
+        })?;
+    let id = if id_given {
+        let _only_one = api.service.given_ids.lock().await;
+        if api.service.reader().job(job.id)?.is_some() {
+            let text = format!("the job {} was submitted before with the same sid", job.id);
+            return Err(ApiError::new(StatusCode::CONFLICT, text));
+        }
+        api.service.submit(job).await?
+    } else {
+        api.service.submit(job).await?
+    };
+    Ok(Json(json!({"job_id": id.to_string()})).into_response())
+}
+
+/// The query of `GET /jobs`.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct ListQuery {
+    user_dn: Option<String>,
+    vo_name: Option<String>,
+    dlg_id: Option<String>,
+    state_in: Option<String>,
+    source_se: Option<String>,
+    dest_se: Option<String>,
+    limit: Option<String>,
+    time_window: Option<String>,
+    fields: Option<String>,
+}
+
+pub(super) async fn list(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Query(query): Query<ListQuery>,
+) -> Answer {
+    let caller = api.caller(&headers).await?;
+    let bad = |text: String| ApiError::new(StatusCode::BAD_REQUEST, text);
+    let limit = match query.limit.as_deref() {
+        None | Some("") => LIST_MAX,
+        Some(text) => text
+            .parse()
+            .map_err(|_| bad(format!("'limit' is '{text}'; it must be 0 to {LIST_MAX}")))?,
+    };
+    let foreign_id = query
+        .dlg_id
+        .as_deref()
+        .is_some_and(|id| id != caller.identity.delegation.as_str());
+    if foreign_id && !caller.is_admin {
+        return Err(ApiError::new(
+            StatusCode::FORBIDDEN,
+            "'dlg_id' names somebody else",
+        ));
+    }
+    if !caller.is_admin
+        && query
+            .vo_name
+            .as_deref()
+            .is_some_and(|vo| !vo.is_empty() && vo != caller.vo.as_str())
+    {
+        return Err(ApiError::new(
+            StatusCode::FORBIDDEN,
+            "'vo_name' names another VO",
+        ));
+    }
+    let window = query.time_window.as_deref().filter(|text| !text.is_empty());
+    let window = window
+        .map(|text| time_window(text).ok_or_else(|| bad("'time_window' must be H or H:M".into())));
+    let states: Vec<String> = split(query.state_in.as_deref())
+        .map(str::to_owned)
+        .collect();
+    let now = crate::run::wall_clock();
+    let ended_since = match window.transpose()? {
+        Some(window) => Some(penstock_model::Timestamp(now.0 - window.as_millis() as i64)),
+        None if !states.is_empty() => Some(penstock_model::Timestamp(0)),
+        None => None,
+    };
+    let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let filter = JobFilter {
+        ended_since,
+        states,
+        user: given(&query.user_dn).map(UserName::new),
+        vo: if caller.is_admin {
+            given(&query.vo_name).map(VoName::new)
+        } else {
+            Some(caller.vo.clone())
+        },
+        source: given(&query.source_se).map(|se| StorageId::new(without_port(&se))),
+        destination: given(&query.dest_se).map(|se| StorageId::new(without_port(&se))),
+        delegation: given(&query.dlg_id).map(CredentialId::new),
+        limit: limit.min(LIST_MAX),
+    };
+    let reader = api.service.reader().clone();
+    let rows = blocking(move || reader.jobs(&filter)).await??;
+    let fields: Vec<&str> = split(query.fields.as_deref()).collect();
+    let shown = rows.iter().map(|row| {
+        let object = wire::job(row, &api.config.host);
+        if fields.is_empty() {
+            Value::Object(object)
+        } else {
+            wire::select(object, &fields)
+        }
+    });
+    Ok(Json(shown.collect::<Vec<_>>()).into_response())
+}
+
+/// The query of `GET /jobs/{ids}`.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct ShowQuery {
+    files: Option<String>,
+}
+
+pub(super) async fn show(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Path(ids): Path<String>,
+    Query(query): Query<ShowQuery>,
+) -> Answer {
+    let caller = api.caller(&headers).await?;
+    let fields: Vec<String> = split(query.files.as_deref()).map(str::to_owned).collect();
+    each_job(&api, &caller, &ids, Entry::Job, fields).await
+}
+
+pub(super) async fn cancel(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Path(ids): Path<String>,
+) -> Answer {
+    let caller = api.caller(&headers).await?;
+    for id in id_list(&ids)?.iter().filter_map(|text| wire::job_id(text)) {
+        if let Some(row) = api.service.reader().job(id)?
+            && caller.may_touch(&row)
+            && !row.state.is_terminal()
+        {
+            api.service.cancel(id, None, CANCELED_BY_USER).await?;
+        }
+    }
+    // What is terminal now but was not canceled had ended before.
+    each_job(&api, &caller, &ids, already_ended, Vec::new()).await
+}
+
+fn already_ended(row: JobRow) -> Entry {
+    let canceled_just_now = row.reason.as_deref() == Some(CANCELED_BY_USER);
+    if row.state.is_terminal() && !canceled_just_now {
+        Entry::Untouched(row, "The job is in a terminal state")
+    } else {
+        Entry::Job(row)
+    }
+}
+
+/// The body of `POST /jobs/{ids}`.
+#[derive(Debug, Deserialize)]
+struct Modification {
+    params: ModifiedParams,
+}
+
+#[derive(Debug, Deserialize)]
+struct ModifiedParams {
+    priority: i64,
+}
+
+pub(super) async fn modify(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Path(ids): Path<String>,
+    body: Bytes,
+) -> Answer {
+    let caller = api.caller(&headers).await?;
+    let wanted: Modification = serde_json::from_slice(&body).map_err(|why| {
+        ApiError::new(
+            StatusCode::BAD_REQUEST,
+            format!("'params.priority' must be an integer: {why}"),
+        )
+    })?;
+    let priority = Priority::clamped(wanted.params.priority);
+    for id in id_list(&ids)?.iter().filter_map(|text| wire::job_id(text)) {
+        if let Some(row) = api.service.reader().job(id)?
+            && caller.may_touch(&row)
+        {
+            api.service.reprioritise(id, priority).await?;
+        }
+    }
+    each_job(&api, &caller, &ids, already_ended, Vec::new()).await
+}
+
+pub(super) async fn files(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+) -> Answer {
+    let (job, files) = one_job(&api, &headers, &id).await?;
+    let host = &api.config.host;
+    let shown: Vec<_> = files
+        .iter()
+        .map(|row| wire::file(row, &job, host))
+        .collect();
+    Ok(Json(shown).into_response())
+}
+
+/// Deletions and stagings of a job: this service has none, and clients ask for them with every status.
+pub(super) async fn data_management(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+) -> Answer {
+    one_job(&api, &headers, &id).await?;
+    Ok(Json(json!([])).into_response())
+}
+
+pub(super) async fn field(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Path((id, field)): Path<(String, String)>,
+) -> Answer {
+    let (job, _) = one_job(&api, &headers, &id).await?;
+    let object = wire::job(&job, &api.config.host);
+    let value = object
+        .get(&field)
+        .ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "No such field"))?;
+    Ok(Json(value).into_response())
+}
+
+pub(super) async fn cancel_files(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Path((id, list)): Path<(String, String)>,
+) -> Answer {
+    let (job, files) = one_job(&api, &headers, &id).await?;
+    let asked: Vec<_> = id_list(&list)?
+        .iter()
+        .map(|text| wire::transfer_id(text))
+        .collect();
+    let known = |id: &penstock_model::TransferId| files.iter().any(|row| row.id == *id);
+    let transfers: Vec<_> = asked.iter().flatten().copied().filter(known).collect();
+    api.service
+        .cancel(job.id, Some(transfers), CANCELED_BY_USER)
+        .await?;
+    let (_, files) = one_job(&api, &headers, &id).await?;
+    let states: Vec<&str> = asked
+        .iter()
+        .map(|asked| files.iter().find(|row| Some(row.id) == *asked))
+        .map(|row| {
+            row.map_or("File does not belong to the job", |row| {
+                row.state.fts_name()
+            })
+        })
+        .collect();
+    Ok(match states.as_slice() {
+        [only] => Json(json!(only)).into_response(),
+        several => Json(json!(several)).into_response(),
+    })
+}
+
+pub(super) async fn retries(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Path((id, file)): Path<(String, String)>,
+) -> Answer {
+    let (_, files) = one_job(&api, &headers, &id).await?;
+    let transfer = wire::transfer_id(&file).filter(|id| files.iter().any(|row| row.id == *id));
+    let transfer =
+        transfer.ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "No such file in this job"))?;
+    let entries = api.service.reader().entries_of(transfer, RETRIES_MAX)?;
+    let shown: Vec<Value> = entries
+        .iter()
+        .filter_map(|entry| wire::retry(entry, &api.config.host))
+        .collect();
+    Ok(Json(shown).into_response())
+}
+
+pub(super) async fn explain(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+) -> Answer {
+    let (job, files) = one_job(&api, &headers, &id).await?;
+    let waiting = api
+        .service
+        .why_waiting(files.iter().map(|row| row.id).collect())
+        .await?;
+    let now = crate::run::wall_clock();
+    Ok(Json(wire::explanation(&job, &files, &waiting, now)).into_response())
+}
+
+/// One job with its files, if the caller may see it.
+async fn one_job(
+    api: &Api,
+    headers: &HeaderMap,
+    text: &str,
+) -> Result<(JobRow, Vec<TransferRow>), ApiError> {
+    let caller = api.caller(headers).await?;
+    let id = wire::job_id(text).ok_or_else(|| not_found(text))?;
+    let reader = api.service.reader().clone();
+    let found = blocking(move || reader.job_with_transfers(id)).await??;
+    let (job, files) = found.ok_or_else(|| not_found(text))?;
+    if caller.may_touch(&job) {
+        Ok((job, files))
+    } else {
+        Err(forbidden())
+    }
+}
+
+/// How one id of a list is answered.
+enum Entry {
+    Job(JobRow),
+    /// Nothing was done to it, and why.
+    Untouched(JobRow, &'static str),
+}
+
+/// One object for one id, a list for several; a list with an error in it is answered 207, as FTS does.
+async fn each_job(
+    api: &Api,
+    caller: &Caller,
+    ids: &str,
+    treat: impl Fn(JobRow) -> Entry,
+    fields: Vec<String>,
+) -> Answer {
+    let texts = id_list(ids)?;
+    let mut entries = Vec::with_capacity(texts.len());
+    let mut worst = StatusCode::OK;
+    for text in &texts {
+        let (status, object) = match lookup(api, text, !fields.is_empty()).await? {
+            None => (
+                StatusCode::NOT_FOUND,
+                problem(text, "404 Not Found", "No such job"),
+            ),
+            Some((row, _)) if !caller.may_touch(&row) => (
+                StatusCode::FORBIDDEN,
+                problem(text, "403 Forbidden", "The job belongs to another VO"),
+            ),
+            Some((row, files)) => {
+                let entry = treat(row);
+                (StatusCode::OK, entry_object(api, entry, &files, &fields))
+            }
+        };
+        if status != StatusCode::OK {
+            worst = status;
+        }
+        entries.push(Value::Object(object));
+    }
+    Ok(match (entries.len(), worst) {
+        (1, status) => (status, Json(entries.remove(0))).into_response(),
+        (_, StatusCode::OK) => Json(entries).into_response(),
+        _ => (StatusCode::MULTI_STATUS, Json(entries)).into_response(),
+    })
+}
+
+async fn lookup(
+    api: &Api,
+    text: &str,
+    with_files: bool,
+) -> Result<Option<(JobRow, Vec<TransferRow>)>, ApiError> {
+    let Some(id) = wire::job_id(text) else {
+        return Ok(None);
+    };
+    let reader = api.service.reader().clone();
+    let found = blocking(move || read_job(&reader, id, with_files)).await?;
+    Ok(found?)
+}
+
+fn read_job(
+    reader: &penstock_persistence::journal::JournalReader,
+    id: JobId,
+    with_files: bool,
+) -> Result<Option<(JobRow, Vec<TransferRow>)>, penstock_persistence::journal::JournalError> {
+    match with_files {
+        true => reader.job_with_transfers(id),
+        false => Ok(reader.job(id)?.map(|row| (row, Vec::new()))),
+    }
+}
+
+fn entry_object(
+    api: &Api,
+    entry: Entry,
+    files: &[TransferRow],
+    fields: &[String],
+) -> Map<String, Value> {
+    let (row, status, message) = match &entry {
+        Entry::Job(row) => (row, "200 Ok", None),
+        Entry::Untouched(row, why) => (row, "304 Not Modified", Some(*why)),
+    };
+    let mut object = wire::job(row, &api.config.host);
+    object.insert("http_status".to_owned(), json!(status));
+    if let Some(message) = message {
+        object.insert("http_message".to_owned(), json!(message));
+    }
+    if !fields.is_empty() {
+        let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+        let shown = files
+            .iter()
+            .map(|file| wire::select(wire::file(file, row, &api.config.host), &fields));
+        object.insert("files".to_owned(), Value::Array(shown.collect()));
+    }
+    object
+}
+
+fn problem(id: &str, status: &str, message: &str) -> Map<String, Value> {
+    let pairs = [
+        ("job_id", id),
+        ("http_status", status),
+        ("http_message", message),
+    ];
+    pairs
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), json!(value)))
+        .collect()
+}
+
+fn id_list(text: &str) -> Result<Vec<&str>, ApiError> {
+    let ids: Vec<&str> = text.split(',').filter(|id| !id.is_empty()).collect();
+    if ids.len() > IDS_MAX {
+        return Err(ApiError::new(
+            StatusCode::BAD_REQUEST,
+            format!("at most {IDS_MAX} ids in one request"),
+        ));
+    }
+    Ok(ids)
+}
+
+fn split(text: Option<&str>) -> impl Iterator<Item = &str> {
+    text.unwrap_or_default()
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+}
+
+/// `H` or `H:M`.
+fn time_window(text: &str) -> Option<Duration> {
+    let (hours, minutes) = text.split_once(':').unwrap_or((text, "0"));
+    let (hours, minutes): (u64, u64) = (hours.parse().ok()?, minutes.parse().ok()?);
+    Some(Duration::from_secs(
+        hours
+            .checked_mul(3600)?
+            .checked_add(minutes.checked_mul(60)?)?,
+    ))
+}
+
+/// Clients name storage elements with or without port; jobs know them without.
+fn without_port(text: &str) -> String {
+    match url::Url::parse(text) {
+        Ok(url) if url.port().is_some() => {
+            format!("{}://{}", url.scheme(), url.host_str().unwrap_or_default())
+        }
+        _ => text.trim_end_matches('/').to_owned(),
+    }
+}
+
+/// Reads that may take long do not hold up other requests.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| {
+        tracing::error!(%error, "a read ended unexpectedly");
+        ApiError::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the request could not be completed; see the service's log",
+        )
+    })
+}

@@ -1,0 +1,271 @@
+//! Jobs and files as FTS's REST interface shows them: the same keys, the same words.
+
+use penstock_decide::wording;
+use penstock_model::ids::{JobId, TransferId};
+use penstock_model::{
+    ChecksumMode, LedgerEntry, Overwrite, Timestamp, TransferEvent, TransferState, WaitReason,
+};
+use penstock_persistence::journal::{JobRow, TransferRow};
+use serde_json::{Map, Value, json};
+
+/// A time as FTS clients parse it, or null.
+fn time(at: Option<Timestamp>) -> Value {
+    at.map_or(Value::Null, |at| json!(at.to_fts()))
+}
+
+fn object<const N: usize>(pairs: [(&str, Value); N]) -> Map<String, Value> {
+    pairs
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect()
+}
+
+/// A job object with all keys of FTS's job table.
+pub fn job(row: &JobRow, host: &str) -> Map<String, Value> {
+    let parameters = &row.parameters;
+    let overwrite = match parameters.overwrite {
+        Overwrite::Never => Value::Null,
+        Overwrite::Always => json!("Y"),
+        Overwrite::OnRetry => json!("R"),
+    };
+    let verify = match parameters.verify_checksum {
+        ChecksumMode::None => "n",
+        ChecksumMode::Source => "s",
+        ChecksumMode::Target => "t",
+        ChecksumMode::Both => "b",
+    };
+    let internal = parameters
+        .streams
+        .map(|streams| format!("nostreams:{streams}"));
+    object([
+        ("job_id", json!(row.id.to_string())),
+        ("job_state", json!(row.state.name())),
+        ("job_type", json!("N")),
+        ("source_se", json!(row.source.as_str())),
+        ("dest_se", json!(row.destination.as_str())),
+        ("cancel_job", json!(false)),
+        ("submit_host", json!(host)),
+        ("user_dn", json!(row.user.as_str())),
+        ("cred_id", json!(row.delegation.as_str())),
+        ("vo_name", json!(row.vo.as_str())),
+        ("reason", json!(row.reason)),
+        ("submit_time", json!(time(Some(row.submitted_at)))),
+        ("priority", json!(parameters.priority.get())),
+        (
+            "max_time_in_queue",
+            json!(parameters.expires_at.map(Timestamp::unix_seconds)),
+        ),
+        ("destination_spacetoken", json!("")),
+        ("source_spacetoken", json!("")),
+        ("internal_job_params", json!(internal)),
+        ("dst_file_report", json!(false)),
+        ("overwrite_flag", json!(overwrite)),
+        ("job_finished", json!(time(row.finished_at))),
+        ("copy_pin_lifetime", json!(-1)),
+        ("verify_checksum", json!(verify)),
+        ("bring_online", json!(-1)),
+        ("archive_timeout", json!(-1)),
+        ("target_qos", json!(null)),
+        ("job_metadata", json!(parameters.metadata)),
+        ("retry", json!(parameters.retries_max.unwrap_or(0))),
+        (
+            "retry_delay",
+            json!(parameters.retry_delay_seconds.unwrap_or(0)),
+        ),
+        ("os_project_id", json!(null)),
+    ])
+}
+
+/// A file object with all keys of FTS's file table.
+pub fn file(row: &TransferRow, job: &JobRow, host: &str) -> Map<String, Value> {
+    let request = &row.request;
+    let link = request.link();
+    let (attempts, report) = match &row.state {
+        TransferState::Submitted { attempts, .. } | TransferState::Failed { attempts, .. } => {
+            (*attempts, None)
+        }
+        TransferState::Active { attempt, .. } => (attempt.0, None),
+        TransferState::Finished {
+            attempt, report, ..
+        } => (attempt.0, Some(report)),
+        TransferState::Canceled { .. } => (1, None),
+    };
+    let recoverable = match &row.state {
+        TransferState::Failed { failure, .. } => {
+            json!(failure.retry == penstock_model::Retry::Later)
+        }
+        _ => Value::Null,
+    };
+    let seconds = match (row.started_at, row.finished_at) {
+        (Some(started), Some(finished)) => Some(finished.since(started).as_secs_f64()),
+        _ => None,
+    };
+    let mib = report.map(|report| report.moved.0 as f64 / f64::from(1 << 20));
+    let throughput = mib
+        .zip(seconds)
+        .map(|(mib, seconds)| if seconds > 0.0 { mib / seconds } else { 0.0 });
+    let checksum = request.checksum.as_ref().map_or_else(
+        || request.checksum_algorithm.name().to_uppercase(),
+        |sum| format!("{}:{}", sum.algorithm().name().to_uppercase(), sum.hex()),
+    );
+    object([
+        ("file_id", json!(row.id.0)),
+        ("hashed_id", json!(row.id.0 % 65_536)),
+        ("file_index", json!(request.index)),
+        ("job_id", json!(row.job.to_string())),
+        ("dest_surl_uuid", json!(null)),
+        ("vo_name", json!(job.vo.as_str())),
+        ("source_se", json!(link.source.as_str())),
+        ("dest_se", json!(link.destination.as_str())),
+        ("priority", json!(job.parameters.priority.get())),
+        ("file_state", json!(row.state.fts_name())),
+        ("transfer_host", json!(row.started_at.map(|_| host))),
+        ("source_surl", json!(request.source.as_str())),
+        ("dest_surl", json!(request.destination.as_str())),
+        ("staging_host", json!(null)),
+        ("reason", json!(reason(&row.state))),
+        ("recoverable", json!(recoverable)),
+        (
+            "filesize",
+            json!(row.size_bytes.or(request.size.map(|size| size.0))),
+        ),
+        ("checksum", json!(checksum)),
+        ("finish_time", json!(time(row.finished_at))),
+        ("start_time", json!(time(row.started_at))),
+        ("archive_start_time", json!(null)),
+        ("archive_finish_time", json!(null)),
+        ("internal_file_params", json!(null)),
+        ("pid", json!(null)),
+        ("tx_duration", json!(seconds)),
+        ("throughput", json!(throughput)),
+        ("retry", json!(attempts.saturating_sub(1))),
+        ("user_filesize", json!(request.size.map(|size| size.0))),
+        ("file_metadata", json!(request.metadata)),
+        ("staging_metadata", json!(null)),
+        ("archive_metadata", json!(null)),
+        ("staging_start", json!(null)),
+        ("staging_finished", json!(null)),
+        ("selection_strategy", json!("auto")),
+        ("bringonline_token", json!(null)),
+        ("log_file", json!(null)),
+        ("log_debug", json!(null)),
+        ("activity", json!(request.activity.as_str())),
+        ("scitag", json!(request.scitag)),
+        (
+            "src_token_id",
+            json!(request.source_credential.as_ref().map(|id| id.as_str())),
+        ),
+        (
+            "dst_token_id",
+            json!(
+                request
+                    .destination_credential
+                    .as_ref()
+                    .map(|id| id.as_str())
+            ),
+        ),
+        ("file_state_initial", json!("SUBMITTED")),
+    ])
+}
+
+/// The reason that clients match on: the failure in FTS's form, also while a retry is awaited.
+fn reason(state: &TransferState) -> String {
+    match state {
+        TransferState::Failed { failure, .. } => failure.to_string(),
+        TransferState::Submitted {
+            last: Some(failure),
+            ..
+        } => failure.to_string(),
+        TransferState::Canceled { reason, .. } => reason.clone(),
+        TransferState::Submitted { last: None, .. }
+        | TransferState::Active { .. }
+        | TransferState::Finished { .. } => String::new(),
+    }
+}
+
+/// Only the keys that a client asked for; all of them present.
+pub fn select(object: Map<String, Value>, fields: &[&str]) -> Value {
+    let pick = |field: &&str| {
+        (
+            (*field).to_owned(),
+            object.get(*field).cloned().unwrap_or(Value::Null),
+        )
+    };
+    Value::Object(fields.iter().map(pick).collect())
+}
+
+/// A failed attempt as FTS lists retries.
+pub fn retry(entry: &LedgerEntry, host: &str) -> Option<Value> {
+    match &entry.event {
+        TransferEvent::AttemptFailed {
+            attempt, failure, ..
+        } => Some(json!({
+            "file_id": entry.transfer.0,
+            "attempt": attempt.0,
+            "datetime": entry.at.to_fts(),
+            "reason": failure.to_string(),
+            "transfer_host": host,
+            "log_file": null,
+        })),
+        _ => None,
+    }
+}
+
+/// What becomes of a job, for people: one line about the job, one about each file.
+pub fn explanation(
+    job: &JobRow,
+    files: &[TransferRow],
+    waiting: &[Option<WaitReason>],
+    now: Timestamp,
+) -> Value {
+    let count = |name: &str| {
+        files
+            .iter()
+            .filter(|row| row.state.fts_name() == name)
+            .count()
+    };
+    let mut lines = vec![format!(
+        "job {} is {}: {} files",
+        job.id,
+        job.state.name(),
+        files.len()
+    )];
+    for (name, text) in [
+        ("FINISHED", "arrived"),
+        ("ACTIVE", "are being moved"),
+        ("SUBMITTED", "wait"),
+        ("FAILED", "failed"),
+        ("CANCELED", "were canceled"),
+    ] {
+        let number = count(name);
+        if number > 0 {
+            lines.push(format!("{number} {text}"));
+        }
+    }
+    let told = files.iter().zip(waiting).map(|(row, waiting)| {
+        json!({
+            "file_id": row.id.0,
+            "state": row.state.fts_name(),
+            "source": row.request.source.to_string(),
+            "destination": row.request.destination.to_string(),
+            "waiting": waiting,
+            "text": wording::transfer_state(&row.state, waiting.as_ref(), now),
+        })
+    });
+    json!({
+        "job_id": job.id.to_string(),
+        "job_state": job.state.name(),
+        "lines": lines,
+        "files": told.collect::<Vec<_>>(),
+    })
+}
+
+/// Reads a job id.
+pub fn job_id(text: &str) -> Option<JobId> {
+    uuid::Uuid::parse_str(text.trim()).ok().map(JobId)
+}
+
+/// Reads a file id.
+pub fn transfer_id(text: &str) -> Option<TransferId> {
+    text.trim().parse().ok().map(TransferId)
+}

@@ -1,0 +1,268 @@
+//! The live view: what runs, what waits and why, and how many bytes moved in the last second.
+//!
+//! Derived from the engine and the agents' progress once a second; shown by the API and the live page. Counts since
+//! the start of this process; history is in the ledger.
+
+use crate::agent::Progress;
+use crate::engine::{Engine, Outcome};
+use penstock_decide::wording;
+use penstock_model::{
+    Bytes, LinkId, LinkSample, Timestamp, TransferEvent, TransferState, WaitReason,
+};
+use penstock_persistence::journal::Record;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// At most so many running transfers are listed one by one.
+const ACTIVE_LISTED_MAX: usize = 50;
+
+/// The live view as JSON.
+#[derive(Debug, Clone, Default, Serialize)]
+#[allow(missing_docs)]
+pub struct Overview {
+    /// Milliseconds since 1970.
+    pub at: i64,
+    pub site: String,
+    pub totals: Totals,
+    pub agents: AgentsView,
+    pub links: Vec<LinkRow>,
+    pub storages: Vec<StorageRow>,
+    pub waiting: Vec<WaitingRow>,
+    pub active_transfers: Vec<ActiveRow>,
+}
+
+/// Counts over all links since the start of this process.
+#[derive(Debug, Clone, Default, Serialize)]
+#[allow(missing_docs)]
+pub struct Totals {
+    /// Waiting now.
+    pub submitted: u64,
+    /// Running now.
+    pub active: u64,
+    pub finished: u64,
+    pub failed: u64,
+    pub canceled: u64,
+    pub moved_bytes: u64,
+    pub rate_bytes_per_second: u64,
+}
+
+/// Running transfers of this service.
+#[derive(Debug, Clone, Default, Serialize)]
+#[allow(missing_docs)]
+pub struct AgentsView {
+    pub active: u32,
+    pub limit: u32,
+}
+
+/// One link.
+#[derive(Debug, Clone, Serialize)]
+#[allow(missing_docs)]
+pub struct LinkRow {
+    pub source: String,
+    pub destination: String,
+    pub active: u32,
+    pub limit: u32,
+    pub queued: u64,
+    pub rate_bytes_per_second: u64,
+    pub finished: u64,
+    pub failed: u64,
+    pub waiting_because: Option<String>,
+    pub last_failure: Option<String>,
+}
+
+/// One storage element.
+#[derive(Debug, Clone, Serialize)]
+#[allow(missing_docs)]
+pub struct StorageRow {
+    pub storage: String,
+    pub outbound_active: u32,
+    pub outbound_limit: u32,
+    pub inbound_active: u32,
+    pub inbound_limit: u32,
+}
+
+/// Transfers that wait for one kind of reason.
+#[derive(Debug, Clone, Serialize)]
+#[allow(missing_docs)]
+pub struct WaitingRow {
+    pub reason: &'static str,
+    pub text: String,
+    pub transfers: u64,
+}
+
+/// One running transfer.
+#[derive(Debug, Clone, Serialize)]
+#[allow(missing_docs)]
+pub struct ActiveRow {
+    pub transfer: u64,
+    pub job: String,
+    pub source: String,
+    pub destination: String,
+    pub moved_bytes: u64,
+    pub size_bytes: Option<u64>,
+    pub seconds: f64,
+}
+
+/// What a link did, counted by the driver.
+#[derive(Debug, Default)]
+struct LinkMeter {
+    /// Bytes since the last sample that no running agent's progress holds any more.
+    settled: u64,
+    moved_total: u64,
+    rate: u64,
+    finished: u64,
+    failed: u64,
+}
+
+/// Counts bytes and outcomes between samples.
+#[derive(Debug)]
+pub(crate) struct Meters {
+    site: String,
+    links: BTreeMap<LinkId, LinkMeter>,
+    canceled: u64,
+    sampled_at: Option<Timestamp>,
+}
+
+impl Meters {
+    pub(crate) fn new(site: String) -> Meters {
+        Meters {
+            site,
+            links: BTreeMap::new(),
+            canceled: 0,
+            sampled_at: None,
+        }
+    }
+
+    /// Counts what a record says about outcomes.
+    pub(crate) fn count(&mut self, record: &Record) {
+        if let Record::Happened {
+            state: TransferState::Canceled { .. },
+            event: TransferEvent::Canceled { .. },
+            ..
+        } = record
+        {
+            self.canceled += 1;
+        }
+    }
+
+    /// An agent ended: what it moved since the last sample stays counted.
+    pub(crate) fn attempt_ended(&mut self, progress: &Progress, outcome: &Outcome) {
+        let meter = self.links.entry(progress.link.clone()).or_default();
+        match outcome {
+            Outcome::Landed { report, .. } => {
+                progress.set_moved(report.moved.0.max(progress.moved()));
+                meter.finished += 1;
+            }
+            Outcome::Failed { .. } => meter.failed += 1,
+            Outcome::Stopped => {}
+        }
+        meter.settled += progress.take_unsampled();
+    }
+
+    /// The view of this second, and a sample of each link that does anything.
+    pub(crate) fn sample(
+        &mut self,
+        engine: &Engine,
+        running: &[Arc<Progress>],
+        at: Timestamp,
+    ) -> (Overview, Vec<LinkSample>) {
+        for progress in running {
+            self.links.entry(progress.link.clone()).or_default().settled +=
+                progress.take_unsampled();
+        }
+        let seconds = self
+            .sampled_at
+            .map_or(1.0, |last| at.since(last).as_secs_f64())
+            .max(0.001);
+        self.sampled_at = Some(at);
+        let mut overview = Overview {
+            at: at.0,
+            site: self.site.clone(),
+            ..Overview::default()
+        };
+        let mut samples = Vec::new();
+        let mut waiting: BTreeMap<&'static str, (String, u64)> = BTreeMap::new();
+        for view in engine.links() {
+            let meter = self.links.entry(view.link.clone()).or_default();
+            let moved = std::mem::take(&mut meter.settled);
+            meter.moved_total += moved;
+            meter.rate = (moved as f64 / seconds) as u64;
+            if moved > 0 || view.active.0 > 0 || view.queued > 0 {
+                samples.push(LinkSample {
+                    at,
+                    link: view.link.clone(),
+                    moved: Bytes(moved),
+                    active: view.active,
+                    limit: view.limit,
+                    queued: view.queued,
+                });
+            }
+            if let Some(reason) = &view.because {
+                let text = wording::wait_reason(reason, at);
+                let row = waiting
+                    .entry(wording::wait_kind(reason))
+                    .or_insert((text, 0));
+                row.1 += view.queued;
+            }
+            overview.totals.submitted += view.queued;
+            overview.totals.finished += meter.finished;
+            overview.totals.failed += meter.failed;
+            overview.totals.moved_bytes += meter.moved_total;
+            overview.totals.rate_bytes_per_second += meter.rate;
+            overview.links.push(LinkRow {
+                source: view.link.source.to_string(),
+                destination: view.link.destination.to_string(),
+                active: view.active.0,
+                limit: view.limit.0,
+                queued: view.queued,
+                rate_bytes_per_second: meter.rate,
+                finished: meter.finished,
+                failed: meter.failed,
+                waiting_because: view
+                    .because
+                    .as_ref()
+                    .map(|reason: &WaitReason| wording::wait_reason(reason, at)),
+                last_failure: engine.last_failure(&view.link).map(ToString::to_string),
+            });
+        }
+        if engine.backing_off() > 0 {
+            let text =
+                "an attempt failed; they are tried again when their back-off ends".to_owned();
+            let count = engine.backing_off() as u64;
+            overview.totals.submitted += count;
+            waiting.insert("backing_off", (text, count));
+        }
+        overview.waiting = waiting
+            .into_iter()
+            .map(|(reason, (text, transfers))| WaitingRow {
+                reason,
+                text,
+                transfers,
+            })
+            .collect();
+        overview.totals.canceled = self.canceled;
+        let (active, limit) = engine.agents();
+        overview.totals.active = active.0.into();
+        overview.agents = AgentsView {
+            active: active.0,
+            limit: limit.0,
+        };
+        overview.storages = engine
+            .storages()
+            .map(|view| StorageRow {
+                storage: view.storage.to_string(),
+                outbound_active: view.outbound.0.0,
+                outbound_limit: view.outbound.1.0,
+                inbound_active: view.inbound.0.0,
+                inbound_limit: view.inbound.1.0,
+            })
+            .collect();
+        overview.active_transfers = running
+            .iter()
+            .take(ACTIVE_LISTED_MAX)
+            .map(|one| one.to_row())
+            .collect();
+        (overview, samples)
+    }
+}

@@ -1,0 +1,499 @@
+//! The loop around the engine: takes inputs, lets the engine decide, persists, then acts.
+//!
+//! One task owns the engine; one thread owns the journal. The task decides ahead while the thread commits: whatever
+//! has piled up by then goes into one transaction (group commit), and only what is durable is acted upon. When the
+//! journal cannot be written (a full disk), nothing is acted upon and nothing is dropped: it tries again until it can.
+
+use crate::agent::{AgentSetup, Progress, StopSignal};
+use crate::engine::{
+    Action, Answer, Assignment, Effects, Engine, EngineConfig, Input, Now, Outcome, ReplyId,
+};
+use crate::overview::{Meters, Overview};
+use crate::submission::NewJob;
+use penstock_model::{Attempt, Bytes, JobId, Priority, Timestamp, TransferId, WaitReason};
+use penstock_persistence::journal::{Journal, Record};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// How many inputs may wait for the engine; senders wait beyond.
+const INPUTS_MAX: usize = 16_384;
+/// How many inputs the engine takes before their effects go to the journal.
+const INPUTS_PER_BATCH: usize = 1024;
+/// How many batches may wait for the journal; the engine waits beyond.
+const BATCHES_MAX: usize = 16;
+/// How many records go into one transaction at most.
+const RECORDS_PER_COMMIT: usize = 20_000;
+/// How long to wait before writing to a full journal again.
+const JOURNAL_RETRY: Duration = Duration::from_millis(500);
+/// How often links are sampled.
+const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+
+/// What the loop takes: engine inputs with the channel for their answer, and questions that change nothing.
+#[derive(Debug)]
+pub(crate) enum Message {
+    Submit {
+        job: Box<NewJob>,
+        answer: oneshot::Sender<Answer>,
+    },
+    Cancel {
+        job: JobId,
+        transfers: Option<Vec<TransferId>>,
+        reason: String,
+        answer: oneshot::Sender<Answer>,
+    },
+    Reprioritise {
+        job: JobId,
+        priority: Priority,
+        answer: oneshot::Sender<Answer>,
+    },
+    Agent(AgentReport),
+    Configure(Box<EngineConfig>),
+    WhyWaiting {
+        transfers: Vec<TransferId>,
+        answer: oneshot::Sender<Vec<Option<WaitReason>>>,
+    },
+}
+
+/// What agents tell the engine.
+#[derive(Debug)]
+pub(crate) enum AgentReport {
+    Prepared {
+        transfer: TransferId,
+        attempt: Attempt,
+        size: Bytes,
+        checksum: Option<penstock_model::Checksum>,
+        replaces: bool,
+    },
+    Ended {
+        transfer: TransferId,
+        attempt: Attempt,
+        outcome: Outcome,
+    },
+}
+
+/// What the journal thread does once a batch is durable.
+enum Act {
+    Start(
+        Box<Assignment>,
+        Arc<Progress>,
+        oneshot::Receiver<()>,
+        StopSignal,
+    ),
+    Answer(oneshot::Sender<Answer>, Answer),
+    Proceed(oneshot::Sender<()>),
+    Stop(watch::Sender<bool>),
+}
+
+struct Batch {
+    records: Vec<Record>,
+    acts: Vec<Act>,
+}
+
+/// How an agent is reached while it runs.
+struct AgentHandle {
+    attempt: Attempt,
+    proceed: Option<oneshot::Sender<()>>,
+    stop: watch::Sender<bool>,
+    progress: Arc<Progress>,
+}
+
+/// The wall clock and the process's own clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock(Instant);
+
+impl Clock {
+    pub(crate) fn start() -> Clock {
+        Clock(Instant::now())
+    }
+
+    pub(crate) fn now(self) -> Now {
+        Now {
+            at: wall_clock(),
+            monotonic_us: self.0.elapsed().as_micros() as u64,
+        }
+    }
+}
+
+/// The wall clock.
+pub(crate) fn wall_clock() -> Timestamp {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    Timestamp(since.as_millis() as i64)
+}
+
+/// What the outside holds of a running loop.
+pub(crate) struct Loop {
+    pub(crate) inputs: mpsc::Sender<Message>,
+    pub(crate) overview: watch::Receiver<Arc<Overview>>,
+    pub(crate) committed: watch::Receiver<u64>,
+    pub(crate) journal_writable: Arc<AtomicBool>,
+    pub(crate) task: tokio::task::JoinHandle<()>,
+}
+
+/// Everything the loop is made of.
+pub(crate) struct Parts {
+    pub(crate) engine: Engine,
+    pub(crate) first: Effects,
+    pub(crate) journal: Box<dyn Journal>,
+    pub(crate) agents: AgentSetup,
+    pub(crate) site: String,
+    pub(crate) clock: Clock,
+    pub(crate) shutdown: watch::Receiver<bool>,
+    pub(crate) drain_grace: Duration,
+}
+
+/// Starts the loop and the journal's thread. It ends, drained, after `shutdown` turns true.
+pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
+    let Parts {
+        engine,
+        first,
+        journal,
+        agents,
+        site,
+        clock,
+        shutdown,
+        drain_grace,
+    } = parts;
+    let (inputs, received) = mpsc::channel(INPUTS_MAX);
+    let (batches, queued) = mpsc::channel(BATCHES_MAX);
+    let (committed_out, committed) = watch::channel(0);
+    let journal_writable = Arc::new(AtomicBool::new(true));
+    let committer = Committer {
+        journal,
+        agents: Arc::new(agents),
+        reports: inputs.clone(),
+        committed: committed_out,
+        writable: journal_writable.clone(),
+        runtime: tokio::runtime::Handle::current(),
+    };
+    std::thread::Builder::new()
+        .name("journal".to_owned())
+        .spawn(move || committer.run(queued))?;
+    let (overview_out, overview) = watch::channel(Arc::new(Overview::default()));
+    let driver = Driver {
+        engine,
+        clock,
+        batches,
+        replies: HashMap::new(),
+        reply_next: 0,
+        running: HashMap::new(),
+        meters: Meters::new(site),
+        overview: overview_out,
+    };
+    let task = tokio::spawn(driver.run(first, received, shutdown, drain_grace));
+    Ok(Loop {
+        inputs,
+        overview,
+        committed,
+        journal_writable,
+        task,
+    })
+}
+
+struct Driver {
+    engine: Engine,
+    clock: Clock,
+    batches: mpsc::Sender<Batch>,
+    replies: HashMap<ReplyId, oneshot::Sender<Answer>>,
+    reply_next: u64,
+    running: HashMap<TransferId, AgentHandle>,
+    meters: Meters,
+    overview: watch::Sender<Arc<Overview>>,
+}
+
+impl Driver {
+    async fn run(
+        mut self,
+        first: Effects,
+        mut received: mpsc::Receiver<Message>,
+        mut shutdown: watch::Receiver<bool>,
+        drain_grace: Duration,
+    ) {
+        let mut batch = Batch {
+            records: Vec::new(),
+            acts: Vec::new(),
+        };
+        self.take_effects(first, &mut batch);
+        self.hand_over(batch).await;
+        let mut messages = Vec::with_capacity(INPUTS_PER_BATCH);
+        let mut sampling = tokio::time::interval(SAMPLE_EVERY);
+        sampling.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let mut ends_at: Option<tokio::time::Instant> = None;
+        loop {
+            let mut batch = Batch {
+                records: Vec::new(),
+                acts: Vec::new(),
+            };
+            let due = self.next_tick();
+            tokio::select! {
+                count = received.recv_many(&mut messages, INPUTS_PER_BATCH) => {
+                    if count == 0 { return; }
+                    for message in messages.drain(..) {
+                        self.take_message(message, &mut batch);
+                    }
+                }
+                _ = sampling.tick() => self.sample(&mut batch),
+                () = tokio::time::sleep(due) => self.feed(Input::Tick, &mut batch),
+                changed = shutdown.changed(), if ends_at.is_none() => {
+                    if changed.is_err() || *shutdown.borrow() {
+                        self.feed(Input::Drain, &mut batch);
+                        ends_at = Some(tokio::time::Instant::now() + drain_grace);
+                    }
+                }
+            }
+            if let Some(ends_at) = ends_at {
+                if self.running.is_empty() {
+                    self.hand_over(batch).await;
+                    return;
+                }
+                if tokio::time::Instant::now() >= ends_at {
+                    // The grace is over: agents stop, their attempts are recorded as lost and start anew later.
+                    self.running.values().for_each(|agent| {
+                        agent.stop.send_replace(true);
+                    });
+                }
+            }
+            self.hand_over(batch).await;
+        }
+    }
+
+    fn next_tick(&self) -> Duration {
+        let until = |at: Timestamp| at.since(wall_clock());
+        self.engine
+            .wake_at()
+            .map_or(Duration::from_secs(60), until)
+            .clamp(Duration::from_millis(1), SAMPLE_EVERY)
+    }
+
+    async fn hand_over(&mut self, batch: Batch) {
+        if !(batch.records.is_empty() && batch.acts.is_empty()) {
+            // The journal's thread ends only after this task.
+            let _ = self.batches.send(batch).await;
+        }
+    }
+
+    fn take_message(&mut self, message: Message, batch: &mut Batch) {
+        let input = match message {
+            Message::Submit { job, answer } => Input::Submit {
+                job,
+                reply: self.owe(answer),
+            },
+            Message::Cancel {
+                job,
+                transfers,
+                reason,
+                answer,
+            } => Input::Cancel {
+                job,
+                transfers,
+                reason,
+                reply: self.owe(answer),
+            },
+            Message::Reprioritise {
+                job,
+                priority,
+                answer,
+            } => Input::Reprioritise {
+                job,
+                priority,
+                reply: self.owe(answer),
+            },
+            Message::Configure(config) => Input::Configure(*config),
+            Message::Agent(AgentReport::Prepared {
+                transfer,
+                attempt,
+                size,
+                checksum,
+                replaces,
+            }) => Input::Prepared {
+                transfer,
+                attempt,
+                size,
+                checksum,
+                replaces,
+            },
+            Message::Agent(AgentReport::Ended {
+                transfer,
+                attempt,
+                outcome,
+            }) => {
+                self.forget_agent(transfer, attempt, &outcome);
+                Input::Ended {
+                    transfer,
+                    attempt,
+                    outcome,
+                }
+            }
+            Message::WhyWaiting { transfers, answer } => {
+                let now = wall_clock();
+                let why = transfers
+                    .into_iter()
+                    .map(|id| self.engine.why_waiting(id, now))
+                    .collect();
+                // Whoever asked may have gone.
+                let _ = answer.send(why);
+                return;
+            }
+        };
+        self.feed(input, batch);
+    }
+
+    fn owe(&mut self, answer: oneshot::Sender<Answer>) -> ReplyId {
+        self.reply_next += 1;
+        self.replies.insert(ReplyId(self.reply_next), answer);
+        ReplyId(self.reply_next)
+    }
+
+    fn forget_agent(&mut self, transfer: TransferId, attempt: Attempt, outcome: &Outcome) {
+        if self
+            .running
+            .get(&transfer)
+            .is_some_and(|agent| agent.attempt == attempt)
+            && let Some(agent) = self.running.remove(&transfer)
+        {
+            self.meters.attempt_ended(&agent.progress, outcome);
+        }
+    }
+
+    fn feed(&mut self, input: Input, batch: &mut Batch) {
+        let effects = self.engine.handle(self.clock.now(), input);
+        self.take_effects(effects, batch);
+    }
+
+    fn take_effects(&mut self, effects: Effects, batch: &mut Batch) {
+        effects
+            .records
+            .iter()
+            .for_each(|record| self.meters.count(record));
+        batch.records.extend(effects.records);
+        for action in effects.actions {
+            match action {
+                Action::Start(assignment) => batch.acts.push(self.prepare_start(assignment)),
+                Action::Proceed { transfer, .. } => {
+                    let proceed = self
+                        .running
+                        .get_mut(&transfer)
+                        .and_then(|agent| agent.proceed.take());
+                    batch.acts.extend(proceed.map(Act::Proceed));
+                }
+                Action::Stop { transfer } => {
+                    let stop = self.running.get(&transfer).map(|agent| agent.stop.clone());
+                    batch.acts.extend(stop.map(Act::Stop));
+                }
+                Action::Answer { reply, answer } => {
+                    batch.acts.extend(
+                        self.replies
+                            .remove(&reply)
+                            .map(|to| Act::Answer(to, answer)),
+                    );
+                }
+            }
+        }
+    }
+
+    fn prepare_start(&mut self, assignment: Assignment) -> Act {
+        let (proceed, may_proceed) = oneshot::channel();
+        let (stop, stopped) = watch::channel(false);
+        let progress = Arc::new(Progress::new(&assignment, Instant::now()));
+        let handle = AgentHandle {
+            attempt: assignment.attempt,
+            proceed: Some(proceed),
+            stop,
+            progress: progress.clone(),
+        };
+        self.running.insert(assignment.request.id, handle);
+        Act::Start(
+            Box::new(assignment),
+            progress,
+            may_proceed,
+            StopSignal::new(stopped),
+        )
+    }
+
+    fn sample(&mut self, batch: &mut Batch) {
+        let running: Vec<Arc<Progress>> = self
+            .running
+            .values()
+            .map(|agent| agent.progress.clone())
+            .collect();
+        let (overview, samples) = self.meters.sample(&self.engine, &running, wall_clock());
+        batch
+            .records
+            .extend(samples.into_iter().map(Record::Sampled));
+        self.overview.send_replace(Arc::new(overview));
+    }
+}
+
+/// Owns the journal. A thread, because a commit blocks.
+struct Committer {
+    journal: Box<dyn Journal>,
+    agents: Arc<AgentSetup>,
+    reports: mpsc::Sender<Message>,
+    committed: watch::Sender<u64>,
+    writable: Arc<AtomicBool>,
+    runtime: tokio::runtime::Handle,
+}
+
+impl Committer {
+    fn run(mut self, mut queued: mpsc::Receiver<Batch>) {
+        while let Some(first) = queued.blocking_recv() {
+            let (mut records, mut acts) = (first.records, first.acts);
+            while records.len() < RECORDS_PER_COMMIT
+                && let Ok(next) = queued.try_recv()
+            {
+                records.extend(next.records);
+                acts.extend(next.acts);
+            }
+            if !records.is_empty() {
+                let sequence = self.append(&records);
+                self.committed.send_replace(sequence);
+            }
+            acts.into_iter().for_each(|act| self.act(act));
+        }
+    }
+
+    /// Does not return before the records are durable.
+    fn append(&mut self, records: &[Record]) -> u64 {
+        loop {
+            match self.journal.append(records) {
+                Ok(sequence) => {
+                    if !self.writable.swap(true, Ordering::Relaxed) {
+                        tracing::info!("the journal can be written again");
+                    }
+                    return sequence;
+                }
+                Err(error) => {
+                    if self.writable.swap(false, Ordering::Relaxed) {
+                        tracing::error!(%error, "nothing starts or ends until the journal can be written");
+                    }
+                    std::thread::sleep(JOURNAL_RETRY);
+                }
+            }
+        }
+    }
+
+    fn act(&self, act: Act) {
+        match act {
+            Act::Start(assignment, progress, may_proceed, stop) => {
+                let agent = self.agents.clone().agent(
+                    *assignment,
+                    progress,
+                    may_proceed,
+                    stop,
+                    self.reports.clone(),
+                );
+                self.runtime.spawn(agent);
+            }
+            // In each case the other side may have gone meanwhile, which is its right.
+            Act::Answer(to, answer) => drop(to.send(answer)),
+            Act::Proceed(proceed) => drop(proceed.send(())),
+            Act::Stop(stop) => {
+                stop.send_replace(true);
+            }
+        }
+    }
+}

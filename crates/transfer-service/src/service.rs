@@ -1,0 +1,212 @@
+//! A running transfer service: what the command line starts and what the REST interface asks.
+
+use crate::agent::{AgentConfig, AgentSetup, Memory};
+use crate::engine::{Answer, Engine, EngineConfig};
+use crate::overview::Overview;
+use crate::run::{self, Clock, Message};
+use crate::submission::NewJob;
+use penstock_model::{JobId, Priority, TransferId, WaitReason};
+use penstock_persistence::journal::{Journal, JournalError, JournalReader, SqliteJournal};
+use penstock_protocol::http1::client::Client;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use thiserror::Error;
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
+
+/// How many questions may be answered from the journal at once.
+const READERS: usize = 4;
+
+/// What a transfer service needs to run.
+#[derive(Debug, Clone)]
+pub struct ServiceConfig {
+    /// The site's name, shown in the live view.
+    pub site: String,
+    /// The journal's database file; created when absent.
+    pub journal: PathBuf,
+    /// Limits and retry rules.
+    pub engine: EngineConfig,
+    /// How long agents wait for what.
+    pub agents: AgentConfig,
+    /// How long running transfers may go on after the shutdown signal before they are stopped.
+    pub drain_grace: Duration,
+}
+
+/// Why the service cannot do what it was asked.
+#[derive(Debug, Error)]
+pub enum ServiceError {
+    /// The journal cannot be opened or read.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The journal cannot be written at the moment: most often a full disk. Nothing was accepted.
+    #[error(
+        "the journal cannot be written (is its disk full?); nothing was accepted, try again later"
+    )]
+    JournalFull,
+    /// It is ending.
+    #[error("the service is shutting down")]
+    ShuttingDown,
+    /// The operating system refuses a thread.
+    #[error("cannot start the journal's thread: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// A running transfer service. Ends, drained, after its shutdown signal.
+pub struct Service {
+    inputs: mpsc::Sender<Message>,
+    overview: watch::Receiver<Arc<Overview>>,
+    committed: watch::Receiver<u64>,
+    reader: Arc<JournalReader>,
+    journal_writable: Arc<AtomicBool>,
+    task: Mutex<Option<tokio::task::JoinHandle<()>>>,
+    /// Held while a job with a given id is looked up and submitted, so that no id is accepted twice.
+    pub(crate) given_ids: Mutex<()>,
+}
+
+impl Service {
+    /// Opens the journal, continues what a former process left, and starts to move files.
+    pub async fn start(
+        config: ServiceConfig,
+        client: Client,
+        shutdown: watch::Receiver<bool>,
+    ) -> Result<Arc<Service>, ServiceError> {
+        let mut journal = SqliteJournal::open(&config.journal)?;
+        let reader = Arc::new(JournalReader::open(&config.journal, READERS)?);
+        let found = journal.load_unfinished()?;
+        let clock = Clock::start();
+        let (engine, first) = Engine::restore(config.engine, found, clock.now());
+        if engine.open_transfers() > 0 {
+            tracing::info!(
+                transfers = engine.open_transfers(),
+                "continuing what has not ended"
+            );
+        }
+        let agents = AgentSetup {
+            client,
+            reader: reader.clone(),
+            config: config.agents,
+            memory: Arc::new(Memory::default()),
+        };
+        let started = run::start(run::Parts {
+            engine,
+            first,
+            journal: Box::new(journal),
+            agents,
+            site: config.site,
+            clock,
+            shutdown,
+            drain_grace: config.drain_grace,
+        })?;
+        Ok(Arc::new(Service {
+            inputs: started.inputs,
+            overview: started.overview,
+            committed: started.committed,
+            reader,
+            journal_writable: started.journal_writable,
+            task: Mutex::new(Some(started.task)),
+            given_ids: Mutex::new(()),
+        }))
+    }
+
+    /// Accepts a job. When this returns its id, the job is durable.
+    pub async fn submit(&self, job: NewJob) -> Result<JobId, ServiceError> {
+        if !self.accepts() {
+            return Err(ServiceError::JournalFull);
+        }
+        let id = job.id;
+        self.ask(|answer| Message::Submit {
+            job: Box::new(job),
+            answer,
+        })
+        .await
+        .map(|_| id)
+    }
+
+    /// Cancels a job, or some of its transfers. True when the job was still open.
+    pub async fn cancel(
+        &self,
+        job: JobId,
+        transfers: Option<Vec<TransferId>>,
+        reason: &str,
+    ) -> Result<bool, ServiceError> {
+        let reason = reason.to_owned();
+        let answer = self
+            .ask(|answer| Message::Cancel {
+                job,
+                transfers,
+                reason,
+                answer,
+            })
+            .await?;
+        Ok(answer == Answer::Done)
+    }
+
+    /// Gives what has not started of a job another priority. True when the job was still open.
+    pub async fn reprioritise(&self, job: JobId, priority: Priority) -> Result<bool, ServiceError> {
+        let answer = self
+            .ask(|answer| Message::Reprioritise {
+                job,
+                priority,
+                answer,
+            })
+            .await?;
+        Ok(answer == Answer::Done)
+    }
+
+    /// Why each of these transfers waits; `None` for one that does not.
+    pub async fn why_waiting(
+        &self,
+        transfers: Vec<TransferId>,
+    ) -> Result<Vec<Option<WaitReason>>, ServiceError> {
+        self.ask(|answer| Message::WhyWaiting { transfers, answer })
+            .await
+    }
+
+    /// Other limits and retry rules, from now on.
+    pub async fn configure(&self, config: EngineConfig) -> Result<(), ServiceError> {
+        let sent = self.inputs.send(Message::Configure(Box::new(config))).await;
+        sent.map_err(|_| ServiceError::ShuttingDown)
+    }
+
+    /// True while jobs can be accepted.
+    pub fn accepts(&self) -> bool {
+        self.journal_writable.load(Ordering::Relaxed)
+    }
+
+    /// The live view, renewed once a second.
+    pub fn overview(&self) -> Arc<Overview> {
+        self.overview.borrow().clone()
+    }
+
+    /// The sequence number of the ledger's last durable entry.
+    pub fn committed(&self) -> watch::Receiver<u64> {
+        self.committed.clone()
+    }
+
+    /// Answers from the journal.
+    pub fn reader(&self) -> &Arc<JournalReader> {
+        &self.reader
+    }
+
+    /// Waits until the service has ended after its shutdown signal.
+    pub async fn ended(&self) {
+        if let Some(task) = self.task.lock().await.take()
+            && let Err(error) = task.await
+        {
+            tracing::error!(%error, "the engine's task ended unexpectedly");
+        }
+    }
+
+    async fn ask<T>(
+        &self,
+        message: impl FnOnce(oneshot::Sender<T>) -> Message,
+    ) -> Result<T, ServiceError> {
+        let (answer, answered) = oneshot::channel();
+        self.inputs
+            .send(message(answer))
+            .await
+            .map_err(|_| ServiceError::ShuttingDown)?;
+        answered.await.map_err(|_| ServiceError::ShuttingDown)
+    }
+}
