@@ -8,15 +8,16 @@ mod resumption;
 use crate::stream::Stream;
 use openssl::error::ErrorStack;
 use openssl::ssl::{
-    Ssl, SslAcceptor, SslConnector, SslFiletype, SslMethod, SslRef, SslSessionCacheMode, SslVersion,
+    Ssl, SslAcceptor, SslConnector, SslFiletype, SslMethod, SslRef, SslSessionCacheMode,
+    SslVerifyMode, SslVersion,
 };
 use openssl::x509::store::{X509Lookup, X509StoreBuilder};
-use openssl::x509::{X509, X509VerifyResult};
+use openssl::x509::{X509, X509Ref, X509VerifyResult};
 use resumption::Sessions;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
 use thiserror::Error;
 use tokio::net::TcpStream;
@@ -24,6 +25,12 @@ use tokio_openssl::SslStream;
 
 /// How long a client may take for its handshake.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+// OpenSSL's X509_V_ERR_… (x509_vfy.h).
+const NOT_YET_VALID: i32 = 9;
+const EXPIRED: i32 = 10;
+const HOSTNAME_MISMATCH: i32 = 62;
+const ADDRESS_MISMATCH: i32 = 64;
 
 /// Why there is no TLS connection.
 #[derive(Debug, Error)]
@@ -232,14 +239,21 @@ impl ClientTls {
         let port = tcp.peer_addr().map_or(0, |address| address.port());
         let mut ssl = connector.tls.configure()?.into_ssl(host)?;
         connector.sessions.offer(&mut ssl, host, port)?;
+        let named = remember_names(&mut ssl);
         let mut tls = SslStream::new(ssl, tcp)?;
         match Pin::new(&mut tls).connect().await {
             Ok(()) => Ok(Stream::Tls(Box::new(tls))),
-            Err(why) => Err(self.refusal(host, tls.ssl(), &why)),
+            Err(why) => Err(self.refusal(host, tls.ssl(), &named, &why)),
         }
     }
 
-    fn refusal(&self, host: &str, ssl: &SslRef, why: &openssl::ssl::Error) -> TlsError {
+    fn refusal(
+        &self,
+        host: &str,
+        ssl: &SslRef,
+        named: &OnceLock<String>,
+        why: &openssl::ssl::Error,
+    ) -> TlsError {
         let verdict = ssl.verify_result();
         if verdict == X509VerifyResult::OK {
             return TlsError::Handshake {
@@ -247,13 +261,12 @@ impl ClientTls {
                 why: why.to_string(),
             };
         }
-        // OpenSSL: X509_V_ERR_CERT_HAS_EXPIRED 10, …_NOT_YET_VALID 9, …_HOSTNAME_MISMATCH 62, …_IP_ADDRESS_MISMATCH 64.
         let remedy = match verdict.as_raw() {
-            62 | 64 => format!(
-                "it was issued for {}; use such a name, or have it issued anew",
-                names_in(ssl)
-            ),
-            9 | 10 => "have it renewed, and check the clocks".to_owned(),
+            HOSTNAME_MISMATCH | ADDRESS_MISMATCH => {
+                let names = named.get().map_or("others", String::as_str);
+                format!("it was issued for {names}; use such a name, or have it issued anew")
+            }
+            NOT_YET_VALID | EXPIRED => "have it renewed, and check the clocks".to_owned(),
             _ => match &self.0.trust {
                 Trust::Directory(dir) => format!("add its CA to {}", dir.display()),
                 Trust::System => "add its CA to those that the system trusts".to_owned(),
@@ -265,6 +278,22 @@ impl ClientTls {
             remedy,
         }
     }
+}
+
+/// Keeps the names of a certificate that does not verify, because OpenSSL forgets the certificate.
+fn remember_names(ssl: &mut Ssl) -> Arc<OnceLock<String>> {
+    let named = Arc::new(OnceLock::new());
+    let refused = Arc::clone(&named);
+    ssl.set_verify_callback(SslVerifyMode::PEER, move |verified, store| {
+        if !verified
+            && store.error_depth() == 0
+            && let Some(certificate) = store.current_cert()
+        {
+            refused.get_or_init(|| names_in(certificate));
+        }
+        verified
+    });
+    named
 }
 
 fn build_connector(trust: &Trust) -> Result<Connector, TlsError> {
@@ -306,11 +335,9 @@ fn build_connector(trust: &Trust) -> Result<Connector, TlsError> {
     })
 }
 
-/// The DNS names and addresses of the server's certificate, for people.
-fn names_in(ssl: &SslRef) -> String {
-    let names = ssl
-        .peer_certificate()
-        .and_then(|certificate| certificate.subject_alt_names());
+/// The DNS names and addresses of a certificate, for people.
+fn names_in(certificate: &X509Ref) -> String {
+    let names = certificate.subject_alt_names();
     let names: Vec<String> = names
         .iter()
         .flatten()

@@ -152,6 +152,8 @@ impl Client {
         length: Option<u64>,
         expect_continue: bool,
     ) -> Result<UploadStart, ClientError> {
+        // RFC 9110 §10.1.1: nothing may be expected for an empty body.
+        let expect_continue = expect_continue && length != Some(0);
         let body = RequestBody::Stream {
             length,
             expect_continue,

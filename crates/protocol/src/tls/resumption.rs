@@ -20,8 +20,11 @@ static SERVER_OF: LazyLock<Option<Index<Ssl, Server>>> = LazyLock::new(|| Ssl::n
 
 /// The latest session of each server. Belongs to one connector: it collects only from the builder it was given,
 /// and only that connector's connections may be offered one.
+///
+/// Sessions are kept encoded, because OpenSSL marks the session of a connection that is dropped without goodbye
+/// as not resumable, wherever else it is referred to.
 #[derive(Clone, Default)]
-pub(super) struct Sessions(Arc<Mutex<HashMap<Server, SslSession>>>);
+pub(super) struct Sessions(Arc<Mutex<HashMap<Server, Vec<u8>>>>);
 
 impl Sessions {
     /// Keeps every session (TLS 1.3: ticket) that servers send to connections of this builder.
@@ -32,7 +35,9 @@ impl Sessions {
         // Weak, because the callback lives in the context, and sessions may refer to the context.
         let sessions = Arc::downgrade(&self.0);
         builder.set_new_session_callback(move |ssl, session| {
-            if let (Some(server), Some(sessions)) = (ssl.ex_data(server_of), sessions.upgrade()) {
+            if let (Some(server), Some(sessions), Ok(session)) =
+                (ssl.ex_data(server_of), sessions.upgrade(), session.to_der())
+            {
                 let mut sessions = sessions.lock().unwrap_or_else(PoisonError::into_inner);
                 if sessions.len() >= SERVERS_MAX && !sessions.contains_key(server) {
                     sessions.clear();
@@ -55,6 +60,7 @@ impl Sessions {
             .get(&server)
             .cloned();
         if let Some(session) = session {
+            let session = SslSession::from_der(&session)?;
             // SAFETY: `collect_from` saw this session on a connection of the context that `ssl` belongs to; `tls`
             // keeps one `Sessions` with each connector and replaces both together.
             unsafe { ssl.set_session(&session)? };

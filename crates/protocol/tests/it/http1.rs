@@ -1,0 +1,10 @@
+//! The HTTP/1.1 server and client, over loopback connections.
+
+mod client;
+mod files;
+mod framing;
+mod pki;
+mod server;
+mod service;
+mod tls;
+mod upload;

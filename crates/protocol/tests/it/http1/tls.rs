@@ -1,0 +1,223 @@
+//! Trust: who is believed, who is not, and what the refusal says.
+
+use super::pki::{Ca, HostFiles};
+use super::service::{limits, serve};
+use http::Method;
+use penstock_protocol::http1::client::{Client, ClientConfig, ClientError, Outgoing};
+use penstock_protocol::http1::server::Connection;
+use penstock_protocol::stream::Stream;
+use penstock_protocol::tls::{ClientTls, ServerTls, TlsError};
+use std::net::SocketAddr;
+use std::path::Path;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+pub async fn start_tls(tls: ServerTls) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let address = listener.local_addr().expect("address");
+    tokio::spawn(async move {
+        loop {
+            let (tcp, _) = listener.accept().await.expect("accept");
+            let tls = tls.clone();
+            tokio::spawn(async move {
+                if let Ok(stream) = tls.accept(tcp).await {
+                    serve(Connection::new(stream, limits())).await;
+                }
+            });
+        }
+    });
+    address
+}
+
+pub fn client_trusting(dir: &Path) -> Client {
+    Client::new(ClientConfig::new(
+        ClientTls::from_ca_directory(dir).expect("directory"),
+    ))
+}
+
+pub fn get(url: &str) -> Outgoing {
+    Outgoing::new(Method::GET, url.parse().expect("a URL"))
+}
+
+struct Site {
+    trusted: TempDir,
+    _host: TempDir,
+    files: HostFiles,
+    ca: Ca,
+}
+
+fn site(hosts: &[&str]) -> Site {
+    let (trusted, host) = (TempDir::new().expect("dir"), TempDir::new().expect("dir"));
+    let ca = Ca::new("Test CA");
+    let files = ca.issue(host.path(), hosts);
+    Site {
+        trusted,
+        _host: host,
+        files,
+        ca,
+    }
+}
+
+async fn body_of(client: &Client, url: &str) -> Result<String, ClientError> {
+    let body = client.send(get(url)).await?.read_all(1000).await?;
+    Ok(String::from_utf8(body).expect("text"))
+}
+
+#[tokio::test]
+async fn a_server_of_a_trusted_ca_is_believed_by_name_and_by_address() {
+    let site = site(&["localhost", "127.0.0.1"]);
+    site.ca.install(site.trusted.path());
+    let tls = ServerTls::load(&site.files.chain, &site.files.key).expect("load");
+    let port = start_tls(tls).await.port();
+    let client = client_trusting(site.trusted.path());
+    for url in [
+        format!("https://127.0.0.1:{port}/x"),
+        format!("davs://localhost:{port}/x"),
+    ] {
+        assert_eq!(body_of(&client, &url).await.expect("believed"), "GET /x []");
+    }
+}
+
+#[tokio::test]
+async fn a_server_of_an_unknown_ca_is_refused_with_the_remedy() {
+    let site = site(&["127.0.0.1"]);
+    let tls = ServerTls::load(&site.files.chain, &site.files.key).expect("load");
+    let url = format!("https://{}/x", start_tls(tls).await);
+    let client = client_trusting(site.trusted.path());
+    let error = body_of(&client, &url).await.expect_err("unknown CA");
+    let expected = format!(
+        "certificate of 127.0.0.1 is not trusted: unable to get local issuer certificate; add its CA to {}",
+        site.trusted.path().display()
+    );
+    assert_eq!(error.to_string(), expected);
+
+    // A CA that is installed meanwhile is seen at once.
+    site.ca.install(site.trusted.path());
+    assert_eq!(body_of(&client, &url).await.expect("believed"), "GET /x []");
+}
+
+#[tokio::test]
+async fn a_certificate_for_another_host_is_refused_with_the_names_it_has() {
+    let site = site(&["se1.example.org", "127.0.0.9"]);
+    std::fs::write(site.trusted.path().join("ca.pem"), site.ca.pem()).expect("write");
+    let tls = ServerTls::load(&site.files.chain, &site.files.key).expect("load");
+    let port = start_tls(tls).await.port();
+    let client = client_trusting(site.trusted.path());
+    let remedy =
+        "it was issued for se1.example.org, 127.0.0.9; use such a name, or have it issued anew";
+    let error = body_of(&client, &format!("https://127.0.0.1:{port}/"))
+        .await
+        .expect_err("another address");
+    let address = "certificate of 127.0.0.1 is not trusted: IP address mismatch";
+    assert_eq!(
+        error.to_string().to_lowercase(),
+        format!("{address}; {remedy}").to_lowercase()
+    );
+    let error = body_of(&client, &format!("https://localhost:{port}/"))
+        .await
+        .expect_err("another name");
+    let name = "certificate of localhost is not trusted: hostname mismatch";
+    assert_eq!(
+        error.to_string().to_lowercase(),
+        format!("{name}; {remedy}").to_lowercase()
+    );
+}
+
+#[tokio::test]
+async fn a_reload_takes_the_new_certificate_and_a_bad_one_changes_nothing() {
+    let site = site(&["se1.example.org"]);
+    site.ca.install(site.trusted.path());
+    let tls = ServerTls::load(&site.files.chain, &site.files.key).expect("load");
+    let url = format!("https://{}/x", start_tls(tls.clone()).await);
+    let client = client_trusting(site.trusted.path());
+    assert!(body_of(&client, &url).await.is_err());
+
+    let dir = site.files.chain.parent().expect("a directory");
+    site.ca.issue(dir, &["127.0.0.1"]);
+    tls.reload().expect("reload");
+    assert_eq!(body_of(&client, &url).await.expect("believed"), "GET /x []");
+
+    std::fs::write(&site.files.key, "no key").expect("write");
+    let error = tls.reload().expect_err("no key");
+    assert!(error.to_string().starts_with(&format!(
+        "cannot use host key {}: ",
+        site.files.key.display()
+    )));
+    std::fs::write(&site.files.chain, "no certificate").expect("write");
+    assert!(matches!(
+        tls.reload(),
+        Err(TlsError::Load {
+            what: "host certificate",
+            ..
+        })
+    ));
+    let client = client_trusting(site.trusted.path());
+    assert_eq!(body_of(&client, &url).await.expect("believed"), "GET /x []");
+}
+
+#[tokio::test]
+async fn a_ca_that_was_removed_is_believed_no_longer_after_a_reload() {
+    let site = site(&["127.0.0.1"]);
+    site.ca.install(site.trusted.path());
+    let tls = ServerTls::load(&site.files.chain, &site.files.key).expect("load");
+    let url = format!("https://{}/close", start_tls(tls).await);
+    let trust = ClientTls::from_ca_directory(site.trusted.path()).expect("directory");
+    let client = Client::new(ClientConfig::new(trust.clone()));
+    assert_eq!(body_of(&client, &url).await.expect("believed"), "bye");
+    for file in std::fs::read_dir(site.trusted.path()).expect("list") {
+        std::fs::remove_file(file.expect("entry").path()).expect("remove");
+    }
+    trust.reload().expect("reload");
+    assert!(matches!(
+        body_of(&client, &url).await,
+        Err(ClientError::Tls(TlsError::NotTrusted { .. }))
+    ));
+}
+
+#[tokio::test]
+async fn sessions_are_resumed() {
+    let site = site(&["127.0.0.1"]);
+    site.ca.install(site.trusted.path());
+    let tls = ServerTls::load(&site.files.chain, &site.files.key).expect("load");
+    let trust = ClientTls::from_ca_directory(site.trusted.path()).expect("directory");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let address = listener.local_addr().expect("address");
+    let mut resumed = Vec::new();
+    for _ in 0..3 {
+        let client = async {
+            let tcp = TcpStream::connect(address).await.expect("connect");
+            let mut stream = trust.connect("127.0.0.1", tcp).await.expect("handshake");
+            assert_eq!(stream.read_u8().await.expect("read"), b'x');
+        };
+        let server = async {
+            let (tcp, _) = listener.accept().await.expect("accept");
+            let Stream::Tls(mut stream) = tls.accept(tcp).await.expect("handshake") else {
+                panic!("not TLS")
+            };
+            stream.write_all(b"x").await.expect("write");
+            stream.ssl().session_reused()
+        };
+        resumed.push(tokio::join!(client, server).1);
+    }
+    assert_eq!(resumed, [false, true, true]);
+}
+
+#[tokio::test]
+async fn a_client_that_speaks_no_tls_is_an_error_of_the_handshake() {
+    let site = site(&["127.0.0.1"]);
+    let tls = ServerTls::load(&site.files.chain, &site.files.key).expect("load");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let mut client = TcpStream::connect(listener.local_addr().expect("address"))
+        .await
+        .expect("connect");
+    client
+        .write_all(b"GET / HTTP/1.1\r\n\r\n")
+        .await
+        .expect("write");
+    let (tcp, _) = listener.accept().await.expect("accept");
+    assert!(matches!(
+        tls.accept(tcp).await,
+        Err(TlsError::Handshake { .. })
+    ));
+}
