@@ -634,9 +634,6 @@ impl Engine {
         let asked = |id: &TransferId| transfers.as_ref().is_none_or(|wanted| wanted.contains(id));
         let open: Vec<TransferId> = entry.open.iter().copied().filter(asked).collect();
         for transfer in open {
-            if let Some(waiting) = self.waiting(transfer) {
-                self.scheduler.remove(&waiting);
-            }
             if self.running.contains_key(&transfer) {
                 effects.actions.push(Action::Stop { transfer });
             }
@@ -699,6 +696,9 @@ impl Engine {
         };
         effects.records.push(record);
         if state.is_terminal() {
+            if let Some(waiting) = self.waiting(transfer) {
+                self.scheduler.remove(&waiting);
+            }
             self.transfers.remove(&transfer);
             self.close(now, job, transfer, state, effects);
         } else {
@@ -756,3 +756,6 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,464 @@
+//! The engine under random trouble: submissions, outcomes, cancels, crashes, full disks, in any order.
+
+use super::*;
+use crate::submission::NewTransfer;
+use penstock_model::{Activity, ChecksumAlgorithm, FileUrl, Overwrite, UserName};
+use penstock_persistence::journal::{Journal, MemoryJournal};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+const LINK_LIMIT: u32 = 2;
+const STORAGE_LIMIT: u32 = 3;
+
+fn config() -> EngineConfig {
+    let slots = SlotLimits {
+        link: Slots(LINK_LIMIT),
+        storage_outbound: Slots(STORAGE_LIMIT),
+        storage_inbound: Slots(STORAGE_LIMIT),
+        agents: Slots(5),
+        ..SlotLimits::default()
+    };
+    EngineConfig {
+        slots,
+        retries_max: 1,
+        retry_delay: Duration::from_secs(10),
+    }
+}
+
+fn new_job(seed: u128, files: u8, from: u8, to: u8) -> NewJob {
+    let url = |side: &str, host: u8, index: u8| {
+        FileUrl::parse(&format!("https://{side}{host}/{seed}/{index}")).expect("valid")
+    };
+    let transfer = |index| NewTransfer {
+        source: url("s", from % 3, index),
+        destination: url("d", to % 3, index),
+        size: None,
+        checksum: None,
+        checksum_algorithm: ChecksumAlgorithm::Adler32,
+        activity: Activity::new("default"),
+        scitag: None,
+        metadata: serde_json::Value::Null,
+        source_credential: None,
+        destination_credential: None,
+    };
+    NewJob {
+        id: JobId(Uuid::from_u128(seed)),
+        user: UserName::new("alice"),
+        vo: VoName::new(if seed % 2 == 0 { "cms" } else { "atlas" }),
+        delegation: penstock_model::CredentialId::new("d"),
+        parameters: JobParameters {
+            overwrite: Overwrite::Never,
+            ..JobParameters::default()
+        },
+        transfers: (0..files.max(1)).map(transfer).collect(),
+        credentials: Vec::new(),
+    }
+}
+
+fn failure(retry: Retry) -> Failure {
+    let detail = "a test says so".to_owned();
+    Failure {
+        side: Side::Source,
+        retry,
+        phase: Phase::Transfer,
+        errno: Errno::EIO,
+        detail,
+    }
+}
+
+fn landed() -> Outcome {
+    Outcome::Landed {
+        size: Bytes(1),
+        mode: Some(CopyMode::Pull),
+        report: Box::default(),
+    }
+}
+
+/// An engine with its journal and its agents, as a process would hold them.
+struct World {
+    engine: Engine,
+    journal: MemoryJournal,
+    now: Now,
+    agents: BTreeMap<TransferId, Assignment>,
+    stopping: Vec<TransferId>,
+    answers: BTreeMap<u64, Answer>,
+    replies: u64,
+    jobs: u128,
+}
+
+impl World {
+    fn new() -> World {
+        let now = Now {
+            at: Timestamp(1_000),
+            monotonic_us: 0,
+        };
+        let (engine, first) = Engine::restore(config(), Unfinished::default(), now);
+        assert_eq!(first, Effects::default());
+        World {
+            engine,
+            journal: MemoryJournal::default(),
+            now,
+            agents: BTreeMap::new(),
+            stopping: Vec::new(),
+            answers: BTreeMap::new(),
+            replies: 0,
+            jobs: 0,
+        }
+    }
+
+    fn feed(&mut self, input: Input) {
+        let effects = self.engine.handle(self.now, input);
+        self.perform(effects);
+    }
+
+    /// Persist, then act, as the driver does.
+    fn perform(&mut self, effects: Effects) {
+        self.journal
+            .append(&effects.records)
+            .expect("the journal has room");
+        for action in effects.actions {
+            match action {
+                Action::Start(assignment) => {
+                    let before = self.agents.insert(assignment.request.id, assignment);
+                    assert!(before.is_none(), "two attempts of one transfer ran at once");
+                }
+                Action::Proceed { transfer, attempt } => {
+                    assert_eq!(self.agents[&transfer].attempt, attempt)
+                }
+                Action::Stop { transfer } => self.stopping.push(transfer),
+                Action::Answer { reply, answer } => {
+                    self.answers.insert(reply.0, answer);
+                }
+            }
+        }
+        self.check_limits();
+    }
+
+    fn check_limits(&self) {
+        let mut links: BTreeMap<LinkId, u32> = BTreeMap::new();
+        let mut into: BTreeMap<penstock_model::StorageId, u32> = BTreeMap::new();
+        for assignment in self.agents.values() {
+            let link = assignment.request.link();
+            *into.entry(link.destination.clone()).or_default() += 1;
+            *links.entry(link).or_default() += 1;
+        }
+        assert!(
+            links.values().all(|count| *count <= LINK_LIMIT),
+            "{links:?}"
+        );
+        assert!(
+            into.values().all(|count| *count <= STORAGE_LIMIT),
+            "{into:?}"
+        );
+    }
+
+    fn reply(&mut self) -> ReplyId {
+        self.replies += 1;
+        ReplyId(self.replies)
+    }
+
+    fn submit(&mut self, files: u8, from: u8, to: u8) -> JobId {
+        self.jobs += 1;
+        let mut job = new_job(self.jobs, files, from, to);
+        if self.jobs % 4 == 0 {
+            job.parameters.expires_at = Some(self.now.at + Duration::from_secs(100));
+        }
+        let (id, reply) = (job.id, self.reply());
+        self.feed(Input::Submit {
+            job: Box::new(job),
+            reply,
+        });
+        assert_eq!(self.answers[&reply.0], Answer::Accepted(id));
+        id
+    }
+
+    fn end(&mut self, transfer: TransferId, outcome: Outcome) {
+        if let Some(assignment) = self.agents.remove(&transfer) {
+            self.feed(Input::Ended {
+                transfer,
+                attempt: assignment.attempt,
+                outcome,
+            });
+        }
+    }
+
+    fn nth_agent(&self, nth: usize) -> Option<TransferId> {
+        self.agents
+            .keys()
+            .nth(nth.checked_rem(self.agents.len()).unwrap_or(0))
+            .copied()
+    }
+
+    /// The process dies: its agents with it. The next one finds what was durable.
+    fn crash(&mut self) {
+        self.agents.clear();
+        self.stopping.clear();
+        let found = self.journal.load_unfinished().expect("readable");
+        let (engine, effects) = Engine::restore(config(), found, self.now);
+        self.engine = engine;
+        self.perform(effects);
+    }
+
+    fn sleep(&mut self, seconds: u64) {
+        self.now.at = self.now.at + Duration::from_secs(seconds);
+        self.feed(Input::Tick);
+    }
+
+    /// Lets everything end well.
+    fn settle(&mut self) {
+        for _ in 0..10_000 {
+            for transfer in std::mem::take(&mut self.stopping) {
+                self.end(transfer, Outcome::Stopped);
+            }
+            match self.nth_agent(0) {
+                Some(transfer) => self.end(transfer, landed()),
+                None if self.engine.open_transfers() > 0 => self.sleep(3600),
+                None => return,
+            }
+        }
+        panic!("{} transfers never end", self.engine.open_transfers());
+    }
+
+    fn check_record(&self) {
+        let mut states: BTreeMap<TransferId, TransferState> = BTreeMap::new();
+        let mut landings: BTreeMap<TransferId, u32> = BTreeMap::new();
+        for (at, transfer, event) in self.journal.ledger() {
+            if matches!(event, TransferEvent::Submitted) {
+                let before = states.insert(*transfer, TransferState::submitted());
+                assert!(before.is_none(), "{transfer} was submitted twice");
+                continue;
+            }
+            let state = states.get(transfer).expect("submitted first");
+            let next = advance(state, *at, event).expect("the ledger holds only valid transitions");
+            states.insert(*transfer, next);
+            if matches!(event, TransferEvent::Landed { .. }) {
+                *landings.entry(*transfer).or_default() += 1;
+            }
+        }
+        assert!(
+            landings.values().all(|count| *count == 1),
+            "counted twice: {landings:?}"
+        );
+        for (transfer, state) in &states {
+            assert_eq!(
+                self.journal.state(*transfer),
+                Some(state),
+                "the ledger and the state tell one story"
+            );
+        }
+        for (job, ended) in self.journal.jobs() {
+            let states: Vec<_> = job
+                .transfers
+                .iter()
+                .map(|request| &states[&request.id])
+                .collect();
+            assert_eq!(
+                job_state(states).is_terminal(),
+                ended,
+                "a job ends with its last file, and only then"
+            );
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Submit { files: u8, from: u8, to: u8 },
+    Land(usize),
+    Prepare(usize),
+    Fail(usize, bool, bool),
+    Cancel(u8),
+    Stopped,
+    Sleep(u8),
+    Crash,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (1..5u8, any::<u8>(), any::<u8>()).prop_map(|(files, from, to)| Step::Submit { files, from, to }),
+        6 => any::<usize>().prop_map(Step::Land),
+        3 => any::<usize>().prop_map(Step::Prepare),
+        3 => (any::<usize>(), any::<bool>(), any::<bool>()).prop_map(|(n, retry, clean)| Step::Fail(n, retry, clean)),
+        1 => any::<u8>().prop_map(Step::Cancel),
+        2 => Just(Step::Stopped),
+        2 => any::<u8>().prop_map(Step::Sleep),
+        1 => Just(Step::Crash),
+    ]
+}
+
+impl World {
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Submit { files, from, to } => drop(self.submit(files, from, to)),
+            Step::Land(nth) => {
+                if let Some(transfer) = self.nth_agent(nth) {
+                    self.end(transfer, landed());
+                }
+            }
+            Step::Prepare(nth) => {
+                if let Some(transfer) = self.nth_agent(nth) {
+                    let attempt = self.agents[&transfer].attempt;
+                    let (size, checksum, replaces) = (Bytes(1), None, false);
+                    self.feed(Input::Prepared {
+                        transfer,
+                        attempt,
+                        size,
+                        checksum,
+                        replaces,
+                    });
+                }
+            }
+            Step::Fail(nth, again, cleaned) => {
+                if let Some(transfer) = self.nth_agent(nth) {
+                    let retry = if again { Retry::Later } else { Retry::Never };
+                    self.end(
+                        transfer,
+                        Outcome::Failed {
+                            failure: failure(retry),
+                            cleaned,
+                        },
+                    );
+                }
+            }
+            Step::Cancel(nth) => {
+                let job = JobId(Uuid::from_u128(u128::from(nth) % self.jobs.max(1) + 1));
+                let reply = self.reply();
+                self.feed(Input::Cancel {
+                    job,
+                    transfers: None,
+                    reason: "test".into(),
+                    reply,
+                });
+                assert!(
+                    self.answers.contains_key(&reply.0),
+                    "every request is answered"
+                );
+            }
+            Step::Stopped => {
+                for transfer in std::mem::take(&mut self.stopping) {
+                    self.end(transfer, Outcome::Stopped);
+                }
+            }
+            Step::Sleep(seconds) => self.sleep(seconds.into()),
+            Step::Crash => self.crash(),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_every_transfer_ends_exactly_once(steps in proptest::collection::vec(step(), 1..120)) {
+        let mut world = World::new();
+        for step in steps {
+            world.take(step);
+        }
+        world.settle();
+        world.check_record();
+        assert!(world.journal.jobs().all(|(_, ended)| ended));
+        assert_eq!(world.engine.agents().0, Slots(0), "every slot is free again");
+    }
+}
+
+#[test]
+fn a_failed_file_waits_says_why_and_is_tried_again() {
+    let mut world = World::new();
+    world.submit(1, 0, 0);
+    let transfer = world.nth_agent(0).expect("started at once");
+    world.end(
+        transfer,
+        Outcome::Failed {
+            failure: failure(Retry::Later),
+            cleaned: true,
+        },
+    );
+    assert!(world.agents.is_empty());
+    let reason = world.engine.why_waiting(transfer, world.now.at);
+    assert!(
+        matches!(reason, Some(WaitReason::BackingOff { failures: 1, .. })),
+        "{reason:?}"
+    );
+    let wake = world.engine.wake_at().expect("a retry is due");
+    assert!(wake > world.now.at && wake <= world.now.at + Duration::from_secs(13));
+    world.sleep(13);
+    assert_eq!(world.agents[&transfer].attempt, Attempt(2));
+    world.end(
+        transfer,
+        Outcome::Failed {
+            failure: failure(Retry::Later),
+            cleaned: true,
+        },
+    );
+    assert!(
+        world.journal.jobs().all(|(_, ended)| ended),
+        "one retry was allowed"
+    );
+}
+
+#[test]
+fn a_canceled_transfer_keeps_its_slot_until_its_agent_has_ended() {
+    let mut world = World::new();
+    let job = world.submit(4, 0, 0);
+    let reply = world.reply();
+    world.feed(Input::Cancel {
+        job,
+        transfers: None,
+        reason: "test".into(),
+        reply,
+    });
+    assert_eq!(world.engine.agents().0, Slots(2));
+    world.submit(1, 0, 0);
+    assert_eq!(
+        world.agents.len(),
+        2,
+        "nothing starts before the slots are proven free"
+    );
+    world.settle();
+    world.check_record();
+}
+
+#[test]
+fn an_attempt_that_was_let_go_on_is_unsettled_after_a_crash() {
+    let mut world = World::new();
+    world.submit(2, 0, 0);
+    let (first, second) = (
+        world.nth_agent(0).expect("runs"),
+        world.nth_agent(1).expect("runs"),
+    );
+    let (size, checksum, replaces) = (Bytes(1), None, false);
+    world.feed(Input::Prepared {
+        transfer: first,
+        attempt: Attempt(1),
+        size,
+        checksum,
+        replaces,
+    });
+    world.crash();
+    assert!(world.agents[&first].unsettled, "bytes may have moved");
+    assert!(
+        !world.agents[&second].unsettled,
+        "nothing had been allowed to move"
+    );
+    assert_eq!(world.agents[&first].attempt, Attempt(2));
+}
+
+#[test]
+fn a_job_that_may_not_wait_any_longer_fails_with_the_reason() {
+    let mut world = World::new();
+    let mut job = new_job(77, 3, 0, 0);
+    job.parameters.expires_at = Some(world.now.at + Duration::from_secs(60));
+    let reply = world.reply();
+    world.feed(Input::Submit {
+        job: Box::new(job),
+        reply,
+    });
+    world.sleep(61);
+    let waiting = world
+        .journal
+        .ledger()
+        .iter()
+        .filter(|(_, _, event)| matches!(event, TransferEvent::Expired { .. }));
+    assert_eq!(waiting.count(), 1, "the two that run may end");
+    world.settle();
+    world.check_record();
+}
