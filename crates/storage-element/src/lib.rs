@@ -3,8 +3,27 @@
 //! Knows nothing of transfer services: whoever moves files between storage elements meets this one over the wire.
 #![forbid(unsafe_code)]
 
+mod clock;
+mod committer;
 pub mod config;
+mod crash;
+mod gate;
+mod incoming;
+mod meter;
+mod mover;
 pub mod outbound;
+mod pool;
+mod reaper;
+mod recorder;
+mod recovery;
+mod scratch;
+mod storage;
+mod write_error;
+
+pub use meter::SecondMoved;
+pub use mover::MoverSnapshot;
+pub use recovery::OpenError;
+pub use storage::{PoolSnapshot, Storage, StorageSnapshot};
 
 pub use config::{
     AccessConfig, OutboundConfig, OwnIssuer, PoolConfig, StorageConfig, StorageLimits,

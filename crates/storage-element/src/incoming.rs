@@ -1,0 +1,403 @@
+//! A file on its way in: bytes arrive in large buffers, are checksummed and written in order on blocking threads
+//! while the next buffer fills, then become durable and, last of all, visible.
+
+use crate::clock::{microseconds, now};
+use crate::committer::Finished;
+use crate::crash::{Step, reached};
+use crate::pool::{Label, POOL_VERSION, Pool, Reservation, write_label};
+use crate::reaper::ReaperHandle;
+use crate::scratch::Scratch;
+use crate::write_error::WriteError;
+use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, UserName};
+use penstock_persistence::namespace::{Changed, EntryId, NewFile, Replace};
+use penstock_protocol::checksum::Hasher;
+use std::collections::HashSet;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// The largest buffer. Two of them exist per running writer.
+pub(crate) const BUFFER_BYTES: usize = 1 << 20;
+
+/// The paths that are being written.
+#[derive(Default)]
+pub(crate) struct Claims(Mutex<HashSet<NamespacePath>>);
+
+/// The sole right to write one path.
+pub(crate) struct Claim {
+    claims: Arc<Claims>,
+    path: NamespacePath,
+}
+
+impl Claims {
+    pub(crate) fn claim(self: &Arc<Self>, path: &NamespacePath) -> Result<Claim, WriteError> {
+        let mut paths = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !paths.insert(path.clone()) {
+            return Err(WriteError::BeingWritten(path.clone()));
+        }
+        Ok(Claim {
+            claims: Arc::clone(self),
+            path: path.clone(),
+        })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut paths = self.claims.0.lock().unwrap_or_else(PoisonError::into_inner);
+        paths.remove(&self.path);
+    }
+}
+
+/// What shall be written.
+pub(crate) struct Order {
+    pub claim: Claim,
+    pub owner: Option<UserName>,
+    pub replace: Replace,
+    /// Bytes, when announced. Another number is an error.
+    pub size: Option<u64>,
+    pub algorithms: Vec<ChecksumAlgorithm>,
+}
+
+/// A file on its way in. Dropping it removes what has been written.
+pub(crate) struct Incoming {
+    order: Order,
+    pool: Arc<Pool>,
+    id: EntryId,
+    reaper: ReaperHandle,
+    committer: SyncSender<Finished>,
+    disk: DiskState,
+    spare: Option<Vec<u8>>,
+    /// Bytes taken so far.
+    taken: u64,
+}
+
+/// What the blocking threads need. Travels to them and back.
+struct Disk {
+    place: DiskPlace,
+    hasher: Hasher,
+    offset: u64,
+    write_us: u64,
+    checksum_us: u64,
+}
+
+enum DiskPlace {
+    /// Nothing on the disk yet, only promised space.
+    Promised(Reservation),
+    /// A file in `incoming/`.
+    File(Scratch),
+}
+
+enum DiskState {
+    Idle(Disk),
+    /// One buffer that is the whole file: written, synced and handed over in one step.
+    Held(Disk, Vec<u8>),
+    Busy(JoinHandle<io::Result<(Disk, Vec<u8>)>>),
+    /// A write failed; nothing is left.
+    Failed,
+}
+
+/// A file that has arrived, durable and visible.
+pub(crate) struct Landed {
+    pub id: EntryId,
+    pub size: Bytes,
+    pub checksums: Vec<Checksum>,
+    pub replaced: bool,
+    pub write_us: u64,
+    pub checksum_us: u64,
+    pub commit_us: u64,
+}
+
+impl Incoming {
+    pub(crate) fn new(
+        order: Order,
+        pool: Arc<Pool>,
+        reservation: Reservation,
+        id: EntryId,
+        reaper: ReaperHandle,
+        committer: SyncSender<Finished>,
+    ) -> Incoming {
+        let disk = Disk {
+            place: DiskPlace::Promised(reservation),
+            hasher: Hasher::new(&order.algorithms),
+            offset: 0,
+            write_us: 0,
+            checksum_us: 0,
+        };
+        Incoming {
+            order,
+            pool,
+            id,
+            reaper,
+            committer,
+            disk: DiskState::Idle(disk),
+            spare: None,
+            taken: 0,
+        }
+    }
+
+    /// The pool that takes it.
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// The announced size.
+    pub(crate) fn size(&self) -> Option<u64> {
+        self.order.size
+    }
+
+    /// A buffer to be filled, of the size that the next bytes need.
+    pub(crate) fn buffer(&mut self) -> Vec<u8> {
+        if let Some(spare) = self.spare.take() {
+            return spare;
+        }
+        // One byte more than the rest, so that a sender of too much is noticed.
+        let rest = self.order.size.map_or(u64::MAX, |size| {
+            size.saturating_sub(self.taken).saturating_add(1)
+        });
+        vec![0; usize::try_from(rest).map_or(BUFFER_BYTES, |rest| rest.min(BUFFER_BYTES))]
+    }
+
+    /// Takes the first `filled` bytes of a buffer as the next bytes of the file. Returns when the write before this
+    /// one has ended; the bytes themselves are written meanwhile.
+    pub(crate) async fn write(&mut self, buffer: Vec<u8>, filled: usize) -> Result<(), WriteError> {
+        let first = self.taken == 0;
+        self.taken += filled as u64;
+        if let Some(expected) = self.order.size
+            && self.taken > expected
+        {
+            return Err(WriteError::WrongSize {
+                expected,
+                got: self.taken,
+            });
+        }
+        let mut disk = self.settle().await?;
+        if first && self.order.size == Some(self.taken) {
+            let mut buffer = buffer;
+            buffer.truncate(filled);
+            self.disk = DiskState::Held(disk, buffer);
+            return Ok(());
+        }
+        if self.order.size.is_none() {
+            let grown = disk.reservation().grow_to(self.taken);
+            grown.map_err(|_| self.no_space())?;
+        }
+        let (id, pool, reaper) = (self.id, Arc::clone(&self.pool), self.reaper.clone());
+        let size = self.order.size;
+        self.disk = DiskState::Busy(tokio::task::spawn_blocking(move || {
+            let mut disk = disk.on_file(id, pool, size, reaper)?;
+            disk.append(&buffer[..filled])?;
+            Ok((disk, buffer))
+        }));
+        Ok(())
+    }
+
+    /// Makes the file durable and visible, if its bytes are the expected ones.
+    pub(crate) async fn finish(mut self, expected: Vec<Checksum>) -> Result<Landed, WriteError> {
+        if let Some(size) = self.order.size
+            && size != self.taken
+        {
+            return Err(WriteError::WrongSize {
+                expected: size,
+                got: self.taken,
+            });
+        }
+        let (disk, held) = match std::mem::replace(&mut self.disk, DiskState::Failed) {
+            DiskState::Held(disk, buffer) => (disk, buffer),
+            state => {
+                self.disk = state;
+                (self.settle().await?, Vec::new())
+            }
+        };
+        let (reply, answer) = oneshot::channel();
+        let size = Bytes(self.taken);
+        let pool = Arc::clone(&self.pool);
+        let hand_over = move || self.hand_over(disk, &held, &expected, reply);
+        let handed = tokio::task::spawn_blocking(hand_over)
+            .await
+            .map_err(|why| WriteError::of_io(pool.name.clone(), io::Error::other(why)))??;
+        let changed = answer.await.map_err(|_| WriteError::Stopping)??;
+        Ok(Landed {
+            id: handed.id,
+            size,
+            checksums: handed.checksums,
+            replaced: changed.replaced,
+            write_us: handed.write_us,
+            checksum_us: handed.checksum_us,
+            commit_us: microseconds(handed.since.elapsed()),
+        })
+    }
+
+    /// The blocking part of [`Incoming::finish`]: last bytes, verification, label, `fsync`.
+    fn hand_over(
+        self,
+        disk: Disk,
+        held: &[u8],
+        expected: &[Checksum],
+        reply: oneshot::Sender<Result<Changed, WriteError>>,
+    ) -> Result<Handed, WriteError> {
+        let fail = |source| WriteError::of_io(self.pool.name.clone(), source);
+        let (pool, reaper) = (Arc::clone(&self.pool), self.reaper.clone());
+        let mut disk = disk
+            .on_file(self.id, pool, self.order.size, reaper)
+            .map_err(fail)?;
+        disk.append(held).map_err(fail)?;
+        reached(Step::Written);
+        let since = Instant::now();
+        let checksums = disk.hasher.finish();
+        verify(&checksums, expected)?;
+        let DiskPlace::File(scratch) = disk.place else {
+            return Err(WriteError::Stopping);
+        };
+        let entry = NewFile {
+            id: self.id,
+            path: self.order.claim.path.clone(),
+            size: Bytes(self.taken),
+            checksums: checksums.clone(),
+            pool: self.pool.name.clone(),
+            owner: self.order.owner.clone(),
+            at: now(),
+            replace: self.order.replace,
+        };
+        label(&scratch, &entry).map_err(fail)?;
+        reached(Step::Labelled);
+        scratch.file.sync_all().map_err(fail)?;
+        reached(Step::Synced);
+        let finished = Finished {
+            scratch,
+            entry,
+            reply,
+            claim: self.order.claim,
+        };
+        self.committer
+            .send(finished)
+            .map_err(|_| WriteError::Stopping)?;
+        Ok(Handed {
+            id: self.id,
+            checksums,
+            write_us: disk.write_us,
+            checksum_us: disk.checksum_us,
+            since,
+        })
+    }
+
+    /// Waits for the write in progress.
+    async fn settle(&mut self) -> Result<Disk, WriteError> {
+        let broken = |source| WriteError::of_io(self.pool.name.clone(), source);
+        match std::mem::replace(&mut self.disk, DiskState::Failed) {
+            DiskState::Idle(disk) => Ok(disk),
+            DiskState::Busy(write) => {
+                let (disk, buffer) = write
+                    .await
+                    .unwrap_or_else(|why| Err(io::Error::other(why)))
+                    .map_err(broken)?;
+                self.spare = Some(buffer);
+                Ok(disk)
+            }
+            DiskState::Held(disk, _) => Ok(disk),
+            DiskState::Failed => Err(WriteError::Stopping),
+        }
+    }
+
+    fn no_space(&self) -> WriteError {
+        WriteError::NoSpace {
+            pool: self.pool.name.clone(),
+        }
+    }
+}
+
+struct Handed {
+    id: EntryId,
+    checksums: Vec<Checksum>,
+    write_us: u64,
+    checksum_us: u64,
+    since: Instant,
+}
+
+impl Disk {
+    fn reservation(&mut self) -> &mut Reservation {
+        match &mut self.place {
+            DiskPlace::Promised(reservation) => reservation,
+            DiskPlace::File(scratch) => scratch.reservation(),
+        }
+    }
+
+    /// Makes the file, unless it exists.
+    fn on_file(
+        self,
+        id: EntryId,
+        pool: Arc<Pool>,
+        size: Option<u64>,
+        reaper: ReaperHandle,
+    ) -> io::Result<Disk> {
+        let started = Instant::now();
+        let place = match self.place {
+            DiskPlace::Promised(reservation) => {
+                // Small files fit into what a file system gives in one piece anyway.
+                let allocate = size.filter(|size| *size > BUFFER_BYTES as u64);
+                let mut scratch = Scratch::create(id, reservation, pool, allocate, reaper)?;
+                scratch.reservation().allocated_to(allocate.unwrap_or(0));
+                DiskPlace::File(scratch)
+            }
+            place => place,
+        };
+        Ok(Disk {
+            place,
+            write_us: self.write_us + microseconds(started.elapsed()),
+            ..self
+        })
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let started = Instant::now();
+        self.hasher.update(bytes);
+        let hashed = Instant::now();
+        self.checksum_us += microseconds(hashed - started);
+        if let DiskPlace::File(scratch) = &mut self.place {
+            scratch.file.write_all_at(bytes, self.offset)?;
+            self.offset += bytes.len() as u64;
+            scratch.reservation().allocated_to(self.offset);
+        }
+        self.write_us += microseconds(hashed.elapsed());
+        Ok(())
+    }
+}
+
+/// Every expected value was computed and is equal.
+fn verify(computed: &[Checksum], expected: &[Checksum]) -> Result<(), WriteError> {
+    for expected in expected {
+        let algorithm = expected.algorithm();
+        let got = computed.iter().find(|sum| sum.algorithm() == algorithm);
+        match got {
+            Some(got) if got == expected => {}
+            Some(got) => {
+                return Err(WriteError::ChecksumMismatch {
+                    expected: expected.clone(),
+                    got: got.clone(),
+                });
+            }
+            None => return Err(WriteError::ChecksumUnavailable(algorithm)),
+        }
+    }
+    Ok(())
+}
+
+fn label(scratch: &Scratch, entry: &NewFile) -> io::Result<()> {
+    let label = Label {
+        version: POOL_VERSION,
+        path: entry.path.clone(),
+        size: entry.size,
+        checksums: entry.checksums.clone(),
+        owner: entry.owner.clone(),
+        created: entry.at,
+    };
+    match write_label(&scratch.file, &label) {
+        // Reported once when the pool was opened.
+        Err(why) if why.kind() == io::ErrorKind::Unsupported => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,242 @@
+//! One file on its way in or out: holds its slot, keeps its stage clocks, is visible while it runs and leaves a record
+//! when it ends, however it ends.
+
+use crate::clock::{microseconds, now};
+use crate::gate::{Arrival, Permit, Waiting};
+use crate::meter::Direction;
+use crate::pool::Pool;
+use crate::recorder::Recorder;
+use penstock_model::{
+    Bytes, NamespacePath, PoolName, StageClocks, TcpSummary, Timestamp, UserName, VoName,
+};
+use penstock_persistence::namespace::{MoverKind, MoverOutcome, MoverRecord};
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// All movers that run or wait.
+#[derive(Default)]
+pub(crate) struct LiveMovers {
+    next: AtomicU64,
+    movers: Mutex<BTreeMap<u64, Arc<Facts>>>,
+}
+
+/// What is known of a mover from the beginning, and its counters.
+struct Facts {
+    kind: MoverKind,
+    path: NamespacePath,
+    peer: String,
+    user: Option<UserName>,
+    vo: Option<VoName>,
+    pool: Arc<Pool>,
+    since: Timestamp,
+    moved: AtomicU64,
+    running: std::sync::atomic::AtomicBool,
+}
+
+/// Who wants which file moved.
+pub(crate) struct MoverRequest {
+    pub kind: MoverKind,
+    pub path: NamespacePath,
+    /// A client's address or a URL without secrets.
+    pub peer: String,
+    pub user: Option<UserName>,
+    pub vo: Option<VoName>,
+    pub pool: Arc<Pool>,
+    /// Why this pool; `Null` for reads.
+    pub selection: Value,
+}
+
+/// A mover as a status page shows it.
+#[derive(Debug, Clone, Serialize)]
+pub struct MoverSnapshot {
+    /// Which way, and who asked.
+    pub kind: MoverKind,
+    /// The file here.
+    pub path: NamespacePath,
+    /// The other end.
+    pub peer: String,
+    /// Who asked; `None` for anonymous readers.
+    pub user: Option<UserName>,
+    /// On whose behalf.
+    pub vo: Option<VoName>,
+    /// Its pool.
+    pub pool: PoolName,
+    /// When it arrived.
+    pub since: Timestamp,
+    /// False while it waits for a slot.
+    pub running: bool,
+    /// Bytes of file data so far.
+    pub moved: Bytes,
+}
+
+/// A running mover.
+pub(crate) struct Mover {
+    facts: Arc<Facts>,
+    live: Arc<LiveMovers>,
+    recorder: Arc<Recorder>,
+    id: u64,
+    started: Instant,
+    selection: Value,
+    /// Where its time goes. The owner adds to it.
+    pub clocks: StageClocks,
+    /// State of the data socket, when it was last looked at.
+    pub tcp: Option<TcpSummary>,
+    slot: Slot,
+    outcome: Option<MoverOutcome>,
+}
+
+enum Slot {
+    Waiting(Waiting),
+    Running { _permit: Permit },
+}
+
+/// The pool's queue is full.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("pool {pool} is busy: {reason}")]
+pub(crate) struct Busy {
+    pub pool: PoolName,
+    pub reason: penstock_decide::admission::AdmissionReason,
+    pub retry_after_seconds: u64,
+}
+
+impl LiveMovers {
+    /// Takes a place at the gate of the pool.
+    pub(crate) fn arrive(
+        self: &Arc<Self>,
+        recorder: &Arc<Recorder>,
+        request: MoverRequest,
+    ) -> Result<Mover, Busy> {
+        let started = Instant::now();
+        let slot = match request.pool.gate.arrive(request.vo.as_ref()) {
+            Arrival::Started(permit) => Slot::Running { _permit: permit },
+            Arrival::Waiting(waiting) => Slot::Waiting(waiting),
+            Arrival::Refused {
+                retry_after_seconds,
+                reason,
+            } => {
+                return Err(Busy {
+                    pool: request.pool.name.clone(),
+                    reason,
+                    retry_after_seconds,
+                });
+            }
+        };
+        let facts = Arc::new(Facts {
+            kind: request.kind,
+            path: request.path,
+            peer: request.peer,
+            user: request.user,
+            vo: request.vo,
+            pool: request.pool,
+            since: now(),
+            moved: AtomicU64::new(0),
+            running: matches!(slot, Slot::Running { .. }).into(),
+        });
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        self.lock().insert(id, Arc::clone(&facts));
+        Ok(Mover {
+            facts,
+            live: Arc::clone(self),
+            recorder: Arc::clone(recorder),
+            id,
+            started,
+            selection: request.selection,
+            clocks: StageClocks::default(),
+            tcp: None,
+            slot,
+            outcome: None,
+        })
+    }
+
+    /// How many movers run or wait, and the oldest of them.
+    pub(crate) fn snapshot(&self, limit: usize) -> (usize, Vec<MoverSnapshot>) {
+        let movers = self.lock();
+        let shown = movers.values().take(limit).map(|facts| MoverSnapshot {
+            kind: facts.kind,
+            path: facts.path.clone(),
+            peer: facts.peer.clone(),
+            user: facts.user.clone(),
+            vo: facts.vo.clone(),
+            pool: facts.pool.name.clone(),
+            since: facts.since,
+            running: facts.running.load(Ordering::Relaxed),
+            moved: Bytes(facts.moved.load(Ordering::Relaxed)),
+        });
+        (movers.len(), shown.collect())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Arc<Facts>>> {
+        self.movers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Mover {
+    /// It need not wait (any more).
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(self.slot, Slot::Running { .. })
+    }
+
+    /// Waits for the slot. May be dropped and called again.
+    pub(crate) async fn wait(&mut self) {
+        if let Slot::Waiting(waiting) = &mut self.slot {
+            let permit = waiting.started().await;
+            self.slot = Slot::Running { _permit: permit };
+            self.facts.running.store(true, Ordering::Relaxed);
+            self.clocks.wait_us = microseconds(self.started.elapsed());
+        }
+    }
+
+    /// The pool that takes or gives the bytes.
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.facts.pool
+    }
+
+    /// Counts bytes of file data that passed.
+    pub(crate) fn moved(&self, bytes: u64) {
+        self.facts.moved.fetch_add(bytes, Ordering::Relaxed);
+        let direction = match self.facts.kind {
+            MoverKind::Put | MoverKind::Pull => Direction::In,
+            MoverKind::Get | MoverKind::Push => Direction::Out,
+        };
+        self.facts.pool.gate.meter.add(direction, bytes);
+    }
+
+    /// Bytes that passed so far.
+    pub(crate) fn moved_so_far(&self) -> Bytes {
+        Bytes(self.facts.moved.load(Ordering::Relaxed))
+    }
+
+    /// Ends it. Dropping it without this means that the client left.
+    pub(crate) fn end(mut self, outcome: MoverOutcome) {
+        self.outcome = Some(outcome);
+    }
+}
+
+impl Drop for Mover {
+    fn drop(&mut self) {
+        self.live.lock().remove(&self.id);
+        let outcome = self
+            .outcome
+            .take()
+            .unwrap_or_else(|| MoverOutcome::Aborted("the client left before the end".to_owned()));
+        self.recorder.record(MoverRecord {
+            at: now(),
+            kind: self.facts.kind,
+            path: self.facts.path.clone(),
+            peer: self.facts.peer.clone(),
+            user: self.facts.user.clone(),
+            vo: self.facts.vo.clone(),
+            pool: Some(self.facts.pool.name.clone()),
+            moved: self.moved_so_far(),
+            duration_us: microseconds(self.started.elapsed()),
+            stages: self.clocks,
+            tcp: self.tcp,
+            selection: std::mem::take(&mut self.selection),
+            outcome,
+        });
+    }
+}

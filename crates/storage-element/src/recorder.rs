@@ -1,0 +1,86 @@
+//! Writes the record of ended movers, a few times a second and off everyone's way. What a killed process had not
+//! written yet is lost: at most the last quarter of a second, and never a file.
+
+use penstock_persistence::namespace::{Change, MoverRecord, Namespace};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Records that may wait. More are counted and dropped: movers come first.
+const QUEUE_MAX: usize = 65_536;
+/// Records in one change.
+const BATCH_MAX: usize = 1000;
+/// How long a record may wait.
+const DELAY: Duration = Duration::from_millis(250);
+
+/// The thread. Dropping it writes what is queued.
+pub(crate) struct Recorder {
+    queue: Option<SyncSender<MoverRecord>>,
+    dropped: AtomicU64,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Recorder {
+    pub(crate) fn start(namespace: Arc<Namespace>) -> io::Result<Recorder> {
+        let (queue, records) = sync_channel(QUEUE_MAX);
+        let thread = std::thread::Builder::new()
+            .name("mover-recorder".to_owned())
+            .spawn(move || run(&namespace, &records))?;
+        Ok(Recorder {
+            queue: Some(queue),
+            dropped: AtomicU64::new(0),
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    pub(crate) fn record(&self, record: MoverRecord) {
+        let taken = self
+            .queue
+            .as_ref()
+            .is_some_and(|queue| queue.try_send(record).is_ok());
+        if !taken {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Records that found the queue full since the start.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.queue = None;
+        let thread = self
+            .thread
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        // A panicked recorder has lost records, nothing else.
+        let _ = thread.take().map(JoinHandle::join);
+    }
+}
+
+fn run(namespace: &Namespace, records: &Receiver<MoverRecord>) {
+    while let Ok(first) = records.recv() {
+        let mut batch = vec![first];
+        let deadline = std::time::Instant::now() + DELAY;
+        let mut open = true;
+        while open && batch.len() < BATCH_MAX {
+            match records
+                .recv_timeout(deadline.saturating_duration_since(std::time::Instant::now()))
+            {
+                Ok(record) => batch.push(record),
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => open = false,
+            }
+        }
+        let count = batch.len();
+        if let Err(why) = namespace.apply(Change::RecordMovers(batch)) {
+            tracing::error!(%why, count, "ended movers could not be recorded");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A file's data while nobody can see it: first in `incoming/`, then at its final place until its entry is committed.
+//! Whatever goes wrong, dropping it removes the data and gives the promised space back.
+
+use crate::crash::{Step, reached};
+use crate::pool::{Pool, Reservation};
+use crate::reaper::ReaperHandle;
+use penstock_model::Bytes;
+use penstock_persistence::namespace::EntryId;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+/// Data without an entry.
+pub(crate) struct Scratch {
+    pub id: EntryId,
+    pub pool: Arc<Pool>,
+    pub file: File,
+    /// Present until the data is kept or handed over for removal.
+    reservation: Option<Reservation>,
+    place: Place,
+    reaper: ReaperHandle,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Incoming,
+    Data,
+    Kept,
+}
+
+impl Scratch {
+    /// Makes the file. Blocks. The reservation is given back on failure.
+    pub(crate) fn create(
+        id: EntryId,
+        reservation: Reservation,
+        pool: Arc<Pool>,
+        allocate: Option<u64>,
+        reaper: ReaperHandle,
+    ) -> io::Result<Scratch> {
+        let file = pool.create_incoming(id, allocate)?;
+        reached(Step::Created);
+        Ok(Scratch {
+            id,
+            pool,
+            file,
+            reservation: Some(reservation),
+            place: Place::Incoming,
+            reaper,
+        })
+    }
+
+    /// The promised space, to make it grow.
+    pub(crate) fn reservation(&mut self) -> &mut Reservation {
+        self.reservation
+            .as_mut()
+            .expect("taken only by keep and drop")
+    }
+
+    /// Moves the data to its final place.
+    pub(crate) fn adopt(&mut self) -> io::Result<()> {
+        self.pool.adopt(self.id)?;
+        self.place = Place::Data;
+        reached(Step::Adopted);
+        Ok(())
+    }
+
+    /// Its entry is committed: the data stays.
+    pub(crate) fn keep(mut self, size: Bytes) {
+        self.place = Place::Kept;
+        if let Some(reservation) = self.reservation.take() {
+            reservation.keep(size);
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if self.place != Place::Kept {
+            let (pool, reservation) = (Arc::clone(&self.pool), self.reservation.take());
+            self.reaper.discard(pool, self.id, self.place, reservation);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Why a file could not be written. Nothing of it is left then.
+
+use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, PoolName};
+use penstock_persistence::namespace::ChangeError;
+use std::io;
+use thiserror::Error;
+
+/// Why a file could not be written.
+#[derive(Debug, Error)]
+pub(crate) enum WriteError {
+    /// The pool's disk or its configured capacity is used up.
+    #[error("pool {pool} has no room for it; the partial file was removed")]
+    NoSpace { pool: PoolName },
+    /// The pool's disk failed.
+    #[error("pool {pool} cannot write: {source}; the partial file was removed")]
+    Disk { pool: PoolName, source: io::Error },
+    /// The bytes that came are not the expected ones.
+    #[error("checksum mismatch: expected {expected}, got {got}; the file was removed")]
+    ChecksumMismatch { expected: Checksum, got: Checksum },
+    /// The expected value cannot be compared.
+    #[error(
+        "this server cannot compute {0}, so the expected value could not be verified; the file was removed"
+    )]
+    ChecksumUnavailable(ChecksumAlgorithm),
+    /// More or fewer bytes came than were announced.
+    #[error("{got} bytes came where {expected} were announced; the partial file was removed")]
+    WrongSize { expected: u64, got: u64 },
+    /// The namespace refused the entry.
+    #[error("{0}")]
+    Namespace(ChangeError),
+    /// Somebody else is writing this path.
+    #[error("{0} is being written by another client; try again when that write has ended")]
+    BeingWritten(NamespacePath),
+    /// The server stops.
+    #[error("this server is stopping; try again later")]
+    Stopping,
+}
+
+impl WriteError {
+    /// What a disk's error means.
+    pub(crate) fn of_io(pool: PoolName, source: io::Error) -> WriteError {
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                WriteError::NoSpace { pool }
+            }
+            _ => WriteError::Disk { pool, source },
+        }
+    }
+}
+
+/// How much one pool would have to have free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("no pool has room for {0}; remove files or ask the site for space")]
+pub(crate) struct NoPoolHasRoom(pub Bytes);
