@@ -1,0 +1,56 @@
+# Penstock: everything a newcomer or a maintainer runs. `make help` lists it.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+PYTEST := $(VENV)/bin/python -m pytest
+# Python packages of the interop tests, pinned where a client's exact behaviour is what is tested.
+PYTHON_PACKAGES := fts3==3.14.2 pytest==8.4.2 requests
+
+.PHONY: help demo test test-rust test-interop test-web soak bench lint setup check-tools build
+
+help: ## This list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+build: check-rust ## The binary: target/release/penstock
+	cargo build --release -p penstock-cli
+
+demo: build ## Two sites on this machine, a data set moved between them and verified (no root, about 2 GB of disk)
+	target/release/penstock demo $(DEMO_ARGS)
+
+test: check-tools lint test-rust test-web test-interop ## Everything that guards the code, real clients included
+
+test-rust: check-rust ## Unit, property and integration tests of the crates
+	cargo test --workspace
+
+test-web: check-tools ## The live page: types, and that the committed bundle is built from the sources
+	cd web && npm ci --no-audit --no-fund --silent && npm run --silent check
+
+test-interop: check-tools ## Real clients and random kills against real servers
+	cargo build -p penstock-cli
+	$(PYTEST) tests/interop -q -rfE --tier=guard
+
+soak: check-tools ## The same suites at the size that promises are made for (hours)
+	PROPTEST_CASES=20000 cargo test --workspace --release
+	cargo build --release -p penstock-cli
+	PENSTOCK_BINARY=target/release/penstock $(PYTEST) tests/interop -q -rfE --tier=soak
+
+bench: build ## Measurements beside peers; results in bench/results/ (about 15 minutes)
+	cargo build --release -p penstock-bench
+	target/release/penstock-bench --out bench/results/latest.md
+
+lint: check-rust ## rustfmt and clippy, without warnings
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+
+setup: ## Debian packages and Python packages that the tests need (asks for root where it must)
+	scripts/setup.sh $(VENV) $(PYTHON_PACKAGES)
+
+.PHONY: check-rust
+check-rust:
+	@command -v cargo >/dev/null || { echo "cargo is missing: install Rust 1.90 or later (rustup.rs), then run this again" >&2; exit 2; }
+	@pkg-config --exists openssl || { echo "the OpenSSL headers are missing: run 'make setup', or 'apt-get install libssl-dev pkg-config'" >&2; exit 2; }
+
+check-tools: check-rust
+	@scripts/check-tools.sh $(VENV)

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Names every missing tool of the tests at once, with the command that installs them.
+set -euo pipefail
+venv=$1
+missing=()
+for tool in curl rclone davix-get node npm openssl sqlite3 chromium; do
+  command -v "$tool" >/dev/null || missing+=("$tool")
+done
+"$venv/bin/python" -c 'import fts3, pytest, requests' 2>/dev/null || missing+=("Python packages in $venv")
+if ((${#missing[@]})); then
+  printf 'missing: %s\n' "${missing[@]}" >&2
+  echo "run 'make setup' first: it installs them" >&2
+  exit 2
+fi

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Installs what the tests need on Debian 12: real clients from Debian and PyPI. Safe to run again.
+set -euo pipefail
+venv=$1
+shift
+
+packages=(build-essential pkg-config libssl-dev python3 python3-venv python3-dev swig curl rclone davix nodejs npm
+  chromium sqlite3 openssl xrootd-server xrootd-client nginx-light)
+missing=()
+for package in "${packages[@]}"; do
+  # Node.js and npm may have come from elsewhere than Debian.
+  case $package in
+  nodejs) command -v node >/dev/null && continue ;;
+  npm) command -v npm >/dev/null && continue ;;
+  python3 | python3-venv | python3-dev) python3 -c 'import venv, ensurepip' 2>/dev/null && continue ;;
+  esac
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+done
+if ((${#missing[@]})); then
+  echo "installing: ${missing[*]}"
+  root=()
+  if [[ $(id -u) != 0 ]]; then
+    command -v sudo >/dev/null || {
+      echo "root is needed to install: ${missing[*]}; run 'apt-get install ${missing[*]}' as root" >&2
+      exit 2
+    }
+    root=(sudo)
+  fi
+  "${root[@]}" apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive "${root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+[[ -x $venv/bin/python ]] || python3 -m venv "$venv"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+echo "ready: 'make test' has what it needs"
