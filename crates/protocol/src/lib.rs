@@ -12,3 +12,4 @@ pub mod tcp_info;
 pub mod tls;
 pub mod token;
 pub mod tpc;
+pub mod webdav;

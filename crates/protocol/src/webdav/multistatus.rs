@@ -1,0 +1,420 @@
+//! Writing a `207 Multi-Status` answer, entry by entry (RFC 4918 §13, §14).
+
+use super::ask::{PropertyName, Propfind};
+use super::xml::escape_into;
+use super::{DAV, DCACHE, LCGDM, format_http_date};
+use crate::digest;
+use http::StatusCode;
+use penstock_model::{Bytes, Checksum, NamespacePath, Timestamp};
+
+/// What is known of a file or directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Properties {
+    /// Where it is; its href is this path.
+    pub path: NamespacePath,
+    /// A directory, else a file.
+    pub is_directory: bool,
+    /// Of a file; not told for directories.
+    pub size: Bytes,
+    /// When its content last changed.
+    pub modified: Timestamp,
+    /// When it was made.
+    pub created: Option<Timestamp>,
+    /// As in the `ETag` header, with its quotes.
+    pub etag: Option<String>,
+    /// As in the `Content-Type` header.
+    pub content_type: Option<String>,
+    /// Who made it.
+    pub owner: Option<String>,
+    /// To which group it belongs.
+    pub group: Option<String>,
+    /// Known checksums, told to those who ask for them in dCache's way.
+    pub checksums: Vec<Checksum>,
+    /// RFC 4331: bytes used and still available where this directory is.
+    pub quota: Option<Quota>,
+}
+
+/// Space of a directory (RFC 4331 §3, §4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// In use.
+    pub used: Bytes,
+    /// Free to be used.
+    pub available: Bytes,
+}
+
+/// The properties that we know, in the order in which they are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Property {
+    DisplayName,
+    ResourceType,
+    ContentLength,
+    LastModified,
+    CreationDate,
+    ContentType,
+    Etag,
+    IsCollection,
+    Mode,
+    Owner,
+    Group,
+    QuotaUsed,
+    QuotaAvailable,
+    Checksums,
+}
+
+impl Property {
+    const ALL: [Property; 14] = [
+        Property::DisplayName,
+        Property::ResourceType,
+        Property::ContentLength,
+        Property::LastModified,
+        Property::CreationDate,
+        Property::ContentType,
+        Property::Etag,
+        Property::IsCollection,
+        Property::Mode,
+        Property::Owner,
+        Property::Group,
+        Property::QuotaUsed,
+        Property::QuotaAvailable,
+        Property::Checksums,
+    ];
+
+    fn name(self) -> (&'static str, &'static str) {
+        match self {
+            Property::DisplayName => (DAV, "displayname"),
+            Property::ResourceType => (DAV, "resourcetype"),
+            Property::ContentLength => (DAV, "getcontentlength"),
+            Property::LastModified => (DAV, "getlastmodified"),
+            Property::CreationDate => (DAV, "creationdate"),
+            Property::ContentType => (DAV, "getcontenttype"),
+            Property::Etag => (DAV, "getetag"),
+            Property::IsCollection => (DAV, "iscollection"),
+            Property::Mode => (LCGDM, "mode"),
+            Property::Owner => (DAV, "owner"),
+            Property::Group => (DAV, "group"),
+            Property::QuotaUsed => (DAV, "quota-used-bytes"),
+            Property::QuotaAvailable => (DAV, "quota-available-bytes"),
+            Property::Checksums => (DCACHE, "Checksums"),
+        }
+    }
+
+    fn find(name: &PropertyName) -> Option<Property> {
+        Property::ALL.into_iter().find(|property| {
+            let (namespace, local) = property.name();
+            name.is(namespace, local)
+        })
+    }
+
+    /// RFC 4331 §2: quotas are told only to those who ask, because they may be dear to compute.
+    fn is_told_unasked(self) -> bool {
+        !matches!(
+            self,
+            Property::QuotaUsed | Property::QuotaAvailable | Property::Checksums
+        )
+    }
+
+    /// The value as text; `None`: this entry has no such property.
+    fn value(self, of: &Properties) -> Option<String> {
+        let file = !of.is_directory;
+        match self {
+            Property::DisplayName => Some(of.path.name().unwrap_or("/").to_owned()),
+            // Its value is an element, see `write_element`.
+            Property::ResourceType => Some(String::new()),
+            Property::ContentLength => file.then(|| of.size.0.to_string()),
+            Property::LastModified => Some(format_http_date(of.modified)),
+            Property::CreationDate => of.created.map(|created| created.to_fts() + "Z"),
+            Property::ContentType => of.content_type.clone(),
+            Property::Etag => of.etag.clone(),
+            Property::IsCollection => Some(if file { "0" } else { "1" }.to_owned()),
+            // st_mode in octal, as davix reads it. Tokens decide, not modes; these are what `ls -l` should show.
+            Property::Mode => Some(if file { "0100644" } else { "0040755" }.to_owned()),
+            Property::Owner => of.owner.clone(),
+            Property::Group => of.group.clone(),
+            Property::QuotaUsed => of.quota.map(|quota| quota.used.0.to_string()),
+            Property::QuotaAvailable => of.quota.map(|quota| quota.available.0.to_string()),
+            Property::Checksums => {
+                let value = digest::header_value(&of.checksums);
+                let text = value.to_str().unwrap_or_default();
+                (!text.is_empty()).then(|| text.to_owned())
+            }
+        }
+    }
+}
+
+/// The beginning of the body. Answer with `Content-Type: application/xml; charset="utf-8"`.
+pub fn begin_multistatus(out: &mut Vec<u8>) {
+    out.extend_from_slice(
+        b"<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
+          <D:multistatus xmlns:D=\"DAV:\" xmlns:L=\"LCGDM:\" xmlns:C=\"http://www.dcache.org/2013/webdav\">\n",
+    );
+}
+
+/// One entry with what was asked of it.
+pub fn write_entry(out: &mut Vec<u8>, asked: &Propfind, entry: &Properties) {
+    out.extend_from_slice(b"<D:response><D:href>");
+    write_href(out, &entry.path, entry.is_directory);
+    out.extend_from_slice(b"</D:href>");
+    match asked {
+        Propfind::AllProperties => {
+            let told = Property::ALL
+                .into_iter()
+                .filter(|property| property.is_told_unasked());
+            write_found(out, told, entry, true);
+        }
+        Propfind::Names => write_found(out, Property::ALL.into_iter(), entry, false),
+        Propfind::Named(names) => write_named(out, names, entry),
+    }
+    out.extend_from_slice(b"</D:response>\n");
+}
+
+/// One entry of which only a status is told: what a `DELETE` or `MOVE` of a directory could not do (RFC 4918 §9.6.1).
+pub fn write_status(
+    out: &mut Vec<u8>,
+    path: &NamespacePath,
+    is_directory: bool,
+    status: StatusCode,
+) {
+    out.extend_from_slice(b"<D:response><D:href>");
+    write_href(out, path, is_directory);
+    out.extend_from_slice(b"</D:href>");
+    write_status_line(out, status);
+    out.extend_from_slice(b"</D:response>\n");
+}
+
+/// The end of the body.
+pub fn end_multistatus(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"</D:multistatus>\n");
+}
+
+fn write_named(out: &mut Vec<u8>, names: &[PropertyName], entry: &Properties) {
+    let known = |name: &PropertyName| {
+        let property = Property::find(name)?;
+        property.value(entry).map(|_| property)
+    };
+    if names.iter().any(|name| known(name).is_some()) || names.is_empty() {
+        write_found(out, names.iter().filter_map(known), entry, true);
+    }
+    // RFC 4918 §9.1: what was asked for and does not exist is named with 404.
+    let mut missing = names.iter().filter(|name| known(name).is_none()).peekable();
+    if missing.peek().is_some() {
+        out.extend_from_slice(b"<D:propstat><D:prop>");
+        missing.for_each(|name| write_missing(out, name));
+        out.extend_from_slice(b"</D:prop>");
+        write_status_line(out, StatusCode::NOT_FOUND);
+        out.extend_from_slice(b"</D:propstat>");
+    }
+}
+
+fn write_found(
+    out: &mut Vec<u8>,
+    properties: impl Iterator<Item = Property>,
+    entry: &Properties,
+    values: bool,
+) {
+    out.extend_from_slice(b"<D:propstat><D:prop>");
+    for property in properties {
+        let Some(value) = property.value(entry) else {
+            continue;
+        };
+        let is_collection = property == Property::ResourceType && entry.is_directory;
+        write_element(out, property, values.then_some((&value, is_collection)));
+    }
+    out.extend_from_slice(b"</D:prop>");
+    write_status_line(out, StatusCode::OK);
+    out.extend_from_slice(b"</D:propstat>");
+}
+
+fn write_element(out: &mut Vec<u8>, property: Property, value: Option<(&str, bool)>) {
+    let (namespace, local) = property.name();
+    let prefix = match namespace {
+        LCGDM => "L:",
+        DCACHE => "C:",
+        _ => "D:",
+    };
+    let tag = [prefix.as_bytes(), local.as_bytes()].concat();
+    out.push(b'<');
+    out.extend_from_slice(&tag);
+    let (text, is_collection) = value.unwrap_or_default();
+    if text.is_empty() && !is_collection {
+        out.extend_from_slice(b"/>");
+        return;
+    }
+    out.push(b'>');
+    escape_into(out, text);
+    if is_collection {
+        out.extend_from_slice(b"<D:collection/>");
+    }
+    out.extend_from_slice(b"</");
+    out.extend_from_slice(&tag);
+    out.push(b'>');
+}
+
+/// An unknown namespace is declared on the element itself, because it may be any.
+fn write_missing(out: &mut Vec<u8>, name: &PropertyName) {
+    if let Some(property) = Property::find(name) {
+        return write_element(out, property, None);
+    }
+    let prefix = if name.namespace.is_empty() { "" } else { "x:" };
+    out.push(b'<');
+    out.extend_from_slice(prefix.as_bytes());
+    out.extend_from_slice(name.local.as_bytes());
+    if !name.namespace.is_empty() {
+        out.extend_from_slice(b" xmlns:x=\"");
+        escape_into(out, &name.namespace);
+        out.push(b'"');
+    }
+    out.extend_from_slice(b"/>");
+}
+
+fn write_status_line(out: &mut Vec<u8>, status: StatusCode) {
+    let reason = status.canonical_reason().unwrap_or("Status");
+    out.extend_from_slice(
+        format!("<D:status>HTTP/1.1 {} {reason}</D:status>", status.as_u16()).as_bytes(),
+    );
+}
+
+/// RFC 4918 §8.3: an absolute path; directories end with `/` (§5.2).
+fn write_href(out: &mut Vec<u8>, path: &NamespacePath, is_directory: bool) {
+    let encoded = path.to_encoded();
+    out.extend_from_slice(encoded.as_bytes());
+    if is_directory && !path.is_root() {
+        out.push(b'/');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse_multistatus;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn file(path: &str) -> Properties {
+        Properties {
+            path: NamespacePath::parse(path).expect("valid"),
+            is_directory: false,
+            size: Bytes(200_000),
+            modified: Timestamp(1_795_241_978_000),
+            created: Some(Timestamp(1_795_241_977_000)),
+            etag: Some("\"7-2\"".to_owned()),
+            content_type: None,
+            owner: Some("alice <a&b>".to_owned()),
+            group: None,
+            checksums: vec![Checksum::parse("adler32:727f416b").expect("valid")],
+            quota: None,
+        }
+    }
+
+    fn directory(path: &str) -> Properties {
+        Properties {
+            is_directory: true,
+            quota: Some(Quota {
+                used: Bytes(5),
+                available: Bytes(7),
+            }),
+            ..file(path)
+        }
+    }
+
+    fn written(question: &str, entry: &Properties) -> String {
+        let asked = Propfind::parse(question.as_bytes()).expect("a question");
+        let mut out = Vec::new();
+        write_entry(&mut out, &asked, entry);
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    #[test]
+    fn without_a_body_a_file_is_told_as_gfal2_needs_it() {
+        assert_eq!(
+            written("", &file("/data/ä b")),
+            "<D:response><D:href>/data/%C3%A4%20b</D:href><D:propstat><D:prop>\
+             <D:displayname>ä b</D:displayname><D:resourcetype/><D:getcontentlength>200000</D:getcontentlength>\
+             <D:getlastmodified>Sat, 21 Nov 2026 06:19:38 GMT</D:getlastmodified>\
+             <D:creationdate>2026-11-21T06:19:37Z</D:creationdate><D:getetag>&quot;7-2&quot;</D:getetag>\
+             <D:iscollection>0</D:iscollection><L:mode>0100644</L:mode>\
+             <D:owner>alice &lt;a&amp;b&gt;</D:owner></D:prop>\
+             <D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>\n"
+        );
+    }
+
+    #[test]
+    fn a_directory_ends_with_a_slash_and_what_it_lacks_is_named() {
+        let question = "<propfind xmlns='DAV:'><prop><resourcetype/><getcontentlength/><quota-used-bytes/>\
+                        <executable xmlns='http://apache.org/dav/props/'/><none xmlns=''/></prop></propfind>";
+        assert_eq!(
+            written(question, &directory("/data/c")),
+            "<D:response><D:href>/data/c/</D:href><D:propstat><D:prop>\
+             <D:resourcetype><D:collection/></D:resourcetype><D:quota-used-bytes>5</D:quota-used-bytes></D:prop>\
+             <D:status>HTTP/1.1 200 OK</D:status></D:propstat><D:propstat><D:prop><D:getcontentlength/>\
+             <x:executable xmlns:x=\"http://apache.org/dav/props/\"/><none/></D:prop>\
+             <D:status>HTTP/1.1 404 Not Found</D:status></D:propstat></D:response>\n"
+        );
+        assert!(written("", &directory("/")).contains("<D:href>/</D:href>"));
+    }
+
+    #[test]
+    fn names_alone_carry_no_values() {
+        let names = written(
+            "<propfind xmlns='DAV:'><propname/></propfind>",
+            &directory("/d"),
+        );
+        assert!(
+            names.contains("<D:resourcetype/>") && names.contains("<D:quota-used-bytes/>"),
+            "{names}"
+        );
+        assert!(
+            !names.contains("<D:collection/>") && !names.contains("getcontentlength"),
+            "{names}"
+        );
+    }
+
+    #[test]
+    fn checksums_are_told_to_those_who_ask_as_dcache_does() {
+        let question =
+            format!("<propfind xmlns='DAV:'><prop><Checksums xmlns='{DCACHE}'/></prop></propfind>");
+        let answer = written(&question, &file("/f"));
+        assert!(
+            answer.contains("<C:Checksums>adler32=727f416b</C:Checksums>"),
+            "{answer}"
+        );
+        assert!(!written("", &file("/f")).contains("Checksums"));
+    }
+
+    #[test]
+    fn a_status_entry_names_only_the_status() {
+        let mut out = Vec::new();
+        let path = NamespacePath::parse("/d/f").expect("valid");
+        write_status(&mut out, &path, false, StatusCode::LOCKED);
+        assert_eq!(
+            String::from_utf8(out).expect("UTF-8"),
+            "<D:response><D:href>/d/f</D:href><D:status>HTTP/1.1 423 Locked</D:status></D:response>\n"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_names_are_the_answer_can_be_read_again(
+            names in proptest::collection::vec("[^/\\p{Cc}]{1,20}", 1..4),
+            namespace in "\\PC{1,12}",
+        ) {
+            let paths = names.iter().filter_map(|name| NamespacePath::root().child(name).ok());
+            let entries: Vec<Properties> =
+                paths.map(|path| Properties { path, owner: names.first().cloned(), ..file("/f") }).collect();
+            let local = "strange".to_owned();
+            let asked = Propfind::Named(vec![
+                PropertyName { namespace: DAV.to_owned(), local: "getcontentlength".to_owned() },
+                PropertyName { namespace: DAV.to_owned(), local: "owner".to_owned() },
+                PropertyName { namespace, local },
+            ]);
+            let mut out = Vec::new();
+            begin_multistatus(&mut out);
+            entries.iter().for_each(|entry| write_entry(&mut out, &asked, entry));
+            end_multistatus(&mut out);
+            let listed = parse_multistatus(&out).expect("our own answer");
+            let read: Vec<_> = listed.iter().map(|entry| (entry.path.clone(), entry.size)).collect();
+            let meant: Vec<_> =
+                entries.iter().map(|entry| (Some(entry.path.clone()), Some(entry.size))).collect();
+            prop_assert_eq!(read, meant);
+        }
+    }
+}
