@@ -3,25 +3,49 @@
 //! [`Record`] is what a reader must offer; the journal of a site implements it, and [`MemoryRecord`] for tests and
 //! short-lived runs. Calls block (a reader asks its database): call them off the async threads.
 
-use crate::facts::{TransferFacts, gather};
+use crate::facts::{Ending, TransferFacts, gather};
+use crate::report::{BandwidthReport, ReportInput, window_of};
 use penstock_model::{LedgerEntry, LinkId, LinkSample, Timestamp, TransferId, TransferRequest};
-use std::collections::{BTreeMap, BTreeSet};
+use penstock_persistence::journal::{JournalError, JournalReader};
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::RwLock;
+use std::time::Duration;
 use thiserror::Error;
 
 /// Entries read in one go.
 const BATCH: usize = 5000;
+/// Entries looked at in one step of [`Follower::catch_up`], and per transfer in [`facts_of`].
+const ENTRIES_MAX: u64 = 200_000;
+const ENTRIES_PER_TRANSFER_MAX: usize = 1000;
+/// Transfers whose facts a [`Follower`] keeps: about 50 MB.
+const TRANSFERS_MAX: usize = 100_000;
+/// How far back a [`Follower`] remembers transfers that have ended.
+pub const FOLLOWED: Duration = Duration::from_secs(900);
+/// Samples are read in pieces of this length, so that a report of a week needs no more memory than one of an hour.
+const SAMPLES_AT_ONCE: Duration = Duration::from_secs(1800);
 
 /// Why the record could not be read.
 #[derive(Debug, Error)]
 #[error("the record of transfers cannot be read: {0}")]
-pub struct RecordError(pub Box<dyn std::error::Error + Send + Sync>);
+pub struct RecordError(#[from] pub Box<dyn std::error::Error + Send + Sync>);
+
+impl From<JournalError> for RecordError {
+    fn from(error: JournalError) -> RecordError {
+        RecordError(Box::new(error))
+    }
+}
 
 /// A reader of the one record. Never writes.
 pub trait Record: Send + Sync + 'static {
     /// At most `limit` entries with a sequence number above `sequence`, in order.
     fn entries_after(&self, sequence: u64, limit: usize) -> Result<Vec<LedgerEntry>, RecordError>;
-    /// The samples with `from <= at <= to`, in the order of time.
+    /// At most `limit` entries of one transfer, in order.
+    fn entries_of(
+        &self,
+        transfer: TransferId,
+        limit: usize,
+    ) -> Result<Vec<LedgerEntry>, RecordError>;
+    /// The samples with `from <= at < to`, in the order of time.
     fn samples_between(
         &self,
         from: Timestamp,
@@ -31,55 +55,182 @@ pub trait Record: Send + Sync + 'static {
     fn transfer_request(&self, id: TransferId) -> Result<Option<TransferRequest>, RecordError>;
 }
 
-/// The facts of every transfer with an event after `from`, and whether all such entries were read.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RecentFacts {
-    /// By transfer id.
-    pub transfers: Vec<TransferFacts>,
-    /// False when there were more than `entries_max`; then the earliest ones are missing.
-    pub complete: bool,
-}
-
-/// Reads the facts of every transfer with an event after `from`. `last` is the last committed sequence number; at
-/// most `entries_max` entries are read, the latest ones.
-pub fn facts_since(
-    record: &dyn Record,
-    last: u64,
-    from: Timestamp,
-    entries_max: u64,
-) -> Result<RecentFacts, RecordError> {
-    let before = sequence_before(record, last, from)?;
-    let start = before.max(last.saturating_sub(entries_max));
-    let mut entries = Vec::new();
-    let mut position = start;
-    while position < last {
-        let batch = record.entries_after(position, BATCH)?;
-        let Some(end) = batch.last().map(|entry| entry.sequence) else {
-            break;
-        };
-        position = end;
-        entries.extend(batch.into_iter().filter(|entry| entry.sequence <= last));
+impl Record for JournalReader {
+    fn entries_after(&self, sequence: u64, limit: usize) -> Result<Vec<LedgerEntry>, RecordError> {
+        Ok(JournalReader::entries_after(self, sequence, limit)?)
     }
-    let links = links_of(record, entries.iter().map(|entry| entry.transfer))?;
-    Ok(RecentFacts {
-        transfers: gather(&entries, |transfer| links.get(&transfer).cloned()),
-        complete: start == before,
-    })
+
+    fn entries_of(
+        &self,
+        transfer: TransferId,
+        limit: usize,
+    ) -> Result<Vec<LedgerEntry>, RecordError> {
+        Ok(JournalReader::entries_of(self, transfer, limit)?)
+    }
+
+    fn samples_between(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<LinkSample>, RecordError> {
+        Ok(JournalReader::samples_between(self, from, to)?)
+    }
+
+    fn transfer_request(&self, id: TransferId) -> Result<Option<TransferRequest>, RecordError> {
+        Ok(JournalReader::transfer(self, id)?.map(|row| row.request))
+    }
 }
 
-/// The links of `transfers`, for those whose request is still recorded.
-pub fn links_of(
+/// The report of some transfers, for instance those of a job, from the first start to the last end.
+pub fn report_of(
     record: &dyn Record,
-    transfers: impl IntoIterator<Item = TransferId>,
-) -> Result<BTreeMap<TransferId, LinkId>, RecordError> {
-    let wanted: BTreeSet<TransferId> = transfers.into_iter().collect();
-    let mut links = BTreeMap::new();
-    for transfer in wanted {
-        if let Some(request) = record.transfer_request(transfer)? {
-            links.insert(transfer, request.link());
+    population: &str,
+    transfers: &[TransferId],
+) -> Result<BandwidthReport, RecordError> {
+    let facts = facts_of(record, transfers)?;
+    let input = ReportInput {
+        population: population.to_owned(),
+        transfers: facts.iter().collect(),
+        window: None,
+    };
+    report_with_samples(record, &input)
+}
+
+/// The report of `input` with the samples of its window.
+pub fn report_with_samples(
+    record: &dyn Record,
+    input: &ReportInput<'_>,
+) -> Result<BandwidthReport, RecordError> {
+    let window = window_of(input);
+    // The second that ends after the window still tells of its last moments.
+    let end = window.to + Duration::from_secs(1);
+    let mut failed = None;
+    let mut from = window.from;
+    let pieces = std::iter::from_fn(|| {
+        if from >= end || failed.is_some() {
+            return None;
+        }
+        let to = (from + SAMPLES_AT_ONCE).min(end);
+        let piece = record.samples_between(from, to);
+        from = to;
+        piece.map_err(|error| failed = Some(error)).ok()
+    });
+    let report = BandwidthReport::of(input, pieces.flatten());
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(report),
+    }
+}
+
+/// The facts of some transfers.
+pub fn facts_of(
+    record: &dyn Record,
+    transfers: &[TransferId],
+) -> Result<Vec<TransferFacts>, RecordError> {
+    let mut facts = Vec::with_capacity(transfers.len());
+    for transfer in transfers {
+        let entries = record.entries_of(*transfer, ENTRIES_PER_TRANSFER_MAX)?;
+        let link = link_of(record, *transfer)?;
+        facts.extend(gather(&entries, |_| link.clone()));
+    }
+    Ok(facts)
+}
+
+fn link_of(record: &dyn Record, transfer: TransferId) -> Result<Option<LinkId>, RecordError> {
+    Ok(record
+        .transfer_request(transfer)?
+        .map(|request| request.link()))
+}
+
+/// Follows the ledger and keeps the facts of the transfers of the last [`FOLLOWED`]. Each entry is read once.
+#[derive(Debug, Default)]
+pub struct Follower {
+    /// The last entry taken; `None` before the first reading.
+    position: Option<u64>,
+    facts: BTreeMap<TransferId, TransferFacts>,
+    /// Of earlier events not all are known.
+    complete_since: Timestamp,
+}
+
+impl Follower {
+    /// Has read nothing yet.
+    pub fn new() -> Follower {
+        Follower::default()
+    }
+
+    /// Takes what was committed up to `last`. The first time, it begins [`FOLLOWED`] before `now`.
+    pub fn catch_up(
+        &mut self,
+        record: &dyn Record,
+        last: u64,
+        now: Timestamp,
+    ) -> Result<(), RecordError> {
+        let oldest = Timestamp(now.0.saturating_sub(FOLLOWED.as_millis() as i64));
+        let mut position = match self.position {
+            Some(position) => position,
+            None => sequence_before(record, last, oldest)?,
+        };
+        if last.saturating_sub(position) > ENTRIES_MAX {
+            position = last - ENTRIES_MAX;
+            self.complete_since = now;
+        }
+        while position < last {
+            let wanted = usize::try_from(last - position).map_or(BATCH, |left| left.min(BATCH));
+            let batch = record.entries_after(position, wanted)?;
+            let Some(end) = batch.last().map(|entry| entry.sequence) else {
+                break;
+            };
+            for entry in &batch {
+                self.take(record, entry)?;
+            }
+            position = end;
+            self.position = Some(position);
+        }
+        self.position = Some(position);
+        self.forget(oldest, now);
+        Ok(())
+    }
+
+    /// The transfers with an event after `from`, and whether they are all.
+    pub fn transfers_since(&self, from: Timestamp) -> (Vec<&TransferFacts>, bool) {
+        let recent = self.facts.values().filter(|facts| facts.last_event > from);
+        (recent.collect(), self.complete_since <= from)
+    }
+
+    fn take(&mut self, record: &dyn Record, entry: &LedgerEntry) -> Result<(), RecordError> {
+        let facts = match self.facts.entry(entry.transfer) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                let link = link_of(record, entry.transfer)?;
+                unknown.insert(TransferFacts::new(
+                    entry.transfer,
+                    entry.job,
+                    link,
+                    entry.at,
+                ))
+            }
+        };
+        facts.take(entry.at, &entry.event);
+        Ok(())
+    }
+
+    /// Drops what is old, but not what runs; and, when there are still too many, what has not begun to run: it will
+    /// be known again from its start on.
+    fn forget(&mut self, oldest: Timestamp, now: Timestamp) {
+        let runs = |facts: &TransferFacts| {
+            facts.ending == Ending::Open && facts.runs.last().is_some_and(|run| run.to.is_none())
+        };
+        self.facts
+            .retain(|_, facts| facts.last_event > oldest || runs(facts));
+        if self.facts.len() > TRANSFERS_MAX {
+            self.complete_since = now;
+            self.facts
+                .retain(|_, facts| facts.ending != Ending::Open || !facts.runs.is_empty());
+        }
+        while self.facts.len() > TRANSFERS_MAX {
+            self.facts.pop_first();
         }
     }
-    Ok(links)
 }
 
 /// The sequence number after which the entries later than `from` begin, by bisection: the ledger may be long, and
@@ -153,6 +304,19 @@ impl Record for MemoryRecord {
         Ok(kept.entries[start..].iter().take(limit).cloned().collect())
     }
 
+    fn entries_of(
+        &self,
+        transfer: TransferId,
+        limit: usize,
+    ) -> Result<Vec<LedgerEntry>, RecordError> {
+        let kept = self.read();
+        let its = kept
+            .entries
+            .iter()
+            .filter(|entry| entry.transfer == transfer);
+        Ok(its.take(limit).cloned().collect())
+    }
+
     fn samples_between(
         &self,
         from: Timestamp,
@@ -160,7 +324,7 @@ impl Record for MemoryRecord {
     ) -> Result<Vec<LinkSample>, RecordError> {
         let kept = self.read();
         let start = kept.samples.partition_point(|sample| sample.at < from);
-        let end = kept.samples.partition_point(|sample| sample.at <= to);
+        let end = kept.samples.partition_point(|sample| sample.at < to);
         Ok(kept.samples.get(start..end).unwrap_or_default().to_vec())
     }
 
@@ -194,25 +358,54 @@ mod tests {
         for length in [0, 1, 2, 7, 100] {
             let record = ledger(length);
             for from in [-1, 0, 9, 10, 11, 500, 999, 1000, 5000] {
-                let facts = facts_since(&record, length, Timestamp(from), 1000).expect("in memory");
+                let mut follower = Follower::new();
+                let now = Timestamp(from) + FOLLOWED;
+                follower.catch_up(&record, length, now).expect("in memory");
                 let expected = (1..=length).filter(|n| *n as i64 * 10 > from).count();
                 assert_eq!(
-                    facts.transfers.len(),
+                    follower.facts.len(),
                     expected,
                     "length {length}, from {from}"
                 );
-                assert!(facts.complete);
+                assert_eq!(follower.transfers_since(Timestamp(from)).0.len(), expected);
             }
         }
     }
 
     #[test]
-    fn a_bound_on_entries_keeps_the_latest_and_says_so() {
-        let facts = facts_since(&ledger(100), 100, Timestamp(0), 10).expect("in memory");
-        assert_eq!(
-            facts.transfers.first().map(|facts| facts.transfer),
-            Some(TransferId(91))
-        );
-        assert!(!facts.complete);
+    fn each_entry_is_taken_once_and_the_past_is_forgotten() {
+        let record = ledger(100);
+        let mut follower = Follower::new();
+        for last in [10, 10, 60, 100] {
+            follower
+                .catch_up(&record, last, Timestamp(1000))
+                .expect("in memory");
+            assert_eq!(follower.facts.len() as u64, last);
+        }
+        follower
+            .catch_up(&record, 100, Timestamp(505) + FOLLOWED)
+            .expect("in memory");
+        assert_eq!(follower.transfers_since(Timestamp(0)).0.len(), 50);
+    }
+
+    #[test]
+    fn a_running_transfer_is_remembered_however_long_ago_it_started() {
+        let record = ledger(1);
+        let started = TransferEvent::Started {
+            attempt: penstock_model::Attempt(1),
+        };
+        record.push_entry(LedgerEntry {
+            sequence: 2,
+            event: started,
+            ..record.entries_after(0, 1).expect("in memory")[0].clone()
+        });
+        let mut follower = Follower::new();
+        follower
+            .catch_up(&record, 2, Timestamp(20))
+            .expect("in memory");
+        follower
+            .catch_up(&record, 2, Timestamp(20) + FOLLOWED * 5)
+            .expect("in memory");
+        assert_eq!(follower.facts.len(), 1);
     }
 }

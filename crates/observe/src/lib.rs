@@ -14,7 +14,7 @@ pub mod report;
 pub mod series;
 
 pub use facts::{Ending, TransferFacts, gather};
-pub use follow::{MemoryRecord, Record, RecordError};
+pub use follow::{MemoryRecord, Record, RecordError, report_of};
 pub use rate::{Counted, MeasuredRate, View, Window, WindowRule};
 pub use report::{BandwidthReport, ReportInput};
 pub use series::RateSeries;

@@ -3,7 +3,7 @@
 //! The page itself is public and holds no data. The data need whatever the service's authorisation hook asks for.
 //! Everything shown is derived from the record on request, so a page nobody looks at costs nothing.
 
-use crate::follow::{Record, RecordError, facts_since};
+use crate::follow::{Follower, Record, RecordError, report_with_samples};
 use crate::report::{BandwidthReport, ReportInput};
 use crate::series::{RateSeries, SECONDS_MAX, Snapshot};
 use axum::Router;
@@ -19,7 +19,7 @@ use penstock_model::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::{Semaphore, watch};
 
@@ -28,8 +28,6 @@ pub type Authorised = Pin<Box<dyn Future<Output = Result<(), StatusCode>> + Send
 /// Decides from the headers of a request whether it may see the data; the status otherwise (401, 403).
 pub type Authorise = Arc<dyn Fn(&HeaderMap) -> Authorised + Send + Sync>;
 
-/// Most ledger entries that one report looks at: bounds its memory to about 100 MB and its time to seconds.
-const ENTRIES_MAX: u64 = 200_000;
 /// Reports and readings of samples that may run at once; others wait.
 const READS_MAX: usize = 2;
 /// A report is made again only when it is older than this, whoever asks.
@@ -56,8 +54,15 @@ struct Shared {
     committed: watch::Receiver<u64>,
     authorise: Authorise,
     series: Mutex<RateSeries>,
-    report: Mutex<Option<MadeReport>>,
+    reports: Mutex<Reports>,
     reads: Semaphore,
+}
+
+/// The ledger as far as it was followed, and the latest report made of it.
+#[derive(Default)]
+struct Reports {
+    follower: Follower,
+    latest: Option<MadeReport>,
 }
 
 struct MadeReport {
@@ -79,7 +84,7 @@ impl LiveState {
                 committed,
                 authorise,
                 series: Mutex::new(RateSeries::new()),
-                report: Mutex::new(None),
+                reports: Mutex::default(),
                 reads: Semaphore::new(READS_MAX),
             }),
         }
@@ -160,14 +165,14 @@ async fn series(
     let after = Timestamp(query.after.map_or(oldest, |after| after.max(oldest)));
     let snapshot = read(state, move |shared| {
         // Reading under the lock keeps samples in order when two pages ask at once; the task may block.
-        let mut ring = shared
-            .series
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut ring = shared.series.lock().unwrap_or_else(PoisonError::into_inner);
         let known = ring
             .newest()
             .map_or(now.0 - SECONDS_MAX * 1000, |newest| newest.0 - 1000);
-        for sample in shared.record.samples_between(Timestamp(known), now)? {
+        for sample in shared
+            .record
+            .samples_between(Timestamp(known), Timestamp(now.0 + 1))?
+        {
             ring.push(&sample);
         }
         Ok(ring.snapshot(after, now))
@@ -191,30 +196,31 @@ async fn report(
 
 impl Shared {
     fn report(&self, seconds: i64, now: Timestamp) -> Result<Arc<WindowReport>, RecordError> {
-        let mut made = self
-            .report
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(made) = made.as_ref().filter(|made| made.is_good(seconds, now)) {
+        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(made) = reports
+            .latest
+            .as_ref()
+            .filter(|made| made.is_good(seconds, now))
+        {
             return Ok(made.body.clone());
         }
         let from = Timestamp(now.0 - seconds * 1000);
         let last = *self.committed.borrow();
-        let recent = facts_since(self.record.as_ref(), last, from, ENTRIES_MAX)?;
-        let samples = self.record.samples_between(from, now)?;
-        let report = BandwidthReport::of(&ReportInput {
+        reports.follower.catch_up(self.record.as_ref(), last, now)?;
+        let (transfers, complete) = reports.follower.transfers_since(from);
+        let input = ReportInput {
             population: format!("all transfers with an event in the last {seconds} s"),
-            transfers: &recent.transfers,
-            samples: &samples,
+            transfers,
             window: Some((from, now)),
-        });
-        let complete = recent.complete;
+        };
+        let report = report_with_samples(self.record.as_ref(), &input)?;
         let body = Arc::new(WindowReport { complete, report });
-        *made = Some(MadeReport {
+        let latest = MadeReport {
             at: now,
             seconds,
             body: body.clone(),
-        });
+        };
+        reports.latest = Some(latest);
         Ok(body)
     }
 }

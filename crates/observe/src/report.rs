@@ -3,22 +3,21 @@
 //! A pure derivation from [`TransferFacts`] and [`LinkSample`]s. Each rate carries its population, window and unit;
 //! errors and incidents are both told, because one full disk can write an error per file. Text is in [`mod@text`].
 
+mod drops;
+mod quality;
+mod sampled;
 pub mod text;
 
-use crate::facts::{Ending, TransferFacts};
-use crate::fingerprint::fingerprint;
-use crate::plot;
-use crate::rate::{Counted, MeasuredRate, UNIT, View, Window, WindowRule, megabits_per_second};
-use penstock_model::{
-    Bytes, LinkId, LinkSample, MoverReport, Phase, PoolName, Side, StageClocks, Timestamp,
-};
-use serde::Serialize;
-use std::collections::BTreeMap;
+pub use drops::{Cause, DropCause, Factors, RateDrop};
+pub use quality::{INCIDENTS_MAX, Incident, OTHER_FAILURES, Quality};
 
-/// Most kinds of failure told apart in one report; what comes after is counted as [`OTHER_FAILURES`].
-pub const INCIDENTS_MAX: usize = 1000;
-/// The fingerprint of failures beyond [`INCIDENTS_MAX`] kinds.
-pub const OTHER_FAILURES: &str = "(other failures)";
+use crate::facts::{Ending, TransferFacts};
+use crate::rate::{Counted, MeasuredRate, View, Window, WindowRule};
+use penstock_model::{Bytes, LinkId, LinkSample, MoverReport, PoolName, StageClocks, Timestamp};
+use sampled::Sampled;
+use serde::Serialize;
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The stage that only the sender's mover measures; receivers leave it at 0.
 const UNSEEN_BY_RECEIVERS: &str = "source read";
@@ -29,9 +28,7 @@ pub struct ReportInput<'a> {
     /// Whose transfers these are, in words: `job 0192…`, `all transfers of the last 300 s`.
     pub population: String,
     /// The transfers.
-    pub transfers: &'a [TransferFacts],
-    /// Samples of the links, at least for the window; others are ignored.
-    pub samples: &'a [LinkSample],
+    pub transfers: Vec<&'a TransferFacts>,
     /// The window. `None`: from the first start to the last end.
     pub window: Option<(Timestamp, Timestamp)>,
 }
@@ -65,6 +62,8 @@ pub struct BandwidthReport {
     pub stages: Vec<StageShare>,
     /// Rate over time; `None` without samples.
     pub rate_over_time: Option<RateOverTime>,
+    /// Stretches in which the rate was well below the usual one, with what they were made of.
+    pub drops: Vec<RateDrop>,
     /// What the kernels said of the data sockets; `None` when no mover told.
     pub tcp: Option<TcpFacts>,
 }
@@ -97,42 +96,6 @@ pub struct Pace {
     pub attempt_seconds_max: Option<f64>,
     /// Attempts that ran at once, on average over the window.
     pub concurrent_mean: Option<f64>,
-}
-
-/// Errors and incidents.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Quality {
-    /// Failed attempts, and transfers that expired while they waited.
-    pub errors: u64,
-    /// Transfers they are measured against.
-    pub transfers: u64,
-    /// `errors` in percent of `transfers` (above 100 when attempts failed repeatedly); `None` without transfers.
-    pub error_percent: Option<f64>,
-    /// Attempts whose outcome is unknown because the service restarted. Not errors.
-    pub lost_attempts: u64,
-    /// Kinds of failure, the most frequent first.
-    pub incidents: Vec<Incident>,
-}
-
-/// All failures of one fingerprint.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Incident {
-    /// The failure text without what differs from file to file.
-    pub fingerprint: String,
-    /// Where the fault lies.
-    pub side: Side,
-    /// When in an attempt it happens.
-    pub phase: Phase,
-    /// Errors with this fingerprint.
-    pub errors: u64,
-    /// Transfers hit by it.
-    pub transfers: u64,
-    /// The first of them.
-    pub first: Timestamp,
-    /// The latest of them.
-    pub last: Timestamp,
-    /// The latest text in full.
-    pub example: String,
 }
 
 /// What one link carried.
@@ -227,9 +190,22 @@ pub struct TcpFacts {
 }
 
 impl BandwidthReport {
-    /// Derives the report. Never fails: what is not known is `None` or empty.
-    pub fn of(input: &ReportInput<'_>) -> BandwidthReport {
-        let window = choose_window(input);
+    /// Derives the report. Never fails: what is not known is `None` or empty. Samples outside [`window_of`] and of
+    /// links that are not in the population are ignored.
+    pub fn of<S: Borrow<LinkSample>>(
+        input: &ReportInput<'_>,
+        samples: impl IntoIterator<Item = S>,
+    ) -> BandwidthReport {
+        let window = window_of(input);
+        let links: BTreeSet<&LinkId> = input
+            .transfers
+            .iter()
+            .filter_map(|transfer| transfer.link.as_ref())
+            .collect();
+        let mut sampled = Sampled::new(window, links);
+        samples
+            .into_iter()
+            .for_each(|sample| sampled.add(sample.borrow()));
         let arrived: Vec<Arrival<'_>> = arrivals(input, window);
         let bytes = total(arrived.iter().map(|file| file.size));
         BandwidthReport {
@@ -237,15 +213,16 @@ impl BandwidthReport {
             view: View::TransferService,
             window,
             seconds: window.seconds(),
-            transfers: count(input.transfers, arrived.len() as u64),
+            transfers: count(&input.transfers, arrived.len() as u64),
             bytes,
             bandwidth: MeasuredRate::over(window, bytes, &input.population, Counted::ArrivedFiles),
-            pace: pace(input.transfers, window),
-            quality: quality(input.transfers),
-            links: link_shares(input, window, &arrived, bytes),
+            pace: pace(&input.transfers, window),
+            quality: quality::quality_of(&input.transfers),
+            links: link_shares(input, window, &arrived, bytes, &sampled),
             pools: pool_shares(&arrived, bytes),
             stages: stage_shares(&arrived),
-            rate_over_time: rate_over_time(input, window),
+            rate_over_time: sampled.rate_over_time(&input.population),
+            drops: drops::find_drops(&sampled, &input.transfers),
             tcp: tcp_facts(&arrived),
         }
     }
@@ -263,7 +240,8 @@ struct Arrival<'a> {
     report: &'a MoverReport,
 }
 
-fn choose_window(input: &ReportInput<'_>) -> Window {
+/// The window that a report of `input` covers: for this time it needs samples.
+pub fn window_of(input: &ReportInput<'_>) -> Window {
     if let Some((from, to)) = input.window {
         let rule = WindowRule::AsAsked;
         return Window { from, to, rule };
@@ -271,7 +249,7 @@ fn choose_window(input: &ReportInput<'_>) -> Window {
     let from = input
         .transfers
         .iter()
-        .filter_map(TransferFacts::first_start)
+        .filter_map(|transfer| transfer.first_start())
         .min();
     let open = input
         .transfers
@@ -310,10 +288,15 @@ fn arrivals<'a>(input: &ReportInput<'a>, window: Window) -> Vec<Arrival<'a>> {
         }),
         _ => None,
     };
-    input.transfers.iter().filter_map(arrived).collect()
+    input
+        .transfers
+        .iter()
+        .copied()
+        .filter_map(arrived)
+        .collect()
 }
 
-fn count(transfers: &[TransferFacts], finished: u64) -> Counts {
+fn count(transfers: &[&TransferFacts], finished: u64) -> Counts {
     let mut counts = Counts {
         total: transfers.len() as u64,
         finished,
@@ -330,7 +313,7 @@ fn count(transfers: &[TransferFacts], finished: u64) -> Counts {
     counts
 }
 
-fn pace(transfers: &[TransferFacts], window: Window) -> Pace {
+fn pace(transfers: &[&TransferFacts], window: Window) -> Pace {
     let queued: Vec<f64> = transfers
         .iter()
         .filter_map(|transfer| Some(transfer.waited()?.as_secs_f64()))
@@ -355,66 +338,15 @@ fn pace(transfers: &[TransferFacts], window: Window) -> Pace {
     }
 }
 
-fn quality(transfers: &[TransferFacts]) -> Quality {
-    let mut by_fingerprint: BTreeMap<String, Incident> = BTreeMap::new();
-    for transfer in transfers {
-        let mut hit: Vec<String> = Vec::new();
-        for (at, failure) in &transfer.errors {
-            let mut key = fingerprint(failure);
-            if by_fingerprint.len() >= INCIDENTS_MAX && !by_fingerprint.contains_key(&key) {
-                key = OTHER_FAILURES.to_owned();
-            }
-            let incident = by_fingerprint
-                .entry(key.clone())
-                .or_insert_with(|| Incident {
-                    fingerprint: key.clone(),
-                    side: failure.side,
-                    phase: failure.phase,
-                    errors: 0,
-                    transfers: 0,
-                    first: *at,
-                    last: *at,
-                    example: failure.to_string(),
-                });
-            incident.errors += 1;
-            incident.first = incident.first.min(*at);
-            if *at >= incident.last {
-                incident.last = *at;
-                incident.example = failure.to_string();
-            }
-            if !hit.contains(&key) {
-                incident.transfers += 1;
-                hit.push(key);
-            }
-        }
-    }
-    let mut incidents: Vec<Incident> = by_fingerprint.into_values().collect();
-    incidents.sort_by(|a, b| {
-        b.errors
-            .cmp(&a.errors)
-            .then_with(|| a.fingerprint.cmp(&b.fingerprint))
-    });
-    let errors: u64 = incidents.iter().map(|incident| incident.errors).sum();
-    Quality {
-        errors,
-        transfers: transfers.len() as u64,
-        error_percent: percent(errors as f64, transfers.len() as f64),
-        lost_attempts: transfers
-            .iter()
-            .map(|transfer| u64::from(transfer.lost_attempts))
-            .sum(),
-        incidents,
-    }
-}
-
 fn link_shares(
     input: &ReportInput<'_>,
     window: Window,
     arrived: &[Arrival<'_>],
     bytes: Bytes,
+    sampled: &Sampled,
 ) -> Vec<LinkShare> {
     let mut by_link: BTreeMap<Option<&LinkId>, (u64, Bytes)> = BTreeMap::new();
-    for transfer in input.transfers {
+    for transfer in &input.transfers {
         by_link.entry(transfer.link.as_ref()).or_default();
     }
     for file in arrived {
@@ -422,7 +354,6 @@ fn link_shares(
         *files += 1;
         *sum = total([*sum, file.size]);
     }
-    let mut feeding = feeding_by_link(input.samples, window);
     let mut shares: Vec<LinkShare> = by_link
         .into_iter()
         .map(|(link, (finished, sum))| LinkShare {
@@ -439,39 +370,11 @@ fn link_shares(
                 },
                 Counted::ArrivedFiles,
             ),
-            feeding: link.and_then(|link| feeding.remove(link)),
+            feeding: link.and_then(|link| sampled.feeding(link)),
         })
         .collect();
     shares.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.link.cmp(&b.link)));
     shares
-}
-
-fn feeding_by_link(samples: &[LinkSample], window: Window) -> BTreeMap<&LinkId, Feeding> {
-    #[derive(Default)]
-    struct Sums {
-        samples: f64,
-        active: f64,
-        limit: f64,
-        unfed: f64,
-    }
-    let mut sums: BTreeMap<&LinkId, Sums> = BTreeMap::new();
-    for sample in samples.iter().filter(|sample| within(sample.at, window)) {
-        let link = sums.entry(&sample.link).or_default();
-        link.samples += 1.0;
-        link.active += f64::from(sample.active.0);
-        link.limit += f64::from(sample.limit.0);
-        if sample.queued > 0 && sample.active < sample.limit {
-            link.unfed += 1.0;
-        }
-    }
-    let mean = |sums: Sums| Feeding {
-        active_mean: sums.active / sums.samples,
-        limit_mean: sums.limit / sums.samples,
-        unfed_percent: sums.unfed / sums.samples * 100.0,
-    };
-    sums.into_iter()
-        .map(|(link, sums)| (link, mean(sums)))
-        .collect()
 }
 
 fn pool_shares(arrived: &[Arrival<'_>], bytes: Bytes) -> Vec<PoolShare> {
@@ -516,58 +419,6 @@ fn stage_shares(arrived: &[Arrival<'_>]) -> Vec<StageShare> {
         }
     };
     names.into_iter().zip(seconds).map(share).collect()
-}
-
-fn rate_over_time(input: &ReportInput<'_>, window: Window) -> Option<RateOverTime> {
-    let links: std::collections::BTreeSet<&LinkId> = input
-        .transfers
-        .iter()
-        .filter_map(|transfer| transfer.link.as_ref())
-        .collect();
-    let counts = |sample: &&LinkSample| within(sample.at, window) && links.contains(&sample.link);
-    let samples: Vec<&LinkSample> = input.samples.iter().filter(counts).collect();
-    if samples.is_empty() {
-        return None;
-    }
-    let span = window.seconds().ceil().max(1.0) as u64;
-    let bin_seconds = plot::bin_seconds(span);
-    let mut bins: Vec<Option<Bytes>> = vec![None; span.div_ceil(bin_seconds) as usize];
-    for sample in samples {
-        // A sample tells of the second that ends with it, hence the step back into it.
-        let offset_ms = sample
-            .at
-            .0
-            .saturating_sub(1)
-            .saturating_sub(window.from.0)
-            .max(0) as u64;
-        let bin = (offset_ms / 1000 / bin_seconds) as usize;
-        if let Some(bin) = bins.get_mut(bin) {
-            *bin = Some(total([bin.unwrap_or_default(), sample.moved]));
-        }
-    }
-    // The last bin may reach beyond the window; its rate counts only the time inside.
-    let last_seconds = window.seconds().max(1.0) - (bin_seconds * (bins.len() as u64 - 1)) as f64;
-    let last = bins.len() - 1;
-    let rate = |(n, moved): (usize, Option<Bytes>)| {
-        let seconds = if n == last {
-            last_seconds.max(1.0)
-        } else {
-            bin_seconds as f64
-        };
-        Some(megabits_per_second(moved?, seconds))
-    };
-    Some(RateOverTime {
-        unit: UNIT,
-        population: format!(
-            "every transfer on the {} of: {}",
-            plural(links.len(), "link"),
-            input.population
-        ),
-        counted: Counted::MovedBytes,
-        from: window.from,
-        bin_seconds,
-        megabits_per_second: bins.into_iter().enumerate().map(rate).collect(),
-    })
 }
 
 fn tcp_facts(arrived: &[Arrival<'_>]) -> Option<TcpFacts> {

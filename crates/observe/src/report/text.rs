@@ -3,7 +3,7 @@
 //!
 //! Decides nothing: every figure is one of [`BandwidthReport`]. Lines are wrapped at 80 columns.
 
-use super::{BandwidthReport, Incident, LinkShare, RateOverTime, plural};
+use super::{BandwidthReport, Cause, Incident, LinkShare, RateOverTime, plural};
 use crate::plot;
 use crate::rate::{Counted, UNIT};
 use std::fmt::{self, Display, Formatter, Write as _};
@@ -12,6 +12,8 @@ use std::fmt::{self, Display, Formatter, Write as _};
 const ROWS_MAX: usize = 20;
 /// Lines are broken before this column; only a single longer word passes it.
 const WIDTH: usize = 80;
+/// Smallest part of a drop, in percent, that is worth a line.
+const CAUSE_MIN: f64 = 5.0;
 /// Longest text of an incident, in characters.
 const EXAMPLE_MAX: usize = 240;
 
@@ -27,6 +29,7 @@ impl Display for BandwidthReport {
         if let Some(rates) = &self.rate_over_time {
             rate_over_time(rates, out)?;
         }
+        drops(self, out)?;
         tcp(self, out)
     }
 }
@@ -249,6 +252,47 @@ fn rate_over_time(rates: &RateOverTime, out: &mut Formatter<'_>) -> fmt::Result 
         writeln!(out, "  (· no sample)")?;
     }
     out.write_str(&plot::area(&rates.megabits_per_second, rates.bin_seconds))
+}
+
+fn drops(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
+    if report.drops.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nRate drops: stretches below 70 % of the usual rate")?;
+    for drop in report.drops.iter().take(ROWS_MAX) {
+        let (usual, seen) = (&drop.usual, &drop.seen);
+        writeln!(out, "  {}Z to {}Z", drop.from.to_fts(), drop.to.to_fts())?;
+        writeln!(
+            out,
+            "    {:.2} Mb/s instead of {:.2}; {} in this time",
+            seen.megabits_per_second,
+            usual.megabits_per_second,
+            plural(drop.errors as usize, "error")
+        )?;
+        for cause in drop
+            .causes
+            .iter()
+            .filter(|cause| cause.share_percent >= CAUSE_MIN)
+        {
+            let evidence = match cause.cause {
+                Cause::LowerLimit => format!("{:.1} instead of {:.1}", seen.limit, usual.limit),
+                Cause::NotFed | Cause::NothingWaited => format!(
+                    "{:.1} of {:.1} slots in use instead of {:.1} of {:.1}",
+                    seen.in_use * seen.limit,
+                    seen.limit,
+                    usual.in_use * usual.limit,
+                    usual.limit
+                ),
+                Cause::SlowerFiles => format!(
+                    "{:.2} Mb/s per file instead of {:.2}",
+                    seen.megabits_per_second_per_file, usual.megabits_per_second_per_file
+                ),
+            };
+            let text = format!("{} ({evidence})", cause.cause.words());
+            wrapped(out, &format!("    {:>3.0} %  ", cause.share_percent), &text)?;
+        }
+    }
+    and_more(report.drops.len(), "drop", out)
 }
 
 fn tcp(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {

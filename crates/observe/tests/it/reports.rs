@@ -1,5 +1,6 @@
 use crate::stories::{self, Story};
-use penstock_model::{Bytes, LinkId, PoolName, TransferId};
+use penstock_model::{Bytes, LinkId, LinkSample, PoolName, TransferId};
+use penstock_observe::report::Cause;
 use penstock_observe::{BandwidthReport, Ending, ReportInput, TransferFacts, gather};
 use proptest::prelude::*;
 use std::path::Path;
@@ -9,12 +10,13 @@ fn report(
     story: &Story,
     link_of: impl FnMut(TransferId) -> Option<LinkId>,
 ) -> BandwidthReport {
-    BandwidthReport::of(&ReportInput {
+    let facts = gather(&story.entries, link_of);
+    let input = ReportInput {
         population: population.to_owned(),
-        transfers: &gather(&story.entries, link_of),
-        samples: &story.samples,
+        transfers: facts.iter().collect(),
         window: None,
-    })
+    };
+    BandwidthReport::of(&input, &story.samples)
 }
 
 /// Compares with `golden/<name>.txt`. When a change is meant, put the text of the failure into that file.
@@ -74,12 +76,12 @@ fn a_report_of_a_window_counts_only_what_arrived_inside() {
     let story = stories::fifty_files();
     let facts = gather(&story.entries, |_| None);
     let at = |ms: i64| penstock_model::Timestamp(stories::START + ms);
-    let report = BandwidthReport::of(&ReportInput {
+    let input = ReportInput {
         population: "all".into(),
-        transfers: &facts,
-        samples: &story.samples,
+        transfers: facts.iter().collect(),
         window: Some((at(0), at(300_000))),
-    });
+    };
+    let report = BandwidthReport::of(&input, &story.samples);
     assert_eq!(
         (report.transfers.finished, report.bytes, report.seconds),
         (10, Bytes(10_000_000_000), 300.0)
@@ -106,6 +108,69 @@ fn text_from_a_remote_server_cannot_steer_the_terminal() {
             .count(),
         1
     );
+}
+
+/// Ten minutes at 10 of 10 files and 20 MB/s each, with what the third to fifth minute looked like instead.
+fn a_drop(moved: u64, slots: (u32, u32, u64)) -> (Vec<Cause>, Vec<f64>) {
+    let mut story = Story::default();
+    let link = stories::link("cern.example", "in2p3.example");
+    story.tell(0, 1, stories::started(1));
+    story.tell(600_000, 1, stories::landed(1, 1, Default::default()));
+    for second in 1..=600i64 {
+        let (moved, slots) = match second {
+            121..=300 => (moved, slots),
+            _ => (200_000_000, (10, 10, 5)),
+        };
+        story.sample(second * 1000, link.clone(), moved, slots);
+    }
+    let report = report("job 1", &story, |_| Some(link.clone()));
+    assert_eq!(report.drops.len(), 1, "{:?}", report.drops);
+    let drop = &report.drops[0];
+    let at = |ms: i64| penstock_model::Timestamp(stories::START + ms);
+    assert_eq!((drop.from, drop.to), (at(120_000), at(300_000)));
+    let whole: f64 = drop.causes.iter().map(|cause| cause.share_percent).sum();
+    assert!((whole - 100.0).abs() < 1e-6, "parts add up to {whole} %");
+    let causes = drop.causes.iter();
+    (
+        causes.clone().map(|cause| cause.cause).collect(),
+        causes.map(|cause| cause.share_percent).collect(),
+    )
+}
+
+#[test]
+fn a_drop_is_split_into_the_factors_that_fell() {
+    // 10 April 2006: the rate halved, no errors, no network problem, "too few concurrent transfers".
+    let (causes, shares) = a_drop(100_000_000, (5, 10, 40));
+    assert_eq!(causes[0], Cause::NotFed);
+    assert!((shares[0] - 100.0).abs() < 1e-6);
+    // 5 April 2006: the load generator had stopped, so nothing waited.
+    assert_eq!(a_drop(100_000_000, (5, 10, 0)).0[0], Cause::NothingWaited);
+    // The number of files on the channel was lowered.
+    assert_eq!(a_drop(100_000_000, (5, 5, 40)).0[0], Cause::LowerLimit);
+    // Every night at 23:40 a database dump slowed everything down.
+    assert_eq!(a_drop(60_000_000, (10, 10, 40)).0[0], Cause::SlowerFiles);
+    // Half of the files moved, each at half of its rate: two equal parts.
+    let (_, shares) = a_drop(50_000_000, (5, 10, 40));
+    assert!((shares[0] - 50.0).abs() < 1e-6 && (shares[1] - 50.0).abs() < 1e-6);
+    // Nothing moved at all although ten files were on their way.
+    assert_eq!(a_drop(0, (10, 10, 40)).0[0], Cause::SlowerFiles);
+}
+
+#[test]
+fn a_slow_start_and_noise_are_no_drops() {
+    let mut story = Story::default();
+    let link = stories::link("cern.example", "in2p3.example");
+    story.tell(0, 1, stories::started(1));
+    story.tell(60_000, 1, stories::landed(1, 1, Default::default()));
+    for second in 1..=60i64 {
+        let moved = if second < 8 || second == 30 {
+            1_000
+        } else {
+            200_000_000
+        };
+        story.sample(second * 1000, link.clone(), moved, (10, 10, 5));
+    }
+    assert_eq!(report("job 1", &story, |_| Some(link.clone())).drops, []);
 }
 
 fn any_facts() -> impl Strategy<Value = Vec<TransferFacts>> {
@@ -141,12 +206,8 @@ fn any_facts() -> impl Strategy<Value = Vec<TransferFacts>> {
 proptest! {
     #[test]
     fn shares_add_up_to_the_total(transfers in any_facts()) {
-        let report = BandwidthReport::of(&ReportInput {
-            population: "any".into(),
-            transfers: &transfers,
-            samples: &[],
-            window: None,
-        });
+        let input = ReportInput { population: "any".into(), transfers: transfers.iter().collect(), window: None };
+        let report = BandwidthReport::of(&input, Vec::<LinkSample>::new());
         prop_assert_eq!(report.links.iter().map(|share| share.bytes.0).sum::<u64>(), report.bytes.0);
         prop_assert_eq!(report.pools.iter().map(|share| share.bytes.0).sum::<u64>(), report.bytes.0);
         prop_assert_eq!(report.links.iter().map(|share| share.finished).sum::<u64>(), report.transfers.finished);
