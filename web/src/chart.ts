@@ -31,6 +31,7 @@ export class Chart {
   private width = 0;
   private seconds: Second[] = [];
   private bands: Band[] = [];
+  private drops: { from: number; to: number }[] = [];
   private hover: number | null = null;
 
   constructor(private readonly box: HTMLElement) {
@@ -42,9 +43,11 @@ export class Chart {
     box.addEventListener("pointerleave", () => this.point(null));
   }
 
-  show(seconds: Second[], bands: Band[]): void {
+  /** `drops` are stretches to shade, milliseconds since 1970. */
+  show(seconds: Second[], bands: Band[], drops: { from: number; to: number }[]): void {
     this.seconds = seconds;
     this.bands = bands;
+    this.drops = drops;
     this.draw();
   }
 
@@ -54,6 +57,7 @@ export class Chart {
     this.picture.setAttribute("viewBox", `0 0 ${this.width} ${HEIGHT}`);
     this.picture.replaceChildren();
     if (this.seconds.length === 0) return;
+    this.drawDrops();
     this.drawRates();
     this.drawSlots();
     this.drawTimes();
@@ -67,6 +71,18 @@ export class Chart {
   private x(n: number): number {
     const span = this.width - LEFT - RIGHT;
     return LEFT + (span * (n + 0.5)) / this.seconds.length;
+  }
+
+  private drawDrops(): void {
+    const begin = this.seconds[0]?.at ?? 0;
+    const length = this.seconds.length;
+    for (const { from, to } of this.drops) {
+      const [first, last] = [from, to].map((at) => Math.min(Math.max((at - begin) / 1000, 0), length));
+      if (first === undefined || last === undefined || last <= first) continue;
+      const x = this.x(first - 0.5);
+      this.picture.append(svg("rect", { class: "shade", x, y: TOP, width: this.x(last - 0.5) - x, height: HEIGHT - TOP - BOTTOM }));
+      if (last - first > 12) this.text(x + 5, TOP + 13, "drop", "start");
+    }
   }
 
   private drawRates(): void {

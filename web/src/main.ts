@@ -8,9 +8,9 @@ import { byId, setText } from "./dom.ts";
 import { clock, host } from "./format.ts";
 import { History, linkKey } from "./history.ts";
 import { startJobForm } from "./job.ts";
-import { showActive, showFailures, showHeadline, showLinks, showStages, showStorages, showWaiting } from "./panels.ts";
+import { showActive, showDrops, showFailures, showHeadline, showLinks, showStages, showStorages, showWaiting } from "./panels.ts";
 import { forgetToken, keepToken, readAddress } from "./session.ts";
-import type { Overview } from "./types.ts";
+import type { Overview, RateDrop } from "./types.ts";
 
 const EVERY_MS = 1000;
 const RETRY_MAX_MS = 10_000;
@@ -29,6 +29,7 @@ const jobs = startJobForm();
 
 let selected: string | null = null;
 let seen: Overview | null = null;
+let drops: RateDrop[] = [];
 let reportAt = 0;
 let failures = 0;
 let timer: ReturnType<typeof setTimeout> | undefined;
@@ -44,6 +45,8 @@ async function update(): Promise<void> {
   if (Date.now() - reportAt >= REPORT_EVERY_MS) {
     const report = await api.report(REPORT_SECONDS);
     reportAt = Date.now();
+    drops = report.drops;
+    showDrops(report);
     showFailures(report);
     showStages(report);
   }
@@ -71,7 +74,7 @@ function showRates(overview: Overview): void {
   const ranked = [...sums].sort((a, b) => b[1] - a[1]).map(([key]) => key);
   for (const key of ranked) if (!colours.has(key)) colours.set(key, Math.min(colours.size, BANDS_MAX));
   const bands = bandsOf(ranked);
-  chart.show(seconds, bands);
+  chart.show(seconds, bands, drops);
   showLegend(bands);
   setText(byId("chart-title"), selected === null ? "Rate over the last 5 minutes" : `Rate over the last 5 minutes: ${short(selected)}`);
   byId("all-links").hidden = selected === null;

@@ -3,7 +3,7 @@
 import { byId, el, meter, setText, showList, type View } from "./dom.ts";
 import { bits, bytes, clock, count, duration, host, place, plural, rate } from "./format.ts";
 import { linkKey } from "./history.ts";
-import type { ActiveTransfer, Incident, LinkNow, Overview, Report, StorageNow } from "./types.ts";
+import type { ActiveTransfer, Incident, LinkNow, Overview, RateDrop, RateFactors, Report, StorageNow } from "./types.ts";
 
 /** Rate, totals and one sentence that says how things stand. */
 export function showHeadline(seen: Overview): void {
@@ -218,6 +218,45 @@ export function showFailures(report: Report): void {
       },
     };
   });
+}
+
+/** Stretches well below the usual rate, and which factor of the rate fell. */
+export function showDrops(report: Report): void {
+  const latest = [...report.drops].reverse().slice(0, 6);
+  showOrNone("drops", latest, "The rate did not drop below 70 % of the usual one.", (drop) => String(drop.from), () => {
+    const head = el("b");
+    const size = el("span", "figure hint");
+    const causes = el("ul", "causes");
+    return {
+      node: el("li", "drop", el("div", "spread", head, size), causes),
+      show(drop: RateDrop) {
+        setText(head, `${clock(drop.from)} to ${clock(drop.to)}`);
+        const errors = drop.errors > 0 ? `, ${plural(drop.errors, "error")}` : "";
+        setText(size, `${megabits(drop.seen)} instead of ${megabits(drop.usual)}${errors}`);
+        const lines = drop.causes
+          .filter((cause) => cause.share_percent >= 5)
+          .map((cause) => el("li", "", el("b", "figure", `${cause.share_percent.toFixed(0)} %`), ` ${causeText(cause.cause, drop)}`));
+        causes.replaceChildren(...lines);
+      },
+    };
+  });
+}
+
+const megabits = (factors: RateFactors): string => rate((factors.megabits_per_second * 1e6) / 8);
+
+function causeText(cause: RateDrop["causes"][number]["cause"], { seen, usual }: RateDrop): string {
+  const moving = (factors: RateFactors): string => (factors.limit * factors.in_use).toFixed(1);
+  const perFile = (factors: RateFactors): string => rate((factors.megabits_per_second_per_file * 1e6) / 8);
+  switch (cause) {
+    case "lower_limit":
+      return `fewer files were allowed to move at once (${seen.limit.toFixed(1)} instead of ${usual.limit.toFixed(1)})`;
+    case "not_fed":
+      return `fewer files moved (${moving(seen)} instead of ${moving(usual)}), though files waited and slots were free`;
+    case "nothing_waited":
+      return `fewer files moved (${moving(seen)} instead of ${moving(usual)}), because none waited`;
+    case "slower_files":
+      return `each moving file was slower (${perFile(seen)} instead of ${perFile(usual)})`;
+  }
 }
 
 /** Where the movers spent their time, and the line of figures at the foot of the page. */

@@ -90,6 +90,24 @@ export interface Report {
   pace: { queue_seconds_mean: number | null; attempt_seconds_mean: number | null };
   quality: { errors: number; transfers: number; error_percent: number | null; incidents: Incident[] };
   stages: { stage: string; seconds: number | null; percent: number | null }[];
+  drops: RateDrop[];
+}
+
+/** A stretch well below the usual rate, with what it was made of. */
+export interface RateDrop {
+  from: number;
+  to: number;
+  usual: RateFactors;
+  seen: RateFactors;
+  causes: { cause: "lower_limit" | "not_fed" | "nothing_waited" | "slower_files"; share_percent: number }[];
+  errors: number;
+}
+
+export interface RateFactors {
+  megabits_per_second: number;
+  limit: number;
+  in_use: number;
+  megabits_per_second_per_file: number;
 }
 
 export interface Incident {

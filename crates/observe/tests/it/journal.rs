@@ -1,0 +1,108 @@
+//! The journal of a site, as the transfer service writes it, tells the same as a record in memory.
+
+use crate::stories;
+use penstock_model::{
+    Activity, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobParameters, Timestamp,
+    TransferId, TransferRequest, TransferState, UserName, VoName, advance,
+};
+use penstock_observe::follow::Follower;
+use penstock_observe::{MemoryRecord, Record, report_of};
+use penstock_persistence::journal::{self, Journal, JournalReader, SqliteJournal};
+use std::collections::BTreeMap;
+
+fn request(id: u64) -> TransferRequest {
+    let url = |host: &str| FileUrl::parse(&format!("https://{host}/data/f{id}")).expect("a URL");
+    TransferRequest {
+        id: TransferId(id),
+        index: id as u32,
+        source: url("gla.example"),
+        destination: url("ed.example"),
+        size: None,
+        checksum: None,
+        checksum_algorithm: ChecksumAlgorithm::Adler32,
+        activity: Activity::new("default"),
+        scitag: None,
+        metadata: serde_json::Value::Null,
+        source_credential: None,
+        destination_credential: None,
+    }
+}
+
+/// The same fifty files in a journal on disk and in memory.
+fn fifty_files(journal: &mut SqliteJournal, memory: &MemoryRecord) -> u64 {
+    let story = stories::fifty_files();
+    let job = Job {
+        id: JobId(uuid::Uuid::nil()),
+        user: UserName::new("alice"),
+        vo: VoName::new("atlas"),
+        delegation: CredentialId::new("d1"),
+        submitted_at: Timestamp(stories::START),
+        parameters: JobParameters::default(),
+        transfers: (1..=50).map(request).collect(),
+    };
+    job.transfers
+        .iter()
+        .for_each(|request| memory.put_request(request.clone()));
+    let mut records = vec![journal::Record::JobAccepted {
+        job: Box::new(job),
+        credentials: Vec::new(),
+    }];
+    let mut states: BTreeMap<TransferId, TransferState> = BTreeMap::new();
+    for entry in story.entries {
+        let state = match states.get(&entry.transfer) {
+            None => TransferState::submitted(),
+            Some(before) => {
+                advance(before, entry.at, &entry.event).expect("the story's events fit")
+            }
+        };
+        states.insert(entry.transfer, state.clone());
+        records.push(journal::Record::Happened {
+            at: entry.at,
+            monotonic_us: entry.monotonic_us,
+            job: entry.job,
+            transfer: entry.transfer,
+            event: entry.event.clone(),
+            state,
+        });
+        memory.push_entry(entry);
+    }
+    for sample in story.samples {
+        records.push(journal::Record::Sampled(sample.clone()));
+        memory.push_sample(sample);
+    }
+    journal.append(&records).expect("appends")
+}
+
+#[test]
+fn the_journal_and_a_record_in_memory_give_the_same_report() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("transfer.sqlite");
+    let mut journal = SqliteJournal::open(&path).expect("a journal");
+    let memory = MemoryRecord::new();
+    let last = fifty_files(&mut journal, &memory);
+    let reader = JournalReader::open(&path, 2).expect("a reader");
+    let transfers: Vec<TransferId> = (1..=50).map(TransferId).collect();
+    let from_disk = report_of(&reader, "job 1", &transfers).expect("a report");
+    let from_memory = report_of(&memory, "job 1", &transfers).expect("a report");
+    assert_eq!(from_disk.to_string(), from_memory.to_string());
+    assert!(
+        from_disk.to_string().contains("Bandwidth: 319.14 Mb/s"),
+        "{from_disk}"
+    );
+
+    let mut follower = Follower::new();
+    let now = Timestamp(stories::START + 1_300_000);
+    follower.catch_up(&reader, last, now).expect("follows");
+    let (recent, complete) = follower.transfers_since(Timestamp(now.0 - 60_000));
+    assert!(complete);
+    assert_eq!(recent.len(), 10, "those that ended in the last minute");
+    assert!(
+        recent
+            .iter()
+            .all(|facts| facts.link == Some(stories::link("gla.example", "ed.example")))
+    );
+    assert_eq!(
+        Record::transfer_request(&reader, TransferId(99)).expect("reads"),
+        None
+    );
+}
