@@ -40,6 +40,59 @@ pub enum Command {
         curl --capath site/certificates -H \"Authorization: Bearer $(cat token)\" https://localhost:8443/"
     )]
     Token(TokenArgs),
+    /// Ask a transfer service to move files between storage elements.
+    #[command(after_help = "Examples:\n  \
+        penstock submit --dir cern https://127.0.0.2:8443/f https://127.0.0.3:8443/f --wait\n  \
+        penstock submit --service https://fts:8446 --token-file token --jobfile list.txt\n\n\
+        A job file has one `source destination [ALGORITHM:checksum]` per line; blank lines and lines that begin\n\
+        with # are skipped. It is submitted as jobs of at most 200 files.")]
+    Submit(SubmitArgs),
+    /// Show jobs and, with --files, each of their files.
+    #[command(after_help = "Example:\n  penstock status --dir cern 0192d3a4-… --files")]
+    Status(StatusArgs),
+    /// List jobs: those that are not finished, or those in given states.
+    #[command(
+        after_help = "Example:\n  penstock list --dir cern --state FAILED --state FINISHEDDIRTY"
+    )]
+    List(ListArgs),
+    /// Cancel jobs. What has arrived stays.
+    #[command(after_help = "Example:\n  penstock cancel --dir cern 0192d3a4-…")]
+    Cancel(CancelArgs),
+    /// Tell why each file of a job waits, or why it failed.
+    #[command(after_help = "Example:\n  penstock explain --dir cern 0192d3a4-…")]
+    Explain(ExplainArgs),
+    /// Copy a file or a directory tree up, down, or from server to server; every checksum is verified.
+    #[command(after_help = "Examples:\n  \
+        penstock copy --dir cern run42/ https://127.0.0.2:8443/data/run42/\n  \
+        penstock copy --token-file token davs://se.example.org/data/f ./f\n  \
+        penstock copy --dir cern https://127.0.0.2:8443/data/run42/ https://127.0.0.3:8443/data/run42/\n\n\
+        DST is the name of the copy, except when it ends with / (or is a directory): then a single file keeps its\n\
+        name inside it. Run it again after an interruption: what has arrived intact is skipped.")]
+    Copy(CopyArgs),
+    /// List a directory, or name a file.
+    #[command(after_help = "Example:\n  penstock ls --dir cern -l https://127.0.0.2:8443/data/")]
+    Ls(LsArgs),
+    /// Show size, time, type and checksum of a file or directory.
+    #[command(after_help = "Example:\n  penstock stat --dir cern https://127.0.0.2:8443/data/f")]
+    Stat(UrlArgs),
+    /// Delete files; with --recursive also directories and all that is in them.
+    #[command(after_help = "Example:\n  penstock rm --dir cern https://127.0.0.2:8443/data/f")]
+    Rm(RmArgs),
+    /// Make a directory.
+    #[command(
+        after_help = "Example:\n  penstock mkdir --dir cern -p https://127.0.0.2:8443/data/run42/raw"
+    )]
+    Mkdir(MkdirArgs),
+    /// Write files to standard output.
+    #[command(
+        after_help = "Example:\n  penstock cat --dir cern https://127.0.0.2:8443/data/f | head"
+    )]
+    Cat(UrlArgs),
+    /// Ask the storage element for checksums.
+    #[command(
+        after_help = "Example:\n  penstock checksum --dir cern https://127.0.0.2:8443/data/f"
+    )]
+    Checksum(ChecksumArgs),
 }
 
 /// Options of `init`.

@@ -57,14 +57,14 @@ signing_key = "keys/token-signing.pem"
 vo = {name}
 
 [trust]
-# CA certificates, hashed as OpenSSL and grid tools expect; usable as X509_CERT_DIR.
+# CA certificates, hashed as OpenSSL and grid tools expect; usable as X509_CERT_DIR. Each [[trust.issuer]] below names
+# a token issuer of somebody else. Their token paths are relative to `prefix`, so prefix = "/" gives them the whole
+# namespace, as far as each token's scope goes. For example:
+#   [[trust.issuer]]
+#   issuer = "https://issuer.example.org/"
+#   prefix = "/data/experiment"
+#   vo = "experiment"
 certificates = "certificates"
-# Token issuers of others. Their token paths are relative to `prefix`, so prefix = "/" gives them the whole namespace,
-# as far as each token's scope goes.
-# [[trust.issuer]]
-# issuer = "https://issuer.example.org/"
-# prefix = "/data/experiment"
-# vo = "experiment"
 
 [transfer]
 # The transfer service: the FTS REST interface, which `penstock submit`, the fts3 client and Rucio speak.
@@ -235,20 +235,22 @@ mod tests {
     #[test]
     fn every_key_offered_in_a_comment_is_a_real_one() {
         let offered = |line: &str| {
-            line.strip_prefix("# ")
-                .is_some_and(|rest| rest.contains(" = ") || rest.starts_with("[["))
+            let rest = line.strip_prefix('#')?.trim_start();
+            let key = rest.split(" = ").next()?;
+            let is_key =
+                rest.contains(" = ") && key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+            (is_key || rest.starts_with("[[")).then(|| rest.to_owned())
         };
-        let uncommented: String = render(&new_site())
-            .lines()
-            .map(|line| {
-                if offered(line) && !line.contains("prefix = \"/\" gives") {
-                    &line[2..]
-                } else {
-                    line
-                }
-            })
-            .map(|line| format!("{line}\n"))
-            .collect();
+        // The example of an issuer stands before a key of [trust], hence it is moved to the end.
+        let (mut text, mut example) = (String::new(), String::new());
+        for line in render(&new_site()).lines() {
+            match offered(line) {
+                Some(rest) if line.starts_with("#   ") => example += &format!("{rest}\n"),
+                Some(rest) => text += &format!("{rest}\n"),
+                None => text += &format!("{line}\n"),
+            }
+        }
+        let uncommented = text + &example;
         let config = Config::parse(&uncommented).expect(&uncommented);
         assert_eq!(config.trust.issuers.len(), 1);
         assert!(config.storage.expect("present").plain_listen.is_some());

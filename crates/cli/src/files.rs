@@ -49,24 +49,48 @@ pub fn open(
     idle_per_host: usize,
 ) -> Result<Remote, CommandError> {
     let access = Access::open(args, environment, idle_per_host)?;
-    let scopes: Result<Vec<String>, RemoteError> =
-        urls.iter().map(|url| Ok(right.scope(&path_of(url)?.to_string()))).collect();
+    let scopes: Result<Vec<String>, RemoteError> = urls
+        .iter()
+        .map(|url| Ok(right.scope(&path_of(url)?.to_string())))
+        .collect();
     let token = access.token(&scopes?.join(" "))?;
     Ok(Remote::new(access.client, token))
 }
 
 /// `penstock ls`.
-pub async fn ls(args: LsArgs, environment: &Environment, output: Output) -> Result<(), CommandError> {
-    let remote = open(std::slice::from_ref(&args.url), Right::Read, &args.access, environment, LISTINGS)?;
+pub async fn ls(
+    args: LsArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
+    let remote = open(
+        std::slice::from_ref(&args.url),
+        Right::Read,
+        &args.access,
+        environment,
+        LISTINGS,
+    )?;
     let rows: Vec<(String, Info)> = match args.recursive {
-        false => remote.list(&args.url).await?.into_iter().map(|info| (info.name.clone(), info)).collect(),
+        false => remote
+            .list(&args.url)
+            .await?
+            .into_iter()
+            .map(|info| (info.name.clone(), info))
+            .collect(),
         true => {
             let tree = remote_tree::walk(&remote, &args.url, LISTINGS).await?;
-            tree.files.into_iter().map(|file| (file.names.join("/"), file.info)).collect()
+            tree.files
+                .into_iter()
+                .map(|file| (file.names.join("/"), file.info))
+                .collect()
         }
     };
     let infos: Vec<&Info> = rows.iter().map(|(_, info)| info).collect();
-    output.show(&infos, || rows.iter().map(|(name, info)| listing_line(name, info, args.long)).collect());
+    output.show(&infos, || {
+        rows.iter()
+            .map(|(name, info)| listing_line(name, info, args.long))
+            .collect()
+    });
     Ok(())
 }
 
@@ -75,8 +99,14 @@ fn listing_line(name: &str, info: &Info, long: bool) -> String {
     if !long {
         return format!("{name}{slash}\n");
     }
-    let size = info.size_bytes.map_or_else(|| "-".to_owned(), |size| size.0.to_string());
-    let size = if info.is_directory { "-".to_owned() } else { size };
+    let size = info
+        .size_bytes
+        .map_or_else(|| "-".to_owned(), |size| size.0.to_string());
+    let size = if info.is_directory {
+        "-".to_owned()
+    } else {
+        size
+    };
     let kind = if info.is_directory { 'd' } else { '-' };
     format!("{kind} {size:>15} {} {name}{slash}\n", when(info.modified))
 }
@@ -93,7 +123,11 @@ struct StatReport {
 }
 
 /// `penstock stat`.
-pub async fn stat(args: UrlArgs, environment: &Environment, output: Output) -> Result<(), CommandError> {
+pub async fn stat(
+    args: UrlArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
     let remote = open(&args.urls, Right::Read, &args.access, environment, 1)?;
     let mut reports = Vec::new();
     for url in &args.urls {
@@ -127,7 +161,11 @@ fn stat_text(report: &StatReport) -> String {
 }
 
 /// `penstock rm`.
-pub async fn rm(args: RmArgs, environment: &Environment, output: Output) -> Result<(), CommandError> {
+pub async fn rm(
+    args: RmArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
     let remote = open(&args.urls, Right::Modify, &args.access, environment, 1)?;
     for url in &args.urls {
         let is_directory = !args.recursive && remote.stat(url).await?.is_directory;
@@ -143,13 +181,19 @@ pub async fn rm(args: RmArgs, environment: &Environment, output: Output) -> Resu
 }
 
 /// `penstock mkdir`.
-pub async fn mkdir(args: MkdirArgs, environment: &Environment, output: Output) -> Result<(), CommandError> {
+pub async fn mkdir(
+    args: MkdirArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
     let remote = open(&args.urls, Right::Modify, &args.access, environment, 1)?;
     for url in &args.urls {
         if args.parents {
             remote.make_directories(url).await?;
         } else if remote.make_directory(url).await? == Made::Before {
-            return Err(CommandError::SomeFailed(format!("{url} exists already; --parents accepts that")));
+            return Err(CommandError::SomeFailed(format!(
+                "{url} exists already; --parents accepts that"
+            )));
         }
     }
     output.show(&args.urls, String::new);
@@ -178,13 +222,18 @@ pub async fn cat(args: UrlArgs, environment: &Environment) -> Result<(), Command
             }
         }
         let found = hasher.finish().swap_remove(0);
-        if let Some(told) = told.iter().find(|told| told.algorithm() == CAT_CHECKSUM && **told != found) {
+        if let Some(told) = told
+            .iter()
+            .find(|told| told.algorithm() == CAT_CHECKSUM && **told != found)
+        {
             return Err(CommandError::Verification(format!(
                 "{url}: what came has {found}, but the storage element says {told}; do not use it"
             )));
         }
     }
-    std::io::stdout().flush().map_err(|why| CommandError::local("standard output", why))
+    std::io::stdout()
+        .flush()
+        .map_err(|why| CommandError::local("standard output", why))
 }
 
 #[derive(Serialize)]
@@ -195,20 +244,37 @@ struct ChecksumReport<'a> {
 }
 
 /// `penstock checksum`.
-pub async fn checksum(args: ChecksumArgs, environment: &Environment, output: Output) -> Result<(), CommandError> {
+pub async fn checksum(
+    args: ChecksumArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
     let remote = open(&args.urls, Right::Read, &args.access, environment, 1)?;
     let mut reports = Vec::new();
     for url in &args.urls {
         let head = remote.head(url, args.algorithm).await?;
         let head = head.ok_or_else(|| RemoteError::NotFound(url.to_string()))?;
-        let told = head.checksums.into_iter().find(|told| told.algorithm() == args.algorithm);
+        let told = head
+            .checksums
+            .into_iter()
+            .find(|told| told.algorithm() == args.algorithm);
         let checksum = told.ok_or_else(|| {
-            CommandError::NotFound(format!("{url}: the storage element tells no {} checksum", args.algorithm))
+            CommandError::NotFound(format!(
+                "{url}: the storage element tells no {} checksum",
+                args.algorithm
+            ))
         })?;
-        reports.push(ChecksumReport { url, checksum, size: head.size });
+        reports.push(ChecksumReport {
+            url,
+            checksum,
+            size: head.size,
+        });
     }
     output.show(&reports, || {
-        reports.iter().map(|report| format!("{}  {}\n", report.checksum, report.url)).collect()
+        reports
+            .iter()
+            .map(|report| format!("{}  {}\n", report.checksum, report.url))
+            .collect()
     });
     Ok(())
 }

@@ -6,10 +6,14 @@ mod args;
 mod check;
 mod config;
 mod config_file;
+mod copy;
 mod environment;
 mod exit;
+mod files;
 mod init;
+mod jobs;
 mod output;
+mod progress;
 mod quantity;
 mod site;
 mod token;
@@ -50,6 +54,18 @@ fn run(command: Command, environment: &Environment, output: Output) -> Result<()
         Command::Init(args) => init::run(&args, output),
         Command::Token(args) => token::run(args, environment, output),
         Command::Check(args) => in_runtime(check::run(args, output)),
+        Command::Submit(args) => in_runtime(jobs::submit::run(args, environment, output)),
+        Command::Status(args) => in_runtime(jobs::status(args, environment, output)),
+        Command::List(args) => in_runtime(jobs::list(args, environment, output)),
+        Command::Cancel(args) => in_runtime(jobs::cancel(args, environment, output)),
+        Command::Explain(args) => in_runtime(jobs::explain::run(args, environment, output)),
+        Command::Copy(args) => in_runtime(copy::run(args, environment, output)),
+        Command::Ls(args) => in_runtime(files::ls(args, environment, output)),
+        Command::Stat(args) => in_runtime(files::stat(args, environment, output)),
+        Command::Rm(args) => in_runtime(files::rm(args, environment, output)),
+        Command::Mkdir(args) => in_runtime(files::mkdir(args, environment, output)),
+        Command::Cat(args) => in_runtime(files::cat(args, environment)),
+        Command::Checksum(args) => in_runtime(files::checksum(args, environment, output)),
     }
 }
 

@@ -13,7 +13,11 @@ const REDRAW: Duration = Duration::from_millis(200);
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
 /// Runs `work` and shows its progress on standard error.
-pub async fn shown<T>(progress: &Arc<Progress>, output: Output, work: impl Future<Output = T>) -> T {
+pub async fn shown<T>(
+    progress: &Arc<Progress>,
+    output: Output,
+    work: impl Future<Output = T>,
+) -> T {
     let mut work = pin!(work);
     let started = Instant::now();
     let mut display = Display::new(output);
@@ -42,7 +46,9 @@ impl Display {
             return Display::Silent;
         }
         if !output.is_watched() {
-            return Display::Lines { last: Duration::ZERO };
+            return Display::Lines {
+                last: Duration::ZERO,
+            };
         }
         let style = ProgressStyle::with_template("{wide_bar} {msg}").expect("a valid template");
         Display::Bar(ProgressBar::new(0).with_style(style))

@@ -4,9 +4,12 @@
 //! command lines, terminals, environment variables or exit codes: those belong to the binary.
 #![forbid(unsafe_code)]
 
+pub mod bulk_copy;
 pub mod dataset;
 pub mod job_list;
 pub mod local_tree;
 pub mod progress;
+pub mod remote;
 pub mod remote_error;
+pub mod remote_tree;
 pub mod transfer_api;

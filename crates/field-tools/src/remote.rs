@@ -10,7 +10,7 @@ use penstock_model::url::redact;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, Timestamp};
 use penstock_protocol::digest;
 use penstock_protocol::http1::client::{Client, Incoming, Outgoing, Upload, UploadStart};
-use penstock_protocol::webdav;
+use penstock_protocol::webdav::{self, Listed};
 use serde::Serialize;
 use url::Url;
 
@@ -234,13 +234,13 @@ impl Remote {
             .insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
         let answer = self
             .client
-            .send_bytes(request, PROPFIND_BODY.as_bytes())
+            .send_bytes(request, webdav::STAT_BODY.as_bytes())
             .await?;
         let mut answer = self.expect_success(url, answer).await?;
         let body = answer.read_all(LISTING_BYTES_MAX).await?;
         let found = webdav::parse_multistatus(&body)
             .map_err(|why| RemoteError::nonsense(url, why.to_string()))?;
-        found.into_iter().map(|entry| info_of(url, entry)).collect()
+        found.iter().map(|entry| info_of(url, entry)).collect()
     }
 
     fn request(&self, method: Method, url: &Url) -> Result<Outgoing, RemoteError> {
@@ -275,15 +275,26 @@ impl Remote {
     }
 }
 
-const PROPFIND_BODY: &str = r#"<?xml version="1.0" encoding="utf-8"?>
-<D:propfind xmlns:D="DAV:"><D:prop><D:resourcetype/><D:getcontentlength/><D:getlastmodified/></D:prop></D:propfind>"#;
-
 fn method(name: &'static str) -> Method {
     Method::from_bytes(name.as_bytes()).expect("a token of letters")
 }
 
 fn told_checksums(url: &Url, headers: &HeaderMap) -> Result<Vec<Checksum>, RemoteError> {
     digest::parse(headers).map_err(|why| RemoteError::nonsense(url, why.to_string()))
+}
+
+fn info_of(asked: &Url, entry: &Listed) -> Result<Info, RemoteError> {
+    let path = entry.path.as_ref();
+    let path = path.ok_or_else(|| {
+        RemoteError::nonsense(asked, format!("the listing names '{}'", entry.href))
+    })?;
+    Ok(Info {
+        url: at_path(asked, path).to_string(),
+        name: path.name().unwrap_or("/").to_owned(),
+        is_directory: entry.is_directory,
+        size_bytes: entry.size.filter(|_| !entry.is_directory),
+        modified: entry.modified,
+    })
 }
 
 /// The path that a URL names, decoded.

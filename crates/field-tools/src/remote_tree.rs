@@ -49,14 +49,24 @@ pub async fn walk(remote: &Remote, root: &Url, parallel: usize) -> Result<Remote
         level = Vec::new();
         for listing in listings {
             for info in listing? {
-                let url = Url::parse(&info.url).map_err(|why| RemoteError::nonsense(root, why.to_string()))?;
-                let names = path_of(&url)?.names().get(depth..).unwrap_or_default().to_vec();
+                let url = Url::parse(&info.url)
+                    .map_err(|why| RemoteError::nonsense(root, why.to_string()))?;
+                let names = path_of(&url)?
+                    .names()
+                    .get(depth..)
+                    .unwrap_or_default()
+                    .to_vec();
                 match info.is_directory {
                     true => {
                         tree.directories.push(names);
                         level.push(url);
                     }
-                    false => tree.files.push(RemoteFile { url, names, size: info.size_bytes, info }),
+                    false => tree.files.push(RemoteFile {
+                        url,
+                        names,
+                        size: info.size_bytes,
+                        info,
+                    }),
                 }
             }
         }

@@ -1,0 +1,114 @@
+//! Waiting for jobs to end, with progress.
+
+use crate::exit::CommandError;
+use crate::output::Output;
+use penstock_field_tools::progress::Progress;
+use penstock_field_tools::remote_error::RemoteError;
+use penstock_field_tools::transfer_api::{FileInfo, JobInfo, TransferService};
+use penstock_model::Bytes;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often the service is asked while jobs run.
+const POLL: Duration = Duration::from_secs(1);
+/// How often in a row it may not answer before the wait is given up.
+const MISSED_MAX: u32 = 60;
+
+/// A job that has ended, with its files.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Ended {
+    /// The job.
+    #[serde(flatten)]
+    pub job: JobInfo,
+    /// Its files.
+    pub files: Vec<FileInfo>,
+}
+
+/// Waits until all jobs have ended. An outage of the service is waited out for a minute.
+pub async fn for_end(
+    service: &TransferService,
+    ids: &[String],
+    progress: &Arc<Progress>,
+) -> Result<Vec<Ended>, CommandError> {
+    let mut ended: Vec<Ended> = Vec::new();
+    let mut open: Vec<String> = ids.to_vec();
+    let mut counted = BTreeSet::new();
+    let mut missed = 0;
+    while !open.is_empty() {
+        tokio::time::sleep(POLL).await;
+        match look(service, &open, &mut counted, progress).await {
+            Ok(found) => {
+                missed = 0;
+                open.retain(|id| !found.iter().any(|job| job.job.job_id == *id));
+                ended.extend(found);
+            }
+            Err(why) if why.is_transient() && missed < MISSED_MAX => missed += 1,
+            Err(why) => return Err(why.into()),
+        }
+    }
+    let position = |job: &Ended| ids.iter().position(|id| *id == job.job.job_id);
+    ended.sort_by_key(position);
+    Ok(ended)
+}
+
+/// The jobs that have ended since the last look; counts files that have.
+async fn look(
+    service: &TransferService,
+    open: &[String],
+    counted: &mut BTreeSet<u64>,
+    progress: &Progress,
+) -> Result<Vec<Ended>, RemoteError> {
+    let mut ended = Vec::new();
+    for job in service.jobs(open).await? {
+        let files = service.files(&job.job_id).await?;
+        for file in files.iter().filter(|file| file.is_terminal()) {
+            if counted.insert(file.file_id) {
+                let size = file.filesize.unwrap_or(0);
+                progress.expect(0, Bytes(size));
+                progress.moved(size);
+                progress.file_ended();
+            }
+        }
+        if job.is_terminal() {
+            ended.push(Ended { job, files });
+        }
+    }
+    Ok(ended)
+}
+
+/// Says how jobs ended; an error unless every file arrived.
+pub fn conclude(ended: &[Ended], output: Output) -> Result<(), CommandError> {
+    output.show(&ended, || ended.iter().map(|job| ended_text(job)).collect());
+    let files = ended.iter().flat_map(|job| &job.files);
+    let missing = files.filter(|file| file.file_state != "FINISHED").count();
+    match missing == 0 && ended.iter().all(|job| job.job.is_finished()) {
+        true => Ok(()),
+        false => Err(CommandError::SomeFailed(format!(
+            "{missing} file(s) did not arrive"
+        ))),
+    }
+}
+
+fn ended_text(ended: &Ended) -> String {
+    let arrived = ended
+        .files
+        .iter()
+        .filter(|file| file.file_state == "FINISHED")
+        .count();
+    let mut text = format!(
+        "{} {}: {arrived}/{} files arrived\n",
+        ended.job.job_id,
+        ended.job.job_state,
+        ended.files.len()
+    );
+    for file in ended
+        .files
+        .iter()
+        .filter(|file| file.file_state != "FINISHED")
+    {
+        let reason = file.reason.as_deref().unwrap_or("no reason given");
+        text += &format!("  {} {}: {reason}\n", file.file_state, file.dest_surl);
+    }
+    text
+}
