@@ -144,6 +144,9 @@ pub struct Transfer {
     pub audience: Vec<String>,
     /// A scope that submitted tokens must have, such as `fts`. Unset: any trusted token may submit.
     pub required_scope: Option<String>,
+    /// Links with a limit of their own.
+    #[serde(default, rename = "link")]
+    pub links: Vec<LinkLimit>,
 }
 
 impl Transfer {
@@ -155,6 +158,7 @@ impl Transfer {
             active_max_per_link: Self::default_link_max(),
             active_max_per_storage: Self::default_storage_max(),
             active_max: Self::default_active_max(),
+            links: Vec::new(),
             retries: Self::default_retries(),
             retry_delay: Self::default_retry_delay(),
             audience: Vec::new(),
@@ -180,6 +184,18 @@ impl Transfer {
     fn default_retry_delay() -> Span {
         Span(Duration::from_secs(30))
     }
+}
+
+/// A link with a limit of its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkLimit {
+    /// The source as FTS names it: scheme and host without port, such as `https://se.example.org`.
+    pub source: String,
+    /// The destination likewise.
+    pub destination: String,
+    /// Transfers that may run at once between them.
+    pub active_max: u32,
 }
 
 /// The storage element.
@@ -247,15 +263,39 @@ pub struct Pool {
     pub path: PathBuf,
     /// The most it may hold. Unset: what its file system has.
     pub capacity: Option<Size>,
+    /// Whether it takes new files, or gives any.
+    #[serde(default)]
+    pub mode: PoolMode,
     /// Files that may move in or out at once; others wait their turn.
     #[serde(default = "Pool::default_movers_max")]
     pub movers_max: u32,
+    /// Files that may wait their turn; more are refused with `Retry-After`.
+    #[serde(default = "Pool::default_queue_max")]
+    pub queue_max: u32,
+}
+
+/// What a pool is good for at the moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PoolMode {
+    /// Takes and gives files.
+    #[default]
+    Enabled,
+    /// Gives files and takes none, for example before its disk is replaced.
+    Drained,
+    /// Neither takes nor gives files.
+    Disabled,
 }
 
 impl Pool {
     /// How many files a pool moves at once unless told otherwise.
     pub fn default_movers_max() -> u32 {
-        64
+        100
+    }
+
+    /// How many may wait unless told otherwise.
+    pub fn default_queue_max() -> u32 {
+        1000
     }
 }
 
@@ -500,7 +540,7 @@ mod tests {
         assert_eq!(storage.checksums, [ChecksumAlgorithm::Adler32]);
         assert_eq!(
             (storage.pools[0].movers_max, storage.pools[0].capacity),
-            (64, None)
+            (100, None)
         );
         assert_eq!(config.door_url().as_deref(), Some("https://127.0.0.2:8443"));
         assert_eq!(config.service_url(), None);

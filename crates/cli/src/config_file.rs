@@ -73,6 +73,11 @@ listen = "{service}"
 active_max_per_link = 50
 active_max_per_storage = 200
 active_max = 500
+# A link with a limit of its own, named by scheme and host without port:
+#   [[transfer.link]]
+#   source = "https://127.0.0.2"
+#   destination = "https://127.0.0.3"
+#   active_max = 10
 # Retries of a failed transfer, when its job does not say; the wait before the first one. Later ones wait longer.
 retries = 3
 retry_delay = "30s"
@@ -102,6 +107,8 @@ name = "disk1"
 path = "pools/disk1"
 # The most it may hold; unset, what its file system has.
 # capacity = "10 TB"
+# enabled; drained gives files but takes none; disabled does neither.
+# mode = "drained"
 # Files that move in or out at once; others wait their turn.
 movers_max = {movers}
 
@@ -253,6 +260,7 @@ mod tests {
         let uncommented = text + &example;
         let config = Config::parse(&uncommented).expect(&uncommented);
         assert_eq!(config.trust.issuers.len(), 1);
+        assert_eq!(config.transfer.expect("present").links.len(), 1);
         assert!(config.storage.expect("present").plain_listen.is_some());
     }
 
