@@ -1,8 +1,9 @@
-//! HTTP/1.1 (RFC 9110, RFC 9112) for moving files: a server and a client whose bodies go straight between the
-//! socket and the caller's buffer, or from a file to the socket inside the kernel.
+//! HTTP/1.1 (RFC 9110, RFC 9112) for moving files: a server and a client whose bodies go straight between
+//! the socket and the caller's buffer, or from a file to the socket inside the kernel.
 //!
-//! Deliberately small: no compression, no cookies, no caching, no upgrade, no trailers (they are discarded).
-//! Framing is strict, because two parties that disagree on where a message ends can be played against each other.
+//! Deliberately small: no compression, no cookies, no caching, no upgrade, no trailers (they are
+//! discarded). Framing is strict, because two parties that disagree on where a message ends can be played
+//! against each other.
 
 mod body;
 pub mod client;

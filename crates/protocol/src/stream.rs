@@ -1,8 +1,8 @@
 //! A connection, with or without TLS, and the ways to push a file into it.
 //!
-//! Plain connections let the kernel send the file itself (`sendfile`); TLS reads a block ahead while the block
-//! before it is encrypted and written. Reads that would wait for a disk never run on the threads that serve
-//! sockets. Knows nothing of HTTP.
+//! Plain connections let the kernel send the file itself (`sendfile`); TLS reads a block ahead while the
+//! block before it is encrypted and written. Reads that would wait for a disk never run on the threads that
+//! serve sockets. Knows nothing of HTTP.
 
 mod file_source;
 
@@ -21,7 +21,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_openssl::SslStream;
 
-/// Bytes that one `sendfile` call may move: small enough that other connections of the thread get their turn.
+/// Bytes that one `sendfile` call may move: small enough that other connections of the thread get their
+/// turn.
 const SENDFILE_BYTES_MAX: u64 = 1 << 20;
 /// Bytes per block read for TLS.
 const TLS_BLOCK_BYTES: usize = 256 << 10;
@@ -75,11 +76,12 @@ impl Stream {
         matches!(self, Stream::Tls(_))
     }
 
-    /// Sends `length` bytes of `file` from `offset`. `stall_timeout` bounds each wait for the other end to take
-    /// something.
+    /// Sends `length` bytes of `file` from `offset`. `stall_timeout` bounds each wait for the other end to
+    /// take something.
     ///
-    /// Errors: `UnexpectedEof` when the file is shorter, `TimedOut` after a stall. How many bytes went out is then
-    /// unknown to the other end, so the connection must be closed. Dropping the future has the same effect.
+    /// Errors: `UnexpectedEof` when the file is shorter, `TimedOut` after a stall. How many bytes went out
+    /// is then unknown to the other end, so the connection must be closed. Dropping the future has the same
+    /// effect.
     pub async fn send_file(
         &mut self,
         file: &File,
@@ -179,8 +181,8 @@ impl TcpProbe {
     }
 }
 
-/// The connection's end of its probes: a second descriptor that must be dropped together with the stream, else
-/// the other end would not see the connection close.
+/// The connection's end of its probes: a second descriptor that must be dropped together with the stream,
+/// else the other end would not see the connection close.
 #[derive(Default)]
 pub(crate) struct ProbeOwner(Option<Arc<OwnedFd>>);
 
@@ -194,6 +196,21 @@ impl ProbeOwner {
                 .insert(Arc::new(stream.as_fd().try_clone_to_owned()?)),
         };
         Ok(TcpProbe(Arc::downgrade(fd)))
+    }
+}
+
+/// A TCP connection that ends without TLS's goodbye may have been cut by anybody: an error, but one with a
+/// name.
+fn name_truncation(why: io::Error) -> io::Error {
+    let cause = why
+        .get_ref()
+        .and_then(|cause| cause.downcast_ref::<openssl::ssl::Error>());
+    let stack = cause.and_then(|cause| cause.ssl_error());
+    let is_end =
+        |error: &openssl::error::Error| error.reason() == Some("unexpected eof while reading");
+    match stack.is_some_and(|stack| stack.errors().iter().any(is_end)) {
+        true => io::ErrorKind::UnexpectedEof.into(),
+        false => why,
     }
 }
 
@@ -211,7 +228,10 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Stream::Plain(tcp) => Pin::new(tcp).poll_read(context, buffer),
-            Stream::Tls(tls) => Pin::new(tls.as_mut()).poll_read(context, buffer),
+            Stream::Tls(tls) => {
+                let read = Pin::new(tls.as_mut()).poll_read(context, buffer);
+                read.map_err(name_truncation)
+            }
         }
     }
 }

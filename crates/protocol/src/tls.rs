@@ -1,5 +1,6 @@
-//! TLS for both ends, with the trust model of grids: a directory of CA certificates, host certificates that are
-//! exchanged while the service runs, names and addresses verified. TLS 1.2 at least; sessions are resumed.
+//! TLS for both ends, with the trust model of grids: a directory of CA certificates, host certificates that
+//! are exchanged while the service runs, names and addresses verified. TLS 1.2 at least; sessions are
+//! resumed.
 //!
 //! Certificate revocation lists and client certificates are not handled here.
 
@@ -87,8 +88,8 @@ struct ServerInner {
 }
 
 impl ServerTls {
-    /// Loads the chain (host certificate first) and the private key, both PEM. Errors: a file that is missing or
-    /// unreadable, or a key that does not belong to the certificate.
+    /// Loads the chain (host certificate first) and the private key, both PEM. Errors: a file that is
+    /// missing or unreadable, or a key that does not belong to the certificate.
     pub fn load(cert_chain_pem: &Path, key_pem: &Path) -> Result<ServerTls, TlsError> {
         let acceptor = build_acceptor(cert_chain_pem, key_pem)?;
         Ok(ServerTls(Arc::new(ServerInner {
@@ -197,8 +198,8 @@ enum Trust {
 }
 
 impl ClientTls {
-    /// Trusts the CAs of a hashed directory (`<hash>.0`, looked up when needed, so new ones are seen at once) and
-    /// those of its `*.pem` files (read now). Verifies host names and IP addresses.
+    /// Trusts the CAs of a hashed directory (`<hash>.0`, looked up when needed, so new ones are seen at
+    /// once) and those of its `*.pem` files (read now). Verifies host names and IP addresses.
     pub fn from_ca_directory(dir: &Path) -> Result<ClientTls, TlsError> {
         ClientTls::new(Trust::Directory(dir.to_owned()))
     }
@@ -213,8 +214,8 @@ impl ClientTls {
         Ok(ClientTls(Arc::new(ClientInner { trust, connector })))
     }
 
-    /// Reads the directory again and forgets all sessions, so that a CA that was removed is trusted no longer by
-    /// new connections. On error the trust in use stays.
+    /// Reads the directory again and forgets all sessions, so that a CA that was removed is trusted no
+    /// longer by new connections. On error the trust in use stays.
     pub fn reload(&self) -> Result<(), TlsError> {
         let connector = build_connector(&self.0.trust)?;
         *self
@@ -225,8 +226,8 @@ impl ClientTls {
         Ok(())
     }
 
-    /// Shakes hands with `host` (a name or an address, without brackets) over a fresh connection. The caller bounds
-    /// the time.
+    /// Shakes hands with `host` (a name or an address, without brackets) over a fresh connection. The
+    /// caller bounds the time.
     pub async fn connect(&self, host: &str, tcp: TcpStream) -> Result<Stream, TlsError> {
         let connector = self
             .0

@@ -166,11 +166,11 @@ async fn read_line(wire: &mut Wire, stall_timeout: Duration) -> Result<usize, Bo
 
 async fn fill(wire: &mut Wire, stall_timeout: Duration, missing: &str) -> Result<(), BodyError> {
     match tokio::time::timeout(stall_timeout, wire.fill()).await {
-        Ok(Ok(0)) => Err(BodyError::TooShort {
+        Ok(Ok(count)) if count > 0 => Ok(()),
+        Ok(Err(why)) if why.kind() != io::ErrorKind::UnexpectedEof => Err(BodyError::Io(why)),
+        Ok(_) => Err(BodyError::TooShort {
             missing: format!("{missing} is missing"),
         }),
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(why)) => Err(BodyError::Io(why)),
         Err(_) => Err(BodyError::Stalled {
             after: stall_timeout,
         }),
@@ -187,11 +187,11 @@ async fn read_at_most(
         .unwrap_or(usize::MAX)
         .min(out.len());
     match wire.read(&mut out[..limit], stall_timeout).await {
-        Ok(0) if limit > 0 => Err(BodyError::TooShort {
+        Ok(count) if count > 0 || limit == 0 => Ok(count),
+        Err(why) if why.kind() != io::ErrorKind::UnexpectedEof => Err(io_error(why, stall_timeout)),
+        Ok(_) | Err(_) => Err(BodyError::TooShort {
             missing: format!("{remaining} bytes are missing"),
         }),
-        Ok(count) => Ok(count),
-        Err(why) => Err(io_error(why, stall_timeout)),
     }
 }
 

@@ -1,18 +1,21 @@
 //! The client: one request at a time per connection, connections kept for reuse.
 //!
-//! Bodies are streamed both ways. Trust, addresses and time are bounded by configuration; every error names the
-//! host or the URL (without its query, which may hold a secret).
+//! Bodies are streamed both ways. Trust, addresses and time are bounded by configuration; every error names
+//! the host or the URL (without its query, which may hold a secret).
 
 mod connect;
 mod error;
 mod exchange;
+mod incoming;
 mod pool;
 mod redirect;
+mod upload;
 
 pub use crate::stream::{FileSent, TcpProbe};
 pub use connect::ResolvedCheck;
 pub use error::ClientError;
-pub use exchange::{Incoming, Upload, UploadStart};
+pub use incoming::Incoming;
+pub use upload::{Upload, UploadStart};
 
 use crate::tls::ClientTls;
 use connect::Endpoint;
@@ -42,7 +45,8 @@ pub struct ClientConfig {
 }
 
 impl ClientConfig {
-    /// Usual values: 15 s to connect, 120 s to the response, 60 s without a byte, 64 idle connections per host.
+    /// Usual values: 15 s to connect, 120 s to the response, 60 s without a byte, 64 idle connections per
+    /// host.
     pub fn new(tls: ClientTls) -> ClientConfig {
         ClientConfig {
             tls,
@@ -55,8 +59,8 @@ impl ClientConfig {
     }
 }
 
-/// A request to be sent. `Host`, `Content-Length`, `Transfer-Encoding`, `Connection` and `Expect` are the client's
-/// own business: such headers are not sent.
+/// A request to be sent. `Host`, `Content-Length`, `Transfer-Encoding`, `Connection` and `Expect` are the
+/// client's own business: such headers are not sent.
 #[derive(Debug, Clone)]
 pub struct Outgoing {
     /// Any method.
@@ -97,9 +101,9 @@ impl Client {
         }
     }
 
-    /// A client that asks `check` before it connects to an address, with the host's name as in the URL. An address
-    /// for which it gives a reason is not tried. Starts without connections, because those made before were not
-    /// checked.
+    /// A client that asks `check` before it connects to an address, with the host's name as in the URL. An
+    /// address for which it gives a reason is not tried. Starts without connections, because those made
+    /// before were not checked.
     pub fn with_resolved_check(&self, check: ResolvedCheck) -> Client {
         let pool = Pool::new(self.config.idle_per_host);
         Client {
@@ -109,8 +113,8 @@ impl Client {
         }
     }
 
-    /// A client with the same connections that waits differently for responses, for example for a server that
-    /// answers only when its work is done.
+    /// A client with the same connections that waits differently for responses, for example for a server
+    /// that answers only when its work is done.
     pub fn with_response_timeout(&self, response_timeout: Duration) -> Client {
         let config = ClientConfig {
             response_timeout,
@@ -145,7 +149,8 @@ impl Client {
     /// Begins a request whose body follows piece by piece: `length` bytes, or chunked without.
     ///
     /// With `expect_continue` the server is asked first (RFC 9110 §10.1.1): a final answer comes back as
-    /// [`UploadStart::Answered`] before any byte was sent; a server that says nothing for a second gets the body.
+    /// [`UploadStart::Answered`] before any byte was sent; a server that says nothing for a second gets the
+    /// body.
     pub async fn start_upload(
         &self,
         request: Outgoing,
@@ -160,7 +165,7 @@ impl Client {
         };
         let (exchange, reused) = self.begin(&request, &body, Reuse::Allowed).await?;
         if !expect_continue {
-            return Ok(UploadStart::Ready(exchange.into_upload(length)));
+            return Ok(UploadStart::Ready(Upload::new(exchange, length)));
         }
         match exchange.await_continue(length).await {
             Err(why) if reused && why.allows_new_connection() => {
@@ -171,8 +176,8 @@ impl Client {
         }
     }
 
-    /// Sends on a kept connection if there is one, else on a new one. When the server had closed the kept one, and
-    /// repeating does no harm, tries once more on a new one.
+    /// Sends on a kept connection if there is one, else on a new one. When the server had closed the kept
+    /// one, and repeating does no harm, tries once more on a new one.
     async fn send_whole(
         &self,
         request: Outgoing,
@@ -188,7 +193,8 @@ impl Client {
         }
     }
 
-    /// Sends the request's head, with the body if it is in memory. Tells whether the connection was used before.
+    /// Sends the request's head, with the body if it is in memory. Tells whether the connection was used
+    /// before.
     async fn begin(
         &self,
         request: &Outgoing,
@@ -202,7 +208,8 @@ impl Client {
             let exchange = Exchange::new(wire, &self.config, &self.pool, endpoint.clone(), request);
             match exchange.write_request(request, body).await {
                 Ok(exchange) => return Ok((exchange, true)),
-                // A request that could not be written whole was not understood, so a new connection is harmless.
+                // A request that could not be written whole was not understood, so a new connection is
+                // harmless.
                 Err(why) if why.allows_new_connection() => {}
                 Err(why) => return Err(why),
             }
@@ -220,8 +227,8 @@ enum Reuse {
     Refused,
 }
 
-/// Methods that may be sent twice without a trace. `COPY`, `MOVE` and `MKCOL` are idempotent by their registration,
-/// but their second answer would misreport what the first did.
+/// Methods that may be sent twice without a trace. `COPY`, `MOVE` and `MKCOL` are idempotent by their
+/// registration, but their second answer would misreport what the first did.
 fn may_repeat(method: &Method) -> bool {
     method.is_idempotent() || method.as_str() == "PROPFIND"
 }

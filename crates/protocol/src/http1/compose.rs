@@ -1,5 +1,6 @@
-//! Writing heads. Header names are spelled as the field spells them (`Content-Length`, `TransferHeaderAuthorization`):
-//! RFC 9110 §5.1 makes case meaningless, but storage elements that compare it are still in service.
+//! Writing heads. Header names are spelled as the field spells them (`Content-Length`,
+//! `TransferHeaderAuthorization`): RFC 9110 §5.1 makes case meaningless, but storage elements that compare
+//! it are still in service.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use penstock_model::Timestamp;

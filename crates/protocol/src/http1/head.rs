@@ -1,7 +1,7 @@
 //! Reading the heads of requests and responses, and from them where the body ends (RFC 9112 §2 to §6).
 //!
-//! Stricter than the RFC demands: lines end with CRLF only, and whatever two readers could take differently is
-//! refused, never repaired.
+//! Stricter than the RFC demands: lines end with CRLF only, and whatever two readers could take differently
+//! is refused, never repaired.
 
 use super::server::BodyLength;
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
@@ -67,7 +67,8 @@ pub(super) enum ResponseLength {
     UntilClose,
 }
 
-/// Where the head at the beginning of `bytes` ends, searching on from `searched`: the index behind the empty line.
+/// Where the head at the beginning of `bytes` ends, searching on from `searched`: the index behind the
+/// empty line.
 pub(super) fn head_end(bytes: &[u8], searched: usize) -> Option<usize> {
     let from = searched.saturating_sub(3);
     bytes[from..]
@@ -122,7 +123,8 @@ pub(super) fn parse_request(head: &[u8], headers_max: usize) -> Result<RequestHe
     })
 }
 
-/// Parses a complete response head. `of` is the method of the request that it answers. Errors are for people.
+/// Parses a complete response head. `of` is the method of the request that it answers. Errors are for
+/// people.
 pub(super) fn parse_response(head: &[u8], of: &Method) -> Result<ResponseHead, String> {
     check_lines(head, 0).map_err(|refusal| refusal.why)?;
     let mut table = [const { MaybeUninit::uninit() }; HEADERS_CEILING];
@@ -154,8 +156,9 @@ pub(super) fn parse_response(head: &[u8], of: &Method) -> Result<ResponseHead, S
     })
 }
 
-/// Lines must end with CRLF, CR must not stand alone, and no line may continue the one before (RFC 9112 §2.2, §5.2).
-/// Looks from `from` on, so that a head that comes in pieces is refused at its first wrong byte.
+/// Lines must end with CRLF, CR must not stand alone, and no line may continue the one before (RFC 9112
+/// §2.2, §5.2). Looks from `from` on, so that a head that comes in pieces is refused at its first wrong
+/// byte.
 pub(super) fn check_lines(head: &[u8], from: usize) -> Result<(), Refusal> {
     let mut before = match from {
         0 => 0,
@@ -244,7 +247,8 @@ fn request_length(headers: &HeaderMap, modern: bool) -> Result<BodyLength, Refus
     }
 }
 
-/// RFC 9112 §6.3 for responses. Both `Content-Length` and `Transfer-Encoding` "ought to be handled as an error".
+/// RFC 9112 §6.3 for responses. Both `Content-Length` and `Transfer-Encoding` "ought to be handled as an
+/// error".
 fn response_length(
     status: StatusCode,
     headers: &HeaderMap,
@@ -273,7 +277,8 @@ fn response_length(
     ))
 }
 
-/// The length announced. Equal repetitions are one (RFC 9110 §8.6); lists, signs and different values are errors.
+/// The length announced. Equal repetitions are one (RFC 9110 §8.6); lists, signs and different values are
+/// errors.
 fn content_length(headers: &HeaderMap) -> Result<Option<u64>, String> {
     let mut length = None;
     for value in headers.get_all(CONTENT_LENGTH) {
@@ -314,14 +319,18 @@ fn expects_continue(headers: &HeaderMap, modern: bool) -> Result<bool, Refusal> 
 
 /// RFC 9112 §9.3: persistent unless `close`; HTTP/1.0 only with `keep-alive`.
 fn keeps_alive(headers: &HeaderMap, modern: bool) -> bool {
-    let has = |wanted: &str| {
-        let values = headers
-            .get_all(CONNECTION)
-            .into_iter()
-            .filter_map(|value| value.to_str().ok());
-        values
-            .flat_map(|value| value.split(','))
-            .any(|option| option.trim().eq_ignore_ascii_case(wanted))
-    };
-    !has("close") && (modern || has("keep-alive"))
+    !asks_to_close(headers) && (modern || has_connection_option(headers, "keep-alive"))
+}
+
+/// True when the connection shall end with this message.
+pub(super) fn asks_to_close(headers: &HeaderMap) -> bool {
+    has_connection_option(headers, "close")
+}
+
+fn has_connection_option(headers: &HeaderMap, wanted: &str) -> bool {
+    let values = headers.get_all(CONNECTION).into_iter();
+    let mut options = values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','));
+    options.any(|option| option.trim().eq_ignore_ascii_case(wanted))
 }

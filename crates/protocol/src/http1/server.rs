@@ -1,106 +1,37 @@
 //! The server's end of a connection: one request after the other, answered in order.
 //!
-//! The caller drives it: `while let Some(request) = connection.next_request().await? { … respond … }`. Calling
-//! `next_request` again matters even after an error answer: it closes the connection so that the answer arrives.
-//! Every future may be dropped; a connection whose answer was cut that way takes no further request.
+//! The caller drives it: `while let Some(request) = connection.next_request().await? { … respond … }`.
+//! Calling `next_request` again matters even after an error answer: it closes the connection so that the
+//! answer arrives. Every future may be dropped; a connection whose answer was cut that way takes no further
+//! request.
 //!
-//! An idle connection costs about 5 KiB without TLS (4 KiB of buffer), with TLS what OpenSSL keeps besides.
+//! An idle connection costs about 6 KiB of memory here (4 KiB of it the buffer); TLS adds about 16 KiB.
+
+mod answer;
+mod request;
+
+pub use super::body::BodyError;
+pub use crate::stream::FileSent;
+pub use request::{BodyLength, Request, RequestError};
 
 use super::Limits;
 use super::body::Body;
-pub use super::body::BodyError;
 use super::compose;
 use super::head::{self, Refusal, RequestHead};
 use super::wire::Wire;
-pub use crate::stream::FileSent;
 use crate::stream::{ProbeOwner, Stream, TcpProbe};
-use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{Method, StatusCode};
 use penstock_model::TcpSummary;
-use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::ops::Range;
-use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
-use thiserror::Error;
+use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
-/// An unread request body up to this size is read and thrown away, so that the connection can go on.
-const DRAIN_BYTES_MAX: u64 = 64 << 10;
-/// Files up to this size leave in one write with their head.
-const SMALL_FILE_BYTES_MAX: u64 = 64 << 10;
 /// How long a connection that is closed early is read on, so that the client sees the answer, not a reset.
 const LINGER: Duration = Duration::from_secs(2);
 /// Bytes kept of what a client sends while its request is still being worked on.
 const PIPELINED_BYTES_MAX: usize = 64 << 10;
-
-/// A request's head.
-#[derive(Debug, Clone)]
-pub struct Request {
-    /// Any token, so that the methods of WebDAV are there.
-    pub method: Method,
-    /// As the client sent it: still percent-encoded, with its query.
-    pub target: String,
-    /// With lower-case names.
-    pub headers: HeaderMap,
-    /// How the body ends.
-    pub body: BodyLength,
-}
-
-/// How a request's body ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BodyLength {
-    /// There is none.
-    Empty,
-    /// After this many bytes.
-    Fixed(u64),
-    /// With the last chunk.
-    Chunked,
-}
-
-impl Request {
-    /// The target's path, still percent-encoded, without query. Also that of an absolute target (RFC 9112 §3.2.2).
-    pub fn path(&self) -> &str {
-        let target = self.target.split(['?', '#']).next().unwrap_or_default();
-        match target.split_once("://") {
-            Some((scheme, rest)) if !scheme.contains('/') => {
-                rest.find('/').map_or("/", |at| &rest[at..])
-            }
-            Some(_) | None => target,
-        }
-    }
-
-    /// What follows the first `?`, still percent-encoded.
-    pub fn query(&self) -> Option<&str> {
-        let target = self.target.split('#').next().unwrap_or_default();
-        target.split_once('?').map(|(_, query)| query)
-    }
-}
-
-/// Why there is no next request. The client was answered where that made sense; drop the connection.
-#[derive(Debug, Error)]
-pub enum RequestError {
-    /// What came is no request that can be accepted.
-    #[error("request of {peer} refused with {status}: {why}")]
-    Refused {
-        /// The client.
-        peer: SocketAddr,
-        /// What it was answered.
-        status: StatusCode,
-        /// Why.
-        why: String,
-    },
-    /// The connection ended or failed in the middle of a head.
-    #[error("{peer} went away in the middle of a request: {why}")]
-    Broken {
-        /// The client.
-        peer: SocketAddr,
-        /// What happened.
-        why: io::Error,
-    },
-}
 
 /// One accepted connection.
 pub struct Connection {
@@ -112,6 +43,7 @@ pub struct Connection {
 }
 
 /// What a connection is doing.
+#[derive(Clone, Copy)]
 enum State {
     /// Between requests.
     Idle,
@@ -140,13 +72,6 @@ enum Answer {
     Outstanding,
     /// The body is being written, in chunks or (for HTTP/1.0) until the connection closes.
     Streaming,
-}
-
-/// How an answer's body is announced.
-#[derive(Clone, Copy)]
-enum Announce {
-    Length(u64),
-    Chunks,
 }
 
 impl Connection {
@@ -185,8 +110,9 @@ impl Connection {
         self.wire.stream.is_tls()
     }
 
-    /// The next request; `None` when the client closed the connection, sent nothing for the idle timeout, or was
-    /// told that the connection ends. A malformed request is answered here (400, 408, 417, 431, 501, 505).
+    /// The next request; `None` when the client closed the connection, sent nothing for the idle timeout,
+    /// or was told that the connection ends. A malformed request is answered here (400, 408, 417, 431, 501,
+    /// 505).
     pub async fn next_request(&mut self) -> Result<Option<Request>, RequestError> {
         match std::mem::replace(&mut self.state, State::Broken) {
             State::Idle => self.state = State::Idle,
@@ -194,7 +120,8 @@ impl Connection {
                 self.close_gently().await;
                 return Ok(None);
             }
-            // Served without an answer, or cut in the middle of one: the client must not take what follows for it.
+            // Served without an answer, or cut in the middle of one: the client must not take what follows
+            // for it.
             State::Serving(_) | State::Broken => return Ok(None),
         }
         if self.wire.unread().is_empty() {
@@ -307,8 +234,8 @@ impl Connection {
         }
     }
 
-    /// Says goodbye, then reads what the client still sends for a moment: closing a socket with unread bytes would
-    /// reset the connection and could destroy the answer on its way.
+    /// Says goodbye, then reads what the client still sends for a moment: closing a socket with unread
+    /// bytes would reset the connection and could destroy the answer on its way.
     async fn close_gently(&mut self) {
         self.state = State::Broken;
         let lingering = async {
@@ -324,8 +251,8 @@ impl Connection {
         let _ = timeout(LINGER, lingering).await;
     }
 
-    /// Reads some bytes of the request's body into `buffer` (which must not be empty); 0 at the end. Fills as much
-    /// as is there. Before the first byte, a client that waits for it is told to continue.
+    /// Reads some bytes of the request's body into `buffer` (which must not be empty); 0 at the end. Fills
+    /// as much as is there. Before the first byte, a client that waits for it is told to continue.
     pub async fn read_body(&mut self, buffer: &mut [u8]) -> Result<usize, BodyError> {
         let State::Serving(mut serving) = self.state else {
             return Ok(0);
@@ -359,131 +286,8 @@ impl Connection {
         }
     }
 
-    /// Answers with a whole body. Adds `Content-Length`, `Date` and `Connection`. An unread request body is drained
-    /// when it is small; else the connection closes afterwards. For `HEAD` the body is only measured.
-    pub async fn respond(
-        &mut self,
-        status: StatusCode,
-        headers: HeaderMap,
-        body: &[u8],
-    ) -> io::Result<()> {
-        let (serving, head) =
-            self.answer_head(status, &headers, Announce::Length(body.len() as u64))?;
-        let body = if serving.head_only || bodyless(status) {
-            &[]
-        } else {
-            body
-        };
-        self.wire
-            .write_parts(&[&head, body], self.limits.body_stall_timeout)
-            .await?;
-        self.answered(serving).await
-    }
-
-    /// Answers a `HEAD`: the length is announced, nothing follows.
-    pub async fn respond_head_only(
-        &mut self,
-        status: StatusCode,
-        headers: HeaderMap,
-        content_length: u64,
-    ) -> io::Result<()> {
-        let (mut serving, head) =
-            self.answer_head(status, &headers, Announce::Length(content_length))?;
-        // Without HEAD the client waits for a body that will not come; only closing tells it.
-        serving.keep_alive &= serving.head_only || bodyless(status) || content_length == 0;
-        self.wire
-            .write_all(&head, self.limits.body_stall_timeout)
-            .await?;
-        self.answered(serving).await
-    }
-
-    /// Answers with bytes of a file. The caller gives `Content-Range` and the like.
-    ///
-    /// Errors: `UnexpectedEof` when the file is shorter than the range, `TimedOut` when the client takes nothing;
-    /// the connection is of no use afterwards.
-    pub async fn send_file(
-        &mut self,
-        status: StatusCode,
-        headers: HeaderMap,
-        file: &File,
-        range: Range<u64>,
-    ) -> io::Result<FileSent> {
-        let length = range.end.saturating_sub(range.start);
-        let (serving, head) = self.answer_head(status, &headers, Announce::Length(length))?;
-        let stall = self.limits.body_stall_timeout;
-        let mut sent = FileSent::default();
-        let started = Instant::now();
-        if serving.head_only || bodyless(status) {
-            self.wire.write_all(&head, stall).await?;
-        } else if length <= SMALL_FILE_BYTES_MAX {
-            let mut out = head;
-            let body = out.len();
-            out.resize(body + length as usize, 0);
-            file.read_exact_at(&mut out[body..], range.start)?;
-            sent.read_time = started.elapsed();
-            self.wire.write_all(&out, stall).await?;
-            sent.bytes = length;
-            sent.network_time = started.elapsed() - sent.read_time;
-        } else {
-            self.wire.write_all(&head, stall).await?;
-            sent = self
-                .wire
-                .stream
-                .send_file(file, range.start, length, stall)
-                .await?;
-        }
-        self.answered(serving).await?;
-        Ok(sent)
-    }
-
-    /// Begins an answer whose length is not known: chunks, or for HTTP/1.0 bytes until the connection closes.
-    pub async fn start_chunked(
-        &mut self,
-        status: StatusCode,
-        headers: HeaderMap,
-    ) -> io::Result<()> {
-        let (mut serving, head) = self.answer_head(status, &headers, Announce::Chunks)?;
-        self.wire
-            .write_all(&head, self.limits.body_stall_timeout)
-            .await?;
-        serving.answer = Answer::Streaming;
-        self.state = State::Serving(serving);
-        Ok(())
-    }
-
-    /// Sends a piece at once. Empty pieces send nothing.
-    pub async fn write_chunk(&mut self, piece: &[u8]) -> io::Result<()> {
-        let serving = self.streaming()?;
-        if !piece.is_empty() && !serving.head_only {
-            let stall = self.limits.body_stall_timeout;
-            self.state = State::Broken;
-            if serving.modern {
-                let size = format!("{:x}\r\n", piece.len());
-                self.wire
-                    .write_parts(&[size.as_bytes(), piece, b"\r\n"], stall)
-                    .await?;
-            } else {
-                self.wire.write_all(piece, stall).await?;
-            }
-            self.state = State::Serving(serving);
-        }
-        Ok(())
-    }
-
-    /// Ends an answer that was begun with [`Connection::start_chunked`].
-    pub async fn end_chunks(&mut self) -> io::Result<()> {
-        let serving = self.streaming()?;
-        self.state = State::Broken;
-        if serving.modern && !serving.head_only {
-            self.wire
-                .write_all(b"0\r\n\r\n", self.limits.body_stall_timeout)
-                .await?;
-        }
-        self.answered(serving).await
-    }
-
-    /// Resolves when the client has gone, or floods the connection while it waits for its answer. What it sends
-    /// meanwhile is kept. For use beside long work; loses nothing when dropped.
+    /// Resolves when the client has gone, or floods the connection while it waits for its answer. What it
+    /// sends meanwhile is kept. For use beside long work; loses nothing when dropped.
     pub async fn peer_closed(&mut self) {
         while self.wire.unread().len() < PIPELINED_BYTES_MAX {
             match self.wire.fill().await {
@@ -492,117 +296,10 @@ impl Connection {
             }
         }
     }
-
-    fn streaming(&self) -> io::Result<Serving> {
-        match self.state {
-            State::Serving(serving) if serving.answer == Answer::Streaming => Ok(serving),
-            State::Serving(_) | State::Idle | State::Closing | State::Broken => Err(out_of_turn()),
-        }
-    }
-
-    /// Composes the head of the answer and decides whether the connection goes on. From here to `answered` the
-    /// connection counts as broken, so that a dropped future cannot leave half an answer behind.
-    fn answer_head(
-        &mut self,
-        status: StatusCode,
-        headers: &HeaderMap,
-        announce: Announce,
-    ) -> io::Result<(Serving, Vec<u8>)> {
-        let mut serving = match self.state {
-            State::Serving(serving) if serving.answer == Answer::Outstanding => serving,
-            State::Serving(_) | State::Idle | State::Closing | State::Broken => {
-                return Err(out_of_turn());
-            }
-        };
-        let until_close = matches!(announce, Announce::Chunks) && !serving.modern;
-        // A client that was not told to continue may send its body or not: only closing is unambiguous.
-        let drainable = serving
-            .body
-            .remaining()
-            .is_some_and(|bytes| bytes <= DRAIN_BYTES_MAX);
-        let asked_to_close = headers
-            .get(CONNECTION)
-            .is_some_and(|value| value.as_bytes() == b"close");
-        serving.keep_alive &=
-            drainable && !serving.awaits_continue && !asked_to_close && !until_close;
-
-        let room = match announce {
-            Announce::Length(length) if length <= SMALL_FILE_BYTES_MAX => length as usize,
-            Announce::Length(_) | Announce::Chunks => 0,
-        };
-        let mut out = Vec::with_capacity(512 + room);
-        compose::status_line(&mut out, status);
-        if !headers.contains_key(DATE) {
-            compose::date(&mut out);
-        }
-        compose::headers(
-            &mut out,
-            headers,
-            &[CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION],
-        );
-        match announce {
-            // RFC 9110 §8.6: neither of them in 1xx and 204.
-            _ if status.is_informational() || status == StatusCode::NO_CONTENT => {}
-            Announce::Length(length) => compose::number(&mut out, "Content-Length", length),
-            Announce::Chunks if serving.modern => {
-                out.extend_from_slice(b"Transfer-Encoding: chunked\r\n")
-            }
-            Announce::Chunks => {}
-        }
-        let connection = match (serving.keep_alive, serving.modern) {
-            (true, true) => None,
-            (true, false) => Some("keep-alive"),
-            (false, _) => Some("close"),
-        };
-        if let Some(connection) = connection {
-            compose::header(&mut out, &CONNECTION, &HeaderValue::from_static(connection));
-        }
-        out.extend_from_slice(b"\r\n");
-        self.state = State::Broken;
-        Ok((serving, out))
-    }
-
-    /// The answer is out: makes ready for the next request, or for closing.
-    async fn answered(&mut self, mut serving: Serving) -> io::Result<()> {
-        self.wire.stream.flush().await?;
-        if serving.keep_alive && !serving.body.is_done() {
-            let draining = async {
-                let mut scratch = vec![0; 4 << 10];
-                while serving
-                    .body
-                    .read(&mut self.wire, &mut scratch, LINGER)
-                    .await?
-                    > 0
-                {}
-                Ok::<(), BodyError>(())
-            };
-            serving.keep_alive = matches!(timeout(LINGER, draining).await, Ok(Ok(())));
-        }
-        self.state = if serving.keep_alive {
-            State::Idle
-        } else {
-            State::Closing
-        };
-        Ok(())
-    }
 }
 
 /// Why reading a head came to nothing.
 enum HeadError {
     Refused(Refusal),
     Broken(io::Error),
-}
-
-/// Answers with these statuses end with their head.
-fn bodyless(status: StatusCode) -> bool {
-    status.is_informational()
-        || status == StatusCode::NO_CONTENT
-        || status == StatusCode::NOT_MODIFIED
-}
-
-fn out_of_turn() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::NotConnected,
-        "no request waits for this answer: it was answered already, or the connection was cut in the middle of it",
-    )
 }

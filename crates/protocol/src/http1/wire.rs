@@ -1,5 +1,5 @@
-//! A stream with the bytes that were read from it too early: heads, chunk sizes and small bodies go through the
-//! buffer, large bodies past it.
+//! A stream with the bytes that were read from it too early: heads, chunk sizes and small bodies go through
+//! the buffer, large bodies past it.
 
 use crate::stream::{Stream, within};
 use bytes::{Buf, BytesMut};
@@ -44,8 +44,8 @@ impl Wire {
         }
     }
 
-    /// Reads more behind the unread bytes, as much as there is at once. 0 at the end of the stream. Loses nothing
-    /// when dropped.
+    /// Reads more behind the unread bytes, as much as there is at once. 0 at the end of the stream. Loses
+    /// nothing when dropped.
     pub(super) async fn fill(&mut self) -> io::Result<usize> {
         if self.buffer.len() == self.buffer.capacity() {
             self.buffer.reserve(self.buffer.len().max(BUFFER_BYTES));
@@ -65,8 +65,8 @@ impl Wire {
         }
     }
 
-    /// Bytes for `out`: the unread ones first, else from the stream, as much as is there without waiting twice.
-    /// 0 at the end of the stream. Loses nothing when dropped.
+    /// Bytes for `out`: the unread ones first, else from the stream, as much as is there without waiting
+    /// twice. 0 at the end of the stream. Loses nothing when dropped.
     pub(super) async fn read(
         &mut self,
         out: &mut [u8],

@@ -1,5 +1,5 @@
-//! Reading a file for a socket: bytes in the page cache are taken at once, bytes on a disk are waited for on the
-//! threads for blocking work.
+//! Reading a file for a socket: bytes in the page cache are taken at once, bytes on a disk are waited for
+//! on the threads for blocking work.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -36,8 +36,8 @@ impl<'file> FileSource<'file> {
         }
     }
 
-    /// The next block, `None` after the last. Starts to read the one after it. Errors: `UnexpectedEof` when the
-    /// file is shorter than was promised, or what the disk says.
+    /// The next block, `None` after the last. Starts to read the one after it. Errors: `UnexpectedEof` when
+    /// the file is shorter than was promised, or what the disk says.
     pub(super) async fn next_block(&mut self) -> io::Result<Option<Vec<u8>>> {
         let ahead = match self.ahead.take() {
             Some(ahead) => ahead,
@@ -89,8 +89,8 @@ impl<'file> FileSource<'file> {
     }
 }
 
-/// Brings a piece of the file into the page cache unless it is there, so that `sendfile` need not wait for the
-/// disk. Gives back the time that took.
+/// Brings a piece of the file into the page cache unless it is there, so that `sendfile` need not wait for
+/// the disk. Gives back the time that took.
 pub(super) async fn prefetch(file: &File, position: u64, length: u64) -> io::Result<Duration> {
     if is_cached(file, position) && is_cached(file, position + length.saturating_sub(1)) {
         return Ok(Duration::ZERO);
@@ -157,5 +157,5 @@ fn is_cached(file: &File, position: u64) -> bool {
 
 fn is_in_memory(file: &File) -> bool {
     const TMPFS_MAGIC: i64 = 0x0102_1994;
-    rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type as i64 == TMPFS_MAGIC)
+    rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
 }

@@ -1,7 +1,7 @@
 //! Sessions that a client keeps per server, so that the next connection needs no full handshake.
 //!
-//! The one place that calls `Ssl::set_session`, which is unsafe because OpenSSL does not check that the session
-//! was made with the same context.
+//! The one place that calls `Ssl::set_session`, which is unsafe because OpenSSL does not check that the
+//! session was made with the same context.
 #![allow(unsafe_code)]
 
 use openssl::error::ErrorStack;
@@ -10,7 +10,8 @@ use openssl::ssl::{Ssl, SslConnectorBuilder, SslSession, SslSessionCacheMode};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-/// Servers of which a session is kept. A client speaks to some hundreds; beyond this all are forgotten at once.
+/// Servers of which a session is kept. A client speaks to some hundreds; beyond this all are forgotten at
+/// once.
 const SERVERS_MAX: usize = 1024;
 
 /// Where a connection goes: host and port. Both, because two ports of a host may be two servers.
@@ -18,11 +19,11 @@ type Server = (String, u16);
 
 static SERVER_OF: LazyLock<Option<Index<Ssl, Server>>> = LazyLock::new(|| Ssl::new_ex_index().ok());
 
-/// The latest session of each server. Belongs to one connector: it collects only from the builder it was given,
-/// and only that connector's connections may be offered one.
+/// The latest session of each server. Belongs to one connector: it collects only from the builder it was
+/// given, and only that connector's connections may be offered one.
 ///
-/// Sessions are kept encoded, because OpenSSL marks the session of a connection that is dropped without goodbye
-/// as not resumable, wherever else it is referred to.
+/// Sessions are kept encoded, because OpenSSL marks the session of a connection that is dropped without
+/// goodbye as not resumable, wherever else it is referred to.
 #[derive(Clone, Default)]
 pub(super) struct Sessions(Arc<Mutex<HashMap<Server, Vec<u8>>>>);
 
@@ -47,7 +48,8 @@ impl Sessions {
         });
     }
 
-    /// Offers the server its latest session. `ssl` must come from the connector whose builder was collected from.
+    /// Offers the server its latest session. `ssl` must come from the connector whose builder was collected
+    /// from.
     pub(super) fn offer(&self, ssl: &mut Ssl, host: &str, port: u16) -> Result<(), ErrorStack> {
         let Some(server_of) = *SERVER_OF else {
             return Ok(());
@@ -61,8 +63,8 @@ impl Sessions {
             .cloned();
         if let Some(session) = session {
             let session = SslSession::from_der(&session)?;
-            // SAFETY: `collect_from` saw this session on a connection of the context that `ssl` belongs to; `tls`
-            // keeps one `Sessions` with each connector and replaces both together.
+            // SAFETY: `collect_from` saw this session on a connection of the context that `ssl` belongs to;
+            // `tls` keeps one `Sessions` with each connector and replaces both together.
             unsafe { ssl.set_session(&session)? };
         }
         ssl.set_ex_data(server_of, server);

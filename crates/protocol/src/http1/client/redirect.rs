@@ -13,8 +13,8 @@ const REDIRECTS_MAX: usize = 5;
 const BODY_BYTES_MAX: u64 = 16 << 10;
 
 impl Client {
-    /// Sends a request without a body and follows up to five redirects. On the way to another scheme, host or port,
-    /// `Authorization`, `Cookie` and every `TransferHeader…` are dropped.
+    /// Sends a request without a body and follows up to five redirects. On the way to another scheme, host
+    /// or port, `Authorization`, `Cookie` and every `TransferHeader…` are dropped.
     pub async fn send_following(&self, mut request: Outgoing) -> Result<Incoming, ClientError> {
         let began_at = redact(request.url.as_str());
         for _ in 0..=REDIRECTS_MAX {
@@ -32,8 +32,8 @@ impl Client {
         })
     }
 
-    /// Begins an upload and follows up to five redirects: the server is asked before any byte is sent. Secrets are
-    /// dropped as in [`Client::send_following`].
+    /// Begins an upload and follows up to five redirects: the server is asked before any byte is sent.
+    /// Secrets are dropped as in [`Client::send_following`].
     pub async fn start_upload_following(
         &self,
         mut request: Outgoing,
@@ -59,7 +59,8 @@ impl Client {
 }
 
 impl Incoming {
-    /// Where this response redirects to; `None` when it does not. Errors: a redirect without a usable `Location`.
+    /// Where this response redirects to; `None` when it does not. Errors: a redirect without a usable
+    /// `Location`.
     pub fn redirect(&self) -> Result<Option<Url>, ClientError> {
         match self.status {
             StatusCode::MOVED_PERMANENTLY
@@ -89,8 +90,8 @@ impl Incoming {
 }
 
 impl Outgoing {
-    /// The same request for another place, as a redirect with `status` asks for. Errors: a place that cannot be
-    /// sent to.
+    /// The same request for another place, as a redirect with `status` asks for. Errors: a place that
+    /// cannot be sent to.
     pub fn redirected(mut self, status: StatusCode, to: Url) -> Result<Outgoing, ClientError> {
         if Endpoint::of(&self.url)? != Endpoint::of(&to)? {
             let secret: Vec<HeaderName> = self

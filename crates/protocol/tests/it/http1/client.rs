@@ -28,8 +28,8 @@ fn hasty() -> Client {
     })
 }
 
-/// A server that gives each connection the next of `answers` after a request's head, then closes it. Gives back its
-/// URL and what it was asked.
+/// A server that gives each connection the next of `answers` after a request's head, then closes it. Gives
+/// back its URL and what it was asked.
 pub async fn scripted(
     answers: Vec<&'static str>,
 ) -> (String, tokio::sync::mpsc::UnboundedReceiver<String>) {

@@ -1,14 +1,15 @@
 //! Trust: who is believed, who is not, and what the refusal says.
 
 use super::pki::{Ca, HostFiles};
-use super::service::{limits, serve};
-use http::Method;
+use super::service::{PATIENCE, limits, read_body, serve};
+use http::{HeaderMap, Method, StatusCode};
 use penstock_protocol::http1::client::{Client, ClientConfig, ClientError, Outgoing};
 use penstock_protocol::http1::server::Connection;
 use penstock_protocol::stream::Stream;
 use penstock_protocol::tls::{ClientTls, ServerTls, TlsError};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -220,4 +221,81 @@ async fn a_client_that_speaks_no_tls_is_an_error_of_the_handshake() {
         tls.accept(tcp).await,
         Err(TlsError::Handshake { .. })
     ));
+}
+
+/// Both ends of an encrypted connection.
+async fn encrypted_pair(site: &Site) -> (Stream, Stream) {
+    let tls = ServerTls::load(&site.files.chain, &site.files.key).expect("load");
+    let trust = ClientTls::from_ca_directory(site.trusted.path()).expect("directory");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let address = listener.local_addr().expect("address");
+    let client = async {
+        let tcp = TcpStream::connect(address).await.expect("connect");
+        trust.connect("127.0.0.1", tcp).await.expect("handshake")
+    };
+    let server = async {
+        let (tcp, _) = listener.accept().await.expect("accept");
+        tls.accept(tcp).await.expect("handshake")
+    };
+    tokio::join!(client, server)
+}
+
+#[tokio::test]
+async fn an_encrypted_client_is_watched_without_losing_what_it_sends() {
+    let site = site(&["127.0.0.1"]);
+    site.ca.install(site.trusted.path());
+    let (mut client, server) = encrypted_pair(&site).await;
+    let mut server = Connection::new(server, limits());
+    let first = b"COPY /1 HTTP/1.1\r\nHost: a\r\n\r\n";
+    client.write_all(first).await.expect("write");
+    server
+        .next_request()
+        .await
+        .expect("valid")
+        .expect("a request");
+    client
+        .write_all(b"GET /2 HTTP/1.1\r\nHost: a\r\n\r\n")
+        .await
+        .expect("write");
+    let waiting = tokio::time::timeout(Duration::from_millis(50), server.peer_closed()).await;
+    assert!(waiting.is_err(), "the client is still there");
+    server
+        .respond(StatusCode::OK, HeaderMap::new(), b"")
+        .await
+        .expect("answered");
+    let next = server
+        .next_request()
+        .await
+        .expect("valid")
+        .expect("a request");
+    assert_eq!(next.target, "/2");
+    drop(client);
+    tokio::time::timeout(PATIENCE, server.peer_closed())
+        .await
+        .expect("noticed");
+}
+
+#[tokio::test]
+async fn an_encrypted_body_that_is_cut_off_is_an_error_not_an_end() {
+    let site = site(&["127.0.0.1"]);
+    site.ca.install(site.trusted.path());
+    let (mut client, server) = encrypted_pair(&site).await;
+    let mut server = Connection::new(server, limits());
+    let head = b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab";
+    client.write_all(head).await.expect("write");
+    let Stream::Tls(tls) = &mut client else {
+        panic!("not TLS")
+    };
+    // The end of the TCP connection, without TLS's goodbye.
+    tls.get_mut().shutdown().await.expect("shutdown");
+    server
+        .next_request()
+        .await
+        .expect("valid")
+        .expect("a request");
+    let error = read_body(&mut server).await.expect_err("cut off");
+    assert_eq!(
+        error.to_string(),
+        "the connection ended before the body: 3 bytes are missing"
+    );
 }

@@ -2,6 +2,7 @@
 
 use super::client::{client, scripted};
 use super::service::{PATIENCE, limits, read_until, start};
+use super::tls::get;
 use http::{Method, StatusCode};
 use penstock_protocol::http1::client::{ClientError, Outgoing, Upload, UploadStart};
 use tokio::io::AsyncWriteExt;
@@ -142,4 +143,24 @@ async fn an_upload_keeps_to_the_length_it_announced() {
         ),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn a_connection_whose_server_still_waits_for_a_body_is_not_used_again() {
+    let redirect = "HTTP/1.1 307 Temporary Redirect\r\nLocation: /g\r\nContent-Length: 0\r\n\r\n";
+    let fine = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    // Each answer is for a connection of its own.
+    let (url, mut questions) = scripted(vec![redirect, fine]).await;
+    let client = client();
+    let start = client
+        .start_upload(put(&url), Some(5), true)
+        .await
+        .expect("an answer");
+    assert!(matches!(start, UploadStart::Answered(answer) if answer.status == 307));
+    assert_eq!(
+        client.send(get(&url)).await.expect("response").status,
+        StatusCode::OK
+    );
+    assert!(questions.recv().await.expect("asked").starts_with("PUT "));
+    assert!(questions.recv().await.expect("asked").starts_with("GET "));
 }
