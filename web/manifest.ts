@@ -2,7 +2,7 @@
 // `observe` computes both again (`tests/it/assets.rs`) and fails when the committed page is not the built one.
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import type { Plugin } from "vite";
 
 /** Everything outside `src/` that has a say in what is built. */
@@ -36,7 +36,7 @@ export function writeManifest(): Plugin {
     apply: "build",
     configResolved(config) {
       root = config.root;
-      out = join(root, config.build.outDir);
+      out = resolve(root, config.build.outDir);
     },
     closeBundle() {
       const lines = [`${hashSources(root)} sources`];
