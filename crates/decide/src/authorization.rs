@@ -1,0 +1,670 @@
+//! Whether an operation is allowed: the rules of the WLCG token profile 1.3, and a site's rules for groups.
+//!
+//! Knows no token and no namespace: capabilities and paths come in, a verdict with its reasons goes out. Whether a
+//! file exists, and so whether a write creates or overwrites, is the caller's to find out beforehand.
+
+use crate::Decision;
+use penstock_model::{Capability, NamespacePath, Right};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What somebody wants to do with a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Operation {
+    /// Get the content of a file.
+    Read,
+    /// Learn whether it exists, its size, times and checksum.
+    Stat,
+    /// Learn the names in a directory.
+    List,
+    /// Make a file where there is none.
+    Create,
+    /// Replace or truncate a file that is there.
+    Modify,
+    /// Remove a file or directory.
+    Delete,
+    /// Make a directory.
+    MakeDirectory,
+    /// Give it another path, where nothing is. If something is there, [`Operation::Modify`] on that path must be
+    /// allowed as well.
+    Rename {
+        /// The new path.
+        to: NamespacePath,
+    },
+    /// Bring a file from tape to disk, pin it, let it go.
+    Stage,
+    /// Learn whether a file is on disk or tape.
+    Poll,
+}
+
+/// The answer. 403 when refused; what may not be read is never said to exist or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Go on.
+    Allowed,
+    /// Not with these rights.
+    Refused,
+}
+
+/// Why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "reason")]
+pub enum AuthorizationReason {
+    /// This capability covers the path and suffices.
+    Capability {
+        /// Which one.
+        capability: Capability,
+    },
+    /// The path is on the way to that of this capability, which must be reachable.
+    OnTheWay {
+        /// Which one.
+        capability: Capability,
+    },
+    /// A rule of the site grants it to a group of the user.
+    GroupRule {
+        /// Which one.
+        rule: GroupRule,
+    },
+    /// Groups do not count, because the token carries capabilities.
+    GroupsIgnored,
+    /// Neither capabilities nor groups.
+    NothingHeld,
+    /// This covers the path, but is not a right for that.
+    OtherRight {
+        /// Which one.
+        capability: Capability,
+    },
+    /// This would suffice if the path were a directory's: its scope ends with `/`.
+    OnlyDirectory {
+        /// Which one.
+        capability: Capability,
+    },
+    /// No capability covers this path.
+    OutsideScopes {
+        /// Which path.
+        path: NamespacePath,
+    },
+    /// No rule of the site grants it to any group of the user.
+    NoGroupRule {
+        /// Which path.
+        path: NamespacePath,
+    },
+}
+
+/// What the members of a group may do below a path. Of several rules for one group, those with the longest path
+/// count and the others do not: so a part of an area can be made read-only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupRule {
+    /// The group as tokens write it, compared whole: `/cms/uscms` does not imply `/cms`.
+    pub group: String,
+    /// Where.
+    pub path: NamespacePath,
+    /// What may be done there.
+    pub rights: Vec<Right>,
+}
+
+/// All that speaks for somebody.
+#[derive(Debug, Clone, Copy)]
+pub struct Held<'a> {
+    /// What the token grants.
+    pub capabilities: &'a [Capability],
+    /// Groups that the token names.
+    pub groups: &'a [String],
+    /// What this site grants to groups.
+    pub rules: &'a [GroupRule],
+}
+
+/// Decides by capabilities, and by groups only when there are no capabilities (WLCG profile 1.3: they are never
+/// combined).
+pub fn authorize_held(
+    held: &Held<'_>,
+    operation: &Operation,
+    path: &NamespacePath,
+) -> Decision<Verdict, AuthorizationReason> {
+    if held.capabilities.is_empty() && !held.groups.is_empty() {
+        return by_groups(held, operation, path);
+    }
+    let mut decision = authorize(held.capabilities, operation, path);
+    if !held.groups.is_empty() {
+        decision.because.push(AuthorizationReason::GroupsIgnored);
+    }
+    decision
+}
+
+/// Decides by capabilities alone.
+pub fn authorize(
+    capabilities: &[Capability],
+    operation: &Operation,
+    path: &NamespacePath,
+) -> Decision<Verdict, AuthorizationReason> {
+    if capabilities.is_empty() {
+        return Decision::new(Verdict::Refused, AuthorizationReason::NothingHeld);
+    }
+    let granted = granted_by(capabilities, operation, path).and_then(|first| match operation {
+        // Both ends of a rename must be covered, though not by one capability.
+        Operation::Rename { to } => Some(vec![first, granted_by(capabilities, operation, to)?]),
+        _ => Some(vec![first]),
+    });
+    match granted {
+        Some(mut because) => {
+            because.dedup();
+            Decision {
+                choice: Verdict::Allowed,
+                because,
+            }
+        }
+        None => Decision {
+            choice: Verdict::Refused,
+            because: why_refused(capabilities, operation, path),
+        },
+    }
+}
+
+/// The rights of which each one suffices.
+fn sufficient(operation: &Operation) -> &'static [Right] {
+    match operation {
+        Operation::Read => &[Right::Read],
+        // Profile 1.3: all but poll grant stat.
+        Operation::Stat => &[Right::Read, Right::Create, Right::Modify, Right::Stage],
+        // The profile leaves listing open; as in dCache, who only adds files does not learn the others' names.
+        Operation::List => &[Right::Read, Right::Modify],
+        // Modify is a superset of create.
+        Operation::Create | Operation::MakeDirectory | Operation::Rename { .. } => {
+            &[Right::Create, Right::Modify]
+        }
+        Operation::Modify | Operation::Delete => &[Right::Modify],
+        Operation::Stage => &[Right::Stage],
+        Operation::Poll => &[Right::Poll, Right::Stage],
+    }
+}
+
+/// Whether a scope that ends with `/` covers its own path for this operation: only where the path can be that of a
+/// directory. What may be either is refused, except a look at it.
+fn concerns_directory(operation: &Operation) -> bool {
+    match operation {
+        Operation::Stat | Operation::List | Operation::MakeDirectory => true,
+        Operation::Read
+        | Operation::Create
+        | Operation::Modify
+        | Operation::Delete
+        | Operation::Rename { .. }
+        | Operation::Stage
+        | Operation::Poll => false,
+    }
+}
+
+fn granted_by(
+    capabilities: &[Capability],
+    operation: &Operation,
+    path: &NamespacePath,
+) -> Option<AuthorizationReason> {
+    let rights = sufficient(operation);
+    let covers = |capability: &&Capability| {
+        let exempt =
+            capability.directory_only && capability.path == *path && !concerns_directory(operation);
+        rights.contains(&capability.right) && path.is_within(&capability.path) && !exempt
+    };
+    if let Some(capability) = capabilities.iter().find(covers) {
+        let capability = capability.clone();
+        return Some(AuthorizationReason::Capability { capability });
+    }
+    // Profile 1.3, storage.create: directories that are missing on the way to the path may be made, and so must be
+    // looked for.
+    let leads_on = matches!(operation, Operation::Stat | Operation::MakeDirectory);
+    let on_the_way = |capability: &&Capability| {
+        leads_on
+            && matches!(capability.right, Right::Create | Right::Modify)
+            && capability.path.is_within(path)
+    };
+    let capability = capabilities.iter().find(on_the_way)?.clone();
+    Some(AuthorizationReason::OnTheWay { capability })
+}
+
+/// What came nearest, for each path that is not covered.
+fn why_refused(
+    capabilities: &[Capability],
+    operation: &Operation,
+    path: &NamespacePath,
+) -> Vec<AuthorizationReason> {
+    let paths = match operation {
+        Operation::Rename { to } => vec![path, to],
+        _ => vec![path],
+    };
+    let uncovered = paths
+        .into_iter()
+        .filter(|path| granted_by(capabilities, operation, path).is_none());
+    uncovered
+        .map(|path| {
+            let near = |capability: &&Capability| path.is_within(&capability.path);
+            let fits = |capability: &&Capability| sufficient(operation).contains(&capability.right);
+            let covering: Vec<&Capability> = capabilities.iter().filter(near).collect();
+            match (covering.iter().copied().find(fits), covering.first()) {
+                (Some(capability), _) => AuthorizationReason::OnlyDirectory {
+                    capability: capability.clone(),
+                },
+                (None, Some(capability)) => AuthorizationReason::OtherRight {
+                    capability: (*capability).clone(),
+                },
+                (None, None) => AuthorizationReason::OutsideScopes { path: path.clone() },
+            }
+        })
+        .collect()
+}
+
+fn by_groups(
+    held: &Held<'_>,
+    operation: &Operation,
+    path: &NamespacePath,
+) -> Decision<Verdict, AuthorizationReason> {
+    let paths = match operation {
+        Operation::Rename { to } => vec![path, to],
+        _ => vec![path],
+    };
+    let mut because = Vec::new();
+    for path in paths {
+        match granting_rule(held, operation, path) {
+            Some(rule) => because.push(AuthorizationReason::GroupRule { rule: rule.clone() }),
+            None => {
+                let path = path.clone();
+                return Decision::new(Verdict::Refused, AuthorizationReason::NoGroupRule { path });
+            }
+        }
+    }
+    because.dedup();
+    Decision {
+        choice: Verdict::Allowed,
+        because,
+    }
+}
+
+fn granting_rule<'a>(
+    held: &Held<'a>,
+    operation: &Operation,
+    path: &NamespacePath,
+) -> Option<&'a GroupRule> {
+    let rights = sufficient(operation);
+    held.groups.iter().find_map(|group| {
+        let mine = || held.rules.iter().filter(|rule| rule.group == *group);
+        let covering = || mine().filter(|rule| path.is_within(&rule.path));
+        let longest = covering().map(|rule| rule.path.names().len()).max();
+        let deciding = covering().filter(|rule| Some(rule.path.names().len()) == longest);
+        let mut granting =
+            deciding.filter(|rule| rule.rights.iter().any(|right| rights.contains(right)));
+        granting.next()
+    })
+}
+
+impl fmt::Display for AuthorizationReason {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Capability { capability } => write!(out, "'{capability}' covers it"),
+            Self::OnTheWay { capability } => write!(out, "it is on the way to '{capability}'"),
+            Self::GroupRule { rule } => {
+                write!(
+                    out,
+                    "members of {} may do so below {}",
+                    rule.group, rule.path
+                )
+            }
+            Self::GroupsIgnored => out.write_str("groups do not count beside capabilities"),
+            Self::NothingHeld => out.write_str(
+                "the token carries neither a storage scope nor a group; ask for a storage scope",
+            ),
+            Self::OtherRight { capability } => {
+                write!(out, "'{capability}' covers the path but not the operation")
+            }
+            Self::OnlyDirectory { capability } => {
+                write!(
+                    out,
+                    "'{capability}' covers its own path only as a directory"
+                )
+            }
+            Self::OutsideScopes { path } => {
+                write!(out, "no storage scope of the token covers {path}")
+            }
+            Self::NoGroupRule { path } => write!(out, "no group of the token may do so at {path}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> NamespacePath {
+        NamespacePath::parse(text).expect("a valid path")
+    }
+
+    fn capability(scope: &str) -> Capability {
+        let (name, place) = scope.split_once(':').expect("name:path");
+        Capability {
+            right: Right::from_scope_name(&format!("storage.{name}")).expect("a right"),
+            path: path(place),
+            directory_only: place.ends_with('/'),
+        }
+    }
+
+    /// `verb /path` or `rename /path /to`.
+    fn request(text: &str) -> (Operation, NamespacePath) {
+        let mut words = text.split(' ');
+        let verb = words.next().expect("a verb");
+        let place = path(words.next().expect("a path"));
+        let operation = match verb {
+            "read" => Operation::Read,
+            "stat" => Operation::Stat,
+            "list" => Operation::List,
+            "create" => Operation::Create,
+            "modify" => Operation::Modify,
+            "delete" => Operation::Delete,
+            "mkdir" => Operation::MakeDirectory,
+            "stage" => Operation::Stage,
+            "poll" => Operation::Poll,
+            "rename" => Operation::Rename {
+                to: path(words.next().expect("a new path")),
+            },
+            other => panic!("no such verb: {other}"),
+        };
+        (operation, place)
+    }
+
+    fn check(scopes: &str, wanted: &str, expected: Verdict) {
+        let capabilities: Vec<Capability> = scopes.split_whitespace().map(capability).collect();
+        let (operation, place) = request(wanted);
+        let decision = authorize(&capabilities, &operation, &place);
+        assert_eq!(
+            decision.choice, expected,
+            "{scopes}: {wanted}: {:?}",
+            decision.because
+        );
+        assert!(!decision.because.is_empty(), "{scopes}: {wanted}");
+    }
+
+    fn allowed(scopes: &str, wanted: &[&str]) {
+        wanted
+            .iter()
+            .for_each(|wanted| check(scopes, wanted, Verdict::Allowed));
+    }
+
+    fn refused(scopes: &str, wanted: &[&str]) {
+        wanted
+            .iter()
+            .for_each(|wanted| check(scopes, wanted, Verdict::Refused));
+    }
+
+    #[test]
+    fn reading_is_granted_at_whole_names_only() {
+        allowed(
+            "read:/foo/bar",
+            &[
+                "read /foo/bar",
+                "read /foo/bar/x/y",
+                "stat /foo/bar/x",
+                "list /foo/bar",
+            ],
+        );
+        refused(
+            "read:/foo/bar",
+            &[
+                "read /foo/bargain",
+                "read /foo",
+                "read /",
+                "list /foo",
+                "stat /foo/bargain",
+            ],
+        );
+        allowed("read:/", &["read /x", "list /", "stat /"]);
+        refused(
+            "read:/",
+            &[
+                "create /x",
+                "modify /x",
+                "delete /x",
+                "mkdir /d",
+                "stage /x",
+                "poll /x",
+                "rename /x /y",
+            ],
+        );
+    }
+
+    #[test]
+    fn creating_never_changes_what_is_there() {
+        allowed(
+            "create:/a/b",
+            &[
+                "create /a/b/f",
+                "create /a/b",
+                "mkdir /a/b/c",
+                "stat /a/b/f",
+            ],
+        );
+        refused(
+            "create:/a/b",
+            &[
+                "modify /a/b/f",
+                "delete /a/b/f",
+                "read /a/b/f",
+                "list /a/b",
+                "create /a/bc",
+            ],
+        );
+    }
+
+    #[test]
+    fn the_way_to_a_scope_may_be_made_and_looked_at() {
+        allowed(
+            "create:/a/b/c",
+            &[
+                "mkdir /a",
+                "mkdir /a/b",
+                "mkdir /a/b/c",
+                "stat /",
+                "stat /a",
+                "stat /a/b",
+            ],
+        );
+        allowed("modify:/a/b", &["mkdir /a", "stat /a"]);
+        refused(
+            "create:/a/b",
+            &[
+                "mkdir /c",
+                "create /a",
+                "create /a/x",
+                "list /a",
+                "stat /a/x",
+                "mkdir /a/x",
+            ],
+        );
+        refused("read:/a/b", &["mkdir /a", "stat /a"]);
+        refused("stage:/a/b", &["stat /a"]);
+    }
+
+    #[test]
+    fn modifying_includes_creating_but_not_reading() {
+        let all = [
+            "create /a/f",
+            "modify /a/f",
+            "delete /a/f",
+            "mkdir /a/d",
+            "stat /a/f",
+            "list /a",
+            "rename /a/f /a/g",
+        ];
+        allowed("modify:/a", &all);
+        refused(
+            "modify:/a",
+            &[
+                "read /a/f",
+                "stage /a/f",
+                "poll /a/f",
+                "modify /ab/f",
+                "delete /b",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_rename_needs_both_ends() {
+        allowed("create:/a", &["rename /a/x /a/y"]);
+        allowed(
+            "create:/a modify:/b",
+            &["rename /a/x /b/y", "rename /b/x /a/y"],
+        );
+        refused("create:/a", &["rename /a/x /b/x", "rename /b/x /a/x"]);
+        refused(
+            "modify:/a read:/b",
+            &["rename /a/x /b/x", "rename /b/x /a/x"],
+        );
+        refused("create:/a/b", &["rename /a/b/x /a"]);
+    }
+
+    #[test]
+    fn a_final_slash_means_a_directory() {
+        allowed(
+            "create:/foo/bar/",
+            &[
+                "create /foo/bar/f",
+                "mkdir /foo/bar",
+                "mkdir /foo",
+                "stat /foo/bar",
+            ],
+        );
+        refused("create:/foo/bar/", &["create /foo/bar"]);
+        allowed("read:/foo/bar/", &["read /foo/bar/f", "list /foo/bar"]);
+        refused("read:/foo/bar/", &["read /foo/bar"]);
+        refused(
+            "modify:/foo/bar/",
+            &[
+                "modify /foo/bar",
+                "delete /foo/bar",
+                "rename /foo/bar /foo/bar/x",
+            ],
+        );
+        allowed("read:/foo/bar/ read:/foo/bar", &["read /foo/bar"]);
+    }
+
+    #[test]
+    fn tape_rights_stand_alone() {
+        allowed("stage:/t", &["stage /t/f", "poll /t/f", "stat /t/f"]);
+        refused("stage:/t", &["read /t/f", "list /t", "create /t/f"]);
+        allowed("poll:/t", &["poll /t/f"]);
+        refused("poll:/t", &["stage /t/f", "stat /t/f", "read /t/f"]);
+    }
+
+    #[test]
+    fn several_scopes_are_a_union() {
+        allowed(
+            "read:/a read:/b create:/c",
+            &["read /a/x", "read /b/x", "create /c/x"],
+        );
+        refused("read:/a read:/b create:/c", &["read /c/x", "create /a/x"]);
+        refused("", &["read /a", "stat /"]);
+    }
+
+    fn check_reason(scopes: &str, wanted: &str, expected: &str) {
+        let capabilities: Vec<Capability> = scopes.split_whitespace().map(capability).collect();
+        let (operation, place) = request(wanted);
+        let because = authorize(&capabilities, &operation, &place).because;
+        let got: Vec<String> = because.iter().map(ToString::to_string).collect();
+        assert_eq!(got.join("; "), expected, "{scopes}: {wanted}");
+    }
+
+    #[test]
+    fn the_reason_names_what_decided() {
+        check_reason("read:/a", "read /a/x", "'storage.read:/a' covers it");
+        check_reason(
+            "create:/a/b",
+            "mkdir /a",
+            "it is on the way to 'storage.create:/a/b'",
+        );
+        check_reason(
+            "create:/a",
+            "delete /a/x",
+            "'storage.create:/a' covers the path but not the operation",
+        );
+        check_reason(
+            "read:/foo/bar",
+            "read /foo/bargain",
+            "no storage scope of the token covers /foo/bargain",
+        );
+        check_reason(
+            "read:/a/",
+            "read /a",
+            "'storage.read:/a/' covers its own path only as a directory",
+        );
+        check_reason(
+            "modify:/a",
+            "rename /a/x /b/x",
+            "no storage scope of the token covers /b/x",
+        );
+        check_reason(
+            "",
+            "read /a",
+            "the token carries neither a storage scope nor a group; ask for a storage scope",
+        );
+    }
+
+    fn rules() -> Vec<GroupRule> {
+        let rule = |group: &str, place: &str, rights: &[Right]| GroupRule {
+            group: group.to_owned(),
+            path: path(place),
+            rights: rights.to_vec(),
+        };
+        // The layout of the compliance suite: a protected part within a common area.
+        vec![
+            rule("/wlcg", "/area", &[Right::Read, Right::Modify]),
+            rule("/wlcg", "/area/protected", &[Right::Read]),
+            rule(
+                "/wlcg/test",
+                "/area/protected",
+                &[Right::Read, Right::Modify],
+            ),
+        ]
+    }
+
+    fn check_groups(groups: &[&str], scopes: &str, wanted: &str, expected: Verdict) {
+        let capabilities: Vec<Capability> = scopes.split_whitespace().map(capability).collect();
+        let groups: Vec<String> = groups.iter().map(|group| group.to_string()).collect();
+        let held = Held {
+            capabilities: &capabilities,
+            groups: &groups,
+            rules: &rules(),
+        };
+        let (operation, place) = request(wanted);
+        let decision = authorize_held(&held, &operation, &place);
+        assert_eq!(
+            decision.choice, expected,
+            "{groups:?}: {wanted}: {:?}",
+            decision.because
+        );
+    }
+
+    #[test]
+    fn the_longest_rule_of_a_group_decides() {
+        use Verdict::{Allowed, Refused};
+        check_groups(&["/wlcg"], "", "create /area/f", Allowed);
+        check_groups(&["/wlcg"], "", "read /area/protected/f", Allowed);
+        check_groups(&["/wlcg"], "", "create /area/protected/f", Refused);
+        check_groups(&["/wlcg"], "", "rename /area/f /area/protected/f", Refused);
+        check_groups(
+            &["/wlcg", "/wlcg/test"],
+            "",
+            "create /area/protected/f",
+            Allowed,
+        );
+        check_groups(&["/wlcg/test"], "", "read /area/f", Refused);
+        check_groups(&["/wlcg/tester"], "", "read /area/protected/f", Refused);
+        check_groups(&["/other"], "", "read /area/f", Refused);
+        check_groups(&[], "", "read /area/f", Refused);
+        check_groups(&["/wlcg"], "", "read /elsewhere", Refused);
+    }
+
+    #[test]
+    fn groups_do_not_count_beside_capabilities() {
+        use Verdict::{Allowed, Refused};
+        check_groups(&["/wlcg"], "read:/elsewhere", "read /area/f", Refused);
+        check_groups(&["/wlcg"], "read:/elsewhere", "read /elsewhere/f", Allowed);
+        check_groups(&["/wlcg"], "poll:/area", "read /area/f", Refused);
+    }
+}
