@@ -7,7 +7,7 @@
 mod file_source;
 
 use crate::tcp_info;
-use file_source::{FileSource, prefetch};
+use file_source::{FileSource, Prefetch};
 use penstock_model::TcpSummary;
 use std::fs::File;
 use std::io;
@@ -89,6 +89,9 @@ impl Stream {
         length: u64,
         stall_timeout: Duration,
     ) -> io::Result<FileSent> {
+        if offset.checked_add(length).is_none() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         match self {
             Stream::Plain(tcp) => send_plain(tcp, file, offset, length, stall_timeout).await,
             Stream::Tls(tls) => send_blocks(tls, file, offset, length, stall_timeout).await,
@@ -105,10 +108,12 @@ async fn send_plain(
     stall_timeout: Duration,
 ) -> io::Result<FileSent> {
     let mut sent = FileSent::default();
+    let piece_at = |done: u64| (offset + done, (length - done).min(SENDFILE_BYTES_MAX));
+    let mut cached = Prefetch::start(file, piece_at(0))?;
     while sent.bytes < length {
-        let piece = (length - sent.bytes).min(SENDFILE_BYTES_MAX);
-        let position = offset + sent.bytes;
-        sent.read_time += prefetch(file, position, piece).await?;
+        sent.read_time += cached.wait().await?;
+        let (position, piece) = piece_at(sent.bytes);
+        cached = Prefetch::start(file, piece_at(sent.bytes + piece))?;
         let started = Instant::now();
         let mut moved = 0;
         while moved < piece {
@@ -124,6 +129,8 @@ async fn send_plain(
         }
         sent.bytes += piece;
         sent.network_time += started.elapsed();
+        // A fast receiver must not keep the thread from the other connections.
+        tokio::task::yield_now().await;
     }
     Ok(sent)
 }

@@ -90,25 +90,40 @@ impl<'file> FileSource<'file> {
 }
 
 /// Brings a piece of the file into the page cache unless it is there, so that `sendfile` need not wait for
-/// the disk. Gives back the time that took.
-pub(super) async fn prefetch(file: &File, position: u64, length: u64) -> io::Result<Duration> {
-    if is_cached(file, position) && is_cached(file, position + length.saturating_sub(1)) {
-        return Ok(Duration::ZERO);
-    }
-    let started = Instant::now();
-    let file = file.try_clone()?;
-    let reading = tokio::task::spawn_blocking(move || {
-        let mut scratch = vec![0; 128 << 10];
-        let mut at = position;
-        while at < position + length {
-            let count = (position + length - at).min(scratch.len() as u64) as usize;
-            read_fully(&file, &mut scratch[..count], at)?;
-            at += count as u64;
+/// the disk. A piece whose two ends are cached counts as cached: the disk may then be waited for in its middle,
+/// which is rare and only slow.
+pub(super) struct Prefetch(Option<JoinHandle<io::Result<()>>>);
+
+impl Prefetch {
+    /// Begins to read the piece, given as position and length. Errors: no descriptor left.
+    pub(super) fn start(file: &File, (position, length): (u64, u64)) -> io::Result<Prefetch> {
+        let cached = |length| length == 0 || is_cached(file, position + length - 1);
+        if cached(length) && cached(length.min(1)) {
+            return Ok(Prefetch(None));
         }
-        Ok::<(), io::Error>(())
-    });
-    reading.await.map_err(io::Error::other)??;
-    Ok(started.elapsed())
+        let file = file.try_clone()?;
+        let reading = tokio::task::spawn_blocking(move || {
+            let mut scratch = vec![0; 128 << 10];
+            let mut at = position;
+            while at < position + length {
+                let count = (position + length - at).min(scratch.len() as u64) as usize;
+                read_fully(&file, &mut scratch[..count], at)?;
+                at += count as u64;
+            }
+            Ok(())
+        });
+        Ok(Prefetch(Some(reading)))
+    }
+
+    /// Waits until the piece is cached; gives back the time that took.
+    pub(super) async fn wait(self) -> io::Result<Duration> {
+        let Some(reading) = self.0 else {
+            return Ok(Duration::ZERO);
+        };
+        let started = Instant::now();
+        reading.await.map_err(io::Error::other)??;
+        Ok(started.elapsed())
+    }
 }
 
 /// What a file that ended before its promised size is called.

@@ -421,3 +421,35 @@ async fn ipv6_addresses_are_reached() {
             .contains(&format!("Host: {address}\r\n"))
     );
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig { cases: 48, ..Default::default() })]
+
+    /// No bytes make the client panic or hang.
+    #[test]
+    fn noise_is_a_response_or_an_error(
+        start in proptest::sample::select(&["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"][..]),
+        noise in proptest::collection::vec(
+            proptest::prop_oneof![proptest::prelude::any::<u8>(), proptest::sample::select(&b"\r\n :/1HT"[..])],
+            0..600,
+        ),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+            let url = format!("http://{}/f", listener.local_addr().expect("address"));
+            tokio::spawn(async move {
+                let (mut tcp, _) = listener.accept().await.expect("accept");
+                read_until(&mut tcp, "\r\n\r\n").await;
+                let _ = tcp.write_all(&[start.as_bytes(), &noise].concat()).await;
+                let _ = tcp.shutdown().await;
+            });
+            let outcome = async {
+                let mut response = client().send(get(&url)).await?;
+                response.read_all(10_000).await
+            };
+            let ended = tokio::time::timeout(PATIENCE, outcome).await;
+            assert!(ended.is_ok(), "the client waits for what cannot come");
+        });
+    }
+}

@@ -237,3 +237,18 @@ async fn a_small_file_that_cannot_be_read_can_still_be_answered_with_an_error() 
         b"the file is shorter than its size"
     );
 }
+
+#[tokio::test]
+async fn a_file_that_must_come_from_the_disk_arrives_as_it_is() {
+    use rustix::fs::{Advice, fadvise};
+    let bytes = content(7 * MIB + 11);
+    for tls in [false, true] {
+        let file = file_of(&bytes);
+        file.sync_all().expect("on disk");
+        fadvise(&file, 0, None, Advice::DontNeed).expect("out of the cache");
+        let lab = lab(tls, file, 0..bytes.len() as u64).await;
+        let mut response = lab.client.send(get(&lab.url)).await.expect("response");
+        let got = response.read_all(bytes.len() as u64).await.expect("body");
+        assert!(got == bytes, "TLS {tls}");
+    }
+}
