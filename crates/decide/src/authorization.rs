@@ -1,7 +1,8 @@
 //! Whether an operation is allowed: the rules of the WLCG token profile 1.3, and a site's rules for groups.
 //!
-//! Knows no token and no namespace: capabilities and paths come in, a verdict with its reasons goes out. Whether a
-//! file exists, and so whether a write creates or overwrites, is the caller's to find out beforehand.
+//! Knows no token and no namespace: capabilities and paths come in, a verdict with its reasons goes out.
+//! Whether a file exists, and so whether a write creates or overwrites, is the caller's to find out
+//! beforehand.
 
 use crate::Decision;
 use penstock_model::{Capability, NamespacePath, Right};
@@ -25,8 +26,8 @@ pub enum Operation {
     Delete,
     /// Make a directory.
     MakeDirectory,
-    /// Give it another path, where nothing is. If something is there, [`Operation::Modify`] on that path must be
-    /// allowed as well.
+    /// Give it another path, where nothing is. If something is there, [`Operation::Modify`] on that path must
+    /// be allowed as well.
     Rename {
         /// The new path.
         to: NamespacePath,
@@ -92,8 +93,8 @@ pub enum AuthorizationReason {
     },
 }
 
-/// What the members of a group may do below a path. Of several rules for one group, those with the longest path
-/// count and the others do not: so a part of an area can be made read-only.
+/// What the members of a group may do below a path. Of several rules for one group, those with the longest
+/// path count and the others do not: so a part of an area can be made read-only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupRule {
     /// The group as tokens write it, compared whole: `/cms/uscms` does not imply `/cms`.
@@ -115,8 +116,8 @@ pub struct Held<'a> {
     pub rules: &'a [GroupRule],
 }
 
-/// Decides by capabilities, and by groups only when there are no capabilities (WLCG profile 1.3: they are never
-/// combined).
+/// Decides by capabilities, and by groups only when there are no capabilities (WLCG profile 1.3: they are
+/// never combined).
 pub fn authorize_held(
     held: &Held<'_>,
     operation: &Operation,
@@ -167,7 +168,8 @@ fn sufficient(operation: &Operation) -> &'static [Right] {
         Operation::Read => &[Right::Read],
         // Profile 1.3: all but poll grant stat.
         Operation::Stat => &[Right::Read, Right::Create, Right::Modify, Right::Stage],
-        // The profile leaves listing open; as in dCache, who only adds files does not learn the others' names.
+        // The profile leaves listing open; as in dCache, who only adds files does not learn the others'
+        // names.
         Operation::List => &[Right::Read, Right::Modify],
         // Modify is a superset of create.
         Operation::Create | Operation::MakeDirectory | Operation::Rename { .. } => {
@@ -179,8 +181,8 @@ fn sufficient(operation: &Operation) -> &'static [Right] {
     }
 }
 
-/// Whether a scope that ends with `/` covers its own path for this operation: only where the path can be that of a
-/// directory. What may be either is refused, except a look at it.
+/// Whether a scope that ends with `/` covers its own path for this operation: only where the path can be that
+/// of a directory. What may be either is refused, except a look at it.
 fn concerns_directory(operation: &Operation) -> bool {
     match operation {
         Operation::Stat | Operation::List | Operation::MakeDirectory => true,
@@ -209,8 +211,8 @@ fn granted_by(
         let capability = capability.clone();
         return Some(AuthorizationReason::Capability { capability });
     }
-    // Profile 1.3, storage.create: directories that are missing on the way to the path may be made, and so must be
-    // looked for.
+    // Profile 1.3, storage.create: directories that are missing on the way to the path may be made, and so
+    // must be looked for.
     let leads_on = matches!(operation, Operation::Stat | Operation::MakeDirectory);
     let on_the_way = |capability: &&Capability| {
         leads_on

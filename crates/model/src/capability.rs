@@ -1,12 +1,14 @@
 //! What the bearer of a token may do, and where: the capabilities of the WLCG token profile.
 //!
-//! Knows neither how a scope is spelt (`protocol::token`) nor which operation needs what (`decide::authorization`).
+//! Knows neither how a scope is spelt (`protocol::token`) nor which operation needs what
+//! (`decide::authorization`).
 
 use crate::path::NamespacePath;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A right of the WLCG token profile 1.3. None implies another here; what an operation needs is decided elsewhere.
+/// A right of the WLCG token profile 1.3. None implies another here; what an operation needs is decided
+/// elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Right {

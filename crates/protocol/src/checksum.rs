@@ -21,8 +21,9 @@ enum Running {
 }
 
 impl Hasher {
-    /// One running checksum per algorithm, duplicates removed. An algorithm that the system's OpenSSL refuses (MD5
-    /// in FIPS mode) is left out, so that the others still work: look for it in what [`Hasher::finish`] gives.
+    /// One running checksum per algorithm, duplicates removed. An algorithm that the system's OpenSSL refuses
+    /// (MD5 in FIPS mode) is left out, so that the others still work: look for it in what [`Hasher::finish`]
+    /// gives.
     pub fn new(algorithms: &[ChecksumAlgorithm]) -> Hasher {
         let mut wanted = Vec::new();
         for algorithm in algorithms {

@@ -17,8 +17,8 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Why a digest that the sender relies on cannot be honoured. Answer 400: to ignore it would be to store unverified
-/// what the sender wanted verified.
+/// Why a digest that the sender relies on cannot be honoured. Answer 400: to ignore it would be to store
+/// unverified what the sender wanted verified.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InvalidDigest {
     /// The value is not hex or base64 of the right length.

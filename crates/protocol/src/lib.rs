@@ -1,6 +1,7 @@
 //! How we speak: HTTP/1.1 for moving files, TLS, WebDAV, third-party copy, digests, tokens and certificates.
 //!
-//! Turns bytes into values and values into bytes. Makes no choice about who may do what, and knows no service.
+//! Turns bytes into values and values into bytes. Makes no choice about who may do what, and knows no
+//! service.
 #![deny(unsafe_code)]
 
 pub mod checksum;

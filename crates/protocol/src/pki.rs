@@ -1,8 +1,8 @@
 //! The keys and certificates with which a site starts: its own certificate authority, host certificates, the
 //! hashed trust directory of the grid, and the key that signs tokens.
 //!
-//! Files are made whole or not at all, private ones with mode 0600, and never overwritten: a lost CA key cannot be
-//! had again. Certificates are RSA, because the oldest clients of the field know nothing else.
+//! Files are made whole or not at all, private ones with mode 0600, and never overwritten: a lost CA key
+//! cannot be had again. Certificates are RSA, because the oldest clients of the field know nothing else.
 
 use openssl::asn1::{Asn1Integer, Asn1Time};
 use openssl::bn::{BigNum, MsbOption};
@@ -128,8 +128,8 @@ pub fn create_ca(dir: &Path, site: &str) -> Result<CertificateAuthority, PkiErro
     Ok(CertificateAuthority { certificate, key })
 }
 
-/// Makes `cert.pem` and `key.pem` in `dir` for a host under all its names and addresses; good as server and as
-/// client. It ends with the authority if `lifetime` would outlast it.
+/// Makes `cert.pem` and `key.pem` in `dir` for a host under all its names and addresses; good as server and
+/// as client. It ends with the authority if `lifetime` would outlast it.
 pub fn issue_host_certificate(
     authority: &CertificateAuthority,
     hosts: &[String],
@@ -144,7 +144,8 @@ pub fn issue_host_certificate(
     let organisation = issuer.entries_by_nid(Nid::ORGANIZATIONNAME).next();
     let organisation = organisation.and_then(|entry| entry.data().to_string().ok());
     let site = organisation.unwrap_or_else(|| "site".to_owned());
-    // A long host name stands among the alternative names only; clients look there first anyway (RFC 6125 §6.4.4).
+    // A long host name stands among the alternative names only; clients look there first anyway (RFC 6125
+    // §6.4.4).
     let common: String = hosts[0].chars().take(64).collect();
     let subject = name_of(&site, &common)?;
     let mut builder = started(&subject, issuer, &key)?;
@@ -177,7 +178,8 @@ pub fn issue_host_certificate(
 }
 
 /// Puts a CA certificate into a hashed trust directory (`<hash>.0`, or the next free number) with the signing
-/// policy that Globus clients demand. Does nothing when the same certificate is there already. Gives back its path.
+/// policy that Globus clients demand. Does nothing when the same certificate is there already. Gives back its
+/// path.
 pub fn install_ca(ca_pem: &Path, certificates_dir: &Path) -> Result<PathBuf, PkiError> {
     let certificate = read_certificate(ca_pem)?;
     fs::create_dir_all(certificates_dir).map_err(in_file(certificates_dir))?;
@@ -299,8 +301,8 @@ fn set_validity(
     }
 }
 
-/// The policy in the EACL form of Globus: which subjects this authority may sign. Our own authorities sign below
-/// their organisation only; for others we do not know, and allow any.
+/// The policy in the EACL form of Globus: which subjects this authority may sign. Our own authorities sign
+/// below their organisation only; for others we do not know, and allow any.
 fn signing_policy(subject: &X509NameRef) -> Result<String, PkiError> {
     let slashed = slash_form(subject)?;
     let signs = match slashed.rsplit_once('/') {
@@ -380,8 +382,8 @@ fn refuse_existing(paths: &[&Path]) -> Result<(), PkiError> {
     }
 }
 
-/// Writes beside the target, then links it into place: a link never replaces a file, and a crash leaves either the
-/// whole file or none.
+/// Writes beside the target, then links it into place: a link never replaces a file, and a crash leaves
+/// either the whole file or none.
 fn write_new(path: &Path, content: &[u8], mode: u32) -> Result<(), PkiError> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

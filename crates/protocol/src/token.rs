@@ -1,8 +1,8 @@
-//! Bearer tokens of the WLCG token profile 1.3: signing our own, verifying those of trusted issuers, and reading
-//! what they allow.
+//! Bearer tokens of the WLCG token profile 1.3: signing our own, verifying those of trusted issuers, and
+//! reading what they allow.
 //!
-//! Says *who* and *what they carry*; whether that suffices for an operation is decided by `decide::authorization`.
-//! Texts made here never hold a token, because they end up in logs.
+//! Says *who* and *what they carry*; whether that suffices for an operation is decided by
+//! `decide::authorization`. Texts made here never hold a token, because they end up in logs.
 
 mod keys;
 mod scope;
@@ -69,8 +69,8 @@ pub struct Identity {
     pub issuer: String,
     /// As configured for the issuer, else the first part of the first group, else the issuer's host.
     pub vo: Option<VoName>,
-    /// Groups that may be used to authorise. Empty when the token carries a capability of the profile, because
-    /// groups must be ignored then.
+    /// Groups that may be used to authorise. Empty when the token carries a capability of the profile,
+    /// because groups must be ignored then.
     pub groups: Vec<String>,
     /// What the token allows, in terms of this site's namespace.
     pub capabilities: Vec<Capability>,
@@ -163,11 +163,13 @@ pub fn openid_configuration(issuer: &str) -> serde_json::Value {
         "grant_types_supported": ["client_credentials"],
         "subject_types_supported": ["public"],
         "id_token_signing_alg_values_supported": ["ES256"],
-        "claims_supported": ["sub", "iss", "aud", "exp", "nbf", "iat", "jti", "scope", "wlcg.ver", "wlcg.groups"],
+        "claims_supported": ["sub", "iss", "aud", "exp", "nbf", "iat", "jti", "scope", "wlcg.ver",
+                             "wlcg.groups"],
     })
 }
 
-/// The stable name of a subject: the same for all its tokens, so that jobs can be found again with a newer one.
+/// The stable name of a subject: the same for all its tokens, so that jobs can be found again with a newer
+/// one.
 fn delegation_id(issuer: &str, subject: &str) -> CredentialId {
     CredentialId::new(sha1_prefix(format!("{issuer}{subject}").as_bytes()))
 }

@@ -1,7 +1,7 @@
 //! HTTP third-party copy: the headers of a `COPY`, and the body in which its progress and outcome are told.
 //!
-//! Two storage elements move a file between them while a client watches. This module reads and writes what the
-//! three say; it opens no connection and decides nothing.
+//! Two storage elements move a file between them while a client watches. This module reads and writes what
+//! the three say; it opens no connection and decides nothing.
 
 mod marker;
 mod request;

@@ -1,4 +1,5 @@
-//! WebDAV (RFC 4918) as grid clients use it: reading `PROPFIND`, writing and reading `207 Multi-Status`, dates.
+//! WebDAV (RFC 4918) as grid clients use it: reading `PROPFIND`, writing and reading `207 Multi-Status`,
+//! dates.
 //!
 //! Answers are appended entry by entry, so that a directory of any size can be streamed. XML that comes in is
 //! bounded in size and depth, and may not define entities.

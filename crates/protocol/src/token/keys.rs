@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Mutex as AsyncMutex;
 
-// WLCG profile 1.3: refresh between 1 h and 6 h, expire between 1 d and 4 d. One hour is kept at least, whatever
-// the HTTP headers say, because they are never looked at.
+// WLCG profile 1.3: refresh between 1 h and 6 h, expire between 1 d and 4 d. One hour is kept at least,
+// whatever the HTTP headers say, because they are never looked at.
 const REFRESH_AFTER: Duration = Duration::from_secs(6 * 3600);
 const EXPIRE_AFTER: Duration = Duration::from_secs(2 * 86_400);
 /// An unknown key name may be a new key, or an attack that makes us fetch: at most one look per minute.
@@ -32,8 +32,8 @@ const RSA_MODULUS_BYTES: std::ops::RangeInclusive<usize> = 256..=1024;
 /// A document's bytes, or why it could not be had.
 pub type Fetched<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>>;
 
-/// Gets a JSON document by https, with bounds on time and size of its own. Implemented by the HTTP client, and by
-/// tests without a network.
+/// Gets a JSON document by https, with bounds on time and size of its own. Implemented by the HTTP client,
+/// and by tests without a network.
 pub trait FetchDocument: Send + Sync {
     /// The body of a 200 answer to `GET url`; anything else is an error text.
     fn fetch<'a>(&'a self, url: &'a str) -> Fetched<'a>;

@@ -4,8 +4,8 @@ use penstock_model::path::InvalidPath;
 use penstock_model::{Capability, NamespacePath, Right};
 use thiserror::Error;
 
-/// Why a `storage.*` scope cannot be understood. The whole token is refused then: leaving one scope out could turn
-/// "these capabilities" into "none, so use the groups", which grants more.
+/// Why a `storage.*` scope cannot be understood. The whole token is refused then: leaving one scope out could
+/// turn "these capabilities" into "none, so use the groups", which grants more.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InvalidScope {
     /// The profile requires a path on every storage scope.

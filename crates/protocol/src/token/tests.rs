@@ -366,7 +366,8 @@ fn a_storage_scope_that_is_not_understood_spoils_the_token() {
     check_claim(
         "scope",
         json!("storage.read:/a/%2e%2e/b"),
-        "the token carries an invalid scope: the path of 'storage.read' is refused: the path must not contain '..'",
+        "the token carries an invalid scope: the path of 'storage.read' is refused: \
+         the path must not contain '..'",
     );
 }
 
@@ -697,7 +698,12 @@ fn a_key_of_another_curve_does_not_sign() {
 
 proptest! {
     #[test]
-    fn no_text_makes_it_panic(text in "\\PC{0,80}", header in "[ -~]{0,40}", payload: Vec<u8>, scope in "\\PC{0,60}") {
+    fn no_text_makes_it_panic(
+        text in "\\PC{0,80}",
+        header in "[ -~]{0,40}",
+        payload: Vec<u8>,
+        scope in "\\PC{0,60}",
+    ) {
         let part = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
         let shaped = format!("{}.{}.{}", part(header.as_bytes()), part(&payload), part(&payload));
         let named = assembled(json!({"alg": "ES256", "kid": text}), &claims(LOCAL), &part(&payload));

@@ -22,8 +22,8 @@ const REMEMBERED_MAX: usize = 10_000;
 pub struct TrustedIssuer {
     /// The `iss` claim, compared as text: a final slash matters.
     pub issuer: String,
-    /// The part of the namespace to which its scope paths are relative. An issuer with several prefixes is listed
-    /// once for each.
+    /// The part of the namespace to which its scope paths are relative. An issuer with several prefixes is
+    /// listed once for each.
     pub prefix: NamespacePath,
     /// The VO of all its users, when it serves one.
     pub vo: Option<VoName>,

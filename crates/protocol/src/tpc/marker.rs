@@ -35,8 +35,8 @@ pub enum Outcome {
     Aborted(String),
 }
 
-/// A marker exactly as XRootD and StoRM print it. While the copy waits, the stripe keys are left out. Our own keys
-/// come last; others ignore keys that they do not know.
+/// A marker exactly as XRootD and StoRM print it. While the copy waits, the stripe keys are left out. Our own
+/// keys come last; others ignore keys that they do not know.
 pub fn write_marker(marker: &Marker) -> String {
     let mut out = format!("Perf Marker\nTimestamp: {}\n", marker.timestamp_s);
     if let Some(moved) = marker.moved {

@@ -10,7 +10,8 @@ use url::Url;
 const TRANSFER_HEADER: &str = "transferheader";
 const STREAMS_MAX: u32 = 100;
 const CLIENT_INFO_CHARS_MAX: usize = 256;
-/// Packet marking: experiment shifted by six bits, activity in the lower ones; 64 is the lowest that has both.
+/// Packet marking: experiment shifted by six bits, activity in the lower ones; 64 is the lowest that has
+/// both.
 const SCITAGS: std::ops::RangeInclusive<u32> = 65..=65_535;
 
 /// Which way the bytes go, seen from the storage element that got the request.
@@ -189,8 +190,8 @@ impl CopyRequest {
     }
 }
 
-/// Whether a client may choose this header of our request to the other side. Not those that frame or route the
-/// message, select a part of the file, or make the other side answer something else than the file.
+/// Whether a client may choose this header of our request to the other side. Not those that frame or route
+/// the message, select a part of the file, or make the other side answer something else than the file.
 pub fn may_be_forwarded(name: &HeaderName) -> bool {
     const OURS: [&str; 22] = [
         "accept-encoding",
@@ -220,8 +221,8 @@ pub fn may_be_forwarded(name: &HeaderName) -> bool {
     !OURS.contains(&name) && !name.starts_with("proxy-") && !name.starts_with(TRANSFER_HEADER)
 }
 
-/// `TransferHeader<Name>: value` becomes `<Name>: value`, in any case; dangerous ones are left out, not refused,
-/// because clients of the field send some of them without thinking.
+/// `TransferHeader<Name>: value` becomes `<Name>: value`, in any case; dangerous ones are left out, not
+/// refused, because clients of the field send some of them without thinking.
 fn forwarded(headers: &HeaderMap) -> HeaderMap {
     let mut out = HeaderMap::new();
     for (name, value) in headers {
@@ -254,8 +255,8 @@ fn direction(headers: &HeaderMap) -> Result<Direction, InvalidCopy> {
     }
 }
 
-/// `davs` and `dav` are other names of `https` and `http`. They are replaced before parsing, because only then is
-/// the host brought into the one form that lists of allowed hosts are compared with.
+/// `davs` and `dav` are other names of `https` and `http`. They are replaced before parsing, because only
+/// then is the host brought into the one form that lists of allowed hosts are compared with.
 fn remote_url(header: &'static str, text: &str) -> Result<Url, InvalidCopy> {
     let refused = |why| InvalidCopy::Url {
         header,
@@ -329,7 +330,8 @@ fn streams(headers: &HeaderMap) -> Result<Option<u32>, InvalidCopy> {
     }
 }
 
-/// An invalid number is no reason to refuse a copy: it is only for accounting. `SciTag` wins over its forwarded form.
+/// An invalid number is no reason to refuse a copy: it is only for accounting. `SciTag` wins over its
+/// forwarded form.
 fn scitag(headers: &HeaderMap, transfer_headers: &HeaderMap) -> Option<u32> {
     let value = headers
         .get("scitag")

@@ -1,6 +1,7 @@
 //! Reading the body of a `202` answer to `COPY`, from whatever storage element wrote it.
 //!
-//! As tolerant as davix: any case, blanks or tabs before keys, CRLF, unknown keys, a last line without its end.
+//! As tolerant as davix: any case, blanks or tabs before keys, CRLF, unknown keys, a last line without its
+//! end.
 
 use super::marker::{Marker, Outcome};
 use penstock_model::{Bytes, Checksum, MoverReport, PoolName, StageClocks, TcpSummary};
@@ -49,8 +50,8 @@ impl StreamParser {
         items
     }
 
-    /// The body has ended. XRootD writes its last line without an end, so the outcome may come only now; if none
-    /// has come at all, the outcome of the copy is unknown.
+    /// The body has ended. XRootD writes its last line without an end, so the outcome may come only now; if
+    /// none has come at all, the outcome of the copy is unknown.
     pub fn finish(&mut self) -> Option<Item> {
         self.take_line()
     }
@@ -246,7 +247,8 @@ mod tests {
     #[test]
     fn a_body_of_dcache_with_blanks_and_keys_of_its_own() {
         check(
-            "Perf Marker\r\n    Timestamp: 1537788010\r\n    State: 1\r\n    State description: querying file\r\n\
+            "Perf Marker\r\n    Timestamp: 1537788010\r\n    State: 1\r\n\
+             \x20   State description: querying file\r\n\
              \x20   Stripe Index: 0\r\n    Total Stripe Count: 1\r\nEnd\r\n\
              failure: rejected PUT: 409 Conflict\r\n",
             &[
@@ -351,7 +353,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_body_makes_it_panic(bytes: Vec<u8>, text in "(Perf Marker\n|End\n|Timestamp:|[ -é:;=\n]){0,40}") {
+        fn no_body_makes_it_panic(
+            bytes: Vec<u8>,
+            text in "(Perf Marker\n|End\n|Timestamp:|[ -é:;=\n]){0,40}",
+        ) {
             read(&bytes);
             read(text.as_bytes());
         }

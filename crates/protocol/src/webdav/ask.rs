@@ -158,7 +158,8 @@ mod tests {
         check(
             "<?xml version=\"1.0\" encoding=\"utf-8\" ?>\
              <D:propfind xmlns:D=\"DAV:\" xmlns:L=\"LCGDM:\"><D:prop><D:displayname/><D:getlastmodified/>\
-             <D:resourcetype><D:collection/></D:resourcetype><L:mode/><D:owner></D:owner></D:prop></D:propfind>",
+             <D:resourcetype><D:collection/></D:resourcetype><L:mode/><D:owner></D:owner></D:prop>\
+             </D:propfind>",
             "{DAV:}displayname {DAV:}getlastmodified {DAV:}resourcetype {LCGDM:}mode {DAV:}owner",
         );
         check(
@@ -268,7 +269,8 @@ mod tests {
         #[test]
         fn no_body_makes_it_panic(
             bytes: Vec<u8>,
-            text in "(<d:propfind xmlns:d='DAV:'>|<d:prop>|</d:prop>|<d:a/>|&amp;|&#x41;|<!--|-->|<!\\[CDATA\\[|[ -é]){0,30}",
+            text in "(<d:propfind xmlns:d='DAV:'>|<d:prop>|</d:prop>|<d:a/>|&amp;|&#x41;|<!--|-->\
+                     |<!\\[CDATA\\[|[ -é]){0,30}",
         ) {
             let _ = Propfind::parse(&bytes);
             let _ = Propfind::parse(text.as_bytes());

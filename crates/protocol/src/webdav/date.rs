@@ -156,7 +156,10 @@ mod tests {
         }
 
         #[test]
-        fn no_text_makes_it_panic(text in "\\PC{0,40}", shape in "[0-9]{4}-[0-9]{2}-[0-9é]{2}T[0-9:]{8}[Z+-][0-9:]{0,6}") {
+        fn no_text_makes_it_panic(
+            text in "\\PC{0,40}",
+            shape in "[0-9]{4}-[0-9]{2}-[0-9é]{2}T[0-9:]{8}[Z+-][0-9:]{0,6}",
+        ) {
             let _ = (parse_http_date(&text), parse_iso_date(&text), parse_iso_date(&shape));
         }
     }

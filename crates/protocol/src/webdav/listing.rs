@@ -12,8 +12,8 @@ const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 pub struct Listed {
     /// As it was written: a path or a URL, percent-encoded.
     pub href: String,
-    /// The path in it, decoded; `None` when it is not a valid one. It begins where the server's paths begin, so
-    /// compare it with the path that was asked for.
+    /// The path in it, decoded; `None` when it is not a valid one. It begins where the server's paths begin,
+    /// so compare it with the path that was asked for.
     pub path: Option<NamespacePath>,
     /// It says that it is a directory.
     pub is_directory: bool,
@@ -179,7 +179,8 @@ mod tests {
         check(
             "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
              <D:multistatus xmlns:D=\"DAV:\" xmlns:ns1=\"http://apache.org/dav/props/\" xmlns:ns0=\"DAV:\">\n\
-             <D:response xmlns:lp1=\"DAV:\" xmlns:lp2=\"http://apache.org/dav/props/\" xmlns:lp3=\"LCGDM:\">\n\
+             <D:response xmlns:lp1=\"DAV:\" xmlns:lp2=\"http://apache.org/dav/props/\" \
+             xmlns:lp3=\"LCGDM:\">\n\
              <D:href>/data/c</D:href>\n<D:propstat>\n<D:prop>\n\
              <lp1:getcontentlength>4096</lp1:getcontentlength>\n\
              <lp1:getlastmodified>Sat, 21 Nov 2026 06:19:51 GMT</lp1:getlastmodified>\n\
@@ -212,12 +213,15 @@ mod tests {
     fn properties_that_were_not_found_do_not_count() {
         check(
             "<multistatus xmlns='DAV:'><response><href>/f</href>\
-             <propstat><prop><getcontentlength>1</getcontentlength></prop><status>HTTP/1.1 404 Not Found</status></propstat>\
-             <propstat><status>HTTP/1.1 200 OK</status><prop><getlastmodified>Thu, 01 Jan 1970 00:00:05 GMT</getlastmodified></prop></propstat>\
+             <propstat><prop><getcontentlength>1</getcontentlength></prop>\
+             <status>HTTP/1.1 404 Not Found</status></propstat>\
+             <propstat><status>HTTP/1.1 200 OK</status><prop>\
+             <getlastmodified>Thu, 01 Jan 1970 00:00:05 GMT</getlastmodified></prop></propstat>\
              </response></multistatus>",
             &["/f file - 5"],
         );
-        let body = "<multistatus xmlns='DAV:'><response><href>/f</href><status>HTTP/1.1 423 Locked</status></response></multistatus>";
+        let body = "<multistatus xmlns='DAV:'><response><href>/f</href>\
+                    <status>HTTP/1.1 423 Locked</status></response></multistatus>";
         let entries = parse_multistatus(body.as_bytes()).expect("understood");
         assert_eq!(entries[0].status, Some(423));
     }

@@ -127,7 +127,8 @@ impl Property {
             Property::ContentType => of.content_type.clone(),
             Property::Etag => of.etag.clone(),
             Property::IsCollection => Some(if file { "0" } else { "1" }.to_owned()),
-            // st_mode in octal, as davix reads it. Tokens decide, not modes; these are what `ls -l` should show.
+            // st_mode in octal, as davix reads it. Tokens decide, not modes; these are what `ls -l` should
+            // show.
             Property::Mode => Some(if file { "0100644" } else { "0040755" }.to_owned()),
             Property::Owner => of.owner.clone(),
             Property::Group => of.group.clone(),
@@ -146,7 +147,8 @@ impl Property {
 pub fn begin_multistatus(out: &mut Vec<u8>) {
     out.extend_from_slice(
         b"<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
-          <D:multistatus xmlns:D=\"DAV:\" xmlns:L=\"LCGDM:\" xmlns:C=\"http://www.dcache.org/2013/webdav\">\n",
+          <D:multistatus xmlns:D=\"DAV:\" xmlns:L=\"LCGDM:\" \
+          xmlns:C=\"http://www.dcache.org/2013/webdav\">\n",
     );
 }
 
@@ -168,7 +170,8 @@ pub fn write_entry(out: &mut Vec<u8>, asked: &Propfind, entry: &Properties) {
     out.extend_from_slice(b"</D:response>\n");
 }
 
-/// One entry of which only a status is told: what a `DELETE` or `MOVE` of a directory could not do (RFC 4918 §9.6.1).
+/// One entry of which only a status is told: what a `DELETE` or `MOVE` of a directory could not do (RFC 4918
+/// §9.6.1).
 pub fn write_status(
     out: &mut Vec<u8>,
     path: &NamespacePath,
@@ -328,7 +331,8 @@ mod tests {
         assert_eq!(
             written("", &file("/data/ä b")),
             "<D:response><D:href>/data/%C3%A4%20b</D:href><D:propstat><D:prop>\
-             <D:displayname>ä b</D:displayname><D:resourcetype/><D:getcontentlength>200000</D:getcontentlength>\
+             <D:displayname>ä b</D:displayname><D:resourcetype/>\
+             <D:getcontentlength>200000</D:getcontentlength>\
              <D:getlastmodified>Sat, 21 Nov 2026 06:19:38 GMT</D:getlastmodified>\
              <D:creationdate>2026-11-21T06:19:37Z</D:creationdate><D:getetag>&quot;7-2&quot;</D:getetag>\
              <D:iscollection>0</D:iscollection><L:mode>0100644</L:mode>\
@@ -344,7 +348,8 @@ mod tests {
         assert_eq!(
             written(question, &directory("/data/c")),
             "<D:response><D:href>/data/c/</D:href><D:propstat><D:prop>\
-             <D:resourcetype><D:collection/></D:resourcetype><D:quota-used-bytes>5</D:quota-used-bytes></D:prop>\
+             <D:resourcetype><D:collection/></D:resourcetype>\
+             <D:quota-used-bytes>5</D:quota-used-bytes></D:prop>\
              <D:status>HTTP/1.1 200 OK</D:status></D:propstat><D:propstat><D:prop><D:getcontentlength/>\
              <x:executable xmlns:x=\"http://apache.org/dav/props/\"/><none/></D:prop>\
              <D:status>HTTP/1.1 404 Not Found</D:status></D:propstat></D:response>\n"

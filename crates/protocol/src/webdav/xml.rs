@@ -90,7 +90,8 @@ impl<'a> Walk<'a> {
                     };
                     let local = element.local_name().as_ref().to_owned();
                     check_name(&local)?;
-                    // Duplicate or unquoted attributes make a document ill-formed even where they mean nothing.
+                    // Duplicate or unquoted attributes make a document ill-formed even where they mean
+                    // nothing.
                     for attribute in element.attributes() {
                         attribute.map_err(syntax)?;
                     }
