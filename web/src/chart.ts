@@ -99,7 +99,7 @@ export class Chart {
       });
     });
     if (this.seconds.every((second) => second.total === null)) {
-      this.text(LEFT + (this.width - LEFT - RIGHT) / 2, TOP + RATE_HEIGHT / 2 - 14, "nothing was sampled in this time", "middle");
+      this.text(LEFT + (this.width - LEFT - RIGHT) / 2, TOP + RATE_HEIGHT / 2 - 14, "nothing moved in this time", "middle");
     }
   }
 
@@ -210,7 +210,7 @@ function slotsOf(second: Second, bands: Band[]): { active: number; limit: number
 }
 
 function tipLines(second: Second, bands: Band[]): HTMLElement[] {
-  if (second.total === null) return [el("div", "", "no sample")];
+  if (second.total === null) return [el("div", "", "nothing moved or waited")];
   const lines = bands.map((band) =>
     el("div", "", el("span", `swatch series-${band.colour}`), `${band.label}: ${rate(bandRate(second, band, bands))}`),
   );

@@ -78,7 +78,7 @@ function showRates(overview: Overview): void {
   showLegend(bands);
   setText(byId("chart-title"), selected === null ? "Rate over the last 5 minutes" : `Rate over the last 5 minutes: ${short(selected)}`);
   byId("all-links").hidden = selected === null;
-  setText(byId("chart-note"), "Bytes per second, each second; all bytes that moved, also of attempts that failed later. Your local time.");
+  setText(byId("chart-note"), "Bytes per second, each second; all bytes that moved, also of attempts that failed later. In a gap nothing moved or waited, or the service did not run. Your local time.");
   const rows = overview.links.map((link) => {
     const key = linkKey(link);
     return { link, selected: key === selected, colour: colours.get(key) ?? BANDS_MAX };

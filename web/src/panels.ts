@@ -284,7 +284,7 @@ export function showStages(report: Report): void {
   const partly = report.complete ? "" : " (only the latest events were counted)";
   setText(
     byId("report-line"),
-    `Last ${duration(report.seconds)}, as the transfer service saw it: ${plural(report.transfers.finished, "file")} arrived, ` +
+    `Counts at the top are since the service started. Last ${duration(report.seconds)}, as the transfer service saw it: ${plural(report.transfers.finished, "file")} arrived, ` +
       `${bytes(report.bytes)}${mean}${partly}`,
   );
 }

@@ -115,7 +115,7 @@ pub struct LinkShare {
     pub feeding: Option<Feeding>,
 }
 
-/// How full a link was, over the samples of the window. Counts every transfer on the link.
+/// How full a link was while it had work, over the samples of the window. Counts every transfer on the link.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Feeding {
     /// Mean of the transfers that ran.

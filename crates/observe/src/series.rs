@@ -132,12 +132,16 @@ impl RateSeries {
         }
     }
 
-    /// The seconds that ended after `after` and not after `until`; only seconds that are complete, which means that
-    /// a sample of a later moment has been taken.
-    pub fn snapshot(&self, after: Timestamp, until: Timestamp) -> Snapshot {
-        let newest = self.newest.unwrap_or(after);
-        let end = newest.min(until).0.div_euclid(1000);
-        let oldest = newest.0.div_euclid(1000) - SECONDS_MAX;
+    /// The seconds that ended after `after` and not after `now`; only those that are complete, because a sample of a
+    /// later moment has been taken or because none can come any more.
+    pub fn snapshot(&self, after: Timestamp, now: Timestamp) -> Snapshot {
+        let settled = Timestamp(now.0.saturating_sub(SAMPLE_MS_MAX));
+        let end = self
+            .newest
+            .map_or(settled, |newest| newest.min(now).max(settled))
+            .0
+            .div_euclid(1000);
+        let oldest = end - SECONDS_MAX;
         let begin = after
             .0
             .saturating_add(999)
@@ -231,7 +235,8 @@ mod tests {
     fn totals(samples: &[LinkSample]) -> Vec<Option<u64>> {
         let mut series = RateSeries::new();
         samples.iter().for_each(|sample| series.push(sample));
-        series.snapshot(Timestamp(0), Timestamp(i64::MAX)).total
+        let now = series.newest().unwrap_or_default();
+        series.snapshot(Timestamp(0), now).total
     }
 
     #[test]
@@ -265,6 +270,15 @@ mod tests {
     }
 
     #[test]
+    fn time_goes_on_while_nothing_is_sampled() {
+        let mut series = RateSeries::new();
+        series.push(&sample(1000, "cern", 10));
+        let later = series.snapshot(Timestamp(0), Timestamp(9_000));
+        assert_eq!(later.to, Timestamp(6_000));
+        assert_eq!(later.total, [Some(10), None, None, None, None, None]);
+    }
+
+    #[test]
     fn a_sample_that_comes_twice_counts_once() {
         let one = sample(1000, "cern", 10);
         assert_eq!(totals(&[one.clone(), one]), vec![Some(10)]);
@@ -275,7 +289,7 @@ mod tests {
         let mut series = RateSeries::new();
         (1..=5000).for_each(|second| series.push(&sample(second * 1000, "cern", 1)));
         assert!(series.seconds.len() as i64 <= SECONDS_MAX + 1);
-        let snapshot = series.snapshot(Timestamp(0), Timestamp(i64::MAX));
+        let snapshot = series.snapshot(Timestamp(0), Timestamp(5_000_000));
         assert_eq!(snapshot.total.len() as i64, SECONDS_MAX);
         assert_eq!(snapshot.to, Timestamp(5_000_000));
     }

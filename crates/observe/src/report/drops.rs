@@ -36,7 +36,7 @@ pub struct RateDrop {
 pub struct Factors {
     /// The rate.
     pub megabits_per_second: f64,
-    /// Files that were allowed to move at once, over all links that had work.
+    /// Files that were allowed to move at once, over all links.
     pub limit: f64,
     /// The part of them that did, 0 to 1.
     pub in_use: f64,
@@ -72,7 +72,7 @@ impl Cause {
     pub fn words(self) -> &'static str {
         match self {
             Cause::LowerLimit => "fewer files were allowed to move at once",
-            Cause::NotFed => "fewer files moved, though files waited and slots were free",
+            Cause::NotFed => "fewer files moved, though files waited and the link had free slots",
             Cause::NothingWaited => "fewer files moved, because none waited",
             Cause::SlowerFiles => "each moving file was slower",
         }
@@ -81,12 +81,10 @@ impl Cause {
 
 /// Finds the drops of a window and splits each into its causes.
 pub(super) fn find_drops(sampled: &Sampled, transfers: &[&TransferFacts]) -> Vec<RateDrop> {
-    let rates: Vec<Option<f64>> = sampled
-        .bins()
-        .iter()
-        .enumerate()
-        .map(|(n, bin)| (bin.samples > 0).then(|| bin.moved as f64 / sampled.seconds_of(n)))
-        .collect();
+    let bins = sampled.bins();
+    let seconds = |n: usize| sampled.seconds_of(n);
+    let rate = |(n, bin): (usize, &Bin)| (bin.samples > 0).then(|| bin.moved as f64 / seconds(n));
+    let rates: Vec<Option<f64>> = bins.iter().enumerate().map(rate).collect();
     let Some(usual) = median(rates.iter().copied().flatten().collect()).filter(|rate| *rate > 0.0)
     else {
         return Vec::new();
@@ -100,23 +98,23 @@ pub(super) fn find_drops(sampled: &Sampled, transfers: &[&TransferFacts]) -> Vec
     let stretches = stretches(&rates, begin, low);
     let outside = (begin..rates.len())
         .filter(|n| !stretches.iter().any(|(from, to)| (from..to).contains(&n)));
-    let baseline = factors(sampled, outside);
+    let baseline = factors(&bins, outside, seconds);
     let errors = |from: Timestamp, to: Timestamp| {
         let times = transfers.iter().flat_map(|transfer| &transfer.errors);
         times.filter(|(at, _)| from <= *at && *at < to).count() as u64
     };
     let explained = |(from, to): &(usize, usize)| {
-        let seen = factors(sampled, *from..*to)?;
+        let seen = factors(&bins, *from..*to, seconds)?;
         let (from_at, to_at) = (sampled.begin_of(*from), sampled.begin_of(*to));
-        let waited = sampled.bins()[*from..*to]
-            .iter()
-            .any(|bin| bin.with_queue > 0);
+        let inside = &bins[*from..*to];
+        let unfed: u64 = inside.iter().map(|bin| bin.unfed).sum();
+        let free: f64 = inside.iter().map(|bin| bin.limit - bin.active as f64).sum();
         Some(RateDrop {
             from: from_at,
             to: to_at,
             usual: baseline?,
             seen,
-            causes: split(&baseline?, &seen, waited),
+            causes: split(&baseline?, &seen, unfed as f64 * 2.0 > free),
             errors: errors(from_at, to_at),
         })
     };
@@ -150,32 +148,32 @@ fn stretches(
     found
 }
 
-fn factors(sampled: &Sampled, bins: impl IntoIterator<Item = usize>) -> Option<Factors> {
+fn factors(
+    bins: &[Bin],
+    which: impl IntoIterator<Item = usize>,
+    seconds_of: impl Fn(usize) -> f64,
+) -> Option<Factors> {
     let mut sum = Bin::default();
     let mut seconds = 0.0;
-    for n in bins {
-        let bin = sampled.bins()[n];
-        if bin.samples == 0 {
-            continue;
-        }
-        sum.moved = sum.moved.saturating_add(bin.moved);
-        sum.active += bin.active;
-        sum.limit += bin.limit;
-        seconds += sampled.seconds_of(n);
+    for n in which.into_iter().filter(|n| bins[*n].samples > 0) {
+        sum.moved = sum.moved.saturating_add(bins[n].moved);
+        sum.active += bins[n].active;
+        sum.limit += bins[n].limit;
+        seconds += seconds_of(n);
     }
     let megabits = sum.moved as f64 * 8.0 / 1e6;
     (seconds > 0.0).then(|| Factors {
         megabits_per_second: megabits / seconds,
-        limit: sum.limit as f64 / seconds,
-        in_use: ratio(sum.active as f64, sum.limit as f64),
+        limit: sum.limit / seconds,
+        in_use: ratio(sum.active as f64, sum.limit),
         megabits_per_second_per_file: ratio(megabits, sum.active as f64),
     })
 }
 
 /// The logarithmic-mean split: with R = a·b·c, each factor x takes L(R₁, R₀) · ln(x₁/x₀), which add up to R₁ − R₀;
 /// in shares of the whole drop the common L cancels.
-fn split(usual: &Factors, seen: &Factors, waited: bool) -> Vec<DropCause> {
-    let fewer = if waited {
+fn split(usual: &Factors, seen: &Factors, files_waited: bool) -> Vec<DropCause> {
+    let fewer = if files_waited {
         Cause::NotFed
     } else {
         Cause::NothingWaited

@@ -8,23 +8,27 @@ use crate::rate::{Counted, UNIT, Window, megabits_per_second};
 use penstock_model::{Bytes, LinkId, LinkSample, Timestamp};
 use std::collections::BTreeMap;
 
-/// Sums over the samples of one bin, all links together. A sample stands for one second.
+/// Sums over one bin, all links together. A sample stands for one second of its link; a link without a sample in a
+/// second had no work then, and all its slots were free.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Bin {
+    /// Samples taken. 0: nothing is known of this time, not even whether the service ran.
     pub samples: u64,
     pub moved: u64,
     pub active: u64,
-    pub limit: u64,
-    /// Samples in which files waited.
-    pub with_queue: u64,
+    pub limit: f64,
+    /// Slots that were free while files waited on their link.
+    pub unfed: u64,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct LinkSums {
     samples: u64,
     active: u64,
     limit: u64,
     unfed: u64,
+    /// Samples per bin.
+    in_bins: Vec<u32>,
 }
 
 /// The fold.
@@ -41,11 +45,21 @@ impl Sampled {
     pub fn new<'a>(window: Window, links: impl IntoIterator<Item = &'a LinkId>) -> Sampled {
         let span = window.seconds().ceil().max(1.0) as u64;
         let bin_seconds = plot::bin_seconds(span);
-        let empty = |link: &LinkId| (link.clone(), LinkSums::default());
+        let bins = span.div_ceil(bin_seconds) as usize;
+        let empty = |link: &LinkId| {
+            let in_bins = vec![0; bins];
+            (
+                link.clone(),
+                LinkSums {
+                    in_bins,
+                    ..LinkSums::default()
+                },
+            )
+        };
         Sampled {
             window,
             bin_seconds,
-            bins: vec![Bin::default(); span.div_ceil(bin_seconds) as usize],
+            bins: vec![Bin::default(); bins],
             links: links.into_iter().map(empty).collect(),
         }
     }
@@ -71,12 +85,18 @@ impl Sampled {
             .saturating_sub(self.window.from.0)
             .max(0) as u64;
         let index = (offset_ms / 1000 / self.bin_seconds) as usize;
-        if let Some(bin) = self.bins.get_mut(index) {
+        if let (Some(bin), Some(of_link)) = (self.bins.get_mut(index), link.in_bins.get_mut(index))
+        {
+            *of_link += 1;
             bin.samples += 1;
             bin.moved = bin.moved.saturating_add(sample.moved.0);
             bin.active += active;
-            bin.limit += limit;
-            bin.with_queue += u64::from(sample.queued > 0);
+            bin.limit += limit as f64;
+            bin.unfed += if sample.queued > 0 {
+                limit.saturating_sub(active)
+            } else {
+                0
+            };
         }
     }
 
@@ -111,9 +131,21 @@ impl Sampled {
         })
     }
 
-    /// All bins, in order.
-    pub fn bins(&self) -> &[Bin] {
-        &self.bins
+    /// All bins, in order, with the slots of links that had no work for a part of a bin.
+    pub fn bins(&self) -> Vec<Bin> {
+        let mut bins = self.bins.clone();
+        for link in self.links.values().filter(|link| link.samples > 0) {
+            let limit_mean = link.limit as f64 / link.samples as f64;
+            for (n, bin) in bins
+                .iter_mut()
+                .enumerate()
+                .filter(|(_, bin)| bin.samples > 0)
+            {
+                let idle_seconds = (self.seconds_of(n) - f64::from(link.in_bins[n])).max(0.0);
+                bin.limit += idle_seconds * limit_mean;
+            }
+        }
+        bins
     }
 
     /// Where bin `n` begins.

@@ -177,7 +177,7 @@ fn write_link(share: &LinkShare, out: &mut Formatter<'_>) -> fmt::Result {
         return Ok(());
     };
     let text = format!(
-        "{:.1} of {:.1} slots in use on average; a slot was free while files waited in {:.0} % of the samples",
+        "while it had work, {:.1} of {:.1} slots were in use on average; a slot was free although files waited for {:.0} % of that time",
         feeding.active_mean, feeding.limit_mean, feeding.unfed_percent
     );
     wrapped(out, "    ", &text)
@@ -249,7 +249,10 @@ fn rate_over_time(rates: &RateOverTime, out: &mut Formatter<'_>) -> fmt::Result 
     )?;
     let unknown = rates.megabits_per_second.iter().any(Option::is_none);
     if unknown {
-        writeln!(out, "  (· no sample)")?;
+        writeln!(
+            out,
+            "  (· no sample: nothing moved or waited, or the service did not run)"
+        )?;
     }
     out.write_str(&plot::area(&rates.megabits_per_second, rates.bin_seconds))
 }

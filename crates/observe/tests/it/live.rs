@@ -102,7 +102,6 @@ async fn the_series_tells_each_second_of_each_link() {
     let series = ask_json("/live/api/series?seconds=300").await;
     let total = series["total"].as_array().expect("a list");
     let moved: u64 = total.iter().filter_map(Value::as_u64).sum();
-    // The last second is not over and not shown, hence one sample less.
     assert!(
         (34 * 9_000_000..=35 * 9_000_000).contains(&moved),
         "{moved}"

@@ -157,6 +157,28 @@ fn a_drop_is_split_into_the_factors_that_fell() {
 }
 
 #[test]
+fn a_link_that_had_no_work_half_of_the_time_did_not_lose_its_limit() {
+    let mut story = Story::default();
+    let link = stories::link("cern.example", "in2p3.example");
+    story.tell(0, 1, stories::started(1));
+    story.tell(600_000, 1, stories::landed(1, 1, Default::default()));
+    for second in 1..=600i64 {
+        // A link without work is not sampled.
+        if second % 2 == 0 || !(121..=300).contains(&second) {
+            story.sample(second * 1000, link.clone(), 200_000_000, (10, 10, 0));
+        }
+    }
+    let report = report("job 1", &story, |_| Some(link.clone()));
+    assert_eq!(report.drops.len(), 1);
+    assert_eq!(report.drops[0].causes[0].cause, Cause::NothingWaited);
+    assert!(
+        report.drops[0].causes[0].share_percent > 99.0,
+        "{:?}",
+        report.drops
+    );
+}
+
+#[test]
 fn a_slow_start_and_noise_are_no_drops() {
     let mut story = Story::default();
     let link = stories::link("cern.example", "in2p3.example");
