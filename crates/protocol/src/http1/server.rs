@@ -5,7 +5,7 @@
 //! answer arrives. Every future may be dropped; a connection whose answer was cut that way takes no further
 //! request.
 //!
-//! An idle connection costs about 6 KiB of memory here (4 KiB of it the buffer); TLS adds about 16 KiB.
+//! An idle connection costs about 6 KiB of memory here (4 KiB of it the buffer); TLS adds about 18 KiB.
 
 mod answer;
 mod request;
