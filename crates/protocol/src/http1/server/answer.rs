@@ -263,6 +263,6 @@ fn bodyless(status: StatusCode) -> bool {
 fn out_of_turn() -> io::Error {
     io::Error::new(
         io::ErrorKind::NotConnected,
-        "no request waits for this answer: it was answered already, or the connection was cut in the middle of it",
+        "no request waits for this answer: it was answered already, or cut in the middle of its answer",
     )
 }

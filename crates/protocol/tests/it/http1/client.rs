@@ -89,7 +89,8 @@ async fn responses_end_where_their_framing_says() {
             "200 [abcde]",
         ),
         (
-            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\n\r\n\
+             HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
             "200 [x]",
         ),
         (
@@ -422,19 +423,26 @@ async fn ipv6_addresses_are_reached() {
     );
 }
 
+const NOISE_STARTS: [&str; 3] = [
+    "",
+    "HTTP/1.1 200 OK\r\n",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+];
+
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig { cases: 48, ..Default::default() })]
 
     /// No bytes make the client panic or hang.
     #[test]
     fn noise_is_a_response_or_an_error(
-        start in proptest::sample::select(&["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"][..]),
+        start in proptest::sample::select(&NOISE_STARTS[..]),
         noise in proptest::collection::vec(
             proptest::prop_oneof![proptest::prelude::any::<u8>(), proptest::sample::select(&b"\r\n :/1HT"[..])],
             0..600,
         ),
     ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("runtime");
         runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
             let url = format!("http://{}/f", listener.local_addr().expect("address"));
