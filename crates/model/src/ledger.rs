@@ -26,8 +26,8 @@ pub enum TransferEvent {
     Prepared {
         /// Which attempt.
         attempt: Attempt,
-        /// Size at the source.
-        size: Bytes,
+        /// Size at the source, when it told one.
+        size: Option<Bytes>,
         /// Checksum at the source, when it told one.
         checksum: Option<Checksum>,
         /// A destination existed and may be replaced.

@@ -324,7 +324,7 @@ mod tests {
     fn a_lost_attempt_costs_no_retry_and_remembers_what_it_may_have_left() {
         let prepared = TransferEvent::Prepared {
             attempt: Attempt(1),
-            size: Bytes(1),
+            size: Some(Bytes(1)),
             checksum: None,
             replaces: false,
         };

@@ -65,8 +65,8 @@ pub enum Input {
         transfer: TransferId,
         /// Which attempt.
         attempt: Attempt,
-        /// Size at the source.
-        size: Bytes,
+        /// Size at the source, when it told one.
+        size: Option<Bytes>,
         /// Checksum at the source.
         checksum: Option<Checksum>,
         /// A destination existed and may be replaced.

@@ -63,7 +63,7 @@ pub(crate) enum AgentReport {
     Prepared {
         transfer: TransferId,
         attempt: Attempt,
-        size: Bytes,
+        size: Option<Bytes>,
         checksum: Option<penstock_model::Checksum>,
         replaces: bool,
     },

@@ -206,9 +206,8 @@ fn update_transfer(
     let (size, started) = match event {
         TransferEvent::Submitted => return Ok(()),
         TransferEvent::Started { .. } => (None, Some(at.0)),
-        TransferEvent::Prepared { size, .. } | TransferEvent::Landed { size, .. } => {
-            (Some(size.0), None)
-        }
+        TransferEvent::Prepared { size, .. } => (size.map(|size| size.0), None),
+        TransferEvent::Landed { size, .. } => (Some(size.0), None),
         TransferEvent::AttemptFailed { .. }
         | TransferEvent::AttemptLost { .. }
         | TransferEvent::Expired { .. }

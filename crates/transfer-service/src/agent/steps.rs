@@ -4,7 +4,7 @@ use super::http::{End, Stat};
 use super::{AgentSetup, Progress};
 use crate::engine::{Assignment, Outcome};
 use crate::run::{AgentReport, Message};
-use penstock_decide::classify::Observed;
+use penstock_decide::classify::{Observed, classify};
 use penstock_model::{
     Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CopyMode, Failure, FileUrl, MoverReport,
     Overwrite, Phase, Side,
@@ -107,7 +107,7 @@ impl<'a> Attempting<'a> {
                 "Connection timed out: the copy took longer than {} s",
                 timeout.as_secs()
             );
-            Err(penstock_decide::classify::classify(
+            Err(classify(
                 Side::Network,
                 Phase::Transfer,
                 &Observed::TimedOut,
@@ -123,9 +123,8 @@ impl<'a> Attempting<'a> {
     }
 
     fn end(&self, url: &FileUrl, side: Side) -> Result<End, Failure> {
-        let broken = |observed, detail: String| {
-            penstock_decide::classify::classify(side, Phase::Preparation, &observed, detail)
-        };
+        let broken =
+            |observed, detail: String| classify(side, Phase::Preparation, &observed, detail);
         let parsed = Url::parse(url.as_str())
             .map_err(|why| broken(Observed::Malformed, format!("{url}: {why}")))?;
         let request = &self.assignment.request;
@@ -230,14 +229,13 @@ impl<'a> Attempting<'a> {
         may_proceed: oneshot::Receiver<()>,
         reports: &mpsc::Sender<Message>,
     ) -> Result<(), Failure> {
-        let size = plan.size.unwrap_or_default();
         if let Some(size) = plan.size {
             self.progress.set_size(size.0);
         }
         let report = AgentReport::Prepared {
             transfer: self.assignment.request.id,
             attempt: self.assignment.attempt,
-            size,
+            size: plan.size,
             checksum: plan.checksum.clone(),
             replaces: plan.replaces,
         };
@@ -336,12 +334,8 @@ impl<'a> Attempting<'a> {
             report.checksum = there.checksum;
         }
         let size = there.size.or(plan.size).unwrap_or(report.moved);
-        report.moved =
-            Bytes(report.moved.0.max(self.progress.moved())).max(if report.moved.0 == 0 {
-                size
-            } else {
-                report.moved
-            });
+        // Markers round down; the whole file is there now.
+        report.moved = size;
         Ok(size)
     }
 

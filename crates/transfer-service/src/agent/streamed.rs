@@ -4,8 +4,8 @@ use super::http::{End, observe};
 use super::steps::{Attempting, Plan};
 use http::Method;
 use http::header::HeaderName;
-use penstock_decide::classify::{Observed, classify};
-use penstock_model::{Bytes, Failure, MoverReport, Phase, Side};
+use penstock_decide::classify::Observed;
+use penstock_model::{Bytes, Failure, MoverReport, Phase};
 use penstock_protocol::checksum::Hasher;
 use penstock_protocol::digest;
 use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing, UploadStart};
@@ -119,15 +119,11 @@ async fn read_some(incoming: &mut Incoming, buffer: &mut [u8]) -> Result<usize, 
     Ok(filled)
 }
 
+/// The source stopped giving bytes.
 fn source_broke(source: &End, error: &ClientError) -> Failure {
-    let observed = match observe(error) {
-        Observed::Broken => Observed::Broken,
-        other => other,
-    };
-    classify(
-        Side::Source,
+    source.failure(
         Phase::Transfer,
-        &observed,
+        &observe(error),
         format!("{}: {error}", source.url),
     )
 }

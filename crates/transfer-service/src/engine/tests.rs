@@ -45,7 +45,11 @@ fn new_job(seed: u128, files: u8, from: u8, to: u8) -> NewJob {
     NewJob {
         id: JobId(Uuid::from_u128(seed)),
         user: UserName::new("alice"),
-        vo: VoName::new(if seed % 2 == 0 { "cms" } else { "atlas" }),
+        vo: VoName::new(if seed.is_multiple_of(2) {
+            "cms"
+        } else {
+            "atlas"
+        }),
         delegation: penstock_model::CredentialId::new("d"),
         parameters: JobParameters {
             overwrite: Overwrite::Never,
@@ -161,7 +165,7 @@ impl World {
     fn submit(&mut self, files: u8, from: u8, to: u8) -> JobId {
         self.jobs += 1;
         let mut job = new_job(self.jobs, files, from, to);
-        if self.jobs % 4 == 0 {
+        if self.jobs.is_multiple_of(4) {
             job.parameters.expires_at = Some(self.now.at + Duration::from_secs(100));
         }
         let (id, reply) = (job.id, self.reply());
@@ -299,7 +303,7 @@ impl World {
             Step::Prepare(nth) => {
                 if let Some(transfer) = self.nth_agent(nth) {
                     let attempt = self.agents[&transfer].attempt;
-                    let (size, checksum, replaces) = (Bytes(1), None, false);
+                    let (size, checksum, replaces) = (Some(Bytes(1)), None, false);
                     self.feed(Input::Prepared {
                         transfer,
                         attempt,
@@ -425,7 +429,7 @@ fn an_attempt_that_was_let_go_on_is_unsettled_after_a_crash() {
         world.nth_agent(0).expect("runs"),
         world.nth_agent(1).expect("runs"),
     );
-    let (size, checksum, replaces) = (Bytes(1), None, false);
+    let (size, checksum, replaces) = (Some(Bytes(1)), None, false);
     world.feed(Input::Prepared {
         transfer: first,
         attempt: Attempt(1),
