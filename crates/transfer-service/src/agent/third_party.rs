@@ -10,7 +10,10 @@ use penstock_decide::classify::{Observed, classify};
 use penstock_model::{Bytes, CopyMode, Failure, MoverReport, Phase, Side};
 use penstock_protocol::http1::client::{Incoming, Outgoing};
 use penstock_protocol::tpc::{Item, Outcome, StreamParser};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long the end of an answer is waited for after its last line.
+const END_OF_BODY: Duration = Duration::from_secs(2);
 
 /// Why a third-party copy did not take place.
 pub(super) enum Refusal {
@@ -131,75 +134,116 @@ impl Attempting<'_> {
         passive: &End,
         mut answer: Incoming,
     ) -> Result<MoverReport, Failure> {
-        let mut parser = StreamParser::default();
-        let mut buffer = [0u8; 4096];
-        let mut report = MoverReport::default();
-        let (mut moved, mut moved_at) = (0u64, Instant::now());
         let config = &self.setup.config;
+        let mut buffer = [0u8; 2048];
+        let mut watch = Watch::default();
         loop {
             let read = tokio::time::timeout(config.stall_timeout, answer.read(&mut buffer)).await;
             let count = read
-                .map_err(|_| {
-                    let detail = format!(
-                        "{}: no performance marker for {} s",
-                        active.url,
-                        config.stall_timeout.as_secs()
-                    );
-                    classify(Side::Network, Phase::Transfer, &Observed::TimedOut, detail)
-                })?
+                .map_err(|_| still(active, "no performance marker came", config.stall_timeout))?
                 .map_err(|why| active.client_failure(Phase::Transfer, &why))?;
-            if count == 0 {
-                let detail = format!(
-                    "{}: the connection ended without a last line; the outcome is unknown",
-                    active.url
-                );
-                return Err(active.failure(Phase::Transfer, &Observed::Broken, detail));
+            match count {
+                0 => watch.end(),
+                _ => watch.take(&buffer[..count]),
             }
-            for item in parser.push(&buffer[..count]) {
-                match item {
-                    Item::Marker(marker) => {
-                        match marker.moved {
-                            Some(Bytes(now)) if now > moved => {
-                                (moved, moved_at) = (now, Instant::now())
-                            }
-                            Some(_) => {}
-                            // Queued at the storage element: that is its right, not a stall.
-                            None => moved_at = Instant::now(),
-                        }
-                        self.progress.set_moved(moved);
-                        if let Some(told) = marker.report {
-                            report = told;
-                        }
-                    }
-                    Item::Outcome(Outcome::Success(_)) => {
-                        report.moved = report.moved.max(Bytes(moved));
-                        return Ok(report);
-                    }
-                    Item::Outcome(Outcome::Failure(why) | Outcome::Aborted(why)) => {
-                        let detail =
-                            format!("{} failed to copy {}: {why}", active.url, passive.url);
-                        return Err(classify(
-                            Side::Network,
-                            Phase::Transfer,
-                            &Observed::CopyFailed,
-                            detail,
-                        ));
-                    }
+            self.progress.set_moved(watch.moved);
+            match watch.outcome.take() {
+                Some(Outcome::Success(_)) => {
+                    read_to_end(&mut answer, &mut buffer).await;
+                    return Ok(watch.report);
                 }
+                Some(Outcome::Failure(why) | Outcome::Aborted(why)) => {
+                    let detail = format!("{} failed to copy {}: {why}", active.url, passive.url);
+                    return Err(classify(
+                        Side::Network,
+                        Phase::Transfer,
+                        &Observed::CopyFailed,
+                        detail,
+                    ));
+                }
+                None if count == 0 => {
+                    let detail = format!(
+                        "{}: the connection ended without a last line; the outcome is unknown",
+                        active.url
+                    );
+                    return Err(active.failure(Phase::Transfer, &Observed::Broken, detail));
+                }
+                None if watch.advanced.elapsed() > config.progress_timeout => {
+                    return Err(still(active, "no byte moved", config.progress_timeout));
+                }
+                None => {}
             }
-            if moved_at.elapsed() > config.progress_timeout {
-                let seconds = config.progress_timeout.as_secs();
-                let detail = format!(
-                    "{}: no byte moved for {seconds} s; the copy was given up",
-                    active.url
-                );
-                return Err(classify(
-                    Side::Network,
-                    Phase::Transfer,
-                    &Observed::TimedOut,
-                    detail,
-                ));
+        }
+    }
+}
+
+fn still(active: &End, what: &str, limit: Duration) -> Failure {
+    let detail = format!(
+        "{}: {what} for {} s; the copy was given up",
+        active.url,
+        limit.as_secs()
+    );
+    classify(Side::Network, Phase::Transfer, &Observed::TimedOut, detail)
+}
+
+/// The last line is followed by the end of the body, after which the connection serves the next copy.
+async fn read_to_end(answer: &mut Incoming, buffer: &mut [u8]) {
+    let end = async { while answer.read(buffer).await.is_ok_and(|count| count > 0) {} };
+    // A storage element that does not end its answer costs only a connection.
+    let _ = tokio::time::timeout(END_OF_BODY, end).await;
+}
+
+/// What a marker stream has told so far.
+struct Watch {
+    parser: StreamParser,
+    report: MoverReport,
+    moved: u64,
+    /// When the byte count last grew, or the copy was last seen waiting in a queue, which is its right.
+    advanced: Instant,
+    outcome: Option<Outcome>,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        Watch {
+            parser: StreamParser::default(),
+            report: MoverReport::default(),
+            moved: 0,
+            advanced: Instant::now(),
+            outcome: None,
+        }
+    }
+}
+
+impl Watch {
+    fn take(&mut self, bytes: &[u8]) {
+        for item in self.parser.push(bytes) {
+            self.note(item);
+        }
+    }
+
+    /// The body has ended; the last line may have come without its end.
+    fn end(&mut self) {
+        if let Some(item) = self.parser.finish() {
+            self.note(item);
+        }
+    }
+
+    fn note(&mut self, item: Item) {
+        match item {
+            Item::Marker(marker) => {
+                match marker.moved {
+                    Some(Bytes(now)) if now > self.moved => {
+                        (self.moved, self.advanced) = (now, Instant::now());
+                    }
+                    Some(_) => {}
+                    None => self.advanced = Instant::now(),
+                }
+                self.report = marker
+                    .report
+                    .unwrap_or_else(|| std::mem::take(&mut self.report));
             }
+            Item::Outcome(outcome) => self.outcome = Some(outcome),
         }
     }
 }
