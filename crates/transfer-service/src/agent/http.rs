@@ -106,6 +106,7 @@ pub(super) fn observe(error: &ClientError) -> Observed {
         ClientError::Closed { .. } | ClientError::TooShort { .. } | ClientError::Io { .. } => {
             Observed::Broken
         }
+        ClientError::EarlyAnswer { status, .. } => Observed::Status(status.as_u16()),
         _ => Observed::Malformed,
     }
 }
