@@ -1,12 +1,20 @@
-// Writes `manifest.txt` beside the built files: a hash of all sources, and one of each built file. A test of the crate
-// `observe` computes both again (`tests/it/assets.rs`) and fails when the committed page is not the built one.
+// Writes `manifest.txt` beside the built files: a hash of all sources, and one of each built file. A test of
+// the crate `observe` computes both again (`tests/it/assets.rs`) and fails when the committed page is not
+// the built one.
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import type { Plugin } from "vite";
 
 /** Everything outside `src/` that has a say in what is built. */
-const LOOSE = ["index.html", "manifest.ts", "package-lock.json", "package.json", "tsconfig.json", "vite.config.ts"];
+const LOOSE = [
+  "index.html",
+  "manifest.ts",
+  "package-lock.json",
+  "package.json",
+  "tsconfig.json",
+  "vite.config.ts",
+];
 
 function filesBelow(folder: string): string[] {
   return readdirSync(folder, { withFileTypes: true }).flatMap((entry) => {
@@ -42,7 +50,11 @@ export function writeManifest(): Plugin {
       const lines = [`${hashSources(root)} sources`];
       for (const name of readdirSync(out).sort()) {
         if (name === "manifest.txt") continue;
-        lines.push(`${createHash("sha256").update(readFileSync(join(out, name))).digest("hex")} ${name}`);
+        lines.push(
+          `${createHash("sha256")
+            .update(readFileSync(join(out, name)))
+            .digest("hex")} ${name}`,
+        );
       }
       writeFileSync(join(out, "manifest.txt"), `${lines.join("\n")}\n`);
     },

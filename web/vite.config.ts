@@ -1,5 +1,6 @@
-// Builds the live page into the folder from which the Rust crate embeds it. The built files are committed, so that
-// building Penstock needs Rust alone; `manifest.txt` beside them tells from which sources they were built.
+// Builds the live page into the folder from which the Rust crate embeds it. The built files are committed,
+// so that building Penstock needs Rust alone; `manifest.txt` beside them tells from which sources they were
+// built.
 import { defineConfig } from "vite";
 import { writeManifest } from "./manifest.ts";
 
@@ -17,7 +18,7 @@ export default defineConfig({
     },
   },
   plugins: [writeManifest()],
-  // For `npm run dev`: the data come from a service that runs elsewhere, e.g. `penstock serve` with its own certificate.
+  // For `npm run dev`: the data come from a service that runs elsewhere, with its own certificate.
   server: {
     host: "127.0.0.1",
     proxy: {

@@ -5,7 +5,7 @@ import type { JobExplanation, Overview, Report, Series } from "./types.ts";
 
 const TIMEOUT_MS = 8000;
 
-/** Why there is no answer. `unauthorised`: ask for a token. `unreachable`: try again. `refused`: show the text. */
+/** `unauthorised`: ask for a token. `unreachable`: try again. `refused`: show the text. */
 export class NoAnswer extends Error {
   constructor(
     readonly kind: "unauthorised" | "unreachable" | "refused",
@@ -22,13 +22,26 @@ async function ask<T>(path: string): Promise<T> {
   if (known !== null) headers["Authorization"] = `Bearer ${known}`;
   let response: Response;
   try {
-    response = await fetch(path, { headers, cache: "no-store", credentials: "omit", redirect: "error", signal: AbortSignal.timeout(TIMEOUT_MS) });
+    response = await fetch(path, {
+      headers,
+      cache: "no-store",
+      credentials: "omit",
+      redirect: "error",
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    });
   } catch (why) {
     const slow = why instanceof DOMException && why.name === "TimeoutError";
-    throw new NoAnswer("unreachable", slow ? `no answer within ${TIMEOUT_MS / 1000} s` : "the connection failed");
+    throw new NoAnswer(
+      "unreachable",
+      slow ? `no answer within ${TIMEOUT_MS / 1000} s` : "the connection failed",
+    );
   }
   if (response.status === 401 || response.status === 403) {
-    throw new NoAnswer("unauthorised", known === null ? "no token was sent" : await said(response), response.status);
+    throw new NoAnswer(
+      "unauthorised",
+      known === null ? "no token was sent" : await said(response),
+      response.status,
+    );
   }
   if (response.status === 502 || response.status === 503 || response.status === 504) {
     throw new NoAnswer("unreachable", await said(response), response.status);
@@ -60,4 +73,5 @@ export const series = (seconds: number, after: number | null): Promise<Series> =
 
 export const report = (seconds: number): Promise<Report> => ask(`/live/api/report?seconds=${seconds}`);
 
-export const explain = (job: string): Promise<JobExplanation> => ask(`/api/v1/jobs/${encodeURIComponent(job)}/explain`);
+export const explain = (job: string): Promise<JobExplanation> =>
+  ask(`/api/v1/jobs/${encodeURIComponent(job)}/explain`);

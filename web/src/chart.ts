@@ -1,4 +1,5 @@
-// The chart: rate over time, stacked by link, above the slots in use. Drawn as SVG, so that the style sheet themes it.
+// The chart: rate over time, stacked by link, above the slots in use. Drawn as SVG, so that the style sheet
+// themes it.
 
 import { byId, el, svg } from "./dom.ts";
 import { clock, count, rate, roundUp } from "./format.ts";
@@ -80,7 +81,15 @@ export class Chart {
       const [first, last] = [from, to].map((at) => Math.min(Math.max((at - begin) / 1000, 0), length));
       if (first === undefined || last === undefined || last <= first) continue;
       const x = this.x(first - 0.5);
-      this.picture.append(svg("rect", { class: "shade", x, y: TOP, width: this.x(last - 0.5) - x, height: HEIGHT - TOP - BOTTOM }));
+      this.picture.append(
+        svg("rect", {
+          class: "shade",
+          x,
+          y: TOP,
+          width: this.x(last - 0.5) - x,
+          height: HEIGHT - TOP - BOTTOM,
+        }),
+      );
       if (last - first > 12) this.text(x + 5, TOP + 13, "drop", "start");
     }
   }
@@ -94,12 +103,19 @@ export class Chart {
       const upper = this.runs((second) => y(bandSum(second, this.bands.slice(0, n + 1))));
       const lower = this.runs((second) => y(bandSum(second, this.bands.slice(0, n))));
       upper.forEach((run, of) => {
-        this.picture.append(svg("path", { class: `band series-${band.colour}`, d: area(run, lower[of] ?? run) }));
+        this.picture.append(
+          svg("path", { class: `band series-${band.colour}`, d: area(run, lower[of] ?? run) }),
+        );
         this.picture.append(svg("path", { class: `edge series-${band.colour}`, d: line(run) }));
       });
     });
     if (this.seconds.every((second) => second.total === null)) {
-      this.text(LEFT + (this.width - LEFT - RIGHT) / 2, TOP + RATE_HEIGHT / 2 - 14, "nothing moved in this time", "middle");
+      this.text(
+        LEFT + (this.width - LEFT - RIGHT) / 2,
+        TOP + RATE_HEIGHT / 2 - 14,
+        "nothing moved in this time",
+        "middle",
+      );
     }
   }
 
@@ -114,7 +130,15 @@ export class Chart {
     ]);
     this.text(LEFT, base - SLOTS_HEIGHT - 8, "files moving at once; the dashed line is the limit", "start");
     for (const run of this.runs((second) => y(slotsOf(second, this.bands).active))) {
-      this.picture.append(svg("path", { class: "slots", d: area(run, run.map(([x]) => [x, base] as const)) }));
+      this.picture.append(
+        svg("path", {
+          class: "slots",
+          d: area(
+            run,
+            run.map(([x]) => [x, base] as const),
+          ),
+        }),
+      );
     }
     for (const run of this.runs((second) => y(slotsOf(second, this.bands).limit))) {
       this.picture.append(svg("path", { class: "limit", d: line(run) }));
@@ -128,7 +152,8 @@ export class Chart {
       if ((second.at / 1000) % every !== 0) return;
       const x = this.x(n);
       this.picture.append(svg("line", { class: "tick", x1: x, x2: x, y1: base, y2: base + 4 }));
-      if (x > LEFT + 12 && x < this.width - 24) this.text(x, base + 17, clock(second.at).slice(0, 5), "middle");
+      if (x > LEFT + 12 && x < this.width - 24)
+        this.text(x, base + 17, clock(second.at).slice(0, 5), "middle");
     });
   }
 
@@ -192,7 +217,7 @@ function bandRate(second: Second, band: Band, all: Band[]): number {
   return Math.max(0, (second.total ?? 0) - named);
 }
 
-/** The sum of `bands`; the band for "all others" is always the last, so a prefix of the bands never splits it. */
+/** The sum of `bands`. "All others" is always the last of them, so a prefix never splits it. */
 function bandSum(second: Second, bands: Band[]): number {
   return bands.reduce((sum, band) => sum + bandRate(second, band, bands), 0);
 }
@@ -212,11 +237,22 @@ function slotsOf(second: Second, bands: Band[]): { active: number; limit: number
 function tipLines(second: Second, bands: Band[]): HTMLElement[] {
   if (second.total === null) return [el("div", "", "nothing moved or waited")];
   const lines = bands.map((band) =>
-    el("div", "", el("span", `swatch series-${band.colour}`), `${band.label}: ${rate(bandRate(second, band, bands))}`),
+    el(
+      "div",
+      "",
+      el("span", `swatch series-${band.colour}`),
+      `${band.label}: ${rate(bandRate(second, band, bands))}`,
+    ),
   );
   if (bands.length > 1) lines.push(el("div", "sum", `all: ${rate(bandSum(second, bands))}`));
   const slots = slotsOf(second, bands);
-  lines.push(el("div", "sum", `${count(slots.active)} of ${count(slots.limit)} moving, ${count(slots.queued)} waiting`));
+  lines.push(
+    el(
+      "div",
+      "sum",
+      `${count(slots.active)} of ${count(slots.limit)} moving, ${count(slots.queued)} waiting`,
+    ),
+  );
   return lines;
 }
 

@@ -1,10 +1,15 @@
-// The page is made of elements and text, never of markup: whatever a remote server wrote into an error message stays
-// text. Lists keep their nodes from second to second, so that focus and hover survive an update.
+// The page is made of elements and text, never of markup: whatever a remote server wrote into an error
+// message stays text. Lists keep their nodes from second to second, so that focus and hover survive an
+// update.
 
 type Child = Node | string;
 
 /** An element with a class and children. */
-export function el<K extends keyof HTMLElementTagNameMap>(tag: K, name = "", ...children: Child[]): HTMLElementTagNameMap[K] {
+export function el<K extends keyof HTMLElementTagNameMap>(
+  tag: K,
+  name = "",
+  ...children: Child[]
+): HTMLElementTagNameMap[K] {
   const node = document.createElement(tag);
   if (name !== "") node.className = name;
   node.append(...children);
@@ -14,7 +19,10 @@ export function el<K extends keyof HTMLElementTagNameMap>(tag: K, name = "", ...
 const SVG = "http://www.w3.org/2000/svg";
 
 /** An SVG element with attributes. */
-export function svg<K extends keyof SVGElementTagNameMap>(tag: K, attributes: Record<string, string | number> = {}): SVGElementTagNameMap[K] {
+export function svg<K extends keyof SVGElementTagNameMap>(
+  tag: K,
+  attributes: Record<string, string | number> = {},
+): SVGElementTagNameMap[K] {
   const node = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, String(value));
   return node;
@@ -40,8 +48,13 @@ export interface View<T> {
 
 const views = new WeakMap<HTMLElement, Map<string, View<never>>>();
 
-/** Shows `items` inside `parent`, one node per key, in order; nodes of keys that were there before are kept. */
-export function showList<T>(parent: HTMLElement, items: T[], key: (item: T) => string, create: () => View<T>): void {
+/** Shows `items` inside `parent`, one node per key, in order; nodes of keys that were there are kept. */
+export function showList<T>(
+  parent: HTMLElement,
+  items: T[],
+  key: (item: T) => string,
+  create: () => View<T>,
+): void {
   const before = (views.get(parent) ?? new Map()) as Map<string, View<T>>;
   const after = new Map<string, View<T>>();
   let cursor: ChildNode | null = parent.firstChild;

@@ -24,14 +24,16 @@ export const bits = (bytesPerSecond: number): string => scaled(bytesPerSecond * 
 export const count = (value: number): string => value.toLocaleString("en", { maximumFractionDigits: 0 });
 
 /** `1 file`, `2 files`. */
-export const plural = (value: number, noun: string): string => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+export const plural = (value: number, noun: string): string =>
+  `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 
 /** `4.2 s`, `3 min 20 s`, `2 h 05 min`. */
 export function duration(seconds: number): string {
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
   const whole = Math.round(seconds);
   if (whole < 60) return `${whole} s`;
-  if (whole < 3600) return whole % 60 === 0 ? `${whole / 60} min` : `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  if (whole < 3600)
+    return whole % 60 === 0 ? `${whole / 60} min` : `${Math.floor(whole / 60)} min ${whole % 60} s`;
   return `${Math.floor(whole / 3600)} h ${String(Math.floor((whole % 3600) / 60)).padStart(2, "0")} min`;
 }
 
@@ -51,7 +53,13 @@ export function place(url: string): { host: string; file: string } {
   const rest = host(url).split(/[?#]/, 1)[0] ?? "";
   const slash = rest.indexOf("/");
   const authority = slash < 0 ? rest : rest.slice(0, slash);
-  const parts = slash < 0 ? [] : rest.slice(slash).split("/").filter((part) => part !== "");
+  const parts =
+    slash < 0
+      ? []
+      : rest
+          .slice(slash)
+          .split("/")
+          .filter((part) => part !== "");
   return { host: authority.replace(/:\d+$/, ""), file: parts[parts.length - 1] ?? rest };
 }
 
@@ -59,5 +67,8 @@ export function place(url: string): { host: string; file: string } {
 export function roundUp(value: number): number {
   if (!(value > 0)) return 1;
   const magnitude = 10 ** Math.floor(Math.log10(value));
-  return [1, 1.2, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10].map((step) => step * magnitude).find((step) => step >= value) ?? value;
+  return (
+    [1, 1.2, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10].map((step) => step * magnitude).find((step) => step >= value) ??
+    value
+  );
 }

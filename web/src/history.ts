@@ -16,7 +16,8 @@ export interface LinkSecond {
 }
 
 /** A link's key here and in the links table. */
-export const linkKey = (link: { source: string; destination: string }): string => `${link.source} → ${link.destination}`;
+export const linkKey = (link: { source: string; destination: string }): string =>
+  `${link.source} → ${link.destination}`;
 
 /** Seconds that are asked for again, because a late sample may still have changed them. */
 const AGAIN_MS = 3000;

@@ -33,16 +33,35 @@ export function startJobForm(): { ask(job: string): void } {
 }
 
 function refusal(job: string, why: unknown): HTMLElement {
-  if (why instanceof NoAnswer && why.status === 404) return el("p", "bad", `There is no job ${job}: look for a typing error, or ask the service it was submitted to.`);
+  if (why instanceof NoAnswer && why.status === 404)
+    return el(
+      "p",
+      "bad",
+      `There is no job ${job}: look for a typing error, or ask the service it was submitted to.`,
+    );
   return el("p", "bad", why instanceof Error ? why.message : "no answer");
 }
 
 function explanation(told: JobExplanation): HTMLElement[] {
-  const state = el("p", "", "The job is ", el("b", `state ${told.job_state.toLowerCase()}`, told.job_state), ".");
-  const lines = told.lines.map((line) => el("p", "", line));
-  const files = told.files.slice(0, FILES_MAX).map((file) =>
-    el("li", "", el("span", `state ${file.state.toLowerCase()}`, file.state), el("span", "grow", file.text), el("span", "hint", `file ${file.file_id}`)),
+  const state = el(
+    "p",
+    "",
+    "The job is ",
+    el("b", `state ${told.job_state.toLowerCase()}`, told.job_state),
+    ".",
   );
+  const lines = told.lines.map((line) => el("p", "", line));
+  const files = told.files
+    .slice(0, FILES_MAX)
+    .map((file) =>
+      el(
+        "li",
+        "",
+        el("span", `state ${file.state.toLowerCase()}`, file.state),
+        el("span", "grow", file.text),
+        el("span", "hint", `file ${file.file_id}`),
+      ),
+    );
   const list = el("ul", "plain files", ...files);
   const more = told.files.length - FILES_MAX;
   return [state, ...lines, list, ...(more > 0 ? [el("p", "hint", `and ${plural(more, "more file")}`)] : [])];

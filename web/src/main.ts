@@ -1,5 +1,5 @@
-// Asks the service each second while the page is visible, and shows the answer. One question at a time: a slow
-// service is asked less often, not more.
+// Asks the service each second while the page is visible, and shows the answer. One question at a time: a
+// slow service is asked less often, not more.
 
 import * as api from "./api.ts";
 import { NoAnswer } from "./api.ts";
@@ -8,7 +8,16 @@ import { byId, setText } from "./dom.ts";
 import { clock, host } from "./format.ts";
 import { History, linkKey } from "./history.ts";
 import { startJobForm } from "./job.ts";
-import { showActive, showDrops, showFailures, showHeadline, showLinks, showStages, showStorages, showWaiting } from "./panels.ts";
+import {
+  showActive,
+  showDrops,
+  showFailures,
+  showHeadline,
+  showLinks,
+  showStages,
+  showStorages,
+  showWaiting,
+} from "./panels.ts";
 import { forgetToken, keepToken, readAddress } from "./session.ts";
 import type { Overview, RateDrop } from "./types.ts";
 
@@ -76,9 +85,16 @@ function showRates(overview: Overview): void {
   const bands = bandsOf(ranked);
   chart.show(seconds, bands, drops);
   showLegend(bands);
-  setText(byId("chart-title"), selected === null ? "Rate over the last 5 minutes" : `Rate over the last 5 minutes: ${short(selected)}`);
+  setText(
+    byId("chart-title"),
+    selected === null ? "Rate over the last 5 minutes" : `Rate over the last 5 minutes: ${short(selected)}`,
+  );
   byId("all-links").hidden = selected === null;
-  setText(byId("chart-note"), "Bytes per second, each second; all bytes that moved, also of attempts that failed later. In a gap nothing moved or waited, or the service did not run. Your local time.");
+  setText(
+    byId("chart-note"),
+    "Bytes per second, each second; all bytes that moved, also of attempts that failed later. " +
+      "In a gap nothing moved or waited, or the service did not run. Your local time.",
+  );
   const rows = overview.links.map((link) => {
     const key = linkKey(link);
     return { link, selected: key === selected, colour: colours.get(key) ?? BANDS_MAX };
@@ -90,11 +106,20 @@ function showRates(overview: Overview): void {
 }
 
 function bandsOf(ranked: string[]): Band[] {
-  if (selected !== null) return [{ key: selected, label: short(selected), colour: colours.get(selected) ?? BANDS_MAX }];
+  if (selected !== null)
+    return [{ key: selected, label: short(selected), colour: colours.get(selected) ?? BANDS_MAX }];
   const named = ranked.filter((key) => (colours.get(key) ?? BANDS_MAX) < BANDS_MAX);
-  const bands: Band[] = named.map((key) => ({ key, label: short(key), colour: colours.get(key) ?? BANDS_MAX }));
+  const bands: Band[] = named.map((key) => ({
+    key,
+    label: short(key),
+    colour: colours.get(key) ?? BANDS_MAX,
+  }));
   if (ranked.length > named.length || ranked.length === 0) {
-    bands.push({ key: null, label: named.length === 0 ? "all links" : `${ranked.length - named.length} other links`, colour: BANDS_MAX });
+    bands.push({
+      key: null,
+      label: named.length === 0 ? "all links" : `${ranked.length - named.length} other links`,
+      colour: BANDS_MAX,
+    });
   }
   return bands;
 }
@@ -130,7 +155,8 @@ function failed(why: unknown): void {
   const wait = Math.min(EVERY_MS * 2 ** (failures - 1), RETRY_MAX_MS);
   const what = why instanceof Error ? why.message : String(why);
   const since = seen === null ? "" : ` Shown: the state at ${clock(seen.at)}.`;
-  const kind = why instanceof NoAnswer && why.kind === "refused" ? "the service refused" : "the service is unreachable";
+  const kind =
+    why instanceof NoAnswer && why.kind === "refused" ? "the service refused" : "the service is unreachable";
   say(`${kind} (${what}); next try in ${Math.round(wait / 1000)} s.${since}`, "bad");
   schedule(wait);
 }
@@ -141,7 +167,12 @@ function askForToken(why: NoAnswer): void {
   past.clear();
   seen = null;
   const sent = why.message !== "no token was sent";
-  setText(byId("token-why"), sent ? `The service did not accept the token: ${why.message}` : "The live view is for those who may see the transfers of this service.");
+  setText(
+    byId("token-why"),
+    sent
+      ? `The service did not accept the token: ${why.message}`
+      : "The live view is for those who may see the transfers of this service.",
+  );
   say("needs a token", "warn");
   (byId("token") as HTMLInputElement).focus();
 }

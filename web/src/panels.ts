@@ -3,7 +3,16 @@
 import { byId, el, meter, setText, showList, type View } from "./dom.ts";
 import { bits, bytes, clock, count, duration, host, place, plural, rate } from "./format.ts";
 import { linkKey } from "./history.ts";
-import type { ActiveTransfer, Incident, LinkNow, Overview, RateDrop, RateFactors, Report, StorageNow } from "./types.ts";
+import type {
+  ActiveTransfer,
+  Incident,
+  LinkNow,
+  Overview,
+  RateDrop,
+  RateFactors,
+  Report,
+  StorageNow,
+} from "./types.ts";
 
 /** Rate, totals and one sentence that says how things stand. */
 export function showHeadline(seen: Overview): void {
@@ -19,18 +28,23 @@ export function showHeadline(seen: Overview): void {
     { name: "canceled", value: count(totals.canceled), note: "" },
     { name: "moved", value: bytes(totals.moved_bytes), note: "" },
   ];
-  showList(byId("totals"), items, (item) => item.name, () => {
-    const value = el("dd");
-    const name = el("dt");
-    return {
-      node: el("div", "total", name, value),
-      show(item) {
-        setText(name, item.name);
-        setText(value, item.value);
-        if (item.note !== "") value.append(" ", el("small", "", item.note));
-      },
-    };
-  });
+  showList(
+    byId("totals"),
+    items,
+    (item) => item.name,
+    () => {
+      const value = el("dd");
+      const name = el("dt");
+      return {
+        node: el("div", "total", name, value),
+        show(item) {
+          setText(name, item.name);
+          setText(value, item.value);
+          if (item.note !== "") value.append(" ", el("small", "", item.note));
+        },
+      };
+    },
+  );
   setText(byId("summary"), summary(seen));
   document.title = `${rate(totals.rate_bytes_per_second)} · ${seen.site} · Penstock`;
 }
@@ -38,10 +52,14 @@ export function showHeadline(seen: Overview): void {
 function summary(seen: Overview): string {
   const { active, submitted } = seen.totals;
   if (active === 0 && submitted === 0) return "Nothing moves and nothing waits.";
-  const moving = active === 0 ? "Nothing moves" : `${plural(active, "file")} ${active === 1 ? "moves" : "move"}`;
+  const moving =
+    active === 0 ? "Nothing moves" : `${plural(active, "file")} ${active === 1 ? "moves" : "move"}`;
   if (submitted === 0) return `${moving}, none waits.`;
   const most = [...seen.waiting].sort((a, b) => b.transfers - a.transfers)[0];
-  const why = most === undefined ? "" : `, ${most.transfers < submitted ? "most of them" : "all"} because: ${most.text}`;
+  const why =
+    most === undefined
+      ? ""
+      : `, ${most.transfers < submitted ? "most of them" : "all"} because: ${most.text}`;
   return `${moving}, ${count(submitted)} ${submitted === 1 ? "waits" : "wait"}${why.replace(/\.?$/, ".")}`;
 }
 
@@ -54,15 +72,33 @@ export interface LinkRow {
 /** The table of links. `choose` gets the key of the link that was clicked. */
 export function showLinks(rows: LinkRow[], choose: (key: string) => void): void {
   const table = byId("links");
-  if (table.firstChild === null) table.append(linksHead(), el("div", "link-rows"), el("p", "none", "No link has been used yet."));
+  if (table.firstChild === null)
+    table.append(linksHead(), el("div", "link-rows"), el("p", "none", "No link has been used yet."));
   const body = table.children[1] as HTMLElement;
   table.lastElementChild?.classList.toggle("hidden", rows.length > 0);
-  showList(body, rows, (row) => linkKey(row.link), () => linkRow(choose));
+  showList(
+    body,
+    rows,
+    (row) => linkKey(row.link),
+    () => linkRow(choose),
+  );
 }
 
 function linksHead(): HTMLElement {
-  const names = ["link", "rate", "moving / limit", "waiting", "finished", "failed", "why the next file waits"];
-  const head = el("div", "link-row head", ...names.map((name) => withRole(el("span", "", name), "columnheader")));
+  const names = [
+    "link",
+    "rate",
+    "moving / limit",
+    "waiting",
+    "finished",
+    "failed",
+    "why the next file waits",
+  ];
+  const head = el(
+    "div",
+    "link-row head",
+    ...names.map((name) => withRole(el("span", "", name), "columnheader")),
+  );
   return withRole(head, "row");
 }
 
@@ -125,64 +161,90 @@ function linkRow(choose: (key: string) => void): View<LinkRow> {
 export function showWaiting(seen: Overview): void {
   const all = seen.waiting.reduce((sum, group) => sum + group.transfers, 0);
   const groups = [...seen.waiting].sort((a, b) => b.transfers - a.transfers);
-  showOrNone("waiting", groups, "No file waits.", (group) => `${group.reason} ${group.text}`, () => {
-    const text = el("span", "grow");
-    const files = el("b", "figure");
-    const bar = meter("share of the waiting files");
-    return {
-      node: el("li", "waiting-group", el("div", "spread", text, files), bar.node),
-      show(group) {
-        setText(text, group.text);
-        setText(files, plural(group.transfers, "file"));
-        bar.show(group.transfers, Math.max(all, 1));
-        bar.node.classList.remove("full");
-      },
-    };
-  });
+  showOrNone(
+    "waiting",
+    groups,
+    "No file waits.",
+    (group) => `${group.reason} ${group.text}`,
+    () => {
+      const text = el("span", "grow");
+      const files = el("b", "figure");
+      const bar = meter("share of the waiting files");
+      return {
+        node: el("li", "waiting-group", el("div", "spread", text, files), bar.node),
+        show(group) {
+          setText(text, group.text);
+          setText(files, plural(group.transfers, "file"));
+          bar.show(group.transfers, Math.max(all, 1));
+          bar.node.classList.remove("full");
+        },
+      };
+    },
+  );
 }
 
 /** Files on their way. */
 export function showActive(seen: Overview): void {
   const hidden = seen.totals.active - seen.active_transfers.length;
-  setText(byId("active-title"), hidden > 0 ? `Moving now (${seen.active_transfers.length} of ${count(seen.totals.active)})` : "Moving now");
-  showOrNone("active", seen.active_transfers, "No file is on its way.", (one) => String(one.transfer), () => {
-    const file = el("b", "file");
-    const way = el("span", "hint");
-    const figures = el("span", "hint figure");
-    const bar = meter("arrived");
-    return {
-      node: el("li", "transfer", el("div", "spread", file, figures), bar.node, way),
-      show(one: ActiveTransfer) {
-        const from = place(one.source);
-        const to = place(one.destination);
-        setText(file, to.file);
-        file.title = `transfer ${one.transfer} of job ${one.job}`;
-        const mean = one.seconds > 0 ? `, ${rate(one.moved_bytes / one.seconds)} on average` : "";
-        setText(way, `${from.host} → ${to.host}, for ${duration(one.seconds)}${mean}`);
-        const size = one.size_bytes;
-        setText(figures, size === null ? bytes(one.moved_bytes) : `${bytes(one.moved_bytes)} of ${bytes(size)}`);
-        bar.show(one.moved_bytes, size ?? 0);
-        bar.node.classList.remove("full");
-        bar.node.classList.toggle("unknown", size === null);
-      },
-    };
-  });
+  setText(
+    byId("active-title"),
+    hidden > 0
+      ? `Moving now (${seen.active_transfers.length} of ${count(seen.totals.active)})`
+      : "Moving now",
+  );
+  showOrNone(
+    "active",
+    seen.active_transfers,
+    "No file is on its way.",
+    (one) => String(one.transfer),
+    () => {
+      const file = el("b", "file");
+      const way = el("span", "hint");
+      const figures = el("span", "hint figure");
+      const bar = meter("arrived");
+      return {
+        node: el("li", "transfer", el("div", "spread", file, figures), bar.node, way),
+        show(one: ActiveTransfer) {
+          const from = place(one.source);
+          const to = place(one.destination);
+          setText(file, to.file);
+          file.title = `transfer ${one.transfer} of job ${one.job}`;
+          const mean = one.seconds > 0 ? `, ${rate(one.moved_bytes / one.seconds)} on average` : "";
+          setText(way, `${from.host} → ${to.host}, for ${duration(one.seconds)}${mean}`);
+          const size = one.size_bytes;
+          setText(
+            figures,
+            size === null ? bytes(one.moved_bytes) : `${bytes(one.moved_bytes)} of ${bytes(size)}`,
+          );
+          bar.show(one.moved_bytes, size ?? 0);
+          bar.node.classList.remove("full");
+          bar.node.classList.toggle("unknown", size === null);
+        },
+      };
+    },
+  );
 }
 
 /** Slots of each storage element, over all its links. */
 export function showStorages(seen: Overview): void {
-  showOrNone("storages", seen.storages, "No storage element has been used yet.", (one) => one.storage, () => {
-    const name = el("b", "file");
-    const [out, into] = [direction("gives"), direction("takes")];
-    return {
-      node: el("li", "storage", name, out.node, into.node),
-      show(one: StorageNow) {
-        setText(name, host(one.storage));
-        out.show(one.outbound_active, one.outbound_limit);
-        into.show(one.inbound_active, one.inbound_limit);
-      },
-    };
-  });
+  showOrNone(
+    "storages",
+    seen.storages,
+    "No storage element has been used yet.",
+    (one) => one.storage,
+    () => {
+      const name = el("b", "file");
+      const [out, into] = [direction("gives"), direction("takes")];
+      return {
+        node: el("li", "storage", name, out.node, into.node),
+        show(one: StorageNow) {
+          setText(name, host(one.storage));
+          out.show(one.outbound_active, one.outbound_limit);
+          into.show(one.inbound_active, one.inbound_limit);
+        },
+      };
+    },
+  );
 }
 
 function direction(word: string): { node: HTMLElement; show(active: number, limit: number): void } {
@@ -202,44 +264,66 @@ export function showFailures(report: Report): void {
   const { errors, transfers, error_percent: percent, incidents } = report.quality;
   const span = duration(report.seconds);
   const share = percent === null ? "" : ` => error rate ${percent.toFixed(2)} %`;
-  setText(byId("quality"), `last ${span}: ${plural(errors, "error")} / ${plural(transfers, "transfer")}${share}`);
+  setText(
+    byId("quality"),
+    `last ${span}: ${plural(errors, "error")} / ${plural(transfers, "transfer")}${share}`,
+  );
   const latest = [...incidents].sort((a, b) => b.last - a.last).slice(0, 8);
-  showOrNone("failures", latest, "Nothing failed in this time.", (one) => one.fingerprint, () => {
-    const text = el("p", "message");
-    const when = el("span", "hint");
-    const errors = el("b", "figure bad");
-    return {
-      node: el("li", "failure", el("div", "spread", when, errors), text),
-      show(one: Incident) {
-        setText(errors, plural(one.errors, "error"));
-        const from = one.errors > 1 ? `${clock(one.first)} to ${clock(one.last)}` : clock(one.last);
-        setText(when, `${from}, at the ${one.side}, in ${one.phase}`);
-        setText(text, one.example);
-      },
-    };
-  });
+  showOrNone(
+    "failures",
+    latest,
+    "Nothing failed in this time.",
+    (one) => one.fingerprint,
+    () => {
+      const text = el("p", "message");
+      const when = el("span", "hint");
+      const errors = el("b", "figure bad");
+      return {
+        node: el("li", "failure", el("div", "spread", when, errors), text),
+        show(one: Incident) {
+          setText(errors, plural(one.errors, "error"));
+          const from = one.errors > 1 ? `${clock(one.first)} to ${clock(one.last)}` : clock(one.last);
+          setText(when, `${from}, at the ${one.side}, in ${one.phase}`);
+          setText(text, one.example);
+        },
+      };
+    },
+  );
 }
 
 /** Stretches well below the usual rate, and which factor of the rate fell. */
 export function showDrops(report: Report): void {
   const latest = [...report.drops].reverse().slice(0, 6);
-  showOrNone("drops", latest, "The rate did not drop below 70 % of the usual one.", (drop) => String(drop.from), () => {
-    const head = el("b");
-    const size = el("span", "figure hint");
-    const causes = el("ul", "causes");
-    return {
-      node: el("li", "drop", el("div", "spread", head, size), causes),
-      show(drop: RateDrop) {
-        setText(head, `${clock(drop.from)} to ${clock(drop.to)}`);
-        const errors = drop.errors > 0 ? `, ${plural(drop.errors, "error")}` : "";
-        setText(size, `${megabits(drop.seen)} instead of ${megabits(drop.usual)}${errors}`);
-        const lines = drop.causes
-          .filter((cause) => cause.share_percent >= 5)
-          .map((cause) => el("li", "", el("b", "figure", `${cause.share_percent.toFixed(0)} %`), ` ${causeText(cause.cause, drop)}`));
-        causes.replaceChildren(...lines);
-      },
-    };
-  });
+  showOrNone(
+    "drops",
+    latest,
+    "The rate did not drop below 70 % of the usual one.",
+    (drop) => String(drop.from),
+    () => {
+      const head = el("b");
+      const size = el("span", "figure hint");
+      const causes = el("ul", "causes");
+      return {
+        node: el("li", "drop", el("div", "spread", head, size), causes),
+        show(drop: RateDrop) {
+          setText(head, `${clock(drop.from)} to ${clock(drop.to)}`);
+          const errors = drop.errors > 0 ? `, ${plural(drop.errors, "error")}` : "";
+          setText(size, `${megabits(drop.seen)} instead of ${megabits(drop.usual)}${errors}`);
+          const lines = drop.causes
+            .filter((cause) => cause.share_percent >= 5)
+            .map((cause) =>
+              el(
+                "li",
+                "",
+                el("b", "figure", `${cause.share_percent.toFixed(0)} %`),
+                ` ${causeText(cause.cause, drop)}`,
+              ),
+            );
+          causes.replaceChildren(...lines);
+        },
+      };
+    },
+  );
 }
 
 const megabits = (factors: RateFactors): string => rate((factors.megabits_per_second * 1e6) / 8);
@@ -247,13 +331,15 @@ const megabits = (factors: RateFactors): string => rate((factors.megabits_per_se
 function causeText(cause: RateDrop["causes"][number]["cause"], { seen, usual }: RateDrop): string {
   const moving = (factors: RateFactors): string => (factors.limit * factors.in_use).toFixed(1);
   const perFile = (factors: RateFactors): string => rate((factors.megabits_per_second_per_file * 1e6) / 8);
+  const fewer = `fewer files moved (${moving(seen)} instead of ${moving(usual)})`;
+  const limits = `${seen.limit.toFixed(1)} instead of ${usual.limit.toFixed(1)}`;
   switch (cause) {
     case "lower_limit":
-      return `fewer files were allowed to move at once (${seen.limit.toFixed(1)} instead of ${usual.limit.toFixed(1)})`;
+      return `fewer files were allowed to move at once (${limits})`;
     case "not_fed":
-      return `fewer files moved (${moving(seen)} instead of ${moving(usual)}), though files waited and slots were free`;
+      return `${fewer}, though files waited and the link had free slots`;
     case "nothing_waited":
-      return `fewer files moved (${moving(seen)} instead of ${moving(usual)}), because none waited`;
+      return `${fewer}, because none waited`;
     case "slower_files":
       return `each moving file was slower (${perFile(seen)} instead of ${perFile(usual)})`;
   }
@@ -264,33 +350,47 @@ export function showStages(report: Report): void {
   const told = report.stages.filter((stage) => stage.seconds !== null);
   setText(
     byId("stages-note"),
-    told.length === 0 ? "" : `files that arrived in the last ${duration(report.seconds)}; seconds of all movers together`,
+    told.length === 0
+      ? ""
+      : `files that arrived in the last ${duration(report.seconds)}; seconds of all movers together`,
   );
-  showOrNone("stages", told, "No mover has reported in this time.", (stage) => stage.stage, () => {
-    const name = el("span");
-    const figures = el("span", "figure hint");
-    const bar = meter("share of the time");
-    return {
-      node: el("li", "stage", name, bar.node, figures),
-      show(stage) {
-        setText(name, stage.stage);
-        bar.show(stage.percent ?? 0, 100);
-        bar.node.classList.remove("full");
-        setText(figures, `${(stage.percent ?? 0).toFixed(1)} %`);
-      },
-    };
-  });
+  showOrNone(
+    "stages",
+    told,
+    "No mover has reported in this time.",
+    (stage) => stage.stage,
+    () => {
+      const name = el("span");
+      const figures = el("span", "figure hint");
+      const bar = meter("share of the time");
+      return {
+        node: el("li", "stage", name, bar.node, figures),
+        show(stage) {
+          setText(name, stage.stage);
+          bar.show(stage.percent ?? 0, 100);
+          bar.node.classList.remove("full");
+          setText(figures, `${(stage.percent ?? 0).toFixed(1)} %`);
+        },
+      };
+    },
+  );
   const mean = report.bandwidth === null ? "" : ` = ${report.bandwidth.megabits_per_second.toFixed(2)} Mb/s`;
   const partly = report.complete ? "" : " (only the latest events were counted)";
   setText(
     byId("report-line"),
-    `Counts at the top are since the service started. Last ${duration(report.seconds)}, as the transfer service saw it: ${plural(report.transfers.finished, "file")} arrived, ` +
-      `${bytes(report.bytes)}${mean}${partly}`,
+    `Counts at the top are since the service started. Last ${duration(report.seconds)}, ` +
+      `as the transfer service saw it: ${plural(report.transfers.finished, "file")} arrived, ${bytes(report.bytes)}${mean}${partly}`,
   );
 }
 
 /** A list, or one line that says that it is empty. */
-function showOrNone<T>(id: string, items: T[], none: string, key: (item: T) => string, create: () => View<T>): void {
+function showOrNone<T>(
+  id: string,
+  items: T[],
+  none: string,
+  key: (item: T) => string,
+  create: () => View<T>,
+): void {
   const list = byId(id);
   showList(list, items, key, create);
   const note = list.querySelector(":scope > .none");

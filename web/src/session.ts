@@ -1,5 +1,5 @@
-// The reader's token: from `#token=…` in the address (taken out of it at once, because addresses are copied, logged
-// and shown) or typed in; kept for this tab only.
+// The reader's token: from `#token=…` in the address (taken out of it at once, because addresses are copied,
+// logged and shown) or typed in; kept for this tab only.
 
 const KEY = "penstock.token";
 

@@ -1,6 +1,7 @@
 // Opens the live page of a running service in a browser and checks that it shows what the service says.
 //
-//   node test/live.mjs BASE_URL TOKEN [SCREENSHOT.png]      e.g. node test/live.mjs https://127.0.0.2:8446 "$(cat admin.token)"
+//   node test/live.mjs BASE_URL TOKEN [SCREENSHOT.png]
+//   node test/live.mjs https://127.0.0.2:8446 "$(cat admin.token)"
 //
 // Exits with 0 when all holds, 1 with the first thing that does not.
 import { chromium } from "playwright-core";
@@ -31,7 +32,14 @@ async function eventually(text, probe) {
 
 const browser = await chromium.launch({
   executablePath: "/usr/bin/chromium",
-  args: ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+  args: [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+  ],
 });
 try {
   // The site's own CA is not the browser's; what is tested here is the page.
@@ -43,7 +51,8 @@ try {
   });
   page.on("request", (request) => {
     const url = new URL(request.url());
-    if (url.protocol !== "data:" && url.origin !== new URL(base).origin) complaints.push(`asked somebody else: ${url}`);
+    if (url.protocol !== "data:" && url.origin !== new URL(base).origin)
+      complaints.push(`asked somebody else: ${url}`);
   });
   const texts = (selector) => page.locator(selector).allTextContents();
   // From inside the page, because the browser has been told to accept the site's certificate.
@@ -54,16 +63,24 @@ try {
     }, token.trim());
 
   await page.goto(`${base}/live/#token=not-a-token`);
-  await eventually("a token that is not accepted is asked for again", async () => ({ holds: await page.locator("#token-form").isVisible() }));
+  await eventually("a token that is not accepted is asked for again", async () => ({
+    holds: await page.locator("#token-form").isVisible(),
+  }));
   await page.fill("#token", token);
   await page.click("#token-form button");
-  await eventually("a token that is typed in shows the page", async () => ({ holds: await page.locator("#page").isVisible(), says: await texts("#connection, #token-why") }));
+  await eventually("a token that is typed in shows the page", async () => ({
+    holds: await page.locator("#page").isVisible(),
+    says: await texts("#connection, #token-why"),
+  }));
 
   await page.goto(`${base}/live/`);
   await page.evaluate(() => sessionStorage.clear());
   await page.goto("about:blank");
   await page.goto(`${base}/live/#token=${encodeURIComponent(token.trim())}`);
-  await eventually("the page is live", async () => ({ holds: (await texts("#connection"))[0] === "live", says: await texts("#connection") }));
+  await eventually("the page is live", async () => ({
+    holds: (await texts("#connection"))[0] === "live",
+    says: await texts("#connection"),
+  }));
   check(!page.url().includes("token"), "the token is taken out of the address");
 
   await eventually("the rate has a unit", async () => {
@@ -74,24 +91,39 @@ try {
     const seen = await overview();
     const rows = await texts(".link-rows .link-row");
     const host = (storage) => storage.replace(/^.*:\/\//, "");
-    const shown = (link) => rows.some((row) => row.includes(`${host(link.source)} → ${host(link.destination)}`) && row.includes(`/ ${link.limit}`));
+    const shown = (link) =>
+      rows.some(
+        (row) =>
+          row.includes(`${host(link.source)} → ${host(link.destination)}`) && row.includes(`/ ${link.limit}`),
+      );
     return { holds: rows.length === seen.links.length && seen.links.every(shown), rows };
   });
   await eventually("the reasons of the waiting files are told", async () => {
     const reasons = (await overview()).waiting.map((group) => group.text);
     const shown = await texts("#waiting li");
-    const told = reasons.length === 0 ? shown.includes("No file waits.") : reasons.every((text) => shown.some((item) => item.includes(text)));
+    const told =
+      reasons.length === 0
+        ? shown.includes("No file waits.")
+        : reasons.every((text) => shown.some((item) => item.includes(text)));
     return { holds: told, reasons, shown };
   });
-  await eventually("the chart is drawn", async () => ({ holds: (await page.locator("#chart svg text").count()) > 3 }));
+  await eventually("the chart is drawn", async () => ({
+    holds: (await page.locator("#chart svg text").count()) > 3,
+  }));
   const job = (await overview()).active_transfers[0]?.job;
   if (job !== undefined) {
     await page.fill("#job", job);
     await page.click("#job-form button");
-    await eventually("a job is explained", async () => ({ holds: /The job is \w+/.test((await texts("#job-answer"))[0] ?? ""), answer: await texts("#job-answer") }));
+    await eventually("a job is explained", async () => ({
+      holds: /The job is \w+/.test((await texts("#job-answer"))[0] ?? ""),
+      answer: await texts("#job-answer"),
+    }));
   }
   await page.setViewportSize({ width: 400, height: 800 });
-  check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "nothing sticks out at 400 pixels");
+  check(
+    await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth),
+    "nothing sticks out at 400 pixels",
+  );
   await page.setViewportSize({ width: 1280, height: 900 });
   check(complaints.length === 0, `no complaint of the browser ${complaints.join("; ")}`.trim());
   if (screenshot !== undefined) await page.screenshot({ path: screenshot, fullPage: true });

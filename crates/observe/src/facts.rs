@@ -1,7 +1,7 @@
 //! What the ledger says of each transfer: when it waited, ran and ended, what it moved, and what went wrong.
 //!
-//! A fold over ledger entries. It does not know the service's present state: an entry that is missing (because it
-//! lies outside the window that was read) leaves its fact unknown, never guessed.
+//! A fold over ledger entries. It does not know the service's present state: an entry that is missing
+//! (because it lies outside the window that was read) leaves its fact unknown, never guessed.
 
 use penstock_model::{
     Bytes, Failure, JobId, LedgerEntry, LinkId, MoverReport, Timestamp, TransferEvent, TransferId,
@@ -110,7 +110,8 @@ impl TransferFacts {
         Some(self.first_start()?.since(self.submitted?))
     }
 
-    /// Takes one event. Entries must come in the order of the ledger; nothing moves a transfer that has ended.
+    /// Takes one event. Entries must come in the order of the ledger; nothing moves a transfer that has
+    /// ended.
     pub fn take(&mut self, at: Timestamp, event: &TransferEvent) {
         self.last_event = self.last_event.max(at);
         if self.ending != Ending::Open {

@@ -1,7 +1,8 @@
 //! One incident, however many files it hits: a failure text without what differs from file to file.
 //!
-//! Tells causes apart only as well as the texts do. It keeps the host of a URL, because one broken storage element is
-//! one incident, and drops paths, numbers and identifiers, because a full disk writes one error per file.
+//! Tells causes apart only as well as the texts do. It keeps the host of a URL, because one broken storage
+//! element is one incident, and drops paths, numbers and identifiers, because a full disk writes one error
+//! per file.
 
 use penstock_model::Failure;
 
@@ -78,7 +79,8 @@ fn inner_without_particulars(inner: &str) -> String {
     out
 }
 
-/// Appends letters and digits: as `#` when they look like an identifier, else with only their digits replaced.
+/// Appends letters and digits: as `#` when they look like an identifier, else with only their digits
+/// replaced.
 fn push_run(out: &mut String, run: &str) {
     let digits = run.bytes().filter(u8::is_ascii_digit).count();
     let is_hex = run.bytes().all(|b| b.is_ascii_hexdigit());

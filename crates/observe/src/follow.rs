@@ -1,7 +1,7 @@
 //! Reading the one record: the entries of the ledger by sequence number, and the samples by time.
 //!
-//! [`Record`] is what a reader must offer; the journal of a site implements it, and [`MemoryRecord`] for tests and
-//! short-lived runs. Calls block (a reader asks its database): call them off the async threads.
+//! [`Record`] is what a reader must offer; the journal of a site implements it, and [`MemoryRecord`] for
+//! tests and short-lived runs. Calls block (a reader asks its database): call them off the async threads.
 
 use crate::facts::{Ending, TransferFacts, gather};
 use crate::report::{BandwidthReport, ReportInput, window_of};
@@ -21,7 +21,8 @@ const ENTRIES_PER_TRANSFER_MAX: usize = 1000;
 const TRANSFERS_MAX: usize = 100_000;
 /// How far back a [`Follower`] remembers transfers that have ended.
 pub const FOLLOWED: Duration = Duration::from_secs(900);
-/// Samples are read in pieces of this length, so that a report of a week needs no more memory than one of an hour.
+/// Samples are read in pieces of this length, so that a report of a week needs no more memory than one of an
+/// hour.
 const SAMPLES_AT_ONCE: Duration = Duration::from_secs(1800);
 
 /// Why the record could not be read.
@@ -214,8 +215,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Drops what is old, but not what runs; and, when there are still too many, what has not begun to run: it will
-    /// be known again from its start on.
+    /// Drops what is old, but not what runs; and, when there are still too many, what has not begun to run:
+    /// it will be known again from its start on.
     fn forget(&mut self, oldest: Timestamp, now: Timestamp) {
         let runs = |facts: &TransferFacts| {
             facts.ending == Ending::Open && facts.runs.last().is_some_and(|run| run.to.is_none())
@@ -233,8 +234,8 @@ impl Follower {
     }
 }
 
-/// The sequence number after which the entries later than `from` begin, by bisection: the ledger may be long, and
-/// is ordered by time but for steps of the wall clock.
+/// The sequence number after which the entries later than `from` begin, by bisection: the ledger may be long,
+/// and is ordered by time but for steps of the wall clock.
 fn sequence_before(record: &dyn Record, last: u64, from: Timestamp) -> Result<u64, RecordError> {
     let (mut low, mut high) = (0, last);
     while low < high {

@@ -1,7 +1,8 @@
 //! What happened, and why: everything here is derived from the one record that the engines persist.
 //!
-//! The derivations ([`facts`], [`report`], [`series`], [`plot`], [`fingerprint`]) are pure: slices in, values out.
-//! [`follow`] reads the record, [`live`] serves the page and its data. Nothing in this crate writes history.
+//! The derivations ([`facts`], [`report`], [`series`], [`plot`], [`fingerprint`]) are pure: slices in, values
+//! out. [`follow`] reads the record, [`live`] serves the page and its data. Nothing in this crate writes
+//! history.
 #![forbid(unsafe_code)]
 
 pub mod facts;

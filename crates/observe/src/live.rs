@@ -1,7 +1,7 @@
 //! The live page and its data, to be merged into the router of a service: everything is below `/live`.
 //!
-//! The page itself is public and holds no data. The data need whatever the service's authorisation hook asks for.
-//! Everything shown is derived from the record on request, so a page nobody looks at costs nothing.
+//! The page itself is public and holds no data. The data need whatever the service's authorisation hook asks
+//! for. Everything shown is derived from the record on request, so a page nobody looks at costs nothing.
 
 use crate::follow::{Follower, Record, RecordError, report_with_samples};
 use crate::report::{BandwidthReport, ReportInput};
@@ -91,7 +91,8 @@ impl LiveState {
     }
 }
 
-/// The routes: `/live`, `/live/`, `/live/live.js`, `/live/live.css`, `/live/api/series` and `/live/api/report`.
+/// The routes: `/live`, `/live/`, `/live/live.js`, `/live/live.css`, `/live/api/series` and
+/// `/live/api/report`.
 pub fn router(state: LiveState) -> Router {
     Router::new()
         .route("/live", get(page))

@@ -26,8 +26,9 @@ pub fn bin_seconds(seconds: u64) -> u64 {
         .unwrap_or_else(|| seconds.div_ceil(columns))
 }
 
-/// Draws `values`, one column each, from the left. `None` is a bin without a sample. Values that are not finite are
-/// drawn as unknown; columns beyond [`COLUMNS_MAX`] are left out. Ends with a line break; empty for no values.
+/// Draws `values`, one column each, from the left. `None` is a bin without a sample. Values that are not
+/// finite are drawn as unknown; columns beyond [`COLUMNS_MAX`] are left out. Ends with a line break; empty
+/// for no values.
 pub fn area(values: &[Option<f64>], bin_seconds: u64) -> String {
     let columns: Vec<Option<f64>> = values
         .iter()
@@ -70,7 +71,8 @@ fn cell(value: Option<f64>, top: f64, row: usize) -> char {
     BLOCKS[eighths.saturating_sub(row * 8).min(8)]
 }
 
-/// The next number of the form 1, 2, 2.5, 5, 10 × 10^n that is not below `value`; 1 when there is nothing to show.
+/// The next number of the form 1, 2, 2.5, 5, 10 × 10^n that is not below `value`; 1 when there is nothing to
+/// show.
 fn round_up(value: f64) -> f64 {
     if value <= 0.0 || !value.is_finite() {
         return 1.0;

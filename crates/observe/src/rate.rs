@@ -1,7 +1,8 @@
-//! A rate that can be published: never a bare number, always with what it counts, over which time and in which unit.
+//! A rate that can be published: never a bare number, always with what it counts, over which time and in
+//! which unit.
 //!
-//! Rates of one week's volume over another window's hours have been compared in public before, and differed by a
-//! factor of 2.6. A reader can check each rate from here by hand.
+//! Rates of one week's volume over another window's hours have been compared in public before, and differed
+//! by a factor of 2.6. A reader can check each rate from here by hand.
 
 use penstock_model::{Bytes, Timestamp};
 use serde::Serialize;
@@ -53,7 +54,8 @@ impl Counted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WindowRule {
-    /// From the first start of a transfer to the last end of one (to the last event, while some are still open).
+    /// From the first start of a transfer to the last end of one (to the last event, while some are still
+    /// open).
     FirstStartToLastEnd,
     /// As the reader asked for it.
     AsAsked,

@@ -1,7 +1,8 @@
 //! The bandwidth report: what a set of transfers achieved, how well, and where the time went.
 //!
-//! A pure derivation from [`TransferFacts`] and [`LinkSample`]s. Each rate carries its population, window and unit;
-//! errors and incidents are both told, because one full disk can write an error per file. Text is in [`mod@text`].
+//! A pure derivation from [`TransferFacts`] and [`LinkSample`]s. Each rate carries its population, window and
+//! unit; errors and incidents are both told, because one full disk can write an error per file. Text is in
+//! [`mod@text`].
 
 mod drops;
 mod quality;
@@ -58,7 +59,8 @@ pub struct BandwidthReport {
     pub links: Vec<LinkShare>,
     /// Per pool, the largest share first. Their bytes add up to `bytes`.
     pub pools: Vec<PoolShare>,
-    /// Where the time of the movers went, in the order in which bytes meet the stages. Empty when none reported.
+    /// Where the time of the movers went, in the order in which bytes meet the stages. Empty when none
+    /// reported.
     pub stages: Vec<StageShare>,
     /// Rate over time; `None` without samples.
     pub rate_over_time: Option<RateOverTime>,
@@ -144,8 +146,8 @@ pub struct PoolShare {
 pub struct StageShare {
     /// Its name.
     pub stage: &'static str,
-    /// Seconds, summed over the movers. `None`: these movers cannot see this stage (a receiver does not know how
-    /// long the sender reads).
+    /// Seconds, summed over the movers. `None`: these movers cannot see this stage (a receiver does not know
+    /// how long the sender reads).
     pub seconds: Option<f64>,
     /// In percent of all stages together.
     pub percent: Option<f64>,
@@ -154,7 +156,7 @@ pub struct StageShare {
 /// Mean rates of equal bins, from samples.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RateOverTime {
-    /// Always [`UNIT`].
+    /// Always [`UNIT`](crate::rate::UNIT).
     pub unit: &'static str,
     /// Whose bytes: every transfer on the links of the population, not only the transfers of the report.
     pub population: String,
@@ -190,8 +192,8 @@ pub struct TcpFacts {
 }
 
 impl BandwidthReport {
-    /// Derives the report. Never fails: what is not known is `None` or empty. Samples outside [`window_of`] and of
-    /// links that are not in the population are ignored.
+    /// Derives the report. Never fails: what is not known is `None` or empty. Samples outside [`window_of`]
+    /// and of links that are not in the population are ignored.
     pub fn of<S: Borrow<LinkSample>>(
         input: &ReportInput<'_>,
         samples: impl IntoIterator<Item = S>,

@@ -39,8 +39,8 @@ pub struct RateSeries {
     newest: Option<Timestamp>,
 }
 
-/// A piece of the series, ready for JSON. All lists of one snapshot are equally long; entry `n` belongs to the
-/// second that begins at `from + n · step_seconds`. `null`: no sample tells of that second.
+/// A piece of the series, ready for JSON. All lists of one snapshot are equally long; entry `n` belongs to
+/// the second that begins at `from + n · step_seconds`. `null`: no sample tells of that second.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Snapshot {
     /// Always `bytes per second`.
@@ -86,8 +86,8 @@ impl RateSeries {
         self.newest
     }
 
-    /// Takes one sample. Its bytes are spread over the time since the sample before it, so that a sampler that is
-    /// a little late draws no dip. Samples older than the ring, and repeated ones, are ignored.
+    /// Takes one sample. Its bytes are spread over the time since the sample before it, so that a sampler
+    /// that is a little late draws no dip. Samples older than the ring, and repeated ones, are ignored.
     pub fn push(&mut self, sample: &LinkSample) {
         let at = sample.at.0;
         let newest = self.newest.map_or(at, |newest| newest.0.max(at));
@@ -132,8 +132,8 @@ impl RateSeries {
         }
     }
 
-    /// The seconds that ended after `after` and not after `now`; only those that are complete, because a sample of a
-    /// later moment has been taken or because none can come any more.
+    /// The seconds that ended after `after` and not after `now`; only those that are complete, because a
+    /// sample of a later moment has been taken or because none can come any more.
     pub fn snapshot(&self, after: Timestamp, now: Timestamp) -> Snapshot {
         let settled = Timestamp(now.0.saturating_sub(SAMPLE_MS_MAX));
         let end = self
@@ -167,7 +167,7 @@ impl RateSeries {
         }
         Snapshot {
             unit: "bytes per second",
-            population: "all bytes that moved on the links of this transfer service, also of attempts that fail later",
+            population: "all bytes that moved on the links of this service, also of attempts that fail later",
             step_seconds: 1,
             from: Timestamp(begin * 1000),
             to: Timestamp(end * 1000),
@@ -189,8 +189,8 @@ impl LinkSeries {
     }
 }
 
-/// Shares `moved` among the seconds between two times in milliseconds, by time; the last one takes the remainder, so
-/// that no byte is lost or made.
+/// Shares `moved` among the seconds between two times in milliseconds, by time; the last one takes the
+/// remainder, so that no byte is lost or made.
 fn spread(begin: i64, end: i64, moved: u64) -> Vec<(i64, u64)> {
     let span = u128::try_from(end - begin).unwrap_or(1).max(1);
     let mut shares = Vec::new();

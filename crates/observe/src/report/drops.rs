@@ -1,8 +1,9 @@
 //! Rate drops, and what they were made of.
 //!
-//! In each stretch of time the rate is the product of three measured factors: slots allowed × share of them in use ×
-//! rate per running file. The logarithmic-mean split gives each factor its exact part of a drop, without residual.
-//! It tells which factor fell, not why a storage element was slow: that is for the stages and the failures beside it.
+//! In each stretch of time the rate is the product of three measured factors: slots allowed × share of them
+//! in use × rate per running file. The logarithmic-mean split gives each factor its exact part of a drop,
+//! without residual. It tells which factor fell, not why a storage element was slow: that is for the stages
+//! and the failures beside it.
 
 use super::sampled::{Bin, Sampled};
 use crate::facts::TransferFacts;
@@ -170,8 +171,8 @@ fn factors(
     })
 }
 
-/// The logarithmic-mean split: with R = a·b·c, each factor x takes L(R₁, R₀) · ln(x₁/x₀), which add up to R₁ − R₀;
-/// in shares of the whole drop the common L cancels.
+/// The logarithmic-mean split: with R = a·b·c, each factor x takes L(R₁, R₀) · ln(x₁/x₀), which add up to R₁
+/// − R₀; in shares of the whole drop the common L cancels.
 fn split(usual: &Factors, seen: &Factors, files_waited: bool) -> Vec<DropCause> {
     let fewer = if files_waited {
         Cause::NotFed
@@ -195,14 +196,16 @@ fn split(usual: &Factors, seen: &Factors, files_waited: bool) -> Vec<DropCause> 
     }
     let share = |(cause, part): (Cause, f64)| DropCause {
         cause,
-        share_percent: part / whole * 100.0,
+        // Adding 0 makes a negative zero, which reads oddly, a plain one.
+        share_percent: part / whole * 100.0 + 0.0,
     };
     let mut causes: Vec<DropCause> = parts.into_iter().map(share).collect();
     causes.sort_by(|a, b| b.share_percent.total_cmp(&a.share_percent));
     causes
 }
 
-/// ln(seen / usual). A factor that fell to nothing counts as a fall to a billionth, which takes nearly all of the drop.
+/// ln(seen / usual). A factor that fell to nothing counts as a fall to a billionth, which takes nearly all of
+/// the drop.
 fn log_ratio(seen: f64, usual: f64) -> f64 {
     if usual <= 0.0 {
         return 0.0;

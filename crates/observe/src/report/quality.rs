@@ -1,7 +1,7 @@
 //! Errors and incidents of a set of transfers.
 //!
-//! Both are told: one full disk writes an error per file, and a report that counts only errors, or only incidents,
-//! has misled people in either direction.
+//! Both are told: one full disk writes an error per file, and a report that counts only errors, or only
+//! incidents, has misled people in either direction.
 
 use super::percent;
 use crate::facts::TransferFacts;
@@ -22,7 +22,8 @@ pub struct Quality {
     pub errors: u64,
     /// Transfers they are measured against.
     pub transfers: u64,
-    /// `errors` in percent of `transfers` (above 100 when attempts failed repeatedly); `None` without transfers.
+    /// `errors` in percent of `transfers` (above 100 when attempts failed repeatedly); `None` without
+    /// transfers.
     pub error_percent: Option<f64>,
     /// Attempts whose outcome is unknown because the service restarted. Not errors.
     pub lost_attempts: u64,

@@ -8,8 +8,8 @@ use crate::rate::{Counted, UNIT, Window, megabits_per_second};
 use penstock_model::{Bytes, LinkId, LinkSample, Timestamp};
 use std::collections::BTreeMap;
 
-/// Sums over one bin, all links together. A sample stands for one second of its link; a link without a sample in a
-/// second had no work then, and all its slots were free.
+/// Sums over one bin, all links together. A sample stands for one second of its link; a link without a sample
+/// in a second had no work then, and all its slots were free.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Bin {
     /// Samples taken. 0: nothing is known of this time, not even whether the service ran.

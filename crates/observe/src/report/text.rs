@@ -177,7 +177,8 @@ fn write_link(share: &LinkShare, out: &mut Formatter<'_>) -> fmt::Result {
         return Ok(());
     };
     let text = format!(
-        "while it had work, {:.1} of {:.1} slots were in use on average; a slot was free although files waited for {:.0} % of that time",
+        "while it had work, {:.1} of {:.1} slots were in use on average; \
+         a slot was free although files waited for {:.0} % of that time",
         feeding.active_mean, feeding.limit_mean, feeding.unfed_percent
     );
     wrapped(out, "    ", &text)

@@ -1,5 +1,5 @@
-//! The page is built from `web/` and committed, so that the Rust build needs Rust alone. These tests fail when the
-//! committed files are not what `npm run build` in `web/` makes of the sources beside them.
+//! The page is built from `web/` and committed, so that the Rust build needs Rust alone. These tests fail
+//! when the committed files are not what `npm run build` in `web/` makes of the sources beside them.
 
 use std::path::{Path, PathBuf};
 

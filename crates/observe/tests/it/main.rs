@@ -1,4 +1,5 @@
-//! The crate at its boundary: reports as readable text, the live routes over a record in memory, and the built page.
+//! The crate at its boundary: reports as readable text, the live routes over a record in memory, and the
+//! built page.
 
 mod assets;
 mod journal;

@@ -154,7 +154,8 @@ pub fn fifty_files() -> Story {
     story
 }
 
-/// Fifty-five files on two links; a full disk hits eleven of them, one is given up, one is canceled, one runs on.
+/// Fifty-five files on two links; a full disk hits eleven of them, one is given up, one is canceled, one runs
+/// on.
 pub fn a_full_disk() -> Story {
     let mut story = Story::default();
     let mut time = 0;
