@@ -2,6 +2,7 @@
 
 use crate::outbound::HostPattern;
 use penstock_decide::admission::QueueLimits;
+use penstock_decide::authorization::GroupRule;
 use penstock_decide::pool_selection::PoolMode;
 use penstock_model::{Bytes, ChecksumAlgorithm, NamespacePath, PoolName, VoName};
 use serde_json::Value;
@@ -49,6 +50,8 @@ pub struct AccessConfig {
     pub issuers: Vec<TrustedIssuerConfig>,
     /// What a token's audience may be: this door's URLs, `https://host:port` and `https://host`.
     pub audiences: Vec<String>,
+    /// What members of groups may do, for tokens that carry groups and no capabilities.
+    pub group_rules: Vec<GroupRule>,
     /// Anyone may read and list these paths and what is below them.
     pub anonymous_read: Vec<NamespacePath>,
 }
@@ -115,7 +118,7 @@ impl Default for StorageLimits {
             first_byte_timeout: Duration::from_secs(120),
             head_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(300),
-            marker_interval: Duration::from_secs(5),
+            marker_interval: Duration::from_secs(1),
             shutdown_grace: Duration::from_secs(20),
             remove_entries_max: 10_000,
             free_reserve: Bytes(64 << 20),

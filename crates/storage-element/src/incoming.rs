@@ -145,11 +145,6 @@ impl Incoming {
         &self.pool
     }
 
-    /// The announced size.
-    pub(crate) fn size(&self) -> Option<u64> {
-        self.order.size
-    }
-
     /// A buffer to be filled, of the size that the next bytes need.
     pub(crate) fn buffer(&mut self) -> Vec<u8> {
         if let Some(spare) = self.spare.take() {

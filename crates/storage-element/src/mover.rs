@@ -13,8 +13,9 @@ use penstock_persistence::namespace::{MoverKind, MoverOutcome, MoverRecord};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 /// All movers that run or wait.
@@ -34,7 +35,28 @@ struct Facts {
     pool: Arc<Pool>,
     since: Timestamp,
     moved: AtomicU64,
-    running: std::sync::atomic::AtomicBool,
+    running: AtomicBool,
+    remote: OnceLock<SocketAddr>,
+}
+
+/// A mover as others may watch it.
+pub(crate) struct MoverView(Arc<Facts>);
+
+impl MoverView {
+    /// It has its slot.
+    pub(crate) fn is_running(&self) -> bool {
+        self.0.running.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that passed so far.
+    pub(crate) fn moved(&self) -> Bytes {
+        Bytes(self.0.moved.load(Ordering::Relaxed))
+    }
+
+    /// The other end of its data connection, once there is one.
+    pub(crate) fn remote(&self) -> Option<SocketAddr> {
+        self.0.remote.get().copied()
+    }
 }
 
 /// Who wants which file moved.
@@ -135,6 +157,7 @@ impl LiveMovers {
             since: now(),
             moved: AtomicU64::new(0),
             running: matches!(slot, Slot::Running { .. }).into(),
+            remote: OnceLock::new(),
         });
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(id, Arc::clone(&facts));
@@ -190,6 +213,18 @@ impl Mover {
         }
     }
 
+    /// For those who report on it.
+    pub(crate) fn view(&self) -> MoverView {
+        MoverView(Arc::clone(&self.facts))
+    }
+
+    /// The other end of the data connection is known. The first one counts.
+    pub(crate) fn set_remote(&self, remote: Option<SocketAddr>) {
+        if let Some(remote) = remote {
+            let _ = self.facts.remote.set(remote);
+        }
+    }
+
     /// The pool that takes or gives the bytes.
     pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.facts.pool
@@ -219,10 +254,9 @@ impl Mover {
 impl Drop for Mover {
     fn drop(&mut self) {
         self.live.lock().remove(&self.id);
-        let outcome = self
-            .outcome
-            .take()
-            .unwrap_or_else(|| MoverOutcome::Aborted("the client left before the end".to_owned()));
+        let outcome = self.outcome.take().unwrap_or_else(|| {
+            MoverOutcome::Aborted("the client left, or the server stopped".to_owned())
+        });
         self.recorder.record(MoverRecord {
             at: now(),
             kind: self.facts.kind,

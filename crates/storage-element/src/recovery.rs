@@ -281,9 +281,9 @@ fn remove_orphans(namespace: &Namespace, pool: &Pool) -> Result<u64, OpenError> 
             }
         }
     })
-    .or_else(|source| match failure.take() {
-        Some(why) => Err(OpenError::Namespace(why)),
-        None => Err(directory_error(pool, pool.data_root(), source)),
+    .map_err(|source| match failure.take() {
+        Some(why) => OpenError::Namespace(why),
+        None => directory_error(pool, pool.data_root(), source),
     })?;
     // Trash has no entry either; its turn comes afterwards and finds the data gone, which is no error.
     for id in &orphans {

@@ -22,13 +22,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
 
 /// Movers that a snapshot lists.
 const MOVERS_SHOWN_MAX: usize = 1000;
 /// How often one pool's alarm is written to the log.
 const ALARM_INTERVAL: Duration = Duration::from_secs(60);
+/// Whole files read at once only to compute a checksum that nobody computed while they were written.
+const CHECKSUM_TURNS: usize = 4;
 /// Seconds of history in a snapshot.
 const HISTORY_SECONDS: usize = 60;
 
@@ -51,6 +53,8 @@ pub struct Storage {
     /// Held from looking at the pools until space is promised, so that two writers never count on the same bytes.
     placing: Mutex<BTreeMap<PoolName, Instant>>,
     pub(crate) connections: AtomicUsize,
+    /// Checksums of whole files that are computed on demand at once.
+    pub(crate) checksum_turns: Semaphore,
 }
 
 /// What can be replaced while running.
@@ -118,6 +122,7 @@ impl Storage {
             chance: AtomicU64::new(Uuid::new_v4().as_u64_pair().0),
             placing: Mutex::default(),
             connections: AtomicUsize::new(0),
+            checksum_turns: Semaphore::new(CHECKSUM_TURNS),
         }))
     }
 
@@ -198,6 +203,10 @@ impl Storage {
 
     pub(crate) fn pool(&self, name: &PoolName) -> Option<&Arc<Pool>> {
         self.pools.get(name)
+    }
+
+    pub(crate) fn pools(&self) -> impl Iterator<Item = &Arc<Pool>> {
+        self.pools.values()
     }
 
     /// The checksums to compute of a file for which these are expected.

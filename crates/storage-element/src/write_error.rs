@@ -1,8 +1,9 @@
 //! Why a file could not be written. Nothing of it is left then.
 
-use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, PoolName};
+use penstock_model::{Checksum, ChecksumAlgorithm, NamespacePath, PoolName};
 use penstock_persistence::namespace::ChangeError;
 use std::io;
+use std::time::Duration;
 use thiserror::Error;
 
 /// Why a file could not be written.
@@ -14,6 +15,9 @@ pub(crate) enum WriteError {
     /// The pool's disk failed.
     #[error("pool {pool} cannot write: {source}; the partial file was removed")]
     Disk { pool: PoolName, source: io::Error },
+    /// The pool's disk takes no bytes.
+    #[error("pool {pool} took no byte for {} s; the partial file was removed", after.as_secs())]
+    DiskStalled { pool: PoolName, after: Duration },
     /// The bytes that came are not the expected ones.
     #[error("checksum mismatch: expected {expected}, got {got}; the file was removed")]
     ChecksumMismatch { expected: Checksum, got: Checksum },
@@ -47,8 +51,3 @@ impl WriteError {
         }
     }
 }
-
-/// How much one pool would have to have free.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("no pool has room for {0}; remove files or ask the site for space")]
-pub(crate) struct NoPoolHasRoom(pub Bytes);

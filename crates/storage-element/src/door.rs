@@ -1,0 +1,276 @@
+//! The door: HTTP, with or without TLS, as WebDAV and third-party copy clients speak it. It says who may come in,
+//! hands requests to their handlers and tells every client how its request ended.
+
+mod access;
+mod answer;
+mod conditions;
+mod copy;
+mod list;
+mod pull;
+mod push;
+mod read;
+mod tree;
+mod write;
+
+use crate::mover::Mover;
+use crate::storage::Storage;
+use answer::{Answer, METHODS, Problem, Reply};
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use penstock_model::NamespacePath;
+use penstock_protocol::http1::Limits;
+use penstock_protocol::http1::server::{Connection, Request, RequestError};
+use penstock_protocol::stream::Stream;
+use penstock_protocol::tls::ServerTls;
+use serde_json::Value;
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// How long accepting pauses when the system has no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// After the grace of a shutdown: for last lines to be written.
+const LAST_LINES: Duration = Duration::from_secs(2);
+
+/// One door as its connections see it.
+pub(crate) struct Door {
+    storage: Arc<Storage>,
+    shutdown: watch::Receiver<bool>,
+}
+
+/// Serves one address until `shutdown` turns true; then takes no more requests and gives running ones
+/// `shutdown_grace`. With `tls` the door is HTTPS, without it plain HTTP. Several doors may share one storage.
+///
+/// Errors: the listener cannot be used.
+pub async fn serve(
+    storage: Arc<Storage>,
+    listener: TcpListener,
+    tls: Option<ServerTls>,
+    mut shutdown: watch::Receiver<bool>,
+) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let door = Arc::new(Door {
+        storage: Arc::clone(&storage),
+        shutdown: shutdown.clone(),
+    });
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = shutdown.wait_for(|stop| *stop) => break,
+            Some(ended) = connections.join_next() => {
+                report_panic(ended);
+                continue;
+            }
+        };
+        match accepted {
+            Ok((tcp, _)) => {
+                let connections_max = storage.settings().limits.connections_max;
+                match Counted::new(&storage, connections_max) {
+                    Some(counted) => {
+                        let (door, tls) = (Arc::clone(&door), tls.clone());
+                        connections.spawn(async move {
+                            door.connection(tcp, tls).await;
+                            drop(counted);
+                        });
+                    }
+                    // Closing at once is the only answer that costs nothing.
+                    None => tracing::warn!(connections_max, "refused a connection: too many"),
+                }
+            }
+            Err(why) => {
+                tracing::warn!(%why, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    let grace = storage.settings().limits.shutdown_grace + LAST_LINES;
+    let drained = tokio::time::timeout(grace, async {
+        while let Some(ended) = connections.join_next().await {
+            report_panic(ended);
+        }
+    });
+    if drained.await.is_err() {
+        tracing::warn!(
+            connections = connections.len(),
+            "closing connections that did not end in time"
+        );
+    }
+    connections.shutdown().await;
+    Ok(())
+}
+
+fn report_panic(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(why) = ended
+        && why.is_panic()
+    {
+        tracing::error!(%why, "a connection ended in a panic");
+    }
+}
+
+/// One client connection in the count.
+struct Counted(Arc<Storage>);
+
+impl Counted {
+    fn new(storage: &Arc<Storage>, connections_max: usize) -> Option<Counted> {
+        let before = storage.connections.fetch_add(1, Ordering::Relaxed);
+        let counted = Counted(Arc::clone(storage));
+        (before < connections_max).then_some(counted)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Door {
+    /// Serves one connection to its end.
+    async fn connection(&self, tcp: TcpStream, tls: Option<ServerTls>) {
+        let stream = match tls {
+            None => Stream::plain(tcp),
+            Some(tls) => match tls.accept(tcp).await {
+                Ok(stream) => stream,
+                Err(why) => {
+                    tracing::debug!(%why, "no TLS with a client");
+                    return;
+                }
+            },
+        };
+        let settings = self.storage.settings();
+        let limits = Limits {
+            head_timeout: settings.limits.head_timeout,
+            idle_timeout: settings.limits.idle_timeout,
+            body_stall_timeout: settings.limits.stall_timeout,
+            ..Limits::default()
+        };
+        let mut connection = Connection::new(stream, limits);
+        let mut shutdown = self.shutdown.clone();
+        loop {
+            let request = tokio::select! {
+                request = connection.next_request() => request,
+                _ = shutdown.wait_for(|stop| *stop) => return,
+            };
+            match request {
+                Ok(Some(request)) => {
+                    if let Err(why) = self.answer(&mut connection, &request).await {
+                        tracing::debug!(peer = %connection.peer_addr(), %why, "an answer did not arrive");
+                        return;
+                    }
+                }
+                Ok(None) => return,
+                Err(RequestError::Broken { .. }) => return,
+                Err(why @ RequestError::Refused { .. }) => {
+                    tracing::info!(%why, "refused what is no request");
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn answer(&self, connection: &mut Connection, request: &Request) -> io::Result<()> {
+        let answer = match self.handle(connection, request).await {
+            Ok(Reply::Sent(result)) => return result,
+            Ok(Reply::Answer(answer)) => answer,
+            Err(problem) => {
+                if problem.status.is_server_error() {
+                    let Problem { status, text, .. } = &problem;
+                    let path = request.path();
+                    tracing::warn!(method = %request.method, path, %status, text, "a request failed");
+                }
+                Answer::from(problem)
+            }
+        };
+        connection
+            .respond(answer.status, answer.headers, &answer.body)
+            .await
+    }
+
+    async fn handle(
+        &self,
+        connection: &mut Connection,
+        request: &Request,
+    ) -> Result<Reply, Problem> {
+        if let Some(answer) = self.public(request) {
+            return Ok(answer.into());
+        }
+        let path = NamespacePath::from_encoded(request.path())
+            .map_err(|why| Problem::bad_request(why.to_string()))?;
+        let caller = &self.identify(request, connection.peer_addr()).await?;
+        match request.method.as_str() {
+            "GET" | "HEAD" => read::read(self, connection, request, caller, &path).await,
+            "PUT" => write::put(self, connection, request, caller, &path).await,
+            "DELETE" => tree::delete(self, request, caller, &path).await,
+            "MKCOL" => tree::make_directory(self, request, caller, &path).await,
+            "MOVE" => tree::rename(self, request, caller, &path).await,
+            "PROPFIND" => list::propfind(self, connection, request, caller, &path).await,
+            "COPY" => copy::copy(self, connection, request, caller, &path).await,
+            other => Err(Problem::method(format!(
+                "{other} is not supported; use one of {METHODS}"
+            ))),
+        }
+    }
+
+    /// What anybody may ask: the methods, and the documents of the site's token issuer.
+    fn public(&self, request: &Request) -> Option<Answer> {
+        if request.method == Method::OPTIONS {
+            let compliance = (
+                HeaderName::from_static("dav"),
+                HeaderValue::from_static("1"),
+            );
+            let answer = Answer::new(StatusCode::OK)
+                .with(compliance.0, compliance.1)
+                .with(ALLOW, HeaderValue::from_static(METHODS));
+            return Some(answer);
+        }
+        if request.method != Method::GET && request.method != Method::HEAD {
+            return None;
+        }
+        let settings = self.storage.settings();
+        let issuer = settings.issuer.as_ref()?;
+        let document: &Value = match request.path() {
+            "/.well-known/openid-configuration" => &issuer.openid_configuration,
+            "/jwks" => &issuer.jwks,
+            _ => return None,
+        };
+        let mut answer = Answer::new(StatusCode::OK)
+            .with(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        answer.body = document.to_string().into_bytes();
+        Some(answer)
+    }
+}
+
+/// Waits until a mover has its slot, as long as its client is there. With `connection` a client that leaves is noticed
+/// at once; one that sends a body is noticed when the body is read.
+async fn wait_for_slot(
+    door: &Door,
+    mover: &mut Mover,
+    connection: Option<&mut Connection>,
+) -> Result<(), Problem> {
+    if mover.is_running() {
+        return Ok(());
+    }
+    let limit = door.storage.settings().limits.first_byte_timeout;
+    let gone = async {
+        match connection {
+            Some(connection) => connection.peer_closed().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = mover.wait() => Ok(()),
+        () = gone => Err(Problem::bad_request("the client left while it waited")),
+        () = tokio::time::sleep(limit) => Err(Problem::busy(
+            format!("no mover became free in {} s; try again later", limit.as_secs()),
+            10,
+        )),
+    }
+}

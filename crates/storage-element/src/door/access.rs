@@ -1,0 +1,226 @@
+//! Who asks, and whether they may. Tokens are believed by `protocol::token`, rights are judged by
+//! `decide::authorization`; a refusal is logged here, once, with its reasons and without secrets.
+
+use super::Door;
+use super::answer::Problem;
+use crate::clock::now;
+use http::StatusCode;
+use http::header::AUTHORIZATION;
+use penstock_decide::Decision;
+use penstock_decide::authorization::{
+    AuthorizationReason, Held, Operation, Verdict, authorize_held,
+};
+use penstock_model::{NamespacePath, UserName, VoName};
+use penstock_protocol::http1::server::Request;
+use penstock_protocol::token::{Identity, TokenError};
+use std::net::SocketAddr;
+
+/// Who sent a request.
+pub(super) struct Caller {
+    /// `None`: nobody said who they are.
+    identity: Option<Identity>,
+    peer: SocketAddr,
+}
+
+impl Caller {
+    pub(super) fn user(&self) -> Option<UserName> {
+        self.identity.as_ref().map(|identity| identity.user.clone())
+    }
+
+    pub(super) fn vo(&self) -> Option<VoName> {
+        self.identity
+            .as_ref()
+            .and_then(|identity| identity.vo.clone())
+    }
+}
+
+impl Door {
+    /// Finds out who asks. A request without a token is anonymous; one with a bad token is refused, also where
+    /// anonymous reading is allowed, because its sender should know.
+    pub(super) async fn identify(
+        &self,
+        request: &Request,
+        peer: SocketAddr,
+    ) -> Result<Caller, Problem> {
+        let Some(token) = bearer(request)? else {
+            return Ok(Caller {
+                identity: None,
+                peer,
+            });
+        };
+        match self.storage.verifier.verify(&token, now()).await {
+            Ok(identity) => Ok(Caller {
+                identity: Some(identity),
+                peer,
+            }),
+            Err(why @ TokenError::KeysUnavailable { .. }) => {
+                tracing::warn!(%peer, %why, "a token cannot be verified");
+                Err(Problem::busy(why.to_string(), 30))
+            }
+            Err(why) => {
+                tracing::warn!(%peer, method = %request.method, path = request.path(), %why, "refused a token");
+                Err(Problem::unauthenticated(why.to_string()))
+            }
+        }
+    }
+
+    /// Lets the caller do this, or says why not.
+    pub(super) fn permit(
+        &self,
+        caller: &Caller,
+        operation: &Operation,
+        path: &NamespacePath,
+    ) -> Result<(), Problem> {
+        if self.anonymous_may(operation, path) {
+            return Ok(());
+        }
+        let peer = caller.peer;
+        let Some(identity) = &caller.identity else {
+            tracing::warn!(%peer, ?operation, %path, "refused a request without a token");
+            return Err(Problem::unauthenticated(format!(
+                "{path} needs a token; send it as 'Authorization: Bearer'"
+            )));
+        };
+        let decision = self.judge(identity, operation, path);
+        match decision.choice {
+            Verdict::Allowed => Ok(()),
+            Verdict::Refused => {
+                let reasons: Vec<String> =
+                    decision.because.iter().map(ToString::to_string).collect();
+                let reasons = reasons.join("; ");
+                let user = &identity.user;
+                tracing::warn!(%peer, %user, ?operation, %path, reasons, "refused a request");
+                Err(Problem::new(
+                    StatusCode::FORBIDDEN,
+                    format!("not allowed on {path}: {reasons}"),
+                ))
+            }
+        }
+    }
+
+    /// The same as a question, without a trace in the log.
+    pub(super) fn allows(
+        &self,
+        caller: &Caller,
+        operation: &Operation,
+        path: &NamespacePath,
+    ) -> bool {
+        self.anonymous_may(operation, path)
+            || caller.identity.as_ref().is_some_and(|identity| {
+                self.judge(identity, operation, path).choice == Verdict::Allowed
+            })
+    }
+
+    fn judge(
+        &self,
+        identity: &Identity,
+        operation: &Operation,
+        path: &NamespacePath,
+    ) -> Decision<Verdict, AuthorizationReason> {
+        let settings = self.storage.settings();
+        let held = Held {
+            capabilities: &identity.capabilities,
+            groups: &identity.groups,
+            rules: &settings.access.group_rules,
+        };
+        authorize_held(&held, operation, path)
+    }
+
+    fn anonymous_may(&self, operation: &Operation, path: &NamespacePath) -> bool {
+        match operation {
+            Operation::Read | Operation::Stat | Operation::List => {
+                let settings = self.storage.settings();
+                let open = &settings.access.anonymous_read;
+                open.iter().any(|prefix| path.is_within(prefix))
+            }
+            Operation::Create
+            | Operation::Modify
+            | Operation::Delete
+            | Operation::MakeDirectory
+            | Operation::Rename { .. }
+            | Operation::Stage
+            | Operation::Poll => false,
+        }
+    }
+}
+
+/// The bearer token of a request: from its header, or from the query `authz=` as XRootD clients send it.
+fn bearer(request: &Request) -> Result<Option<String>, Problem> {
+    let mut values = request.headers.get_all(AUTHORIZATION).iter();
+    if let Some(value) = values.next() {
+        if values.next().is_some() {
+            return Err(Problem::bad_request("more than one 'Authorization' header"));
+        }
+        let token = value.to_str().ok().and_then(strip_scheme);
+        return match token {
+            Some(token) => Ok(Some(token.to_owned())),
+            None => Err(Problem::unauthenticated(
+                "only 'Authorization: Bearer' is accepted here",
+            )),
+        };
+    }
+    let authz = request.query().and_then(|query| {
+        query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("authz="))
+    });
+    let Some(encoded) = authz else {
+        return Ok(None);
+    };
+    let decoded = percent_encoding::percent_decode_str(encoded)
+        .decode_utf8()
+        .map_err(|_| Problem::unauthenticated("'authz' in the query is not UTF-8"))?;
+    let token = strip_scheme(&decoded).unwrap_or(&decoded);
+    Ok(Some(token.to_owned()))
+}
+
+/// What follows `Bearer ` (RFC 9110 §11.1: the scheme in any case).
+fn strip_scheme(value: &str) -> Option<&str> {
+    let (scheme, token) = value.trim().split_once([' ', '\t'])?;
+    scheme
+        .eq_ignore_ascii_case("bearer")
+        .then(|| token.trim_start())
+        .filter(|token| !token.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{HeaderMap, HeaderValue, Method};
+    use penstock_protocol::http1::server::BodyLength;
+
+    fn check(target: &str, header: Option<&str>, expected: Result<Option<&str>, u16>) {
+        let mut headers = HeaderMap::new();
+        if let Some(value) = header {
+            let value = HeaderValue::from_str(value).expect("visible");
+            headers.insert(AUTHORIZATION, value);
+        }
+        let request = Request {
+            method: Method::GET,
+            target: target.to_owned(),
+            headers,
+            body: BodyLength::Empty,
+        };
+        let got = bearer(&request).map_err(|problem| problem.status.as_u16());
+        assert_eq!(
+            got.as_ref().map(Option::as_deref).map_err(|status| *status),
+            expected
+        );
+    }
+
+    #[test]
+    fn a_token_comes_by_header_or_by_query() {
+        check("/f", None, Ok(None));
+        check("/f", Some("Bearer abc"), Ok(Some("abc")));
+        check("/f", Some("bearer   abc"), Ok(Some("abc")));
+        check("/f?x=1&authz=Bearer%20abc", None, Ok(Some("abc")));
+        check("/f?authz=abc", None, Ok(Some("abc")));
+        check("/f?authz=abc", Some("Bearer def"), Ok(Some("def")));
+    }
+
+    #[test]
+    fn other_ways_to_say_who_one_is_are_refused() {
+        check("/f", Some("Basic YTpi"), Err(401));
+        check("/f", Some("Bearer"), Err(401));
+    }
+}

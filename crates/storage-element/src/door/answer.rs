@@ -1,0 +1,193 @@
+//! What a door answers when it is not sending a file: a small answer, or a problem with its status and one line for
+//! people. The table of statuses is here and nowhere else.
+
+use crate::mover::Busy;
+use crate::write_error::WriteError;
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use penstock_decide::pool_selection::Unplaceable;
+use penstock_persistence::namespace::{ChangeError, NamespaceError, Refusal};
+use std::io;
+
+/// Methods that a door knows, for `Allow`.
+pub(super) const METHODS: &str = "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, PROPFIND, MOVE, COPY";
+/// Seconds in `Retry-After` where nothing better is known.
+const RETRY_AFTER_SECONDS: u64 = 10;
+
+/// How a request ended.
+pub(super) enum Reply {
+    /// To be sent.
+    Answer(Answer),
+    /// The handler has answered, as far as the connection allowed.
+    Sent(io::Result<()>),
+}
+
+/// A small answer.
+pub(super) struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Vec<u8>,
+}
+
+/// A request that is not fulfilled.
+#[derive(Debug)]
+pub(super) struct Problem {
+    pub status: StatusCode,
+    /// Beyond the usual ones.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// One line: what happened, to which thing, what to do.
+    pub text: String,
+}
+
+impl Answer {
+    pub(super) fn new(status: StatusCode) -> Answer {
+        Answer {
+            status,
+            headers: HeaderMap::new(),
+            body: Vec::new(),
+        }
+    }
+
+    pub(super) fn with(mut self, name: HeaderName, value: HeaderValue) -> Answer {
+        self.headers.insert(name, value);
+        self
+    }
+}
+
+impl From<Answer> for Reply {
+    fn from(answer: Answer) -> Reply {
+        Reply::Answer(answer)
+    }
+}
+
+impl Problem {
+    pub(super) fn new(status: StatusCode, text: impl Into<String>) -> Problem {
+        Problem {
+            status,
+            headers: Vec::new(),
+            text: text.into(),
+        }
+    }
+
+    pub(super) fn bad_request(text: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::BAD_REQUEST, text)
+    }
+
+    /// 401: who are you?
+    pub(super) fn unauthenticated(text: impl Into<String>) -> Problem {
+        let mut problem = Problem::new(StatusCode::UNAUTHORIZED, text);
+        // RFC 6750 §3.
+        let challenge = HeaderValue::from_static("Bearer");
+        problem.headers.push((WWW_AUTHENTICATE, challenge));
+        problem
+    }
+
+    /// 503, worth trying again.
+    pub(super) fn busy(text: impl Into<String>, retry_after_seconds: u64) -> Problem {
+        let mut problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, text);
+        let value = HeaderValue::from(retry_after_seconds);
+        problem.headers.push((RETRY_AFTER, value));
+        problem
+    }
+
+    /// 405 for a method that no door knows, or not on this thing.
+    pub(super) fn method(text: impl Into<String>) -> Problem {
+        let mut problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, text);
+        let value = HeaderValue::from_static(METHODS);
+        problem.headers.push((ALLOW, value));
+        problem
+    }
+
+    /// What a change to the tree was refused for. `exists` is the status for a destination that must not exist: it
+    /// differs from method to method.
+    pub(super) fn of_change(error: &ChangeError, exists: StatusCode) -> Problem {
+        let status = match error {
+            ChangeError::Refused(refusal) => match refusal {
+                Refusal::Exists(_) => exists,
+                Refusal::NotFound(_) => StatusCode::NOT_FOUND,
+                // RFC 4918 §9.3.1, §9.7.1, §9.9.4: an ancestor is missing or no collection.
+                Refusal::ParentMissing(_)
+                | Refusal::ParentIsFile(_)
+                | Refusal::IsDirectory(_)
+                | Refusal::TooManyEntries { .. } => StatusCode::CONFLICT,
+                // RFC 4918 §9.9.4: source and destination are the same.
+                Refusal::IntoItself(_) | Refusal::Root => StatusCode::FORBIDDEN,
+            },
+            ChangeError::Busy | ChangeError::Stopped => {
+                return Problem::busy(error.to_string(), RETRY_AFTER_SECONDS);
+            }
+            ChangeError::Database(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Problem::new(status, error.to_string())
+    }
+
+    /// Why a file was not written.
+    pub(super) fn of_write(error: &WriteError, exists: StatusCode) -> Problem {
+        let status = match error {
+            WriteError::NoSpace { .. } => StatusCode::INSUFFICIENT_STORAGE,
+            WriteError::Disk { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+            // The condition that the client stated with its digest does not hold; XRootD answers the same.
+            WriteError::ChecksumMismatch { .. } | WriteError::ChecksumUnavailable(_) => {
+                StatusCode::PRECONDITION_FAILED
+            }
+            WriteError::WrongSize { .. } => StatusCode::BAD_REQUEST,
+            WriteError::Namespace(change) => return Problem::of_change(change, exists),
+            WriteError::BeingWritten(_) => StatusCode::CONFLICT,
+            WriteError::Stopping | WriteError::DiskStalled { .. } => {
+                return Problem::busy(error.to_string(), RETRY_AFTER_SECONDS);
+            }
+        };
+        Problem::new(status, error.to_string())
+    }
+
+    /// Why no pool takes a file.
+    pub(super) fn of_placement(why: Unplaceable, size: Option<u64>) -> Problem {
+        match why {
+            Unplaceable::NoPoolEnabled => {
+                Problem::busy("no pool takes files now; ask the site", RETRY_AFTER_SECONDS)
+            }
+            Unplaceable::NoSpace => {
+                let what = size.map_or("more files".to_owned(), |size| {
+                    format!("a file of {size} bytes")
+                });
+                Problem::new(
+                    StatusCode::INSUFFICIENT_STORAGE,
+                    format!("no pool has room for {what}; remove files or ask the site for space"),
+                )
+            }
+            Unplaceable::QueuesFull => Problem::busy(
+                "all pools with room have full queues; try again later",
+                RETRY_AFTER_SECONDS,
+            ),
+        }
+    }
+}
+
+impl From<Busy> for Problem {
+    fn from(busy: Busy) -> Problem {
+        Problem::busy(busy.to_string(), busy.retry_after_seconds)
+    }
+}
+
+impl From<NamespaceError> for Problem {
+    fn from(error: NamespaceError) -> Problem {
+        tracing::error!(%error, "the namespace cannot be read");
+        Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the namespace cannot be read; the site's log says why",
+        )
+    }
+}
+
+impl From<Problem> for Answer {
+    fn from(problem: Problem) -> Answer {
+        let mut answer = Answer {
+            status: problem.status,
+            headers: problem.headers.into_iter().collect(),
+            body: format!("{}\n", problem.text).into_bytes(),
+        };
+        let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+        answer.headers.insert(CONTENT_TYPE, plain);
+        answer
+    }
+}

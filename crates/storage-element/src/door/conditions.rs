@@ -1,0 +1,202 @@
+//! Headers that make a request conditional or partial (RFC 9110 §13, §14). Entity tags are file ids, which are never
+//! given twice, so equal tags mean equal bytes.
+
+use super::answer::Problem;
+use http::header::{IF_MATCH, IF_NONE_MATCH, IF_RANGE, RANGE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use penstock_persistence::namespace::EntryId;
+use std::ops::Range;
+
+/// The `ETag` of a file.
+pub(super) fn etag(id: EntryId) -> HeaderValue {
+    HeaderValue::from_str(&format!("\"{id}\"")).expect("hexadecimal digits are visible ASCII")
+}
+
+/// What the conditions of a request come to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Go on.
+    Proceed,
+    /// 304: the client has it already.
+    NotModified,
+}
+
+/// Evaluates `If-Match` and `If-None-Match` against what stands at the path (`None`: nothing).
+pub(super) fn evaluate(
+    method: &Method,
+    headers: &HeaderMap,
+    current: Option<EntryId>,
+) -> Result<Verdict, Problem> {
+    let failed = |what: &str| Problem::new(StatusCode::PRECONDITION_FAILED, what);
+    if let Some(matches) = listed(headers, &IF_MATCH, current)
+        && !matches
+    {
+        return Err(failed("the file is not the one that 'If-Match' names"));
+    }
+    match listed(headers, &IF_NONE_MATCH, current) {
+        Some(true) if *method == Method::GET || *method == Method::HEAD => Ok(Verdict::NotModified),
+        Some(true) => Err(failed(
+            "the destination exists and 'If-None-Match' forbids that",
+        )),
+        Some(false) | None => Ok(Verdict::Proceed),
+    }
+}
+
+/// The client demands that nothing stands at the destination.
+pub(super) fn demands_absence(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(IF_NONE_MATCH)
+        .iter()
+        .any(|value| value.as_bytes().trim_ascii() == b"*")
+}
+
+/// Whether the current entity is in the header's list; `None` without the header. Weak tags match as strong ones do:
+/// ours never name two versions.
+fn listed(headers: &HeaderMap, name: &HeaderName, current: Option<EntryId>) -> Option<bool> {
+    let mut values = headers.get_all(name).iter().peekable();
+    values.peek()?;
+    let tag = current.map(etag);
+    Some(values.any(|value| {
+        value.as_bytes().split(|byte| *byte == b',').any(|item| {
+            let item = item.trim_ascii();
+            let item = item.strip_prefix(b"W/").unwrap_or(item);
+            match &tag {
+                Some(tag) => item == b"*" || item == tag.as_bytes(),
+                None => false,
+            }
+        })
+    }))
+}
+
+/// The part of a file that is asked for. `None`: all of it, also for several ranges and for units that we do not know,
+/// which a server may ignore (RFC 9110 §14.2).
+pub(super) fn range(
+    headers: &HeaderMap,
+    id: EntryId,
+    size: u64,
+) -> Result<Option<Range<u64>>, Problem> {
+    let Some(value) = headers.get(RANGE) else {
+        return Ok(None);
+    };
+    if let Some(condition) = headers.get(IF_RANGE)
+        && *condition != etag(id)
+    {
+        return Ok(None);
+    }
+    match value.to_str().ok().and_then(|text| parse_range(text, size)) {
+        None => Ok(None),
+        Some(range) if range.is_empty() => {
+            let mut problem = Problem::new(
+                StatusCode::RANGE_NOT_SATISFIABLE,
+                format!(
+                    "the range '{}' lies outside the file's {size} bytes",
+                    value.to_str().unwrap_or("")
+                ),
+            );
+            let unsatisfied = HeaderValue::from_str(&format!("bytes */{size}"))
+                .expect("digits are visible ASCII");
+            problem
+                .headers
+                .push((http::header::CONTENT_RANGE, unsatisfied));
+            Err(problem)
+        }
+        Some(range) => Ok(Some(range)),
+    }
+}
+
+/// Reads one byte range; empty when it cannot be satisfied; `None` when the header is to be ignored.
+fn parse_range(text: &str, size: u64) -> Option<Range<u64>> {
+    let (unit, ranges) = text.split_once('=')?;
+    if !unit.trim().eq_ignore_ascii_case("bytes") {
+        return None;
+    }
+    let (first, last) = ranges.trim().split_once('-')?;
+    let number = |digits: &str| {
+        let digits = digits.trim();
+        let valid = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        // A number beyond 64 bits lies beyond every file.
+        valid.then(|| digits.parse().unwrap_or(u64::MAX))
+    };
+    if first.trim().is_empty() {
+        let wanted: u64 = number(last)?;
+        return Some(size.saturating_sub(wanted)..size);
+    }
+    let first: u64 = number(first)?;
+    let end = match last.trim() {
+        "" => size,
+        _ => {
+            let last = number(last)?;
+            if last < first {
+                return None;
+            }
+            last.saturating_add(1).min(size)
+        }
+    };
+    Some(first..end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(range: &str, size: u64, expected: Option<Range<u64>>) {
+        assert_eq!(parse_range(range, size), expected, "{range} of {size}");
+    }
+
+    #[test]
+    fn single_ranges_are_cut_to_the_file() {
+        check("bytes=0-402", 1000, Some(0..403));
+        check("bytes=10-", 100, Some(10..100));
+        check("bytes=-10", 100, Some(90..100));
+        check("bytes=-1000", 100, Some(0..100));
+        check("bytes=90-200", 100, Some(90..100));
+        check("bytes=0-99999999999999999999999", 100, Some(0..100));
+    }
+
+    #[test]
+    fn ranges_outside_the_file_are_empty() {
+        for (range, size) in [("bytes=100-", 100), ("bytes=-0", 100), ("bytes=0-", 0)] {
+            assert!(
+                parse_range(range, size).is_some_and(|range| range.is_empty()),
+                "{range}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_single_range_is_ignored() {
+        for range in [
+            "bytes=0-1,5-6",
+            "lines=1-2",
+            "bytes",
+            "bytes=",
+            "bytes=5-2",
+            "bytes=a-b",
+            "bytes=-",
+        ] {
+            check(range, 100, None);
+        }
+    }
+
+    #[test]
+    fn conditions_follow_the_method() {
+        let headers = |name: HeaderName, value: &str| {
+            HeaderMap::from_iter([(name, HeaderValue::from_str(value).expect("visible"))])
+        };
+        let current = Some(EntryId(0x2a));
+        let status = |method: Method, headers: &HeaderMap, current| {
+            evaluate(&method, headers, current).map_err(|problem| problem.status.as_u16())
+        };
+        let star = headers(IF_NONE_MATCH, "*");
+        assert_eq!(status(Method::PUT, &star, current), Err(412));
+        assert_eq!(status(Method::PUT, &star, None), Ok(Verdict::Proceed));
+        assert_eq!(
+            status(Method::GET, &star, current),
+            Ok(Verdict::NotModified)
+        );
+        let tags = headers(IF_MATCH, "\"1\", \"2a\"");
+        assert_eq!(status(Method::PUT, &tags, current), Ok(Verdict::Proceed));
+        assert_eq!(status(Method::PUT, &tags, Some(EntryId(3))), Err(412));
+        assert_eq!(status(Method::PUT, &tags, None), Err(412));
+    }
+}

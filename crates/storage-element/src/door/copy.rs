@@ -1,0 +1,286 @@
+//! COPY: this storage element as the active party of a third-party copy (draft-http-tpc-01). The answer is a stream of
+//! markers while the copy waits and runs, and always a last line that tells the outcome. A client that leaves cancels.
+//!
+//! What is known to be wrong before the other side was asked is a plain status; everything later is a `failure:` line,
+//! because davix takes most statuses for "not supported".
+
+use super::access::Caller;
+use super::answer::{Problem, Reply};
+use super::{Door, pull, push};
+use crate::clock::now;
+use crate::mover::MoverView;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use penstock_model::url::redact;
+use penstock_model::{MoverReport, NamespacePath};
+use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
+use penstock_protocol::http1::server::{Connection, Request};
+use penstock_protocol::tpc::{
+    CopyRequest, Credential, Direction, Marker, Outcome, write_marker, write_outcome,
+};
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use url::Url;
+
+/// A copy that ends within this time is answered whole, in one write.
+const QUIET: Duration = Duration::from_millis(250);
+/// Redirects followed on the other side.
+const REDIRECTS_MAX: usize = 5;
+/// Bytes of another server's error text that are passed on.
+const DETAIL_BYTES_MAX: u64 = 300;
+
+/// The mover of a copy, as the one who writes the markers sees it.
+#[derive(Default)]
+pub(super) struct Watched(Mutex<Option<MoverView>>);
+
+/// A copy that has succeeded.
+pub(super) struct Copied {
+    pub report: MoverReport,
+}
+
+/// A copy that has not.
+pub(super) enum CopyFailure {
+    /// It is our fault and was found before any byte moved.
+    Early(Problem),
+    /// One line for people.
+    Late(String),
+}
+
+pub(super) async fn copy(
+    door: &Door,
+    connection: &mut Connection,
+    request: &Request,
+    caller: &Caller,
+    path: &NamespacePath,
+) -> Result<Reply, Problem> {
+    let asked = CopyRequest::parse(&request.headers)
+        .map_err(|why| Problem::bad_request(why.to_string()))?;
+    match asked.credential {
+        None | Some(Credential::None) => {}
+        Some(Credential::Gridsite | Credential::Oidc) => {
+            return Err(Problem::bad_request(
+                "only 'Credential: none' is supported; pass the other side's token as \
+                 'TransferHeaderAuthorization'",
+            ));
+        }
+    }
+    let watched = Watched::default();
+    let remote = asked.direction.remote().clone();
+    match asked.direction {
+        Direction::Pull { .. } => {
+            let pull = pull::prepare(door, request, caller, path, asked)?;
+            check_host(door, &remote)?;
+            watched.follow(pull.view());
+            let work = pull::run(door, pull, &watched);
+            drive(door, connection, &watched, work).await
+        }
+        Direction::Push { .. } => {
+            let push = push::prepare(door, caller, path, asked)?;
+            check_host(door, &remote)?;
+            watched.follow(push.view());
+            let work = push::run(door, push);
+            drive(door, connection, &watched, work).await
+        }
+    }
+}
+
+/// The site allows connections to this host.
+fn check_host(door: &Door, url: &Url) -> Result<(), Problem> {
+    let settings = door.storage.settings();
+    if settings.outbound.allow.iter().any(|host| host.matches(url)) {
+        return Ok(());
+    }
+    let host = url.host_str().unwrap_or_default();
+    tracing::warn!(host, "refused to connect to a host that is not allowed");
+    Err(Problem::new(
+        StatusCode::FORBIDDEN,
+        format!("this site does not copy to or from {host}; ask it to allow that host"),
+    ))
+}
+
+/// Runs a copy and tells the client how it goes.
+async fn drive(
+    door: &Door,
+    connection: &mut Connection,
+    watched: &Watched,
+    work: impl Future<Output = Result<Copied, CopyFailure>>,
+) -> Result<Reply, Problem> {
+    let mut work = pin!(work);
+    let headers = HeaderMap::from_iter([(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/perf-marker-stream"),
+    )]);
+    let quick = tokio::select! {
+        biased;
+        result = &mut work => Some(result),
+        () = connection.peer_closed() => return Ok(Reply::Sent(Err(client_left()))),
+        () = tokio::time::sleep(QUIET) => None,
+    };
+    if let Some(result) = quick {
+        let text = match result {
+            Err(CopyFailure::Early(problem)) => return Err(problem),
+            other => last_lines(watched, other),
+        };
+        let sent = connection.respond(StatusCode::ACCEPTED, headers, text.as_bytes());
+        return Ok(Reply::Sent(sent.await));
+    }
+    Ok(Reply::Sent(
+        stream(door, connection, headers, watched, work).await,
+    ))
+}
+
+/// The answer of a copy that takes a while.
+async fn stream(
+    door: &Door,
+    connection: &mut Connection,
+    headers: HeaderMap,
+    watched: &Watched,
+    mut work: std::pin::Pin<&mut impl Future<Output = Result<Copied, CopyFailure>>>,
+) -> io::Result<()> {
+    let limits = door.storage.settings().limits.clone();
+    connection
+        .start_chunked(StatusCode::ACCEPTED, headers)
+        .await?;
+    let mut stopping = pin!(stopping(door, limits.shutdown_grace, watched));
+    let text = loop {
+        let marker = watched.marker(None);
+        connection.write_chunk(marker.as_bytes()).await?;
+        tokio::select! {
+            biased;
+            result = &mut work => break last_lines(watched, result),
+            // Returning drops the work, which removes what it has written and frees its slot.
+            () = connection.peer_closed() => return Err(client_left()),
+            () = &mut stopping => {
+                let text = "this server is stopping; the partial file was removed".to_owned();
+                break write_outcome(&Outcome::Aborted(text));
+            }
+            () = tokio::time::sleep(limits.marker_interval) => {}
+        }
+    };
+    connection.write_chunk(text.as_bytes()).await?;
+    connection.end_chunks().await
+}
+
+/// Resolves when a stopping server can wait no longer: at once for a copy that has not begun.
+async fn stopping(door: &Door, grace: Duration, watched: &Watched) {
+    let mut shutdown = door.shutdown.clone();
+    if shutdown.wait_for(|stop| *stop).await.is_err() {
+        // Whoever could stop the server is gone, and so is the reason to stop.
+        std::future::pending::<()>().await;
+    }
+    if watched.is_running() {
+        tokio::time::sleep(grace).await;
+    }
+}
+
+/// The last marker, with the mover's report, and the outcome.
+fn last_lines(watched: &Watched, result: Result<Copied, CopyFailure>) -> String {
+    match result {
+        Ok(copied) => {
+            let mut text = watched.marker(Some(copied.report));
+            text.push_str(&write_outcome(&Outcome::Success("Created".to_owned())));
+            text
+        }
+        Err(CopyFailure::Early(problem)) => write_outcome(&Outcome::Failure(problem.text)),
+        Err(CopyFailure::Late(text)) => write_outcome(&Outcome::Failure(text)),
+    }
+}
+
+fn client_left() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::ConnectionAborted,
+        "the client left, so its copy was cancelled",
+    )
+}
+
+impl Watched {
+    /// From now on the markers tell of this mover.
+    pub(super) fn follow(&self, view: MoverView) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(view);
+    }
+
+    fn is_running(&self) -> bool {
+        let view = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        view.as_ref().is_some_and(MoverView::is_running)
+    }
+
+    fn marker(&self, report: Option<MoverReport>) -> String {
+        let view = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = view.as_ref().filter(|view| view.is_running());
+        write_marker(&Marker {
+            timestamp_s: now().unix_seconds(),
+            stripe_index: 0,
+            moved: running.map(MoverView::moved),
+            stripes: 1,
+            remote: running.and_then(MoverView::remote),
+            report,
+        })
+    }
+}
+
+/// Sends a request without a body and follows redirects, but only to allowed hosts; secrets stay behind when the
+/// place changes.
+pub(super) async fn send_following(
+    door: &Door,
+    mut request: Outgoing,
+) -> Result<Incoming, CopyFailure> {
+    for _ in 0..=REDIRECTS_MAX {
+        let response = door.storage.client.send(request.clone()).await;
+        let mut response = response.map_err(|why| CopyFailure::Late(why.to_string()))?;
+        match follow(door, request, &mut response).await? {
+            None => return Ok(response),
+            Some(next) => request = next,
+        }
+    }
+    Err(CopyFailure::Late(format!(
+        "more than {REDIRECTS_MAX} redirects"
+    )))
+}
+
+/// The request that a redirect asks for; `None` when the response is none.
+pub(super) async fn follow(
+    door: &Door,
+    request: Outgoing,
+    response: &mut Incoming,
+) -> Result<Option<Outgoing>, CopyFailure> {
+    let late = |why: ClientError| CopyFailure::Late(why.to_string());
+    let Some(location) = response.redirect().map_err(late)? else {
+        return Ok(None);
+    };
+    check_host(door, &location).map_err(|problem| {
+        let from = shown(&request.url);
+        CopyFailure::Late(format!("{from} redirects: {}", problem.text))
+    })?;
+    let next = request
+        .redirected(response.status, location)
+        .map_err(late)?;
+    // Read to its end, the connection can be used again; a failure here matters to nobody.
+    let _ = response.read_all(DETAIL_BYTES_MAX).await;
+    Ok(Some(next))
+}
+
+/// What another server said instead of doing its part, in one line.
+pub(super) async fn refusal(response: &mut Incoming) -> String {
+    let status = response.status;
+    let url = shown(response.final_url());
+    let detail = response.read_all(64 << 10).await.unwrap_or_default();
+    let detail = String::from_utf8_lossy(&detail);
+    let line: String = detail
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(DETAIL_BYTES_MAX as usize)
+        .collect();
+    let line = line.trim();
+    let separator = if line.is_empty() { "" } else { ": " };
+    format!("{url} answered {status}{separator}{line}")
+}
+
+/// A URL without its secrets.
+pub(super) fn shown(url: &Url) -> String {
+    redact(url.as_str())
+}

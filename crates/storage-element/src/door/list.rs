@@ -1,0 +1,305 @@
+//! PROPFIND, and a directory as a page for people. Directories are read and written page by page, so that one of any
+//! size costs little memory.
+
+use super::Door;
+use super::access::Caller;
+use super::answer::{Answer, Problem, Reply};
+use super::conditions::etag;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use penstock_decide::authorization::Operation;
+use penstock_model::{Bytes, NamespacePath};
+use penstock_persistence::namespace::{Entry, EntryId, Namespace, NamespaceError};
+use penstock_protocol::http1::server::{Connection, Request};
+use penstock_protocol::webdav::{
+    self, Depth, PROPFIND_BYTES_MAX, Properties, PropertyName, Propfind, Quota,
+};
+use std::io;
+use std::sync::Arc;
+
+/// Entries read and written at once.
+const PAGE_ENTRIES: usize = 1000;
+/// Entries shown to people.
+const HTML_ENTRIES_MAX: usize = 10_000;
+
+pub(super) async fn propfind(
+    door: &Door,
+    connection: &mut Connection,
+    request: &Request,
+    caller: &Caller,
+    path: &NamespacePath,
+) -> Result<Reply, Problem> {
+    door.permit(caller, &Operation::Stat, path)?;
+    let depth =
+        Depth::parse(&request.headers).map_err(|why| Problem::bad_request(why.to_string()))?;
+    let asked = Propfind::parse(&read_body(connection).await?)
+        .map_err(|why| Problem::bad_request(why.to_string()))?;
+    let entry = door.entry(path)?;
+    // RFC 4918 §10.2: without the header the client means everything below, which is refused.
+    match depth {
+        Some(Depth::Zero | Depth::One) => {}
+        Some(Depth::Infinity) | None => return Err(infinite()),
+    }
+    let mut out = Vec::with_capacity(1024);
+    webdav::begin_multistatus(&mut out);
+    let listing = Listing::new(door, asked);
+    listing.write(&mut out, path, &entry);
+    let mut headers = HeaderMap::new();
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("application/xml; charset=\"utf-8\""),
+    );
+    if depth == Some(Depth::One) && entry.is_directory() {
+        door.permit(caller, &Operation::List, path)?;
+        let first = next_page(door, entry.id, None).await?;
+        return Ok(Reply::Sent(
+            stream(
+                door, connection, headers, &listing, path, &entry, out, first,
+            )
+            .await,
+        ));
+    }
+    webdav::end_multistatus(&mut out);
+    Ok(Reply::Answer(Answer {
+        status: StatusCode::MULTI_STATUS,
+        headers,
+        body: out,
+    }))
+}
+
+/// Sends the entries of a directory: in one piece when there are few, else page by page.
+#[allow(clippy::too_many_arguments)]
+async fn stream(
+    door: &Door,
+    connection: &mut Connection,
+    headers: HeaderMap,
+    listing: &Listing<'_>,
+    path: &NamespacePath,
+    directory: &Entry,
+    mut out: Vec<u8>,
+    first: Vec<Entry>,
+) -> io::Result<()> {
+    let mut page = first;
+    let mut started = false;
+    loop {
+        for entry in &page {
+            // Names in the namespace are valid, so the path is.
+            if let Ok(child) = path.child(&entry.name) {
+                listing.write(&mut out, &child, entry);
+            }
+        }
+        if page.len() < PAGE_ENTRIES {
+            break;
+        }
+        if !started {
+            started = true;
+            connection
+                .start_chunked(StatusCode::MULTI_STATUS, headers.clone())
+                .await?;
+        }
+        connection.write_chunk(&out).await?;
+        out.clear();
+        let last = page.last().map(|entry| entry.name.clone());
+        page = match next_page(door, directory.id, last).await {
+            Ok(page) => page,
+            // The answer has begun; only breaking it off tells the client that it is not whole.
+            Err(problem) => return Err(io::Error::other(problem.text)),
+        };
+    }
+    webdav::end_multistatus(&mut out);
+    if started {
+        connection.write_chunk(&out).await?;
+        connection.end_chunks().await
+    } else {
+        connection
+            .respond(StatusCode::MULTI_STATUS, headers, &out)
+            .await
+    }
+}
+
+/// What a PROPFIND asks for, and what that needs to be looked up.
+struct Listing<'a> {
+    namespace: &'a Namespace,
+    asked: Propfind,
+    checksums: bool,
+    quota: Option<Quota>,
+}
+
+impl<'a> Listing<'a> {
+    fn new(door: &'a Door, asked: Propfind) -> Listing<'a> {
+        let names: &[PropertyName] = match &asked {
+            Propfind::Named(names) => names,
+            _ => &[],
+        };
+        let checksums = names.iter().any(|name| name.namespace == webdav::DCACHE);
+        let quota = names.iter().any(|name| name.local.starts_with("quota"));
+        Listing {
+            namespace: &door.storage.namespace,
+            checksums,
+            quota: quota.then(|| door.quota()),
+            asked,
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>, path: &NamespacePath, entry: &Entry) {
+        let is_directory = entry.is_directory();
+        let checksums = match self.checksums && !is_directory {
+            // A property that cannot be read is left out, as if it were not known.
+            true => self.namespace.checksums(entry.id).unwrap_or_default(),
+            false => Vec::new(),
+        };
+        let properties = Properties {
+            path: path.clone(),
+            is_directory,
+            size: entry.size().unwrap_or_default(),
+            modified: entry.modified,
+            created: Some(entry.created),
+            etag: (!is_directory)
+                .then(|| etag(entry.id))
+                .and_then(|tag| tag.to_str().map(str::to_owned).ok()),
+            content_type: (!is_directory).then(|| "application/octet-stream".to_owned()),
+            owner: entry.owner.as_ref().map(ToString::to_string),
+            group: None,
+            checksums,
+            quota: self.quota.filter(|_| is_directory),
+        };
+        webdav::write_entry(out, &self.asked, &properties);
+    }
+}
+
+impl Door {
+    /// Bytes used and free, over all pools.
+    fn quota(&self) -> Quota {
+        let (mut used, mut available) = (0u64, 0u64);
+        for pool in self.storage.pools() {
+            used += pool.filling().0.0;
+            available = available.saturating_add(pool.view().free.0);
+        }
+        Quota {
+            used: Bytes(used),
+            available: Bytes(available),
+        }
+    }
+}
+
+async fn next_page(
+    door: &Door,
+    directory: EntryId,
+    after: Option<String>,
+) -> Result<Vec<Entry>, Problem> {
+    let namespace = Arc::clone(&door.storage.namespace);
+    let page: Result<_, NamespaceError> = tokio::task::spawn_blocking(move || {
+        namespace.list(directory, after.as_deref(), PAGE_ENTRIES)
+    })
+    .await
+    .map_err(|why| {
+        tracing::error!(%why, "a directory could not be read");
+        Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the directory cannot be read; tell the site",
+        )
+    })?;
+    Ok(page?)
+}
+
+async fn read_body(connection: &mut Connection) -> Result<Vec<u8>, Problem> {
+    let mut body = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        match connection.read_body(&mut buffer).await {
+            Ok(0) => return Ok(body),
+            Ok(count) => body.extend_from_slice(&buffer[..count]),
+            Err(why) => return Err(Problem::bad_request(why.to_string())),
+        }
+        if body.len() > PROPFIND_BYTES_MAX {
+            return Err(Problem::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("the body of PROPFIND may have {PROPFIND_BYTES_MAX} bytes"),
+            ));
+        }
+    }
+}
+
+/// RFC 4918 §9.1.1.
+fn infinite() -> Problem {
+    Problem::new(
+        StatusCode::FORBIDDEN,
+        "PROPFIND needs 'Depth: 0' or 'Depth: 1'; whole trees are not listed (propfind-finite-depth)",
+    )
+}
+
+/// A directory for people.
+pub(super) async fn page(
+    door: &Door,
+    path: &NamespacePath,
+    directory: &Entry,
+) -> Result<Reply, Problem> {
+    let title = escaped(&path.to_string());
+    let mut html = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title></head>\n\
+         <body><h1>{title}</h1>\n<table>\n"
+    );
+    if let Some(parent) = path.parent() {
+        let href = parent.to_encoded();
+        html.push_str(&format!("<tr><td><a href=\"{href}\">..</a></td></tr>\n"));
+    }
+    let mut shown = 0;
+    let mut after = None;
+    loop {
+        let entries = next_page(door, directory.id, after).await?;
+        for entry in &entries {
+            html.push_str(&row(path, entry));
+        }
+        shown += entries.len();
+        if entries.len() < PAGE_ENTRIES {
+            break;
+        }
+        if shown >= HTML_ENTRIES_MAX {
+            html.push_str("<tr><td>… and more; list it with a WebDAV client</td></tr>\n");
+            break;
+        }
+        after = entries.last().map(|entry| entry.name.clone());
+    }
+    html.push_str("</table></body></html>\n");
+    Ok(Reply::Answer(Answer {
+        status: StatusCode::OK,
+        headers: HeaderMap::from_iter([(
+            CONTENT_TYPE,
+            HeaderValue::from_static("text/html; charset=utf-8"),
+        )]),
+        body: html.into_bytes(),
+    }))
+}
+
+fn row(path: &NamespacePath, entry: &Entry) -> String {
+    let Ok(child) = path.child(&entry.name) else {
+        return String::new();
+    };
+    let slash = if entry.is_directory() { "/" } else { "" };
+    let size = entry
+        .size()
+        .map(|size| size.to_string())
+        .unwrap_or_default();
+    format!(
+        "<tr><td><a href=\"{}{slash}\">{}{slash}</a></td><td>{size}</td><td>{}</td></tr>\n",
+        child.to_encoded(),
+        escaped(&entry.name),
+        webdav::format_http_date(entry.modified),
+    )
+}
+
+/// Names come from users and must not become markup.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            other => out.push(other),
+        }
+    }
+    out
+}

@@ -1,0 +1,276 @@
+//! The pull side of COPY: GET at the source, written here as any other file.
+
+use super::access::Caller;
+use super::answer::Problem;
+use super::copy::{Copied, CopyFailure, Watched, refusal, send_following, shown};
+use super::write::{WritePermit, check_target, may_write};
+use super::{Door, conditions};
+use crate::clock::microseconds;
+use crate::incoming::{Claim, Landed, Order};
+use crate::mover::{Mover, MoverRequest, MoverView};
+use crate::pool::Reservation;
+use crate::receive::{ReceiveError, receive};
+use crate::storage::Placed;
+use crate::write_error::WriteError;
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use penstock_decide::pool_selection::Unplaceable;
+use penstock_model::{Checksum, ChecksumAlgorithm, MoverReport, NamespacePath, UserName, VoName};
+use penstock_persistence::namespace::{MoverKind, MoverOutcome};
+use penstock_protocol::digest;
+use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
+use penstock_protocol::http1::server::Request;
+use penstock_protocol::tpc::CopyRequest;
+use std::sync::Arc;
+use std::time::Instant;
+use url::Url;
+
+/// How often a file may find its pool too small before it is given up.
+const PLACES_MAX: usize = 3;
+
+/// A pull that has its place in a pool's queue.
+pub(super) struct Pull {
+    path: NamespacePath,
+    source: Url,
+    asked: CopyRequest,
+    permit: WritePermit,
+    claim: Claim,
+    user: Option<UserName>,
+    vo: Option<VoName>,
+    reservation: Reservation,
+    mover: Mover,
+}
+
+/// How one try ended.
+enum Tried {
+    Landed(Box<Landed>),
+    /// The pool has no room for a file of this size; another may have.
+    NoRoom {
+        size: u64,
+        claim: Claim,
+    },
+}
+
+/// Finds out everything that can be known without asking the source.
+pub(super) fn prepare(
+    door: &Door,
+    request: &Request,
+    caller: &Caller,
+    path: &NamespacePath,
+    asked: CopyRequest,
+) -> Result<Pull, Problem> {
+    let current = door.storage.namespace.lookup(path)?;
+    let permit = may_write(door, caller, path, current.as_ref(), !asked.overwrite)?;
+    check_target(request.path(), path, current.as_ref())?;
+    let current_id = current.as_ref().map(|entry| entry.id);
+    conditions::evaluate(&request.method, &request.headers, current_id)?;
+    if current.is_some() && !asked.overwrite {
+        return Err(Problem::new(
+            StatusCode::PRECONDITION_FAILED,
+            format!("{path} exists and 'Overwrite: F' forbids to replace it"),
+        ));
+    }
+    let claim = door.storage.claims.claim(path);
+    let claim = claim.map_err(|error| Problem::of_write(&error, permit.exists))?;
+    let source = asked.direction.remote().clone();
+    let (user, vo) = (caller.user(), caller.vo());
+    let (reservation, mover) = find_place(door, path, &source, &user, &vo, None)?;
+    Ok(Pull {
+        path: path.clone(),
+        source,
+        asked,
+        permit,
+        claim,
+        user,
+        vo,
+        reservation,
+        mover,
+    })
+}
+
+impl Pull {
+    pub(super) fn view(&self) -> MoverView {
+        self.mover.view()
+    }
+}
+
+/// Chooses a pool and takes a place in its queue.
+fn find_place(
+    door: &Door,
+    path: &NamespacePath,
+    source: &Url,
+    user: &Option<UserName>,
+    vo: &Option<VoName>,
+    size: Option<u64>,
+) -> Result<(Reservation, Mover), Problem> {
+    let placed: Result<Placed, Unplaceable> = door.storage.place(size);
+    let placed = placed.map_err(|why| Problem::of_placement(why, size))?;
+    let mover = door.storage.arrive(MoverRequest {
+        kind: MoverKind::Pull,
+        path: path.clone(),
+        peer: shown(source),
+        user: user.clone(),
+        vo: vo.clone(),
+        pool: placed.pool,
+        selection: serde_json::to_value(&placed.because).unwrap_or_default(),
+    })?;
+    Ok((placed.reservation, mover))
+}
+
+pub(super) async fn run(door: &Door, pull: Pull, watched: &Watched) -> Result<Copied, CopyFailure> {
+    let Pull {
+        path,
+        source,
+        asked,
+        permit,
+        mut claim,
+        user,
+        vo,
+        mut reservation,
+        mut mover,
+    } = pull;
+    for _ in 0..PLACES_MAX {
+        mover.wait().await;
+        let order = |claim| Order {
+            claim,
+            owner: user.clone(),
+            replace: permit.replace,
+            size: None,
+            algorithms: Vec::new(),
+        };
+        let tried = fetch(door, &source, &asked, order(claim), reservation, &mut mover).await;
+        match tried {
+            Ok(Tried::Landed(landed)) => {
+                let report = report(&mover, &landed);
+                mover.end(MoverOutcome::Done);
+                return Ok(Copied { report });
+            }
+            Ok(Tried::NoRoom { size, claim: back }) => {
+                let text = format!("its pool has no room for {size} bytes; another is tried");
+                mover.end(MoverOutcome::Failed(text));
+                claim = back;
+                let place = find_place(door, &path, &source, &user, &vo, Some(size));
+                (reservation, mover) = place.map_err(CopyFailure::Early)?;
+                watched.follow(mover.view());
+            }
+            Err(failure) => {
+                let moved = mover.moved_so_far().0;
+                let pool = mover.pool().name.clone();
+                let text = match &failure {
+                    CopyFailure::Early(problem) => problem.text.clone(),
+                    CopyFailure::Late(text) => text.clone(),
+                };
+                mover.end(MoverOutcome::Failed(text));
+                return Err(match failure {
+                    CopyFailure::Late(text) => CopyFailure::Late(format!(
+                        "{text}; remote={}, local={path} in pool {pool}, {moved} bytes moved",
+                        shown(&source)
+                    )),
+                    early => early,
+                });
+            }
+        }
+    }
+    Err(CopyFailure::Early(Problem::of_placement(
+        Unplaceable::NoSpace,
+        None,
+    )))
+}
+
+/// Gets the file from the source and writes it.
+async fn fetch(
+    door: &Door,
+    source: &Url,
+    asked: &CopyRequest,
+    mut order: Order,
+    mut reservation: Reservation,
+    mover: &mut Mover,
+) -> Result<Tried, CopyFailure> {
+    let started = Instant::now();
+    let mut request = Outgoing::new(Method::GET, source.clone());
+    request.headers = asked.transfer_headers.clone();
+    // RFC 3230: whatever the source knows can be compared while the bytes pass.
+    request.headers.insert(
+        HeaderName::from_static("want-digest"),
+        HeaderValue::from_static("adler32, crc32c;q=0.9, md5;q=0.5, sha-256;q=0.3"),
+    );
+    let mut response = send_following(door, request).await?;
+    mover.clocks.network_us += microseconds(started.elapsed());
+    mover.set_remote(response.peer_addr());
+    if response.status != StatusCode::OK {
+        return Err(CopyFailure::Late(refusal(&mut response).await));
+    }
+    let expected = expected(asked, &response)?;
+    order.size = response.content_length();
+    if let Some(size) = order.size
+        && reservation.grow_to(size).is_err()
+    {
+        return Ok(Tried::NoRoom {
+            size,
+            claim: order.claim,
+        });
+    }
+    let algorithms = expected.iter().map(Checksum::algorithm);
+    order.algorithms = door.storage.algorithms(algorithms);
+    let pool = Arc::clone(mover.pool());
+    let incoming = door.storage.incoming(order, pool, reservation);
+    let stall = door.storage.settings().limits.stall_timeout;
+    let landed = receive(&mut response, incoming, mover, stall, expected).await;
+    mover.tcp = response.tcp_info();
+    landed
+        .map(|landed| Tried::Landed(Box::new(landed)))
+        .map_err(failure)
+}
+
+/// What the file's checksums must be, by the client's word and the source's.
+fn expected(asked: &CopyRequest, response: &Incoming) -> Result<Vec<Checksum>, CopyFailure> {
+    let told = digest::parse(&response.headers).map_err(|why| {
+        let url = shown(response.final_url());
+        CopyFailure::Late(format!("{url} sent a digest that is not understood: {why}"))
+    })?;
+    if asked.require_checksum == Some(true) && told.is_empty() {
+        return Err(CopyFailure::Late(
+            "the source tells no checksum, and 'RequireChecksumVerification' demands one"
+                .to_owned(),
+        ));
+    }
+    let mut expected = asked.expected.clone();
+    for told in told {
+        let other = expected
+            .iter()
+            .find(|sum| sum.algorithm() == told.algorithm());
+        match other {
+            Some(other) if *other != told => {
+                return Err(CopyFailure::Late(format!(
+                    "checksum mismatch: expected {other}, the source has {told}; nothing was copied"
+                )));
+            }
+            Some(_) => {}
+            None => expected.push(told),
+        }
+    }
+    Ok(expected)
+}
+
+fn failure(error: ReceiveError<ClientError>) -> CopyFailure {
+    match error {
+        ReceiveError::Source(why) => {
+            CopyFailure::Late(format!("{why}; the partial file was removed"))
+        }
+        // The file system was full though space was promised: others use it, too.
+        ReceiveError::Write(error @ WriteError::NoSpace { .. }) => {
+            CopyFailure::Early(Problem::of_write(&error, StatusCode::CONFLICT))
+        }
+        ReceiveError::Write(error) => CopyFailure::Late(error.to_string()),
+    }
+}
+
+fn report(mover: &Mover, landed: &Landed) -> MoverReport {
+    let adler = |sum: &&Checksum| sum.algorithm() == ChecksumAlgorithm::Adler32;
+    MoverReport {
+        moved: landed.size,
+        checksum: landed.checksums.iter().find(adler).cloned(),
+        pool: Some(mover.pool().name.clone()),
+        stages: mover.clocks,
+        tcp: mover.tcp,
+    }
+}

@@ -1,0 +1,277 @@
+//! The push side of COPY: PUT at the destination, from a file here, and a look at what arrived.
+
+use super::Door;
+use super::access::Caller;
+use super::answer::Problem;
+use super::copy::{Copied, CopyFailure, follow, refusal, send_following, shown};
+use super::read::{DIGEST, Found, open};
+use crate::clock::microseconds;
+use crate::mover::{Mover, MoverRequest, MoverView};
+use http::header::IF_NONE_MATCH;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use penstock_decide::authorization::Operation;
+use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, MoverReport, NamespacePath};
+use penstock_persistence::namespace::{MoverKind, MoverOutcome};
+use penstock_protocol::digest;
+use penstock_protocol::http1::client::{Incoming, Outgoing, UploadStart};
+use penstock_protocol::tpc::CopyRequest;
+use serde_json::Value;
+use std::fs::File;
+use std::sync::Arc;
+use std::time::Instant;
+use url::Url;
+
+/// From this size on the destination is asked before any byte is sent.
+const EXPECT_BYTES_MIN: u64 = 1 << 20;
+/// Bytes sent between two looks at the counters.
+const PIECE_BYTES: u64 = 4 << 20;
+/// Redirects followed.
+const REDIRECTS_MAX: usize = 5;
+const WANT_DIGEST: HeaderName = HeaderName::from_static("want-digest");
+
+/// A push that has its place in a pool's queue.
+pub(super) struct Push {
+    path: NamespacePath,
+    destination: Url,
+    asked: CopyRequest,
+    found: Found,
+    known: Vec<Checksum>,
+    mover: Mover,
+}
+
+/// Finds out everything that can be known without asking the destination.
+pub(super) fn prepare(
+    door: &Door,
+    caller: &Caller,
+    path: &NamespacePath,
+    asked: CopyRequest,
+) -> Result<Push, Problem> {
+    door.permit(caller, &Operation::Read, path)?;
+    let entry = door.entry(path)?;
+    let found = door.found(&entry)?.ok_or_else(|| {
+        Problem::new(
+            StatusCode::CONFLICT,
+            format!("{path} is a directory; copy its files one by one"),
+        )
+    })?;
+    let known = door.storage.namespace.checksums(found.id)?;
+    let destination = asked.direction.remote().clone();
+    let mover = door.storage.arrive(MoverRequest {
+        kind: MoverKind::Push,
+        path: path.clone(),
+        peer: shown(&destination),
+        user: caller.user(),
+        vo: caller.vo(),
+        pool: Arc::clone(&found.pool),
+        selection: Value::Null,
+    })?;
+    Ok(Push {
+        path: path.clone(),
+        destination,
+        asked,
+        found,
+        known,
+        mover,
+    })
+}
+
+impl Push {
+    pub(super) fn view(&self) -> MoverView {
+        self.mover.view()
+    }
+}
+
+pub(super) async fn run(door: &Door, mut push: Push) -> Result<Copied, CopyFailure> {
+    push.mover.wait().await;
+    match send(door, &mut push).await {
+        Ok(()) => {
+            let adler = |sum: &&Checksum| sum.algorithm() == ChecksumAlgorithm::Adler32;
+            let report = MoverReport {
+                moved: Bytes(push.found.size),
+                checksum: push.known.iter().find(adler).cloned(),
+                pool: Some(push.found.pool.name.clone()),
+                stages: push.mover.clocks,
+                tcp: push.mover.tcp,
+            };
+            push.mover.end(MoverOutcome::Done);
+            Ok(Copied { report })
+        }
+        Err(CopyFailure::Early(problem)) => {
+            push.mover.end(MoverOutcome::Failed(problem.text.clone()));
+            Err(CopyFailure::Early(problem))
+        }
+        Err(CopyFailure::Late(text)) => {
+            let text = format!(
+                "{text}; local={} in pool {}, remote={}, {} bytes moved",
+                push.path,
+                push.found.pool.name,
+                shown(&push.destination),
+                push.mover.moved_so_far().0
+            );
+            push.mover.end(MoverOutcome::Failed(text.clone()));
+            Err(CopyFailure::Late(text))
+        }
+    }
+}
+
+async fn send(door: &Door, push: &mut Push) -> Result<(), CopyFailure> {
+    let file = open(door, &push.path, &push.found)
+        .await
+        .map_err(CopyFailure::Early)?;
+    if !push.asked.overwrite {
+        refuse_existing(door, push).await?;
+    }
+    let mut response = upload(door, push, &file).await?;
+    if !response.status.is_success() {
+        return Err(CopyFailure::Late(refusal(&mut response).await));
+    }
+    let told = digest::parse(&response.headers).unwrap_or_default();
+    // Read to its end, the connection can be used again; a failure here matters to nobody.
+    let _ = response.read_all(64 << 10).await;
+    verify(door, push, &response, told).await
+}
+
+/// RFC 4918 §10.6. Servers that do not know `If-None-Match` are asked first.
+async fn refuse_existing(door: &Door, push: &Push) -> Result<(), CopyFailure> {
+    let mut request = Outgoing::new(Method::HEAD, push.destination.clone());
+    request.headers = push.asked.transfer_headers.clone();
+    let response = send_following(door, request).await?;
+    if response.status.is_success() {
+        return Err(CopyFailure::Early(Problem::new(
+            StatusCode::PRECONDITION_FAILED,
+            format!(
+                "{} exists and 'Overwrite: F' forbids to replace it",
+                shown(&push.destination)
+            ),
+        )));
+    }
+    Ok(())
+}
+
+fn upload_headers(push: &Push) -> HeaderMap {
+    let mut headers = push.asked.transfer_headers.clone();
+    headers.insert(
+        WANT_DIGEST,
+        HeaderValue::from_static("adler32, crc32c;q=0.9, md5;q=0.5"),
+    );
+    if !push.known.is_empty() {
+        headers.insert(DIGEST, digest::header_value(&push.known));
+    }
+    if !push.asked.overwrite {
+        headers.insert(IF_NONE_MATCH, HeaderValue::from_static("*"));
+    }
+    headers
+}
+
+/// Sends the file, wherever redirects lead among the allowed hosts.
+async fn upload(door: &Door, push: &mut Push, file: &File) -> Result<Incoming, CopyFailure> {
+    let late =
+        |why: penstock_protocol::http1::client::ClientError| CopyFailure::Late(why.to_string());
+    let size = push.found.size;
+    let mut request = Outgoing::new(Method::PUT, push.destination.clone());
+    request.headers = upload_headers(push);
+    for _ in 0..=REDIRECTS_MAX {
+        let started = Instant::now();
+        let begun = door
+            .storage
+            .client
+            .start_upload(request.clone(), Some(size), size >= EXPECT_BYTES_MIN)
+            .await
+            .map_err(late)?;
+        push.mover.clocks.network_us += microseconds(started.elapsed());
+        let mut response = match begun {
+            UploadStart::Answered(response) => response,
+            UploadStart::Ready(mut upload) => {
+                push.mover.set_remote(upload.peer_addr());
+                let mut position = 0;
+                while position < size {
+                    let end = size.min(position + PIECE_BYTES);
+                    let sent = upload.send_file(file, position..end).await;
+                    push.mover.tcp = upload.tcp_info();
+                    let sent = sent.map_err(late)?;
+                    push.mover.moved(sent.bytes);
+                    push.mover.clocks.source_read_us += microseconds(sent.read_time);
+                    push.mover.clocks.network_us += microseconds(sent.network_time);
+                    position = end;
+                }
+                push.mover.tcp = upload.tcp_info();
+                let waiting = Instant::now();
+                let response = upload.finish().await.map_err(late)?;
+                // What the destination needs after the last byte is its commit, as far as this end can tell.
+                push.mover.clocks.commit_us += microseconds(waiting.elapsed());
+                response
+            }
+        };
+        match follow(door, request, &mut response).await? {
+            None => return Ok(response),
+            Some(next) => request = next,
+        }
+    }
+    Err(CopyFailure::Late(format!(
+        "more than {REDIRECTS_MAX} redirects"
+    )))
+}
+
+/// Compares what arrived with what was sent, by the answer to the PUT or by asking. A destination that tells nothing
+/// (a token may not suffice for asking) is believed, unless verification is required.
+async fn verify(
+    door: &Door,
+    push: &Push,
+    put: &Incoming,
+    mut told: Vec<Checksum>,
+) -> Result<(), CopyFailure> {
+    let mut length = None;
+    if told.is_empty() {
+        let mut request = Outgoing::new(Method::HEAD, put.final_url().clone());
+        if *put.final_url() == push.destination {
+            request.headers = push.asked.transfer_headers.clone();
+        }
+        let want = HeaderValue::from_static("adler32, crc32c;q=0.9, md5;q=0.5");
+        request.headers.insert(WANT_DIGEST, want);
+        if let Ok(head) = send_following(door, request).await
+            && head.status == StatusCode::OK
+        {
+            told = digest::parse(&head.headers).unwrap_or_default();
+            length = head.content_length();
+        }
+    }
+    if let Some(length) = length
+        && length != push.found.size
+    {
+        let text = format!("the destination has {length} bytes of {}", push.found.size);
+        return Err(remove(door, push, text).await);
+    }
+    let mut compared = 0;
+    for sum in &told {
+        let algorithm = sum.algorithm();
+        let Some(ours) = push
+            .known
+            .iter()
+            .find(|known| known.algorithm() == algorithm)
+        else {
+            continue;
+        };
+        if ours != sum {
+            let text = format!("checksum mismatch: {ours} was sent, the destination has {sum}");
+            return Err(remove(door, push, text).await);
+        }
+        compared += 1;
+    }
+    if compared == 0 && push.asked.require_checksum == Some(true) {
+        let text =
+            "the destination tells no checksum, and 'RequireChecksumVerification' demands one";
+        return Err(remove(door, push, text.to_owned()).await);
+    }
+    Ok(())
+}
+
+/// Removes a destination that is not what was sent, so that nobody takes it for a copy.
+async fn remove(door: &Door, push: &Push, text: String) -> CopyFailure {
+    let mut request = Outgoing::new(Method::DELETE, push.destination.clone());
+    request.headers = push.asked.transfer_headers.clone();
+    let removed = match send_following(door, request).await {
+        Ok(response) if response.status.is_success() => "it was removed",
+        Ok(_) | Err(_) => "it could not be removed",
+    };
+    CopyFailure::Late(format!("{text}; {removed}"))
+}

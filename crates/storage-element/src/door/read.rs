@@ -1,0 +1,281 @@
+//! GET and HEAD: a file or a part of it, its checksums, or a listing that a browser shows.
+
+use super::access::Caller;
+use super::answer::{Answer, Problem, Reply};
+use super::conditions::{self, Verdict, etag};
+use super::{Door, list, wait_for_slot};
+use crate::clock::microseconds;
+use crate::mover::{Mover, MoverRequest};
+use crate::pool::Pool;
+use http::header::{ACCEPT_RANGES, CONTENT_RANGE, CONTENT_TYPE, ETAG, LAST_MODIFIED};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use penstock_decide::authorization::Operation;
+use penstock_decide::pool_selection::PoolMode;
+use penstock_model::{Checksum, ChecksumAlgorithm, NamespacePath};
+use penstock_persistence::namespace::{Entry, EntryId, EntryKind, MoverKind, MoverOutcome};
+use penstock_protocol::http1::server::{Connection, Request};
+use penstock_protocol::{checksum, digest, webdav};
+use serde_json::Value;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+/// RFC 3230 §4.3.2.
+pub(super) const DIGEST: HeaderName = HeaderName::from_static("digest");
+/// RFC 9530 §3.
+const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
+
+/// A file, looked up.
+pub(crate) struct Found {
+    pub id: EntryId,
+    pub size: u64,
+    pub pool: Arc<Pool>,
+    pub entry: Entry,
+}
+
+pub(super) async fn read(
+    door: &Door,
+    connection: &mut Connection,
+    request: &Request,
+    caller: &Caller,
+    path: &NamespacePath,
+) -> Result<Reply, Problem> {
+    let operation = match request.method == Method::HEAD {
+        true => Operation::Stat,
+        false => Operation::Read,
+    };
+    door.permit(caller, &operation, path)?;
+    let entry = door.entry(path)?;
+    let Some(found) = door.found(&entry)? else {
+        if request.method == Method::HEAD {
+            return Ok(Answer::new(StatusCode::OK).into());
+        }
+        door.permit(caller, &Operation::List, path)?;
+        return list::page(door, path, &entry).await;
+    };
+    let mut headers = file_headers(&found);
+    if conditions::evaluate(&request.method, &request.headers, Some(found.id))?
+        == Verdict::NotModified
+    {
+        return Ok(Answer {
+            status: StatusCode::NOT_MODIFIED,
+            headers,
+            body: Vec::new(),
+        }
+        .into());
+    }
+    add_digests(door, request, &found, &mut headers).await?;
+    if request.method == Method::HEAD {
+        let sent = connection.respond_head_only(StatusCode::OK, headers, found.size);
+        return Ok(Reply::Sent(sent.await));
+    }
+    let range = conditions::range(&request.headers, found.id, found.size)?;
+    let (status, range) = match range {
+        None => (StatusCode::OK, 0..found.size),
+        Some(range) => {
+            let text = format!("bytes {}-{}/{}", range.start, range.end - 1, found.size);
+            let value = HeaderValue::from_str(&text).expect("digits are visible ASCII");
+            headers.insert(CONTENT_RANGE, value);
+            (StatusCode::PARTIAL_CONTENT, range)
+        }
+    };
+    let mut mover = door.storage.arrive(MoverRequest {
+        kind: MoverKind::Get,
+        path: path.clone(),
+        peer: connection.peer_addr().to_string(),
+        user: caller.user(),
+        vo: caller.vo(),
+        pool: Arc::clone(&found.pool),
+        selection: Value::Null,
+    })?;
+    wait_for_slot(door, &mut mover, Some(connection)).await?;
+    if range.is_empty() {
+        let sent = connection.respond(status, headers, &[]).await;
+        mover.tcp = connection.tcp_info();
+        mover.end(outcome(&sent));
+        return Ok(Reply::Sent(sent));
+    }
+    let file = match open(door, path, &found).await {
+        Ok(file) => file,
+        Err(problem) => {
+            mover.end(MoverOutcome::Failed(problem.text.clone()));
+            return Err(problem);
+        }
+    };
+    send(connection, mover, status, headers, &file, range).await
+}
+
+async fn send(
+    connection: &mut Connection,
+    mut mover: Mover,
+    status: StatusCode,
+    headers: HeaderMap,
+    file: &File,
+    range: std::ops::Range<u64>,
+) -> Result<Reply, Problem> {
+    let sent = connection.send_file(status, headers, file, range).await;
+    mover.tcp = connection.tcp_info();
+    if let Ok(sent) = &sent {
+        mover.moved(sent.bytes);
+        mover.clocks.source_read_us += microseconds(sent.read_time);
+        mover.clocks.network_us += microseconds(sent.network_time);
+    }
+    let sent = sent.map(|_| ());
+    mover.end(outcome(&sent));
+    Ok(Reply::Sent(sent))
+}
+
+/// A client that takes nothing more is gone, as far as a record is concerned; a file that ends early is our fault.
+fn outcome(sent: &io::Result<()>) -> MoverOutcome {
+    match sent {
+        Ok(()) => MoverOutcome::Done,
+        Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => MoverOutcome::Failed(format!(
+            "the file in the pool is shorter than its entry: {why}"
+        )),
+        Err(why) => MoverOutcome::Aborted(format!("the client stopped reading: {why}")),
+    }
+}
+
+fn file_headers(found: &Found) -> HeaderMap {
+    let modified = webdav::format_http_date(found.entry.modified);
+    let mut headers = HeaderMap::with_capacity(8);
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("application/octet-stream"),
+    );
+    headers.insert(ETAG, etag(found.id));
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    if let Ok(value) = HeaderValue::from_str(&modified) {
+        headers.insert(LAST_MODIFIED, value);
+    }
+    headers
+}
+
+/// Opens a file's data. A file that was replaced between lookup and opening is looked up again once.
+pub(super) async fn open(
+    door: &Door,
+    path: &NamespacePath,
+    found: &Found,
+) -> Result<File, Problem> {
+    match open_data(&found.pool, found.id).await {
+        Ok(file) => return Ok(file),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {}
+        Err(why) => return Err(unreadable(path, found, &why)),
+    }
+    let entry = door.entry(path)?;
+    if entry.id == found.id {
+        let why = io::ErrorKind::NotFound.into();
+        return Err(unreadable(path, found, &why));
+    }
+    // Another file by now: size and tag that were computed do not fit it.
+    Err(Problem::busy(
+        format!("{path} was replaced while it was being opened; ask again"),
+        1,
+    ))
+}
+
+async fn open_data(pool: &Arc<Pool>, id: EntryId) -> io::Result<File> {
+    let pool = Arc::clone(pool);
+    tokio::task::spawn_blocking(move || pool.open(id))
+        .await
+        .unwrap_or_else(|why| Err(io::Error::other(why)))
+}
+
+fn unreadable(path: &NamespacePath, found: &Found, why: &io::Error) -> Problem {
+    let pool = &found.pool.name;
+    tracing::error!(%path, %pool, file = %found.id, %why, "a file's data cannot be opened");
+    Problem::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        format!("the data of {path} cannot be read from pool {pool}; tell the site"),
+    )
+}
+
+/// Adds `Digest` or `Repr-Digest` when the client wants one, computing what is not known yet.
+async fn add_digests(
+    door: &Door,
+    request: &Request,
+    found: &Found,
+    headers: &mut HeaderMap,
+) -> Result<(), Problem> {
+    let wanted = digest::wanted(&request.headers);
+    let wanted_repr = digest::wanted_repr(&request.headers);
+    let Some(algorithm) = wanted.first().or(wanted_repr.first()) else {
+        return Ok(());
+    };
+    let sum = [checksum_of(door, found, *algorithm).await?];
+    match wanted.is_empty() {
+        false => headers.insert(DIGEST, digest::header_value(&sum)),
+        true => headers.insert(REPR_DIGEST, digest::repr_header_value(&sum)),
+    };
+    Ok(())
+}
+
+/// A file's checksum, from the namespace or from its bytes.
+pub(super) async fn checksum_of(
+    door: &Door,
+    found: &Found,
+    algorithm: ChecksumAlgorithm,
+) -> Result<Checksum, Problem> {
+    let known = door.storage.namespace.checksums(found.id)?;
+    if let Some(sum) = known.into_iter().find(|sum| sum.algorithm() == algorithm) {
+        return Ok(sum);
+    }
+    let failed = |why: String| {
+        tracing::error!(file = %found.id, pool = %found.pool.name, %why, "a checksum cannot be computed");
+        Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("the {algorithm} checksum cannot be computed; tell the site"),
+        )
+    };
+    let _turn = door
+        .storage
+        .checksum_turns
+        .acquire()
+        .await
+        .map_err(|why| failed(why.to_string()))?;
+    let (pool, id) = (Arc::clone(&found.pool), found.id);
+    let computed =
+        tokio::task::spawn_blocking(move || checksum::of_file(&pool.open(id)?, &[algorithm]))
+            .await
+            .unwrap_or_else(|why| Err(io::Error::other(why)))
+            .map_err(|why| failed(why.to_string()))?;
+    let sum = computed
+        .into_iter()
+        .next()
+        .ok_or_else(|| failed("the algorithm is not available".to_owned()))?;
+    door.storage.remember_checksums(found.id, vec![sum.clone()]);
+    Ok(sum)
+}
+
+impl Door {
+    /// What stands at a path, or 404.
+    pub(super) fn entry(&self, path: &NamespacePath) -> Result<Entry, Problem> {
+        self.storage
+            .namespace
+            .lookup(path)?
+            .ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, format!("{path} does not exist")))
+    }
+
+    /// The file that an entry is, with its pool; `None` for a directory.
+    pub(super) fn found(&self, entry: &Entry) -> Result<Option<Found>, Problem> {
+        let EntryKind::File { size, pool } = &entry.kind else {
+            return Ok(None);
+        };
+        let usable = self
+            .storage
+            .pool(pool)
+            .filter(|pool| pool.mode() != PoolMode::Disabled);
+        let Some(pool) = usable else {
+            return Err(Problem::busy(
+                format!("pool {pool}, which keeps this file, is out of service; try again later"),
+                60,
+            ));
+        };
+        Ok(Some(Found {
+            id: entry.id,
+            size: size.0,
+            pool: Arc::clone(pool),
+            entry: entry.clone(),
+        }))
+    }
+}

@@ -1,0 +1,177 @@
+//! PUT: a file from the client.
+
+use super::access::Caller;
+use super::answer::{Answer, Problem, Reply};
+use super::conditions::{self, etag};
+use super::read::DIGEST;
+use super::{Door, wait_for_slot};
+use crate::incoming::Order;
+use crate::mover::MoverRequest;
+use crate::receive::{ReceiveError, receive};
+use http::header::{CONTENT_RANGE, ETAG};
+use http::{HeaderMap, StatusCode};
+use penstock_decide::authorization::Operation;
+use penstock_model::{Checksum, NamespacePath};
+use penstock_persistence::namespace::{Entry, MoverKind, MoverOutcome, Replace};
+use penstock_protocol::digest;
+use penstock_protocol::http1::server::{BodyError, BodyLength, Connection, Request};
+use std::sync::Arc;
+
+/// How a caller may write a path.
+pub(super) struct WritePermit {
+    pub replace: Replace,
+    /// The status when the destination turns out to exist and may not be replaced.
+    pub exists: StatusCode,
+}
+
+pub(super) async fn put(
+    door: &Door,
+    connection: &mut Connection,
+    request: &Request,
+    caller: &Caller,
+    path: &NamespacePath,
+) -> Result<Reply, Problem> {
+    let current = door.storage.namespace.lookup(path)?;
+    let absent = conditions::demands_absence(&request.headers);
+    let permit = may_write(door, caller, path, current.as_ref(), absent)?;
+    let current_id = current.as_ref().map(|entry| entry.id);
+    conditions::evaluate(&request.method, &request.headers, current_id)?;
+    check_target(request.path(), path, current.as_ref())?;
+    if request.headers.contains_key(CONTENT_RANGE) {
+        // RFC 9110 §14.5: a server that does not do partial PUTs must not take one for a whole.
+        let text = "PUT with 'Content-Range' is not supported; send the whole file";
+        return Err(Problem::bad_request(text));
+    }
+    let expected =
+        digest::parse(&request.headers).map_err(|why| Problem::bad_request(why.to_string()))?;
+    let size = match request.body {
+        BodyLength::Empty => Some(0),
+        BodyLength::Fixed(size) => Some(size),
+        BodyLength::Chunked => None,
+    };
+    let refused = |error| Problem::of_write(&error, permit.exists);
+    let claim = door.storage.claims.claim(path).map_err(refused)?;
+    let placed = door
+        .storage
+        .place(size)
+        .map_err(|why| Problem::of_placement(why, size))?;
+    let mut mover = door.storage.arrive(MoverRequest {
+        kind: MoverKind::Put,
+        path: path.clone(),
+        peer: connection.peer_addr().to_string(),
+        user: caller.user(),
+        vo: caller.vo(),
+        pool: Arc::clone(&placed.pool),
+        selection: serde_json::to_value(&placed.because).unwrap_or_default(),
+    })?;
+    wait_for_slot(door, &mut mover, None).await?;
+    let wanted = digest::wanted(&request.headers);
+    let more = expected.iter().map(Checksum::algorithm);
+    let order = Order {
+        claim,
+        owner: caller.user(),
+        replace: permit.replace,
+        size,
+        algorithms: door.storage.algorithms(more.chain(wanted.first().copied())),
+    };
+    let incoming = door
+        .storage
+        .incoming(order, placed.pool, placed.reservation);
+    let stall = door.storage.settings().limits.stall_timeout;
+    let landed = receive(connection, incoming, &mut mover, stall, expected).await;
+    mover.tcp = connection.tcp_info();
+    match landed {
+        Ok(landed) => {
+            mover.end(MoverOutcome::Done);
+            let status = match landed.replaced {
+                true => StatusCode::NO_CONTENT,
+                false => StatusCode::CREATED,
+            };
+            let mut answer = Answer::new(status).with(ETAG, etag(landed.id));
+            add_digest(&mut answer.headers, &wanted, &landed.checksums);
+            Ok(answer.into())
+        }
+        Err(ReceiveError::Write(error)) => {
+            mover.end(MoverOutcome::Failed(error.to_string()));
+            Err(Problem::of_write(&error, permit.exists))
+        }
+        Err(ReceiveError::Source(error)) => {
+            let text = format!("{error}; the partial file was removed");
+            mover.end(MoverOutcome::Aborted(text.clone()));
+            Err(Problem::new(body_status(&error), text))
+        }
+    }
+}
+
+/// Whether the caller may write here, and over what.
+pub(super) fn may_write(
+    door: &Door,
+    caller: &Caller,
+    path: &NamespacePath,
+    current: Option<&Entry>,
+    must_be_absent: bool,
+) -> Result<WritePermit, Problem> {
+    if current.is_some() {
+        // A client that forbids replacing needs no right to replace: it is told that the file exists.
+        match must_be_absent {
+            true => door.permit(caller, &Operation::Create, path)?,
+            false => door.permit(caller, &Operation::Modify, path)?,
+        }
+    } else {
+        door.permit(caller, &Operation::Create, path)?;
+    }
+    if must_be_absent {
+        return Ok(WritePermit {
+            replace: Replace::Refused,
+            exists: StatusCode::PRECONDITION_FAILED,
+        });
+    }
+    // A file may appear between this look and the commit; only who may modify may replace it then.
+    let replace = match current.is_some() || door.allows(caller, &Operation::Modify, path) {
+        true => Replace::Allowed,
+        false => Replace::Refused,
+    };
+    Ok(WritePermit {
+        replace,
+        exists: StatusCode::FORBIDDEN,
+    })
+}
+
+/// A directory cannot be written, nor a name that says it is one.
+pub(super) fn check_target(
+    raw_path: &str,
+    path: &NamespacePath,
+    current: Option<&Entry>,
+) -> Result<(), Problem> {
+    let is_directory = current.is_some_and(Entry::is_directory);
+    if is_directory || raw_path.ends_with('/') {
+        return Err(Problem::new(
+            StatusCode::CONFLICT,
+            format!("{path} is a directory, or its URL ends with '/'; name a file"),
+        ));
+    }
+    Ok(())
+}
+
+/// Tells the checksum that the client wants.
+fn add_digest(
+    headers: &mut HeaderMap,
+    wanted: &[penstock_model::ChecksumAlgorithm],
+    known: &[Checksum],
+) {
+    let sum = wanted
+        .first()
+        .and_then(|algorithm| known.iter().find(|sum| sum.algorithm() == *algorithm));
+    if let Some(sum) = sum {
+        headers.insert(DIGEST, digest::header_value(std::slice::from_ref(sum)));
+    }
+}
+
+fn body_status(error: &BodyError) -> StatusCode {
+    match error {
+        BodyError::Stalled { .. } => StatusCode::REQUEST_TIMEOUT,
+        BodyError::TooShort { .. } | BodyError::Malformed(_) | BodyError::Io(_) => {
+            StatusCode::BAD_REQUEST
+        }
+    }
+}
