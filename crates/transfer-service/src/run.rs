@@ -132,6 +132,8 @@ pub(crate) struct Loop {
     pub(crate) committed: watch::Receiver<u64>,
     pub(crate) journal_writable: Arc<AtomicBool>,
     pub(crate) task: tokio::task::JoinHandle<()>,
+    /// Closed when the journal's thread has committed its last batch.
+    pub(crate) last_commit: oneshot::Receiver<()>,
 }
 
 /// Everything the loop is made of.
@@ -170,9 +172,13 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         writable: journal_writable.clone(),
         runtime: tokio::runtime::Handle::current(),
     };
+    let (done, last_commit) = oneshot::channel();
     std::thread::Builder::new()
         .name("journal".to_owned())
-        .spawn(move || committer.run(queued))?;
+        .spawn(move || {
+            committer.run(queued);
+            drop(done);
+        })?;
     let (overview_out, overview) = watch::channel(Arc::new(Overview::default()));
     let driver = Driver {
         engine,
@@ -191,6 +197,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         committed,
         journal_writable,
         task,
+        last_commit,
     })
 }
 

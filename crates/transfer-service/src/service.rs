@@ -59,7 +59,7 @@ pub struct Service {
     committed: watch::Receiver<u64>,
     reader: Arc<JournalReader>,
     journal_writable: Arc<AtomicBool>,
-    task: Mutex<Option<tokio::task::JoinHandle<()>>>,
+    ending: Mutex<Option<(tokio::task::JoinHandle<()>, oneshot::Receiver<()>)>>,
     /// Held while a job with a given id is looked up and submitted, so that no id is accepted twice.
     pub(crate) given_ids: Mutex<()>,
 }
@@ -104,7 +104,7 @@ impl Service {
             committed: started.committed,
             reader,
             journal_writable: started.journal_writable,
-            task: Mutex::new(Some(started.task)),
+            ending: Mutex::new(Some((started.task, started.last_commit))),
             given_ids: Mutex::new(()),
         }))
     }
@@ -189,13 +189,16 @@ impl Service {
         &self.reader
     }
 
-    /// Waits until the service has ended after its shutdown signal.
+    /// Waits until the service has ended after its shutdown signal, and its last record is durable.
     pub async fn ended(&self) {
-        if let Some(task) = self.task.lock().await.take()
-            && let Err(error) = task.await
-        {
+        let Some((task, last_commit)) = self.ending.lock().await.take() else {
+            return;
+        };
+        if let Err(error) = task.await {
             tracing::error!(%error, "the engine's task ended unexpectedly");
         }
+        // Nothing is ever sent: the channel closes when the journal's thread ends.
+        let _ = last_commit.await;
     }
 
     async fn ask<T>(
