@@ -26,7 +26,10 @@ pub struct Access {
 
 enum Credential {
     Given(String),
-    Minted { issuer: SiteIssuer, subject: String },
+    Minted {
+        issuer: Box<SiteIssuer>,
+        subject: String,
+    },
     Anonymous,
 }
 
@@ -105,7 +108,7 @@ fn find_credential(
             .user
             .clone()
             .unwrap_or_else(|| format!("uid-{}", environment.uid));
-        let issuer = SiteIssuer::of(&SiteDirectory::at(dir)?)?;
+        let issuer = Box::new(SiteIssuer::of(&SiteDirectory::at(dir)?)?);
         return Ok(Credential::Minted { issuer, subject });
     }
     discover_token(environment)

@@ -22,6 +22,9 @@ pub struct Arguments {
 /// The commands, in the order in which a newcomer needs them.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Start two sites here, move a data set between them, verify it and report the bandwidth.
+    #[command(after_help = "Example:\n  penstock demo --files 100 --size '500 MB'")]
+    Demo(DemoArgs),
     /// Make a site directory: configuration, private CA, host certificate, token key, admin token.
     #[command(after_help = "Examples:\n  penstock init --dir site\n  \
         penstock init --dir cern --host 127.0.0.2\n  \
@@ -29,6 +32,11 @@ pub enum Command {
         FTS clients know a storage element by scheme and host without port, so several sites on one machine\n\
         each need an address of their own: 127.0.0.2, 127.0.0.3, …")]
     Init(InitArgs),
+    /// Run every role in a site's configuration until SIGTERM.
+    #[command(after_help = "Example:\n  penstock serve --dir site\n\n\
+        Prints a line per door with its URL, then `ready`. SIGTERM or Ctrl-C: drain, then end. SIGHUP: reload limits,\n\
+        certificates and trust from the directory.")]
+    Serve(ServeArgs),
     /// Validate a site's configuration, certificates and trust; print the effective values.
     #[command(
         after_help = "Example:\n  penstock check --dir site\n\nExits with 0 (warnings allowed) or 2."

@@ -4,6 +4,7 @@
 //! found on the day it was needed. Nothing here touches the file system beyond reading that one file.
 
 use crate::quantity::{Size, Span};
+use penstock_model::capability::Right;
 use penstock_model::{ChecksumAlgorithm, NamespacePath};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -150,22 +151,6 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// With every default, listening on `listen`.
-    pub fn listening(listen: SocketAddr) -> Transfer {
-        Transfer {
-            listen,
-            database: Self::default_database(),
-            active_max_per_link: Self::default_link_max(),
-            active_max_per_storage: Self::default_storage_max(),
-            active_max: Self::default_active_max(),
-            links: Vec::new(),
-            retries: Self::default_retries(),
-            retry_delay: Self::default_retry_delay(),
-            audience: Vec::new(),
-            required_scope: None,
-        }
-    }
-
     fn default_database() -> PathBuf {
         "state/transfer.sqlite".into()
     }
@@ -218,25 +203,15 @@ pub struct Storage {
     /// Where third-party copies may go to or come from.
     #[serde(default)]
     pub outbound: Outbound,
+    /// What members of groups may do, when their token names groups and grants nothing by itself.
+    #[serde(default, rename = "group")]
+    pub groups: Vec<GroupRule>,
     /// The file systems that keep the files.
     #[serde(default, rename = "pool")]
     pub pools: Vec<Pool>,
 }
 
 impl Storage {
-    /// With every default, listening on `listen`.
-    pub fn listening(listen: SocketAddr) -> Storage {
-        Storage {
-            listen,
-            plain_listen: None,
-            namespace: Self::default_namespace(),
-            anonymous_read: Vec::new(),
-            checksums: Self::default_checksums(),
-            outbound: Outbound::default(),
-            pools: Vec::new(),
-        }
-    }
-
     fn default_namespace() -> PathBuf {
         "state/namespace.sqlite".into()
     }
@@ -251,6 +226,18 @@ impl Storage {
 pub struct Outbound {
     /// Host names and addresses. Others are refused, so that nobody uses the site to reach what only it can reach.
     pub allow: Vec<String>,
+}
+
+/// What members of a group may do below a path.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupRule {
+    /// The group as tokens write it, such as `/dteam`. `/cms/uscms` does not imply `/cms`.
+    pub group: String,
+    /// Where. Of several rules for one group, those with the longest path count.
+    pub path: NamespacePath,
+    /// What: read, create, modify, stage, poll.
+    pub rights: Vec<Right>,
 }
 
 /// One file system that keeps files.

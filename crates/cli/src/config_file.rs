@@ -101,6 +101,12 @@ checksums = ["adler32"]
 # reach what only it can reach.
 allow = [{hosts}]
 
+# Tokens that name groups and grant nothing by themselves are given what their groups may do here:
+# [[storage.group]]
+# group = "/dteam"
+# path = "/dteam"
+# rights = ["read", "create"]
+
 # A pool is a directory on one file system. Add one per disk; files are spread over them.
 [[storage.pool]]
 name = "disk1"
@@ -233,10 +239,10 @@ mod tests {
         assert_eq!(config.problems(), [""; 0]);
         assert_eq!(config.site.name, "here \"quoted\"");
         assert_eq!(config.door_url().as_deref(), Some("https://127.0.0.2:8443"));
-        assert_eq!(
-            config.transfer,
-            Some(crate::config::Transfer::listening(new_site().service))
-        );
+        let transfer = config.transfer.expect("present");
+        let spelt_out: crate::config::Transfer =
+            toml::from_str(&format!("listen = \"{}\"", new_site().service)).expect("valid");
+        assert_eq!(transfer, spelt_out, "the file writes the defaults");
     }
 
     #[test]

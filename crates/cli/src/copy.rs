@@ -5,7 +5,7 @@ mod between;
 use crate::args::{CopyArgs, parse_url};
 use crate::environment::Environment;
 use crate::exit::CommandError;
-use crate::files::{Right, open};
+use crate::files::{Purpose, open};
 use crate::output::Output;
 use crate::progress::shown;
 use penstock_field_tools::bulk_copy::{
@@ -13,7 +13,7 @@ use penstock_field_tools::bulk_copy::{
 };
 use penstock_field_tools::local_tree;
 use penstock_field_tools::progress::Progress;
-use penstock_field_tools::remote::{Remote, below, parent, path_of};
+use penstock_field_tools::remote::{Remote, below, parent};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::remote_tree;
 use penstock_model::{Bytes, Rate};
@@ -118,7 +118,7 @@ async fn up(
     })?;
     let remote = open(
         std::slice::from_ref(to),
-        Right::Modify,
+        Purpose::Modify,
         &args.access,
         environment,
         usize::from(args.parallel),
@@ -218,7 +218,7 @@ async fn down(
     let parallel = usize::from(args.parallel);
     let remote = open(
         std::slice::from_ref(from),
-        Right::Read,
+        Purpose::Read,
         &args.access,
         environment,
         parallel,

@@ -25,6 +25,7 @@ pub struct Environment {
 
 impl Environment {
     /// Reads it once, at the start. Empty variables count as unset.
+    #[allow(clippy::disallowed_methods, reason = "this is the one place")]
     pub fn read() -> Environment {
         let text = |name: &str| {
             std::env::var(name)

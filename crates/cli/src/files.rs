@@ -8,7 +8,7 @@ use crate::output::Output;
 use penstock_field_tools::remote::{Info, Made, Remote, path_of};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::remote_tree;
-use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, Timestamp};
+use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, Timestamp};
 use penstock_protocol::checksum::Hasher;
 use penstock_protocol::digest;
 use serde::Serialize;
@@ -22,20 +22,21 @@ const CAT_CHECKSUM: ChecksumAlgorithm = ChecksumAlgorithm::Adler32;
 
 /// What a command does to a path, as the scope of the token that it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Right {
+pub enum Purpose {
     /// Look and read.
     Read,
     /// Make, write, delete.
     Modify,
 }
 
-impl Right {
-    /// The scope for one path (WLCG profile 1.3, "Capability based authorization").
-    pub fn scope(self, path: &str) -> String {
+impl Purpose {
+    /// The scope for one path (WLCG profile 1.3, "Capability based authorization"), which may hold no blank.
+    pub fn scope(self, path: &NamespacePath) -> String {
+        let path = path.to_encoded();
         match self {
-            Right::Read => format!("storage.read:{path}"),
+            Purpose::Read => format!("storage.read:{path}"),
             // Looking is part of changing: what is there decides what is done.
-            Right::Modify => format!("storage.read:{path} storage.modify:{path}"),
+            Purpose::Modify => format!("storage.read:{path} storage.modify:{path}"),
         }
     }
 }
@@ -43,7 +44,7 @@ impl Right {
 /// A storage element with a token that suffices for some URLs.
 pub fn open(
     urls: &[Url],
-    right: Right,
+    purpose: Purpose,
     args: &AccessArgs,
     environment: &Environment,
     idle_per_host: usize,
@@ -51,7 +52,7 @@ pub fn open(
     let access = Access::open(args, environment, idle_per_host)?;
     let scopes: Result<Vec<String>, RemoteError> = urls
         .iter()
-        .map(|url| Ok(right.scope(&path_of(url)?.to_string())))
+        .map(|url| Ok(purpose.scope(&path_of(url)?)))
         .collect();
     let token = access.token(&scopes?.join(" "))?;
     Ok(Remote::new(access.client, token))
@@ -65,7 +66,7 @@ pub async fn ls(
 ) -> Result<(), CommandError> {
     let remote = open(
         std::slice::from_ref(&args.url),
-        Right::Read,
+        Purpose::Read,
         &args.access,
         environment,
         LISTINGS,
@@ -128,7 +129,7 @@ pub async fn stat(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let remote = open(&args.urls, Right::Read, &args.access, environment, 1)?;
+    let remote = open(&args.urls, Purpose::Read, &args.access, environment, 1)?;
     let mut reports = Vec::new();
     for url in &args.urls {
         let info = remote.stat(url).await?;
@@ -166,7 +167,7 @@ pub async fn rm(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let remote = open(&args.urls, Right::Modify, &args.access, environment, 1)?;
+    let remote = open(&args.urls, Purpose::Modify, &args.access, environment, 1)?;
     for url in &args.urls {
         let is_directory = !args.recursive && remote.stat(url).await?.is_directory;
         if is_directory {
@@ -186,7 +187,7 @@ pub async fn mkdir(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let remote = open(&args.urls, Right::Modify, &args.access, environment, 1)?;
+    let remote = open(&args.urls, Purpose::Modify, &args.access, environment, 1)?;
     for url in &args.urls {
         if args.parents {
             remote.make_directories(url).await?;
@@ -202,7 +203,7 @@ pub async fn mkdir(
 
 /// `penstock cat`.
 pub async fn cat(args: UrlArgs, environment: &Environment) -> Result<(), CommandError> {
-    let remote = open(&args.urls, Right::Read, &args.access, environment, 1)?;
+    let remote = open(&args.urls, Purpose::Read, &args.access, environment, 1)?;
     for url in &args.urls {
         let mut answer = remote.get(url, CAT_CHECKSUM).await?;
         let told = digest::parse(&answer.headers).unwrap_or_default();
@@ -249,7 +250,7 @@ pub async fn checksum(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let remote = open(&args.urls, Right::Read, &args.access, environment, 1)?;
+    let remote = open(&args.urls, Purpose::Read, &args.access, environment, 1)?;
     let mut reports = Vec::new();
     for url in &args.urls {
         let head = remote.head(url, args.algorithm).await?;

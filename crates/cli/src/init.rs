@@ -20,22 +20,36 @@ use uuid::Uuid;
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// What the owner's token allows.
-const ADMIN_SCOPE: &str = "storage.read:/ storage.modify:/ storage.stage:/";
+const ADMIN_SCOPE: &str = "storage.read:/ storage.modify:/ storage.stage:/ penstock.admin";
 
-/// What was made, for `--json`.
+/// What was made.
 #[derive(Debug, Serialize)]
-struct InitReport {
-    dir: String,
-    name: String,
-    door: String,
-    service: String,
-    admin_token_file: String,
-    certificates: String,
-    peers: Vec<String>,
+pub struct Made {
+    /// The directory.
+    pub dir: String,
+    /// The site's name.
+    pub name: String,
+    /// URL of its WebDAV door, without a path.
+    pub door: String,
+    /// URL of its transfer service, without a path.
+    pub service: String,
+    /// Where the owner's token is.
+    pub admin_token_file: String,
+    /// Its hashed CA directory.
+    pub certificates: String,
+    /// Names of the sites that it knows.
+    pub peers: Vec<String>,
 }
 
 /// `penstock init`.
 pub fn run(args: &InitArgs, output: Output) -> Result<(), CommandError> {
+    let made = create(args)?;
+    output.show(&made, || next_steps(&made, args));
+    Ok(())
+}
+
+/// Makes a site, or nothing.
+pub fn create(args: &InitArgs) -> Result<Made, CommandError> {
     let site = SiteDirectory::at(&args.dir)?;
     let new = decide(args, &site)?;
     let peers = args
@@ -64,7 +78,7 @@ pub fn run(args: &InitArgs, output: Output) -> Result<(), CommandError> {
         return Err(why);
     }
     let config = site.config()?;
-    let report = InitReport {
+    Ok(Made {
         dir: site.root().display().to_string(),
         door: config.door_url().unwrap_or_default(),
         service: config.service_url().unwrap_or_default(),
@@ -78,9 +92,7 @@ pub fn run(args: &InitArgs, output: Output) -> Result<(), CommandError> {
             .map(|peer| peer.config.site.name.clone())
             .collect(),
         name: new.name,
-    };
-    output.show(&report, || next_steps(&report, args));
-    Ok(())
+    })
 }
 
 fn decide(args: &InitArgs, site: &SiteDirectory) -> Result<NewSite, CommandError> {
@@ -311,14 +323,14 @@ fn meet(site: &SiteDirectory, peers: &[Peer]) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn next_steps(report: &InitReport, args: &InitArgs) -> String {
+fn next_steps(made: &Made, args: &InitArgs) -> String {
     let dir = args.dir.display();
     let mut text = format!(
         "Made the site '{}' in {}\n\nNext:\n  penstock serve --dir {dir}\n\
          \x20 penstock copy --dir {dir} FILE {}/\n  penstock ls --dir {dir} -l {}/\n\
          \x20 export X509_CERT_DIR={}     # for gfal2, xrdcp, curl, the fts3 client\n\
          \x20 penstock token --dir {dir} --scope 'storage.read:/ storage.modify:/'\n",
-        report.name, report.dir, report.door, report.door, report.certificates
+        made.name, made.dir, made.door, made.door, made.certificates
     );
     for peer in &args.peers {
         text += &format!(

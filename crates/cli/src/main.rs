@@ -7,6 +7,7 @@ mod check;
 mod config;
 mod config_file;
 mod copy;
+mod demo;
 mod environment;
 mod exit;
 mod files;
@@ -15,6 +16,7 @@ mod jobs;
 mod output;
 mod progress;
 mod quantity;
+mod serve;
 mod site;
 mod token;
 
@@ -53,7 +55,9 @@ fn run(command: Command, environment: &Environment, output: Output) -> Result<()
     match command {
         Command::Init(args) => init::run(&args, output),
         Command::Token(args) => token::run(args, environment, output),
+        Command::Serve(args) => in_runtime(serve::run(args, output)),
         Command::Check(args) => in_runtime(check::run(args, output)),
+        Command::Demo(args) => in_runtime(demo::run(args, environment, output)),
         Command::Submit(args) => in_runtime(jobs::submit::run(args, environment, output)),
         Command::Status(args) => in_runtime(jobs::status(args, environment, output)),
         Command::List(args) => in_runtime(jobs::list(args, environment, output)),

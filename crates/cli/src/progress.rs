@@ -1,4 +1,4 @@
-//! Shows how a bulk copy goes while it runs: a bar for a person who watches, a line now and then in a log.
+//! Shows how something long goes while it runs: a bar for a person who watches, a line now and then in a log.
 
 use crate::output::Output;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -10,13 +10,41 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const REDRAW: Duration = Duration::from_millis(200);
-const LOG_EVERY: Duration = Duration::from_secs(10);
+const LOG_EVERY: Duration = Duration::from_secs(5);
 
-/// Runs `work` and shows its progress on standard error.
+/// How far something is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    /// Bytes done.
+    pub done: Bytes,
+    /// Bytes to do.
+    pub total: Bytes,
+    /// The rest, in words.
+    pub text: String,
+}
+
+/// Runs `work` and shows the progress of a bulk copy on standard error.
 pub async fn shown<T>(
     progress: &Arc<Progress>,
     output: Output,
     work: impl Future<Output = T>,
+) -> T {
+    watched(output, work, |elapsed| {
+        let reading = progress.read();
+        View {
+            done: reading.bytes_moved,
+            total: reading.bytes_total,
+            text: sentence(reading, elapsed),
+        }
+    })
+    .await
+}
+
+/// Runs `work` and shows what `look` sees on standard error.
+pub async fn watched<T>(
+    output: Output,
+    work: impl Future<Output = T>,
+    look: impl Fn(Duration) -> View,
 ) -> T {
     let mut work = pin!(work);
     let started = Instant::now();
@@ -29,7 +57,7 @@ pub async fn shown<T>(
                 display.clear();
                 return done;
             }
-            _ = tick.tick() => display.show(progress.read(), started.elapsed()),
+            _ = tick.tick() => display.show(started.elapsed(), &look),
         }
     }
 }
@@ -54,18 +82,19 @@ impl Display {
         Display::Bar(ProgressBar::new(0).with_style(style))
     }
 
-    fn show(&mut self, reading: Reading, elapsed: Duration) {
+    fn show(&mut self, elapsed: Duration, look: &impl Fn(Duration) -> View) {
         match self {
             Display::Silent => {}
             Display::Bar(bar) => {
-                bar.set_length(reading.bytes_total.0.max(1));
-                bar.set_position(reading.bytes_moved.0);
-                bar.set_message(sentence(reading, elapsed));
+                let view = look(elapsed);
+                bar.set_length(view.total.0.max(1));
+                bar.set_position(view.done.0);
+                bar.set_message(view.text);
             }
             Display::Lines { last } => {
                 if elapsed - *last >= LOG_EVERY {
                     *last = elapsed;
-                    eprintln!("{}", sentence(reading, elapsed));
+                    eprintln!("{}", look(elapsed).text);
                 }
             }
         }
@@ -87,10 +116,7 @@ fn sentence(reading: Reading, elapsed: Duration) -> String {
     };
     format!(
         "{}/{} files, {}/{}, {rate}{remaining}",
-        reading.files_ended,
-        reading.files_total,
-        reading.bytes_moved,
-        Bytes(reading.bytes_total.0)
+        reading.files_ended, reading.files_total, reading.bytes_moved, reading.bytes_total
     )
 }
 

@@ -56,6 +56,11 @@ impl SiteIssuer {
         SiteIssuer::load(site, issuer)
     }
 
+    /// The public key, as others fetch it.
+    pub fn jwks(&self) -> serde_json::Value {
+        self.signer.jwks()
+    }
+
     /// Signs a token that is valid from now on.
     pub fn mint(&self, grant: &Grant) -> Result<String, CommandError> {
         self.signer

@@ -13,3 +13,4 @@ pub mod remote;
 pub mod remote_error;
 pub mod remote_tree;
 pub mod transfer_api;
+pub mod verify;

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use thiserror::Error;
 use url::Url;
 
-/// Bytes of an error text that are shown.
-const DETAIL_BYTES_MAX: usize = 300;
+/// Characters of an error text that are shown.
+const DETAIL_CHARS_MAX: usize = 300;
 
 /// One variant for each thing that a caller does differently.
 #[derive(Debug, Error)]
@@ -149,9 +149,9 @@ fn detail_of(body: &[u8]) -> String {
     let line = message.unwrap_or_else(|| text.lines().next().unwrap_or_default().trim().to_owned());
     let readable =
         !line.is_empty() && !line.starts_with('<') && !line.chars().any(char::is_control);
-    let end = line.floor_char_boundary(DETAIL_BYTES_MAX);
+    let shown: String = line.chars().take(DETAIL_CHARS_MAX).collect();
     if readable {
-        format!(": {}", &line[..end])
+        format!(": {shown}")
     } else {
         String::new()
     }

@@ -5,7 +5,7 @@ use crate::access::Access;
 use crate::args::CopyArgs;
 use crate::environment::Environment;
 use crate::exit::CommandError;
-use crate::files::Right;
+use crate::files::Purpose;
 use crate::output::Output;
 use crate::progress::shown;
 use penstock_decide::scheduler::SlotLimits;
@@ -56,8 +56,8 @@ pub(super) async fn run(
     let access = Access::open(&args.access, environment, parallel)?;
     let scope = format!(
         "{} {}",
-        Right::Read.scope(&path_of(from)?.to_string()),
-        Right::Modify.scope(&path_of(to)?.to_string())
+        Purpose::Read.scope(&path_of(from)?),
+        Purpose::Modify.scope(&path_of(to)?)
     );
     let token = access.token(&scope)?;
     let remote = Remote::new(access.client.clone(), token.clone());

@@ -7,7 +7,6 @@ use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::transfer_api::{FileInfo, JobInfo, TransferService};
 use penstock_model::Bytes;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How often the service is asked while jobs run.
@@ -29,7 +28,7 @@ pub struct Ended {
 pub async fn for_end(
     service: &TransferService,
     ids: &[String],
-    progress: &Arc<Progress>,
+    progress: &Progress,
 ) -> Result<Vec<Ended>, CommandError> {
     let mut ended: Vec<Ended> = Vec::new();
     let mut open: Vec<String> = ids.to_vec();
@@ -79,7 +78,7 @@ async fn look(
 
 /// Says how jobs ended; an error unless every file arrived.
 pub fn conclude(ended: &[Ended], output: Output) -> Result<(), CommandError> {
-    output.show(&ended, || ended.iter().map(|job| ended_text(job)).collect());
+    output.show(&ended, || ended.iter().map(ended_text).collect());
     let files = ended.iter().flat_map(|job| &job.files);
     let missing = files.filter(|file| file.file_state != "FINISHED").count();
     match missing == 0 && ended.iter().all(|job| job.job.is_finished()) {

@@ -1,0 +1,368 @@
+//! `penstock serve`: every role of one site in one process, from the lock on its directory to the last drained
+//! transfer.
+//!
+//! Starts, stops and reloads; what the roles do is theirs. They meet only over the wire, as if each had a machine.
+
+mod live;
+mod roles;
+
+use crate::args::ServeArgs;
+use crate::config::Config;
+use crate::exit::CommandError;
+use crate::output::Output;
+use crate::site::SiteDirectory;
+use penstock_protocol::http1::client::{Client, ClientConfig};
+use penstock_protocol::tls::{ClientTls, ServerTls};
+use penstock_protocol::token::Verifier;
+use penstock_storage_element::{self as storage_element, Storage};
+use penstock_transfer_service::{AgentConfig, Service, ServiceConfig, api};
+use roles::Trusted;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing_subscriber::EnvFilter;
+
+/// Idle connections kept to each other server.
+const IDLE_PER_HOST: usize = 64;
+/// How much longer than the drain itself the process waits for everything to end.
+const END_GRACE: Duration = Duration::from_secs(10);
+
+/// `penstock serve`.
+pub async fn run(args: ServeArgs, output: Output) -> Result<(), CommandError> {
+    start_log(&args.log)?;
+    let site = SiteDirectory::at(&args.dir)?;
+    let config = site.config()?;
+    let _lock = site.lock()?;
+    raise_file_limit();
+    let mut signals = Signals::listen()?;
+    let (stop, stopping) = watch::channel(false);
+    let mut running = Running::start(&site, &config, args.drain.0, &stopping).await?;
+    running.announce(output);
+    let ended_early = running.until_stopped(&site, &config, &mut signals).await;
+    let _ = stop.send(true);
+    running.end(args.drain.0 + END_GRACE, &mut signals).await;
+    match ended_early {
+        None => Ok(()),
+        Some(name) => Err(CommandError::Local(format!(
+            "{name} ended unexpectedly; see the log above"
+        ))),
+    }
+}
+
+fn start_log(levels: &str) -> Result<(), CommandError> {
+    let filter = EnvFilter::try_new(levels)
+        .map_err(|why| CommandError::Usage(format!("--log '{levels}': {why}")))?;
+    let to_standard_error = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    to_standard_error
+        .try_init()
+        .map_err(|why| CommandError::local("cannot start the log", why))
+}
+
+/// Each connection and each open file is a descriptor; the soft limit is a default of 1024 for programs that use
+/// `select`, which this one does not.
+fn raise_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(why) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%why, "the limit of open files cannot be raised");
+    }
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    reload: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Signals, CommandError> {
+        let listen = |kind| {
+            signal(kind).map_err(|why| CommandError::local("cannot listen for signals", why))
+        };
+        Ok(Signals {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            reload: listen(SignalKind::hangup())?,
+        })
+    }
+
+    async fn stop(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// The roles that run, and what can be reloaded of them.
+struct Running {
+    tasks: JoinSet<&'static str>,
+    doors: Vec<(&'static str, String)>,
+    server_tls: ServerTls,
+    client_tls: ClientTls,
+    storage: Option<Arc<Storage>>,
+    transfer: Option<(Arc<Service>, Verifier)>,
+    drain: Duration,
+}
+
+impl Running {
+    async fn start(
+        site: &SiteDirectory,
+        config: &Config,
+        drain: Duration,
+        stopping: &watch::Receiver<bool>,
+    ) -> Result<Running, CommandError> {
+        let usage = |why: &dyn std::fmt::Display| CommandError::Usage(why.to_string());
+        let server_tls = ServerTls::load(
+            &site.resolve(&config.tls.certificate),
+            &site.resolve(&config.tls.key),
+        )
+        .map_err(|why| usage(&why))?;
+        let client_tls = ClientTls::from_ca_directory(&site.resolve(&config.trust.certificates))
+            .map_err(|why| usage(&why))?;
+        let trusted = Trusted::of(site, config)?;
+        let mut running = Running {
+            tasks: JoinSet::new(),
+            doors: Vec::new(),
+            server_tls,
+            client_tls,
+            storage: None,
+            transfer: None,
+            drain,
+        };
+        running
+            .start_storage(site, config, &trusted, stopping)
+            .await?;
+        running
+            .start_transfer(site, config, &trusted, stopping)
+            .await?;
+        Ok(running)
+    }
+
+    async fn start_storage(
+        &mut self,
+        site: &SiteDirectory,
+        config: &Config,
+        trusted: &Trusted,
+        stopping: &watch::Receiver<bool>,
+    ) -> Result<(), CommandError> {
+        let Some(role) = &config.storage else {
+            return Ok(());
+        };
+        // Ports first: that one is taken is known in a millisecond, recovery of a large pool takes longer.
+        let listener = listen("storage.listen", role.listen).await?;
+        let plain = match role.plain_listen {
+            Some(address) => Some((listen("storage.plain_listen", address).await?, address)),
+            None => None,
+        };
+        let storage_config = roles::storage_config(site, config, role, trusted, self.drain)?;
+        let opened = tokio::task::spawn_blocking(move || Storage::open(storage_config)).await;
+        let storage = opened
+            .map_err(|why| CommandError::local("opening the storage", why))?
+            .map_err(|why| CommandError::Local(why.to_string()))?;
+        let (door_storage, tls, stopping_door) =
+            (storage.clone(), self.server_tls.clone(), stopping.clone());
+        let listener = listener
+            .into_std()
+            .map_err(|why| CommandError::local("storage.listen", why))?;
+        self.tasks.spawn(async move {
+            end_of(
+                "the storage door",
+                storage_element::serve(door_storage, listener, Some(tls), stopping_door).await,
+            )
+        });
+        self.doors.push((
+            "storage",
+            format!("{}/", config.door_url().unwrap_or_default()),
+        ));
+        if let Some((listener, address)) = plain {
+            let (door_storage, stopping_door) = (storage.clone(), stopping.clone());
+            let listener = listener
+                .into_std()
+                .map_err(|why| CommandError::local("storage.plain_listen", why))?;
+            self.tasks.spawn(async move {
+                end_of(
+                    "the plain storage door",
+                    storage_element::serve(door_storage, listener, None, stopping_door).await,
+                )
+            });
+            self.doors.push((
+                "plain",
+                format!("http://{}:{}/", config.url_host(), address.port()),
+            ));
+        }
+        self.storage = Some(storage);
+        Ok(())
+    }
+
+    async fn start_transfer(
+        &mut self,
+        site: &SiteDirectory,
+        config: &Config,
+        trusted: &Trusted,
+        stopping: &watch::Receiver<bool>,
+    ) -> Result<(), CommandError> {
+        let Some(role) = &config.transfer else {
+            return Ok(());
+        };
+        let listener = listen("transfer.listen", role.listen).await?;
+        let client = Client::new(ClientConfig {
+            idle_per_host: IDLE_PER_HOST,
+            ..ClientConfig::new(self.client_tls.clone())
+        });
+        let verifier = trusted.verifier(roles::service_audiences(config, role), client.clone());
+        let service_config = ServiceConfig {
+            site: config.site.name.clone(),
+            journal: site.resolve(&role.database),
+            engine: roles::engine_config(role),
+            agents: AgentConfig::default(),
+            drain_grace: self.drain,
+        };
+        let service = Service::start(service_config, client, stopping.clone())
+            .await
+            .map_err(|why| CommandError::Local(why.to_string()))?;
+        let api_config = api::ApiConfig {
+            verifier: verifier.clone(),
+            own_issuer: config
+                .issuer
+                .as_ref()
+                .map(|issuer| issuer.url.clone())
+                .unwrap_or_default(),
+            required_scope: role.required_scope.clone(),
+            host: config.url_host(),
+        };
+        let mut router = api::router(service.clone(), api_config);
+        let url = config.service_url().unwrap_or_default();
+        self.doors.push(("transfer", format!("{url}/")));
+        if config.observe.live_page {
+            router = router.merge(live::router(&service, verifier.clone()));
+            self.doors.push(("live page", format!("{url}/live/")));
+        }
+        let (tls, stopping_api) = (self.server_tls.clone(), stopping.clone());
+        self.tasks.spawn(async move {
+            api::serve(listener, tls, router, stopping_api).await;
+            "the transfer service's interface"
+        });
+        let engine = service.clone();
+        self.tasks.spawn(async move {
+            engine.ended().await;
+            "the transfer engine"
+        });
+        self.transfer = Some((service, verifier));
+        Ok(())
+    }
+
+    fn announce(&self, output: Output) {
+        match output.json {
+            true => {
+                let doors: serde_json::Map<_, _> = self
+                    .doors
+                    .iter()
+                    .map(|(name, url)| ((*name).to_owned(), url.clone().into()))
+                    .collect();
+                output.line(&serde_json::json!({ "doors": doors, "ready": true }).to_string());
+            }
+            false => {
+                for (name, url) in &self.doors {
+                    output.line(&format!("{name:9} {url}"));
+                }
+                output.line("ready");
+            }
+        }
+    }
+
+    /// Serves until a signal asks to stop, or gives back the name of a role that ended by itself.
+    async fn until_stopped(
+        &mut self,
+        site: &SiteDirectory,
+        started_with: &Config,
+        signals: &mut Signals,
+    ) -> Option<&'static str> {
+        loop {
+            tokio::select! {
+                _ = signals.terminate.recv() => return None,
+                _ = signals.interrupt.recv() => return None,
+                _ = signals.reload.recv() => self.reload(site, started_with).await,
+                Some(ended) = self.tasks.join_next() => return Some(ended.unwrap_or("a role")),
+            }
+        }
+    }
+
+    /// Takes over what may change while running. What is wrong is logged, and the old values stay.
+    async fn reload(&self, site: &SiteDirectory, started_with: &Config) {
+        match self.try_reload(site, started_with).await {
+            Ok(()) => tracing::info!("reloaded limits, certificates and trust"),
+            Err(why) => {
+                tracing::error!(%why, "nothing more was reloaded; the values before stay in effect")
+            }
+        }
+    }
+
+    async fn try_reload(
+        &self,
+        site: &SiteDirectory,
+        started_with: &Config,
+    ) -> Result<(), CommandError> {
+        let config = site.config()?;
+        let usage = |why: &dyn std::fmt::Display| CommandError::Usage(why.to_string());
+        for change in roles::needs_restart(started_with, &config) {
+            tracing::warn!(%change, "a change needs a restart");
+        }
+        let trusted = Trusted::of(site, &config)?;
+        self.server_tls.reload().map_err(|why| usage(&why))?;
+        self.client_tls.reload().map_err(|why| usage(&why))?;
+        if let (Some(storage), Some(role)) = (&self.storage, &config.storage) {
+            let (storage, role) = (
+                storage.clone(),
+                roles::storage_config(site, &config, role, &trusted, self.drain)?,
+            );
+            let reloaded = tokio::task::spawn_blocking(move || storage.reload(role)).await;
+            reloaded
+                .map_err(|why| usage(&why))?
+                .map_err(|why| usage(&why))?;
+        }
+        if let (Some((service, verifier)), Some(role)) = (&self.transfer, &config.transfer) {
+            verifier.replace_trust(trusted.issuers(), roles::service_audiences(&config, role));
+            service
+                .configure(roles::engine_config(role))
+                .await
+                .map_err(|why| usage(&why))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until every role has ended; a second signal, or the end of patience, ends the wait.
+    async fn end(&mut self, patience: Duration, signals: &mut Signals) {
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        tokio::select! {
+            _ = ended => tracing::info!("everything has ended"),
+            _ = tokio::time::sleep(patience) => tracing::warn!("some work did not end in time; it continues after the next start"),
+            _ = signals.stop() => tracing::warn!("asked again to stop; ending at once"),
+        }
+    }
+}
+
+fn end_of(name: &'static str, ended: std::io::Result<()>) -> &'static str {
+    if let Err(why) = ended {
+        tracing::error!(%why, name, "a role ended with an error");
+    }
+    name
+}
+
+async fn listen(key: &str, address: SocketAddr) -> Result<TcpListener, CommandError> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|why| match why.kind() {
+            std::io::ErrorKind::AddrInUse => CommandError::Local(format!(
+                "{key}: {address} is taken by another process; stop it or choose another port"
+            )),
+            _ => CommandError::local(format_args!("{key}: cannot listen on {address}"), why),
+        })
+}

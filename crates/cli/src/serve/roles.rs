@@ -1,0 +1,241 @@
+//! What each role is started with, worked out from the configuration.
+
+use crate::config::{Config, Pool, PoolMode as ConfiguredMode, Storage, Transfer};
+use crate::exit::CommandError;
+use crate::site::SiteDirectory;
+use crate::token::SiteIssuer;
+use penstock_decide::admission::QueueLimits;
+use penstock_decide::authorization::GroupRule;
+use penstock_decide::pool_selection::PoolMode;
+use penstock_decide::scheduler::SlotLimits;
+use penstock_model::{Bytes, LinkId, NamespacePath, PoolName, Slots, StorageId, VoName};
+use penstock_protocol::http1::client::Client;
+use penstock_protocol::token::{TrustedIssuer, Verifier, openid_configuration};
+use penstock_storage_element::outbound::HostPattern;
+use penstock_storage_element::{
+    AccessConfig, OutboundConfig, OwnIssuer, PoolConfig, StorageConfig, StorageLimits,
+    TrustedIssuerConfig,
+};
+use penstock_transfer_service::engine::EngineConfig;
+use serde_json::Value;
+use std::time::Duration;
+
+/// Whose tokens the site believes.
+pub struct Trusted {
+    own: Option<OwnKeys>,
+    foreign: Vec<TrustedIssuer>,
+}
+
+struct OwnKeys {
+    issuer: TrustedIssuer,
+    jwks: Value,
+}
+
+impl Trusted {
+    /// As configured; the site's own issuer is trusted for the whole namespace.
+    pub fn of(site: &SiteDirectory, config: &Config) -> Result<Trusted, CommandError> {
+        let own = config.issuer.as_ref().map(|issuer| {
+            Ok::<_, CommandError>(OwnKeys {
+                jwks: SiteIssuer::load(site, issuer)?.jwks(),
+                issuer: TrustedIssuer {
+                    issuer: issuer.url.clone(),
+                    prefix: NamespacePath::root(),
+                    vo: Some(VoName::new(issuer.vo.as_str())),
+                },
+            })
+        });
+        let foreign = config.trust.issuers.iter().map(|issuer| TrustedIssuer {
+            issuer: issuer.issuer.clone(),
+            prefix: issuer.prefix.clone(),
+            vo: issuer.vo.as_deref().map(VoName::new),
+        });
+        Ok(Trusted {
+            own: own.transpose()?,
+            foreign: foreign.collect(),
+        })
+    }
+
+    /// All of them.
+    pub fn issuers(&self) -> Vec<TrustedIssuer> {
+        let own = self.own.iter().map(|own| own.issuer.clone());
+        own.chain(self.foreign.iter().cloned()).collect()
+    }
+
+    /// Verifies tokens that are meant for one of `audiences`.
+    pub fn verifier(&self, audiences: Vec<String>, client: Client) -> Verifier {
+        let verifier = Verifier::new(self.issuers(), audiences, client);
+        match &self.own {
+            Some(own) => verifier.with_local_keys(&own.issuer.issuer, &own.jwks),
+            None => verifier,
+        }
+    }
+}
+
+fn configured(issuer: &TrustedIssuer) -> TrustedIssuerConfig {
+    TrustedIssuerConfig {
+        issuer: issuer.issuer.clone(),
+        prefix: issuer.prefix.clone(),
+        vo: issuer.vo.clone(),
+    }
+}
+
+/// What tokens may call a port of this site: each of its hosts, with the port and without.
+fn audiences(config: &Config, port: u16) -> Vec<String> {
+    let bracketed = |host: &String| match host.contains(':') {
+        true => format!("[{host}]"),
+        false => host.clone(),
+    };
+    let hosts: Vec<String> = config.site.hosts.iter().map(bracketed).collect();
+    hosts
+        .iter()
+        .flat_map(|host| [format!("https://{host}:{port}"), format!("https://{host}")])
+        .collect()
+}
+
+/// What tokens may call the transfer service.
+pub fn service_audiences(config: &Config, role: &Transfer) -> Vec<String> {
+    let mut audiences = audiences(config, role.listen.port());
+    audiences.extend(role.audience.iter().cloned());
+    audiences
+}
+
+/// What the storage element is started with.
+pub fn storage_config(
+    site: &SiteDirectory,
+    config: &Config,
+    role: &Storage,
+    trusted: &Trusted,
+    drain: Duration,
+) -> Result<StorageConfig, CommandError> {
+    let allow = role
+        .outbound
+        .allow
+        .iter()
+        .map(|host| HostPattern::parse(host))
+        .collect::<Result<_, _>>();
+    let allow =
+        allow.map_err(|why| CommandError::Usage(format!("storage.outbound.allow: {why}")))?;
+    Ok(StorageConfig {
+        namespace: site.resolve(&role.namespace),
+        pools: role
+            .pools
+            .iter()
+            .map(|pool| pool_config(site, pool))
+            .collect(),
+        checksums: role.checksums.clone(),
+        access: AccessConfig {
+            issuers: trusted.foreign.iter().map(configured).collect(),
+            audiences: audiences(config, role.listen.port()),
+            group_rules: role.groups.iter().map(group_rule).collect(),
+            anonymous_read: role.anonymous_read.clone(),
+        },
+        issuer: trusted.own.as_ref().map(|own| OwnIssuer {
+            trust: configured(&own.issuer),
+            openid_configuration: openid_configuration(&own.issuer.issuer),
+            jwks: own.jwks.clone(),
+        }),
+        outbound: OutboundConfig {
+            allow,
+            certificates: Some(site.resolve(&config.trust.certificates)),
+        },
+        limits: StorageLimits {
+            shutdown_grace: drain,
+            ..StorageLimits::default()
+        },
+    })
+}
+
+fn group_rule(rule: &crate::config::GroupRule) -> GroupRule {
+    GroupRule {
+        group: rule.group.clone(),
+        path: rule.path.clone(),
+        rights: rule.rights.clone(),
+    }
+}
+
+fn pool_config(site: &SiteDirectory, pool: &Pool) -> PoolConfig {
+    PoolConfig {
+        name: PoolName::new(pool.name.as_str()),
+        directory: site.resolve(&pool.path),
+        capacity: pool.capacity.map(|capacity| Bytes(capacity.0)),
+        mode: match pool.mode {
+            ConfiguredMode::Enabled => PoolMode::Enabled,
+            ConfiguredMode::Drained => PoolMode::Drained,
+            ConfiguredMode::Disabled => PoolMode::Disabled,
+        },
+        movers: QueueLimits {
+            movers_max: pool.movers_max,
+            queue_max: pool.queue_max,
+        },
+    }
+}
+
+/// Limits and retry rules of the transfer service.
+pub fn engine_config(role: &Transfer) -> EngineConfig {
+    let links = role.links.iter().map(|link| {
+        let id = LinkId {
+            source: StorageId::new(link.source.to_ascii_lowercase()),
+            destination: StorageId::new(link.destination.to_ascii_lowercase()),
+        };
+        (id, Slots(link.active_max))
+    });
+    EngineConfig {
+        slots: SlotLimits {
+            link: Slots(role.active_max_per_link),
+            storage_outbound: Slots(role.active_max_per_storage),
+            storage_inbound: Slots(role.active_max_per_storage),
+            agents: Slots(role.active_max),
+            links: links.collect(),
+            ..SlotLimits::default()
+        },
+        retries_max: role.retries,
+        retry_delay: role.retry_delay.0,
+    }
+}
+
+/// What differs between two configurations and cannot be taken over while running, in words.
+pub fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
+    let mut changes = Vec::new();
+    let mut compare = |differs: bool, text| {
+        if differs {
+            changes.push(text);
+        }
+    };
+    compare(before.site != after.site, "[site]");
+    compare(before.tls != after.tls, "[tls]");
+    compare(
+        before.trust.certificates != after.trust.certificates,
+        "trust.certificates",
+    );
+    compare(before.observe != after.observe, "[observe]");
+    match (&before.storage, &after.storage) {
+        (Some(before), Some(after)) => {
+            let addresses =
+                (before.listen, before.plain_listen) != (after.listen, after.plain_listen);
+            compare(addresses, "storage.listen or storage.plain_listen");
+            compare(before.namespace != after.namespace, "storage.namespace");
+            compare(before.checksums != after.checksums, "storage.checksums");
+            let names = |storage: &Storage| {
+                storage
+                    .pools
+                    .iter()
+                    .map(|p| (p.name.clone(), p.path.clone()))
+                    .collect::<Vec<_>>()
+            };
+            compare(names(before) != names(after), "the pools or their paths");
+        }
+        (before, after) => compare(before.is_some() != after.is_some(), "[storage]"),
+    }
+    match (&before.transfer, &after.transfer) {
+        (Some(before), Some(after)) => {
+            compare(before.listen != after.listen, "transfer.listen");
+            compare(before.database != after.database, "transfer.database");
+            compare(
+                before.required_scope != after.required_scope,
+                "transfer.required_scope",
+            );
+        }
+        (before, after) => compare(before.is_some() != after.is_some(), "[transfer]"),
+    }
+    changes
+}

@@ -1,0 +1,6 @@
+//! The built binary, as people and scripts use it.
+
+mod jobs;
+mod site;
+mod site_directory;
+mod storage;

@@ -1,0 +1,224 @@
+//! Making, checking, serving and signing for a site.
+
+use crate::site::{Site, eventually, fail, penstock, run, succeed, text};
+use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
+
+#[test]
+fn a_second_init_changes_nothing() {
+    let site = Site::make(&[]);
+    let config = std::fs::read(site.dir().join("penstock.toml")).expect("made");
+    let said = fail(2, &["init", "--dir", &site.dir_arg()]);
+    assert!(said.contains("is not empty; nothing was changed"), "{said}");
+    assert_eq!(
+        std::fs::read(site.dir().join("penstock.toml")).expect("there"),
+        config
+    );
+}
+
+#[test]
+fn an_init_that_fails_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let dir = directory.path().join("site").display().to_string();
+    fail(2, &["init", "--dir", &dir, "--host", "not a host"]);
+    fail(2, &["init", "--dir", &dir, "--peer", "/nowhere"]);
+    assert!(!std::path::Path::new(&dir).exists());
+}
+
+#[test]
+fn private_files_are_private() {
+    let site = Site::make(&[]);
+    for name in [
+        "admin.token",
+        "ca/ca.key",
+        "host/key.pem",
+        "keys/token-signing.pem",
+    ] {
+        let mode = std::fs::metadata(site.dir().join(name))
+            .expect(name)
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+}
+
+#[test]
+fn a_fresh_site_passes_its_check() {
+    let site = Site::make(&[]);
+    let printed = succeed(&["check", "--dir", &site.dir_arg()]);
+    assert!(printed.contains("active_max_per_link = 50"), "{printed}");
+    assert!(printed.ends_with("ok\n"), "{printed}");
+}
+
+#[test]
+fn check_finds_a_misspelt_key_and_a_readable_key_file() {
+    let site = Site::make(&[]);
+    let key = site.dir().join("host/key.pem");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).expect("our own file");
+    let printed = succeed(&["check", "--dir", &site.dir_arg()]);
+    assert!(
+        printed.contains("host/key.pem can be read by others (mode 644)"),
+        "{printed}"
+    );
+
+    let path = site.dir().join("penstock.toml");
+    let config = std::fs::read_to_string(&path)
+        .expect("made")
+        .replace("movers_max", "mover_max");
+    std::fs::write(&path, config).expect("written");
+    let said = fail(2, &["check", "--dir", &site.dir_arg()]);
+    assert!(said.contains("unknown field `mover_max`"), "{said}");
+}
+
+#[test]
+fn a_token_says_what_was_asked() {
+    let site = Site::make(&[]);
+    let token = succeed(&[
+        "token",
+        "--dir",
+        &site.dir_arg(),
+        "--scope",
+        "storage.read:/a storage.modify:/b",
+        "--audience",
+        "https://x",
+        "--lifetime",
+        "10m",
+        "--subject",
+        "ada",
+        "--group",
+        "/dteam",
+    ]);
+    let claims = claims(&token);
+    let expected = serde_json::json!({
+        "iss": site.url(""), "sub": "ada", "aud": ["https://x"], "scope": "storage.read:/a storage.modify:/b",
+        "wlcg.ver": "1.0", "wlcg.groups": ["/dteam"],
+    });
+    for (name, value) in expected.as_object().expect("an object") {
+        assert_eq!(&claims[name], value, "{name}");
+    }
+    assert_eq!(
+        claims["exp"].as_i64().expect("a number") - claims["iat"].as_i64().expect("a number"),
+        600
+    );
+}
+
+fn claims(token: &str) -> Value {
+    use openssl::base64::decode_block;
+    let payload = token
+        .trim()
+        .split('.')
+        .nth(1)
+        .expect("three parts")
+        .replace('-', "+")
+        .replace('_', "/");
+    let padded = format!("{payload}{}", "=".repeat((4 - payload.len() % 4) % 4));
+    serde_json::from_slice(&decode_block(&padded).expect("base64")).expect("JSON")
+}
+
+#[test]
+fn serve_says_where_its_doors_are_and_ends_cleanly() {
+    let mut site = Site::make(&[]);
+    let doors = site.serve();
+    assert_eq!(
+        doors,
+        [
+            format!("storage   {}", site.url("/")),
+            format!("transfer  {}/", site.service()),
+            format!("live page {}/live/", site.service()),
+        ]
+    );
+    assert_eq!(site.stop(), Some(0), "{}", site.log());
+    // Everything it wrote is usable for the next run.
+    site.serve();
+    assert_eq!(site.stop(), Some(0), "{}", site.log());
+}
+
+#[test]
+fn one_directory_is_served_once_and_a_taken_port_is_named() {
+    let site = Site::start(&[]);
+    let said = fail(7, &["serve", "--dir", &site.dir_arg()]);
+    assert!(
+        said.contains(&format!(
+            "another `penstock serve` (process {})",
+            site.pid()
+        )),
+        "{said}"
+    );
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let dir = directory.path().join("site").display().to_string();
+    succeed(&[
+        "init",
+        "--dir",
+        &dir,
+        "--host",
+        &site.address.to_string(),
+        "--ports",
+        &site.port.to_string(),
+    ]);
+    let said = fail(7, &["serve", "--dir", &dir]);
+    assert!(
+        said.contains(&format!("{}:{} is taken", site.address, site.port)),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_hangup_reloads_and_a_bad_file_changes_nothing() {
+    let site = Site::start(&[]);
+    let path = site.dir().join("penstock.toml");
+    let config = std::fs::read_to_string(&path).expect("made");
+    std::fs::write(
+        &path,
+        config.replace("active_max_per_link", "active_max_per_lonk"),
+    )
+    .expect("written");
+    site.signal("HUP");
+    eventually("the refusal is logged", || {
+        site.log().contains("unknown field `active_max_per_lonk`")
+    });
+    std::fs::write(
+        &path,
+        config.replace("active_max_per_link = 50", "active_max_per_link = 7"),
+    )
+    .expect("written");
+    site.signal("HUP");
+    eventually("the reload is logged", || {
+        site.log()
+            .contains("reloaded limits, certificates and trust")
+    });
+    succeed(&["ls", "--dir", &site.dir_arg(), &site.url("/")]);
+}
+
+#[test]
+fn the_issuer_publishes_its_keys() {
+    let site = Site::start(&[]);
+    let anonymous = |path: &str| {
+        let capath = site.dir().join("certificates");
+        let output = penstock()
+            .args(["cat", &site.url(path), "--capath"])
+            .arg(capath)
+            .output()
+            .expect("it starts");
+        assert!(output.status.success(), "{path}: {}", text(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).expect("JSON")
+    };
+    let document = anonymous("/.well-known/openid-configuration");
+    assert_eq!(document["issuer"], site.url(""));
+    assert_eq!(document["jwks_uri"], site.url("/jwks"));
+    assert_eq!(anonymous("/jwks")["keys"][0]["kty"], "EC");
+}
+
+#[test]
+fn json_tells_errors_too() {
+    let output = run(&["check", "--dir", "/nowhere", "--json"]);
+    assert_eq!(output.status.code(), Some(2));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["exit_code"], 2);
+    assert!(
+        report["error"]
+            .as_str()
+            .expect("text")
+            .contains("/nowhere/penstock.toml")
+    );
+}
