@@ -51,8 +51,8 @@ impl Access {
         })
     }
 
-    /// A token that allows `scope`: the given one as it is, or a new one when the command signs its own. `None`:
-    /// nothing was given, the request goes without.
+    /// A token that allows `scope`: the given one as it is, or a new one when the command signs its own.
+    /// `None`: nothing was given, the request goes without.
     pub fn token(&self, scope: &str) -> Result<Option<String>, CommandError> {
         match &self.credential {
             Credential::Given(token) => Ok(Some(token.clone())),

@@ -1,4 +1,5 @@
-//! What can be typed: the commands with their options, defaults and examples. What it means is decided elsewhere.
+//! What can be typed: the commands with their options, defaults and examples. What it means is decided
+//! elsewhere.
 
 use crate::exit::EXIT_CODES_HELP;
 use crate::quantity::{Size, Span};
@@ -9,7 +10,7 @@ use url::Url;
 
 /// Moves and keeps the data of big science: storage element, transfer service and the tools to use them.
 #[derive(Debug, Parser)]
-#[command(name = "penstock", version, after_help = EXIT_CODES_HELP, max_term_width = 110, subcommand_required = true)]
+#[command(name = "penstock", version, after_help = EXIT_CODES_HELP, max_term_width = 110)]
 pub struct Arguments {
     /// Print one JSON value instead of text.
     #[arg(long, global = true)]
@@ -28,14 +29,14 @@ pub enum Command {
     /// Make a site directory: configuration, private CA, host certificate, token key, admin token.
     #[command(after_help = "Examples:\n  penstock init --dir site\n  \
         penstock init --dir cern --host 127.0.0.2\n  \
-        penstock init --dir lyon --host 127.0.0.3 --peer cern      # both trust each other\n\n\
-        FTS clients know a storage element by scheme and host without port, so several sites on one machine\n\
+        penstock init --dir lyon --host 127.0.0.3 --peer cern   # both trust each other\n\n\
+        FTS clients know a storage element by scheme and host without port, so several sites on one machine \
         each need an address of their own: 127.0.0.2, 127.0.0.3, …")]
     Init(InitArgs),
     /// Run every role in a site's configuration until SIGTERM.
     #[command(after_help = "Example:\n  penstock serve --dir site\n\n\
-        Prints a line per door with its URL, then `ready`. SIGTERM or Ctrl-C: drain, then end. SIGHUP: reload limits,\n\
-        certificates and trust from the directory.")]
+        Prints a line per door with its URL, then `ready`. SIGTERM or Ctrl-C: drain, then end. \
+        SIGHUP: reload limits, certificates and trust from the directory.")]
     Serve(ServeArgs),
     /// Validate a site's configuration, certificates and trust; print the effective values.
     #[command(
@@ -43,17 +44,16 @@ pub enum Command {
     )]
     Check(CheckArgs),
     /// Print a token (WLCG profile) from a site's own issuer.
-    #[command(
-        after_help = "Examples:\n  penstock token --dir site --scope 'storage.read:/ storage.modify:/' > token\n  \
-        curl --capath site/certificates -H \"Authorization: Bearer $(cat token)\" https://localhost:8443/"
-    )]
+    #[command(after_help = "Examples:\n  \
+        penstock token --dir site --scope 'storage.read:/ storage.modify:/' > token\n  \
+        curl --capath site/certificates -H \"Authorization: Bearer $(cat token)\" https://localhost:8443/")]
     Token(TokenArgs),
     /// Ask a transfer service to move files between storage elements.
     #[command(after_help = "Examples:\n  \
         penstock submit --dir cern https://127.0.0.2:8443/f https://127.0.0.3:8443/f --wait\n  \
         penstock submit --service https://fts:8446 --token-file token --jobfile list.txt\n\n\
-        A job file has one `source destination [ALGORITHM:checksum]` per line; blank lines and lines that begin\n\
-        with # are skipped. It is submitted as jobs of at most 200 files.")]
+        A job file has one `source destination [ALGORITHM:checksum]` per line; blank lines and lines that \
+        begin with # are skipped. It is submitted as jobs of at most 200 files.")]
     Submit(SubmitArgs),
     /// Show jobs and, with --files, each of their files.
     #[command(after_help = "Example:\n  penstock status --dir cern 0192d3a4-… --files")]
@@ -74,8 +74,8 @@ pub enum Command {
         penstock copy --dir cern run42/ https://127.0.0.2:8443/data/run42/\n  \
         penstock copy --token-file token davs://se.example.org/data/f ./f\n  \
         penstock copy --dir cern https://127.0.0.2:8443/data/run42/ https://127.0.0.3:8443/data/run42/\n\n\
-        DST is the name of the copy, except when it ends with / (or is a directory): then a single file keeps its\n\
-        name inside it. Run it again after an interruption: what has arrived intact is skipped.")]
+        DST is the name of the copy, except when it ends with / (or is a directory): then a single file \
+        keeps its name inside it. Run it again after an interruption: what has arrived intact is skipped.")]
     Copy(CopyArgs),
     /// List a directory, or name a file.
     #[command(after_help = "Example:\n  penstock ls --dir cern -l https://127.0.0.2:8443/data/")]
@@ -112,14 +112,16 @@ pub struct InitArgs {
     /// The site's name. Default: the directory's name.
     #[arg(long)]
     pub site: Option<String>,
-    /// A host name or IP address of the site; repeat it for more. The first stands in URLs and, when it is an address,
-    /// is where the doors listen. Default: localhost, reachable from this machine only.
+    /// A host name or IP address of the site; repeat it for more. The first stands in URLs and, when it is an
+    /// address, is where the doors listen. Default: localhost, reachable from this machine only.
     #[arg(long = "host", value_name = "NAME|IP")]
     pub hosts: Vec<String>,
     /// The first port: WebDAV door BASE, plain-HTTP door (when configured) BASE+1, transfer service BASE+3.
-    #[arg(long = "ports", value_name = "BASE", default_value_t = 8443, value_parser = clap::value_parser!(u16).range(1..=65532))]
+    #[arg(long = "ports", value_name = "BASE", default_value_t = 8443)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=65532))]
     pub ports_base: u16,
-    /// A site directory made before: both sites will trust each other's CA and tokens, and allow copies to each other.
+    /// A site directory made before: both sites will trust each other's CA and tokens, and allow copies to
+    /// each other.
     #[arg(long = "peer", value_name = "DIR")]
     pub peers: Vec<PathBuf>,
 }
@@ -130,7 +132,8 @@ pub struct ServeArgs {
     /// The site directory.
     #[arg(long)]
     pub dir: PathBuf,
-    /// What to log to standard error: error, warn, info, debug, trace, or per module (`info,penstock_protocol=debug`).
+    /// What to log to standard error: error, warn, info, debug, trace, or per module
+    /// (`info,penstock_protocol=debug`).
     #[arg(long, default_value = "info")]
     pub log: String,
     /// How long running transfers may take to end after SIGTERM.
@@ -152,8 +155,8 @@ pub struct TokenArgs {
     /// The site directory whose key signs.
     #[arg(long)]
     pub dir: PathBuf,
-    /// What it allows, separated by blanks: storage.read, storage.create, storage.modify, storage.stage, storage.poll,
-    /// each with `:/path`; others are passed on.
+    /// What it allows, separated by blanks: storage.read, storage.create, storage.modify, storage.stage,
+    /// storage.poll, each with `:/path`; others are passed on.
     #[arg(long, default_value = "storage.read:/")]
     pub scope: String,
     /// For which service; repeat it for more. Default: any service that trusts this issuer.
@@ -174,7 +177,8 @@ pub struct TokenArgs {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Access")]
 pub struct AccessArgs {
-    /// A site directory: its CA certificates are trusted and its key signs a short token for what the command needs.
+    /// A site directory: its CA certificates are trusted and its key signs a short token for what the command
+    /// needs.
     #[arg(long)]
     pub dir: Option<PathBuf>,
     /// The token itself. Other users see it in the process list: prefer --token-file.
@@ -184,8 +188,8 @@ pub struct AccessArgs {
     /// $XDG_RUNTIME_DIR/bt_u$UID, /tmp/bt_u$UID, in this order.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// A hashed directory of CA certificates. Default: that of --dir, X509_CERT_DIR, /etc/grid-security/certificates,
-    /// or the system's.
+    /// A hashed directory of CA certificates. Default: that of --dir, X509_CERT_DIR,
+    /// /etc/grid-security/certificates, or the system's.
     #[arg(long, value_name = "DIR")]
     pub capath: Option<PathBuf>,
 }
@@ -228,7 +232,8 @@ pub struct SubmitArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["source", "destination", "checksum"])]
     pub jobfile: Option<PathBuf>,
     /// Files per job.
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub files_per_job: u32,
     /// Wait until everything has ended, with progress.
     #[arg(long)]
@@ -318,8 +323,8 @@ pub struct CopyArgs {
     /// Files at once.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub parallel: u16,
-    /// Copy also what is there already, replacing it. Without it, a file with the same content is skipped and one
-    /// with another content is an error.
+    /// Copy also what is there already, replacing it. Without it, a file with the same content is skipped and
+    /// one with another content is an error.
     #[arg(long)]
     pub overwrite: bool,
     /// The algorithm to compare with.

@@ -1,4 +1,5 @@
-//! `penstock check`: is this site fit to be served? Prints the effective values and what a person should look at.
+//! `penstock check`: is this site fit to be served? Prints the effective values and what a person should look
+//! at.
 
 use crate::args::CheckArgs;
 use crate::config::{Config, ForeignIssuer};
@@ -310,7 +311,7 @@ async fn check_foreign_issuers(site: &SiteDirectory, config: &Config, findings: 
     for issuer in &config.trust.issuers {
         if let Err(why) = ask_issuer(&client, issuer).await {
             findings.warning(format!(
-                "issuer {}: {why}; until it answers, its tokens are accepted only while its keys are remembered",
+                "issuer {}: {why}; until it answers, its tokens count only while its keys are remembered",
                 issuer.issuer
             ));
         }

@@ -1,7 +1,8 @@
 //! The site's configuration: `penstock.toml` as typed values, a section per role, with their defaults.
 //!
-//! Reading is strict: a key that nothing reads is an error, because a misspelt limit that silently does nothing is
-//! found on the day it was needed. Nothing here touches the file system beyond reading that one file.
+//! Reading is strict: a key that nothing reads is an error, because a misspelt limit that silently does
+//! nothing is found on the day it was needed. Nothing here touches the file system beyond reading that one
+//! file.
 
 use crate::quantity::{Size, Span};
 use penstock_model::capability::Right;
@@ -224,7 +225,8 @@ impl Storage {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Outbound {
-    /// Host names and addresses. Others are refused, so that nobody uses the site to reach what only it can reach.
+    /// Host names and addresses. Others are refused, so that nobody uses the site to reach what only it can
+    /// reach.
     pub allow: Vec<String>,
 }
 

@@ -33,15 +33,15 @@ pub fn render(site: &NewSite) -> String {
     let _ = write!(
         text,
         r#"# A Penstock site: one section per role. Remove [transfer] or [storage] and that role does not run.
-# Paths are relative to this directory. Sizes: "500 MB", "10 GB", "256 MiB". Spans of time: "30s", "15m", "1h", "7d".
+# Paths are relative to this directory. Sizes: "500 MB", "10 GB", "256 MiB". Spans: "30s", "15m", "1h", "7d".
 # `penstock check --dir DIR` validates this file and prints every effective value. Unknown keys are errors.
 # After a change: kill -HUP of the running `penstock serve` reloads limits, certificates and trust;
 # listening addresses and paths need a restart.
 
 [site]
 name = {name}
-# Names and addresses by which others reach this site. The first one stands in its URLs. The host certificate names
-# them all, so a new one needs a new certificate.
+# Names and addresses by which others reach this site. The first one stands in its URLs. The host certificate
+# names them all, so a new one needs a new certificate.
 hosts = [{hosts}]
 
 [tls]
@@ -50,16 +50,16 @@ certificate = "host/cert.pem"
 key = "host/key.pem"
 
 [issuer]
-# This site's own token issuer: `penstock token` signs with this key, others fetch the public half from this URL.
+# This site's own token issuer: `penstock token` signs with this key, others fetch the public half from the URL.
 url = {issuer}
 signing_key = "keys/token-signing.pem"
 # The VO (collaboration) that its tokens stand for.
 vo = {name}
 
 [trust]
-# CA certificates, hashed as OpenSSL and grid tools expect; usable as X509_CERT_DIR. Each [[trust.issuer]] below names
-# a token issuer of somebody else. Their token paths are relative to `prefix`, so prefix = "/" gives them the whole
-# namespace, as far as each token's scope goes. For example:
+# CA certificates, hashed as OpenSSL and grid tools expect; usable as X509_CERT_DIR. Each [[trust.issuer]] below
+# names a token issuer of somebody else. Their token paths are relative to `prefix`, so prefix = "/" gives them
+# the whole namespace, as far as each token's scope goes. For example:
 #   [[trust.issuer]]
 #   issuer = "https://issuer.example.org/"
 #   prefix = "/data/experiment"
@@ -78,7 +78,7 @@ active_max = 500
 #   source = "https://127.0.0.2"
 #   destination = "https://127.0.0.3"
 #   active_max = 10
-# Retries of a failed transfer, when its job does not say; the wait before the first one. Later ones wait longer.
+# Retries of a failed transfer when its job does not say; the wait before the first one, later ones wait longer.
 retries = 3
 retry_delay = "30s"
 # Tokens must be meant for this service (its URL, or any service). Further audiences to accept:
@@ -97,8 +97,8 @@ listen = "{door}"
 checksums = ["adler32"]
 
 [storage.outbound]
-# Hosts that third-party copies may go to or come from. Others are refused, so that nobody can use this site to
-# reach what only it can reach.
+# Hosts that third-party copies may go to or come from. Others are refused, so that nobody can use this site
+# to reach what only it can reach.
 allow = [{hosts}]
 
 # Tokens that name groups and grant nothing by themselves are given what their groups may do here:
@@ -142,8 +142,8 @@ pub struct Acquaintance {
     pub hosts: Vec<String>,
 }
 
-/// Adds an issuer and allowed hosts to a configuration, keeping everything else as it is. What is there already is
-/// not added again. The file is replaced in one step.
+/// Adds an issuer and allowed hosts to a configuration, keeping everything else as it is. What is there
+/// already is not added again. The file is replaced in one step.
 pub fn introduce(path: &Path, other: &Acquaintance) -> Result<(), CommandError> {
     let fail =
         |why: &dyn std::fmt::Display| CommandError::Usage(format!("{}: {why}", path.display()));

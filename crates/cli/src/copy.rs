@@ -85,7 +85,8 @@ pub async fn run(
     let files = tokio::select! {
         files = copying => files?,
         _ = tokio::signal::ctrl_c() => {
-            return Err(CommandError::Interrupted("stopped; the same command continues where it was".to_owned()));
+            let text = "stopped; the same command continues where it was";
+            return Err(CommandError::Interrupted(text.to_owned()));
         }
     };
     conclude(files, started.elapsed(), output)

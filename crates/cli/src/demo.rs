@@ -1,5 +1,5 @@
-//! `penstock demo`: two real sites on this machine, a real data set, bulk jobs between them, and the proof that every
-//! byte arrived. What it does, anyone could do by hand with the other commands.
+//! `penstock demo`: two real sites on this machine, a real data set, bulk jobs between them, and the proof
+//! that every byte arrived. What it does, anyone could do by hand with the other commands.
 
 mod data;
 mod sites;

@@ -1,4 +1,5 @@
-//! `penstock init`: makes a site directory, complete enough to be served at once, and never overwrites anything.
+//! `penstock init`: makes a site directory, complete enough to be served at once, and never overwrites
+//! anything.
 
 use crate::args::InitArgs;
 use crate::config::{Config, ForeignIssuer};
@@ -147,7 +148,8 @@ fn is_host(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok() || (text.len() <= 253 && text.split('.').all(label))
 }
 
-/// Where the doors listen: the address itself, the loopback address that a name stands for, or else every interface.
+/// Where the doors listen: the address itself, the loopback address that a name stands for, or else every
+/// interface.
 fn listening_address(host: &str) -> Result<IpAddr, CommandError> {
     if let Ok(address) = host.parse() {
         return Ok(address);
@@ -180,7 +182,8 @@ fn claim_directory(root: &Path) -> Result<bool, CommandError> {
         Ok(mut entries) => match entries.next() {
             None => Ok(false),
             Some(_) => Err(CommandError::Usage(format!(
-                "{} is not empty; nothing was changed. Choose a new directory, or edit the penstock.toml that is there",
+                "{} is not empty; nothing was changed. Choose a new directory, or edit the penstock.toml \
+                 that is there",
                 root.display()
             ))),
         },
@@ -334,15 +337,15 @@ fn next_steps(made: &Made, args: &InitArgs) -> String {
     );
     for peer in &args.peers {
         text += &format!(
-            "\nThis site and the one in {0} now trust each other. If that one runs: kill -HUP $(cat {0}/state/serve.lock)\n",
+            "\nThis site and the one in {0} now trust each other. \
+             If that one runs: kill -HUP $(cat {0}/state/serve.lock)\n",
             peer.display()
         );
     }
     if args.hosts.is_empty() {
         text += &format!(
-            "\nIt listens on localhost only. To let others in, name the host: \
-             penstock init --dir {dir}2 --host {}\n",
-            "se.example.org"
+            "\nIt listens on localhost, for this machine only. A site for others names its host: \
+             penstock init --dir NEW --host $(hostname -f)\n"
         );
     }
     text

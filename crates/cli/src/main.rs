@@ -1,4 +1,5 @@
-//! The one binary: reads what was typed, hands it to the command that it means, turns the outcome into an exit code.
+//! The one binary: reads what was typed, hands it to the command that it means, turns the outcome into an
+//! exit code.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -1,4 +1,5 @@
-//! Sizes and spans of time as people write them (`10 GB`, `1h`), for the configuration file and the command line.
+//! Sizes and spans of time as people write them (`10 GB`, `1h`), for the configuration file and the command
+//! line.
 
 use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
@@ -86,7 +87,8 @@ fn find_unit(units: &[(&str, u64)], unit: &str, same: impl Fn(&str, &str) -> boo
         .map(|(_, scale)| *scale)
 }
 
-/// `number` times `scale`; whole numbers exactly, `1.5` as near as can be. `None` when it is no number or too large.
+/// `number` times `scale`; whole numbers exactly, `1.5` as near as can be. `None` when it is no number or too
+/// large.
 fn scaled(number: &str, scale: u64) -> Option<u64> {
     match number.parse::<u64>() {
         Ok(whole) => whole.checked_mul(scale),

@@ -1,7 +1,8 @@
-//! `penstock serve`: every role of one site in one process, from the lock on its directory to the last drained
-//! transfer.
+//! `penstock serve`: every role of one site in one process, from the lock on its directory to the last
+//! drained transfer.
 //!
-//! Starts, stops and reloads; what the roles do is theirs. They meet only over the wire, as if each had a machine.
+//! Starts, stops and reloads; what the roles do is theirs. They meet only over the wire, as if each had a
+//! machine.
 
 mod live;
 mod roles;
@@ -65,8 +66,8 @@ fn start_log(levels: &str) -> Result<(), CommandError> {
         .map_err(|why| CommandError::local("cannot start the log", why))
 }
 
-/// Each connection and each open file is a descriptor; the soft limit is a default of 1024 for programs that use
-/// `select`, which this one does not.
+/// Each connection and each open file is a descriptor; the soft limit is a default of 1024 for programs that
+/// use `select`, which this one does not.
 fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -343,7 +344,9 @@ impl Running {
         let ended = async { while self.tasks.join_next().await.is_some() {} };
         tokio::select! {
             _ = ended => tracing::info!("everything has ended"),
-            _ = tokio::time::sleep(patience) => tracing::warn!("some work did not end in time; it continues after the next start"),
+            _ = tokio::time::sleep(patience) => {
+                tracing::warn!("some work did not end in time; it continues after the next start");
+            },
             _ = signals.stop() => tracing::warn!("asked again to stop; ending at once"),
         }
     }

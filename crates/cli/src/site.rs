@@ -15,7 +15,8 @@ pub struct SiteDirectory {
 }
 
 impl SiteDirectory {
-    /// Names a directory, which need not exist. Made absolute, so that messages and URLs say which one is meant.
+    /// Names a directory, which need not exist. Made absolute, so that messages and URLs say which one is
+    /// meant.
     pub fn at(path: &Path) -> Result<SiteDirectory, CommandError> {
         let root =
             std::path::absolute(path).map_err(|why| CommandError::local(path.display(), why))?;

@@ -1,4 +1,5 @@
-//! Tokens from a site's own issuer: for `penstock token`, and short ones for commands that were given `--dir`.
+//! Tokens from a site's own issuer: for `penstock token`, and short ones for commands that were given
+//! `--dir`.
 
 use crate::args::TokenArgs;
 use crate::config::Issuer;

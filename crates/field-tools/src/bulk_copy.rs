@@ -1,8 +1,8 @@
 //! Copies many files up or down, several at once, each verified end to end by its checksum.
 //!
-//! The checksum of an upload is computed from the bytes as they are read and compared with what the storage element
-//! computed; that of a download from the bytes as they are written. A file that is there already with the same size
-//! and checksum is skipped, so an interrupted copy is restarted by running it again.
+//! The checksum of an upload is computed from the bytes as they are read and compared with what the storage
+//! element computed; that of a download from the bytes as they are written. A file that is there already with
+//! the same size and checksum is skipped, so an interrupted copy is restarted by running it again.
 
 mod blocks;
 mod download;

@@ -1,7 +1,9 @@
-//! Test data with the size mix of real data sets: empty files, one byte, many small ones, a few that hold most bytes.
+//! Test data with the size mix of real data sets: empty files, one byte, many small ones, a few that hold
+//! most bytes.
 //!
-//! Everything follows from a seed, so the same request gives the same names, sizes and bytes on every machine. Content
-//! is pseudo-random (incompressible, no two blocks alike) and cheap to make; it is not fit for cryptography.
+//! Everything follows from a seed, so the same request gives the same names, sizes and bytes on every
+//! machine. Content is pseudo-random (incompressible, no two blocks alike) and cheap to make; it is not fit
+//! for cryptography.
 
 use penstock_model::Bytes;
 use thiserror::Error;
@@ -11,8 +13,9 @@ pub const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Files that one set may have.
 pub const FILES_MAX: usize = 1_000_000;
 
-/// Shares of a set by file size, per mille of the files, with the smallest and the largest size of each class. The
-/// classes follow what storage elements hold: most files are logs and histograms, most bytes are in event data.
+/// Shares of a set by file size, per mille of the files, with the smallest and the largest size of each
+/// class. The classes follow what storage elements hold: most files are logs and histograms, most bytes are
+/// in event data.
 const CLASSES: [(u64, u64, u64); 4] = [
     (400, 1 << 10, 64 << 10),
     (350, 64 << 10, 4 << 20),
@@ -59,8 +62,8 @@ pub enum InvalidRequest {
     },
 }
 
-/// Chooses names and sizes. With three files or more, one is empty and one has a single byte; the sizes add up to the
-/// total exactly.
+/// Chooses names and sizes. With three files or more, one is empty and one has a single byte; the sizes add
+/// up to the total exactly.
 pub fn plan(request: Request) -> Result<Vec<PlannedFile>, InvalidRequest> {
     let Request { files, total, seed } = request;
     if files == 0 || files > FILES_MAX {
@@ -111,7 +114,8 @@ fn draw_size(index: usize, files: usize, chance: &mut Chance) -> u64 {
     (low + position * (high - low)).exp() as u64
 }
 
-/// Scales sizes so that they add up to `total` and none exceeds [`FILE_BYTES_MAX`]. The caller checked that it fits.
+/// Scales sizes so that they add up to `total` and none exceeds [`FILE_BYTES_MAX`]. The caller checked that
+/// it fits.
 fn scale_to(mut sizes: Vec<u64>, total: u64) -> Vec<u64> {
     let sum: u128 = sizes.iter().map(|size| u128::from(*size)).sum();
     for size in &mut sizes {
@@ -154,8 +158,8 @@ impl Content {
         }
     }
 
-    /// Fills the buffer; gives back how many bytes, 0 at the end. The buffer's length must be a multiple of eight,
-    /// so that the content does not depend on it.
+    /// Fills the buffer; gives back how many bytes, 0 at the end. The buffer's length must be a multiple of
+    /// eight, so that the content does not depend on it.
     pub fn fill(&mut self, buffer: &mut [u8]) -> usize {
         assert!(
             buffer.len().is_multiple_of(8),

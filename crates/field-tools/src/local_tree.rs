@@ -17,8 +17,8 @@ pub struct LocalTree {
     pub directories: Vec<Vec<String>>,
     /// Files, as names from the root down.
     pub files: Vec<LocalFile>,
-    /// What is neither file nor directory, and links: not followed, because a loop or a way out of the tree may
-    /// hide behind them.
+    /// What is neither file nor directory, and links: not followed, because a loop or a way out of the tree
+    /// may hide behind them.
     pub skipped: Vec<PathBuf>,
 }
 

@@ -3,7 +3,8 @@
 use penstock_model::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters of one bulk copy. Only ever raised, except that the bytes of an attempt that failed are taken back.
+/// Counters of one bulk copy. Only ever raised, except that the bytes of an attempt that failed are taken
+/// back.
 #[derive(Debug, Default)]
 pub struct Progress {
     files_total: AtomicU64,

@@ -1,6 +1,7 @@
 //! One storage element seen through HTTP and WebDAV with one token: look, list, make, delete, read, write.
 //!
-//! One request per method, more only where the protocol demands it. What a whole copy needs is in `bulk_copy`.
+//! One request per method, more only where the protocol demands it. What a whole copy needs is in
+//! `bulk_copy`.
 
 use crate::remote_error::RemoteError;
 use crate::transfer_api::bearer;

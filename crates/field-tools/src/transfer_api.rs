@@ -392,7 +392,8 @@ mod tests {
                 "destination_tokens": ["t"],
             }],
             "params": {
-                "verify_checksum": "both", "overwrite": true, "retry": -1, "priority": 4, "job_metadata": null,
+                "verify_checksum": "both", "overwrite": true, "retry": -1, "priority": 4,
+                "job_metadata": null,
             },
         });
         assert_eq!(submission(&[entry], &options), expected);

@@ -1,7 +1,8 @@
-//! Proof that copies are what their originals were: every checksum asked for, and a sample read back byte by byte.
+//! Proof that copies are what their originals were: every checksum asked for, and a sample read back byte by
+//! byte.
 //!
-//! A storage element computes the checksum that it tells from the bytes as they arrive. Reading a sample back shows
-//! that the disk holds these bytes too.
+//! A storage element computes the checksum that it tells from the bytes as they arrive. Reading a sample back
+//! shows that the disk holds these bytes too.
 
 use crate::bulk_copy::each_of;
 use crate::remote::Remote;

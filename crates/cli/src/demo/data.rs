@@ -113,7 +113,8 @@ pub fn check_space(temporary: &Path, data: Bytes) -> Result<(), CommandError> {
     match free >= needed {
         true => Ok(()),
         false => Err(CommandError::Local(format!(
-            "{} has {} free, but two copies of {data} need {}; give a smaller --size, or set TMPDIR to a larger disk",
+            "{} has {} free, but two copies of {data} need {}; give a smaller --size, \
+             or set TMPDIR to a larger disk",
             temporary.display(),
             Bytes(free),
             Bytes(needed)

@@ -1,4 +1,5 @@
-//! The two sites of a demo: made in a temporary directory, run as processes of this same binary, and ended with it.
+//! The two sites of a demo: made in a temporary directory, run as processes of this same binary, and ended
+//! with it.
 
 use crate::args::InitArgs;
 use crate::environment::Environment;

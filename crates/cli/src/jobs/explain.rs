@@ -1,4 +1,5 @@
-//! `penstock explain`: why each file of a job waits or failed. The service words the reasons; here they are grouped.
+//! `penstock explain`: why each file of a job waits or failed. The service words the reasons; here they are
+//! grouped.
 
 use super::{Intent, connect};
 use crate::args::ExplainArgs;
@@ -36,7 +37,7 @@ pub async fn run(
         // A service without this question says 404 too, but knows the job.
         Err(RemoteError::NotFound(_)) if service.job(&args.job).await.is_ok() => {
             return Err(CommandError::Usage(
-                "this service cannot explain its jobs; `penstock status --files` shows what it tells".to_owned(),
+                "this service cannot explain its jobs; see `penstock status --files`".to_owned(),
             ));
         }
         other => other?,
@@ -100,7 +101,8 @@ mod tests {
             text(&explanation),
             "job x is ACTIVE: 8 files\n\
              \n7 file(s): the link is full\n  1 https://a/1 -> https://b/1\n  2 https://a/2 -> https://b/2\n\
-             \x20 3 https://a/3 -> https://b/3\n  4 https://a/4 -> https://b/4\n  5 https://a/5 -> https://b/5\n\
+             \x20 3 https://a/3 -> https://b/3\n  4 https://a/4 -> https://b/4\n\
+             \x20 5 https://a/5 -> https://b/5\n\
              \x20 … and 2 more\n\
              \n1 file(s): it arrived\n  9 https://a/9 -> https://b/9\n"
         );

@@ -62,7 +62,8 @@ pub async fn run(
     let ended = tokio::select! {
         ended = shown(&progress, output, wait::for_end(&service, &ids, &progress)) => ended?,
         _ = tokio::signal::ctrl_c() => {
-            return Err(CommandError::Interrupted("no longer waiting; the jobs go on (penstock cancel stops them)".into()));
+            let text = "no longer waiting; the jobs go on (penstock cancel stops them)";
+            return Err(CommandError::Interrupted(text.to_owned()));
         }
     };
     wait::conclude(&ended, output)

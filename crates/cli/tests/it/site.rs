@@ -1,5 +1,5 @@
-//! A real site for tests: made by `penstock init` on an address and ports of its own, served by the built binary,
-//! killed when the test ends however it ends.
+//! A real site for tests: made by `penstock init` on an address and ports of its own, served by the built
+//! binary, killed when the test ends however it ends.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
@@ -152,7 +152,8 @@ impl Site {
         self.process.as_ref().expect("it is served").id()
     }
 
-    /// Serves until `stop` or the end of the test. Returns when it says `ready`; gives back what it printed before.
+    /// Serves until `stop` or the end of the test. Returns when it says `ready`; gives back what it printed
+    /// before.
     pub fn serve(&mut self) -> Vec<String> {
         let log = std::fs::File::create(self.root.path().join("serve.log")).expect("a log file");
         let mut process = penstock()

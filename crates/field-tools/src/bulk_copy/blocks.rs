@@ -60,7 +60,8 @@ impl Blocks {
         Blocks { next }
     }
 
-    /// The next block and the reader of those after it; at the end, the checksum. `spare` is a buffer to fill anew.
+    /// The next block and the reader of those after it; at the end, the checksum. `spare` is a buffer to fill
+    /// anew.
     pub async fn next(self, spare: Option<Vec<u8>>) -> io::Result<Next> {
         let made = self.next.await.map_err(io::Error::other)??;
         if made.block.is_empty() {
