@@ -1,0 +1,292 @@
+//! The cells: what is measured, against which peer, with how many bytes. A cell moves at most 8 GB.
+
+use crate::load::Bound;
+use std::time::Duration;
+
+/// The most that a cell may move.
+pub const CELL_BYTES_MAX: u64 = 8_000_000_000;
+
+/// Whom Penstock is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    /// nginx over TLS.
+    NginxHttps,
+    /// XRootD over TLS.
+    XrootdHttps,
+    /// nginx without TLS, beside Penstock's plain door.
+    NginxHttp,
+}
+
+impl Peer {
+    /// As in the names of cells.
+    pub fn name(self) -> &'static str {
+        match self {
+            Peer::NginxHttps => "nginx-https",
+            Peer::XrootdHttps => "xrootd-https",
+            Peer::NginxHttp => "nginx-http",
+        }
+    }
+}
+
+/// How large the files are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    /// 0 bytes.
+    Empty,
+    /// 10^6 bytes.
+    Megabyte,
+    /// 10^9 bytes, in one file per client: 16 clients share them, because 16 GB would exceed the bound of a cell.
+    Gigabyte,
+}
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// New files.
+    Put,
+    /// Files just written, so from the page cache.
+    Get,
+    /// Third-party copy, pull.
+    Copy,
+}
+
+/// One cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cell {
+    /// Durable creates on the bare file system with so many threads: what the disk allows.
+    Disk(usize),
+    /// Penstock beside a peer.
+    Beside(Beside),
+    /// The transfer service with two storage sites, end to end.
+    ServiceSites,
+    /// The transfer service alone, with stubs for storage that take no time.
+    ServiceStub,
+    /// Memory of the transfer service while transfers are held active.
+    ServiceMemory,
+}
+
+/// A cell with a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Beside {
+    /// What is done.
+    pub kind: Kind,
+    /// With which files.
+    pub size: Size,
+    /// At a time.
+    pub clients: usize,
+    /// Beside whom.
+    pub peer: Peer,
+}
+
+/// How much of everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// For a result.
+    Full,
+    /// To see that everything works; the figures mean nothing.
+    Quick,
+}
+
+impl Scale {
+    /// Interleaved pairs.
+    pub fn pairs(self) -> usize {
+        match self {
+            Scale::Full => 3,
+            Scale::Quick => 2,
+        }
+    }
+
+    /// Runs of the transfer service, and files in each.
+    pub fn service(self) -> (usize, u64) {
+        match self {
+            Scale::Full => (3, 5000),
+            Scale::Quick => (1, 200),
+        }
+    }
+
+    /// Transfers held active to measure memory.
+    pub fn held(self) -> u64 {
+        match self {
+            Scale::Full => 500,
+            Scale::Quick => 50,
+        }
+    }
+
+    /// For each count of threads on the bare disk.
+    pub fn disk_time(self) -> Duration {
+        match self {
+            Scale::Full => Duration::from_secs(2),
+            Scale::Quick => Duration::from_millis(100),
+        }
+    }
+
+    /// Written and removed before anything is measured.
+    pub fn warm_up_bytes(self) -> u64 {
+        match self {
+            Scale::Full => 4_000_000_000,
+            Scale::Quick => 0,
+        }
+    }
+}
+
+impl Cell {
+    /// All of them, in the order in which they run.
+    pub fn all() -> Vec<Cell> {
+        let mut cells: Vec<Cell> = [1, 16].map(Cell::Disk).to_vec();
+        let mut beside = |kind, peer| {
+            for size in [Size::Empty, Size::Megabyte, Size::Gigabyte] {
+                for clients in [1, 16] {
+                    cells.push(Cell::Beside(Beside {
+                        kind,
+                        size,
+                        clients,
+                        peer,
+                    }));
+                }
+            }
+        };
+        for peer in [Peer::NginxHttps, Peer::XrootdHttps, Peer::NginxHttp] {
+            for kind in [Kind::Put, Kind::Get] {
+                beside(kind, peer);
+            }
+        }
+        beside(Kind::Copy, Peer::XrootdHttps);
+        cells.extend([Cell::ServiceSites, Cell::ServiceStub, Cell::ServiceMemory]);
+        cells
+    }
+
+    /// For `--list` and `--only`.
+    pub fn name(&self) -> String {
+        match self {
+            Cell::Disk(threads) => format!("disk-{threads}"),
+            Cell::Beside(cell) => cell.name(),
+            Cell::ServiceSites => "service-sites".to_owned(),
+            Cell::ServiceStub => "service-stub".to_owned(),
+            Cell::ServiceMemory => "service-memory".to_owned(),
+        }
+    }
+}
+
+impl Cell {
+    /// For `--list`: the name, and what it moves at most.
+    pub fn description(&self, scale: Scale) -> String {
+        match self {
+            Cell::Beside(cell) => {
+                let gigabytes = cell.bytes_max(scale) as f64 / 1e9;
+                format!("{:28} {gigabytes:.1} GB at most", cell.name())
+            }
+            Cell::Disk(_) | Cell::ServiceSites | Cell::ServiceStub | Cell::ServiceMemory => {
+                self.name()
+            }
+        }
+    }
+}
+
+impl Beside {
+    /// `put-1MB-16-nginx-https`.
+    pub fn name(&self) -> String {
+        let kind = match self.kind {
+            Kind::Put => "put",
+            Kind::Get => "get",
+            Kind::Copy => "copy",
+        };
+        let size = match self.size {
+            Size::Empty => "0B",
+            Size::Megabyte => "1MB",
+            Size::Gigabyte => "1GB",
+        };
+        format!("{kind}-{size}-{}-{}", self.clients, self.peer.name())
+    }
+
+    /// Bytes of each file.
+    pub fn file_bytes(&self, scale: Scale) -> u64 {
+        let whole = match scale {
+            Scale::Full => 1_000_000_000,
+            Scale::Quick => 16_000_000,
+        };
+        match self.size {
+            Size::Empty => 0,
+            Size::Megabyte => 1_000_000,
+            Size::Gigabyte => whole / self.clients as u64,
+        }
+    }
+
+    /// One phase of one server.
+    pub fn bound(&self, scale: Scale) -> Bound {
+        let seconds = |full: f64| match scale {
+            Scale::Full => Duration::from_secs_f64(full),
+            Scale::Quick => Duration::from_millis(150),
+        };
+        let (operations, time) = match (self.size, self.kind) {
+            (Size::Empty, Kind::Put) => (20_000, seconds(1.5)),
+            (Size::Empty, Kind::Get) => (200_000, seconds(1.5)),
+            (Size::Empty, Kind::Copy) => (2_000, seconds(2.0)),
+            (Size::Megabyte, Kind::Put | Kind::Get | Kind::Copy) => (1_000, seconds(1.5)),
+            (Size::Gigabyte, Kind::Put | Kind::Get | Kind::Copy) => {
+                (self.clients as u64, Duration::from_secs(60))
+            }
+        };
+        Bound { operations, time }
+    }
+
+    /// Before the first pair, not counted: connections, caches, lazy allocations.
+    pub fn warm_up(&self, scale: Scale) -> Bound {
+        match (self.size, self.kind) {
+            // Preparing the files has warmed reads up; one PUT of everything warms a large PUT up.
+            (Size::Gigabyte, Kind::Put) => self.bound(scale),
+            (Size::Gigabyte, Kind::Get | Kind::Copy) => Bound {
+                operations: 0,
+                time: Duration::ZERO,
+            },
+            (Size::Empty | Size::Megabyte, Kind::Put | Kind::Get | Kind::Copy) => Bound {
+                operations: 200,
+                time: Duration::from_millis(200),
+            },
+        }
+    }
+
+    /// Files that reads and copies find at their source.
+    pub fn source_files(&self) -> u64 {
+        match (self.kind, self.size) {
+            (Kind::Put, _) => 0,
+            (Kind::Get | Kind::Copy, Size::Empty | Size::Megabyte) => 64,
+            (Kind::Get | Kind::Copy, Size::Gigabyte) => self.clients as u64,
+        }
+    }
+
+    /// The most bytes that this cell can move, both servers and preparation included.
+    pub fn bytes_max(&self, scale: Scale) -> u64 {
+        let file = self.file_bytes(scale);
+        let pairs = scale.pairs() as u64;
+        let phases = self.bound(scale).operations * pairs + self.warm_up(scale).operations;
+        2 * file * (phases + self.source_files())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_cell_moves_more_than_it_may() {
+        for cell in Cell::all() {
+            let Cell::Beside(beside) = cell else { continue };
+            for scale in [Scale::Full, Scale::Quick] {
+                let bytes = beside.bytes_max(scale);
+                assert!(
+                    bytes <= CELL_BYTES_MAX,
+                    "{} {scale:?}: {bytes}",
+                    cell.name()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn each_cell_has_a_name_of_its_own() {
+        let names: BTreeSet<String> = Cell::all().iter().map(Cell::name).collect();
+        assert_eq!(names.len(), Cell::all().len());
+        assert!(names.contains("copy-1GB-16-xrootd-https"));
+    }
+}
