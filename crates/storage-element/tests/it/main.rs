@@ -1,0 +1,10 @@
+//! The storage element as its clients meet it: over a socket, on loopback.
+
+mod access;
+mod copies;
+mod methods;
+mod overload;
+mod peer;
+mod recovery;
+mod site;
+mod writes;

@@ -1,0 +1,306 @@
+//! The method table: every method on what exists and what does not.
+
+use crate::site::{Site, content};
+
+async fn check(site: &Site, method: &str, path: &str, extra: &[(&str, &str)], expected: u16) {
+    let response = site.send(method, path, extra, b"").await;
+    assert_eq!(
+        response.status,
+        expected,
+        "{method} {path} {extra:?}: {}",
+        response.text()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_method_answers_as_webdav_clients_expect() {
+    let site = Site::new().await;
+    check(&site, "PUT", "/d/f", &[], 201).await;
+    check(&site, "PUT", "/d/f", &[], 204).await;
+    check(&site, "PUT", "/d", &[], 409).await;
+    check(&site, "PUT", "/new/", &[], 409).await;
+    check(&site, "PUT", "/d/f/below", &[], 409).await;
+    check(
+        &site,
+        "PUT",
+        "/d/f",
+        &[("content-range", "bytes 0-1/5")],
+        400,
+    )
+    .await;
+    check(&site, "GET", "/d/f", &[], 200).await;
+    check(&site, "GET", "/nothing", &[], 404).await;
+    check(&site, "GET", "/d/../f", &[], 400).await;
+    check(&site, "HEAD", "/d/f", &[], 200).await;
+    check(&site, "HEAD", "/d", &[], 200).await;
+    check(&site, "HEAD", "/nothing", &[], 404).await;
+    check(&site, "MKCOL", "/d", &[], 405).await;
+    check(&site, "MKCOL", "/d/", &[], 405).await;
+    check(&site, "MKCOL", "/d/e", &[], 201).await;
+    check(&site, "MKCOL", "/x/y", &[], 409).await;
+    check(&site, "PROPFIND", "/d", &[("depth", "1")], 207).await;
+    check(&site, "PROPFIND", "/d", &[("depth", "infinity")], 403).await;
+    check(&site, "PROPFIND", "/d", &[("depth", "2")], 400).await;
+    check(&site, "PROPFIND", "/nothing", &[("depth", "0")], 404).await;
+    check(&site, "MOVE", "/d/f", &[], 400).await;
+    check(&site, "MOVE", "/nothing", &[("destination", "/d/g")], 404).await;
+    check(&site, "MOVE", "/d/f", &[("destination", "/x/g")], 409).await;
+    check(
+        &site,
+        "MOVE",
+        "/d/f",
+        &[("destination", "http://elsewhere/g")],
+        502,
+    )
+    .await;
+    check(&site, "MOVE", "/d", &[("destination", "/d/e/d")], 403).await;
+    check(
+        &site,
+        "MOVE",
+        "/d/f",
+        &[("destination", site.url("/d/g").as_str())],
+        201,
+    )
+    .await;
+    check(&site, "PUT", "/d/f", &[], 201).await;
+    check(
+        &site,
+        "MOVE",
+        "/d/g",
+        &[("destination", "/d/f"), ("overwrite", "F")],
+        412,
+    )
+    .await;
+    check(&site, "MOVE", "/d/g", &[("destination", "/d/f")], 204).await;
+    check(&site, "DELETE", "/nothing", &[], 404).await;
+    check(&site, "DELETE", "/d/f", &[], 204).await;
+    check(&site, "DELETE", "/d/f", &[], 404).await;
+    check(&site, "DELETE", "/", &[], 403).await;
+    check(&site, "LOCK", "/d", &[], 405).await;
+    check(&site, "POST", "/d", &[], 405).await;
+    site.settles_with(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn options_tells_the_methods_to_anybody() {
+    let site = Site::new().await;
+    let response = site.send_bare("OPTIONS", "/anything", &[], b"").await;
+    assert_eq!((response.status, response.header("dav")), (200, "1"));
+    for method in [
+        "GET", "HEAD", "PUT", "DELETE", "MKCOL", "PROPFIND", "MOVE", "COPY",
+    ] {
+        assert!(response.header("allow").contains(method), "{method}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_put_comes_back_whole_and_in_parts() {
+    let site = Site::new().await;
+    let data = content(3_300_000);
+    site.put("/d/f", &data).await;
+    let whole = site.get("/d/f").await;
+    assert_eq!(whole.header("accept-ranges"), "bytes");
+    assert_eq!(whole.header("content-length"), "3300000");
+    assert!(whole.body == data);
+    for (range, part) in [
+        ("bytes=0-0", 0..1),
+        ("bytes=1000000-2999999", 1_000_000..3_000_000),
+        ("bytes=-7", 3_299_993..3_300_000),
+        ("bytes=3299990-", 3_299_990..3_300_000),
+        ("bytes=3299990-99999999", 3_299_990..3_300_000),
+    ] {
+        let response = site.send("GET", "/d/f", &[("range", range)], b"").await;
+        assert_eq!(response.status, 206, "{range}");
+        let told = format!("bytes {}-{}/3300000", part.start, part.end - 1);
+        assert_eq!(response.header("content-range"), told);
+        assert!(response.body == data[part], "{range}");
+    }
+    let outside = site
+        .send("GET", "/d/f", &[("range", "bytes=3300000-")], b"")
+        .await;
+    assert_eq!(
+        (outside.status, outside.header("content-range")),
+        (416, "bytes */3300000")
+    );
+    let several = site
+        .send("GET", "/d/f", &[("range", "bytes=0-1,5-6")], b"")
+        .await;
+    assert_eq!((several.status, several.body.len()), (200, data.len()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_file_is_a_file() {
+    let site = Site::new().await;
+    site.put("/empty", b"").await;
+    let response = site
+        .send("GET", "/empty", &[("want-digest", "adler32")], b"")
+        .await;
+    assert_eq!(
+        (response.status, response.header("content-length")),
+        (200, "0")
+    );
+    assert_eq!(response.header("digest"), "adler32=00000001");
+    site.settles_with(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entity_tags_tell_versions_apart() {
+    let site = Site::new().await;
+    site.put("/f", b"one").await;
+    let first = site
+        .send("HEAD", "/f", &[], b"")
+        .await
+        .header("etag")
+        .to_owned();
+    let unchanged = site
+        .send("GET", "/f", &[("if-none-match", &first)], b"")
+        .await;
+    assert_eq!((unchanged.status, unchanged.body.len()), (304, 0));
+    site.put("/f", b"two").await;
+    let second = site
+        .send("HEAD", "/f", &[], b"")
+        .await
+        .header("etag")
+        .to_owned();
+    assert_ne!(first, second);
+    check(&site, "DELETE", "/f", &[("if-match", &first)], 412).await;
+    let stale = site
+        .send(
+            "GET",
+            "/f",
+            &[("range", "bytes=0-0"), ("if-range", &first)],
+            b"",
+        )
+        .await;
+    assert_eq!((stale.status, stale.text().as_str()), (200, "two"));
+    check(&site, "DELETE", "/f", &[("if-match", &second)], 204).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn digests_are_told_in_every_algorithm_that_was_asked_for() {
+    let site = Site::new().await;
+    site.put("/f", b"Wikipedia").await;
+    for (wanted, told) in [
+        ("adler32", "adler32=11e60398"),
+        ("crc32c", "crc32c="),
+        ("md5", "md5=mBTWjOE7mBb2GdeUJBHahA=="),
+        ("sha-256", "sha-256="),
+        (
+            "unixcksum;q=1, md5;q=0.1, adler32;q=0.5",
+            "adler32=11e60398",
+        ),
+    ] {
+        for method in ["HEAD", "GET"] {
+            let response = site
+                .send(method, "/f", &[("want-digest", wanted)], b"")
+                .await;
+            let digest = response.header("digest");
+            assert!(digest.starts_with(told), "{method} {wanted}: {digest}");
+        }
+    }
+    assert_eq!(site.get("/f").await.header("digest"), "");
+    // The computed ones are kept beside the one that was computed while the bytes passed.
+    let file = site
+        .storage
+        .namespace()
+        .lookup(&crate::site::path("/f"))
+        .expect("readable")
+        .expect("there");
+    crate::site::eventually("all checksums are stored", || {
+        site.storage
+            .namespace()
+            .checksums(file.id)
+            .expect("readable")
+            .len()
+            == 4
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn listings_name_everything_once_also_beyond_a_page() {
+    let site = Site::with(|config| config.limits.remove_entries_max = 5000).await;
+    let namespace = site.storage.namespace();
+    for index in 0..2300 {
+        let change = penstock_persistence::namespace::Change::MakeDirectory {
+            path: crate::site::path(&format!("/d{index:04}")),
+            owner: None,
+            at: penstock_model::Timestamp(0),
+        };
+        namespace.submit(change, |result| drop(result.expect("made")));
+    }
+    site.put("/file & <co>", b"12345").await;
+    let response = site.send("PROPFIND", "/", &[("depth", "1")], b"").await;
+    assert_eq!(response.status, 207);
+    let listed = penstock_protocol::webdav::parse_multistatus(&response.body).expect("well-formed");
+    assert_eq!(listed.len(), 2302);
+    let html = site.get("/").await.text();
+    assert!(
+        html.contains("<a href=\"/file%20%26%20%3Cco%3E\">file &amp; &lt;co&gt;</a>"),
+        "{html}"
+    );
+    let depth_zero = site
+        .send("PROPFIND", "/file%20&%20%3Cco%3E", &[("depth", "0")], b"")
+        .await;
+    assert!(
+        depth_zero.text().contains("getcontentlength>5<"),
+        "{}",
+        depth_zero.text()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_directory_is_emptied_first_or_kept() {
+    let site = Site::new().await;
+    for index in 0..25 {
+        site.put(&format!("/d/{index}"), b"x").await;
+    }
+    let refused = site.send("DELETE", "/d", &[], b"").await;
+    assert_eq!(refused.status, 409);
+    assert_eq!(
+        refused.text(),
+        "/d holds 20 entries or more; remove what is below it first\n"
+    );
+    for index in 0..10 {
+        assert_eq!(site.status("DELETE", &format!("/d/{index}")).await, 204);
+    }
+    assert_eq!(site.status("DELETE", "/d/").await, 204);
+    site.settles_with(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_deleted_can_still_be_read_by_those_who_began() {
+    use penstock_protocol::http1::client::Outgoing;
+    let site = Site::new().await;
+    let data = content(20_000_000);
+    site.put("/f", &data).await;
+    let mut request = Outgoing::new(http::Method::GET, site.url("/f"));
+    let bearer = format!("Bearer {}", site.token("storage.read:/"));
+    request.headers = crate::site::headers(&[("authorization", &bearer)]);
+    let mut response = crate::site::client()
+        .send(request)
+        .await
+        .expect("an answer");
+    assert_eq!(site.status("DELETE", "/f").await, 204);
+    assert!(response.read_all(1 << 30).await.expect("all of it") == data);
+    site.settles_with(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_token_issuer_is_published_at_the_door() {
+    let site = Site::new().await;
+    let configuration = site
+        .send_bare("GET", "/.well-known/openid-configuration", &[], b"")
+        .await;
+    assert_eq!(
+        (configuration.status, configuration.header("content-type")),
+        (200, "application/json")
+    );
+    assert!(
+        configuration
+            .text()
+            .contains("\"jwks_uri\":\"https://issuer.example.org/jwks\"")
+    );
+    let keys = site.send_bare("GET", "/jwks", &[], b"").await;
+    assert!(keys.text().contains("\"kid\""), "{}", keys.text());
+}

@@ -1,0 +1,364 @@
+//! One storage element for one test, with a door on a free port and tokens of its own issuer.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use penstock_decide::admission::QueueLimits;
+use penstock_decide::pool_selection::PoolMode;
+use penstock_model::{Bytes, NamespacePath, PoolName, VoName};
+use penstock_protocol::http1::client::{Client, ClientConfig, Outgoing, UploadStart};
+use penstock_protocol::pki;
+use penstock_protocol::tls::ClientTls;
+use penstock_protocol::token::{Claims, Signer, openid_configuration};
+use penstock_storage_element::{
+    AccessConfig, OutboundConfig, OwnIssuer, PoolConfig, Storage, StorageConfig, StorageLimits,
+    TrustedIssuerConfig, outbound::HostPattern, serve,
+};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use url::Url;
+
+/// How long a test waits for something that must happen.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+const ISSUER: &str = "https://issuer.example.org";
+const AUDIENCE: &str = "https://se.example.org:8443";
+
+/// A served storage element.
+pub struct Site {
+    pub storage: Arc<Storage>,
+    pub address: SocketAddr,
+    pub directory: tempfile::TempDir,
+    signer: Signer,
+    shutdown: watch::Sender<bool>,
+    door: JoinHandle<std::io::Result<()>>,
+}
+
+/// An answer, read to its end.
+pub struct Response {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or("")
+    }
+}
+
+pub fn path(text: &str) -> NamespacePath {
+    NamespacePath::parse(text).expect("valid path")
+}
+
+pub fn client() -> Client {
+    let tls = ClientTls::system().expect("system trust");
+    Client::new(ClientConfig {
+        response_timeout: DEADLINE,
+        stall_timeout: DEADLINE,
+        ..ClientConfig::new(tls)
+    })
+}
+
+pub fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+    pairs
+        .iter()
+        .map(|(name, value)| {
+            let name = HeaderName::try_from(*name).expect("header name");
+            (name, HeaderValue::from_str(value).expect("header value"))
+        })
+        .collect()
+}
+
+/// Limits short enough for tests and long enough for a busy machine.
+pub fn quick_limits() -> StorageLimits {
+    StorageLimits {
+        stall_timeout: Duration::from_millis(700),
+        first_byte_timeout: Duration::from_millis(1500),
+        marker_interval: Duration::from_millis(100),
+        shutdown_grace: Duration::from_millis(300),
+        remove_entries_max: 20,
+        free_reserve: Bytes(0),
+        ..StorageLimits::default()
+    }
+}
+
+pub fn configuration(directory: &Path, signer: &Signer) -> StorageConfig {
+    StorageConfig {
+        namespace: directory.join("state/namespace.sqlite"),
+        pools: vec![PoolConfig {
+            name: PoolName::new("p1"),
+            directory: directory.join("pools/p1"),
+            capacity: None,
+            mode: PoolMode::Enabled,
+            movers: QueueLimits::default(),
+        }],
+        checksums: Vec::new(),
+        access: AccessConfig {
+            audiences: vec![AUDIENCE.to_owned()],
+            anonymous_read: vec![path("/public")],
+            ..AccessConfig::default()
+        },
+        issuer: Some(OwnIssuer {
+            trust: TrustedIssuerConfig {
+                issuer: ISSUER.to_owned(),
+                prefix: NamespacePath::root(),
+                vo: Some(VoName::new("atlas")),
+            },
+            openid_configuration: openid_configuration(ISSUER),
+            jwks: signer.jwks(),
+        }),
+        outbound: OutboundConfig {
+            allow: vec![HostPattern::parse("127.0.0.1").expect("host")],
+            certificates: None,
+        },
+        limits: quick_limits(),
+    }
+}
+
+impl Site {
+    pub async fn new() -> Site {
+        Site::with(|_| {}).await
+    }
+
+    /// A site whose configuration was changed before it started.
+    pub async fn with(change: impl FnOnce(&mut StorageConfig)) -> Site {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let key = directory.path().join("signing.pem");
+        pki::create_signing_key(&key).expect("key");
+        let signer = Signer::load(&key).expect("signer");
+        let mut config = configuration(directory.path(), &signer);
+        change(&mut config);
+        let storage = Storage::open(config).expect("opens");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let (shutdown, stop) = watch::channel(false);
+        let door = tokio::spawn(serve(Arc::clone(&storage), listener, None, stop));
+        Site {
+            storage,
+            address,
+            directory,
+            signer,
+            shutdown,
+            door,
+        }
+    }
+
+    pub fn url(&self, path: &str) -> Url {
+        Url::parse(&format!("http://{}{path}", self.address)).expect("valid URL")
+    }
+
+    /// A token with these scopes, good for everything else.
+    pub fn token(&self, scope: &str) -> String {
+        self.token_with(|claims| claims.scope = scope.to_owned())
+    }
+
+    pub fn token_with(&self, change: impl FnOnce(&mut Claims)) -> String {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .expect("after 1970")
+            .as_secs() as i64;
+        let mut claims = Claims {
+            iss: ISSUER.to_owned(),
+            sub: "alice".to_owned(),
+            aud: vec![AUDIENCE.to_owned()],
+            exp: now + 600,
+            nbf: None,
+            iat: now,
+            jti: format!("{:?}", Instant::now()),
+            scope: "storage.read:/ storage.modify:/".to_owned(),
+            wlcg_ver: "1.0".to_owned(),
+            wlcg_groups: Vec::new(),
+            client_id: None,
+        };
+        change(&mut claims);
+        self.signer.sign(&claims).expect("signed")
+    }
+
+    /// Sends a request with a token that may do everything.
+    pub async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        extra: &[(&str, &str)],
+        body: &[u8],
+    ) -> Response {
+        let token = self.token("storage.read:/ storage.modify:/");
+        self.send_as(&token, method, path, extra, body).await
+    }
+
+    pub async fn send_as(
+        &self,
+        token: &str,
+        method: &str,
+        path: &str,
+        extra: &[(&str, &str)],
+        body: &[u8],
+    ) -> Response {
+        let bearer = format!("Bearer {token}");
+        let mut all = vec![("authorization", bearer.as_str())];
+        all.extend(extra);
+        self.send_bare(method, path, &all, body).await
+    }
+
+    /// Sends a request without a token.
+    pub async fn send_bare(
+        &self,
+        method: &str,
+        path: &str,
+        extra: &[(&str, &str)],
+        body: &[u8],
+    ) -> Response {
+        let mut request = Outgoing::new(
+            Method::from_bytes(method.as_bytes()).expect("method"),
+            self.url(path),
+        );
+        request.headers = headers(extra);
+        let client = client();
+        let sent = match body.is_empty() && method != "PUT" {
+            true => client.send(request).await,
+            false => client.send_bytes(request, body).await,
+        };
+        let mut response = sent.expect("an answer");
+        Response {
+            status: response.status.as_u16(),
+            headers: response.headers.clone(),
+            body: response.read_all(1 << 30).await.expect("a whole answer"),
+        }
+    }
+
+    pub async fn put(&self, path: &str, body: &[u8]) {
+        let response = self.send("PUT", path, &[], body).await;
+        assert!(
+            [201, 204].contains(&response.status),
+            "PUT {path}: {} {}",
+            response.status,
+            response.text()
+        );
+    }
+
+    pub async fn get(&self, path: &str) -> Response {
+        self.send("GET", path, &[], b"").await
+    }
+
+    pub async fn status(&self, method: &str, path: &str) -> u16 {
+        self.send(method, path, &[], b"").await.status
+    }
+
+    /// Sends bytes as they are and reads until the server closes.
+    pub async fn raw(&self, request: &str) -> String {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let mut stream = tokio::net::TcpStream::connect(self.address)
+            .await
+            .expect("connects");
+        stream.write_all(request.as_bytes()).await.expect("writes");
+        let mut answer = Vec::new();
+        let read = stream.read_to_end(&mut answer);
+        tokio::time::timeout(DEADLINE, read)
+            .await
+            .expect("closes")
+            .expect("reads");
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    /// Begins a PUT whose body the test sends piece by piece.
+    pub async fn begin_put(
+        &self,
+        path: &str,
+        length: Option<u64>,
+    ) -> penstock_protocol::http1::client::Upload {
+        let token = self.token("storage.modify:/");
+        let mut request = Outgoing::new(Method::PUT, self.url(path));
+        request.headers = headers(&[("authorization", &format!("Bearer {token}"))]);
+        match client()
+            .start_upload(request, length, false)
+            .await
+            .expect("begins")
+        {
+            UploadStart::Ready(upload) => upload,
+            UploadStart::Answered(response) => panic!("answered {}", response.status),
+        }
+    }
+
+    /// File data in all pools, visible or not: (in `incoming`, in `data`).
+    pub fn files_on_disk(&self) -> (usize, usize) {
+        let count = |name: &str| {
+            let pools = self.directory.path().join("pools");
+            let pools = std::fs::read_dir(pools).expect("pools").flatten();
+            pools.map(|pool| count_files(&pool.path().join(name))).sum()
+        };
+        (count("incoming"), count("data"))
+    }
+
+    /// Nothing runs, nothing waits, no promised space, no unfinished file, and exactly `files` visible ones.
+    pub async fn settles_with(&self, files: u64) {
+        eventually("everything is released", || {
+            let snapshot = self.storage.snapshot();
+            let idle = snapshot.movers_total == 0
+                && snapshot.pools.iter().all(|pool| {
+                    pool.movers_active == 0 && pool.movers_queued == 0 && pool.reserved.0 == 0
+                });
+            let visible: u64 = snapshot.pools.iter().map(|pool| pool.files).sum();
+            idle && visible == files && self.files_on_disk() == (0, files as usize)
+        })
+        .await;
+    }
+
+    pub fn stop(&self) {
+        self.shutdown.send(true).expect("the door listens");
+    }
+
+    /// Stops the door, closes the storage and gives back its directory.
+    pub async fn close(self) -> tempfile::TempDir {
+        self.stop();
+        tokio::time::timeout(DEADLINE, self.door)
+            .await
+            .expect("stops")
+            .expect("no panic")
+            .expect("served");
+        let storage = Arc::downgrade(&self.storage);
+        drop(self.storage);
+        eventually("the storage is closed", || storage.strong_count() == 0).await;
+        self.directory
+    }
+}
+
+fn count_files(directory: &Path) -> usize {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return 0;
+    };
+    entries
+        .flatten()
+        .map(|entry| match entry.path().is_dir() {
+            true => count_files(&entry.path()),
+            false => 1,
+        })
+        .sum()
+}
+
+/// Waits until something is true.
+pub async fn eventually(what: &str, test: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !test() {
+        assert!(
+            started.elapsed() < DEADLINE,
+            "{what}: still not after {DEADLINE:?}"
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Bytes that differ everywhere, so that a misplaced block shows.
+pub fn content(length: usize) -> Vec<u8> {
+    (0..length as u32)
+        .map(|index| (index.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect()
+}
