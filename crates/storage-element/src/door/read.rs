@@ -40,18 +40,21 @@ pub(super) async fn read(
     caller: &Caller,
     path: &NamespacePath,
 ) -> Result<Reply, Problem> {
-    let operation = match request.method == Method::HEAD {
-        true => Operation::Stat,
-        false => Operation::Read,
+    let entry = door.storage.namespace.lookup(path)?;
+    let is_directory = entry.as_ref().is_some_and(Entry::is_directory);
+    // Judged before a missing file is told from a present one.
+    let operation = match (request.method == Method::HEAD, is_directory) {
+        (true, _) => Operation::Stat,
+        (false, true) => Operation::List,
+        (false, false) => Operation::Read,
     };
     door.permit(caller, &operation, path)?;
-    let entry = door.entry(path)?;
+    let entry = entry.ok_or_else(|| missing(path))?;
     let Some(found) = door.found(&entry)? else {
-        if request.method == Method::HEAD {
-            return Ok(Answer::new(StatusCode::OK).into());
-        }
-        door.permit(caller, &Operation::List, path)?;
-        return list::page(door, path, &entry).await;
+        return match request.method == Method::HEAD {
+            true => Ok(Answer::new(StatusCode::OK).into()),
+            false => list::page(door, path, &entry).await,
+        };
     };
     let mut headers = file_headers(&found);
     if conditions::evaluate(&request.method, &request.headers, Some(found.id))?
@@ -247,13 +250,15 @@ pub(super) async fn checksum_of(
     Ok(sum)
 }
 
+fn missing(path: &NamespacePath) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, format!("{path} does not exist"))
+}
+
 impl Door {
     /// What stands at a path, or 404.
     pub(super) fn entry(&self, path: &NamespacePath) -> Result<Entry, Problem> {
-        self.storage
-            .namespace
-            .lookup(path)?
-            .ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, format!("{path} does not exist")))
+        let entry = self.storage.namespace.lookup(path)?;
+        entry.ok_or_else(|| missing(path))
     }
 
     /// The file that an entry is, with its pool; `None` for a directory.

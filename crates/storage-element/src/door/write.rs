@@ -12,7 +12,7 @@ use http::header::{CONTENT_RANGE, ETAG};
 use http::{HeaderMap, StatusCode};
 use penstock_decide::authorization::Operation;
 use penstock_model::{Checksum, NamespacePath};
-use penstock_persistence::namespace::{Entry, MoverKind, MoverOutcome, Replace};
+use penstock_persistence::namespace::{Entry, MoverKind, MoverOutcome, Refusal, Replace};
 use penstock_protocol::digest;
 use penstock_protocol::http1::server::{BodyError, BodyLength, Connection, Request};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(super) async fn put(
     let permit = may_write(door, caller, path, current.as_ref(), absent)?;
     let current_id = current.as_ref().map(|entry| entry.id);
     conditions::evaluate(&request.method, &request.headers, current_id)?;
-    check_target(request.path(), path, current.as_ref())?;
+    check_target(door, request.path(), path, current.as_ref())?;
     if request.headers.contains_key(CONTENT_RANGE) {
         // RFC 9110 §14.5: a server that does not do partial PUTs must not take one for a whole.
         let text = "PUT with 'Content-Range' is not supported; send the whole file";
@@ -137,8 +137,10 @@ pub(super) fn may_write(
     })
 }
 
-/// A directory cannot be written, nor a name that says it is one.
+/// Finds out what would be refused at the end anyway: a directory cannot be written, nor a name that says it is one,
+/// nor anything below a file.
 pub(super) fn check_target(
+    door: &Door,
     raw_path: &str,
     path: &NamespacePath,
     current: Option<&Entry>,
@@ -149,6 +151,17 @@ pub(super) fn check_target(
             StatusCode::CONFLICT,
             format!("{path} is a directory, or its URL ends with '/'; name a file"),
         ));
+    }
+    let mut above = path.parent().filter(|_| current.is_none());
+    while let Some(directory) = above {
+        match door.storage.namespace.lookup(&directory)? {
+            Some(entry) if entry.is_directory() => break,
+            Some(_) => {
+                let refusal = Refusal::ParentIsFile(directory).into();
+                return Err(Problem::of_change(&refusal, StatusCode::CONFLICT));
+            }
+            None => above = directory.parent(),
+        }
     }
     Ok(())
 }

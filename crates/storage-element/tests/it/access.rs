@@ -37,12 +37,17 @@ async fn a_scope_ends_at_a_whole_name() {
     check(&site, read, "GET", "/foo/bargain", 403).await;
     check(&site, read, "GET", "/foo/bar/missing", 404).await;
     check(&site, read, "GET", "/foo/missing", 403).await;
-    check(&site, read, "GET", "/foo/bar/../bargain", 400).await;
-    check(&site, read, "GET", "/foo/bar/%2e%2e/bargain", 400).await;
     check(&site, read, "GET", "/foo/bar/..%2fbargain", 400).await;
     check(&site, read, "PUT", "/foo/bar/new", 403).await;
     check(&site, read, "DELETE", "/foo/bar/f", 403).await;
     check(&site, read, "PROPFIND", "/foo/bar", 207).await;
+    // Clients resolve '..' before they send; whoever does not is refused.
+    for escape in ["/foo/bar/../bargain", "/foo/bar/%2e%2e/bargain"] {
+        let token = site.token(read);
+        let head = format!("GET {escape} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n");
+        let answer = site.raw(&(head + "Connection: close\r\n\r\n")).await;
+        assert!(answer.starts_with("HTTP/1.1 400"), "{escape}: {answer}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -138,7 +138,9 @@ async fn what_is_known_beforehand_is_a_plain_status() {
         412
     );
     assert_eq!(status("/f/g", "destination", &peer.url(), &[]).await, 404);
-    assert_eq!(status("/", "source", &peer.url(), &[]).await, 409);
+    assert_eq!(site.status("MKCOL", "/d").await, 201);
+    assert_eq!(status("/d", "source", &peer.url(), &[]).await, 409);
+    assert_eq!(status("/f/g", "source", &peer.url(), &[]).await, 409);
     assert_eq!(
         status(
             "/g",
