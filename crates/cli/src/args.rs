@@ -120,6 +120,10 @@ pub struct InitArgs {
     #[arg(long = "ports", value_name = "BASE", default_value_t = 8443)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=65532))]
     pub ports_base: u16,
+    /// A directory for file data, best one per disk; repeat it for more. A relative path is below the site
+    /// directory.
+    #[arg(long = "pool", value_name = "PATH", default_value = "pools/disk1")]
+    pub pools: Vec<PathBuf>,
     /// A site directory made before: both sites will trust each other's CA and tokens, and allow copies to
     /// each other.
     #[arg(long = "peer", value_name = "DIR")]

@@ -4,7 +4,7 @@ use crate::config::{Config, ForeignIssuer, Pool};
 use crate::exit::CommandError;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
 
 /// What `init` decided about a new site.
@@ -22,6 +22,8 @@ pub struct NewSite {
     pub plain_door: SocketAddr,
     /// Its token issuer.
     pub issuer: String,
+    /// Where file data goes, one pool each.
+    pub pools: Vec<PathBuf>,
 }
 
 /// The commented file that a newcomer reads first.
@@ -29,6 +31,15 @@ pub fn render(site: &NewSite) -> String {
     let quoted = |text: &str| toml_edit::Value::from(text).to_string().trim().to_owned();
     let hosts: Vec<String> = site.hosts.iter().map(|host| quoted(host)).collect();
     let hosts = hosts.join(", ");
+    let pool = |(number, path): (usize, &PathBuf)| {
+        let path = quoted(&path.to_string_lossy());
+        format!(
+            "[[storage.pool]]\nname = \"disk{}\"\npath = {path}\n",
+            number + 1
+        )
+    };
+    let pools: Vec<String> = site.pools.iter().enumerate().map(pool).collect();
+    let pools = pools.join("\n");
     let mut text = String::new();
     let _ = write!(
         text,
@@ -107,17 +118,16 @@ allow = [{hosts}]
 # path = "/dteam"
 # rights = ["read", "create"]
 
-# A pool is a directory on one file system. Add one per disk; files are spread over them.
-[[storage.pool]]
-name = "disk1"
-path = "pools/disk1"
-# The most it may hold; unset, what its file system has.
-# capacity = "10 TB"
-# enabled; drained gives files but takes none; disabled does neither.
-# mode = "drained"
-# Files that move in or out at once; others wait their turn.
-movers_max = {movers}
+# A pool is a directory on one file system. Add one per disk; files are spread over them. All its keys:
+#   [[storage.pool]]
+#   name = "disk9"
+#   path = "/disk9/penstock"
+#   capacity = "10 TB"     # the most it may hold; unset, what its file system has
+#   movers_max = {movers}       # files that move in or out at once; others wait their turn
+#   queue_max = {queue}       # files that may wait; more are refused with Retry-After
+#   mode = "drained"       # gives files but takes none; "disabled" does neither; "enabled" is usual
 
+{pools}
 [observe]
 # The live page at {live}: what moves now, how fast, and why not faster.
 live_page = true
@@ -128,6 +138,7 @@ live_page = true
         door = site.door,
         plain = site.plain_door,
         movers = Pool::default_movers_max(),
+        queue = Pool::default_queue_max(),
         live = format_args!("https://HOST:{}/live/", site.service.port()),
     );
     text
@@ -219,6 +230,7 @@ mod tests {
             service: at(8446),
             plain_door: at(8444),
             issuer: "https://127.0.0.2:8443".into(),
+            pools: vec!["pools/disk1".into(), "/data/\"disk\" 2".into()],
         }
     }
 
@@ -254,7 +266,7 @@ mod tests {
                 rest.contains(" = ") && key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
             (is_key || rest.starts_with("[[")).then(|| rest.to_owned())
         };
-        // The example of an issuer stands before a key of [trust], hence it is moved to the end.
+        // Indented examples stand before other keys of their section, hence they are moved to the end.
         let (mut text, mut example) = (String::new(), String::new());
         for line in render(&new_site()).lines() {
             match offered(line) {

@@ -107,12 +107,32 @@ impl From<RemoteError> for CommandError {
             {
                 CommandError::NotAuthorised(text)
             }
-            RemoteError::Unreachable(_) | RemoteError::Nonsense { .. } => {
-                CommandError::Unreachable(text)
-            }
+            RemoteError::Unreachable(why) => CommandError::Unreachable(text + remedy(&why)),
+            RemoteError::Nonsense { .. } => CommandError::Unreachable(text),
             RemoteError::Differs { .. } => CommandError::Verification(text),
             RemoteError::Local { .. } => CommandError::Local(text),
         }
+    }
+}
+
+/// What to try when a server cannot be reached, in the terms of the command line.
+fn remedy(why: &ClientError) -> &'static str {
+    match why {
+        ClientError::Tls(_) => " (--capath DIR, or --dir of a site, names CAs to trust)",
+        ClientError::Connect { .. } => "; is it being served, and is the port right?",
+        ClientError::Resolve { .. } | ClientError::Timeout { .. } | ClientError::Closed { .. } => {
+            "; is the host right, and does it answer others?"
+        }
+        ClientError::InvalidUrl { .. }
+        | ClientError::Forbidden { .. }
+        | ClientError::EarlyAnswer { .. }
+        | ClientError::Malformed { .. }
+        | ClientError::TooShort { .. }
+        | ClientError::TooLong { .. }
+        | ClientError::TooManyRedirects { .. }
+        | ClientError::BadRedirect { .. }
+        | ClientError::File { .. }
+        | ClientError::Io { .. } => "",
     }
 }
 

@@ -134,6 +134,7 @@ fn decide(args: &InitArgs, site: &SiteDirectory) -> Result<NewSite, CommandError
         door: at(0),
         plain_door: at(1),
         service: at(3),
+        pools: args.pools.clone(),
     })
 }
 
@@ -217,8 +218,9 @@ fn make(site: &SiteDirectory, new: &NewSite) -> Result<(), CommandError> {
     ] {
         make_directory(&site.root().join(name), mode)?;
     }
-    make_directory(&site.root().join("pools"), 0o755)?;
-    make_directory(&site.root().join("pools/disk1"), 0o700)?;
+    for pool in &new.pools {
+        make_pool(&site.resolve(pool))?;
+    }
 
     // Two CAs of one name would be taken for each other, hence the random part.
     let ca_name = format!("{} {}", new.name, &Uuid::new_v4().simple().to_string()[..8]);
@@ -246,6 +248,15 @@ fn make(site: &SiteDirectory, new: &NewSite) -> Result<(), CommandError> {
         lifetime: 365 * DAY,
     })?;
     write_new(&site.admin_token(), &format!("{token}\n"), 0o600)
+}
+
+/// A pool on a disk of its own may exist already; what is in it is its own affair.
+fn make_pool(path: &Path) -> Result<(), CommandError> {
+    let made = std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path);
+    made.map_err(|why| CommandError::local(path.display(), why))
 }
 
 fn make_directory(path: &Path, mode: u32) -> Result<(), CommandError> {
@@ -361,6 +372,7 @@ mod tests {
             site: None,
             hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
             ports_base: 9000,
+            pools: vec!["pools/disk1".into()],
             peers: Vec::new(),
         };
         let site = SiteDirectory::at(&args.dir).expect("a path");

@@ -19,6 +19,7 @@ use penstock_storage_element::{self as storage_element, Storage};
 use penstock_transfer_service::{AgentConfig, Service, ServiceConfig, api};
 use roles::Trusted;
 use rustix::process::{Resource, getrlimit, setrlimit};
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,6 +61,7 @@ fn start_log(levels: &str) -> Result<(), CommandError> {
         .map_err(|why| CommandError::Usage(format!("--log '{levels}': {why}")))?;
     let to_standard_error = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     to_standard_error
         .try_init()

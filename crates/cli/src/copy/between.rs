@@ -32,7 +32,7 @@ use uuid::Uuid;
 /// Files per job of the engine: bounds what one transaction writes.
 const FILES_PER_JOB: usize = 10_000;
 /// How often the engine is asked how far it is.
-const POLL: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_millis(100);
 /// Retries of one file, and the wait before the first.
 const RETRIES: u32 = 2;
 const RETRY_DELAY: Duration = Duration::from_secs(5);
@@ -208,17 +208,23 @@ async fn move_all(
         jobs.push((service.submit(job).await.map_err(engine_failed)?, part));
     }
     let mut reported = 0;
-    loop {
+    let mut open: Vec<JobId> = jobs.iter().map(|(job, _)| *job).collect();
+    while !open.is_empty() {
         tokio::time::sleep(POLL).await;
         let totals = service.overview().totals.clone();
         progress.moved(totals.moved_bytes.saturating_sub(reported));
         reported = reported.max(totals.moved_bytes);
-        let ended = totals.finished + totals.failed + totals.canceled;
-        for _ in progress.read().files_ended..ended {
+        for _ in progress.read().files_ended..totals.finished + totals.failed + totals.canceled {
             progress.file_ended();
         }
-        if ended >= pairs.len() as u64 && totals.submitted + totals.active == 0 {
-            break;
+        let ended = |job: &JobId| {
+            let row = service.reader().job(*job).map_err(engine_failed)?;
+            Ok::<_, CommandError>(row.is_some_and(|row| row.state.is_terminal()))
+        };
+        while let Some(job) = open.last()
+            && ended(job)?
+        {
+            open.pop();
         }
     }
     let mut files = Vec::new();

@@ -107,6 +107,7 @@ impl DemoSite {
             site: Some(name.to_owned()),
             hosts: vec![address.to_string()],
             ports_base: free_ports(address)?,
+            pools: vec!["pools/disk1".into(), "pools/disk2".into()],
             peers: peer.map(Path::to_owned).into_iter().collect(),
         })?;
         Ok(DemoSite {

@@ -256,3 +256,42 @@ fn an_acknowledged_job_survives_a_kill() {
         "{status}"
     );
 }
+
+#[test]
+fn a_running_site_learns_of_a_new_peer_by_a_hangup() {
+    let first = Site::start(&[]);
+    let second = Site::start(&[&first]);
+    put(&second, "/f", b"news");
+    let token = succeed(&[
+        "token",
+        "--dir",
+        &second.dir_arg(),
+        "--scope",
+        "storage.read:/",
+    ]);
+    let (url, capath) = (
+        first.url("/"),
+        first.dir().join("certificates").display().to_string(),
+    );
+    let ls = ["ls", &url, "--capath", &capath, "--token", token.trim()];
+    fail(3, &ls);
+    first.signal("HUP");
+    eventually("the reload is logged", || {
+        first
+            .log()
+            .contains("reloaded limits, certificates and trust")
+    });
+    succeed(&ls);
+    let submit = [
+        "submit",
+        "--dir",
+        &second.dir_arg(),
+        "--service",
+        &first.service(),
+        "--wait",
+    ]
+    .map(str::to_owned);
+    let submit: Vec<&str> = submit.iter().map(String::as_str).collect();
+    let (source, destination) = (second.url("/f"), first.url("/f"));
+    succeed(&[submit.as_slice(), &[&source, &destination]].concat());
+}

@@ -64,10 +64,10 @@ fn check_finds_a_misspelt_key_and_a_readable_key_file() {
     let path = site.dir().join("penstock.toml");
     let config = std::fs::read_to_string(&path)
         .expect("made")
-        .replace("movers_max", "mover_max");
+        .replace("retries = 3", "retrys = 3");
     std::fs::write(&path, config).expect("written");
     let said = fail(2, &["check", "--dir", &site.dir_arg()]);
-    assert!(said.contains("unknown field `mover_max`"), "{said}");
+    assert!(said.contains("unknown field `retrys`"), "{said}");
 }
 
 #[test]
