@@ -109,6 +109,7 @@ pub(crate) struct Progress {
     pub(crate) link: LinkId,
     assignment: Arc<penstock_model::TransferRequest>,
     job: penstock_model::JobId,
+    vo: penstock_model::VoName,
     started: Instant,
     moved: AtomicU64,
     sampled: AtomicU64,
@@ -121,6 +122,7 @@ impl Progress {
             link: assignment.request.link(),
             assignment: assignment.request.clone(),
             job: assignment.job,
+            vo: assignment.vo.clone(),
             started,
             moved: AtomicU64::new(0),
             sampled: AtomicU64::new(0),
@@ -160,6 +162,7 @@ impl Progress {
         ActiveRow {
             transfer: self.assignment.id.0,
             job: self.job.to_string(),
+            vo: self.vo.to_string(),
             source: self.assignment.source.to_string(),
             destination: self.assignment.destination.to_string(),
             moved_bytes: self.moved(),

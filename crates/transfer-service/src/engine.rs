@@ -158,6 +158,8 @@ pub enum Answer {
 pub struct Assignment {
     /// The job.
     pub job: JobId,
+    /// On whose behalf.
+    pub vo: VoName,
     /// What to move.
     pub request: Arc<TransferRequest>,
     /// How.
@@ -537,11 +539,15 @@ impl Engine {
             };
             let attempt = Attempt(attempts + 1);
             let request = entry.request.clone();
-            let parameters = self.jobs[&job].parameters.clone();
+            let (vo, parameters) = {
+                let entry = &self.jobs[&job];
+                (entry.vo.clone(), entry.parameters.clone())
+            };
             self.running.insert(transfer, (attempt, link));
             self.happen(now, transfer, TransferEvent::Started { attempt }, effects);
             let assignment = Assignment {
                 job,
+                vo,
                 request,
                 parameters,
                 attempt,

@@ -97,6 +97,7 @@ pub struct WaitingRow {
 pub struct ActiveRow {
     pub transfer: u64,
     pub job: String,
+    pub vo: String,
     pub source: String,
     pub destination: String,
     pub moved_bytes: u64,
