@@ -46,3 +46,176 @@ mod kill {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! A child process writes and is killed at a step; the parent starts over on what is left.
+
+    use super::{KILL_AT, Step};
+    use crate::incoming::Order;
+    use crate::pool::read_label;
+    use crate::{PoolConfig, Storage, StorageConfig, StorageLimits};
+    use penstock_model::{NamespacePath, PoolName};
+    use penstock_persistence::namespace::{Change, EntryKind, Replace};
+    use std::os::unix::process::ExitStatusExt;
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
+    use std::sync::Arc;
+
+    const STEPS: [Step; 9] = [
+        Step::Created,
+        Step::Written,
+        Step::Labelled,
+        Step::Synced,
+        Step::Adopted,
+        Step::DirectorySynced,
+        Step::Committed,
+        Step::DataRemoved,
+        Step::TrashForgotten,
+    ];
+    /// Written in one step, and in several.
+    const SIZES: [usize; 2] = [1000, 2_500_000];
+
+    fn path() -> NamespacePath {
+        NamespacePath::parse("/d/f").expect("valid")
+    }
+
+    fn open(directory: &Path) -> Arc<Storage> {
+        let certificates = directory.join("certificates");
+        std::fs::create_dir_all(&certificates).expect("made");
+        let config = StorageConfig {
+            namespace: directory.join("namespace.sqlite"),
+            pools: vec![PoolConfig {
+                name: PoolName::new("p"),
+                directory: directory.join("p"),
+                capacity: None,
+                mode: Default::default(),
+                movers: Default::default(),
+            }],
+            checksums: Vec::new(),
+            access: Default::default(),
+            issuer: None,
+            outbound: crate::OutboundConfig {
+                allow: Vec::new(),
+                certificates: Some(certificates),
+            },
+            limits: StorageLimits::default(),
+        };
+        Storage::open(config).expect("opens")
+    }
+
+    async fn write(storage: &Storage, byte: u8, size: usize) {
+        let order = Order {
+            claim: storage.claims.claim(&path()).expect("free"),
+            owner: None,
+            replace: Replace::Allowed,
+            size: Some(size as u64),
+            algorithms: storage.algorithms(std::iter::empty()),
+        };
+        let placed = storage.place(order.size).expect("room");
+        let mut incoming = storage.incoming(order, placed.pool, placed.reservation);
+        let mut rest = size;
+        while rest > 0 {
+            let mut buffer = incoming.buffer();
+            let filled = buffer.len().min(rest);
+            buffer[..filled].fill(byte);
+            incoming.write(buffer, filled).await.expect("written");
+            rest -= filled;
+        }
+        incoming.finish(Vec::new()).await.expect("landed");
+    }
+
+    /// The part of the child: replaces a file of ones by one of twos, then removes it.
+    #[test]
+    fn child() {
+        let (Ok(directory), Ok(step), Ok(size)) = (
+            std::env::var("PENSTOCK_CRASH_DIRECTORY"),
+            std::env::var("PENSTOCK_CRASH_STEP"),
+            std::env::var("PENSTOCK_CRASH_SIZE"),
+        ) else {
+            return;
+        };
+        let directory = PathBuf::from(directory);
+        let size = size.parse().expect("a number");
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(async {
+            let storage = open(&directory);
+            write(&storage, 1, size).await;
+            let step = STEPS[step.parse::<usize>().expect("a number")];
+            KILL_AT.set(step).expect("set once");
+            write(&storage, 2, size).await;
+            std::fs::write(directory.join("acknowledged"), b"").expect("written");
+            let change = Change::Remove {
+                path: path(),
+                entries_max: 10,
+                at: crate::clock::now(),
+            };
+            storage.change(change).await.expect("removed");
+            // The steps of removal come on another thread.
+            std::thread::sleep(std::time::Duration::from_secs(10));
+        });
+    }
+
+    fn check(step: usize, size: usize) {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let output = Command::new(std::env::current_exe().expect("this test"))
+            .args(["--exact", "crash::tests::child", "--nocapture"])
+            .env("PENSTOCK_CRASH_DIRECTORY", directory.path())
+            .env("PENSTOCK_CRASH_STEP", step.to_string())
+            .env("PENSTOCK_CRASH_SIZE", size.to_string())
+            .output()
+            .expect("the child runs");
+        let step = STEPS[step];
+        let text = String::from_utf8_lossy(&output.stderr);
+        // SIGABRT is 6.
+        assert_eq!(output.status.signal(), Some(6), "{step:?} {size}: {text}");
+
+        let acknowledged = directory.path().join("acknowledged").exists();
+        let storage = open(directory.path());
+        let entry = storage.namespace.lookup(&path()).expect("readable");
+        let on_disk: Vec<_> = walk(&directory.path().join("p/data"));
+        let unfinished = walk(&directory.path().join("p/incoming"));
+        assert_eq!(unfinished, Vec::<PathBuf>::new(), "{step:?} {size}");
+        assert_eq!(storage.namespace.trash(10).expect("readable"), []);
+        let Some(entry) = entry else {
+            assert!(acknowledged, "{step:?} {size}: the first file is lost");
+            assert_eq!(on_disk, Vec::<PathBuf>::new(), "{step:?} {size}");
+            return;
+        };
+        let EntryKind::File { size: told, pool } = &entry.kind else {
+            panic!("{step:?} {size}: not a file");
+        };
+        let pool = storage.pool(pool).expect("known");
+        assert_eq!(on_disk, [pool.data_path(entry.id)], "{step:?} {size}");
+        let data = std::fs::read(&on_disk[0]).expect("readable");
+        let expected = if acknowledged { 2 } else { data[0] };
+        assert!(
+            data.len() == size && data.iter().all(|byte| *byte == expected),
+            "{step:?} {size}"
+        );
+        assert_eq!(told.0, size as u64);
+        let label = read_label(&pool.open(entry.id).expect("opens")).expect("labelled");
+        assert_eq!((label.path, label.size), (path(), *told));
+        assert_eq!(pool.filling().0, *told, "{step:?} {size}");
+    }
+
+    fn walk(directory: &Path) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(directory).expect("there").flatten() {
+            match entry.path().is_dir() {
+                true => found.extend(walk(&entry.path())),
+                false => found.push(entry.path()),
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn a_kill_between_any_two_steps_loses_nothing_acknowledged_and_leaves_nothing_else() {
+        for step in 0..STEPS.len() {
+            for size in SIZES {
+                check(step, size);
+            }
+        }
+    }
+}
