@@ -35,6 +35,9 @@ pub enum Stream {
     Tls(Box<SslStream<TcpStream>>),
 }
 
+/// Hears of bytes of a file while they go out, for live counters.
+pub type OnMoved<'a> = &'a (dyn Fn(u64) + Send + Sync);
+
 /// What sending a file took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FileSent {
@@ -77,7 +80,7 @@ impl Stream {
     }
 
     /// Sends `length` bytes of `file` from `offset`. `stall_timeout` bounds each wait for the other end to
-    /// take something.
+    /// take something; `on_moved` hears how many bytes each step handed to the kernel.
     ///
     /// Errors: `UnexpectedEof` when the file is shorter, `TimedOut` after a stall. How many bytes went out
     /// is then unknown to the other end, so the connection must be closed. Dropping the future has the same
@@ -88,13 +91,18 @@ impl Stream {
         offset: u64,
         length: u64,
         stall_timeout: Duration,
+        on_moved: OnMoved<'_>,
     ) -> io::Result<FileSent> {
         if offset.checked_add(length).is_none() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         match self {
-            Stream::Plain(tcp) => send_plain(tcp, file, offset, length, stall_timeout).await,
-            Stream::Tls(tls) => send_blocks(tls, file, offset, length, stall_timeout).await,
+            Stream::Plain(tcp) => {
+                send_plain(tcp, file, offset, length, stall_timeout, on_moved).await
+            }
+            Stream::Tls(tls) => {
+                send_blocks(tls, file, offset, length, stall_timeout, on_moved).await
+            }
         }
     }
 }
@@ -106,6 +114,7 @@ async fn send_plain(
     offset: u64,
     length: u64,
     stall_timeout: Duration,
+    on_moved: OnMoved<'_>,
 ) -> io::Result<FileSent> {
     let mut sent = FileSent::default();
     let piece_at = |done: u64| (offset + done, (length - done).min(SENDFILE_BYTES_MAX));
@@ -124,7 +133,10 @@ async fn send_plain(
             });
             match within(stall_timeout, step).await? {
                 0 => return Err(file_source::shrunk(position + moved)),
-                step => moved += step as u64,
+                step => {
+                    moved += step as u64;
+                    on_moved(step as u64);
+                }
             }
         }
         sent.bytes += piece;
@@ -142,6 +154,7 @@ async fn send_blocks(
     offset: u64,
     length: u64,
     stall_timeout: Duration,
+    on_moved: OnMoved<'_>,
 ) -> io::Result<FileSent> {
     let mut sent = FileSent::default();
     let mut source = FileSource::new(file, offset, length, TLS_BLOCK_BYTES);
@@ -156,6 +169,7 @@ async fn send_blocks(
         while !rest.is_empty() {
             let step = within(stall_timeout, tls.write(rest)).await?;
             rest = &rest[step..];
+            on_moved(step as u64);
         }
         sent.bytes += block.len() as u64;
         sent.network_time += read_at.elapsed();

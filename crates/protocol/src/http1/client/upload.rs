@@ -110,7 +110,10 @@ impl Upload {
                     return Err(self.exchange.write_failed(why).await);
                 }
             }
-            let mut sending = wire.stream.send_file(file, position, piece, stall).await;
+            let mut sending = wire
+                .stream
+                .send_file(file, position, piece, stall, &|_| ())
+                .await;
             if self.length.is_none() && sending.is_ok() {
                 sending = wire.write_all(b"\r\n", stall).await.and(sending);
             }

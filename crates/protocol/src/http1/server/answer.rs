@@ -3,6 +3,7 @@
 use super::{Answer, BodyError, Connection, FileSent, LINGER, Serving, State};
 use crate::http1::compose;
 use crate::http1::head::asks_to_close;
+use crate::stream::OnMoved;
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use std::fs::File;
@@ -77,6 +78,19 @@ impl Connection {
         file: &File,
         range: Range<u64>,
     ) -> io::Result<FileSent> {
+        self.send_file_watched(status, headers, file, range, &|_| ())
+            .await
+    }
+
+    /// Like [`Connection::send_file`]; `on_moved` hears of the file's bytes as they go out.
+    pub async fn send_file_watched(
+        &mut self,
+        status: StatusCode,
+        headers: HeaderMap,
+        file: &File,
+        range: Range<u64>,
+        on_moved: OnMoved<'_>,
+    ) -> io::Result<FileSent> {
         let length = range.end.saturating_sub(range.start);
         let unanswered = self.state;
         let (serving, head) = self.answer_head(status, &headers, Announce::Length(length))?;
@@ -96,13 +110,14 @@ impl Connection {
             sent.read_time = started.elapsed();
             self.wire.write_all(&out, stall).await?;
             sent.bytes = length;
+            on_moved(length);
             sent.network_time = started.elapsed() - sent.read_time;
         } else {
             self.wire.write_all(&head, stall).await?;
             sent = self
                 .wire
                 .stream
-                .send_file(file, range.start, length, stall)
+                .send_file(file, range.start, length, stall, on_moved)
                 .await?;
         }
         self.answered(serving).await?;
