@@ -116,16 +116,26 @@ async fn send(
     file: &File,
     range: std::ops::Range<u64>,
 ) -> Result<Reply, Problem> {
-    let sent = connection.send_file(status, headers, file, range).await;
+    let sent = connection
+        .send_file_watched(status, headers, file, range, &|bytes| mover.moved(bytes))
+        .await;
     mover.tcp = connection.tcp_info();
     if let Ok(sent) = &sent {
-        mover.moved(sent.bytes);
         mover.clocks.source_read_us += microseconds(sent.read_time);
         mover.clocks.network_us += microseconds(sent.network_time);
     }
     let sent = sent.map(|_| ());
     mover.end(outcome(&sent));
-    Ok(Reply::Sent(sent))
+    match sent {
+        Err(why) if connection.can_answer() => {
+            tracing::error!(%why, "a file's data is shorter than its entry says");
+            Err(Problem::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the data of this file is damaged; tell the site",
+            ))
+        }
+        sent => Ok(Reply::Sent(sent)),
+    }
 }
 
 /// A client that takes nothing more is gone, as far as a record is concerned; a file that ends early is our fault.

@@ -494,3 +494,22 @@ async fn a_file_too_large_for_one_pool_goes_to_another() {
     }
     site.settles_with(20).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_pulled_and_pushed_over_tls_between_sites_of_one_trust() {
+    let trust = crate::site::Trust::new();
+    let (here, there) = (Site::with_tls(&trust).await, Site::with_tls(&trust).await);
+    for length in [0, 5_000_001] {
+        let data = content(length);
+        there.put("/out/f", &data).await;
+        let bearer = there.token("storage.read:/ storage.modify:/");
+        for (path, side, remote) in [
+            ("/in/f", "source", there.url("/out/f")),
+            ("/in/f", "destination", there.url("/back/f")),
+        ] {
+            let copy = request(&here, path, side, &remote, &bearer, &[]);
+            succeeded(&finish(here.client.send(copy).await.expect("an answer")).await);
+        }
+        assert!(there.get("/back/f").await.body == data, "{length}");
+    }
+}

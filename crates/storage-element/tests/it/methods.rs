@@ -303,3 +303,38 @@ async fn the_token_issuer_is_published_at_the_door() {
     let keys = site.send_bare("GET", "/jwks", &[], b"").await;
     assert!(keys.text().contains("\"kid\""), "{}", keys.text());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_are_counted_while_they_move() {
+    use penstock_protocol::http1::client::Outgoing;
+    let site = Site::new().await;
+    site.put("/f", &content(30_000_000)).await;
+    let mut request = Outgoing::new(http::Method::GET, site.url("/f"));
+    let bearer = format!("Bearer {}", site.token("storage.read:/"));
+    request.headers = crate::site::headers(&[("authorization", &bearer)]);
+    let mut response = crate::site::client()
+        .send(request)
+        .await
+        .expect("an answer");
+    let mut buffer = vec![0; 1 << 20];
+    response.read(&mut buffer).await.expect("bytes");
+    crate::site::eventually("the running mover has moved bytes", || {
+        let snapshot = site.storage.snapshot();
+        snapshot
+            .movers
+            .iter()
+            .any(|mover| mover.running && (1..30_000_000).contains(&mover.moved.0))
+    })
+    .await;
+    response.read_all(1 << 30).await.expect("all of it");
+    crate::site::eventually("the seconds add up", || {
+        let pool = &site.storage.snapshot().pools[0];
+        let out: u64 = pool
+            .moved_by_second
+            .iter()
+            .map(|second| second.out_bytes)
+            .sum();
+        out == 30_000_000 && pool.moved.out_bytes == 30_000_000
+    })
+    .await;
+}

@@ -6,14 +6,14 @@ use penstock_decide::pool_selection::PoolMode;
 use penstock_model::{Bytes, NamespacePath, PoolName, VoName};
 use penstock_protocol::http1::client::{Client, ClientConfig, Outgoing, UploadStart};
 use penstock_protocol::pki;
-use penstock_protocol::tls::ClientTls;
+use penstock_protocol::tls::{ClientTls, ServerTls};
 use penstock_protocol::token::{Claims, Signer, openid_configuration};
 use penstock_storage_element::{
     AccessConfig, OutboundConfig, OwnIssuer, PoolConfig, Storage, StorageConfig, StorageLimits,
     TrustedIssuerConfig, outbound::HostPattern, serve,
 };
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
@@ -30,9 +30,36 @@ pub struct Site {
     pub storage: Arc<Storage>,
     pub address: SocketAddr,
     pub directory: tempfile::TempDir,
+    pub client: Client,
+    scheme: &'static str,
     signer: Signer,
     shutdown: watch::Sender<bool>,
     door: JoinHandle<std::io::Result<()>>,
+}
+
+/// A certificate authority and a host certificate for 127.0.0.1.
+pub struct Trust(tempfile::TempDir);
+
+impl Trust {
+    pub fn new() -> Trust {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let at = directory.path();
+        let authority = pki::create_ca(at, "test").expect("authority");
+        let hosts = ["127.0.0.1".to_owned()];
+        pki::issue_host_certificate(&authority, &hosts, Duration::from_secs(3600), at)
+            .expect("issued");
+        pki::install_ca(&at.join("ca.pem"), &at.join("certificates")).expect("installed");
+        Trust(directory)
+    }
+
+    fn certificates(&self) -> PathBuf {
+        self.0.path().join("certificates")
+    }
+
+    fn server(&self) -> ServerTls {
+        let at = self.0.path();
+        ServerTls::load(&at.join("cert.pem"), &at.join("key.pem")).expect("loaded")
+    }
 }
 
 /// An answer, read to its end.
@@ -62,7 +89,11 @@ pub fn path(text: &str) -> NamespacePath {
 /// A client that trusts nobody, which is enough for plain HTTP.
 pub fn client() -> Client {
     let empty = tempfile::tempdir().expect("temporary directory");
-    let tls = ClientTls::from_ca_directory(empty.path()).expect("no certificates");
+    client_trusting(empty.path())
+}
+
+fn client_trusting(certificates: &Path) -> Client {
+    let tls = ClientTls::from_ca_directory(certificates).expect("a directory");
     Client::new(ClientConfig {
         response_timeout: DEADLINE,
         stall_timeout: DEADLINE,
@@ -120,7 +151,7 @@ pub fn configuration(directory: &Path, signer: &Signer) -> StorageConfig {
         }),
         outbound: OutboundConfig {
             allow: vec![HostPattern::parse("127.0.0.1").expect("host")],
-            certificates: None,
+            certificates: Some(directory.join("certificates")),
         },
         limits: quick_limits(),
     }
@@ -133,21 +164,37 @@ impl Site {
 
     /// A site whose configuration was changed before it started.
     pub async fn with(change: impl FnOnce(&mut StorageConfig)) -> Site {
+        Site::start(change, None).await
+    }
+
+    /// A site with an HTTPS door.
+    pub async fn with_tls(trust: &Trust) -> Site {
+        Site::start(|_| {}, Some(trust)).await
+    }
+
+    async fn start(change: impl FnOnce(&mut StorageConfig), trust: Option<&Trust>) -> Site {
         let directory = tempfile::tempdir().expect("temporary directory");
+        std::fs::create_dir(directory.path().join("certificates")).expect("made");
         let key = directory.path().join("signing.pem");
         pki::create_signing_key(&key).expect("key");
         let signer = Signer::load(&key).expect("signer");
         let mut config = configuration(directory.path(), &signer);
         change(&mut config);
+        if let Some(trust) = trust {
+            config.outbound.certificates = Some(trust.certificates());
+        }
         let storage = Storage::open(config).expect("opens");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
         let (shutdown, stop) = watch::channel(false);
-        let door = tokio::spawn(serve(Arc::clone(&storage), listener, None, stop));
+        let tls = trust.map(Trust::server);
+        let door = tokio::spawn(serve(Arc::clone(&storage), listener, tls, stop));
         Site {
             storage,
             address,
             directory,
+            client: trust.map_or_else(client, |trust| client_trusting(&trust.certificates())),
+            scheme: if trust.is_some() { "https" } else { "http" },
             signer,
             shutdown,
             door,
@@ -155,7 +202,7 @@ impl Site {
     }
 
     pub fn url(&self, path: &str) -> Url {
-        Url::parse(&format!("http://{}{path}", self.address)).expect("valid URL")
+        Url::parse(&format!("{}://{}{path}", self.scheme, self.address)).expect("valid URL")
     }
 
     /// A token with these scopes, good for everything else.
@@ -224,7 +271,7 @@ impl Site {
             self.url(path),
         );
         request.headers = headers(extra);
-        let client = client();
+        let client = &self.client;
         let sent = match body.is_empty() && method != "PUT" {
             true => client.send(request).await,
             false => client.send_bytes(request, body).await,
