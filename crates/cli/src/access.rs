@@ -104,10 +104,7 @@ fn find_credential(
         return given(&read_token(path)?, &path.display().to_string());
     }
     if let Some(dir) = &args.dir {
-        let subject = environment
-            .user
-            .clone()
-            .unwrap_or_else(|| format!("uid-{}", environment.uid));
+        let subject = environment.subject();
         let issuer = Box::new(SiteIssuer::of(&SiteDirectory::at(dir)?)?);
         return Ok(Credential::Minted { issuer, subject });
     }

@@ -333,6 +333,14 @@ pub enum ConfigError {
     },
 }
 
+/// A host as it stands in a URL: an IPv6 address in brackets (RFC 3986 §3.2.2), anything else as it is.
+pub fn in_url(host: &str) -> String {
+    match host.parse::<IpAddr>() {
+        Ok(IpAddr::V6(address)) => format!("[{address}]"),
+        Ok(IpAddr::V4(_)) | Err(_) => host.to_owned(),
+    }
+}
+
 impl Config {
     /// Reads and validates one file.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
@@ -360,11 +368,7 @@ impl Config {
 
     /// The host that stands in this site's URLs, in brackets when it is an IPv6 address.
     pub fn url_host(&self) -> String {
-        let host = self.site.hosts.first().map_or("localhost", String::as_str);
-        match host.parse::<IpAddr>() {
-            Ok(IpAddr::V6(address)) => format!("[{address}]"),
-            Ok(IpAddr::V4(_)) | Err(_) => host.to_owned(),
-        }
+        in_url(self.site.hosts.first().map_or("localhost", String::as_str))
     }
 
     /// The door's URL, without a path: `https://host:8443`.

@@ -161,9 +161,16 @@ pub fn introduce(path: &Path, other: &Acquaintance) -> Result<(), CommandError> 
     let text = std::fs::read_to_string(path).map_err(|why| fail(&why))?;
     let edited = with_acquaintance(&text, other).map_err(|why| fail(&why))?;
     Config::parse(&edited).map_err(|why| fail(&why))?;
+    replace(path, &edited).map_err(|why| CommandError::local(path.display(), why))
+}
+
+/// In one step: a crash leaves the old file or the new one. Who may read it stays as it was.
+fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     let beside = path.with_extension("toml.new");
-    let written = std::fs::write(&beside, edited).and_then(|()| std::fs::rename(&beside, path));
-    written.map_err(|why| CommandError::local(path.display(), why))
+    std::fs::write(&beside, text)?;
+    std::fs::set_permissions(&beside, std::fs::metadata(path)?.permissions())?;
+    std::fs::File::open(&beside)?.sync_all()?;
+    std::fs::rename(&beside, path)
 }
 
 fn with_acquaintance(text: &str, other: &Acquaintance) -> Result<String, String> {

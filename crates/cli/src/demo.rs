@@ -82,22 +82,19 @@ async fn play(
     output: Output,
 ) -> Result<(BandwidthReport, Verification), CommandError> {
     sites.start().await?;
-    for site in [&sites.first, &sites.second] {
+    for site in [&sites.north, &sites.south] {
         output.say(format_args!("  {:8} {}/", site.name, site.door));
     }
     output.say(format_args!(
         "  live     {}/live/#token={}   (valid for an hour; the CA is private, so browsers ask)",
-        sites.first.service,
-        live_token(&sites.first)?
+        sites.north.service,
+        live_token(&sites.north)?
     ));
     let access = AccessArgs {
-        dir: Some(sites.first.directory.clone()),
+        dir: Some(sites.north.directory.clone()),
         ..AccessArgs::default()
     };
-    let [from, to] = [
-        demo_directory(&sites.first)?,
-        demo_directory(&sites.second)?,
-    ];
+    let [from, to] = [demo_directory(&sites.north)?, demo_directory(&sites.south)?];
     let remote = open(
         &[from.clone(), to.clone()],
         Purpose::Modify,
@@ -118,7 +115,7 @@ async fn play(
     )?;
     let transfers = move_all(&service, &entries, data.total(), output).await?;
     let verification = verify(&remote, data, loaded, &to, output).await?;
-    let journal = sites.first.directory.join("state/transfer.sqlite");
+    let journal = sites.north.directory.join("state/transfer.sqlite");
     Ok((report(journal, transfers).await?, verification))
 }
 
@@ -145,7 +142,7 @@ async fn load(
     output: Output,
 ) -> Result<Vec<Arrived>, CommandError> {
     output.say(format_args!(
-        "Loading {} files, {}, into the first site",
+        "Loading {} files, {}, into north",
         data.files.len(),
         data.total()
     ));
@@ -219,7 +216,7 @@ async fn move_all(
         ids.push(service.submit(part, &options).await?);
     }
     output.say(format_args!(
-        "Moving them to the second site: {} job(s) of up to {FILES_PER_JOB} files",
+        "Moving them to south: {} job(s) of up to {FILES_PER_JOB} files",
         ids.len()
     ));
     let seen = Mutex::new(Totals::default());
@@ -325,7 +322,7 @@ fn text(demo: &DemoReport) -> String {
         .collect::<String>();
     if let Some(directory) = &demo.directory {
         text += &format!(
-            "Kept: {0}; penstock serve --dir {0}/first\n",
+            "Kept: {0}; penstock serve --dir {0}/north\n",
             directory.display()
         );
     }

@@ -24,6 +24,13 @@ pub struct Environment {
 }
 
 impl Environment {
+    /// On whose behalf tokens are signed, unless something else is asked for.
+    pub fn subject(&self) -> String {
+        self.user
+            .clone()
+            .unwrap_or_else(|| format!("uid-{}", self.uid))
+    }
+
     /// Reads it once, at the start. Empty variables count as unset.
     #[allow(clippy::disallowed_methods, reason = "this is the one place")]
     pub fn read() -> Environment {

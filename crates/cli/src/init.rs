@@ -2,7 +2,7 @@
 //! anything.
 
 use crate::args::InitArgs;
-use crate::config::{Config, ForeignIssuer};
+use crate::config::{Config, ForeignIssuer, in_url};
 use crate::config_file::{Acquaintance, NewSite, introduce, render};
 use crate::exit::CommandError;
 use crate::output::Output;
@@ -123,10 +123,7 @@ fn decide(args: &InitArgs, site: &SiteDirectory) -> Result<NewSite, CommandError
     }
     let address = listening_address(&hosts[0])?;
     let at = |offset: u16| SocketAddr::new(address, args.ports_base + offset);
-    let url_host = match hosts[0].parse::<IpAddr>() {
-        Ok(IpAddr::V6(address)) => format!("[{address}]"),
-        Ok(IpAddr::V4(_)) | Err(_) => hosts[0].clone(),
-    };
+    let url_host = in_url(&hosts[0]);
     Ok(NewSite {
         name,
         issuer: format!("https://{url_host}:{}", args.ports_base),
@@ -354,10 +351,8 @@ fn next_steps(made: &Made, args: &InitArgs) -> String {
         );
     }
     if args.hosts.is_empty() {
-        text += &format!(
-            "\nIt listens on localhost, for this machine only. A site for others names its host: \
-             penstock init --dir NEW --host $(hostname -f)\n"
-        );
+        text += "\nIt listens on localhost, for this machine only. A site for others names its host: \
+                 penstock init --dir NEW --host $(hostname -f)\n";
     }
     text
 }

@@ -4,6 +4,7 @@
 //! Starts, stops and reloads; what the roles do is theirs. They meet only over the wire, as if each had a
 //! machine.
 
+mod issuer;
 mod live;
 mod roles;
 
@@ -241,7 +242,7 @@ impl Running {
             required_scope: role.required_scope.clone(),
             host: config.url_host(),
         };
-        let mut router = api::router(service.clone(), api_config);
+        let mut router = api::router(service.clone(), api_config).merge(issuer::router(trusted));
         let url = config.service_url().unwrap_or_default();
         self.doors.push(("transfer", format!("{url}/")));
         if config.observe.live_page {

@@ -113,12 +113,8 @@ pub fn run(args: TokenArgs, environment: &Environment, output: Output) -> Result
         ));
     }
     let issuer = SiteIssuer::of(&SiteDirectory::at(&args.dir)?)?;
-    let user = environment
-        .user
-        .clone()
-        .unwrap_or_else(|| format!("uid-{}", environment.uid));
     let token = issuer.mint(&Grant {
-        subject: args.subject.unwrap_or(user),
+        subject: args.subject.unwrap_or_else(|| environment.subject()),
         scope: args.scope,
         audiences: args.audiences,
         groups: args.groups,

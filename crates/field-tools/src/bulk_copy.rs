@@ -145,6 +145,32 @@ where
         .collect()
 }
 
+/// One file: what is there already counts unless it shall be replaced; else it is copied, again if need be.
+async fn keep_or_copy<F>(
+    existing: Existing,
+    progress: &Progress,
+    find: impl Future<Output = Result<Option<Arrived>, RemoteError>>,
+    copy: impl FnMut() -> F,
+) -> Result<Arrived, RemoteError>
+where
+    F: Future<Output = Result<Arrived, RemoteError>>,
+{
+    let found = match existing {
+        Existing::Replace => Ok(None),
+        Existing::Keep => find.await,
+    };
+    let outcome = match found {
+        Ok(Some(arrived)) => {
+            progress.moved(arrived.size.0);
+            Ok(arrived)
+        }
+        Ok(None) => with_retries(copy).await,
+        Err(why) => Err(why),
+    };
+    progress.file_ended();
+    outcome
+}
+
 /// Tries again what may succeed in a moment.
 async fn with_retries<T, F>(mut attempt: impl FnMut() -> F) -> Result<T, RemoteError>
 where

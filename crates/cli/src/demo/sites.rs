@@ -24,9 +24,9 @@ const PORT_TRIES: usize = 100;
 /// Both sites.
 pub struct DemoSites {
     /// Where the data starts, and whose transfer service moves it.
-    pub first: DemoSite,
+    pub north: DemoSite,
     /// Where the data goes.
-    pub second: DemoSite,
+    pub south: DemoSite,
     directory: Place,
 }
 
@@ -56,20 +56,20 @@ impl DemoSites {
             .tempdir_in(&environment.temporary)
             .map_err(|why| CommandError::local(environment.temporary.display(), why))?;
         let root = directory.path().to_owned();
-        let first = DemoSite::make("first", &root, Ipv4Addr::new(127, 0, 0, 2), None)?;
-        let second = DemoSite::make(
-            "second",
+        let north = DemoSite::make("north", &root, Ipv4Addr::new(127, 0, 0, 2), None)?;
+        let south = DemoSite::make(
+            "south",
             &root,
             Ipv4Addr::new(127, 0, 0, 3),
-            Some(&first.directory),
+            Some(&north.directory),
         )?;
         let directory = match keep {
             true => Place::Kept(directory.keep()),
             false => Place::Temporary(directory),
         };
         Ok(DemoSites {
-            first,
-            second,
+            north,
+            south,
             directory,
         })
     }
@@ -84,13 +84,13 @@ impl DemoSites {
 
     /// Starts both and waits until they are ready.
     pub async fn start(&mut self) -> Result<(), CommandError> {
-        self.first.start().await?;
-        self.second.start().await
+        self.north.start().await?;
+        self.south.start().await
     }
 
     /// Ends both; their directories go with this value unless they are kept.
     pub async fn stop(&mut self) {
-        tokio::join!(self.first.stop(), self.second.stop());
+        tokio::join!(self.north.stop(), self.south.stop());
     }
 }
 

@@ -1,6 +1,6 @@
 //! What each role is started with, worked out from the configuration.
 
-use crate::config::{Config, Pool, PoolMode as ConfiguredMode, Storage, Transfer};
+use crate::config::{Config, Pool, PoolMode as ConfiguredMode, Storage, Transfer, in_url};
 use crate::exit::CommandError;
 use crate::site::SiteDirectory;
 use crate::token::SiteIssuer;
@@ -61,6 +61,12 @@ impl Trusted {
         own.chain(self.foreign.iter().cloned()).collect()
     }
 
+    /// What the site's own issuer publishes: its configuration and its keys.
+    pub fn published(&self) -> Option<(Value, Value)> {
+        let own = self.own.as_ref()?;
+        Some((openid_configuration(&own.issuer.issuer), own.jwks.clone()))
+    }
+
     /// Verifies tokens that are meant for one of `audiences`.
     pub fn verifier(&self, audiences: Vec<String>, client: Client) -> Verifier {
         let verifier = Verifier::new(self.issuers(), audiences, client);
@@ -81,13 +87,8 @@ fn configured(issuer: &TrustedIssuer) -> TrustedIssuerConfig {
 
 /// What tokens may call a port of this site: each of its hosts, with the port and without.
 fn audiences(config: &Config, port: u16) -> Vec<String> {
-    let bracketed = |host: &String| match host.contains(':') {
-        true => format!("[{host}]"),
-        false => host.clone(),
-    };
-    let hosts: Vec<String> = config.site.hosts.iter().map(bracketed).collect();
+    let hosts = config.site.hosts.iter().map(|host| in_url(host));
     hosts
-        .iter()
         .flat_map(|host| [format!("https://{host}:{port}"), format!("https://{host}")])
         .collect()
 }
@@ -129,11 +130,13 @@ pub fn storage_config(
             group_rules: role.groups.iter().map(group_rule).collect(),
             anonymous_read: role.anonymous_read.clone(),
         },
-        issuer: trusted.own.as_ref().map(|own| OwnIssuer {
-            trust: configured(&own.issuer),
-            openid_configuration: openid_configuration(&own.issuer.issuer),
-            jwks: own.jwks.clone(),
-        }),
+        issuer: trusted.own.as_ref().zip(trusted.published()).map(
+            |(own, (openid_configuration, jwks))| OwnIssuer {
+                trust: configured(&own.issuer),
+                openid_configuration,
+                jwks,
+            },
+        ),
         outbound: OutboundConfig {
             allow,
             certificates: Some(site.resolve(&config.trust.certificates)),

@@ -74,9 +74,9 @@ fn an_interrupted_demo_leaves_nothing_running_and_nothing_on_disk() {
             .ok()
     };
     eventually("both sites run", || {
-        pid("first").is_some() && pid("second").is_some()
+        pid("north").is_some() && pid("south").is_some()
     });
-    let pids = [pid("first"), pid("second")].map(|pid| pid.expect("seen"));
+    let pids = [pid("north"), pid("south")].map(|pid| pid.expect("seen"));
     let sent = Command::new("kill")
         .arg("-INT")
         .arg(demo.id().to_string())

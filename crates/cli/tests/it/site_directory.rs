@@ -222,3 +222,33 @@ fn json_tells_errors_too() {
             .contains("/nowhere/penstock.toml")
     );
 }
+
+#[test]
+fn a_site_may_run_one_role_only() {
+    for (kept, removed) in [("transfer", "storage"), ("storage", "transfer")] {
+        let mut site = Site::make(&[]);
+        let path = site.dir().join("penstock.toml");
+        let config = std::fs::read_to_string(&path).expect("made");
+        let mut table: toml::Table = config.parse().expect("TOML");
+        table.remove(removed).expect("both roles are there");
+        let url = if kept == "transfer" {
+            site.service()
+        } else {
+            site.url("")
+        };
+        table["issuer"]["url"] = url.clone().into();
+        std::fs::write(&path, table.to_string()).expect("written");
+        let doors = site.serve();
+        assert!(
+            doors[0].starts_with(kept) && !doors.concat().contains(removed),
+            "{doors:?}"
+        );
+        let keys = succeed(&["cat", "--dir", &site.dir_arg(), &format!("{url}/jwks")]);
+        assert!(keys.contains("\"keys\""), "{keys}");
+        match kept {
+            "transfer" => succeed(&["list", "--dir", &site.dir_arg()]),
+            _ => succeed(&["ls", "--dir", &site.dir_arg(), &site.url("/")]),
+        };
+        assert_eq!(site.stop(), Some(0));
+    }
+}

@@ -1,7 +1,7 @@
 //! One file down: into a temporary file beside its place, compared, then renamed into place.
 
 use super::blocks::{BLOCK_BYTES, Source, checksum_of};
-use super::{Arrived, Existing, How, Options, with_retries};
+use super::{Arrived, How, Options, keep_or_copy, with_retries};
 use crate::progress::Progress;
 use crate::remote::Remote;
 use crate::remote_error::RemoteError;
@@ -33,18 +33,9 @@ pub(super) async fn run(
     options: Options,
     progress: &Progress,
 ) -> Result<Arrived, RemoteError> {
-    let outcome = match options.existing {
-        Existing::Replace => None,
-        Existing::Keep => find_existing(remote, file, options, progress)
-            .await
-            .transpose(),
-    };
-    let outcome = match outcome {
-        Some(outcome) => outcome,
-        None => with_retries(|| fetch(remote, file, options, progress)).await,
-    };
-    progress.file_ended();
-    outcome
+    let find = find_existing(remote, file, options);
+    let copy = || fetch(remote, file, options, progress);
+    keep_or_copy(options.existing, progress, find, copy).await
 }
 
 /// The file as it is here already; `None` when there is none. An error when its content is another.
@@ -52,7 +43,6 @@ async fn find_existing(
     remote: &Remote,
     file: &Download,
     options: Options,
-    progress: &Progress,
 ) -> Result<Option<Arrived>, RemoteError> {
     let Ok(here) = std::fs::metadata(&file.destination) else {
         return Ok(None);
@@ -72,14 +62,11 @@ async fn find_existing(
     .await
     .map_err(at(&file.destination))?;
     match seen.checksums.contains(&checksum) {
-        true => {
-            progress.moved(size.0);
-            Ok(Some(Arrived {
-                size,
-                checksum,
-                how: How::Skipped,
-            }))
-        }
+        true => Ok(Some(Arrived {
+            size,
+            checksum,
+            how: How::Skipped,
+        })),
         false => Err(exists()),
     }
 }

@@ -1,7 +1,7 @@
 //! One file up: read, send, compare.
 
 use super::blocks::{Blocks, Next, Source, checksum_of};
-use super::{Arrived, Existing, How, Options, with_retries};
+use super::{Arrived, How, Options, keep_or_copy, with_retries};
 use crate::progress::Progress;
 use crate::remote::Remote;
 use crate::remote_error::RemoteError;
@@ -28,18 +28,9 @@ pub(super) async fn run(
     options: Options,
     progress: &Progress,
 ) -> Result<Arrived, RemoteError> {
-    let outcome = match options.existing {
-        Existing::Replace => None,
-        Existing::Keep => find_existing(remote, file, options, progress)
-            .await
-            .transpose(),
-    };
-    let outcome = match outcome {
-        Some(outcome) => outcome,
-        None => with_retries(|| write(remote, file, options, progress)).await,
-    };
-    progress.file_ended();
-    outcome
+    let find = find_existing(remote, file, options);
+    let copy = || write(remote, file, options, progress);
+    keep_or_copy(options.existing, progress, find, copy).await
 }
 
 /// The file as it is there already; `None` when there is none. An error when its content is another.
@@ -47,7 +38,6 @@ async fn find_existing(
     remote: &Remote,
     file: &Upload,
     options: Options,
-    progress: &Progress,
 ) -> Result<Option<Arrived>, RemoteError> {
     let seen = with_retries(|| remote.head(&file.destination, options.algorithm)).await?;
     let Some(seen) = seen else {
@@ -60,14 +50,11 @@ async fn find_existing(
     let checksum = checksum_of(file.source.clone(), file.size.0, options.algorithm).await;
     let checksum = checksum.map_err(|why| unreadable(file, why))?;
     match seen.checksums.contains(&checksum) {
-        true => {
-            progress.moved(file.size.0);
-            Ok(Some(Arrived {
-                size: file.size,
-                checksum,
-                how: How::Skipped,
-            }))
-        }
+        true => Ok(Some(Arrived {
+            size: file.size,
+            checksum,
+            how: How::Skipped,
+        })),
         false => Err(exists()),
     }
 }
