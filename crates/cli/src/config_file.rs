@@ -2,7 +2,6 @@
 
 use crate::config::{Config, ForeignIssuer, Pool};
 use crate::exit::CommandError;
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
@@ -40,98 +39,8 @@ pub fn render(site: &NewSite) -> String {
     };
     let pools: Vec<String> = site.pools.iter().enumerate().map(pool).collect();
     let pools = pools.join("\n");
-    let mut text = String::new();
-    let _ = write!(
-        text,
-        r#"# A Penstock site: one section per role. Remove [transfer] or [storage] and that role does not run.
-# Paths are relative to this directory. Sizes: "500 MB", "10 GB", "256 MiB". Spans: "30s", "15m", "1h", "7d".
-# `penstock check --dir DIR` validates this file and prints every effective value. Unknown keys are errors.
-# After a change: kill -HUP of the running `penstock serve` reloads limits, certificates and trust;
-# listening addresses and paths need a restart.
-
-[site]
-name = {name}
-# Names and addresses by which others reach this site. The first one stands in its URLs. The host certificate
-# names them all, so a new one needs a new certificate.
-hosts = [{hosts}]
-
-[tls]
-# What the doors show. Replace them by a certificate of your grid CA when you have one.
-certificate = "host/cert.pem"
-key = "host/key.pem"
-
-[issuer]
-# This site's own token issuer: `penstock token` signs with this key, others fetch the public half from the URL.
-url = {issuer}
-signing_key = "keys/token-signing.pem"
-# The VO (collaboration) that its tokens stand for.
-vo = {name}
-
-[trust]
-# CA certificates, hashed as OpenSSL and grid tools expect; usable as X509_CERT_DIR. Each [[trust.issuer]] below
-# names a token issuer of somebody else. Their token paths are relative to `prefix`, so prefix = "/" gives them
-# the whole namespace, as far as each token's scope goes. For example:
-#   [[trust.issuer]]
-#   issuer = "https://issuer.example.org/"
-#   prefix = "/data/experiment"
-#   vo = "experiment"
-certificates = "certificates"
-
-[transfer]
-# The transfer service: the FTS REST interface, which `penstock submit`, the fts3 client and Rucio speak.
-listen = "{service}"
-# Transfers at once: on one link (an ordered pair of sites), out of or into one site, and in all.
-active_max_per_link = 50
-active_max_per_storage = 200
-active_max = 500
-# A link with a limit of its own, named by scheme and host without port:
-#   [[transfer.link]]
-#   source = "https://127.0.0.2"
-#   destination = "https://127.0.0.3"
-#   active_max = 10
-# Retries of a failed transfer when its job does not say; the wait before the first one, later ones wait longer.
-retries = 3
-retry_delay = "30s"
-# Tokens must be meant for this service (its URL, or any service). Further audiences to accept:
-# audience = ["fts.example.org"]
-# Demand a scope of every token that submits; unset, any trusted token may submit.
-# required_scope = "fts"
-
-[storage]
-# The storage element: WebDAV with third-party copy, which gfal2, xrdcp, rclone, curl and FTS speak.
-listen = "{door}"
-# A door without TLS. Tokens cross it in the clear: for trusted networks only.
-# plain_listen = "{plain}"
-# Prefixes that anybody may read without a token.
-# anonymous_read = ["/public"]
-# Checksums computed while a file arrives: adler32, crc32c, md5, sha-256. The first one is told by default.
-checksums = ["adler32"]
-
-[storage.outbound]
-# Hosts that third-party copies may go to or come from. Others are refused, so that nobody can use this site
-# to reach what only it can reach.
-allow = [{hosts}]
-
-# Tokens that name groups and grant nothing by themselves are given what their groups may do here:
-# [[storage.group]]
-# group = "/dteam"
-# path = "/dteam"
-# rights = ["read", "create"]
-
-# A pool is a directory on one file system. Add one per disk; files are spread over them. All its keys:
-#   [[storage.pool]]
-#   name = "disk9"
-#   path = "/disk9/penstock"
-#   capacity = "10 TB"     # the most it may hold; unset, what its file system has
-#   movers_max = {movers}       # files that move in or out at once; others wait their turn
-#   queue_max = {queue}       # files that may wait; more are refused with Retry-After
-#   mode = "drained"       # gives files but takes none; "disabled" does neither; "enabled" is usual
-
-{pools}
-[observe]
-# The live page at {live}: what moves now, how fast, and why not faster.
-live_page = true
-"#,
+    format!(
+        include_str!("new_site.toml"),
         name = quoted(&site.name),
         issuer = quoted(&site.issuer),
         service = site.service,
@@ -140,8 +49,9 @@ live_page = true
         movers = Pool::default_movers_max(),
         queue = Pool::default_queue_max(),
         live = format_args!("https://HOST:{}/live/", site.service.port()),
-    );
-    text
+        hosts = hosts,
+        pools = pools,
+    )
 }
 
 /// What one site learns about another.
