@@ -127,6 +127,10 @@ mod tests {
 
     /// The part of the child: replaces a file of ones by one of twos, then removes it.
     #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the parent can tell its child nothing but by the environment"
+    )]
     fn child() {
         let (Ok(directory), Ok(step), Ok(size)) = (
             std::env::var("PENSTOCK_CRASH_DIRECTORY"),
