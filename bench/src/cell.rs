@@ -151,7 +151,8 @@ impl Cell {
             }
         }
         beside(Kind::Copy, Peer::XrootdHttps);
-        cells.extend([Cell::ServiceSites, Cell::ServiceStub, Cell::ServiceMemory]);
+        // Memory first: an allocator keeps what earlier cells once needed, and would hide the growth.
+        cells.extend([Cell::ServiceMemory, Cell::ServiceSites, Cell::ServiceStub]);
         cells
     }
 

@@ -185,9 +185,7 @@ impl Field {
             return Ok(());
         };
         let dir = self.work.directory("profiles")?;
-        let mut processes = sites.source.processes.clone();
-        processes.extend(&sites.destination.processes);
-        processes.push(sites.service.process);
+        let processes = service::processes(sites);
         match cell {
             Cell::Disk(_) | Cell::ServiceMemory => return Ok(()),
             Cell::Beside(beside) => {
@@ -213,7 +211,7 @@ impl Field {
             }
             Cell::ServiceStub => {
                 let (runs, files) = scale.service();
-                let profiler = Profiler::start(&[sites.service.process], &dir, &cell.name())?;
+                let profiler = Profiler::start(&processes[..1], &dir, &cell.name())?;
                 let run = service::run_stub(&sites.service, self.stub()?, files, runs).await;
                 profiler.finish(report)?;
                 run?;
