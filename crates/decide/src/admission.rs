@@ -1,8 +1,8 @@
 //! Which mover of a pool runs next, and which must wait.
 //!
-//! A bounded number of movers runs; the others wait in a bounded queue, first come first served inside a VO, and the
-//! VOs take turns, so that one VO's flood cannot starve another. Nothing is refused while the queue has room.
-//! A pure data structure: it knows tickets, not sockets.
+//! A bounded number of movers runs; the others wait in a bounded queue, first come first served inside a
+//! VO, and the VOs take turns, so that one VO's flood cannot starve another. Nothing is refused while the
+//! queue has room. A pure data structure: it knows tickets, not sockets.
 
 use crate::Decision;
 use penstock_model::VoName;
@@ -138,7 +138,8 @@ impl MoverQueue {
         self.queued >= self.limits.queue_max && self.active >= self.limits.movers_max
     }
 
-    /// A mover asks to run. `mean_duration` of the movers that ended lately makes the `Retry-After` of a refusal.
+    /// A mover asks to run. `mean_duration` of the movers that ended lately makes the `Retry-After` of a
+    /// refusal.
     pub fn arrive(
         &mut self,
         ticket: Ticket,
@@ -189,8 +190,8 @@ impl MoverQueue {
         self.start_waiting()
     }
 
-    /// A waiting mover is no longer wanted. True when it was waiting; false when it runs already (then it must
-    /// [`MoverQueue::leave`]) or is unknown.
+    /// A waiting mover is no longer wanted. True when it was waiting; false when it runs already (then it
+    /// must [`MoverQueue::leave`]) or is unknown.
     pub fn withdraw(&mut self, ticket: Ticket) -> bool {
         let found = self.waiting.iter_mut().find_map(|(vo, tickets)| {
             let at = tickets.iter().position(|waiting| *waiting == ticket)?;
@@ -207,7 +208,8 @@ impl MoverQueue {
         true
     }
 
-    /// Changes the bounds. Names movers that run now because there are more slots; running movers are never stopped.
+    /// Changes the bounds. Names movers that run now because there are more slots; running movers are
+    /// never stopped.
     pub fn set_limits(&mut self, limits: QueueLimits) -> Vec<Ticket> {
         self.limits = limits;
         self.start_waiting()

@@ -1,8 +1,9 @@
 //! Which pool takes a new file.
 //!
-//! A draw among the pools that can take it, weighted by free space and halved for every few writers, so that files
-//! spread, nothing clumps on the emptiest pool, and the survivors share evenly when a pool leaves. A pool that is
-//! left out is named with the reason, and an operator should hear of it when it is full, drained or disabled.
+//! A draw among the pools that can take it, weighted by free space and halved for every few writers, so
+//! that files spread, nothing clumps on the emptiest pool, and the survivors share evenly when a pool
+//! leaves. A pool that is left out is named with the reason, and an operator should hear of it when it is
+//! full, drained or disabled.
 
 use crate::Decision;
 use penstock_model::{Bytes, PoolName};
@@ -11,7 +12,8 @@ use std::fmt;
 
 /// Running and waiting writers that halve a pool's weight.
 const WRITERS_THAT_HALVE: u32 = 8;
-/// Free space is weighed in units of this, so that weights stay small and a nearly full pool keeps a little weight.
+/// Free space is weighed in units of this, so that weights stay small and a nearly full pool keeps a
+/// little weight.
 const WEIGHT_UNIT_BYTES: u64 = 1 << 20;
 
 /// What an operator allows a pool to do.
@@ -45,8 +47,8 @@ pub struct PoolView {
     pub pool: PoolName,
     /// What it may do.
     pub mode: PoolMode,
-    /// Bytes that a new file may have: what the file system and the pool's capacity leave, less what running writers
-    /// have announced.
+    /// Bytes that a new file may have: what the file system and the pool's capacity leave, less what
+    /// running writers have announced.
     pub free: Bytes,
     /// Writers that run or wait for a mover.
     pub writers: u32,
@@ -173,8 +175,8 @@ impl fmt::Display for PoolReason {
     }
 }
 
-/// Draws the pool for a new file. Every pool has a reason in the answer, the chosen one first, the others in the order
-/// given.
+/// Draws the pool for a new file. Every pool has a reason in the answer, the chosen one first, the others
+/// in the order given.
 pub fn choose_pool(
     pools: &[PoolView],
     placement: &Placement,
@@ -252,7 +254,8 @@ fn weight(view: &PoolView) -> u64 {
     ((free >> halvings) * (unit - rest) / unit).max(1)
 }
 
-/// What is nearest to being mended decides the answer: a queue empties by itself, space and modes need a person.
+/// What is nearest to being mended decides the answer: a queue empties by itself, space and modes need a
+/// person.
 fn unplaceable(because: &[PoolReason]) -> Unplaceable {
     let any = |test: fn(&PoolReason) -> bool| because.iter().any(test);
     if any(|reason| matches!(reason, PoolReason::QueueFull { .. })) {

@@ -1,9 +1,9 @@
-//! The namespace of a storage element: a tree of directories and files in SQLite, with checksums, trash and the
-//! record of ended movers.
+//! The namespace of a storage element: a tree of directories and files in SQLite, with checksums, trash
+//! and the record of ended movers.
 //!
-//! One thread writes, in group commits: many changes share one transaction and one `fsync`, and a change is answered
-//! after its commit, never before. Readers use read-only connections on the calling thread. File data is not known
-//! here: a file is an id, a size and the name of its pool.
+//! One thread writes, in group commits: many changes share one transaction and one `fsync`, and a change
+//! is answered after its commit, never before. Readers use read-only connections on the calling thread.
+//! File data is not known here: a file is an id, a size and the name of its pool.
 
 mod change;
 mod read;
@@ -104,7 +104,10 @@ pub struct PoolUsage {
 #[derive(Debug, Error)]
 pub enum NamespaceError {
     /// SQLite failed.
-    #[error("the namespace database {path} failed: {source}; check its disk, then start again", path = path.display())]
+    #[error(
+        "the namespace database {path} failed: {source}; check its disk, then start again",
+        path = path.display()
+    )]
     Database {
         /// The database file.
         path: PathBuf,
@@ -124,7 +127,7 @@ pub enum NamespaceError {
     InUse(PathBuf),
     /// Written by a later version.
     #[error(
-        "the namespace {path} has schema version {found}, this program knows up to {known}; use a newer program",
+        "the namespace {path} has schema version {found}, this program knows {known}; use a newer program",
         path = path.display()
     )]
     Newer {
@@ -136,7 +139,10 @@ pub enum NamespaceError {
         known: u32,
     },
     /// A stored value is not what this program ever wrote.
-    #[error("the namespace {path} holds a value that makes no sense: {what}; restore it from a backup", path = path.display())]
+    #[error(
+        "the namespace {path} holds a value that makes no sense: {what}; restore it from a backup",
+        path = path.display()
+    )]
     Corrupt {
         /// The database file.
         path: PathBuf,
@@ -183,13 +189,15 @@ impl Namespace {
         })
     }
 
-    /// Names this namespace for ever. Pools carry it, so that a pool is never served with a foreign namespace.
+    /// Names this namespace for ever. Pools carry it, so that a pool is never served with a foreign
+    /// namespace.
     pub fn uuid(&self) -> Uuid {
         self.identity.uuid
     }
 
-    /// Ids from here on were given out in the run before this one, or in this one. File data with such an id and
-    /// without an entry was never acknowledged to anyone; data with a smaller id must have an entry or be trash.
+    /// Ids from here on were given out in the run before this one, or in this one. File data with such an
+    /// id and without an entry was never acknowledged to anyone; data with a smaller id must have an
+    /// entry or be trash.
     pub fn low_water(&self) -> EntryId {
         EntryId(self.identity.low_water)
     }
@@ -205,9 +213,9 @@ impl Namespace {
         EntryId(self.next_id.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Queues a change. `reply` is called on the writer's thread after the commit (or after the refusal), so it must
-    /// be short and must not call back into the namespace. When the queue is full it is called at once with
-    /// [`ChangeError::Busy`].
+    /// Queues a change. `reply` is called on the writer's thread after the commit (or after the refusal),
+    /// so it must be short and must not call back into the namespace. When the queue is full it is called
+    /// at once with [`ChangeError::Busy`].
     pub fn submit(
         &self,
         change: Change,
@@ -216,7 +224,8 @@ impl Namespace {
         self.writer.submit(change, Box::new(reply));
     }
 
-    /// Makes a change and waits for its commit. For tests, recovery and tools; doors use [`Namespace::submit`].
+    /// Makes a change and waits for its commit. For tests, recovery and tools; doors use
+    /// [`Namespace::submit`].
     pub fn apply(&self, change: Change) -> Result<Changed, ChangeError> {
         let (sender, answer) = std::sync::mpsc::sync_channel(1);
         self.submit(change, move |result| {

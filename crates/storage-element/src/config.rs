@@ -1,4 +1,5 @@
-//! What a storage element is told when it starts: plain values, parsed and checked by whoever reads the file.
+//! What a storage element is told when it starts: plain values, parsed and checked by whoever reads the
+//! file.
 
 use crate::outbound::HostPattern;
 use penstock_decide::admission::QueueLimits;

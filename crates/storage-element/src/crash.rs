@@ -76,6 +76,9 @@ mod tests {
     /// Written in one step, and in several.
     const SIZES: [usize; 2] = [1000, 2_500_000];
 
+    /// In the child's working directory; without it the child has nothing to do.
+    const ORDERS: &str = "crash-orders";
+
     fn path() -> NamespacePath {
         NamespacePath::parse("/d/f").expect("valid")
     }
@@ -132,21 +135,20 @@ mod tests {
         reason = "the parent can tell its child nothing but by the environment"
     )]
     fn child() {
-        let (Ok(directory), Ok(step), Ok(size)) = (
-            std::env::var("PENSTOCK_CRASH_DIRECTORY"),
-            std::env::var("PENSTOCK_CRASH_STEP"),
-            std::env::var("PENSTOCK_CRASH_SIZE"),
-        ) else {
+        let Ok(orders) = std::fs::read_to_string(ORDERS) else {
             return;
         };
-        let directory = PathBuf::from(directory);
-        let size = size.parse().expect("a number");
+        let directory = std::env::current_dir().expect("set by the parent");
+        let (step, size) = orders.split_once(' ').expect("two words");
+        let (step, size): (usize, usize) = (
+            step.parse().expect("a number"),
+            size.parse().expect("a number"),
+        );
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         runtime.block_on(async {
             let storage = open(&directory);
             write(&storage, 1, size).await;
-            let step = STEPS[step.parse::<usize>().expect("a number")];
-            KILL_AT.set(step).expect("set once");
+            KILL_AT.set(STEPS[step]).expect("set once");
             write(&storage, 2, size).await;
             std::fs::write(directory.join("acknowledged"), b"").expect("written");
             let change = Change::Remove {
@@ -162,11 +164,11 @@ mod tests {
 
     fn check(step: usize, size: usize) {
         let directory = tempfile::tempdir().expect("temporary directory");
+        let orders = format!("{step} {size}");
+        std::fs::write(directory.path().join(ORDERS), orders).expect("written");
         let output = Command::new(std::env::current_exe().expect("this test"))
             .args(["--exact", "crash::tests::child", "--nocapture"])
-            .env("PENSTOCK_CRASH_DIRECTORY", directory.path())
-            .env("PENSTOCK_CRASH_STEP", step.to_string())
-            .env("PENSTOCK_CRASH_SIZE", size.to_string())
+            .current_dir(directory.path())
             .output()
             .expect("the child runs");
         let step = STEPS[step];

@@ -1,5 +1,5 @@
-//! The door: HTTP, with or without TLS, as WebDAV and third-party copy clients speak it. It says who may come in,
-//! hands requests to their handlers and tells every client how its request ended.
+//! The door: HTTP, with or without TLS, as WebDAV and third-party copy clients speak it. It says who may
+//! come in, hands requests to their handlers and tells every client how its request ended.
 
 mod access;
 mod answer;
@@ -14,6 +14,7 @@ mod write;
 
 use crate::mover::Mover;
 use crate::storage::Storage;
+use access::Caller;
 use answer::{Answer, METHODS, Problem, Reply};
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
@@ -43,8 +44,17 @@ pub(crate) struct Door {
     shutdown: watch::Receiver<bool>,
 }
 
+/// One request with what its handler needs to know.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
+    request: &'a Request,
+    caller: &'a Caller,
+    path: &'a NamespacePath,
+}
+
 /// Serves one address until `shutdown` turns true; then takes no more requests and gives running ones
-/// `shutdown_grace`. With `tls` the door is HTTPS, without it plain HTTP. Several doors may share one storage.
+/// `shutdown_grace`. With `tls` the door is HTTPS, without it plain HTTP. Several doors may share one
+/// storage.
 ///
 /// Errors: the listener cannot be used.
 pub async fn serve(
@@ -204,15 +214,20 @@ impl Door {
         }
         let path = NamespacePath::from_encoded(request.path())
             .map_err(|why| Problem::bad_request(why.to_string()))?;
-        let caller = &self.identify(request, connection.peer_addr()).await?;
+        let caller = self.identify(request, connection.peer_addr()).await?;
+        let call = &Call {
+            request,
+            caller: &caller,
+            path: &path,
+        };
         match request.method.as_str() {
-            "GET" | "HEAD" => read::read(self, connection, request, caller, &path).await,
-            "PUT" => write::put(self, connection, request, caller, &path).await,
-            "DELETE" => tree::delete(self, request, caller, &path).await,
-            "MKCOL" => tree::make_directory(self, request, caller, &path).await,
-            "MOVE" => tree::rename(self, request, caller, &path).await,
-            "PROPFIND" => list::propfind(self, connection, request, caller, &path).await,
-            "COPY" => copy::copy(self, connection, request, caller, &path).await,
+            "GET" | "HEAD" => read::read(self, connection, call).await,
+            "PUT" => write::put(self, connection, call).await,
+            "DELETE" => tree::delete(self, call).await,
+            "MKCOL" => tree::make_directory(self, call).await,
+            "MOVE" => tree::rename(self, call).await,
+            "PROPFIND" => list::propfind(self, connection, call).await,
+            "COPY" => copy::copy(self, connection, call).await,
             other => Err(Problem::method(format!(
                 "{other} is not supported; use one of {METHODS}"
             ))),
@@ -248,8 +263,8 @@ impl Door {
     }
 }
 
-/// Waits until a mover has its slot, as long as its client is there. With `connection` a client that leaves is noticed
-/// at once; one that sends a body is noticed when the body is read.
+/// Waits until a mover has its slot, as long as its client is there. With `connection` a client that
+/// leaves is noticed at once; one that sends a body is noticed when the body is read.
 async fn wait_for_slot(
     door: &Door,
     mover: &mut Mover,

@@ -1,5 +1,5 @@
-//! The gate of a pool: movers pass it one by one, up to the pool's limit, and give their slot back when they end,
-//! however they end. Who goes next is decided by `decide::admission`.
+//! The gate of a pool: movers pass it one by one, up to the pool's limit, and give their slot back when
+//! they end, however they end. Who goes next is decided by `decide::admission`.
 
 use crate::meter::Meter;
 use penstock_decide::admission::{Admission, AdmissionReason, MoverQueue, QueueLimits, Ticket};

@@ -1,5 +1,5 @@
-//! A file on its way in: bytes arrive in large buffers, are checksummed and written in order on blocking threads
-//! while the next buffer fills, then become durable and, last of all, visible.
+//! A file on its way in: bytes arrive in large buffers, are checksummed and written in order on blocking
+//! threads while the next buffer fills, then become durable and, last of all, visible.
 
 use crate::clock::{microseconds, now};
 use crate::committer::Finished;
@@ -157,8 +157,8 @@ impl Incoming {
         vec![0; usize::try_from(rest).map_or(BUFFER_BYTES, |rest| rest.min(BUFFER_BYTES))]
     }
 
-    /// Takes the first `filled` bytes of a buffer as the next bytes of the file. Returns when the write before this
-    /// one has ended; the bytes themselves are written meanwhile.
+    /// Takes the first `filled` bytes of a buffer as the next bytes of the file. Returns when the write
+    /// before this one has ended; the bytes themselves are written meanwhile.
     pub(crate) async fn write(&mut self, buffer: Vec<u8>, filled: usize) -> Result<(), WriteError> {
         let first = self.taken == 0;
         self.taken += filled as u64;

@@ -1,5 +1,5 @@
-//! One file on its way in or out: holds its slot, keeps its stage clocks, is visible while it runs and leaves a record
-//! when it ends, however it ends.
+//! One file on its way in or out: holds its slot, keeps its stage clocks, is visible while it runs and
+//! leaves a record when it ends, however it ends.
 
 use crate::clock::{microseconds, now};
 use crate::gate::{Arrival, Permit, Waiting};

@@ -1,5 +1,5 @@
-//! Which hosts this storage element may connect to on a client's behalf. Without a list it connects to none: a COPY
-//! must not turn it into a probe of the networks it can reach.
+//! Which hosts this storage element may connect to on a client's behalf. Without a list it connects to
+//! none: a COPY must not turn it into a probe of the networks it can reach.
 
 use std::fmt;
 use thiserror::Error;

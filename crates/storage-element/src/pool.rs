@@ -1,8 +1,9 @@
 //! A pool: one directory on one file system that keeps file data by id.
 //!
-//! Layout: `pool.json` (whose namespace this is), `incoming/<id>` (being written, worthless after a crash),
-//! `data/<id / 4096>/<id>` (durable), all in hexadecimal. Each file carries its path at the time of writing, its size
-//! and its checksums in the extended attribute `user.penstock`, so that a namespace can be rebuilt from its pools.
+//! Layout: `pool.json` (whose namespace this is), `incoming/<id>` (being written, worthless after a
+//! crash), `data/<id / 4096>/<id>` (durable), all in hexadecimal. Each file carries its path at the time
+//! of writing, its size and its checksums in the extended attribute `user.penstock`, so that a namespace
+//! can be rebuilt from its pools.
 
 use crate::config::PoolConfig;
 use crate::gate::Gate;

@@ -1,4 +1,5 @@
-//! Removes data that nobody can see any more, on a thread of its own, because removing a large file takes a while.
+//! Removes data that nobody can see any more, on a thread of its own, because removing a large file takes
+//! a while.
 //!
 //! Trash is in the namespace until its data is gone, so nothing here must survive a crash.
 
@@ -91,7 +92,8 @@ impl ReaperHandle {
         }
     }
 
-    /// Orders the removal of data without an entry. Blocks only when the queue is full: then it does it itself.
+    /// Orders the removal of data without an entry. Blocks only when the queue is full: then it does it
+    /// itself.
     pub(crate) fn discard(
         &self,
         pool: Arc<Pool>,
@@ -159,7 +161,8 @@ fn bury(namespace: &Namespace, pools: &Pools, trashed: &[Trashed]) -> u64 {
         let mut gone = Vec::with_capacity(chunk.len());
         for trashed in chunk {
             let Some(pool) = pools.get(&trashed.pool) else {
-                tracing::warn!(pool = %trashed.pool, file = %trashed.file, "trash in a pool that is not configured stays");
+                let (pool, file) = (&trashed.pool, trashed.file);
+                tracing::warn!(%pool, %file, "trash in a pool that is not configured stays");
                 continue;
             };
             match pool.remove(trashed.file) {
@@ -169,7 +172,8 @@ fn bury(namespace: &Namespace, pools: &Pools, trashed: &[Trashed]) -> u64 {
                     gone.push(trashed.file);
                 }
                 Err(why) => {
-                    tracing::error!(pool = %pool.name, file = %trashed.file, %why, "a removed file's data cannot be deleted");
+                    let (pool, file) = (&pool.name, trashed.file);
+                    tracing::error!(%pool, %file, %why, "a removed file's data stays on its disk");
                 }
             }
         }
@@ -193,7 +197,8 @@ fn discard(order: &Discard) {
     };
     match std::fs::remove_file(&path) {
         Err(why) if why.kind() != io::ErrorKind::NotFound => {
-            tracing::error!(path = %path.display(), %why, "unfinished data cannot be deleted; the next start tries again");
+            let path = path.display();
+            tracing::error!(%path, %why, "unfinished data stays until the next start");
         }
         Ok(()) | Err(_) => {}
     }

@@ -1,5 +1,5 @@
-//! The loop that fills a file from a socket: the network fills one buffer while the buffer before it is checksummed
-//! and written.
+//! The loop that fills a file from a socket: the network fills one buffer while the buffer before it is
+//! checksummed and written.
 
 use crate::clock::microseconds;
 use crate::incoming::{Incoming, Landed};
@@ -59,8 +59,8 @@ impl<E> From<WriteError> for ReceiveError<E> {
     }
 }
 
-/// Receives a whole file and makes it visible. A disk that takes longer than `stall` for one buffer ends it; the slot
-/// is free then, even while the kernel still holds the write.
+/// Receives a whole file and makes it visible. A disk that takes longer than `stall` for one buffer ends
+/// it; the slot is free then, even while the kernel still holds the write.
 pub(crate) async fn receive<S: ByteSource>(
     source: &mut S,
     mut incoming: Incoming,

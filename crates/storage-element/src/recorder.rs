@@ -1,5 +1,5 @@
-//! Writes the record of ended movers, a few times a second and off everyone's way. What a killed process had not
-//! written yet is lost: at most the last quarter of a second, and never a file.
+//! Writes the record of ended movers, a few times a second and off everyone's way. What a killed process
+//! had not written yet is lost: at most the last quarter of a second, and never a file.
 
 use penstock_persistence::namespace::{Change, MoverRecord, Namespace};
 use std::io;

@@ -1,5 +1,5 @@
-//! Starting over after any end: pools are matched with their namespace, unfinished writes are removed, trash is
-//! emptied. Refuses to start rather than delete data that a lost or old namespace does not know.
+//! Starting over after any end: pools are matched with their namespace, unfinished writes are removed,
+//! trash is emptied. Refuses to start rather than delete data that a lost or old namespace does not know.
 
 use crate::config::PoolConfig;
 use crate::pool::{Label, POOL_VERSION, Pool, PoolIdentity, sync_directory, write_label};
@@ -20,7 +20,7 @@ use uuid::Uuid;
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// The namespace cannot be used.
-    #[error("{0}")]
+    #[error(transparent)]
     Namespace(#[from] NamespaceError),
     /// Recovery could not be written down.
     #[error("recovery cannot be recorded: {0}")]
@@ -43,9 +43,9 @@ pub enum OpenError {
     },
     /// The directory belongs to another namespace, or to another pool of this one.
     #[error(
-        "pool {pool}: {path} belongs to pool {theirs} of namespace {their_namespace}, not to this one ({ours}); \
-         if the namespace database was lost, restore it from a backup; if this is another pool's directory, correct \
-         the configuration; only if its data is worthless, empty the directory",
+        "pool {pool}: {path} belongs to pool {theirs} of namespace {their_namespace}, not to this one \
+         ({ours}); if the namespace database was lost, restore it from a backup; if this is another pool's \
+         directory, correct the configuration; only if its data is worthless, empty the directory",
         path = path.display()
     )]
     ForeignPool {
@@ -62,8 +62,8 @@ pub enum OpenError {
     },
     /// The namespace is an old copy: files may have been written since.
     #[error(
-        "pool {pool}: the namespace is older than the pool's data (ids from {namespace} against {in_pool}); it is an \
-         old copy, and starting would delete every file written since; restore a newer one"
+        "pool {pool}: the namespace is older than the pool's data (ids from {namespace} against {in_pool}); \
+         it is an old copy, and starting would delete every file written since; restore a newer one"
     )]
     OldNamespace {
         /// The pool.
@@ -75,7 +75,7 @@ pub enum OpenError {
     },
     /// A directory without `pool.json` that is not empty.
     #[error(
-        "pool {pool}: {path} is not empty and has no pool.json; use an empty directory, or put pool.json back",
+        "pool {pool}: {path} is not empty and has no pool.json; use an empty directory or put it back",
         path = path.display()
     )]
     NotAPool {
@@ -98,7 +98,10 @@ pub enum OpenError {
         files: u64,
     },
     /// `pool.json` cannot be understood.
-    #[error("pool {pool}: {path} cannot be read: {why}; restore it from the namespace's uuid", path = path.display())]
+    #[error(
+        "pool {pool}: {path} cannot be read: {why}; restore it from a backup",
+        path = path.display()
+    )]
     PoolIdentity {
         /// The pool.
         pool: PoolName,
@@ -132,31 +135,7 @@ pub(crate) fn recover(
     configs: &[PoolConfig],
     free_reserve: Bytes,
 ) -> Result<(Pools, Recovered), OpenError> {
-    if configs.is_empty() {
-        return Err(OpenError::NoPool);
-    }
-    let usage = namespace.pool_usage()?;
-    // Look at every pool before anything is changed in any.
-    let mut pools = Pools::new();
-    for config in configs {
-        let known = usage.get(&config.name).copied().unwrap_or_default();
-        let name = config.name.as_str();
-        let valid = !name.is_empty()
-            && name
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
-        if !valid || pools.contains_key(&config.name) {
-            return Err(OpenError::PoolName(config.name.clone()));
-        }
-        inspect(namespace, config, known)?;
-        let pool = Arc::new(Pool::new(config, known.bytes, free_reserve));
-        pools.insert(config.name.clone(), pool);
-    }
-    for (name, known) in &usage {
-        if known.files > 0 && !pools.contains_key(name) {
-            tracing::error!(pool = %name, files = known.files, "a pool with files is not configured; they cannot be read");
-        }
-    }
+    let pools = inspect_all(namespace, configs, free_reserve)?;
     let mut recovered = Recovered::default();
     for pool in pools.values() {
         let at = |path: PathBuf| move |source| directory_error(pool, path, source);
@@ -194,6 +173,40 @@ pub(crate) fn recover(
         );
     }
     Ok((pools, recovered))
+}
+
+/// Looks at every pool before anything is changed in any.
+fn inspect_all(
+    namespace: &Namespace,
+    configs: &[PoolConfig],
+    free_reserve: Bytes,
+) -> Result<Pools, OpenError> {
+    if configs.is_empty() {
+        return Err(OpenError::NoPool);
+    }
+    let usage = namespace.pool_usage()?;
+    let mut pools = Pools::new();
+    for config in configs {
+        let known = usage.get(&config.name).copied().unwrap_or_default();
+        let name = config.name.as_str();
+        let valid = !name.is_empty()
+            && name
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+        if !valid || pools.contains_key(&config.name) {
+            return Err(OpenError::PoolName(config.name.clone()));
+        }
+        inspect(namespace, config, known)?;
+        let pool = Arc::new(Pool::new(config, known.bytes, free_reserve));
+        pools.insert(config.name.clone(), pool);
+    }
+    for (name, known) in &usage {
+        if known.files > 0 && !pools.contains_key(name) {
+            let files = known.files;
+            tracing::error!(pool = %name, files, "files are in a pool that is not configured");
+        }
+    }
+    Ok(pools)
 }
 
 /// Decides whether a pool's directory may be used with this namespace. Changes nothing.
@@ -256,7 +269,8 @@ fn inspect_new(config: &PoolConfig, known: PoolUsage) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// An empty `incoming` or `data`, as a first start leaves when it is killed before it has written `pool.json`.
+/// An empty `incoming` or `data`, as a first start leaves when it is killed before it has written
+/// `pool.json`.
 fn is_empty_layout(path: &Path) -> bool {
     let ours = path
         .file_name()

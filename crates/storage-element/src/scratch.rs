@@ -1,5 +1,5 @@
-//! A file's data while nobody can see it: first in `incoming/`, then at its final place until its entry is committed.
-//! Whatever goes wrong, dropping it removes the data and gives the promised space back.
+//! A file's data while nobody can see it: first in `incoming/`, then at its final place until its entry
+//! is committed. Whatever goes wrong, dropping it removes the data and gives the promised space back.
 
 use crate::crash::{Step, reached};
 use crate::pool::{Pool, Reservation};

@@ -50,7 +50,8 @@ pub struct Storage {
     settings: RwLock<Arc<Settings>>,
     checksums: Vec<ChecksumAlgorithm>,
     chance: AtomicU64,
-    /// Held from looking at the pools until space is promised, so that two writers never count on the same bytes.
+    /// Held from looking at the pools until space is promised, so that two writers never count on the
+    /// same bytes.
     placing: Mutex<BTreeMap<PoolName, Instant>>,
     pub(crate) connections: AtomicUsize,
     /// Checksums of whole files that are computed on demand at once.
@@ -73,8 +74,8 @@ pub(crate) struct Placed {
 }
 
 impl Storage {
-    /// Opens the namespace and all pools, and removes what the last run left unfinished. Blocks for as long as that
-    /// takes.
+    /// Opens the namespace and all pools, and removes what the last run left unfinished. Blocks for as
+    /// long as that takes.
     pub fn open(config: StorageConfig) -> Result<Arc<Storage>, OpenError> {
         let namespace = Arc::new(Namespace::open(&config.namespace)?);
         let (pools, _) = recovery::recover(&namespace, &config.pools, config.limits.free_reserve)?;
@@ -126,9 +127,10 @@ impl Storage {
         }))
     }
 
-    /// Takes what may change while running: access, own issuer's documents, outgoing hosts, limits, and of each known
-    /// pool its mode, capacity and mover limits. Namespace, checksums and the set of pools need a restart; a pool that
-    /// is not known yet is named in the log and left out. Reads the trusted certificates again.
+    /// Takes what may change while running: access, own issuer's documents, outgoing hosts, limits, and
+    /// of each known pool its mode, capacity and mover limits. Namespace, checksums and the set of pools
+    /// need a restart; a pool that is not known yet is named in the log and left out. Reads the trusted
+    /// certificates again.
     ///
     /// Errors: the trusted certificates cannot be read; then nothing has changed.
     pub fn reload(&self, config: StorageConfig) -> Result<(), OpenError> {
@@ -140,6 +142,11 @@ impl Storage {
             }
         }
         let (issuers, audiences) = trust(&config.access, config.issuer.as_ref());
+        if let Some(own) = &config.issuer {
+            // All clones share their keys.
+            let verifier = self.verifier.clone();
+            drop(verifier.with_local_keys(&own.trust.issuer, &own.jwks));
+        }
         self.verifier.replace_trust(issuers, audiences);
         let settings = Settings {
             access: config.access,

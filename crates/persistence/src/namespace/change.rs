@@ -1,8 +1,8 @@
 //! Changes to the tree as values, and how each is made inside the writer's transaction.
 //!
-//! Every change decides first and writes after, so a refused change leaves nothing behind in the transaction that it
-//! shares with others. What a destination looks like is decided here and nowhere earlier: a door's own look at the
-//! namespace may be out of date by the time its change is made.
+//! Every change decides first and writes after, so a refused change leaves nothing behind in the
+//! transaction that it shares with others. What a destination looks like is decided here and nowhere
+//! earlier: a door's own look at the namespace may be out of date by the time its change is made.
 
 use super::read::{below, by_name, find, signed, stored};
 use super::{Entry, EntryId, EntryKind, MoverRecord, record, schema};
@@ -61,7 +61,8 @@ pub enum Change {
     Remove {
         /// What.
         path: NamespacePath,
-        /// Entries, itself included, beyond which a directory is refused, because one transaction holds up all others.
+        /// Entries, itself included, beyond which a directory is refused, because one transaction holds
+        /// up all others.
         entries_max: usize,
         /// Now.
         at: Timestamp,
@@ -244,7 +245,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Writes what is kept once per transaction; to be called before the commit. Gives back the largest id written.
+    /// Writes what is kept once per transaction; to be called before the commit. Gives back the largest
+    /// id written.
     pub(super) fn finish(self) -> rusqlite::Result<u64> {
         for (pool, (files, bytes)) in &self.usage {
             self.connection
@@ -369,7 +371,8 @@ impl<'a> Batch<'a> {
         if from.is_root() || to.is_root() {
             return Err(Refusal::Root.into());
         }
-        // A destination that holds the source would be removed with it; one below the source would be cut off.
+        // A destination that holds the source would be removed with it; one below the source would be cut
+        // off.
         if to.is_within(from) || from.is_within(to) {
             return Err(Refusal::IntoItself(from.clone()).into());
         }

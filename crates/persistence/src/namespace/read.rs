@@ -97,8 +97,8 @@ impl Namespace {
         self.readers.with(|connection| find(connection, path))
     }
 
-    /// The entries of a directory in the order of their names, at most `limit`, from the first name after `after`.
-    /// A file or an unknown id has none.
+    /// The entries of a directory in the order of their names, at most `limit`, from the first name after
+    /// `after`. A file or an unknown id has none.
     pub fn list(
         &self,
         directory: EntryId,

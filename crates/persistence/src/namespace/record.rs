@@ -75,8 +75,9 @@ pub(super) fn insert(connection: &Connection, record: &MoverRecord) -> rusqlite:
     };
     connection
         .prepare_cached(
-            "INSERT INTO mover_record (at_ms, kind, path, peer, user, vo, pool, moved_bytes, duration_us, stages,
-             tcp, selection, outcome, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+            "INSERT INTO mover_record (at_ms, kind, path, peer, user, vo, pool, moved_bytes, duration_us,
+             stages, tcp, selection, outcome, detail)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
         )?
         .execute(params![
             record.at.0,
@@ -113,8 +114,8 @@ pub(super) fn load(
     limit: usize,
 ) -> rusqlite::Result<Vec<(u64, MoverRecord)>> {
     let mut query = connection.prepare_cached(
-        "SELECT sequence, at_ms, kind, path, peer, user, vo, pool, moved_bytes, duration_us, stages, tcp, selection,
-         outcome, detail FROM mover_record WHERE sequence > ?1 ORDER BY sequence LIMIT ?2",
+        "SELECT sequence, at_ms, kind, path, peer, user, vo, pool, moved_bytes, duration_us, stages, tcp,
+         selection, outcome, detail FROM mover_record WHERE sequence > ?1 ORDER BY sequence LIMIT ?2",
     )?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = query.query_map(params![signed(after), limit], |row| {

@@ -75,8 +75,8 @@ pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<Identity, 
         path: path.to_owned(),
         source,
     };
-    // FULL: a commit is on the disk before it is answered. A larger checkpoint interval makes commits cheaper; the
-    // log stays below some 64 MiB.
+    // FULL: a commit is on the disk before it is answered. A larger checkpoint interval makes commits
+    // cheaper; the log stays below some 64 MiB.
     connection
         .execute_batch(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4000;

@@ -1,4 +1,5 @@
-//! The one thread that writes. It takes whatever waits, makes it in one transaction, commits, then answers everyone.
+//! The one thread that writes. It takes whatever waits, makes it in one transaction, commits, then
+//! answers everyone.
 
 use super::change::{Batch, Change, ChangeError, Changed};
 use super::schema;
@@ -11,7 +12,8 @@ use std::thread::JoinHandle;
 
 /// Changes that may wait. Beyond, callers are told to try again rather than pile up.
 const QUEUE_MAX: usize = 16_384;
-/// Changes in one transaction: enough to make the `fsync` cheap, few enough to answer within some milliseconds.
+/// Changes in one transaction: enough to make the `fsync` cheap, few enough to answer within some
+/// milliseconds.
 const BATCH_MAX: usize = 512;
 /// Ids are reserved this far ahead, so that few commits have to write the mark.
 const IDS_AHEAD: u64 = 10_000;
@@ -96,7 +98,8 @@ fn run(
     }
 }
 
-/// Makes all changes in one transaction. A refused change is one of the results; an error means that nothing was kept.
+/// Makes all changes in one transaction. A refused change is one of the results; an error means that
+/// nothing was kept.
 fn commit(
     connection: &Connection,
     changes: &[&Change],

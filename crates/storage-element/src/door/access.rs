@@ -35,8 +35,8 @@ impl Caller {
 }
 
 impl Door {
-    /// Finds out who asks. A request without a token is anonymous; one with a bad token is refused, also where
-    /// anonymous reading is allowed, because its sender should know.
+    /// Finds out who asks. A request without a token is anonymous; one with a bad token is refused, also
+    /// where anonymous reading is allowed, because its sender should know.
     pub(super) async fn identify(
         &self,
         request: &Request,
@@ -58,7 +58,8 @@ impl Door {
                 Err(Problem::busy(why.to_string(), 30))
             }
             Err(why) => {
-                tracing::warn!(%peer, method = %request.method, path = request.path(), %why, "refused a token");
+                let (method, path) = (&request.method, request.path());
+                tracing::warn!(%peer, %method, path, %why, "refused a token");
                 Err(Problem::unauthenticated(why.to_string()))
             }
         }

@@ -1,5 +1,5 @@
-//! What a door answers when it is not sending a file: a small answer, or a problem with its status and one line for
-//! people. The table of statuses is here and nowhere else.
+//! What a door answers when it is not sending a file: a small answer, or a problem with its status and
+//! one line for people. The table of statuses is here and nowhere else.
 
 use crate::mover::Busy;
 use crate::write_error::WriteError;
@@ -98,8 +98,8 @@ impl Problem {
         problem
     }
 
-    /// What a change to the tree was refused for. `exists` is the status for a destination that must not exist: it
-    /// differs from method to method.
+    /// What a change to the tree was refused for. `exists` is the status for a destination that must not
+    /// exist: it differs from method to method.
     pub(super) fn of_change(error: &ChangeError, exists: StatusCode) -> Problem {
         let status = match error {
             ChangeError::Refused(refusal) => match refusal {

@@ -1,5 +1,5 @@
-//! Headers that make a request conditional or partial (RFC 9110 §13, §14). Entity tags are file ids, which are never
-//! given twice, so equal tags mean equal bytes.
+//! Headers that make a request conditional or partial (RFC 9110 §13, §14). Entity tags are file ids,
+//! which are never given twice, so equal tags mean equal bytes.
 
 use super::answer::Problem;
 use http::header::{IF_MATCH, IF_NONE_MATCH, IF_RANGE, RANGE};
@@ -50,8 +50,8 @@ pub(super) fn demands_absence(headers: &HeaderMap) -> bool {
         .any(|value| value.as_bytes().trim_ascii() == b"*")
 }
 
-/// Whether the current entity is in the header's list; `None` without the header. Weak tags match as strong ones do:
-/// ours never name two versions.
+/// Whether the current entity is in the header's list; `None` without the header. Weak tags match as
+/// strong ones do: ours never name two versions.
 fn listed(headers: &HeaderMap, name: &HeaderName, current: Option<EntryId>) -> Option<bool> {
     let mut values = headers.get_all(name).iter().peekable();
     values.peek()?;
@@ -68,8 +68,8 @@ fn listed(headers: &HeaderMap, name: &HeaderName, current: Option<EntryId>) -> O
     }))
 }
 
-/// The part of a file that is asked for. `None`: all of it, also for several ranges and for units that we do not know,
-/// which a server may ignore (RFC 9110 §14.2).
+/// The part of a file that is asked for. `None`: all of it, also for several ranges and for units that we
+/// do not know, which a server may ignore (RFC 9110 §14.2).
 pub(super) fn range(
     headers: &HeaderMap,
     id: EntryId,

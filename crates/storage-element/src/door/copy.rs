@@ -1,20 +1,20 @@
-//! COPY: this storage element as the active party of a third-party copy (draft-http-tpc-01). The answer is a stream of
-//! markers while the copy waits and runs, and always a last line that tells the outcome. A client that leaves cancels.
+//! COPY: this storage element as the active party of a third-party copy (draft-http-tpc-01). The answer
+//! is a stream of markers while the copy waits and runs, and always a last line that tells the outcome. A
+//! client that leaves cancels.
 //!
-//! What is known to be wrong before the other side was asked is a plain status; everything later is a `failure:` line,
-//! because davix takes most statuses for "not supported".
+//! What is known to be wrong before the other side was asked is a plain status; everything later is a
+//! `failure:` line, because davix takes most statuses for "not supported".
 
-use super::access::Caller;
 use super::answer::{Problem, Reply};
-use super::{Door, pull, push};
+use super::{Call, Door, pull, push};
 use crate::clock::now;
 use crate::mover::MoverView;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
+use penstock_model::MoverReport;
 use penstock_model::url::redact;
-use penstock_model::{MoverReport, NamespacePath};
 use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
-use penstock_protocol::http1::server::{Connection, Request};
+use penstock_protocol::http1::server::Connection;
 use penstock_protocol::tpc::{
     CopyRequest, Credential, Direction, Marker, Outcome, write_marker, write_outcome,
 };
@@ -52,10 +52,13 @@ pub(super) enum CopyFailure {
 pub(super) async fn copy(
     door: &Door,
     connection: &mut Connection,
-    request: &Request,
-    caller: &Caller,
-    path: &NamespacePath,
+    call: &Call<'_>,
 ) -> Result<Reply, Problem> {
+    let Call {
+        request,
+        caller,
+        path,
+    } = *call;
     let asked = CopyRequest::parse(&request.headers)
         .map_err(|why| Problem::bad_request(why.to_string()))?;
     match asked.credential {
@@ -67,6 +70,8 @@ pub(super) async fn copy(
             ));
         }
     }
+    let client_info = asked.client_info.as_deref().unwrap_or_default();
+    tracing::debug!(%path, remote = shown(asked.direction.remote()), client_info, "copy");
     let watched = Watched::default();
     let remote = asked.direction.remote().clone();
     match asked.direction {
@@ -167,10 +172,8 @@ async fn stream(
 /// Resolves when a stopping server can wait no longer: at once for a copy that has not begun.
 async fn stopping(door: &Door, grace: Duration, watched: &Watched) {
     let mut shutdown = door.shutdown.clone();
-    if shutdown.wait_for(|stop| *stop).await.is_err() {
-        // Whoever could stop the server is gone, and so is the reason to stop.
-        std::future::pending::<()>().await;
-    }
+    // An error means that whoever could stop the server is gone, which stops it as well.
+    let _ = shutdown.wait_for(|stop| *stop).await;
     if watched.is_running() {
         tokio::time::sleep(grace).await;
     }
@@ -221,8 +224,8 @@ impl Watched {
     }
 }
 
-/// Sends a request without a body and follows redirects, but only to allowed hosts; secrets stay behind when the
-/// place changes.
+/// Sends a request without a body and follows redirects, but only to allowed hosts; secrets stay behind
+/// when the place changes.
 pub(super) async fn send_following(
     door: &Door,
     mut request: Outgoing,

@@ -1,16 +1,15 @@
-//! PROPFIND, and a directory as a page for people. Directories are read and written page by page, so that one of any
-//! size costs little memory.
+//! PROPFIND, and a directory as a page for people. Directories are read and written page by page, so that
+//! one of any size costs little memory.
 
-use super::Door;
-use super::access::Caller;
 use super::answer::{Answer, Problem, Reply};
 use super::conditions::etag;
+use super::{Call, Door};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use penstock_decide::authorization::Operation;
 use penstock_model::{Bytes, NamespacePath};
 use penstock_persistence::namespace::{Entry, EntryId, Namespace, NamespaceError};
-use penstock_protocol::http1::server::{Connection, Request};
+use penstock_protocol::http1::server::Connection;
 use penstock_protocol::webdav::{
     self, Depth, PROPFIND_BYTES_MAX, Properties, PropertyName, Propfind, Quota,
 };
@@ -25,10 +24,13 @@ const HTML_ENTRIES_MAX: usize = 10_000;
 pub(super) async fn propfind(
     door: &Door,
     connection: &mut Connection,
-    request: &Request,
-    caller: &Caller,
-    path: &NamespacePath,
+    call: &Call<'_>,
 ) -> Result<Reply, Problem> {
+    let Call {
+        request,
+        caller,
+        path,
+    } = *call;
     door.permit(caller, &Operation::Stat, path)?;
     let depth =
         Depth::parse(&request.headers).map_err(|why| Problem::bad_request(why.to_string()))?;
@@ -51,12 +53,14 @@ pub(super) async fn propfind(
     );
     if depth == Some(Depth::One) && entry.is_directory() {
         door.permit(caller, &Operation::List, path)?;
-        let first = next_page(door, entry.id, None).await?;
+        let begun = Begun {
+            path,
+            directory: entry.id,
+            out,
+            page: next_page(door, entry.id, None).await?,
+        };
         return Ok(Reply::Sent(
-            stream(
-                door, connection, headers, &listing, path, &entry, out, first,
-            )
-            .await,
+            stream(door, connection, headers, &listing, begun).await,
         ));
     }
     webdav::end_multistatus(&mut out);
@@ -67,19 +71,28 @@ pub(super) async fn propfind(
     }))
 }
 
+/// A listing of which the directory itself is written and the first page is read.
+struct Begun<'a> {
+    path: &'a NamespacePath,
+    directory: EntryId,
+    out: Vec<u8>,
+    page: Vec<Entry>,
+}
+
 /// Sends the entries of a directory: in one piece when there are few, else page by page.
-#[allow(clippy::too_many_arguments)]
 async fn stream(
     door: &Door,
     connection: &mut Connection,
     headers: HeaderMap,
     listing: &Listing<'_>,
-    path: &NamespacePath,
-    directory: &Entry,
-    mut out: Vec<u8>,
-    first: Vec<Entry>,
+    begun: Begun<'_>,
 ) -> io::Result<()> {
-    let mut page = first;
+    let Begun {
+        path,
+        directory,
+        mut out,
+        mut page,
+    } = begun;
     let mut started = false;
     loop {
         for entry in &page {
@@ -100,7 +113,7 @@ async fn stream(
         connection.write_chunk(&out).await?;
         out.clear();
         let last = page.last().map(|entry| entry.name.clone());
-        page = match next_page(door, directory.id, last).await {
+        page = match next_page(door, directory, last).await {
             Ok(page) => page,
             // The answer has begun; only breaking it off tells the client that it is not whole.
             Err(problem) => return Err(io::Error::other(problem.text)),

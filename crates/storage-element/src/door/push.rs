@@ -197,7 +197,8 @@ async fn upload(door: &Door, push: &mut Push, file: &File) -> Result<Incoming, C
                 push.mover.tcp = upload.tcp_info();
                 let waiting = Instant::now();
                 let response = upload.finish().await.map_err(late)?;
-                // What the destination needs after the last byte is its commit, as far as this end can tell.
+                // What the destination needs after the last byte is its commit, as far as this end can
+                // tell.
                 push.mover.clocks.commit_us += microseconds(waiting.elapsed());
                 response
             }
@@ -212,8 +213,8 @@ async fn upload(door: &Door, push: &mut Push, file: &File) -> Result<Incoming, C
     )))
 }
 
-/// Compares what arrived with what was sent, by the answer to the PUT or by asking. A destination that tells nothing
-/// (a token may not suffice for asking) is believed, unless verification is required.
+/// Compares what arrived with what was sent, by the answer to the PUT or by asking. A destination that
+/// tells nothing (a token may not suffice for asking) is believed, unless verification is required.
 async fn verify(
     door: &Door,
     push: &Push,

@@ -1,9 +1,8 @@
 //! GET and HEAD: a file or a part of it, its checksums, or a listing that a browser shows.
 
-use super::access::Caller;
 use super::answer::{Answer, Problem, Reply};
 use super::conditions::{self, Verdict, etag};
-use super::{Door, list, wait_for_slot};
+use super::{Call, Door, list, wait_for_slot};
 use crate::clock::microseconds;
 use crate::mover::{Mover, MoverRequest};
 use crate::pool::Pool;
@@ -36,10 +35,13 @@ pub(crate) struct Found {
 pub(super) async fn read(
     door: &Door,
     connection: &mut Connection,
-    request: &Request,
-    caller: &Caller,
-    path: &NamespacePath,
+    call: &Call<'_>,
 ) -> Result<Reply, Problem> {
+    let Call {
+        request,
+        caller,
+        path,
+    } = *call;
     let entry = door.storage.namespace.lookup(path)?;
     let is_directory = entry.as_ref().is_some_and(Entry::is_directory);
     // Judged before a missing file is told from a present one.
@@ -72,6 +74,22 @@ pub(super) async fn read(
         let sent = connection.respond_head_only(StatusCode::OK, headers, found.size);
         return Ok(Reply::Sent(sent.await));
     }
+    give(door, connection, call, &found, headers).await
+}
+
+/// Answers a GET with a file or a part of it.
+async fn give(
+    door: &Door,
+    connection: &mut Connection,
+    call: &Call<'_>,
+    found: &Found,
+    mut headers: HeaderMap,
+) -> Result<Reply, Problem> {
+    let Call {
+        request,
+        caller,
+        path,
+    } = *call;
     let range = conditions::range(&request.headers, found.id, found.size)?;
     let (status, range) = match range {
         None => (StatusCode::OK, 0..found.size),
@@ -98,7 +116,7 @@ pub(super) async fn read(
         mover.end(outcome(&sent));
         return Ok(Reply::Sent(sent));
     }
-    let file = match open(door, path, &found).await {
+    let file = match open(door, path, found).await {
         Ok(file) => file,
         Err(problem) => {
             mover.end(MoverOutcome::Failed(problem.text.clone()));
@@ -138,7 +156,8 @@ async fn send(
     }
 }
 
-/// A client that takes nothing more is gone, as far as a record is concerned; a file that ends early is our fault.
+/// A client that takes nothing more is gone, as far as a record is concerned; a file that ends early is
+/// our fault.
 fn outcome(sent: &io::Result<()>) -> MoverOutcome {
     match sent {
         Ok(()) => MoverOutcome::Done,

@@ -1,23 +1,22 @@
 //! MKCOL, DELETE and MOVE: changes to the tree that move no data.
 
-use super::Door;
-use super::access::Caller;
 use super::answer::{Answer, Problem, Reply};
 use super::conditions;
+use super::{Call, Door};
 use crate::clock::now;
 use http::header::HOST;
 use http::{HeaderMap, StatusCode};
 use penstock_decide::authorization::Operation;
 use penstock_model::NamespacePath;
 use penstock_persistence::namespace::{Change, Replace};
-use penstock_protocol::http1::server::{BodyLength, Request};
+use penstock_protocol::http1::server::BodyLength;
 
-pub(super) async fn make_directory(
-    door: &Door,
-    request: &Request,
-    caller: &Caller,
-    path: &NamespacePath,
-) -> Result<Reply, Problem> {
+pub(super) async fn make_directory(door: &Door, call: &Call<'_>) -> Result<Reply, Problem> {
+    let Call {
+        request,
+        caller,
+        path,
+    } = *call;
     door.permit(caller, &Operation::MakeDirectory, path)?;
     if !matches!(request.body, BodyLength::Empty | BodyLength::Fixed(0)) {
         // RFC 4918 §9.3: a body that is not understood must not be ignored.
@@ -37,14 +36,15 @@ pub(super) async fn make_directory(
     Ok(Answer::new(StatusCode::CREATED).into())
 }
 
-/// Removes a file, or a directory with everything below it, at once or not at all. A directory with more entries than
-/// one transaction should hold is refused (409): clients such as gfal-rm empty it first anyway.
-pub(super) async fn delete(
-    door: &Door,
-    request: &Request,
-    caller: &Caller,
-    path: &NamespacePath,
-) -> Result<Reply, Problem> {
+/// Removes a file, or a directory with everything below it, at once or not at all. A directory with more
+/// entries than one transaction should hold is refused (409): clients such as gfal-rm empty it first
+/// anyway.
+pub(super) async fn delete(door: &Door, call: &Call<'_>) -> Result<Reply, Problem> {
+    let Call {
+        request,
+        caller,
+        path,
+    } = *call;
     door.permit(caller, &Operation::Delete, path)?;
     let entry = door.entry(path)?;
     conditions::evaluate(&request.method, &request.headers, Some(entry.id))?;
@@ -58,12 +58,12 @@ pub(super) async fn delete(
     Ok(Answer::new(StatusCode::NO_CONTENT).into())
 }
 
-pub(super) async fn rename(
-    door: &Door,
-    request: &Request,
-    caller: &Caller,
-    from: &NamespacePath,
-) -> Result<Reply, Problem> {
+pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Problem> {
+    let Call {
+        request,
+        caller,
+        path: from,
+    } = *call;
     let to = destination(&request.headers)?;
     let overwrite = overwrite(&request.headers)?;
     let operation = Operation::Rename { to: to.clone() };

@@ -4,17 +4,17 @@ use super::access::Caller;
 use super::answer::{Answer, Problem, Reply};
 use super::conditions::{self, etag};
 use super::read::DIGEST;
-use super::{Door, wait_for_slot};
-use crate::incoming::Order;
-use crate::mover::MoverRequest;
+use super::{Call, Door, wait_for_slot};
+use crate::incoming::{Landed, Order};
+use crate::mover::{Mover, MoverRequest};
 use crate::receive::{ReceiveError, receive};
+use http::StatusCode;
 use http::header::{CONTENT_RANGE, ETAG};
-use http::{HeaderMap, StatusCode};
 use penstock_decide::authorization::Operation;
-use penstock_model::{Checksum, NamespacePath};
+use penstock_model::{Checksum, ChecksumAlgorithm, NamespacePath};
 use penstock_persistence::namespace::{Entry, MoverKind, MoverOutcome, Refusal, Replace};
 use penstock_protocol::digest;
-use penstock_protocol::http1::server::{BodyError, BodyLength, Connection, Request};
+use penstock_protocol::http1::server::{BodyError, BodyLength, Connection};
 use std::sync::Arc;
 
 /// How a caller may write a path.
@@ -27,10 +27,13 @@ pub(super) struct WritePermit {
 pub(super) async fn put(
     door: &Door,
     connection: &mut Connection,
-    request: &Request,
-    caller: &Caller,
-    path: &NamespacePath,
+    call: &Call<'_>,
 ) -> Result<Reply, Problem> {
+    let Call {
+        request,
+        caller,
+        path,
+    } = *call;
     let current = door.storage.namespace.lookup(path)?;
     let absent = conditions::demands_absence(&request.headers);
     let permit = may_write(door, caller, path, current.as_ref(), absent)?;
@@ -65,14 +68,14 @@ pub(super) async fn put(
         selection: serde_json::to_value(&placed.because).unwrap_or_default(),
     })?;
     wait_for_slot(door, &mut mover, None).await?;
-    let wanted = digest::wanted(&request.headers);
     let more = expected.iter().map(Checksum::algorithm);
+    let wanted = digest::wanted(&request.headers).into_iter().next();
     let order = Order {
         claim,
         owner: caller.user(),
         replace: permit.replace,
         size,
-        algorithms: door.storage.algorithms(more.chain(wanted.first().copied())),
+        algorithms: door.storage.algorithms(more.chain(wanted)),
     };
     let incoming = door
         .storage
@@ -80,6 +83,16 @@ pub(super) async fn put(
     let stall = door.storage.settings().limits.stall_timeout;
     let landed = receive(connection, incoming, &mut mover, stall, expected).await;
     mover.tcp = connection.tcp_info();
+    answer(mover, landed, wanted, permit.exists)
+}
+
+/// Ends the mover and tells the client how it went.
+fn answer(
+    mover: Mover,
+    landed: Result<Landed, ReceiveError<BodyError>>,
+    wanted: Option<ChecksumAlgorithm>,
+    exists: StatusCode,
+) -> Result<Reply, Problem> {
     match landed {
         Ok(landed) => {
             mover.end(MoverOutcome::Done);
@@ -88,12 +101,16 @@ pub(super) async fn put(
                 false => StatusCode::CREATED,
             };
             let mut answer = Answer::new(status).with(ETAG, etag(landed.id));
-            add_digest(&mut answer.headers, &wanted, &landed.checksums);
+            let is_wanted = |sum: &&Checksum| Some(sum.algorithm()) == wanted;
+            if let Some(sum) = landed.checksums.iter().find(is_wanted) {
+                let value = digest::header_value(std::slice::from_ref(sum));
+                answer.headers.insert(DIGEST, value);
+            }
             Ok(answer.into())
         }
         Err(ReceiveError::Write(error)) => {
             mover.end(MoverOutcome::Failed(error.to_string()));
-            Err(Problem::of_write(&error, permit.exists))
+            Err(Problem::of_write(&error, exists))
         }
         Err(ReceiveError::Source(error)) => {
             let text = format!("{error}; the partial file was removed");
@@ -137,8 +154,8 @@ pub(super) fn may_write(
     })
 }
 
-/// Finds out what would be refused at the end anyway: a directory cannot be written, nor a name that says it is one,
-/// nor anything below a file.
+/// Finds out what would be refused at the end anyway: a directory cannot be written, nor a name that says
+/// it is one, nor anything below a file.
 pub(super) fn check_target(
     door: &Door,
     raw_path: &str,
@@ -164,20 +181,6 @@ pub(super) fn check_target(
         }
     }
     Ok(())
-}
-
-/// Tells the checksum that the client wants.
-fn add_digest(
-    headers: &mut HeaderMap,
-    wanted: &[penstock_model::ChecksumAlgorithm],
-    known: &[Checksum],
-) {
-    let sum = wanted
-        .first()
-        .and_then(|algorithm| known.iter().find(|sum| sum.algorithm() == *algorithm));
-    if let Some(sum) = sum {
-        headers.insert(DIGEST, digest::header_value(std::slice::from_ref(sum)));
-    }
 }
 
 fn body_status(error: &BodyError) -> StatusCode {

@@ -347,7 +347,8 @@ impl Site {
         (count("incoming"), count("data"))
     }
 
-    /// Nothing runs, nothing waits, no promised space, no unfinished file, and exactly `files` visible ones.
+    /// Nothing runs, nothing waits, no promised space, no unfinished file, and exactly `files` visible
+    /// ones.
     pub async fn settles_with(&self, files: u64) {
         eventually("everything is released", || {
             let snapshot = self.storage.snapshot();
