@@ -4,7 +4,8 @@
 //! (because it lies outside the window that was read) leaves its fact unknown, never guessed.
 
 use penstock_model::{
-    Bytes, Failure, JobId, LedgerEntry, LinkId, MoverReport, Timestamp, TransferEvent, TransferId,
+    Bytes, CopyMode, Failure, JobId, LedgerEntry, LinkId, MoverReport, Timestamp, TransferEvent,
+    TransferId,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,6 +21,8 @@ pub enum Ending {
         at: Timestamp,
         /// Size of the file.
         size: Bytes,
+        /// Which way the bytes went; `None`: an earlier attempt had brought them.
+        mode: Option<CopyMode>,
         /// What the mover measured.
         report: Box<MoverReport>,
     },
@@ -121,11 +124,14 @@ impl TransferFacts {
             TransferEvent::Submitted => self.submitted = Some(at),
             TransferEvent::Started { .. } => self.runs.push(Run { from: at, to: None }),
             TransferEvent::Prepared { .. } => {}
-            TransferEvent::Landed { size, report, .. } => {
+            TransferEvent::Landed {
+                size, mode, report, ..
+            } => {
                 self.end_run(at);
                 self.ending = Ending::Finished {
                     at,
                     size: *size,
+                    mode: *mode,
                     report: report.clone(),
                 };
             }

@@ -14,7 +14,9 @@ pub use quality::{INCIDENTS_MAX, Incident, OTHER_FAILURES, Quality};
 
 use crate::facts::{Ending, TransferFacts};
 use crate::rate::{Counted, MeasuredRate, View, Window, WindowRule};
-use penstock_model::{Bytes, LinkId, LinkSample, MoverReport, PoolName, StageClocks, Timestamp};
+use penstock_model::{
+    Bytes, CopyMode, LinkId, LinkSample, MoverReport, PoolName, StageClocks, Timestamp,
+};
 use sampled::Sampled;
 use serde::Serialize;
 use std::borrow::Borrow;
@@ -239,6 +241,8 @@ impl BandwidthReport {
 struct Arrival<'a> {
     link: Option<&'a LinkId>,
     size: Bytes,
+    /// The mover that reported was at the sending end of its socket.
+    reporter_sent: bool,
     report: &'a MoverReport,
 }
 
@@ -283,9 +287,15 @@ fn arrivals<'a>(input: &ReportInput<'a>, window: Window) -> Vec<Arrival<'a>> {
         WindowRule::AsAsked => window.from < at && at <= window.to,
     };
     let arrived = |transfer: &'a TransferFacts| match &transfer.ending {
-        Ending::Finished { at, size, report } if inside(*at) => Some(Arrival {
+        Ending::Finished {
+            at,
+            size,
+            mode,
+            report,
+        } if inside(*at) => Some(Arrival {
             link: transfer.link.as_ref(),
             size: *size,
+            reporter_sent: matches!(mode, Some(CopyMode::Push | CopyMode::Streamed)),
             report,
         }),
         _ => None,
@@ -423,26 +433,39 @@ fn stage_shares(arrived: &[Arrival<'_>]) -> Vec<StageShare> {
     names.into_iter().zip(seconds).map(share).collect()
 }
 
+/// What the kernel said. Only the sending end of a connection knows of segments sent again and of what held the
+/// sender back: the receiver of a pull counts nothing but its own requests.
 fn tcp_facts(arrived: &[Arrival<'_>]) -> Option<TcpFacts> {
-    let told: Vec<_> = arrived.iter().filter_map(|file| file.report.tcp).collect();
-    let shortest = told.iter().map(|tcp| tcp.min_rtt_us).min()?;
-    let sent: u64 = told.iter().map(|tcp| u64::from(tcp.sent_segments)).sum();
-    let again: u64 = told
+    let told = || {
+        arrived
+            .iter()
+            .filter_map(|file| Some((file.reporter_sent, file.report.tcp?)))
+    };
+    let shortest = told().map(|(_, tcp)| tcp.min_rtt_us).min()?;
+    let senders: Vec<_> = told()
+        .filter(|(sent, _)| *sent)
+        .map(|(_, tcp)| tcp)
+        .collect();
+    let sent: u64 = senders.iter().map(|tcp| u64::from(tcp.sent_segments)).sum();
+    let again: u64 = senders
         .iter()
         .map(|tcp| u64::from(tcp.retransmitted_segments))
         .sum();
-    let busy: f64 = told.iter().map(|tcp| tcp.busy_us as f64).sum();
-    let receiver: f64 = told.iter().map(|tcp| tcp.receiver_limited_us as f64).sum();
-    let buffer: f64 = told
+    let busy: f64 = senders.iter().map(|tcp| tcp.busy_us as f64).sum();
+    let receiver: f64 = senders
+        .iter()
+        .map(|tcp| tcp.receiver_limited_us as f64)
+        .sum();
+    let buffer: f64 = senders
         .iter()
         .map(|tcp| tcp.send_buffer_limited_us as f64)
         .sum();
     Some(TcpFacts {
-        sockets: told.len() as u64,
+        sockets: told().count() as u64,
         sent_segments: sent,
         retransmitted_segments: again,
         retransmitted_percent: percent(again as f64, sent as f64),
-        round_trip_max_us: told.iter().map(|tcp| tcp.rtt_us).max().unwrap_or_default(),
+        round_trip_max_us: told().map(|(_, tcp)| tcp.rtt_us).max().unwrap_or_default(),
         round_trip_min_us: shortest,
         receiver_limited_percent: percent(receiver, busy),
         send_buffer_limited_percent: percent(buffer, busy),

@@ -276,6 +276,12 @@ async fn overview(
     overview
         .active_transfers
         .retain(|row| caller.is_admin || row.vo == caller.vo.as_str());
+    if !caller.is_admin {
+        overview
+            .links
+            .iter_mut()
+            .for_each(|link| link.last_failure = None);
+    }
     Ok(axum::Json(overview))
 }
 

@@ -216,6 +216,7 @@ fn any_facts() -> impl Strategy<Value = Vec<TransferFacts>> {
                 facts.ending = Ending::Finished {
                     at,
                     size: Bytes(size),
+                    mode: None,
                     report: Box::new(report),
                 };
             }

@@ -66,7 +66,7 @@ pub fn landed(attempt: u32, size: u64, report: MoverReport) -> TransferEvent {
     TransferEvent::Landed {
         attempt: Attempt(attempt),
         size: Bytes(size),
-        mode: Some(CopyMode::Pull),
+        mode: Some(CopyMode::Push),
         report: Box::new(report),
     }
 }
