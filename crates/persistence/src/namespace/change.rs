@@ -166,6 +166,18 @@ pub enum ChangeError {
     Database(Arc<rusqlite::Error>),
 }
 
+impl ChangeError {
+    /// The database's own disk has no room left.
+    pub fn is_disk_full(&self) -> bool {
+        match self {
+            ChangeError::Database(error) => {
+                error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
+            }
+            ChangeError::Refused(_) | ChangeError::Busy | ChangeError::Stopped => false,
+        }
+    }
+}
+
 impl From<rusqlite::Error> for ChangeError {
     fn from(error: rusqlite::Error) -> Self {
         ChangeError::Database(Arc::new(error))

@@ -471,3 +471,13 @@ fn ended_movers_are_recorded_in_order() {
         .expect("readable");
     assert_eq!(rest, stored[2..]);
 }
+
+#[test]
+fn a_full_disk_is_told_apart_from_a_broken_one() {
+    let failed = |code| {
+        let error = rusqlite::ffi::Error::new(code);
+        ChangeError::from(rusqlite::Error::SqliteFailure(error, None)).is_disk_full()
+    };
+    assert!(failed(rusqlite::ffi::SQLITE_FULL));
+    assert!(!failed(rusqlite::ffi::SQLITE_IOERR));
+}

@@ -116,6 +116,7 @@ impl Problem {
             ChangeError::Busy | ChangeError::Stopped => {
                 return Problem::busy(error.to_string(), RETRY_AFTER_SECONDS);
             }
+            ChangeError::Database(_) if error.is_disk_full() => StatusCode::INSUFFICIENT_STORAGE,
             ChangeError::Database(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Problem::new(status, error.to_string())
