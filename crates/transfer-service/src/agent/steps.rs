@@ -339,10 +339,11 @@ impl<'a> Attempting<'a> {
         Ok(size)
     }
 
-    /// True when nothing of this attempt is left at the destination.
+    /// True when nothing of this attempt, or of an earlier one, is left at the destination.
     async fn clean_up(&self) -> bool {
         if !self.ours.load(Ordering::Relaxed) {
-            return true;
+            // This attempt left nothing; whether an earlier one did is as unknown as before.
+            return !self.assignment.unsettled;
         }
         if self.assignment.parameters.disable_cleanup {
             return false;
