@@ -18,6 +18,9 @@ use tokio::sync::{Mutex, mpsc, oneshot, watch};
 /// How many questions may be answered from the journal at once.
 const READERS: usize = 4;
 
+/// How long a submission waits before it looks whether the journal can still be written.
+const JOURNAL_PATIENCE: Duration = Duration::from_secs(3);
+
 /// What a transfer service needs to run.
 #[derive(Debug, Clone)]
 pub struct ServiceConfig {
@@ -109,18 +112,40 @@ impl Service {
         }))
     }
 
-    /// Accepts a job. When this returns its id, the job is durable.
+    /// Accepts a job. When this returns its id, the job is durable. When the journal cannot be written meanwhile, the
+    /// job is withdrawn: should the journal still take it later, it takes the cancel with it.
     pub async fn submit(&self, job: NewJob) -> Result<JobId, ServiceError> {
         if !self.accepts() {
             return Err(ServiceError::JournalFull);
         }
         let id = job.id;
-        self.ask(|answer| Message::Submit {
+        let accepted = self.ask(|answer| Message::Submit {
             job: Box::new(job),
             answer,
-        })
-        .await
-        .map(|_| id)
+        });
+        tokio::pin!(accepted);
+        loop {
+            match tokio::time::timeout(JOURNAL_PATIENCE, &mut accepted).await {
+                Ok(answer) => return answer.map(|_| id),
+                Err(_) if self.accepts() => {}
+                Err(_) => {
+                    self.withdraw(id);
+                    return Err(ServiceError::JournalFull);
+                }
+            }
+        }
+    }
+
+    fn withdraw(&self, job: JobId) {
+        let withdrawal = Message::Cancel {
+            job,
+            transfers: None,
+            reason: "withdrawn: the journal could not be written when the job was submitted".into(),
+            answer: oneshot::channel().0,
+        };
+        if self.inputs.try_send(withdrawal).is_err() {
+            tracing::warn!(%job, "a submission was refused but may be accepted once the journal can be written");
+        }
     }
 
     /// Cancels a job, or some of its transfers. True when the job was still open.
