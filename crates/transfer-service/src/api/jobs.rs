@@ -123,7 +123,10 @@ pub(super) async fn list(
         .collect();
     let now = crate::run::wall_clock();
     let ended_since = match window.transpose()? {
-        Some(window) => Some(penstock_model::Timestamp(now.0 - window.as_millis() as i64)),
+        Some(window) => Some(penstock_model::Timestamp(
+            now.0
+                .saturating_sub(i64::try_from(window.as_millis()).unwrap_or(i64::MAX)),
+        )),
         None if !states.is_empty() => Some(penstock_model::Timestamp(0)),
         None => None,
     };
@@ -489,11 +492,14 @@ fn time_window(text: &str) -> Option<Duration> {
 
 /// Clients name storage elements with or without port; jobs know them without.
 fn without_port(text: &str) -> String {
-    match url::Url::parse(text) {
-        Ok(url) if url.port().is_some() => {
-            format!("{}://{}", url.scheme(), url.host_str().unwrap_or_default())
-        }
-        _ => text.trim_end_matches('/').to_owned(),
+    let url = url::Url::parse(text).ok();
+    // Not by `port()`, which hides a scheme's default port.
+    match url
+        .as_ref()
+        .and_then(|url| Some((url.scheme(), url.host_str()?)))
+    {
+        Some((scheme, host)) => format!("{scheme}://{}", host.to_ascii_lowercase()),
+        None => text.trim_end_matches('/').to_owned(),
     }
 }
 
