@@ -332,7 +332,13 @@ impl Reservation {
     /// The disk has the first `bytes` now, so the file system counts them itself.
     pub(crate) fn allocated_to(&mut self, bytes: u64) {
         let still = self.bytes.saturating_sub(bytes).min(self.unallocated);
-        self.pool.space().unallocated -= self.unallocated - still;
+        let allocated = self.unallocated - still;
+        let mut space = self.pool.space();
+        space.unallocated -= allocated;
+        // What is remembered of the file system is from before these bytes.
+        if let Some((_, free)) = &mut space.file_system {
+            *free = free.saturating_sub(allocated);
+        }
         self.unallocated = still;
     }
 
@@ -363,6 +369,18 @@ mod tests {
             movers: Default::default(),
         };
         Arc::new(Pool::new(&config, Bytes(10), Bytes(0)))
+    }
+
+    #[test]
+    fn bytes_on_the_disk_count_while_its_free_space_is_remembered() {
+        let pool = pool(u64::MAX);
+        let fresh_for_long = Instant::now() + Duration::from_secs(3600);
+        pool.space().file_system = Some((fresh_for_long, 100));
+        let mut reservation = pool.reserve(60).expect("room");
+        assert_eq!(pool.view().free, Bytes(40));
+        reservation.allocated_to(60);
+        reservation.keep(Bytes(60));
+        assert_eq!(pool.view().free, Bytes(40));
     }
 
     #[test]
