@@ -4,10 +4,15 @@
 use crate::cell::{Beside, Kind, Scale};
 use crate::error::BenchError;
 use crate::load::{self, Bound, Operation, Phase};
+use crate::process::cpu_used;
 use crate::servers::Target;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use url::Url;
+
+/// How long a server may go on working after its last answer, and how often that is looked at.
+const SETTLE_MAX: Duration = Duration::from_secs(5);
+const SETTLE_LOOK: Duration = Duration::from_millis(100);
 
 /// One server, or two for copies.
 pub struct Contender {
@@ -141,6 +146,7 @@ impl<'a> Entrant<'a> {
         if let (Some(directory), true) = (directory, self.file_bytes > 0) {
             remove(target, directory, phase.done + phase.failed).await;
         }
+        settle(&measured).await;
         succeed(phase, target)
     }
 
@@ -170,6 +176,24 @@ impl<'a> Entrant<'a> {
         )
         .await;
         Ok(())
+    }
+}
+
+/// Waits until a server has ended what it does after its answers (removing data, writing records), so that it is not
+/// charged to whoever comes next.
+async fn settle(processes: &[u32]) {
+    let deadline = Instant::now() + SETTLE_MAX;
+    let mut before = cpu_used(processes);
+    let mut quiet = 0;
+    while quiet < 3 && Instant::now() < deadline {
+        tokio::time::sleep(SETTLE_LOOK).await;
+        let now = cpu_used(processes);
+        quiet = if now == before { quiet + 1 } else { 0 };
+        before = now;
+    }
+    // What one has left dirty must not be written at the cost of the other.
+    if tokio::task::spawn_blocking(rustix::fs::sync).await.is_err() {
+        eprintln!("the file systems could not be synced between phases");
     }
 }
 

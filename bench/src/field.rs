@@ -151,7 +151,7 @@ impl Field {
             Cell::ServiceSites => {
                 let sites = self.sites()?;
                 let (runs, files) = scale.service();
-                let sources = service::make_sources(sites, files).await?;
+                let sources = service::make_sources(sites, files, "service-source").await?;
                 let mut measured = Vec::new();
                 for run in 0..runs {
                     measured.push(service::run_sites(sites, &sources, files, run).await?);
@@ -203,7 +203,7 @@ impl Field {
             }
             Cell::ServiceSites => {
                 let (runs, files) = scale.service();
-                let sources = service::make_sources(sites, files).await?;
+                let sources = service::make_sources(sites, files, "profile-source").await?;
                 let profiler = Profiler::start(&processes, &dir, &cell.name())?;
                 let run = service::run_sites(sites, &sources, files, runs).await;
                 profiler.finish(report)?;

@@ -119,8 +119,11 @@ async fn measure(arguments: &Arguments, cells: &[Cell], scale: Scale) -> Result<
     let now = Circumstances::now();
     let page = match &arguments.out {
         Some(path) => path.clone(),
-        None => default_page(&now)?,
+        None => default_page(&now),
     };
+    if let Some(dir) = page.parent() {
+        std::fs::create_dir_all(dir).or_else(doing(format!("{}", dir.display())))?;
+    }
     let field = Field::set_up(&arguments.work, &arguments.penstock, cells).await?;
     field.note_what_is_missing();
     field.work.warm_up(scale.warm_up_bytes())?;
@@ -146,12 +149,8 @@ async fn measure(arguments: &Arguments, cells: &[Cell], scale: Scale) -> Result<
     Ok(!report.has_errors())
 }
 
-fn default_page(now: &Circumstances) -> Result<PathBuf, BenchError> {
-    let dir = Path::new("bench/results");
-    std::fs::create_dir_all(dir).or_else(doing(
-        "bench/results (run from the root of the repository, or use --out)",
-    ))?;
+fn default_page(now: &Circumstances) -> PathBuf {
     let day = now.date.split('T').next().unwrap_or_default();
     let commit = now.commit.split(' ').next().unwrap_or_default();
-    Ok(dir.join(format!("{day}-{commit}.md")))
+    Path::new("bench/results").join(format!("{day}-{commit}.md"))
 }

@@ -61,8 +61,8 @@ impl MemoryRun {
 }
 
 /// Puts empty files at the source site, for all runs.
-pub async fn make_sources(sites: &Sites, files: u64) -> Result<Url, BenchError> {
-    let directory = load::make_directory(&sites.source, "service-source").await?;
+pub async fn make_sources(sites: &Sites, files: u64, name: &str) -> Result<Url, BenchError> {
+    let directory = load::make_directory(&sites.source, name).await?;
     load::connect(&sites.source, 16).await?;
     let put = Operation::Put {
         directory: directory.clone(),
