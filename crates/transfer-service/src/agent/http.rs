@@ -7,6 +7,7 @@ use penstock_decide::classify::{Observed, classify};
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, Failure, FileUrl, Phase, Side};
 use penstock_protocol::digest;
 use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
+use penstock_protocol::tls::TlsError;
 use std::sync::Arc;
 use url::Url;
 
@@ -100,7 +101,11 @@ pub(super) fn observe(error: &ClientError) -> Observed {
     match error {
         ClientError::Resolve { .. } => Observed::NameUnknown,
         ClientError::Connect { .. } => Observed::Refused,
-        ClientError::Tls { .. } => Observed::Untrusted,
+        ClientError::Tls(TlsError::NotTrusted { .. }) => Observed::Untrusted,
+        ClientError::Tls(TlsError::Timeout { .. }) => Observed::TimedOut,
+        // A server that is being restarted resets the connection in the middle of a handshake.
+        ClientError::Tls(TlsError::Handshake { .. }) => Observed::Broken,
+        ClientError::Tls(TlsError::Load { .. } | TlsError::Setup(_)) => Observed::Malformed,
         ClientError::Timeout { .. } => Observed::TimedOut,
         ClientError::Forbidden { .. } | ClientError::TooManyRedirects { .. } => Observed::Forbidden,
         ClientError::Closed { .. } | ClientError::TooShort { .. } | ClientError::Io { .. } => {
@@ -218,5 +223,23 @@ fn parent_of(url: &mut Url) -> bool {
             true
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_certificate_that_does_not_verify_is_a_matter_of_trust() {
+        let (peer, why) = (
+            "127.0.0.3".to_owned(),
+            "Connection reset by peer".to_owned(),
+        );
+        let reset = ClientError::Tls(TlsError::Handshake { peer, why });
+        assert_eq!(observe(&reset), Observed::Broken);
+        let (host, why, remedy) = ("se".to_owned(), "self-signed".to_owned(), String::new());
+        let rogue = ClientError::Tls(TlsError::NotTrusted { host, why, remedy });
+        assert_eq!(observe(&rogue), Observed::Untrusted);
     }
 }
