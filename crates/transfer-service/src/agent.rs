@@ -255,3 +255,6 @@ impl Drop for EndReport {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,8 +19,10 @@ pub(super) struct Attempting<'a> {
     pub(super) setup: &'a AgentSetup,
     pub(super) assignment: &'a Assignment,
     pub(super) progress: &'a Progress,
-    /// Bytes may be at a destination that was empty before: a failure or a stop removes them.
+    /// What is at the destination can only be this attempt's doing: a failure or a stop removes it.
     ours: AtomicBool,
+    /// What an earlier attempt may have left at the destination has not been settled yet.
+    unsettled: AtomicBool,
 }
 
 /// What looking at both ends found.
@@ -32,6 +34,8 @@ pub(super) struct Plan {
     pub(super) checksum: Option<Checksum>,
     /// A destination exists and may be replaced.
     pub(super) replaces: bool,
+    /// The destination was looked at and nothing was there. Not so with `strict_copy`, which does not look.
+    pub(super) was_absent: bool,
 }
 
 /// What the look found: go on, or it is there already.
@@ -51,6 +55,7 @@ impl<'a> Attempting<'a> {
             assignment,
             progress,
             ours: AtomicBool::new(false),
+            unsettled: AtomicBool::new(assignment.unsettled),
         }
     }
 
@@ -95,11 +100,10 @@ impl<'a> Attempting<'a> {
                 });
             }
         };
-        if !self.assignment.parameters.strict_copy && !plan.replaces {
+        if plan.was_absent {
             self.setup.make_directories(&destination).await;
         }
         self.announce(&plan, may_proceed, reports).await?;
-        self.ours.store(!plan.replaces, Ordering::Relaxed);
         let timeout = self.timeout(plan.size);
         let copied = tokio::time::timeout(timeout, self.copy(&source, &destination, &plan)).await;
         let (mode, mut report) = copied.unwrap_or_else(|_| {
@@ -154,6 +158,7 @@ impl<'a> Attempting<'a> {
                 size: request.size,
                 checksum: None,
                 replaces: parameters.overwrite != Overwrite::Never,
+                was_absent: false,
             };
             return Ok(Look::Copy(plan));
         }
@@ -169,31 +174,43 @@ impl<'a> Attempting<'a> {
         let expected = self.expected_checksum(source, &at_source)?;
         let replaces = match at_destination? {
             None => false,
-            Some(there) if self.assignment.unsettled => {
-                if let Some(size) = same_file(&at_source, &there) {
+            Some(there) => {
+                if self.assignment.unsettled
+                    && let Some(size) = same_file(&at_source, &there)
+                {
                     return Ok(Look::Arrived(size, there.checksum));
                 }
-                // Left by our own attempt, whose outcome was not known: the destination was empty before it.
-                if !self.setup.remove(destination).await {
-                    let detail = format!(
-                        "cannot remove what an interrupted attempt left at {}",
-                        destination.url
-                    );
-                    return Err(destination.failure(Phase::Preparation, &Observed::Broken, detail));
-                }
-                false
-            }
-            Some(_) if self.may_overwrite() => true,
-            Some(_) => {
-                let detail = "Destination file exists and overwrite is not enabled";
-                return Err(destination.failure(Phase::Preparation, &Observed::Exists, detail));
+                self.make_way(destination).await?
             }
         };
+        self.unsettled.store(false, Ordering::Relaxed);
         Ok(Look::Copy(Plan {
             size: at_source.size,
             checksum: expected,
             replaces,
+            was_absent: !replaces,
         }))
+    }
+
+    /// Decides about a destination that exists. True: it is to be replaced. False: it was removed, because it was
+    /// left by our own attempt, whose outcome was not known and before which nothing was there. What may be replaced
+    /// is not removed for that: it stays until the new file is whole.
+    async fn make_way(&self, destination: &End) -> Result<bool, Failure> {
+        if self.may_overwrite() {
+            return Ok(true);
+        }
+        if !self.assignment.unsettled {
+            let detail = "Destination file exists and overwrite is not enabled";
+            return Err(destination.failure(Phase::Preparation, &Observed::Exists, detail));
+        }
+        if !self.setup.remove(destination).await {
+            let detail = format!(
+                "cannot remove what an interrupted attempt left at {}",
+                destination.url
+            );
+            return Err(destination.failure(Phase::Preparation, &Observed::Broken, detail));
+        }
+        Ok(false)
     }
 
     /// The checksum that the file must have everywhere: the user's, else the source's. In the modes that look at the
@@ -257,6 +274,7 @@ impl<'a> Attempting<'a> {
         use super::third_party::Refusal;
         for mode in [CopyMode::Pull, CopyMode::Push] {
             self.progress.set_moved(0);
+            self.ours.store(plan.was_absent, Ordering::Relaxed);
             match self.third_party(mode, source, destination, plan).await {
                 Ok(report) => return Ok((mode, report)),
                 Err(Refusal::NotOffered(why)) => {
@@ -266,6 +284,7 @@ impl<'a> Attempting<'a> {
             }
         }
         self.progress.set_moved(0);
+        self.ours.store(plan.was_absent, Ordering::Relaxed);
         let report = self.streamed(source, destination, plan).await?;
         Ok((CopyMode::Streamed, report))
     }
@@ -339,11 +358,17 @@ impl<'a> Attempting<'a> {
         Ok(size)
     }
 
-    /// True when nothing of this attempt, or of an earlier one, is left at the destination.
+    /// The destination refused before it took a byte. What is there, if anything, came from somebody else since we
+    /// looked, and is not ours to remove.
+    pub(super) fn nothing_was_written(&self) {
+        self.ours.store(false, Ordering::Relaxed);
+    }
+
+    /// True when nothing of this attempt, or of those before it, is left at the destination.
     async fn clean_up(&self) -> bool {
         if !self.ours.load(Ordering::Relaxed) {
-            // This attempt left nothing; whether an earlier one did is as unknown as before.
-            return !self.assignment.unsettled;
+            // This attempt left nothing; whether an earlier one did may be as unknown as before.
+            return !self.unsettled.load(Ordering::Relaxed);
         }
         if self.assignment.parameters.disable_cleanup {
             return false;

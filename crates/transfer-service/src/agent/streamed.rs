@@ -2,8 +2,8 @@
 
 use super::http::{End, observe};
 use super::steps::{Attempting, Plan};
-use http::Method;
 use http::header::HeaderName;
+use http::{Method, StatusCode};
 use penstock_decide::classify::Observed;
 use penstock_model::{Bytes, Failure, MoverReport, Phase};
 use penstock_protocol::checksum::Hasher;
@@ -64,13 +64,13 @@ impl Attempting<'_> {
         };
         let asks = length.is_none_or(|length| length >= EXPECT_CONTINUE_FROM);
         let started = self.setup.client.start_upload(put, length, asks).await;
-        let mut upload =
-            match started.map_err(|why| destination.client_failure(Phase::Transfer, &why))? {
-                UploadStart::Ready(upload) => upload,
-                UploadStart::Answered(answer) => {
-                    return Err(destination.refused(Phase::Transfer, "PUT", answer).await);
-                }
-            };
+        let mut upload = match started.map_err(|why| self.upload_failure(destination, &why))? {
+            UploadStart::Ready(upload) => upload,
+            UploadStart::Answered(answer) => {
+                self.note_refusal(answer.status);
+                return Err(destination.refused(Phase::Transfer, "PUT", answer).await);
+            }
+        };
         let mut report = MoverReport::default();
         let mut hasher = Hasher::new(&[self.assignment.request.checksum_algorithm]);
         let capacity = length.unwrap_or(BUFFER_BYTES).clamp(1, BUFFER_BYTES);
@@ -89,21 +89,36 @@ impl Attempting<'_> {
             report.stages.checksum_us += begun.elapsed().as_micros() as u64;
             let begun = Instant::now();
             let written = upload.write_all(&buffer[..count]).await;
-            written.map_err(|why| destination.client_failure(Phase::Transfer, &why))?;
+            written.map_err(|why| self.upload_failure(destination, &why))?;
             report.stages.network_us += begun.elapsed().as_micros() as u64;
             report.moved.0 += count as u64;
             self.progress.add_moved(count as u64);
         }
         let begun = Instant::now();
         let finished = upload.finish().await;
-        let answer = finished.map_err(|why| destination.client_failure(Phase::Transfer, &why))?;
+        let answer = finished.map_err(|why| self.upload_failure(destination, &why))?;
         report.stages.commit_us += begun.elapsed().as_micros() as u64;
         report.tcp = answer.tcp_info();
         if !answer.status.is_success() {
+            self.note_refusal(answer.status);
             return Err(destination.refused(Phase::Transfer, "PUT", answer).await);
         }
         report.checksum = hasher.finish().into_iter().next();
         Ok(report)
+    }
+
+    fn upload_failure(&self, destination: &End, error: &ClientError) -> Failure {
+        if let ClientError::EarlyAnswer { status, .. } = error {
+            self.note_refusal(*status);
+        }
+        destination.client_failure(Phase::Transfer, error)
+    }
+
+    /// A PUT that was refused has written nothing.
+    fn note_refusal(&self, status: StatusCode) {
+        if status.is_client_error() {
+            self.nothing_was_written();
+        }
     }
 }
 

@@ -45,6 +45,9 @@ impl Attempting<'_> {
         let request = self.copy_request(mode, active, passive, plan)?;
         let sent = self.setup.client.send_following(request).await;
         let answer = sent.map_err(|why| active.client_failure(Phase::Transfer, &why))?;
+        if answer.status.is_client_error() {
+            self.nothing_was_written();
+        }
         match answer.status.as_u16() {
             201 | 202 => {}
             // 400: XRootD without TPC; 403: copies to that host are not allowed there; davix reads them alike.
@@ -59,7 +62,7 @@ impl Attempting<'_> {
                 return Err(active.refused(Phase::Transfer, &what, answer).await.into());
             }
         }
-        Ok(self.follow_markers(active, passive, answer).await?)
+        Ok(self.follow_markers(active, passive, plan, answer).await?)
     }
 
     fn copy_request(
@@ -127,11 +130,32 @@ impl Attempting<'_> {
         })
     }
 
+    /// A failure in the words of the storage element that copied.
+    fn copy_failed(&self, active: &End, passive: &End, plan: &Plan, why: &str) -> Failure {
+        let detail = format!("{} failed to copy {}: {why}", active.url, passive.url);
+        if !plan.replaces && says_that_it_exists(why) {
+            self.nothing_was_written();
+            return classify(
+                Side::Destination,
+                Phase::Transfer,
+                &Observed::Exists,
+                detail,
+            );
+        }
+        classify(
+            Side::Network,
+            Phase::Transfer,
+            &Observed::CopyFailed,
+            detail,
+        )
+    }
+
     /// Reads the marker stream to its last line.
     async fn follow_markers(
         &self,
         active: &End,
         passive: &End,
+        plan: &Plan,
         mut answer: Incoming,
     ) -> Result<MoverReport, Failure> {
         let config = &self.setup.config;
@@ -153,13 +177,7 @@ impl Attempting<'_> {
                     return Ok(watch.report);
                 }
                 Some(Outcome::Failure(why) | Outcome::Aborted(why)) => {
-                    let detail = format!("{} failed to copy {}: {why}", active.url, passive.url);
-                    return Err(classify(
-                        Side::Network,
-                        Phase::Transfer,
-                        &Observed::CopyFailed,
-                        detail,
-                    ));
+                    return Err(self.copy_failed(active, passive, plan, &why));
                 }
                 None if count == 0 => {
                     let detail = format!(
@@ -175,6 +193,16 @@ impl Attempting<'_> {
             }
         }
     }
+}
+
+/// Whether a failure means that the destination has appeared since it was looked at. There is nothing but words to go
+/// by; those of dCache, StoRM, XRootD and our own door are understood. Taking too much for it leaves a partial file,
+/// taking too little removes somebody else's.
+fn says_that_it_exists(why: &str) -> bool {
+    let why = why.to_ascii_lowercase();
+    ["exists", "already exist", "answered 412", "answered 409"]
+        .iter()
+        .any(|words| why.contains(words))
 }
 
 fn still(active: &End, what: &str, limit: Duration) -> Failure {
@@ -244,6 +272,31 @@ impl Watch {
                     .unwrap_or_else(|| std::mem::take(&mut self.report));
             }
             Item::Outcome(outcome) => self.outcome = Some(outcome),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_has_appeared_is_told_from_other_failures() {
+        for why in [
+            "/data/f exists",
+            "https://se/f exists and 'Overwrite: F' forbids to replace it",
+            "https://se/f answered 412 Precondition Failed; local=/f in pool disk1",
+            "Transfer failed: File exists",
+            "rejected PUT: 500 the file already exists",
+        ] {
+            assert!(says_that_it_exists(why), "{why}");
+        }
+        for why in [
+            "No such file or directory",
+            "/data/f does not exist",
+            "checksum mismatch: expected adler32:00000001, got adler32:00000002",
+        ] {
+            assert!(!says_that_it_exists(why), "{why}");
         }
     }
 }
