@@ -50,6 +50,9 @@ pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
             };
             format!("it failed {times} and is tried again in {wait} s; the last failure: {last}")
         }
+        WaitReason::SameDestination { before } => {
+            format!("transfer {before} goes to the same destination and has not ended")
+        }
         WaitReason::Starting => "it is about to start".to_owned(),
         WaitReason::Draining => {
             "the service is draining before it stops; it continues after the restart".to_owned()
@@ -112,6 +115,7 @@ pub fn wait_kind(reason: &WaitReason) -> &'static str {
         WaitReason::DestinationFull { .. } => "destination_full",
         WaitReason::AgentsFull { .. } => "agents_full",
         WaitReason::BackingOff { .. } => "backing_off",
+        WaitReason::SameDestination { .. } => "same_destination",
         WaitReason::Starting => "starting",
         WaitReason::Draining => "draining",
     }

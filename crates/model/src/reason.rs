@@ -1,7 +1,7 @@
 //! Why a transfer waits. Typed, with the numbers that mattered; `decide::wording` makes the sentence.
 
 use crate::failure::Failure;
-use crate::ids::StorageId;
+use crate::ids::{StorageId, TransferId};
 use crate::units::{Slots, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +49,11 @@ pub enum WaitReason {
         failures: u32,
         /// The last of them.
         last: Failure,
+    },
+    /// Another transfer to the same destination was submitted before and has not ended.
+    SameDestination {
+        /// The one that comes first.
+        before: TransferId,
     },
     /// A slot is free and this transfer will be started in the current pass.
     Starting,

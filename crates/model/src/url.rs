@@ -1,8 +1,10 @@
 //! Where a file is: a URL that has been checked once and is valid from then on.
 
 use crate::ids::StorageId;
+use crate::path::NamespacePath;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use thiserror::Error;
 
 /// Schemes that this service can move today.
@@ -93,6 +95,27 @@ impl FileUrl {
     }
 }
 
+/// Stands for one file on one host: equal for every way to write its URL, and for every scheme and port under which the
+/// host gives it. Different files have equal places by chance only, once in some 10^19 pairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FilePlace(u64);
+
+impl FileUrl {
+    /// Which file this is, however it is written. Queries do not count: they carry secrets and options.
+    pub fn place(&self) -> FilePlace {
+        let parsed = url::Url::parse(&self.text);
+        let raw = parsed.as_ref().map_or(self.text.as_str(), |url| url.path());
+        // The hasher has no random start, so that equal inputs give equal plans.
+        let mut hasher = DefaultHasher::new();
+        self.host.hash(&mut hasher);
+        match NamespacePath::from_encoded(raw) {
+            Ok(path) => path.hash(&mut hasher),
+            Err(_) => raw.hash(&mut hasher),
+        }
+        FilePlace(hasher.finish())
+    }
+}
+
 /// Hides what may be secret in a URL that is about to be shown: query values and user information.
 pub fn redact(text: &str) -> String {
     let (head, query) = match text.split_once('?') {
@@ -171,6 +194,25 @@ mod tests {
             "file:///etc/passwd",
             "'file:///etc/passwd': scheme 'file' is not supported; use one of https, davs, http, dav",
         );
+    }
+
+    #[test]
+    fn one_file_has_one_place_however_it_is_written() {
+        let place = |url: &str| FileUrl::parse(url).expect("valid").place();
+        let file = place("https://se/d/f x");
+        for other in [
+            "davs://SE:8443//d/./f%20x?authz=secret",
+            "http://se:8080/d/%66%20x/",
+        ] {
+            assert_eq!(place(other), file, "{other}");
+        }
+        for other in [
+            "https://se/d/f",
+            "https://se2/d/f%20x",
+            "https://se/d/f%2520x",
+        ] {
+            assert_ne!(place(other), file, "{other}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use crate::submission::NewJob;
 use penstock_decide::retry::{FailedAttempt, next_retry};
 use penstock_decide::scheduler::{LinkView, Scheduler, SlotLimits, StorageView, Waiting};
+use penstock_model::url::FilePlace;
 use penstock_model::{
     Attempt, Bytes, Checksum, CopyMode, Failure, Job, JobId, JobParameters, JobState, LinkId,
     MoverReport, Priority, Slots, Timestamp, TransferEvent, TransferId, TransferRequest,
@@ -201,7 +202,15 @@ struct TransferEntry {
     job: JobId,
     request: Arc<TransferRequest>,
     link: LinkId,
+    destination: FilePlace,
     state: TransferState,
+}
+
+/// An attempt that holds slots.
+struct Running {
+    attempt: Attempt,
+    link: LinkId,
+    destination: FilePlace,
 }
 
 /// All transfers that have not ended, and the decisions about them.
@@ -211,7 +220,12 @@ pub struct Engine {
     jobs: HashMap<JobId, JobEntry>,
     transfers: HashMap<TransferId, TransferEntry>,
     /// Attempts that hold slots. An agent may outlive its transfer's end (a cancel) for a moment.
-    running: HashMap<TransferId, (Attempt, LinkId)>,
+    running: HashMap<TransferId, Running>,
+    /// Who may write where: of several transfers to one destination only the first may run, until it has ended and its
+    /// agent with it. Otherwise one would remove, as its own, what another has just brought.
+    destinations: BTreeSet<(FilePlace, TransferId)>,
+    /// Transfers whose turn came while another held their destination.
+    held_back: BTreeSet<TransferId>,
     /// Transfers that wait for the end of their back-off, by time.
     delayed: BinaryHeap<Reverse<(Timestamp, TransferId)>>,
     /// Jobs that may not wait forever, by time.
@@ -230,6 +244,8 @@ impl Engine {
             jobs: HashMap::new(),
             transfers: HashMap::new(),
             running: HashMap::new(),
+            destinations: BTreeSet::new(),
+            held_back: BTreeSet::new(),
             delayed: BinaryHeap::new(),
             expiring: BinaryHeap::new(),
             last_failure: BTreeMap::new(),
@@ -352,6 +368,9 @@ impl Engine {
                 failures: *failures,
                 last: last.clone(),
             }),
+            TransferState::Submitted { .. } if self.held_back.contains(&transfer) => self
+                .first_at(entry.destination)
+                .map(|before| WaitReason::SameDestination { before }),
             TransferState::Submitted { .. } => Some(self.scheduler.why_waiting(&entry.link)),
             _ => None,
         }
@@ -375,6 +394,11 @@ impl Engine {
     /// Transfers that wait until a time after a failure, with the number of them.
     pub fn backing_off(&self) -> usize {
         self.delayed.len()
+    }
+
+    /// Transfers that wait for another one to the same destination.
+    pub fn held_back(&self) -> usize {
+        self.held_back.len()
     }
 
     /// The latest failure on a link since the start.
@@ -435,13 +459,16 @@ impl Engine {
         );
         for request in job.transfers {
             let (id, link) = (request.id, request.link());
+            let destination = request.destination.place();
             let entry = TransferEntry {
                 job: job.id,
                 request: Arc::new(request),
                 link,
+                destination,
                 state: state_of(id),
             };
             let state = entry.state.clone();
+            self.destinations.insert((destination, id));
             self.transfers.insert(id, entry);
             self.make_wait(id, &state);
         }
@@ -522,13 +549,38 @@ impl Engine {
         }
     }
 
+    /// The transfer that may write there.
+    fn first_at(&self, destination: FilePlace) -> Option<TransferId> {
+        let from = (destination, TransferId(0));
+        let first = self.destinations.range(from..).next();
+        first
+            .filter(|(place, _)| *place == destination)
+            .map(|(_, transfer)| *transfer)
+    }
+
+    /// A transfer has ended, and so has its agent: the next one to its destination may start.
+    fn leave_destination(&mut self, destination: FilePlace, transfer: TransferId) {
+        self.destinations.remove(&(destination, transfer));
+        if let Some(next) = self.first_at(destination)
+            && self.held_back.remove(&next)
+            && let Some(waiting) = self.waiting(next)
+        {
+            self.scheduler.enqueue(waiting);
+        }
+    }
+
     fn start_what_may(&mut self, now: Now, effects: &mut Effects) {
         while let Some(transfer) = self.scheduler.start_next() {
             let entry = self
                 .transfers
                 .get(&transfer)
                 .expect("only open transfers are queued");
-            let (link, job) = (entry.link.clone(), entry.job);
+            let (link, job, destination) = (entry.link.clone(), entry.job, entry.destination);
+            if self.first_at(destination) != Some(transfer) {
+                self.held_back.insert(transfer);
+                self.scheduler.release(&link);
+                continue;
+            }
             let TransferState::Submitted {
                 attempts,
                 unsettled,
@@ -543,7 +595,12 @@ impl Engine {
                 let entry = &self.jobs[&job];
                 (entry.vo.clone(), entry.parameters.clone())
             };
-            self.running.insert(transfer, (attempt, link));
+            let running = Running {
+                attempt,
+                link,
+                destination,
+            };
+            self.running.insert(transfer, running);
             self.happen(now, transfer, TransferEvent::Started { attempt }, effects);
             let assignment = Assignment {
                 job,
@@ -566,13 +623,15 @@ impl Engine {
         effects: &mut Effects,
     ) {
         match self.running.get(&transfer) {
-            Some((running, _)) if *running == attempt => {}
+            Some(running) if running.attempt == attempt => {}
             // Already accounted for: an agent reports once, a late duplicate changes nothing.
             _ => return,
         }
-        let (_, link) = self.running.remove(&transfer).expect("found a line ago");
+        let ended = self.running.remove(&transfer).expect("found a line ago");
+        let link = ended.link;
         self.scheduler.release(&link);
         let Some(entry) = self.transfers.get(&transfer) else {
+            self.leave_destination(ended.destination, transfer);
             return;
         };
         let TransferState::Active { failures, .. } = entry.state else {
@@ -691,7 +750,7 @@ impl Engine {
             return false;
         };
         entry.state = state.clone();
-        let job = entry.job;
+        let (job, destination) = (entry.job, entry.destination);
         let record = Record::Happened {
             at: now.at,
             monotonic_us: now.monotonic_us,
@@ -706,6 +765,10 @@ impl Engine {
                 self.scheduler.remove(&waiting);
             }
             self.transfers.remove(&transfer);
+            self.held_back.remove(&transfer);
+            if !self.running.contains_key(&transfer) {
+                self.leave_destination(destination, transfer);
+            }
             self.close(now, job, transfer, state, effects);
         } else {
             self.make_wait(transfer, &state);

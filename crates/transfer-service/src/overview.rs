@@ -234,6 +234,12 @@ impl Meters {
             overview.totals.submitted += count;
             waiting.insert("backing_off", (text, count));
         }
+        if engine.held_back() > 0 {
+            let text = "another transfer to the same destination has not ended".to_owned();
+            let count = engine.held_back() as u64;
+            overview.totals.submitted += count;
+            waiting.insert("same_destination", (text, count));
+        }
         overview.waiting = waiting
             .into_iter()
             .map(|(reason, (text, transfers))| WaitingRow {

@@ -32,7 +32,9 @@ fn new_job(seed: u128, files: u8, from: u8, to: u8) -> NewJob {
     };
     let transfer = |index| NewTransfer {
         source: url("s", from % 3, index),
-        destination: url("d", to % 3, index),
+        // Few names, so that jobs often go to the same places.
+        destination: FileUrl::parse(&format!("https://d{}/{}/{index}", to % 3, seed % 5))
+            .expect("valid"),
         size: None,
         checksum: None,
         checksum_algorithm: ChecksumAlgorithm::Adler32,
@@ -140,6 +142,11 @@ impl World {
     }
 
     fn check_limits(&self) {
+        let mut destinations = std::collections::BTreeSet::new();
+        for assignment in self.agents.values() {
+            let destination = assignment.request.destination.as_str();
+            assert!(destinations.insert(destination), "two write {destination}");
+        }
         let mut links: BTreeMap<LinkId, u32> = BTreeMap::new();
         let mut into: BTreeMap<penstock_model::StorageId, u32> = BTreeMap::new();
         for assignment in self.agents.values() {
@@ -417,6 +424,39 @@ fn a_canceled_transfer_keeps_its_slot_until_its_agent_has_ended() {
         2,
         "nothing starts before the slots are proven free"
     );
+    world.settle();
+    world.check_record();
+}
+
+#[test]
+fn of_two_transfers_to_one_destination_the_second_waits_for_the_end_of_the_first() {
+    let mut world = World::new();
+    let (first, second) = (world.submit(1, 0, 0), 6);
+    let mut again = new_job(second, 1, 1, 0);
+    again.transfers[0].destination = FileUrl::parse("davs://d0:8443/1//0").expect("valid");
+    let reply = world.reply();
+    world.feed(Input::Submit {
+        job: Box::new(again),
+        reply,
+    });
+    let (running, waiting) = (world.nth_agent(0).expect("runs"), TransferId(2));
+    assert_eq!(world.agents.len(), 1);
+    let reason = world.engine.why_waiting(waiting, world.now.at);
+    assert_eq!(
+        reason,
+        Some(WaitReason::SameDestination { before: running })
+    );
+    // Canceled, its agent may still remove what it had begun to write.
+    let reply = world.reply();
+    world.feed(Input::Cancel {
+        job: first,
+        transfers: None,
+        reason: "test".into(),
+        reply,
+    });
+    assert!(!world.agents.contains_key(&waiting));
+    world.end(running, Outcome::Stopped);
+    assert!(world.agents.contains_key(&waiting));
     world.settle();
     world.check_record();
 }
