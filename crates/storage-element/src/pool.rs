@@ -12,7 +12,7 @@ use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserNa
 use penstock_persistence::namespace::EntryId;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -57,6 +57,10 @@ pub(crate) struct PoolIdentity {
     pub namespace: uuid::Uuid,
     /// That namespace's first id when it last started. A namespace that started less often is an old copy.
     pub low_water: EntryId,
+    /// How many movers that namespace had recorded when this was written, some seconds ago at most while it runs. A
+    /// namespace that knows fewer is an old copy, and must not judge which files were never acknowledged.
+    #[serde(default)]
+    pub records_seen: u64,
 }
 
 /// What a file's extended attribute says.
@@ -237,6 +241,16 @@ impl Pool {
         }
     }
 
+    /// Writes `pool.json`, replacing it in one step.
+    pub(crate) fn write_identity(&self, identity: &PoolIdentity) -> io::Result<()> {
+        let new = self.directory.join("pool.json.new");
+        let mut file = File::create(&new)?;
+        file.write_all(&serde_json::to_vec_pretty(identity)?)?;
+        file.sync_all()?;
+        std::fs::rename(&new, identity_path(&self.directory))?;
+        sync_directory(&self.directory)
+    }
+
     /// Removes everything in `incoming/`; gives back how many files that were.
     pub(crate) fn clear_incoming(&self) -> io::Result<u64> {
         let mut removed = 0;
@@ -272,6 +286,10 @@ impl Pool {
         }
         Ok(())
     }
+}
+
+pub(crate) fn identity_path(directory: &Path) -> PathBuf {
+    directory.join("pool.json")
 }
 
 /// Describes a file inside itself. Errors: `Unsupported` where the file system has no extended attributes.

@@ -1,13 +1,15 @@
 //! Writes the record of ended movers, a few times a second and off everyone's way. What a killed process
 //! had not written yet is lost: at most the last quarter of a second, and never a file.
 
+use crate::reaper::Pools;
+use crate::recovery::write_identities;
 use penstock_persistence::namespace::{Change, MoverRecord, Namespace};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Records that may wait. More are counted and dropped: movers come first.
 const QUEUE_MAX: usize = 65_536;
@@ -15,6 +17,8 @@ const QUEUE_MAX: usize = 65_536;
 const BATCH_MAX: usize = 1000;
 /// How long a record may wait.
 const DELAY: Duration = Duration::from_millis(250);
+/// How old the mark in the pools may be. Files of a shorter time can be lost to an old copy of the namespace.
+const MARK_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// The thread. Dropping it writes what is queued.
 pub(crate) struct Recorder {
@@ -24,11 +28,11 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    pub(crate) fn start(namespace: Arc<Namespace>) -> io::Result<Recorder> {
+    pub(crate) fn start(namespace: Arc<Namespace>, pools: Pools) -> io::Result<Recorder> {
         let (queue, records) = sync_channel(QUEUE_MAX);
         let thread = std::thread::Builder::new()
             .name("mover-recorder".to_owned())
-            .spawn(move || run(&namespace, &records))?;
+            .spawn(move || run(&namespace, &pools, &records))?;
         Ok(Recorder {
             queue: Some(queue),
             dropped: AtomicU64::new(0),
@@ -64,23 +68,46 @@ impl Drop for Recorder {
     }
 }
 
-fn run(namespace: &Namespace, records: &Receiver<MoverRecord>) {
-    while let Ok(first) = records.recv() {
-        let mut batch = vec![first];
-        let deadline = std::time::Instant::now() + DELAY;
-        let mut open = true;
-        while open && batch.len() < BATCH_MAX {
-            match records
-                .recv_timeout(deadline.saturating_duration_since(std::time::Instant::now()))
-            {
-                Ok(record) => batch.push(record),
-                Err(RecvTimeoutError::Timeout) => break,
-                Err(RecvTimeoutError::Disconnected) => open = false,
+fn run(namespace: &Namespace, pools: &Pools, records: &Receiver<MoverRecord>) {
+    let mut marked = Instant::now();
+    let mut unmarked = false;
+    loop {
+        let first = match unmarked {
+            true => records.recv_timeout(MARK_AGE_MAX.saturating_sub(marked.elapsed())),
+            false => records.recv().map_err(RecvTimeoutError::from),
+        };
+        let ended = first == Err(RecvTimeoutError::Disconnected);
+        if let Ok(first) = first {
+            write(namespace, batch_after(first, records));
+            unmarked = true;
+        }
+        if unmarked && (ended || marked.elapsed() >= MARK_AGE_MAX) {
+            if let Err(why) = write_identities(namespace, pools) {
+                tracing::warn!(%why, "a pool could not be marked; it is tried again");
             }
+            (marked, unmarked) = (Instant::now(), false);
         }
-        let count = batch.len();
-        if let Err(why) = namespace.apply(Change::RecordMovers(batch)) {
-            tracing::error!(%why, count, "ended movers could not be recorded");
+        if ended {
+            return;
         }
+    }
+}
+
+/// Takes what comes within the delay.
+fn batch_after(first: MoverRecord, records: &Receiver<MoverRecord>) -> Vec<MoverRecord> {
+    let mut batch = vec![first];
+    let deadline = Instant::now() + DELAY;
+    while batch.len() < BATCH_MAX
+        && let Ok(record) = records.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+    {
+        batch.push(record);
+    }
+    batch
+}
+
+fn write(namespace: &Namespace, batch: Vec<MoverRecord>) {
+    let count = batch.len();
+    if let Err(why) = namespace.apply(Change::RecordMovers(batch)) {
+        tracing::error!(%why, count, "ended movers could not be recorded");
     }
 }

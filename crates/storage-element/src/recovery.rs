@@ -2,15 +2,18 @@
 //! trash is emptied. Refuses to start rather than delete data that a lost or old namespace does not know.
 
 use crate::config::PoolConfig;
-use crate::pool::{Label, POOL_VERSION, Pool, PoolIdentity, sync_directory, write_label};
+use crate::pool::{
+    Label, POOL_VERSION, Pool, PoolIdentity, identity_path, sync_directory, write_label,
+};
 use crate::reaper::{self, Pools};
 use penstock_model::{Bytes, NamespacePath, PoolName, Timestamp};
 use penstock_persistence::namespace::{
     Change, ChangeError, EntryId, Namespace, NamespaceError, PoolUsage,
 };
 use penstock_protocol::tls::TlsError;
+use std::collections::HashSet;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
@@ -72,6 +75,21 @@ pub enum OpenError {
         namespace: EntryId,
         /// The mark in the pool.
         in_pool: EntryId,
+    },
+    /// The namespace is an older copy from the same run, and there are files that it does not know.
+    #[error(
+        "pool {pool}: {files} files are not in the namespace, which is an older copy (it has recorded {namespace} \
+         movers, the pool has seen {in_pool}); starting would delete them; restore a newer copy, or move these files away"
+    )]
+    CopyOfNamespace {
+        /// The pool.
+        pool: PoolName,
+        /// Files that would be deleted.
+        files: u64,
+        /// What the namespace has recorded.
+        namespace: u64,
+        /// What it had recorded according to the pool.
+        in_pool: u64,
     },
     /// A directory without `pool.json` that is not empty.
     #[error(
@@ -143,6 +161,8 @@ pub(crate) fn recover(
             let path = pool.directory.join(name);
             std::fs::create_dir_all(&path).map_err(at(path))?;
         }
+        // The last run may have been killed after it made a directory there and before that was durable.
+        sync_directory(&pool.data_root()).map_err(at(pool.data_root()))?;
         recovered.unfinished += pool
             .clear_incoming()
             .map_err(at(pool.directory.join("incoming")))?;
@@ -156,9 +176,7 @@ pub(crate) fn recover(
     }
     recovered.trash = reaper::replay(namespace, &pools);
     namespace.apply(Change::RaiseLowWater(namespace.first_id()))?;
-    for pool in pools.values() {
-        write_identity(namespace, pool)?;
-    }
+    write_identities(namespace, &pools)?;
     if recovered != Recovered::default() {
         let Recovered {
             unfinished,
@@ -196,8 +214,8 @@ fn inspect_all(
         if !valid || pools.contains_key(&config.name) {
             return Err(OpenError::PoolName(config.name.clone()));
         }
-        inspect(namespace, config, known)?;
         let pool = Arc::new(Pool::new(config, known.bytes, free_reserve));
+        inspect(namespace, &pool, known)?;
         pools.insert(config.name.clone(), pool);
     }
     for (name, known) in &usage {
@@ -210,12 +228,12 @@ fn inspect_all(
 }
 
 /// Decides whether a pool's directory may be used with this namespace. Changes nothing.
-fn inspect(namespace: &Namespace, config: &PoolConfig, known: PoolUsage) -> Result<(), OpenError> {
-    let path = identity_path(&config.directory);
-    let pool = config.name.clone();
+fn inspect(namespace: &Namespace, probe: &Pool, known: PoolUsage) -> Result<(), OpenError> {
+    let path = identity_path(&probe.directory);
+    let pool = probe.name.clone();
     let text = match std::fs::read(&path) {
         Ok(text) => text,
-        Err(why) if why.kind() == io::ErrorKind::NotFound => return inspect_new(config, known),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return inspect_new(probe, known),
         Err(source) => return Err(OpenError::PoolDirectory { pool, path, source }),
     };
     let identity: PoolIdentity = match serde_json::from_slice(&text) {
@@ -229,10 +247,10 @@ fn inspect(namespace: &Namespace, config: &PoolConfig, known: PoolUsage) -> Resu
         let why = format!("version {} is newer than this program", identity.version);
         return Err(OpenError::PoolIdentity { pool, path, why });
     }
-    if identity.namespace != namespace.uuid() || identity.pool != config.name {
+    if identity.namespace != namespace.uuid() || identity.pool != probe.name {
         return Err(OpenError::ForeignPool {
             pool,
-            path: config.directory.clone(),
+            path: probe.directory.clone(),
             theirs: identity.pool,
             their_namespace: identity.namespace,
             ours: namespace.uuid(),
@@ -245,12 +263,28 @@ fn inspect(namespace: &Namespace, config: &PoolConfig, known: PoolUsage) -> Resu
             in_pool: identity.low_water,
         });
     }
+    // A copy made during the run that wrote the mark has the same ids; how far it had come tells it apart.
+    let records = namespace.records_ever()?;
+    if identity.records_seen > records {
+        let trash = namespace.trash(usize::MAX)?;
+        let trash: HashSet<EntryId> = trash.iter().map(|trashed| trashed.file).collect();
+        let unknown = orphans(namespace, probe)?;
+        let files = unknown.iter().filter(|id| !trash.contains(id)).count() as u64;
+        if files > 0 {
+            return Err(OpenError::CopyOfNamespace {
+                pool,
+                files,
+                namespace: records,
+                in_pool: identity.records_seen,
+            });
+        }
+    }
     Ok(())
 }
 
 /// A directory without `pool.json` becomes a pool only when it is empty and nothing is expected in it.
-fn inspect_new(config: &PoolConfig, known: PoolUsage) -> Result<(), OpenError> {
-    let (pool, path) = (config.name.clone(), config.directory.clone());
+fn inspect_new(probe: &Pool, known: PoolUsage) -> Result<(), OpenError> {
+    let (pool, path) = (probe.name.clone(), probe.directory.clone());
     let holds_anything = match std::fs::read_dir(&path) {
         // A fresh ext4 file system is not empty: it has `lost+found`.
         Ok(entries) => entries
@@ -278,8 +312,8 @@ fn is_empty_layout(path: &Path) -> bool {
     ours && std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// Removes complete files of the last run that never got an entry: nobody was told that they exist.
-fn remove_orphans(namespace: &Namespace, pool: &Pool) -> Result<u64, OpenError> {
+/// Complete files of the last run without an entry.
+fn orphans(namespace: &Namespace, pool: &Pool) -> Result<Vec<EntryId>, OpenError> {
     let mut orphans = Vec::new();
     let mut failure = None;
     pool.each_file(namespace.low_water(), |id| {
@@ -299,6 +333,12 @@ fn remove_orphans(namespace: &Namespace, pool: &Pool) -> Result<u64, OpenError> 
         Some(why) => OpenError::Namespace(why),
         None => directory_error(pool, pool.data_root(), source),
     })?;
+    Ok(orphans)
+}
+
+/// Removes complete files of the last run that never got an entry: nobody was told that they exist.
+fn remove_orphans(namespace: &Namespace, pool: &Pool) -> Result<u64, OpenError> {
+    let orphans = orphans(namespace, pool)?;
     // Trash has no entry either; its turn comes afterwards and finds the data gone, which is no error.
     for id in &orphans {
         pool.remove(*id)
@@ -331,28 +371,21 @@ fn check_labels(pool: &Pool) {
     let _ = std::fs::remove_file(&path);
 }
 
-fn identity_path(directory: &Path) -> PathBuf {
-    directory.join("pool.json")
-}
-
-/// Writes `pool.json`, replacing it in one step.
-fn write_identity(namespace: &Namespace, pool: &Pool) -> Result<(), OpenError> {
-    let identity = PoolIdentity {
-        version: POOL_VERSION,
-        pool: pool.name.clone(),
-        namespace: namespace.uuid(),
-        low_water: namespace.first_id(),
-    };
-    let path = identity_path(&pool.directory);
-    let new = pool.directory.join("pool.json.new");
-    let write = || -> io::Result<()> {
-        let mut file = File::create(&new)?;
-        file.write_all(&serde_json::to_vec_pretty(&identity)?)?;
-        file.sync_all()?;
-        std::fs::rename(&new, &path)?;
-        sync_directory(&pool.directory)
-    };
-    write().map_err(|source| directory_error(pool, path.clone(), source))
+/// Marks every pool as this namespace's, with how far the namespace had come.
+pub(crate) fn write_identities(namespace: &Namespace, pools: &Pools) -> Result<(), OpenError> {
+    let records_seen = namespace.records_ever()?;
+    for pool in pools.values() {
+        let identity = PoolIdentity {
+            version: POOL_VERSION,
+            pool: pool.name.clone(),
+            namespace: namespace.uuid(),
+            low_water: namespace.first_id(),
+            records_seen,
+        };
+        let written = pool.write_identity(&identity);
+        written.map_err(|source| directory_error(pool, identity_path(&pool.directory), source))?;
+    }
+    Ok(())
 }
 
 fn directory_error(pool: &Pool, path: PathBuf, source: io::Error) -> OpenError {

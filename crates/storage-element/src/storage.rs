@@ -83,7 +83,8 @@ impl Storage {
             Reaper::start(Arc::clone(&namespace), pools.clone()).map_err(OpenError::Thread)?;
         let committer =
             Committer::start(Arc::clone(&namespace), reaper.handle()).map_err(OpenError::Thread)?;
-        let recorder = Recorder::start(Arc::clone(&namespace)).map_err(OpenError::Thread)?;
+        let recorder =
+            Recorder::start(Arc::clone(&namespace), pools.clone()).map_err(OpenError::Thread)?;
         let tls = match &config.outbound.certificates {
             Some(directory) => ClientTls::from_ca_directory(directory)?,
             None => ClientTls::system()?,

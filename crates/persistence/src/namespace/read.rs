@@ -180,6 +180,17 @@ impl Namespace {
         })
     }
 
+    /// How many ended movers were ever recorded. It only grows, so it tells an old copy of a namespace from a newer one.
+    pub fn records_ever(&self) -> Result<u64, NamespaceError> {
+        self.readers.with(|connection| {
+            let count: Option<i64> = connection
+                .prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = 'mover_record'")?
+                .query_row([], |row| row.get(0))
+                .optional()?;
+            Ok(count.map_or(0, unsigned))
+        })
+    }
+
     /// Ended movers, oldest first, from the first after `after`, with their sequence numbers.
     pub fn mover_records(
         &self,

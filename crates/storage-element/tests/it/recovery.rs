@@ -83,6 +83,31 @@ async fn an_old_copy_of_the_namespace_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_copy_of_the_namespace_made_while_it_ran_deletes_no_later_file() {
+    let site = Site::new().await;
+    site.put("/d/f", b"in the copy").await;
+    let directory = site.directory.path().to_owned();
+    let database = directory.join("state/namespace.sqlite");
+    let copy = directory.join("copy");
+    for suffix in ["", "-wal"] {
+        let of = |path: &Path| format!("{}{suffix}", path.display());
+        fs::copy(of(&database), of(&copy)).expect("copied");
+    }
+    site.put("/d/g", b"acknowledged later").await;
+    let directory = site.close().await;
+    for suffix in ["", "-wal"] {
+        let of = |path: &Path| format!("{}{suffix}", path.display());
+        fs::copy(of(&copy), of(&database)).expect("restored");
+    }
+    let _ = fs::remove_file(database.with_file_name("namespace.sqlite-shm"));
+    let why = refusal(config(directory.path()));
+    assert!(
+        matches!(why, OpenError::CopyOfNamespace { files: 1, .. }),
+        "{why}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pool_whose_disk_is_not_mounted_is_refused() {
     let directory = closed_site().await;
     let pool = directory.path().join("pools/p1");
