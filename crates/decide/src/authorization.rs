@@ -91,6 +91,15 @@ pub enum AuthorizationReason {
         /// Which path.
         path: NamespacePath,
     },
+    /// The macaroon's activity caveats leave nothing that permits it.
+    OutsideActivities,
+    /// A path caveat of the macaroon does not cover this path.
+    OutsideCaveat {
+        /// Which path.
+        path: NamespacePath,
+        /// The caveat's.
+        caveat: NamespacePath,
+    },
 }
 
 /// What the members of a group may do below a path. Of several rules for one group, those with the longest
@@ -326,6 +335,15 @@ impl fmt::Display for AuthorizationReason {
                 write!(out, "no storage scope of the token covers {path}")
             }
             Self::NoGroupRule { path } => write!(out, "no group of the token may do so at {path}"),
+            Self::OutsideActivities => {
+                out.write_str("the macaroon's caveats leave no activity that permits it")
+            }
+            Self::OutsideCaveat { path, caveat } => {
+                write!(
+                    out,
+                    "{path} lies outside the macaroon's caveat 'path:{caveat}'"
+                )
+            }
         }
     }
 }

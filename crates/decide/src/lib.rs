@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod attenuation;
 pub mod authorization;
 pub mod classify;
 mod decision;

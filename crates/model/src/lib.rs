@@ -3,6 +3,7 @@
 //! True forever and for everyone: no I/O, no `async`, no clock, no randomness. Time arrives as [`Timestamp`].
 #![forbid(unsafe_code)]
 
+pub mod attenuation;
 pub mod capability;
 pub mod checksum;
 pub mod failure;
@@ -16,6 +17,7 @@ pub mod transfer;
 pub mod units;
 pub mod url;
 
+pub use attenuation::{Attenuation, MacaroonActivity};
 pub use capability::{Capability, Right};
 pub use checksum::{Checksum, ChecksumAlgorithm};
 pub use failure::{Errno, Failure, Phase, Retry, Side};

@@ -7,6 +7,7 @@
 pub mod checksum;
 pub mod digest;
 pub mod http1;
+pub mod macaroon;
 pub mod pki;
 pub mod stream;
 pub mod tcp_info;
