@@ -213,9 +213,14 @@ fn check_private_files(site: &SiteDirectory, config: &Config, findings: &mut Fin
         .issuer
         .as_ref()
         .map(|issuer| site.resolve(&issuer.signing_key));
+    let macaroon_keys = config
+        .storage
+        .as_ref()
+        .map(|storage| site.resolve(&storage.macaroon_keys));
     let private = [
         Some(site.resolve(&config.tls.key)),
         signing_key,
+        macaroon_keys,
         Some(site.ca().join("ca.key")),
         Some(site.admin_token()),
     ];

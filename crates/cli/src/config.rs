@@ -201,6 +201,12 @@ pub struct Storage {
     /// Checksums computed for each file as it arrives. The first is the one told when a client does not ask.
     #[serde(default = "Storage::default_checksums")]
     pub checksums: Vec<ChecksumAlgorithm>,
+    /// Root keys of macaroons, one a line, the newest first. Without this file none are issued.
+    #[serde(default = "Storage::default_macaroon_keys")]
+    pub macaroon_keys: PathBuf,
+    /// How long a macaroon may live; requests for more are cut to it.
+    #[serde(default = "Storage::default_macaroon_validity")]
+    pub macaroon_validity_max: Span,
     /// Where third-party copies may go to or come from.
     #[serde(default)]
     pub outbound: Outbound,
@@ -215,6 +221,12 @@ pub struct Storage {
 impl Storage {
     fn default_namespace() -> PathBuf {
         "state/namespace.sqlite".into()
+    }
+    fn default_macaroon_keys() -> PathBuf {
+        "keys/macaroon-root".into()
+    }
+    fn default_macaroon_validity() -> Span {
+        Span(Duration::from_secs(12 * 3600))
     }
     fn default_checksums() -> Vec<ChecksumAlgorithm> {
         vec![ChecksumAlgorithm::Adler32]

@@ -9,6 +9,7 @@ use crate::output::Output;
 use crate::site::SiteDirectory;
 use crate::token::{Grant, SiteIssuer};
 use penstock_model::NamespacePath;
+use penstock_protocol::macaroon::RootKeys;
 use penstock_protocol::pki;
 use serde::Serialize;
 use std::fs::OpenOptions;
@@ -235,6 +236,8 @@ fn make(site: &SiteDirectory, new: &NewSite) -> Result<(), CommandError> {
         .map_err(|why| fail("cannot install the CA certificate")(&why))?;
     pki::create_signing_key(&site.root().join("keys/token-signing.pem"))
         .map_err(|why| fail("cannot make the token signing key")(&why))?;
+    RootKeys::create(&site.root().join("keys/macaroon-root"))
+        .map_err(|why| fail("cannot make the macaroon root key")(&why))?;
 
     write_new(&site.config_file(), &render(new), 0o644)?;
     let token = SiteIssuer::of(site)?.mint(&Grant {

@@ -6,6 +6,7 @@ use penstock_decide::admission::QueueLimits;
 use penstock_decide::authorization::GroupRule;
 use penstock_decide::pool_selection::PoolMode;
 use penstock_model::{Bytes, ChecksumAlgorithm, NamespacePath, PoolName, VoName};
+use penstock_protocol::macaroon::RootKeys;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,6 +24,8 @@ pub struct StorageConfig {
     pub access: AccessConfig,
     /// The site's own token issuer, served at the door; `None` when the site has none.
     pub issuer: Option<OwnIssuer>,
+    /// Macaroons, made and believed; `None` when the site has no root key.
+    pub macaroons: Option<MacaroonConfig>,
     /// Copies to and from other storage elements.
     pub outbound: OutboundConfig,
     /// Bounds and times.
@@ -77,6 +80,15 @@ pub struct OwnIssuer {
     pub openid_configuration: Value,
     /// Served at `/jwks`; the keys that verify its tokens.
     pub jwks: Value,
+}
+
+/// Macaroons of this site. Can be replaced while running.
+#[derive(Debug, Clone)]
+pub struct MacaroonConfig {
+    /// The newest signs; all are believed.
+    pub keys: RootKeys,
+    /// How long a macaroon may live; requests for more are cut to it.
+    pub validity_max: Duration,
 }
 
 /// Copies that this storage element makes as the active party.

@@ -98,6 +98,7 @@ mod tests {
             checksums: Vec::new(),
             access: Default::default(),
             issuer: None,
+            macaroons: None,
             outbound: crate::OutboundConfig {
                 allow: Vec::new(),
                 certificates: Some(certificates),

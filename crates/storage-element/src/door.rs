@@ -6,6 +6,7 @@ mod answer;
 mod conditions;
 mod copy;
 mod list;
+mod macaroon;
 mod pull;
 mod push;
 mod read;
@@ -209,7 +210,7 @@ impl Door {
         connection: &mut Connection,
         request: &Request,
     ) -> Result<Reply, Problem> {
-        if let Some(answer) = self.public(request) {
+        if let Some(answer) = self.public(request, connection.is_tls()) {
             return Ok(answer.into());
         }
         let path = NamespacePath::from_encoded(request.path())
@@ -223,6 +224,7 @@ impl Door {
         match request.method.as_str() {
             "GET" | "HEAD" => read::read(self, connection, call).await,
             "PUT" => write::put(self, connection, call).await,
+            "POST" => macaroon::post(self, connection, call).await,
             "DELETE" => tree::delete(self, call).await,
             "MKCOL" => tree::make_directory(self, call).await,
             "MOVE" => tree::rename(self, call).await,
@@ -234,8 +236,8 @@ impl Door {
         }
     }
 
-    /// What anybody may ask: the methods, and the documents of the site's token issuer.
-    fn public(&self, request: &Request) -> Option<Answer> {
+    /// What anybody may ask: the methods, and the documents of the site's token issuer and of its macaroons.
+    fn public(&self, request: &Request, is_tls: bool) -> Option<Answer> {
         if request.method == Method::OPTIONS {
             let compliance = (
                 HeaderName::from_static("dav"),
@@ -248,6 +250,9 @@ impl Door {
         }
         if request.method != Method::GET && request.method != Method::HEAD {
             return None;
+        }
+        if is_tls && let Some(answer) = macaroon::discovery(self, request) {
+            return Some(answer);
         }
         let settings = self.storage.settings();
         let issuer = settings.issuer.as_ref()?;

@@ -30,6 +30,6 @@ pub use recovery::OpenError;
 pub use storage::{PoolSnapshot, Storage, StorageSnapshot};
 
 pub use config::{
-    AccessConfig, OutboundConfig, OwnIssuer, PoolConfig, StorageConfig, StorageLimits,
-    TrustedIssuerConfig,
+    AccessConfig, MacaroonConfig, OutboundConfig, OwnIssuer, PoolConfig, StorageConfig,
+    StorageLimits, TrustedIssuerConfig,
 };

@@ -2,7 +2,9 @@
 
 use crate::clock::now;
 use crate::committer::Committer;
-use crate::config::{AccessConfig, OutboundConfig, OwnIssuer, StorageConfig, StorageLimits};
+use crate::config::{
+    AccessConfig, MacaroonConfig, OutboundConfig, OwnIssuer, StorageConfig, StorageLimits,
+};
 use crate::incoming::{Claims, Incoming, Order};
 use crate::meter::SecondMoved;
 use crate::mover::{Busy, LiveMovers, Mover, MoverRequest, MoverSnapshot};
@@ -62,6 +64,7 @@ pub struct Storage {
 pub(crate) struct Settings {
     pub access: AccessConfig,
     pub issuer: Option<OwnIssuer>,
+    pub macaroons: Option<MacaroonConfig>,
     pub outbound: OutboundConfig,
     pub limits: StorageLimits,
 }
@@ -117,6 +120,7 @@ impl Storage {
             settings: RwLock::new(Arc::new(Settings {
                 access: config.access,
                 issuer: config.issuer,
+                macaroons: config.macaroons,
                 outbound: config.outbound,
                 limits: config.limits,
             })),
@@ -152,6 +156,7 @@ impl Storage {
         let settings = Settings {
             access: config.access,
             issuer: config.issuer,
+            macaroons: config.macaroons,
             outbound: config.outbound,
             limits: config.limits,
         };

@@ -10,11 +10,12 @@ use penstock_decide::pool_selection::PoolMode;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_model::{Bytes, LinkId, NamespacePath, PoolName, Slots, StorageId, VoName};
 use penstock_protocol::http1::client::Client;
+use penstock_protocol::macaroon::RootKeys;
 use penstock_protocol::token::{TrustedIssuer, Verifier, openid_configuration};
 use penstock_storage_element::outbound::HostPattern;
 use penstock_storage_element::{
-    AccessConfig, OutboundConfig, OwnIssuer, PoolConfig, StorageConfig, StorageLimits,
-    TrustedIssuerConfig,
+    AccessConfig, MacaroonConfig, OutboundConfig, OwnIssuer, PoolConfig, StorageConfig,
+    StorageLimits, TrustedIssuerConfig,
 };
 use penstock_transfer_service::engine::EngineConfig;
 use serde_json::Value;
@@ -137,6 +138,7 @@ pub fn storage_config(
                 jwks,
             },
         ),
+        macaroons: macaroon_config(site, role)?,
         outbound: OutboundConfig {
             allow,
             certificates: Some(site.resolve(&config.trust.certificates)),
@@ -146,6 +148,26 @@ pub fn storage_config(
             ..StorageLimits::default()
         },
     })
+}
+
+/// Macaroons are a part of the site only when it has a root key: sites made before there were any go on as
+/// they were.
+fn macaroon_config(
+    site: &SiteDirectory,
+    role: &Storage,
+) -> Result<Option<MacaroonConfig>, CommandError> {
+    let path = site.resolve(&role.macaroon_keys);
+    let keys = RootKeys::load(&path).map_err(|why| CommandError::Usage(why.to_string()))?;
+    if keys.is_none() {
+        tracing::info!(
+            "no macaroons are issued: {} does not exist; `openssl rand -hex 32 > FILE` with mode 600 makes it",
+            path.display()
+        );
+    }
+    Ok(keys.map(|keys| MacaroonConfig {
+        keys,
+        validity_max: role.macaroon_validity_max.0,
+    }))
 }
 
 fn group_rule(rule: &crate::config::GroupRule) -> GroupRule {

@@ -33,6 +33,7 @@ fn private_files_are_private() {
         "ca/ca.key",
         "host/key.pem",
         "keys/token-signing.pem",
+        "keys/macaroon-root",
     ] {
         let mode = std::fs::metadata(site.dir().join(name))
             .expect(name)

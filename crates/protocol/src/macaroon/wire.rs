@@ -110,18 +110,24 @@ impl<'a> Packets<'a> {
 
 fn from_version_2(bytes: &[u8]) -> Result<Macaroon, &'static str> {
     let mut fields = Fields(bytes);
-    let (location, identifier) = fields.section()?.ok_or("it has no identifier")?;
+    let head = fields.section()?.ok_or("it has no identifier")?;
     let mut caveats = Vec::new();
-    while let Some((_, caveat)) = fields.section()? {
-        caveats.push(caveat.to_vec());
+    while let Some(caveat) = fields.section()? {
+        caveats.push(caveat.identifier.to_vec());
     }
     match fields.next()? {
         (field::SIGNATURE, signature) if fields.0.is_empty() => {
-            assemble(location, identifier, caveats, signature)
+            assemble(head.location, head.identifier, caveats, signature)
         }
         (field::SIGNATURE, _) => Err("something follows its signature"),
         _ => Err("it does not end with a signature"),
     }
+}
+
+/// A section of version 2: the head, or one caveat.
+struct Section<'a> {
+    location: &'a [u8],
+    identifier: &'a [u8],
 }
 
 /// What is left to read of version 2.
@@ -141,7 +147,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Location (which may be absent) and identifier up to the end of the section; `None` when it is empty.
-    fn section(&mut self) -> Result<Option<(&'a [u8], &'a [u8])>, &'static str> {
+    fn section(&mut self) -> Result<Option<Section<'a>>, &'static str> {
         let mut field = self.next()?;
         if field.0 == field::END {
             return Ok(None);
@@ -155,7 +161,10 @@ impl<'a> Fields<'a> {
             return Err("a section has no identifier");
         }
         match self.next()?.0 {
-            field::END => Ok(Some((location, field.1))),
+            field::END => Ok(Some(Section {
+                location,
+                identifier: field.1,
+            })),
             _ => Err(THIRD_PARTY),
         }
     }

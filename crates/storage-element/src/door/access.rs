@@ -7,11 +7,11 @@ use crate::clock::now;
 use http::StatusCode;
 use http::header::AUTHORIZATION;
 use penstock_decide::Decision;
-use penstock_decide::authorization::{
-    AuthorizationReason, Held, Operation, Verdict, authorize_held,
-};
-use penstock_model::{NamespacePath, UserName, VoName};
+use penstock_decide::attenuation::authorize_attenuated;
+use penstock_decide::authorization::{AuthorizationReason, Held, Operation, Verdict};
+use penstock_model::{Attenuation, NamespacePath, UserName, VoName};
 use penstock_protocol::http1::server::Request;
+use penstock_protocol::macaroon::{self, Caveat, RootKeys};
 use penstock_protocol::token::{Identity, TokenError};
 use std::net::SocketAddr;
 
@@ -19,10 +19,31 @@ use std::net::SocketAddr;
 pub(super) struct Caller {
     /// `None`: nobody said who they are.
     identity: Option<Identity>,
+    /// The caveats of the macaroon that was shown, and what they leave; none for other credentials.
+    caveats: Vec<Caveat>,
+    attenuation: Attenuation,
     peer: SocketAddr,
 }
 
 impl Caller {
+    fn new(identity: Option<Identity>, peer: SocketAddr) -> Caller {
+        Caller {
+            identity,
+            caveats: Vec::new(),
+            attenuation: Attenuation::default(),
+            peer,
+        }
+    }
+
+    pub(super) fn identity(&self) -> Option<&Identity> {
+        self.identity.as_ref()
+    }
+
+    /// What whoever is handed something on by this caller is bound by as well.
+    pub(super) fn caveats(&self) -> &[Caveat] {
+        &self.caveats
+    }
+
     pub(super) fn user(&self) -> Option<UserName> {
         self.identity.as_ref().map(|identity| identity.user.clone())
     }
@@ -43,16 +64,15 @@ impl Door {
         peer: SocketAddr,
     ) -> Result<Caller, Problem> {
         let Some(token) = bearer(request)? else {
-            return Ok(Caller {
-                identity: None,
-                peer,
-            });
+            return Ok(Caller::new(None, peer));
         };
+        if macaroon::looks_like_one(&token)
+            && let Some(config) = &self.storage.settings().macaroons
+        {
+            return bearer_of_macaroon(request, &config.keys, &token, peer);
+        }
         match self.storage.verifier.verify(&token, now()).await {
-            Ok(identity) => Ok(Caller {
-                identity: Some(identity),
-                peer,
-            }),
+            Ok(identity) => Ok(Caller::new(Some(identity), peer)),
             Err(why @ TokenError::KeysUnavailable { .. }) => {
                 tracing::warn!(%peer, %why, "a token cannot be verified");
                 Err(Problem::busy(why.to_string(), 30))
@@ -82,7 +102,7 @@ impl Door {
                 "{path} needs a token; send it as 'Authorization: Bearer'"
             )));
         };
-        let decision = self.judge(identity, operation, path);
+        let decision = self.judge(identity, &caller.attenuation, operation, path);
         match decision.choice {
             Verdict::Allowed => Ok(()),
             Verdict::Refused => {
@@ -108,13 +128,15 @@ impl Door {
     ) -> bool {
         self.anonymous_may(operation, path)
             || caller.identity.as_ref().is_some_and(|identity| {
-                self.judge(identity, operation, path).choice == Verdict::Allowed
+                let decision = self.judge(identity, &caller.attenuation, operation, path);
+                decision.choice == Verdict::Allowed
             })
     }
 
     fn judge(
         &self,
         identity: &Identity,
+        attenuation: &Attenuation,
         operation: &Operation,
         path: &NamespacePath,
     ) -> Decision<Verdict, AuthorizationReason> {
@@ -124,7 +146,7 @@ impl Door {
             groups: &identity.groups,
             rules: &settings.access.group_rules,
         };
-        authorize_held(&held, operation, path)
+        authorize_attenuated(&held, attenuation, operation, path)
     }
 
     fn anonymous_may(&self, operation: &Operation, path: &NamespacePath) -> bool {
@@ -141,6 +163,27 @@ impl Door {
             | Operation::Rename { .. }
             | Operation::Stage
             | Operation::Poll => false,
+        }
+    }
+}
+
+fn bearer_of_macaroon(
+    request: &Request,
+    keys: &RootKeys,
+    text: &str,
+    peer: SocketAddr,
+) -> Result<Caller, Problem> {
+    match macaroon::verify(keys, text, peer.ip(), now()) {
+        Ok(verified) => Ok(Caller {
+            identity: Some(verified.identity),
+            caveats: verified.caveats,
+            attenuation: verified.attenuation,
+            peer,
+        }),
+        Err(why) => {
+            let (method, path) = (&request.method, request.path());
+            tracing::warn!(%peer, %method, path, %why, "refused a macaroon");
+            Err(Problem::unauthenticated(why.to_string()))
         }
     }
 }

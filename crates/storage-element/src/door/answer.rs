@@ -10,7 +10,8 @@ use penstock_persistence::namespace::{ChangeError, NamespaceError, Refusal};
 use std::io;
 
 /// Methods that a door knows, for `Allow`.
-pub(super) const METHODS: &str = "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, PROPFIND, MOVE, COPY";
+pub(super) const METHODS: &str =
+    "OPTIONS, GET, HEAD, PUT, POST, DELETE, MKCOL, PROPFIND, MOVE, COPY";
 /// Seconds in `Retry-After` where nothing better is known.
 const RETRY_AFTER_SECONDS: u64 = 10;
 

@@ -2,6 +2,7 @@
 
 mod access;
 mod copies;
+mod macaroons;
 mod methods;
 mod overload;
 mod peer;

@@ -76,7 +76,7 @@ async fn every_method_answers_as_webdav_clients_expect() {
     check(&site, "DELETE", "/d/f", &[], 404).await;
     check(&site, "DELETE", "/", &[], 403).await;
     check(&site, "LOCK", "/d", &[], 405).await;
-    check(&site, "POST", "/d", &[], 405).await;
+    check(&site, "POST", "/d", &[], 415).await;
     site.settles_with(0).await;
 }
 

@@ -5,12 +5,13 @@ use penstock_decide::admission::QueueLimits;
 use penstock_decide::pool_selection::PoolMode;
 use penstock_model::{Bytes, NamespacePath, PoolName, VoName};
 use penstock_protocol::http1::client::{Client, ClientConfig, Outgoing, UploadStart};
+use penstock_protocol::macaroon::RootKeys;
 use penstock_protocol::pki;
 use penstock_protocol::tls::{ClientTls, ServerTls};
 use penstock_protocol::token::{Claims, Signer, openid_configuration};
 use penstock_storage_element::{
-    AccessConfig, OutboundConfig, OwnIssuer, PoolConfig, Storage, StorageConfig, StorageLimits,
-    TrustedIssuerConfig, outbound::HostPattern, serve,
+    AccessConfig, MacaroonConfig, OutboundConfig, OwnIssuer, PoolConfig, Storage, StorageConfig,
+    StorageLimits, TrustedIssuerConfig, outbound::HostPattern, serve,
 };
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -148,6 +149,10 @@ pub fn configuration(directory: &Path, signer: &Signer) -> StorageConfig {
             },
             openid_configuration: openid_configuration(ISSUER),
             jwks: signer.jwks(),
+        }),
+        macaroons: Some(MacaroonConfig {
+            keys: RootKeys::parse(&"5a".repeat(32)).expect("a key"),
+            validity_max: Duration::from_secs(3600),
         }),
         outbound: OutboundConfig {
             allow: vec![HostPattern::parse("127.0.0.1").expect("host")],
