@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Mutex as AsyncMutex;
 
 // WLCG profile 1.3: refresh between 1 h and 6 h, expire between 1 d and 4 d. One hour is kept at least,
@@ -20,6 +20,9 @@ const REFRESH_AFTER: Duration = Duration::from_secs(6 * 3600);
 const EXPIRE_AFTER: Duration = Duration::from_secs(2 * 86_400);
 /// An unknown key name may be a new key, or an attack that makes us fetch: at most one look per minute.
 const REFETCH_PAUSE: Duration = Duration::from_secs(60);
+/// The least wait after a fetch that failed when no key is at hand, since every request is refused meanwhile. Twice the
+/// time that the fetch took when that is longer, so that an issuer that is slow to fail does not hold up everybody.
+const FAILED_PAUSE: Duration = Duration::from_secs(1);
 /// How long the keys of an issuer that does not answer are used before it is asked again.
 const RETRY_PAUSE: Duration = Duration::from_secs(300);
 /// Bounds on what an issuer may publish.
@@ -84,7 +87,14 @@ struct State {
     fetched: Option<Timestamp>,
     /// When a fetch was last begun, successful or not, and what went wrong.
     attempted: Option<Timestamp>,
-    trouble: Option<String>,
+    trouble: Option<Trouble>,
+}
+
+/// A fetch that failed.
+struct Trouble {
+    why: String,
+    /// How long nobody tries again when no key is at hand.
+    pause: Duration,
 }
 
 impl IssuerKeys {
@@ -114,8 +124,10 @@ impl IssuerKeys {
         };
         if self.fresh(kid, now).is_none() && self.may_fetch(kid, now) {
             self.locked().attempted = Some(now);
+            let begun = Instant::now();
             let fetched = fetch_keys(&self.issuer, from).await;
-            self.remember(fetched, now);
+            let pause = FAILED_PAUSE.max(begun.elapsed() * 2);
+            self.remember(fetched.map_err(|why| Trouble { why, pause }), now);
         }
         drop(held);
         self.usable(kid, now).ok_or_else(|| self.why_not(kid, now))
@@ -136,16 +148,18 @@ impl IssuerKeys {
     }
 
     fn may_fetch(&self, kid: &str, now: Timestamp) -> bool {
-        let pause = match self.usable(kid, now) {
-            Some(_) => RETRY_PAUSE,
-            None => REFETCH_PAUSE,
+        let usable = self.usable(kid, now).is_some();
+        let state = self.locked();
+        let none_at_hand = state.fetched.is_none_or(|at| now.since(at) >= EXPIRE_AFTER);
+        let pause = match &state.trouble {
+            _ if usable => RETRY_PAUSE,
+            Some(trouble) if none_at_hand => trouble.pause,
+            Some(_) | None => REFETCH_PAUSE,
         };
-        self.locked()
-            .attempted
-            .is_none_or(|at| now.since(at) >= pause)
+        state.attempted.is_none_or(|at| now.since(at) >= pause)
     }
 
-    fn remember(&self, fetched: Result<KeySet, String>, now: Timestamp) {
+    fn remember(&self, fetched: Result<KeySet, Trouble>, now: Timestamp) {
         let mut state = self.locked();
         match fetched {
             Ok(keys) => {
@@ -153,9 +167,10 @@ impl IssuerKeys {
                 state.fetched = Some(now);
                 state.trouble = None;
             }
-            Err(why) => {
+            Err(trouble) => {
+                let why = &trouble.why;
                 tracing::warn!(issuer = %self.issuer, %why, "the keys of an issuer cannot be fetched");
-                state.trouble = Some(why);
+                state.trouble = Some(trouble);
             }
         }
     }
@@ -170,8 +185,9 @@ impl IssuerKeys {
             (trouble, _) => TokenError::KeysUnavailable {
                 issuer: self.issuer.clone(),
                 why: trouble
-                    .clone()
-                    .unwrap_or_else(|| "no answer yet".to_owned()),
+                    .as_ref()
+                    .map_or("no answer yet", |trouble| &trouble.why)
+                    .to_owned(),
             },
         }
     }

@@ -522,6 +522,27 @@ fn an_unknown_key_is_looked_for_at_most_once_a_minute() {
 }
 
 #[test]
+fn an_issuer_that_comes_up_after_us_is_asked_again_soon() {
+    let web = Web::with_remote();
+    let verifier = verifier(&web);
+    web.go_down();
+    run(async {
+        let token = remote_token(&claims(REMOTE));
+        for milliseconds in [0, 500, 900] {
+            let at = NOW + Duration::from_millis(milliseconds);
+            let refused = verifier.verify(&token, at).await;
+            assert!(
+                matches!(refused, Err(TokenError::KeysUnavailable { .. })),
+                "{refused:?}"
+            );
+        }
+        web.publish(&[&RSA.jwk]);
+        let at = NOW + Duration::from_secs(2);
+        assert!(verifier.verify(&token, at).await.is_ok());
+    });
+}
+
+#[test]
 fn an_outage_of_the_issuer_is_survived_for_two_days() {
     let web = Web::with_remote();
     let verifier = verifier(&web);
