@@ -21,16 +21,19 @@ pub struct Entry {
     pub checksum: Option<Checksum>,
 }
 
+/// Characters of a bad line that are shown.
+const SHOWN_MAX: usize = 100;
+
 /// Why a list cannot be used. Names the line, from 1.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InvalidList {
     /// Too few or too many words.
-    #[error("line {line}: expected 'source destination [checksum]', found {words} word(s)")]
+    #[error("line {line}: expected 'source destination [checksum]', found '{text}'")]
     Words {
         /// Which line.
         line: usize,
-        /// How many words it has.
-        words: usize,
+        /// Its beginning.
+        text: String,
     },
     /// A URL that cannot be moved from or to.
     #[error("line {line}: {why}")]
@@ -101,7 +104,7 @@ fn parse_entry(line: usize, words: &[&str]) -> Result<Entry, InvalidList> {
         _ => {
             return Err(InvalidList::Words {
                 line,
-                words: words.len(),
+                text: words.join(" ").chars().take(SHOWN_MAX).collect(),
             });
         }
     };
@@ -156,11 +159,11 @@ mod tests {
     fn a_bad_line_is_named_by_its_number() {
         check(
             "\nhttps://a/f",
-            "line 2: expected 'source destination [checksum]', found 1 word(s)",
+            "line 2: expected 'source destination [checksum]', found 'https://a/f'",
         );
         check(
             "https://a/f https://b/f md5:1 more",
-            "line 1: expected 'source destination [checksum]', found 4 word(s)",
+            "line 1: expected 'source destination [checksum]', found 'https://a/f https://b/f md5:1 more'",
         );
         check(
             "https://a/f https://b/f\nhttps://a/g ftp://b/g",

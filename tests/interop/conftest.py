@@ -1,0 +1,156 @@
+"""Fixtures of the interop tests: the binary under test, two sites that know each other, servers that misbehave.
+
+Nothing is skipped: a missing tool is an error that names the command which installs it.
+"""
+
+import itertools
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from .clients import Door, Service
+from .fault_server import FaultCa, FaultServer
+from .site import Site
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+TOOLS = ["curl", "rclone", "davix-get", "openssl", "node", "npm", "chromium"]
+HOSTS = ["127.0.0.2", "127.0.0.3"]
+NUMBERS = itertools.count(1)
+FAULTY_HOST, ELSEWHERE_HOST = "127.0.0.4", "127.0.0.5"
+
+
+@dataclass(frozen=True)
+class Tier:
+    """How large the suites are: `guard` for every change, `soak` for what a promise is made for."""
+
+    name: str
+    kills: int
+    kill_files: int
+    stall_seconds: int
+
+
+TIERS = {
+    "guard": Tier("guard", kills=10, kill_files=200, stall_seconds=3),
+    "soak": Tier("soak", kills=50, kill_files=500, stall_seconds=90),
+}
+
+
+def pytest_addoption(parser):
+    parser.addoption("--tier", choices=TIERS, default="guard", help="size of the suites")
+    parser.addoption("--write-golden", action="store_true", help="write tests/interop/golden anew; review the diff")
+
+
+def pytest_sessionstart(session):
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if not binary_path().exists():
+        pytest.exit(f"{binary_path()} is missing: run 'cargo build -p penstock-cli' first", 2)
+    if missing:
+        pytest.exit(f"missing: {', '.join(missing)}; run 'make setup', which installs them", 2)
+
+
+def binary_path():
+    named = os.environ.get("PENSTOCK_BINARY")
+    return Path(named).absolute() if named else REPOSITORY / "target/debug/penstock"
+
+
+@pytest.fixture(scope="session")
+def tier(request):
+    return TIERS[request.config.getoption("--tier")]
+
+
+@pytest.fixture(scope="session")
+def binary():
+    return binary_path()
+
+
+@pytest.fixture(scope="session")
+def repository():
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def fault_ca(tmp_path_factory):
+    return FaultCa(tmp_path_factory.mktemp("faulty") / "ca")
+
+
+@dataclass
+class Grid:
+    """Two sites that trust each other, and clients of them that may do everything."""
+
+    here: Site
+    there: Site
+
+    def __post_init__(self):
+        self.token = self.here.token()
+        self.here_door = Door(self.here, self.token)
+        self.there_door = Door(self.there, self.token)
+        self.service = Service(self.here, self.token)
+
+    @property
+    def sites(self):
+        return [self.here, self.there]
+
+
+def make_grid(binary, directory, fault_ca):
+    """Two sites, not yet served. Retries come after a second, so that tests see them."""
+    here = Site(binary, directory / "here", "here", HOSTS[0])
+    there = Site(binary, directory / "there", "there", HOSTS[1], peers=[here])
+    for site in (here, there):
+        site.trust(fault_ca.certificate)
+        site.allow(FAULTY_HOST, ELSEWHERE_HOST)
+        site.configure("[transfer]", retry_delay="1s", retries=1)
+    return Grid(here, there)
+
+
+@pytest.fixture(scope="session")
+def grid(binary, tmp_path_factory, fault_ca):
+    """Two sites that all tests share which neither stop nor reconfigure them."""
+    grid = make_grid(binary, tmp_path_factory.mktemp("grid"), fault_ca)
+    yield from served(grid)
+
+
+@pytest.fixture
+def own_grid(binary, tmp_path, fault_ca):
+    """Two sites of one test, which may do with them what it likes. They are not served yet."""
+    grid = make_grid(binary, tmp_path, fault_ca)
+    yield grid
+    for site in grid.sites:
+        site.kill()
+
+
+def served(grid):
+    try:
+        for site in grid.sites:
+            site.start()
+        yield grid
+        codes = [site.stop()[0] for site in grid.sites]
+        assert codes == [0, 0], f"sites ended with {codes}\n{grid.here.log_tail()}\n{grid.there.log_tail()}"
+    finally:
+        for site in grid.sites:
+            site.kill()
+
+
+@pytest.fixture
+def faulty(fault_ca):
+    """A storage element without third-party copy that misbehaves as told."""
+    server = FaultServer(FAULTY_HOST, fault_ca)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def elsewhere(fault_ca):
+    """Another such server, at another address."""
+    server = FaultServer(ELSEWHERE_HOST, fault_ca)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def place(request):
+    """A directory in the namespace that no other test uses."""
+    name = "".join(letter if letter.isalnum() else "-" for letter in request.node.originalname)
+    return f"/{name}-{next(NUMBERS)}"

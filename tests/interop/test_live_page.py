@@ -1,0 +1,70 @@
+"""The live page in a real browser, and the numbers behind it, while files move between two sites."""
+
+import subprocess
+
+import pytest
+
+from .clients import Endpoint, content
+from .fault_server import Throttle
+from .waiting import eventually
+
+DATA = content("live", 5_000_000)
+
+
+@pytest.fixture(scope="session")
+def browser_tools(repository):
+    """The packages of `web/`, as `make test-web` installs them."""
+    web = repository / "web"
+    if not (web / "node_modules/playwright-core").exists():
+        subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--silent"], cwd=web, check=True, timeout=300)
+    return web
+
+
+@pytest.fixture
+def traffic(grid, faulty, place):
+    """A transfer that runs while the test looks, and some that wait behind it."""
+    throttle = Throttle(DATA, bytes_per_second=100_000)
+    pairs = []
+    for number in range(55):
+        source = faulty.offer(f"{place}/{number}", DATA, get=throttle)
+        pairs.append((source, grid.there_door.url(f"{place}/{number}")))
+    job = grid.service.submit(*pairs)
+    eventually("the link is full", lambda: grid.service.overview()["waiting"])
+    yield job
+    grid.service.ask("DELETE", f"/jobs/{job}")
+    throttle.open()
+    grid.service.wait_idle()
+
+
+def test_the_page_shows_what_the_service_says(grid, browser_tools, traffic):
+    line = ["node", "test/live.mjs", grid.service.base, grid.here.admin_token()]
+    done = subprocess.run(line, cwd=browser_tools, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
+def test_the_overview_counts_links_slots_and_reasons(grid, faulty, traffic):
+    def fed():
+        seen = Endpoint(grid.service.base, grid.here.certificates, grid.here.admin_token())
+        seen = seen.ask("GET", "/api/v1/overview").json()
+        return seen if seen["totals"]["rate_bytes_per_second"] > 0 and seen["totals"]["active"] == 50 else None
+    seen = eventually("bytes are counted", fed)
+    [link] = [link for link in seen["links"] if link["queued"]]
+    assert (link["source"], link["destination"]) == (f"https://{faulty.host}", grid.there.storage_id)
+    assert (link["active"], link["limit"], link["queued"]) == (50, 50, 5)
+    assert link["waiting_because"]
+    assert sum(reason["transfers"] for reason in seen["waiting"]) == 5
+    assert seen["active_transfers"], "an administrator sees single transfers"
+    assert grid.service.overview()["active_transfers"], "so do members of the VO that submitted them"
+    stranger = Endpoint(grid.service.base, grid.here.certificates, grid.there.token())
+    seen = stranger.ask("GET", "/api/v1/overview").json()
+    assert seen["totals"]["active"] == 50, "counts are for everybody"
+    assert not seen["active_transfers"], "names of another VO's files are not"
+
+
+def test_each_site_serves_its_own_page_and_asks_for_a_token(grid):
+    for site in grid.sites:
+        anyone = Endpoint(site.service, site.certificates)
+        page = anyone.ask("GET", "/live/")
+        assert page.status_code == 200 and page.headers["Content-Type"].startswith("text/html")
+        assert "Content-Security-Policy" in page.headers
+        assert anyone.ask("GET", "/api/v1/overview").status_code == 401

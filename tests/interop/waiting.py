@@ -1,0 +1,28 @@
+"""Waiting for a condition with a deadline. No test sleeps for a fixed time."""
+
+import time
+
+
+def eventually(what, probe, within=20.0):
+    """Asks `probe` until it gives something true, and gives that back. Fails with what was seen last."""
+    deadline = time.monotonic() + within
+    pause = 0.01
+    while True:
+        seen = probe()
+        if seen:
+            return seen
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within} s: {what}; last seen: {seen!r}")
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.1)
+
+
+def never_while(what, probe, condition):
+    """Checks that `probe` stays false until `condition` holds; the last look comes after it."""
+    while True:
+        done = condition()
+        seen = probe()
+        assert not seen, f"{what}: {seen!r}"
+        if done:
+            return
+        time.sleep(0.02)
