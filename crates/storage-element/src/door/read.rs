@@ -199,11 +199,7 @@ pub(super) async fn open(
         let why = io::ErrorKind::NotFound.into();
         return Err(unreadable(path, found, &why));
     }
-    // Another file by now: size and tag that were computed do not fit it.
-    Err(Problem::busy(
-        format!("{path} was replaced while it was being opened; ask again"),
-        1,
-    ))
+    Err(replaced_meanwhile())
 }
 
 async fn open_data(pool: &Arc<Pool>, id: EntryId) -> io::Result<File> {
@@ -249,10 +245,10 @@ pub(super) async fn checksum_of(
     algorithm: ChecksumAlgorithm,
 ) -> Result<Checksum, Problem> {
     let known = door.storage.namespace.checksums(found.id)?;
-    if let Some(sum) = known.into_iter().find(|sum| sum.algorithm() == algorithm) {
-        return Ok(sum);
+    if let Some(sum) = known.iter().find(|sum| sum.algorithm() == algorithm) {
+        return Ok(sum.clone());
     }
-    let failed = |why: String| {
+    let failed = |why: &dyn std::fmt::Display| {
         tracing::error!(file = %found.id, pool = %found.pool.name, %why, "a checksum cannot be computed");
         Problem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -264,19 +260,63 @@ pub(super) async fn checksum_of(
         .checksum_turns
         .acquire()
         .await
-        .map_err(|why| failed(why.to_string()))?;
-    let (pool, id) = (Arc::clone(&found.pool), found.id);
-    let computed =
-        tokio::task::spawn_blocking(move || checksum::of_file(&pool.open(id)?, &[algorithm]))
-            .await
-            .unwrap_or_else(|why| Err(io::Error::other(why)))
-            .map_err(|why| failed(why.to_string()))?;
-    let sum = computed
-        .into_iter()
-        .next()
-        .ok_or_else(|| failed("the algorithm is not available".to_owned()))?;
+        .map_err(|why| failed(&why))?;
+    let (pool, id, size) = (Arc::clone(&found.pool), found.id, found.size);
+    let computed = tokio::task::spawn_blocking(move || {
+        sound_checksum(&pool.open(id)?, size, algorithm, &known)
+    })
+    .await
+    .unwrap_or_else(|why| Err(io::Error::other(why)));
+    let sum = match computed {
+        Ok(sum) => sum,
+        // Its name was given to another file, or removed, after it was looked up.
+        Err(why)
+            if why.kind() == io::ErrorKind::NotFound
+                && !door.storage.namespace.holds_file(id, &found.pool.name)? =>
+        {
+            return Err(replaced_meanwhile());
+        }
+        Err(why) => return Err(failed(&why)),
+    };
     door.storage.remember_checksums(found.id, vec![sum.clone()]);
     Ok(sum)
+}
+
+/// The checksum of a file whose bytes are still those that came: with another size, or without the checksums that
+/// were computed then, a new one would only certify the damage.
+fn sound_checksum(
+    file: &File,
+    size: u64,
+    wanted: ChecksumAlgorithm,
+    known: &[Checksum],
+) -> io::Result<Checksum> {
+    let damaged = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    let length = file.metadata()?.len();
+    if length != size {
+        return Err(damaged(format!(
+            "the file has {length} bytes instead of {size}"
+        )));
+    }
+    let algorithms: Vec<_> = known
+        .iter()
+        .map(Checksum::algorithm)
+        .chain([wanted])
+        .collect();
+    let mut computed = checksum::of_file(file, &algorithms)?;
+    if let Some(lost) = known.iter().find(|sum| !computed.contains(sum)) {
+        return Err(damaged(format!("the file's bytes no longer have {lost}")));
+    }
+    let at = computed.iter().position(|sum| sum.algorithm() == wanted);
+    at.map(|at| computed.swap_remove(at))
+        .ok_or_else(|| io::Error::other("the algorithm is not available"))
+}
+
+/// Size and tag that were looked up fit no file any more.
+fn replaced_meanwhile() -> Problem {
+    Problem::busy(
+        "the file was replaced or removed while it was being looked at; ask again",
+        1,
+    )
 }
 
 fn missing(path: &NamespacePath) -> Problem {
@@ -311,5 +351,29 @@ impl Door {
             pool: Arc::clone(pool),
             entry: entry.clone(),
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn damaged_bytes_get_no_new_checksum() {
+        let adler = |hex: &str| Checksum::from_hex(ChecksumAlgorithm::Adler32, hex).expect("valid");
+        let (known, other) = ([adler("024d0127")], [adler("024d0128")]);
+        let mut file = tempfile::tempfile().expect("made");
+        file.write_all(b"abc").expect("written");
+        let md5 = |size, known: &[Checksum]| {
+            sound_checksum(&file, size, ChecksumAlgorithm::Md5, known)
+                .map(|sum| sum.hex().to_owned())
+        };
+        assert_eq!(
+            md5(3, &known).expect("sound"),
+            "900150983cd24fb0d6963f7d28e17f72"
+        );
+        assert!(md5(4, &known).is_err(), "cut short");
+        assert!(md5(3, &other).is_err(), "changed");
     }
 }
