@@ -381,6 +381,8 @@ fn verify(computed: &[Checksum], expected: &[Checksum]) -> Result<(), WriteError
     Ok(())
 }
 
+/// Lets the file describe itself. Some file systems keep few bytes of such text (ext4 one block), which say that they
+/// are full when it is longer: then the file describes what fits, its bytes.
 fn label(scratch: &Scratch, entry: &NewFile) -> io::Result<()> {
     let label = Label {
         version: POOL_VERSION,
@@ -390,7 +392,18 @@ fn label(scratch: &Scratch, entry: &NewFile) -> io::Result<()> {
         owner: entry.owner.clone(),
         created: entry.at,
     };
-    match write_label(&scratch.file, &label) {
+    let written = match write_label(&scratch.file, &label) {
+        Err(why) if why.kind() == io::ErrorKind::StorageFull => {
+            let short = Label {
+                path: NamespacePath::root(),
+                owner: None,
+                ..label
+            };
+            write_label(&scratch.file, &short)
+        }
+        other => other,
+    };
+    match written {
         // Reported once when the pool was opened.
         Err(why) if why.kind() == io::ErrorKind::Unsupported => Ok(()),
         other => other,

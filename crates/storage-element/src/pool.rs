@@ -67,7 +67,7 @@ pub(crate) struct PoolIdentity {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Label {
     pub version: u32,
-    /// Where it was written to. A later MOVE does not change it.
+    /// Where it was written to. A later MOVE does not change it. The root: too long for the file system to keep.
     pub path: NamespacePath,
     pub size: Bytes,
     pub checksums: Vec<Checksum>,
