@@ -154,6 +154,7 @@ mod tests {
             std::fs::write(directory.join("acknowledged"), b"").expect("written");
             let change = Change::Remove {
                 path: path(),
+                only: None,
                 entries_max: 10,
                 at: crate::clock::now(),
             };

@@ -20,6 +20,9 @@ pub enum Replace {
     Allowed,
     /// The change is refused with [`Refusal::Exists`].
     Refused,
+    /// As `Allowed` when it is this one; the change is refused with [`Refusal::Changed`] when another one stands
+    /// there by now, or none.
+    Only(EntryId),
 }
 
 /// A file whose data is durable in its pool and that shall become visible.
@@ -61,6 +64,8 @@ pub enum Change {
     Remove {
         /// What.
         path: NamespacePath,
+        /// The entry that must stand there; `None`: any.
+        only: Option<EntryId>,
         /// Entries, itself included, beyond which a directory is refused, because one transaction holds
         /// up all others.
         entries_max: usize,
@@ -71,6 +76,8 @@ pub enum Change {
     Rename {
         /// From.
         from: NamespacePath,
+        /// The entry that must stand there; `None`: any.
+        only: Option<EntryId>,
         /// To. Its parent must exist.
         to: NamespacePath,
         /// When `to` is taken.
@@ -121,6 +128,9 @@ pub enum Refusal {
     /// The destination exists and may not be replaced.
     #[error("{0} exists")]
     Exists(NamespacePath),
+    /// Another entry than the expected one stands there, or none.
+    #[error("{0} has changed since the request began")]
+    Changed(NamespacePath),
     /// A file was expected, a directory stands there.
     #[error("{0} is a directory")]
     IsDirectory(NamespacePath),
@@ -223,16 +233,18 @@ impl<'a> Batch<'a> {
             }
             Change::Remove {
                 path,
+                only,
                 entries_max,
                 at,
-            } => self.remove(path, *entries_max, *at),
+            } => self.remove(path, *only, *entries_max, *at),
             Change::Rename {
                 from,
+                only,
                 to,
                 replace,
                 entries_max,
                 at,
-            } => self.rename(from, to, *replace, *entries_max, *at),
+            } => self.rename((from, *only), to, *replace, *entries_max, *at),
             Change::AddChecksums { file, checksums } => self.add_checksums(*file, checksums),
             Change::ForgetTrash(files) => {
                 let mut delete = self
@@ -296,6 +308,9 @@ impl<'a> Batch<'a> {
         let mut changed = Changed::default();
         if existing == parents.len() {
             match by_name(self.connection, stored(parent), name)? {
+                None if only_of(file.replace).is_some() => {
+                    return Err(Refusal::Changed(file.path.clone()).into());
+                }
                 None => {}
                 Some(entry) if entry.is_directory() => {
                     return Err(Refusal::IsDirectory(file.path.clone()).into());
@@ -304,10 +319,13 @@ impl<'a> Batch<'a> {
                     return Err(Refusal::Exists(file.path.clone()).into());
                 }
                 Some(entry) => {
+                    refuse_other(only_of(file.replace), &entry, &file.path)?;
                     changed.replaced = true;
                     self.discard(&entry, &mut changed.trashed)?;
                 }
             }
+        } else if only_of(file.replace).is_some() {
+            return Err(Refusal::Changed(file.path.clone()).into());
         }
         for name in &parents[existing..] {
             parent = self.insert_directory(parent, name, file.owner.as_ref(), file.at)?;
@@ -359,13 +377,20 @@ impl<'a> Batch<'a> {
         Ok(id)
     }
 
-    fn remove(&mut self, path: &NamespacePath, entries_max: usize, at: Timestamp) -> Outcome {
+    fn remove(
+        &mut self,
+        path: &NamespacePath,
+        only: Option<EntryId>,
+        entries_max: usize,
+        at: Timestamp,
+    ) -> Outcome {
         if path.is_root() {
             return Err(Refusal::Root.into());
         }
         let (parent, name) = self.place(path)?;
         let entry = by_name(self.connection, stored(parent), name)?
             .ok_or_else(|| Refusal::NotFound(path.clone()))?;
+        refuse_other(only, &entry, path)?;
         let mut changed = Changed::default();
         self.discard_all(path, &entry, entries_max, &mut changed.trashed)?;
         self.touched.insert(parent, at);
@@ -374,7 +399,7 @@ impl<'a> Batch<'a> {
 
     fn rename(
         &mut self,
-        from: &NamespacePath,
+        (from, only): (&NamespacePath, Option<EntryId>),
         to: &NamespacePath,
         replace: Replace,
         entries_max: usize,
@@ -394,12 +419,14 @@ impl<'a> Batch<'a> {
         })?;
         let entry = by_name(self.connection, stored(old_parent), old_name)?
             .ok_or_else(|| Refusal::NotFound(from.clone()))?;
+        refuse_other(only, &entry, from)?;
         let (parent, name) = self.place(to)?;
         let mut changed = Changed::default();
         if let Some(old) = by_name(self.connection, stored(parent), name)? {
             if replace == Replace::Refused {
                 return Err(Refusal::Exists(to.clone()).into());
             }
+            refuse_other(only_of(replace), &old, to)?;
             changed.replaced = true;
             self.discard_all(to, &old, entries_max, &mut changed.trashed)?;
         }
@@ -497,6 +524,22 @@ impl<'a> Batch<'a> {
             Some(_) => Err(Refusal::ParentIsFile(parent).into()),
             None => Err(Refusal::ParentMissing(parent).into()),
         }
+    }
+}
+
+/// The one entry that may be replaced, when only one may.
+fn only_of(replace: Replace) -> Option<EntryId> {
+    match replace {
+        Replace::Only(id) => Some(id),
+        Replace::Allowed | Replace::Refused => None,
+    }
+}
+
+/// Refuses to touch another entry than the expected one.
+fn refuse_other(only: Option<EntryId>, entry: &Entry, path: &NamespacePath) -> Result<(), Refusal> {
+    match only {
+        Some(id) if id != entry.id => Err(Refusal::Changed(path.clone())),
+        Some(_) | None => Ok(()),
     }
 }
 

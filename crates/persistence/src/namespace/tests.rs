@@ -73,6 +73,7 @@ impl Lab {
     fn remove(&self, at: &str, entries_max: usize) -> Result<Changed, String> {
         self.make(Change::Remove {
             path: path(at),
+            only: None,
             entries_max,
             at: LATER,
         })
@@ -81,6 +82,7 @@ impl Lab {
     fn rename(&self, from: &str, to: &str, replace: Replace) -> Result<Changed, String> {
         self.make(Change::Rename {
             from: path(from),
+            only: None,
             to: path(to),
             replace,
             entries_max: 100,
@@ -212,6 +214,43 @@ fn a_database_of_a_later_version_is_left_alone() {
         opened,
         Err(NamespaceError::Newer { found: 99, .. })
     ));
+}
+
+#[test]
+fn a_change_that_expects_one_entry_leaves_every_other_alone() {
+    let lab = Lab::new();
+    let (old, other) = (lab.write("/f"), lab.write("/other"));
+    let mut file = lab.new_file("/f", 77);
+    for (at, id) in [("/f", other), ("/gone", old), ("/missing/gone", old)] {
+        (file.path, file.replace) = (path(at), Replace::Only(id));
+        let said = format!("{at} has changed since the request began");
+        refused(lab.make(Change::Publish(file.clone())), &said);
+    }
+    let remove = |id| {
+        lab.make(Change::Remove {
+            path: path("/f"),
+            only: Some(id),
+            entries_max: 10,
+            at: LATER,
+        })
+    };
+    refused(remove(other), "/f has changed since the request began");
+    let rename = lab.make(Change::Rename {
+        from: path("/f"),
+        only: Some(other),
+        to: path("/g"),
+        replace: Replace::Refused,
+        entries_max: 10,
+        at: LATER,
+    });
+    refused(rename, "/f has changed since the request began");
+    (file.path, file.replace) = (path("/f"), Replace::Only(old));
+    assert!(
+        lab.make(Change::Publish(file.clone()))
+            .expect("replaced")
+            .replaced
+    );
+    remove(file.id).expect("removed");
 }
 
 #[test]

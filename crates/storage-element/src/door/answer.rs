@@ -106,6 +106,7 @@ impl Problem {
             ChangeError::Refused(refusal) => match refusal {
                 Refusal::Exists(_) => exists,
                 Refusal::NotFound(_) => StatusCode::NOT_FOUND,
+                Refusal::Changed(_) => StatusCode::PRECONDITION_FAILED,
                 // RFC 4918 §9.3.1, §9.7.1, §9.9.4: an ancestor is missing or no collection.
                 Refusal::ParentMissing(_)
                 | Refusal::ParentIsFile(_)

@@ -42,6 +42,15 @@ pub(super) fn evaluate(
     }
 }
 
+/// The entry that a change must find when it is made, because the client named it in `If-Match`. What stands there was
+/// judged before, and may be replaced by somebody else before the change.
+pub(super) fn pinned(headers: &HeaderMap, current: Option<EntryId>) -> Option<EntryId> {
+    let mut values = headers.get_all(IF_MATCH).iter().peekable();
+    values.peek()?;
+    let any = values.any(|value| value.as_bytes().trim_ascii() == b"*");
+    current.filter(|_| !any)
+}
+
 /// The client demands that nothing stands at the destination.
 pub(super) fn demands_absence(headers: &HeaderMap) -> bool {
     headers

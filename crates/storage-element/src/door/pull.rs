@@ -59,10 +59,11 @@ pub(super) fn prepare(
     asked: CopyRequest,
 ) -> Result<Pull, Problem> {
     let current = door.storage.namespace.lookup(path)?;
-    let permit = may_write(door, caller, path, current.as_ref(), !asked.overwrite)?;
+    let mut permit = may_write(door, caller, path, current.as_ref(), !asked.overwrite)?;
     check_target(door, request.path(), path, current.as_ref())?;
     let current_id = current.as_ref().map(|entry| entry.id);
     conditions::evaluate(&request.method, &request.headers, current_id)?;
+    permit.pin(conditions::pinned(&request.headers, current_id));
     if current.is_some() && !asked.overwrite {
         return Err(Problem::new(
             StatusCode::PRECONDITION_FAILED,

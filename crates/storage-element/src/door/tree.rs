@@ -50,6 +50,7 @@ pub(super) async fn delete(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     conditions::evaluate(&request.method, &request.headers, Some(entry.id))?;
     let change = Change::Remove {
         path: path.clone(),
+        only: conditions::pinned(&request.headers, Some(entry.id)),
         entries_max: door.storage.settings().limits.remove_entries_max,
         at: now(),
     };
@@ -78,6 +79,7 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     let may_replace = overwrite && door.allows(caller, &Operation::Modify, &to);
     let change = Change::Rename {
         from: from.clone(),
+        only: conditions::pinned(&request.headers, Some(entry.id)),
         to,
         replace: match may_replace {
             true => Replace::Allowed,

@@ -12,7 +12,7 @@ use http::StatusCode;
 use http::header::{CONTENT_RANGE, ETAG};
 use penstock_decide::authorization::Operation;
 use penstock_model::{Checksum, ChecksumAlgorithm, NamespacePath};
-use penstock_persistence::namespace::{Entry, MoverKind, MoverOutcome, Refusal, Replace};
+use penstock_persistence::namespace::{Entry, EntryId, MoverKind, MoverOutcome, Refusal, Replace};
 use penstock_protocol::digest;
 use penstock_protocol::http1::server::{BodyError, BodyLength, Connection};
 use std::sync::Arc;
@@ -36,9 +36,10 @@ pub(super) async fn put(
     } = *call;
     let current = door.storage.namespace.lookup(path)?;
     let absent = conditions::demands_absence(&request.headers);
-    let permit = may_write(door, caller, path, current.as_ref(), absent)?;
+    let mut permit = may_write(door, caller, path, current.as_ref(), absent)?;
     let current_id = current.as_ref().map(|entry| entry.id);
     conditions::evaluate(&request.method, &request.headers, current_id)?;
+    permit.pin(conditions::pinned(&request.headers, current_id));
     check_target(door, request.path(), path, current.as_ref())?;
     if request.headers.contains_key(CONTENT_RANGE) {
         // RFC 9110 §14.5: a server that does not do partial PUTs must not take one for a whole.
@@ -116,6 +117,15 @@ fn answer(
             let text = format!("{error}; the partial file was removed");
             mover.end(MoverOutcome::Aborted(text.clone()));
             Err(Problem::new(body_status(&error), text))
+        }
+    }
+}
+
+impl WritePermit {
+    /// Narrows it to one file, which the client has named.
+    pub(super) fn pin(&mut self, only: Option<EntryId>) {
+        if let (Replace::Allowed, Some(id)) = (self.replace, only) {
+            self.replace = Replace::Only(id);
         }
     }
 }

@@ -270,3 +270,40 @@ async fn every_mover_leaves_a_record_with_its_clocks() {
         Some(true)
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_was_replaced_after_the_condition_was_judged_stays() {
+    let site = Site::new().await;
+    site.put("/f", b"first").await;
+    site.put("/other", b"second").await;
+    let tag = site.get("/f").await.headers["etag"].clone();
+    let token = site.token("storage.modify:/");
+    let mut request = Outgoing::new(Method::PUT, site.url("/f"));
+    request.headers = headers(&[("authorization", &format!("Bearer {token}"))]);
+    request.headers.insert("if-match", tag);
+    let started = site
+        .client
+        .start_upload(request, Some(2_000_000), true)
+        .await;
+    let Ok(UploadStart::Ready(mut upload)) = started else {
+        panic!("the condition holds");
+    };
+    let to = site.url("/f").to_string();
+    let moved = site
+        .send("MOVE", "/other", &[("destination", &to)], b"")
+        .await;
+    assert_eq!(moved.status, 204);
+    upload.write_all(&content(2_000_000)).await.expect("sent");
+    let answer = upload.finish().await.expect("an answer");
+    assert_eq!(answer.status, 412);
+    assert_eq!(site.get("/f").await.text(), "second");
+    site.settles_with(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_path_too_long_for_the_file_to_tell_is_written_all_the_same() {
+    let site = Site::new().await;
+    let deep = "/directory".repeat(400);
+    site.put(&deep, b"deep").await;
+    assert_eq!(site.get(&deep).await.text(), "deep");
+}
