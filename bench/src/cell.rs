@@ -35,7 +35,8 @@ pub enum Size {
     Empty,
     /// 10^6 bytes.
     Megabyte,
-    /// 10^9 bytes, in one file per client: 16 clients share them, because 16 GB would exceed the bound of a cell.
+    /// 10^9 bytes, in one file per client: 16 clients share them, because 16 GB would exceed the bound of a
+    /// cell.
     Gigabyte,
 }
 

@@ -179,8 +179,8 @@ impl<'a> Entrant<'a> {
     }
 }
 
-/// Waits until a server has ended what it does after its answers (removing data, writing records), so that it is not
-/// charged to whoever comes next.
+/// Waits until a server has ended what it does after its answers (removing data, writing records), so that
+/// it is not charged to whoever comes next.
 async fn settle(processes: &[u32]) {
     let deadline = Instant::now() + SETTLE_MAX;
     let mut before = cpu_used(processes);

@@ -1,5 +1,5 @@
-//! What the bare file system allows: create, write, fsync, rename, fsync of the directory; the price of "201 means
-//! durable" that nginx and XRootD do not pay on PUT.
+//! What the bare file system allows: create, write, fsync, rename, fsync of the directory; the price of "201
+//! means durable" that nginx and XRootD do not pay on PUT.
 
 use crate::error::{BenchError, doing};
 use std::fs::{self, File};

@@ -1,4 +1,5 @@
-//! Everything that a run needs, started once: the work directory, the servers that the chosen cells use, the stub.
+//! Everything that a run needs, started once: the work directory, the servers that the chosen cells use, the
+//! stub.
 
 use crate::cell::{Beside, Cell, Kind, Peer, Scale};
 use crate::contest::{self, Contender};

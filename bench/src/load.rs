@@ -1,5 +1,5 @@
-//! The load generator: a number of clients, each with one request at a time on connections that are kept, against one
-//! server. Every status, size and first block is checked; the same for every server.
+//! The load generator: a number of clients, each with one request at a time on connections that are kept,
+//! against one server. Every status, size and first block is checked; the same for every server.
 
 use crate::error::BenchError;
 use crate::process::{cpu_used, own_cpu_used};
@@ -259,8 +259,8 @@ pub async fn make_directory(target: &Target, name: &str) -> Result<Url, BenchErr
     Ok(url)
 }
 
-/// Opens as many connections as there will be clients, so that no phase measures handshakes. They are made with a
-/// request for a file that is there, because some servers close a connection after an error.
+/// Opens as many connections as there will be clients, so that no phase measures handshakes. They are made
+/// with a request for a file that is there, because some servers close a connection after an error.
 pub async fn connect(target: &Target, clients: usize) -> Result<(), BenchError> {
     let mut probe = target.base.clone();
     probe.set_path(&format!("{}bench-probe", target.base.path()));

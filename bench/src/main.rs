@@ -1,5 +1,5 @@
-//! Measures Penstock beside its peers on this machine: starts all servers itself on loopback, loads them in interleaved
-//! pairs, and writes one Markdown page. `bench/README.md` says how to read it.
+//! Measures Penstock beside its peers on this machine: starts all servers itself on loopback, loads them in
+//! interleaved pairs, and writes one Markdown page. `bench/README.md` says how to read it.
 #![forbid(unsafe_code)]
 
 mod cell;

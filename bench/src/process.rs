@@ -1,4 +1,5 @@
-//! Server processes: started with their output in a file, watched until they listen, measured, and ended by id.
+//! Server processes: started with their output in a file, watched until they listen, measured, and ended by
+//! id.
 
 use crate::error::{BenchError, doing};
 use rustix::process::{Pid, Signal, kill_process};
@@ -188,8 +189,8 @@ fn all_stats() -> Vec<Stat> {
         .collect()
 }
 
-/// proc(5): fields after the command, which may hold blanks and brackets itself: 3 state, 4 ppid, 14 utime, 15 stime,
-/// 16 cutime, 17 cstime.
+/// proc(5): fields after the command, which may hold blanks and brackets itself: 3 state, 4 ppid, 14 utime,
+/// 15 stime, 16 cutime, 17 cstime.
 fn parse_stat(pid: u32, text: &str) -> Option<Stat> {
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();

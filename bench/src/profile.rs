@@ -1,4 +1,5 @@
-//! Where the CPU time goes: `perf` beside an extra phase that is not counted, its text report beside the results.
+//! Where the CPU time goes: `perf` beside an extra phase that is not counted, its text report beside the
+//! results.
 
 use crate::error::{BenchError, doing};
 use crate::process::cpu_used;
@@ -19,7 +20,8 @@ const TABLES: [(&str, &str, &str); 3] = [
     ("by function, with what it called", "--children", "symbol"),
 ];
 
-/// Running `perf record`s, one for each process: a common one would mix equal functions of different processes.
+/// Running `perf record`s, one for each process: a common one would mix equal functions of different
+/// processes.
 pub struct Profiler(Vec<Recorder>);
 
 struct Recorder {

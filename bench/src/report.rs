@@ -42,9 +42,12 @@ impl Report {
             head,
             "- command: `{}`\n- commit: {}\n- date: {} UTC\n- machine: {}; load average before: {}\n\
              - data: {file_system}\n- versions: {}\n\n\
-             How to read this, and its caveats: `bench/README.md`. Medians of {} interleaved pairs; a ratio is Penstock's figure \
-             divided by the peer's, as median (lowest to highest) of the pairs. Rates: above 1, Penstock is faster. CPU: below 1, \
-             Penstock is cheaper; CPU is that of the server's processes alone, while rates are of server and client on \
+             How to read this, and its caveats: `bench/README.md`. Medians of {} interleaved pairs; a \
+             ratio is Penstock's figure \
+             divided by the peer's, as median (lowest to highest) of the pairs. Rates: above 1, \
+             Penstock is faster. CPU: below 1, \
+             Penstock is cheaper; CPU is that of the server's processes alone, while rates are of \
+             server and client on \
              the same cores. MB = 10^6 bytes. No cell moves more than {} GB.\n\n",
             now.command,
             now.commit,
@@ -88,7 +91,8 @@ impl Report {
     /// Memory of the transfer service.
     pub fn memory(&mut self, run: &MemoryRun) -> String {
         let text = format!(
-            "\nMemory: {} transfers held active by a stub: resident memory of the service {:.1} MB idle, {:.1} MB active: \
+            "\nMemory: {} transfers held active by a stub: resident memory of the service {:.1} MB \
+             idle, {:.1} MB active: \
              **{:.1} kB for each** (FTS3: {FTS3_MEMORY} each).\n",
             run.active,
             run.idle_bytes as f64 / 1e6,
@@ -120,10 +124,14 @@ impl Report {
             let _ = write!(
                 text,
                 "## The transfer service: empty files in jobs of 200 over REST\n\
-                 FTS3 on such a machine completes {FTS3_RATE} HTTPS copies per second of a stub that takes no time, with {FTS3_CPU} of \
-                 CPU and {FTS3_MEMORY} of memory for each. All processes here share the cores, storage and client included.\n\n\
-                 | between | completed/s, whole run (lowest to highest) | sustained | of FTS3's best | CPU ms per transfer, by process \
-                 | active at most | memory of the service, before and at most |\n|---|---|---|---|---|---|---|\n{}\n",
+                 FTS3 on such a machine completes {FTS3_RATE} HTTPS copies per second of a stub that \
+                 takes no time, with {FTS3_CPU} of \
+                 CPU and {FTS3_MEMORY} of memory for each. All processes here share the cores, storage \
+                 and client included.\n\n\
+                 | between | completed/s, whole run (lowest to highest) | sustained | of FTS3's best | \
+                 CPU ms per transfer, by process \
+                 | active at most | memory of the service, before and at most \
+                 |\n|---|---|---|---|---|---|---|\n{}\n",
                 self.service
             );
         }
@@ -137,8 +145,10 @@ impl Report {
             if !rows.is_empty() {
                 let _ = write!(
                     text,
-                    "## {title}\n{note}\n\n| size | at a time | peer | Penstock | peer's | ratio | Penstock CPU | peer's CPU | \
-                     CPU ratio | client's CPU, with Penstock and with the peer | Penstock p50/p99 ms | peer's p50/p99 ms \
+                    "## {title}\n{note}\n\n| size | at a time | peer | Penstock | peer's | ratio | \
+                     Penstock CPU | peer's CPU | \
+                     CPU ratio | client's CPU, with Penstock and with the peer | Penstock p50/p99 ms | \
+                     peer's p50/p99 ms \
                      |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n{rows}\n"
                 );
             }
@@ -162,13 +172,15 @@ const SECTIONS: &[(Kind, &str, &str)] = &[
     (
         Kind::Put,
         "PUT",
-        "Penstock's 201 means durable: checksum, fsync and a commit in the namespace. nginx and XRootD keep no \
+        "Penstock's 201 means durable: checksum, fsync and a commit in the namespace. nginx and XRootD \
+         keep no \
          namespace of their own and **do not fsync**: their answer means that the page cache has it.",
     ),
     (
         Kind::Get,
         "GET",
-        "Files just written, from the page cache. Penstock checks a token on each request; the peers are open to \
+        "Files just written, from the page cache. Penstock checks a token on each request; the peers \
+         are open to \
          everybody.",
     ),
     (

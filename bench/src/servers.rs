@@ -12,8 +12,8 @@ use penstock_protocol::tls::ClientTls;
 use std::path::{Path, PathBuf};
 use url::Url;
 
-/// A certificate authority and one host certificate for `localhost`, 127.0.0.1 and the addresses of stubs, with keys
-/// of the kind that Penstock's own sites have: TLS costs all servers the same.
+/// A certificate authority and one host certificate for `localhost`, 127.0.0.1 and the addresses of stubs,
+/// with keys of the kind that Penstock's own sites have: TLS costs all servers the same.
 #[derive(Debug)]
 pub struct Certificates {
     /// PEM.

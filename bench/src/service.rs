@@ -1,5 +1,5 @@
-//! The transfer service: 5,000 empty files in jobs of 200 over REST, completed per second, CPU by process, and memory
-//! per active transfer.
+//! The transfer service: 5,000 empty files in jobs of 200 over REST, completed per second, CPU by process,
+//! and memory per active transfer.
 
 use crate::cell::Scale;
 use crate::error::BenchError;
@@ -145,8 +145,9 @@ pub async fn run_stub(
     .await
 }
 
-/// Memory per active transfer: resident memory while so many are held, less that when idle after a first round of as
-/// many, because an allocator keeps what it once had and only what it needs on top is the transfers'.
+/// Memory per active transfer: resident memory while so many are held, less that when idle after a first
+/// round of as many, because an allocator keeps what it once had and only what it needs on top is the
+/// transfers'.
 pub async fn run_memory(
     service: &Service,
     stub: &Stub,

@@ -1,5 +1,5 @@
-//! A storage element that takes no time: every source is an empty file, every copy succeeds at once, or when it is let
-//! go. With it a transfer service is measured alone, as FTS3 was.
+//! A storage element that takes no time: every source is an empty file, every copy succeeds at once, or when
+//! it is let go. With it a transfer service is measured alone, as FTS3 was.
 
 use crate::error::{BenchError, doing};
 use crate::process::free_port;

@@ -1,8 +1,8 @@
-//! Where the servers' data lies: a file system of its own with a journal on a loop device with direct I/O, when we
-//! may mount one, else tmpfs. Everything is removed at the end.
+//! Where the servers' data lies: a file system of its own with a journal on a loop device with direct I/O,
+//! when we may mount one, else tmpfs. Everything is removed at the end.
 //!
-//! Not simply a directory: an ext4 without journal refuses to reuse freed inodes for a minute, which makes creates
-//! ten times slower after any bench that deletes; and a bench must not fill somebody's disk.
+//! Not simply a directory: an ext4 without journal refuses to reuse freed inodes for a minute, which makes
+//! creates ten times slower after any bench that deletes; and a bench must not fill somebody's disk.
 
 use crate::error::{BenchError, doing};
 use std::fs::File;
@@ -46,7 +46,8 @@ impl WorkDirectory {
                 Ok(WorkDirectory {
                     data: root.path().to_owned(),
                     description: format!(
-                        "{} (tmpfs where there is one: nothing is durable there, so compare with no other run; \
+                        "{} (tmpfs where there is one: nothing is durable there, so compare with no \
+                         other run; \
                          no loop device, because: {why})",
                         root.path().display()
                     ),
@@ -64,8 +65,8 @@ impl WorkDirectory {
         Ok(path)
     }
 
-    /// Writes and removes some GB: the first touch of a virtual machine's memory is slow, and would be counted
-    /// against whoever writes first.
+    /// Writes and removes some GB: the first touch of a virtual machine's memory is slow, and would be
+    /// counted against whoever writes first.
     pub fn warm_up(&self, bytes: u64) -> Result<(), BenchError> {
         use std::io::Write;
         let path = self.data.join("warm-up");

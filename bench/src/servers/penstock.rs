@@ -1,5 +1,5 @@
-//! Penstock: two storage sites and one transfer service, each a process of its own, made and served by the binary as
-//! anybody would.
+//! Penstock: two storage sites and one transfer service, each a process of its own, made and served by the
+//! binary as anybody would.
 
 use super::{Certificates, Target, client_trusting, parse_url};
 use crate::error::{BenchError, doing};

@@ -1,5 +1,5 @@
-//! XRootD over https with third-party copy: two servers, open to everybody, with the authorisation layers loaded that
-//! a grid site has.
+//! XRootD over https with third-party copy: two servers, open to everybody, with the authorisation layers
+//! loaded that a grid site has.
 
 use super::{Certificates, Target, client_trusting, find_program, parse_url};
 use crate::error::{BenchError, doing};
