@@ -201,6 +201,12 @@ async fn fetch(
         return Err(CopyFailure::Late(refusal(&mut response).await));
     }
     let expected = expected(asked, &response)?;
+    if response.ends_by_closing() && expected.is_empty() {
+        return Err(CopyFailure::Late(format!(
+            "{} tells neither the size nor a checksum of the file, so its end cannot be told from a broken connection",
+            shown(response.final_url())
+        )));
+    }
     order.size = response.content_length();
     if let Some(size) = order.size
         && reservation.grow_to(size).is_err()

@@ -213,6 +213,22 @@ async fn a_source_that_sends_too_little_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_only_the_connection_ends_is_believed_with_a_checksum_only() {
+    let site = Site::new().await;
+    let answer = |digest: &str| {
+        vec![send(format!(
+            "HTTP/1.1 200 OK\r\n{digest}Connection: close\r\n\r\nabc"
+        ))]
+    };
+    let source = Peer::new(answer("")).await;
+    let why = failure(&pull(&site, "/f", &source.url(), &[]).await);
+    assert!(why.contains("neither the size nor a checksum"), "{why}");
+    let source = Peer::new(answer("Digest: adler32=024d0127\r\n")).await;
+    succeeded(&pull(&site, "/f", &source.url(), &[]).await);
+    site.settles_with(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_source_that_sends_another_content_than_it_told_leaves_nothing() {
     let site = Site::new().await;
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nDigest: adler32=11e60398\r\n\r\n";

@@ -44,6 +44,14 @@ impl Attempting<'_> {
             );
             return Err(source.failure(Phase::Transfer, &Observed::SizeMismatch, detail));
         }
+        if incoming.ends_by_closing() && plan.size.is_none() && plan.checksum.is_none() {
+            let detail = format!(
+                "{} tells neither the size nor a checksum of the file, so its end cannot be told from a broken \
+                 connection",
+                source.url
+            );
+            return Err(source.failure(Phase::Transfer, &Observed::Malformed, detail));
+        }
         let mut headers = destination.headers()?;
         if let Some(expected) = &plan.checksum {
             headers.insert(
@@ -93,6 +101,15 @@ impl Attempting<'_> {
             report.stages.network_us += begun.elapsed().as_micros() as u64;
             report.moved.0 += count as u64;
             self.progress.add_moved(count as u64);
+        }
+        if let Some(size) = plan.size
+            && size != report.moved
+        {
+            let detail = format!(
+                "Source and destination file size mismatch: {} gave {} bytes of {}",
+                source.url, report.moved.0, size.0
+            );
+            return Err(source.failure(Phase::Transfer, &Observed::SizeMismatch, detail));
         }
         let begun = Instant::now();
         let finished = upload.finish().await;

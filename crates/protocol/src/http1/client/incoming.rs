@@ -5,7 +5,7 @@ use super::connect::Endpoint;
 use super::exchange::{Exchange, body_of};
 use super::pool::Pool;
 use crate::http1::body::Body;
-use crate::http1::head::ResponseHead;
+use crate::http1::head::{ResponseHead, ResponseLength};
 use crate::http1::wire::Wire;
 use crate::stream::{ProbeOwner, TcpProbe};
 use http::{HeaderMap, StatusCode};
@@ -25,6 +25,7 @@ pub struct Incoming {
     /// With lower-case names.
     pub headers: HeaderMap,
     content_length: Option<u64>,
+    ends_by_closing: bool,
     url: Url,
     body: Body,
     got: u64,
@@ -49,6 +50,7 @@ impl Incoming {
             status: head.status,
             headers: head.headers,
             content_length: head.content_length,
+            ends_by_closing: head.length == ResponseLength::UntilClose,
             url: exchange.url,
             body: body_of(head.length),
             got: 0,
@@ -69,6 +71,12 @@ impl Incoming {
     /// What `Content-Length` says, also in answer to `HEAD`.
     pub fn content_length(&self) -> Option<u64> {
         self.content_length
+    }
+
+    /// True when nothing but the end of the connection ends the body (RFC 9112 §8): then a sender that died looks like
+    /// one that was done.
+    pub fn ends_by_closing(&self) -> bool {
+        self.ends_by_closing
     }
 
     /// The URL that answered, after redirects.
