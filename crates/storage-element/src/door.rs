@@ -3,6 +3,7 @@
 
 mod access;
 mod answer;
+mod byteranges;
 mod conditions;
 mod copy;
 mod list;

@@ -7,6 +7,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use penstock_persistence::namespace::EntryId;
 use std::ops::Range;
 
+/// Ranges that one request may name; clients of ROOT files send some hundreds.
+const RANGES_MAX: usize = 1024;
+
 /// The `ETag` of a file.
 pub(super) fn etag(id: EntryId) -> HeaderValue {
     HeaderValue::from_str(&format!("\"{id}\"")).expect("hexadecimal digits are visible ASCII")
@@ -77,49 +80,83 @@ fn listed(headers: &HeaderMap, name: &HeaderName, current: Option<EntryId>) -> O
     }))
 }
 
-/// The part of a file that is asked for. `None`: all of it, also for several ranges and for units that we
-/// do not know, which a server may ignore (RFC 9110 §14.2).
-pub(super) fn range(
+/// The parts of a file that are asked for, in the client's order; overlapping ones are joined, because
+/// otherwise a short request could ask for a file many times over. Empty: all of the file, also for units
+/// that we do not know, which a server may ignore (RFC 9110 §14.2).
+pub(super) fn ranges(
     headers: &HeaderMap,
     id: EntryId,
     size: u64,
-) -> Result<Option<Range<u64>>, Problem> {
+) -> Result<Vec<Range<u64>>, Problem> {
     let Some(value) = headers.get(RANGE) else {
-        return Ok(None);
+        return Ok(Vec::new());
     };
+    // RFC 9110 §13.1.5: only a strong validator counts, and our dates have whole seconds.
     if let Some(condition) = headers.get(IF_RANGE)
         && *condition != etag(id)
     {
-        return Ok(None);
+        return Ok(Vec::new());
     }
-    match value.to_str().ok().and_then(|text| parse_range(text, size)) {
-        None => Ok(None),
-        Some(range) if range.is_empty() => {
-            let mut problem = Problem::new(
-                StatusCode::RANGE_NOT_SATISFIABLE,
-                format!(
-                    "the range '{}' lies outside the file's {size} bytes",
-                    value.to_str().unwrap_or("")
-                ),
-            );
-            let unsatisfied = HeaderValue::from_str(&format!("bytes */{size}"))
-                .expect("digits are visible ASCII");
-            problem
-                .headers
-                .push((http::header::CONTENT_RANGE, unsatisfied));
-            Err(problem)
+    let text = value.to_str().unwrap_or_default();
+    let Some(mut ranges) = parse_ranges(text, size) else {
+        return Ok(Vec::new());
+    };
+    if ranges.len() > RANGES_MAX {
+        let why = format!("a request may name at most {RANGES_MAX} ranges");
+        return Err(unsatisfiable(size, why));
+    }
+    ranges.retain(|range| !range.is_empty());
+    if ranges.is_empty() {
+        let shown: String = text.chars().take(80).collect();
+        let why = format!("the range '{shown}' lies outside the file's {size} bytes");
+        return Err(unsatisfiable(size, why));
+    }
+    Ok(joined(ranges))
+}
+
+fn unsatisfiable(size: u64, why: String) -> Problem {
+    let mut problem = Problem::new(StatusCode::RANGE_NOT_SATISFIABLE, why);
+    let value =
+        HeaderValue::from_str(&format!("bytes */{size}")).expect("digits are visible ASCII");
+    problem.headers.push((http::header::CONTENT_RANGE, value));
+    problem
+}
+
+/// Overlapping ranges as one; then they are sorted. Ranges that only touch stay apart: their client asked
+/// for parts.
+fn joined(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    let mut sorted = ranges.clone();
+    sorted.sort_by_key(|range| (range.start, range.end));
+    let mut apart: Vec<Range<u64>> = Vec::with_capacity(sorted.len());
+    for range in sorted {
+        match apart.last_mut() {
+            Some(last) if range.start < last.end => last.end = last.end.max(range.end),
+            _ => apart.push(range),
         }
-        Some(range) => Ok(Some(range)),
+    }
+    match apart.len() == ranges.len() {
+        true => ranges,
+        false => apart,
     }
 }
 
-/// Reads one byte range; empty when it cannot be satisfied; `None` when the header is to be ignored.
-fn parse_range(text: &str, size: u64) -> Option<Range<u64>> {
+/// Reads byte ranges; one that cannot be satisfied is empty; `None` when the header is to be ignored.
+fn parse_ranges(text: &str, size: u64) -> Option<Vec<Range<u64>>> {
     let (unit, ranges) = text.split_once('=')?;
     if !unit.trim().eq_ignore_ascii_case("bytes") {
         return None;
     }
-    let (first, last) = ranges.trim().split_once('-')?;
+    // RFC 9110 §5.6.1.2: empty elements of a list do not count.
+    let listed = ranges.split(',').map(str::trim);
+    let listed = listed.filter(|range| !range.is_empty());
+    let parsed: Vec<Range<u64>> = listed
+        .map(|range| parse_range(range, size))
+        .collect::<Option<_>>()?;
+    (!parsed.is_empty()).then_some(parsed)
+}
+
+fn parse_range(text: &str, size: u64) -> Option<Range<u64>> {
+    let (first, last) = text.split_once('-')?;
     let number = |digits: &str| {
         let digits = digits.trim();
         let valid = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -149,7 +186,39 @@ mod tests {
     use super::*;
 
     fn check(range: &str, size: u64, expected: Option<Range<u64>>) {
-        assert_eq!(parse_range(range, size), expected, "{range} of {size}");
+        let expected = expected.map(|range| vec![range]);
+        assert_eq!(parse_ranges(range, size), expected, "{range} of {size}");
+    }
+
+    fn check_list(list: &str, expected: Result<&str, u16>) {
+        let value = HeaderValue::from_str(list).expect("visible");
+        let headers = HeaderMap::from_iter([(RANGE, value)]);
+        let got = ranges(&headers, EntryId(1), 100).map(|ranges| {
+            let shown = ranges
+                .iter()
+                .map(|range| format!("{}..{}", range.start, range.end));
+            shown.collect::<Vec<_>>().join(" ")
+        });
+        let got = got.as_deref().map_err(|problem| problem.status.as_u16());
+        assert_eq!(got, expected, "{list}");
+    }
+
+    #[test]
+    fn several_ranges_keep_their_order_unless_they_overlap() {
+        check_list("bytes=0-1,5-6", Ok("0..2 5..7"));
+        check_list("bytes=50-59, 10-19 ,, -5", Ok("50..60 10..20 95..100"));
+        check_list("bytes=0-9,10-19", Ok("0..10 10..20"));
+        check_list("bytes=50-59,10-19,15-30", Ok("10..31 50..60"));
+        check_list("bytes=0-,0-,0-,5-6", Ok("0..100"));
+        check_list("bytes=5-6,200-", Ok("5..7"));
+        check_list("bytes=100-,200-", Err(416));
+        check_list("bytes=0-1,x", Ok(""));
+        check_list("bytes=,", Ok(""));
+        check_list(&format!("bytes={}", "1-2,".repeat(RANGES_MAX)), Ok("1..3"));
+        check_list(
+            &format!("bytes={}", "1-2,".repeat(RANGES_MAX + 1)),
+            Err(416),
+        );
     }
 
     #[test]
@@ -166,16 +235,16 @@ mod tests {
     fn ranges_outside_the_file_are_empty() {
         for (range, size) in [("bytes=100-", 100), ("bytes=-0", 100), ("bytes=0-", 0)] {
             assert!(
-                parse_range(range, size).is_some_and(|range| range.is_empty()),
+                parse_ranges(range, size).is_some_and(|ranges| ranges[0].is_empty()),
                 "{range}"
             );
         }
     }
 
     #[test]
-    fn what_is_no_single_range_is_ignored() {
+    fn what_is_no_range_is_ignored() {
         for range in [
-            "bytes=0-1,5-6",
+            "bytes=0-1;5-6",
             "lines=1-2",
             "bytes",
             "bytes=",

@@ -2,7 +2,7 @@
 
 use super::answer::{Answer, Problem, Reply};
 use super::conditions::{self, Verdict, etag};
-use super::{Call, Door, list, wait_for_slot};
+use super::{Call, Door, byteranges, list, wait_for_slot};
 use crate::clock::microseconds;
 use crate::mover::{Mover, MoverRequest};
 use crate::pool::Pool;
@@ -23,6 +23,40 @@ use std::sync::Arc;
 pub(super) const DIGEST: HeaderName = HeaderName::from_static("digest");
 /// RFC 9530 §3.
 const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
+
+/// The checksum that a client wants to be told, and in which header. One that asks in both ways gets
+/// `Digest`, as from XRootD.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum WantedDigest {
+    /// RFC 3230.
+    Digest(ChecksumAlgorithm),
+    /// RFC 9530.
+    ReprDigest(ChecksumAlgorithm),
+}
+
+impl WantedDigest {
+    /// The first that the client likes and we know.
+    pub(super) fn of(headers: &HeaderMap) -> Option<WantedDigest> {
+        let first = |wanted: Vec<ChecksumAlgorithm>| wanted.into_iter().next();
+        let digest = first(digest::wanted(headers)).map(WantedDigest::Digest);
+        digest.or_else(|| first(digest::wanted_repr(headers)).map(WantedDigest::ReprDigest))
+    }
+
+    pub(super) fn algorithm(self) -> ChecksumAlgorithm {
+        match self {
+            WantedDigest::Digest(algorithm) | WantedDigest::ReprDigest(algorithm) => algorithm,
+        }
+    }
+
+    /// The header that tells it.
+    pub(super) fn header(self, sum: &Checksum) -> (HeaderName, HeaderValue) {
+        let sum = std::slice::from_ref(sum);
+        match self {
+            WantedDigest::Digest(_) => (DIGEST, digest::header_value(sum)),
+            WantedDigest::ReprDigest(_) => (REPR_DIGEST, digest::repr_header_value(sum)),
+        }
+    }
+}
 
 /// A file, looked up.
 pub(crate) struct Found {
@@ -90,12 +124,16 @@ async fn give(
         caller,
         path,
     } = *call;
-    let range = conditions::range(&request.headers, found.id, found.size)?;
-    let (status, range) = match range {
+    let mut ranges = conditions::ranges(&request.headers, found.id, found.size)?;
+    let parts = if ranges.len() > 1 {
+        std::mem::take(&mut ranges)
+    } else {
+        Vec::new()
+    };
+    let (status, range) = match ranges.pop() {
         None => (StatusCode::OK, 0..found.size),
         Some(range) => {
-            let text = format!("bytes {}-{}/{}", range.start, range.end - 1, found.size);
-            let value = HeaderValue::from_str(&text).expect("digits are visible ASCII");
+            let value = byteranges::content_range(&range, found.size);
             headers.insert(CONTENT_RANGE, value);
             (StatusCode::PARTIAL_CONTENT, range)
         }
@@ -123,6 +161,13 @@ async fn give(
             return Err(problem);
         }
     };
+    if !parts.is_empty() {
+        let sent =
+            byteranges::send(connection, &mut mover, headers, file, &parts, found.size).await;
+        mover.tcp = connection.tcp_info();
+        mover.end(outcome(&sent));
+        return Ok(Reply::Sent(sent));
+    }
     send(connection, mover, status, headers, &file, range).await
 }
 
@@ -225,16 +270,12 @@ async fn add_digests(
     found: &Found,
     headers: &mut HeaderMap,
 ) -> Result<(), Problem> {
-    let wanted = digest::wanted(&request.headers);
-    let wanted_repr = digest::wanted_repr(&request.headers);
-    let Some(algorithm) = wanted.first().or(wanted_repr.first()) else {
+    let Some(wanted) = WantedDigest::of(&request.headers) else {
         return Ok(());
     };
-    let sum = [checksum_of(door, found, *algorithm).await?];
-    match wanted.is_empty() {
-        false => headers.insert(DIGEST, digest::header_value(&sum)),
-        true => headers.insert(REPR_DIGEST, digest::repr_header_value(&sum)),
-    };
+    let sum = checksum_of(door, found, wanted.algorithm()).await?;
+    let (name, value) = wanted.header(&sum);
+    headers.insert(name, value);
     Ok(())
 }
 

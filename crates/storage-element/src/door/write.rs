@@ -3,7 +3,7 @@
 use super::access::Caller;
 use super::answer::{Answer, Problem, Reply};
 use super::conditions::{self, etag};
-use super::read::DIGEST;
+use super::read::WantedDigest;
 use super::{Call, Door, wait_for_slot};
 use crate::incoming::{Landed, Order};
 use crate::mover::{Mover, MoverRequest};
@@ -11,7 +11,7 @@ use crate::receive::{ReceiveError, receive};
 use http::StatusCode;
 use http::header::{CONTENT_RANGE, ETAG};
 use penstock_decide::authorization::Operation;
-use penstock_model::{Checksum, ChecksumAlgorithm, NamespacePath};
+use penstock_model::{Checksum, NamespacePath};
 use penstock_persistence::namespace::{Entry, EntryId, MoverKind, MoverOutcome, Refusal, Replace};
 use penstock_protocol::digest;
 use penstock_protocol::http1::server::{BodyError, BodyLength, Connection};
@@ -70,13 +70,14 @@ pub(super) async fn put(
     })?;
     wait_for_slot(door, &mut mover, None).await?;
     let more = expected.iter().map(Checksum::algorithm);
-    let wanted = digest::wanted(&request.headers).into_iter().next();
+    let wanted = WantedDigest::of(&request.headers);
+    let sum = wanted.map(WantedDigest::algorithm);
     let order = Order {
         claim,
         owner: caller.user(),
         replace: permit.replace,
         size,
-        algorithms: door.storage.algorithms(more.chain(wanted)),
+        algorithms: door.storage.algorithms(more.chain(sum)),
     };
     let incoming = door
         .storage
@@ -91,7 +92,7 @@ pub(super) async fn put(
 fn answer(
     mover: Mover,
     landed: Result<Landed, ReceiveError<BodyError>>,
-    wanted: Option<ChecksumAlgorithm>,
+    wanted: Option<WantedDigest>,
     exists: StatusCode,
 ) -> Result<Reply, Problem> {
     match landed {
@@ -102,10 +103,12 @@ fn answer(
                 false => StatusCode::CREATED,
             };
             let mut answer = Answer::new(status).with(ETAG, etag(landed.id));
-            let is_wanted = |sum: &&Checksum| Some(sum.algorithm()) == wanted;
-            if let Some(sum) = landed.checksums.iter().find(is_wanted) {
-                let value = digest::header_value(std::slice::from_ref(sum));
-                answer.headers.insert(DIGEST, value);
+            if let Some(wanted) = wanted {
+                let mut sums = landed.checksums.iter();
+                if let Some(sum) = sums.find(|sum| sum.algorithm() == wanted.algorithm()) {
+                    let (name, value) = wanted.header(sum);
+                    answer.headers.insert(name, value);
+                }
             }
             Ok(answer.into())
         }

@@ -1,6 +1,6 @@
 //! The method table: every method on what exists and what does not.
 
-use crate::site::{Site, content};
+use crate::site::{Response, Site, content};
 
 async fn check(site: &Site, method: &str, path: &str, extra: &[(&str, &str)], expected: u16) {
     let response = site.send(method, path, extra, b"").await;
@@ -121,10 +121,89 @@ async fn what_was_put_comes_back_whole_and_in_parts() {
         (outside.status, outside.header("content-range")),
         (416, "bytes */3300000")
     );
-    let several = site
-        .send("GET", "/d/f", &[("range", "bytes=0-1,5-6")], b"")
-        .await;
-    assert_eq!((several.status, several.body.len()), (200, data.len()));
+}
+
+/// What a client reads out of `multipart/byteranges`: per part what `Content-Range` says, and the bytes.
+fn parts(response: &Response) -> Vec<(String, Vec<u8>)> {
+    let kind = response.header("content-type");
+    let boundary = kind
+        .strip_prefix("multipart/byteranges; boundary=")
+        .expect(kind);
+    let find = |bytes: &[u8], text: &str| {
+        bytes
+            .windows(text.len())
+            .position(|window| window == text.as_bytes())
+    };
+    let delimiter = format!("\r\n--{boundary}");
+    let mut rest =
+        &response.body[find(&response.body, &delimiter).expect("a part") + delimiter.len()..];
+    let mut parts = Vec::new();
+    while let Some(part) = rest.strip_prefix(b"\r\n") {
+        let head_end = find(part, "\r\n\r\n").expect("a head");
+        let head = String::from_utf8(part[..head_end].to_vec()).expect("text");
+        assert!(
+            head.starts_with("Content-Type: application/octet-stream\r\n"),
+            "{head}"
+        );
+        let range = head
+            .split("Content-Range: ")
+            .nth(1)
+            .expect("a range")
+            .to_owned();
+        let body = &part[head_end + 4..];
+        let end = find(body, &delimiter).expect("an end");
+        parts.push((range, body[..end].to_vec()));
+        rest = &body[end + delimiter.len()..];
+    }
+    assert_eq!(rest, b"--\r\n");
+    parts
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_parts_come_in_one_answer() {
+    let site = Site::new().await;
+    let data = content(3_300_000);
+    site.put("/d/f", &data).await;
+    let ask = async |range: &str| site.send("GET", "/d/f", &[("range", range)], b"").await;
+    let response = ask("bytes=2000000-2999999,0-1,-5,1000-1000").await;
+    assert_eq!(
+        (response.status, response.header("content-range")),
+        (206, "")
+    );
+    let got = parts(&response);
+    let expected = [2_000_000..3_000_000, 0..2, 3_299_995..3_300_000, 1000..1001];
+    assert_eq!(got.len(), expected.len());
+    for ((told, bytes), range) in got.iter().zip(expected) {
+        assert_eq!(
+            *told,
+            format!("bytes {}-{}/3300000", range.start, range.end - 1)
+        );
+        assert!(bytes[..] == data[range], "{told}");
+    }
+    // What comes to one part is sent as one.
+    for (range, told) in [
+        ("bytes=0-9,5-19", "bytes 0-19/3300000"),
+        ("bytes=7-8,9999999-", "bytes 7-8/3300000"),
+    ] {
+        let response = ask(range).await;
+        assert_eq!(
+            (response.status, response.header("content-range")),
+            (206, told)
+        );
+    }
+    let etag = response.header("etag").to_owned();
+    let conditional = [("range", "bytes=0-1,5-6"), ("if-range", etag.as_str())];
+    let fresh = site.send("GET", "/d/f", &conditional, b"").await;
+    assert_eq!(parts(&fresh).len(), 2);
+    let dated = [
+        ("range", "bytes=0-1,5-6"),
+        ("if-range", "Sat, 21 Nov 2026 06:19:51 GMT"),
+    ];
+    let whole = site.send("GET", "/d/f", &dated, b"").await;
+    assert_eq!((whole.status, whole.body.len()), (200, data.len()));
+    let empty = ask(&format!("bytes={}", "1-2,".repeat(1025))).await;
+    assert_eq!(empty.status, 416);
+    site.settles_with(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,6 +277,13 @@ async fn digests_are_told_in_every_algorithm_that_was_asked_for() {
         }
     }
     assert_eq!(site.get("/f").await.header("digest"), "");
+    let asked = [("want-repr-digest", "adler=5, md5=9, unixsum=10")];
+    let md5 = "md5=:nGdyhoZqrTj46bZg9UEYFA==:";
+    for (method, path) in [("HEAD", "/f"), ("GET", "/f"), ("PUT", "/g")] {
+        let response = site.send(method, path, &asked, b"Wikipedia").await;
+        assert_eq!(response.header("repr-digest"), md5, "{method}");
+        assert_eq!(response.header("digest"), "", "{method}");
+    }
     // The computed ones are kept beside the one that was computed while the bytes passed.
     let file = site
         .storage
