@@ -152,8 +152,13 @@ async fn a_storm_of_mixed_work_leaves_every_slot_free_and_every_file_whole() {
                 }
                 2 => {
                     let response = site.send("GET", &path, &[], b"").await;
-                    assert!([200, 404].contains(&response.status), "{}", response.status);
-                    assert!(response.status == 404 || response.body == *data);
+                    // 503: it was replaced while the reader waited for its slot.
+                    assert!(
+                        [200, 404, 503].contains(&response.status),
+                        "{}",
+                        response.status
+                    );
+                    assert!(response.status != 200 || response.body == *data);
                 }
                 _ => {
                     let response = site.send("PUT", &path, &[], &data).await;
