@@ -93,6 +93,8 @@ pub struct Trust {
     /// Token issuers of others. The site's own issuer is trusted without being named here.
     #[serde(rename = "issuer")]
     pub issuers: Vec<ForeignIssuer>,
+    /// Users who may do nothing here, whatever they hold: subjects of certificates in slash form, or of tokens.
+    pub banned: Vec<String>,
 }
 
 impl Default for Trust {
@@ -100,6 +102,7 @@ impl Default for Trust {
         Trust {
             certificates: "certificates".into(),
             issuers: Vec::new(),
+            banned: Vec::new(),
         }
     }
 }
@@ -213,6 +216,9 @@ pub struct Storage {
     /// What members of groups may do, when their token names groups and grants nothing by itself.
     #[serde(default, rename = "group")]
     pub groups: Vec<GroupRule>,
+    /// What owners of certificates may do.
+    #[serde(default, rename = "user")]
+    pub users: Vec<UserRule>,
     /// The file systems that keep the files.
     #[serde(default, rename = "pool")]
     pub pools: Vec<Pool>,
@@ -249,6 +255,18 @@ pub struct GroupRule {
     /// The group as tokens write it, such as `/dteam`. `/cms/uscms` does not imply `/cms`.
     pub group: String,
     /// Where. Of several rules for one group, those with the longest path count.
+    pub path: NamespacePath,
+    /// What: read, create, modify, stage, poll.
+    pub rights: Vec<Right>,
+}
+
+/// What the owner of a certificate may do below a path.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserRule {
+    /// The subject without what proxies append, such as `/DC=lab/OU=Users/CN=Alice`.
+    pub dn: String,
+    /// Where. Of several rules for one user, those with the longest path count.
     pub path: NamespacePath,
     /// What: read, create, modify, stage, poll.
     pub rights: Vec<Right>,
@@ -471,6 +489,12 @@ impl Storage {
         if self.checksums.is_empty() {
             problems.push("storage.checksums is empty; keep at least \"adler32\"".to_owned());
         }
+        for user in self.users.iter().filter(|user| !user.dn.starts_with('/')) {
+            problems.push(format!(
+                "storage.user '{}' is no subject in slash form, such as /DC=org/CN=Alice",
+                user.dn
+            ));
+        }
         let mut names = BTreeSet::new();
         let mut paths = BTreeSet::new();
         for pool in &self.pools {
@@ -574,6 +598,7 @@ mod tests {
     fn every_contradiction_is_told_at_once() {
         let text = SMALLEST.replace("[\"127.0.0.2\"]", "[]")
             + "[[storage.pool]]\nname = \"disk1\"\npath = \"pools/disk1\"\nmovers_max = 0\n\
+               [[storage.user]]\ndn = \"CN=Alice\"\npath = \"/\"\nrights = [\"read\"]\n\
                [[trust.issuer]]\nissuer = \"http://plain\"";
         let problems = Config::parse(&text).expect("well formed").problems();
         assert_eq!(
@@ -581,6 +606,7 @@ mod tests {
             [
                 "site.hosts is empty; name the host or address",
                 "issuer 'http://plain' must be an https:// URL",
+                "storage.user 'CN=Alice' is no subject in slash form, such as /DC=org/CN=Alice",
                 "pool 'disk1' is named twice",
                 "two pools use pools/disk1",
                 "pool 'disk1' has movers_max 0, so nothing would ever move",

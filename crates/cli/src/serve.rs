@@ -16,8 +16,10 @@ use crate::site::SiteDirectory;
 use penstock_protocol::http1::client::{Client, ClientConfig};
 use penstock_protocol::tls::{ClientTls, ServerTls};
 use penstock_protocol::token::Verifier;
+use penstock_protocol::x509::ClientCertificates;
 use penstock_storage_element::{self as storage_element, Storage};
-use penstock_transfer_service::{AgentConfig, Service, ServiceConfig, api};
+use penstock_transfer_service::api::{self, Banned};
+use penstock_transfer_service::{AgentConfig, Service, ServiceConfig};
 use roles::Trusted;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io::IsTerminal;
@@ -113,6 +115,7 @@ struct Running {
     client_tls: ClientTls,
     storage: Option<Arc<Storage>>,
     transfer: Option<(Arc<Service>, Verifier)>,
+    banned: Banned,
     drain: Duration,
 }
 
@@ -124,13 +127,14 @@ impl Running {
         stopping: &watch::Receiver<bool>,
     ) -> Result<Running, CommandError> {
         let usage = |why: &dyn std::fmt::Display| CommandError::Usage(why.to_string());
-        let server_tls = ServerTls::load(
+        let certificates = site.resolve(&config.trust.certificates);
+        let server_tls = ServerTls::load_asking(
             &site.resolve(&config.tls.certificate),
             &site.resolve(&config.tls.key),
+            ClientCertificates::from_ca_directory(&certificates),
         )
         .map_err(|why| usage(&why))?;
-        let client_tls = ClientTls::from_ca_directory(&site.resolve(&config.trust.certificates))
-            .map_err(|why| usage(&why))?;
+        let client_tls = ClientTls::from_ca_directory(&certificates).map_err(|why| usage(&why))?;
         let trusted = Trusted::of(site, config)?;
         let mut running = Running {
             tasks: JoinSet::new(),
@@ -139,6 +143,7 @@ impl Running {
             client_tls,
             storage: None,
             transfer: None,
+            banned: Banned::default(),
             drain,
         };
         running
@@ -217,6 +222,7 @@ impl Running {
             return Ok(());
         };
         let listener = listen("transfer.listen", role.listen).await?;
+        self.banned.replace(config.trust.banned.iter().cloned());
         let client = Client::new(ClientConfig {
             idle_per_host: IDLE_PER_HOST,
             ..ClientConfig::new(self.client_tls.clone())
@@ -240,13 +246,18 @@ impl Running {
                 .map(|issuer| issuer.url.clone())
                 .unwrap_or_default(),
             required_scope: role.required_scope.clone(),
+            banned: self.banned.clone(),
             host: config.url_host(),
         };
         let mut router = api::router(service.clone(), api_config).merge(issuer::router(trusted));
         let url = config.service_url().unwrap_or_default();
         self.doors.push(("transfer", format!("{url}/")));
         if config.observe.live_page {
-            router = router.merge(live::router(&service, verifier.clone()));
+            router = router.merge(live::router(
+                &service,
+                verifier.clone(),
+                self.banned.clone(),
+            ));
             self.doors.push(("live page", format!("{url}/live/")));
         }
         let (tls, stopping_api) = (self.server_tls.clone(), stopping.clone());
@@ -334,6 +345,7 @@ impl Running {
         }
         if let (Some((service, verifier)), Some(role)) = (&self.transfer, &config.transfer) {
             verifier.replace_trust(trusted.issuers(), roles::service_audiences(&config, role));
+            self.banned.replace(config.trust.banned.iter().cloned());
             service
                 .configure(roles::engine_config(role))
                 .await

@@ -114,6 +114,8 @@ mod tests {
             capabilities: &everything,
             groups: &[],
             rules: &[],
+            subject: None,
+            subject_rules: &[],
         };
         let decision = authorize_attenuated(&held, &caveats, &operation(wanted), &path(at));
         let got = match decision.choice {
@@ -187,6 +189,8 @@ mod tests {
             capabilities: &[],
             groups: &[],
             rules: &[],
+            subject: None,
+            subject_rules: &[],
         };
         for wanted in ["read", "stat", "create", "delete"] {
             let decision = authorize_attenuated(&held, &caveats, &operation(wanted), &path("/x"));

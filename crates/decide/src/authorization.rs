@@ -67,6 +67,11 @@ pub enum AuthorizationReason {
         /// Which one.
         rule: GroupRule,
     },
+    /// A rule of the site grants it to the user.
+    SubjectRule {
+        /// Which one.
+        rule: SubjectRule,
+    },
     /// Groups do not count, because the token carries capabilities.
     GroupsIgnored,
     /// Neither capabilities nor groups.
@@ -100,6 +105,13 @@ pub enum AuthorizationReason {
         /// The caveat's.
         caveat: NamespacePath,
     },
+    /// No rule of the site grants it to the user.
+    NoSubjectRule {
+        /// Who.
+        subject: String,
+        /// Which path.
+        path: NamespacePath,
+    },
 }
 
 /// What the members of a group may do below a path. Of several rules for one group, those with the longest
@@ -108,6 +120,18 @@ pub enum AuthorizationReason {
 pub struct GroupRule {
     /// The group as tokens write it, compared whole: `/cms/uscms` does not imply `/cms`.
     pub group: String,
+    /// Where.
+    pub path: NamespacePath,
+    /// What may be done there.
+    pub rights: Vec<Right>,
+}
+
+/// What the owner of a certificate may do below a path. Of several rules for one subject, those with the
+/// longest path count, as with groups.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubjectRule {
+    /// The certificate's subject in slash form, compared whole: `/DC=lab/OU=Users/CN=Alice`.
+    pub subject: String,
     /// Where.
     pub path: NamespacePath,
     /// What may be done there.
@@ -123,17 +147,22 @@ pub struct Held<'a> {
     pub groups: &'a [String],
     /// What this site grants to groups.
     pub rules: &'a [GroupRule],
+    /// The subject of a certificate. A token's subject is another kind of name and never stands here.
+    pub subject: Option<&'a str>,
+    /// What this site grants to subjects of certificates.
+    pub subject_rules: &'a [SubjectRule],
 }
 
-/// Decides by capabilities, and by groups only when there are no capabilities (WLCG profile 1.3: they are
-/// never combined).
+/// Decides by capabilities, and by the site's rules for groups and subjects only when there are no
+/// capabilities (WLCG profile 1.3: they are never combined).
 pub fn authorize_held(
     held: &Held<'_>,
     operation: &Operation,
     path: &NamespacePath,
 ) -> Decision<Verdict, AuthorizationReason> {
-    if held.capabilities.is_empty() && !held.groups.is_empty() {
-        return by_groups(held, operation, path);
+    let concerns_rules = !held.groups.is_empty() || held.subject.is_some();
+    if held.capabilities.is_empty() && concerns_rules {
+        return by_rules(held, operation, path);
     }
     let mut decision = authorize(held.capabilities, operation, path);
     if !held.groups.is_empty() {
@@ -263,7 +292,7 @@ fn why_refused(
         .collect()
 }
 
-fn by_groups(
+fn by_rules(
     held: &Held<'_>,
     operation: &Operation,
     path: &NamespacePath,
@@ -275,10 +304,14 @@ fn by_groups(
     let mut because = Vec::new();
     for path in paths {
         match granting_rule(held, operation, path) {
-            Some(rule) => because.push(AuthorizationReason::GroupRule { rule: rule.clone() }),
+            Some(rule) => because.push(rule),
             None => {
                 let path = path.clone();
-                return Decision::new(Verdict::Refused, AuthorizationReason::NoGroupRule { path });
+                let reason = match held.subject.map(str::to_owned) {
+                    Some(subject) => AuthorizationReason::NoSubjectRule { subject, path },
+                    None => AuthorizationReason::NoGroupRule { path },
+                };
+                return Decision::new(Verdict::Refused, reason);
             }
         }
     }
@@ -289,20 +322,44 @@ fn by_groups(
     }
 }
 
-fn granting_rule<'a>(
-    held: &Held<'a>,
+/// The rule that suffices for the user, or for one of the groups.
+fn granting_rule(
+    held: &Held<'_>,
     operation: &Operation,
     path: &NamespacePath,
-) -> Option<&'a GroupRule> {
-    let rights = sufficient(operation);
-    held.groups.iter().find_map(|group| {
-        let mine = || held.rules.iter().filter(|rule| rule.group == *group);
-        let covering = || mine().filter(|rule| path.is_within(&rule.path));
-        let longest = covering().map(|rule| rule.path.names().len()).max();
-        let deciding = covering().filter(|rule| Some(rule.path.names().len()) == longest);
-        let mut granting =
-            deciding.filter(|rule| rule.rights.iter().any(|right| rights.contains(right)));
-        granting.next()
+) -> Option<AuthorizationReason> {
+    let subject = held.subject.and_then(|subject| {
+        let mine = held.subject_rules.iter();
+        let mine = mine.filter(|rule| rule.subject == subject);
+        let rule = deciding_rule(mine, |rule| (&rule.path, &rule.rights), operation, path)?;
+        Some(AuthorizationReason::SubjectRule { rule: rule.clone() })
+    });
+    subject.or_else(|| {
+        held.groups.iter().find_map(|group| {
+            let mine = held.rules.iter().filter(|rule| rule.group == *group);
+            let rule = deciding_rule(mine, |rule| (&rule.path, &rule.rights), operation, path)?;
+            Some(AuthorizationReason::GroupRule { rule: rule.clone() })
+        })
+    })
+}
+
+/// Of the rules for one party, one with the longest path that covers this one, if it grants the operation.
+fn deciding_rule<'a, R>(
+    rules: impl Iterator<Item = &'a R> + Clone,
+    grants: impl Fn(&'a R) -> (&'a NamespacePath, &'a Vec<Right>),
+    operation: &Operation,
+    path: &NamespacePath,
+) -> Option<&'a R> {
+    let sufficient = sufficient(operation);
+    let length = |rule| grants(rule).0.names().len();
+    let covering = rules.filter(|rule| path.is_within(grants(rule).0));
+    let longest = covering.clone().map(length).max()?;
+    let mut deciding = covering.filter(|rule| length(rule) == longest);
+    deciding.find(|rule| {
+        grants(rule)
+            .1
+            .iter()
+            .any(|right| sufficient.contains(right))
     })
 }
 
@@ -317,6 +374,9 @@ impl fmt::Display for AuthorizationReason {
                     "members of {} may do so below {}",
                     rule.group, rule.path
                 )
+            }
+            Self::SubjectRule { rule } => {
+                write!(out, "{} may do so below {}", rule.subject, rule.path)
             }
             Self::GroupsIgnored => out.write_str("groups do not count beside capabilities"),
             Self::NothingHeld => out.write_str(
@@ -343,6 +403,9 @@ impl fmt::Display for AuthorizationReason {
                     out,
                     "{path} lies outside the macaroon's caveat 'path:{caveat}'"
                 )
+            }
+            Self::NoSubjectRule { subject, path } => {
+                write!(out, "no rule of the site lets {subject} do so at {path}")
             }
         }
     }
@@ -650,6 +713,8 @@ mod tests {
             capabilities: &capabilities,
             groups: &groups,
             rules: &rules(),
+            subject: None,
+            subject_rules: &[],
         };
         let (operation, place) = request(wanted);
         let decision = authorize_held(&held, &operation, &place);
@@ -686,5 +751,64 @@ mod tests {
         check_groups(&["/wlcg"], "read:/elsewhere", "read /area/f", Refused);
         check_groups(&["/wlcg"], "read:/elsewhere", "read /elsewhere/f", Allowed);
         check_groups(&["/wlcg"], "poll:/area", "read /area/f", Refused);
+    }
+
+    fn check_subject(subject: &str, groups: &[&str], wanted: &str, expected: &str) {
+        let groups: Vec<String> = groups.iter().map(|group| group.to_string()).collect();
+        let rule = |subject: &str, place: &str, rights: &[Right]| SubjectRule {
+            subject: subject.to_owned(),
+            path: path(place),
+            rights: rights.to_vec(),
+        };
+        let held = Held {
+            capabilities: &[],
+            groups: &groups,
+            rules: &rules(),
+            subject: Some(subject),
+            subject_rules: &[
+                rule("/DC=lab/CN=Alice", "/", &[Right::Read]),
+                rule("/DC=lab/CN=Alice", "/home/alice", &[Right::Modify]),
+            ],
+        };
+        let (operation, place) = request(wanted);
+        let because = authorize_held(&held, &operation, &place).because;
+        let got: Vec<String> = because.iter().map(ToString::to_string).collect();
+        assert_eq!(got.join("; "), expected, "{subject}: {wanted}");
+    }
+
+    #[test]
+    fn a_certificate_has_the_rights_of_its_subject_and_of_its_groups() {
+        let alice = "/DC=lab/CN=Alice";
+        let may = "/DC=lab/CN=Alice may do so below";
+        check_subject(alice, &[], "read /x", &format!("{may} /"));
+        check_subject(
+            alice,
+            &[],
+            "delete /home/alice/f",
+            &format!("{may} /home/alice"),
+        );
+        let refused = "no rule of the site lets /DC=lab/CN=Alice do so at";
+        check_subject(
+            alice,
+            &[],
+            "read /home/alice/f",
+            &format!("{refused} /home/alice/f"),
+        );
+        check_subject(alice, &[], "create /area/f", &format!("{refused} /area/f"));
+        let group = "members of /wlcg may do so below /area";
+        check_subject(alice, &["/wlcg"], "create /area/f", group);
+        check_subject(
+            "/DC=lab/CN=Alice/CN=1",
+            &[],
+            "read /x",
+            "no rule of the site lets /DC=lab/CN=Alice/CN=1 do so at /x",
+        );
+        // A group of that name is not the subject.
+        check_subject(
+            "/DC=lab/CN=Bob",
+            &["/DC=lab/CN=Alice"],
+            "read /x",
+            "no rule of the site lets /DC=lab/CN=Bob do so at /x",
+        );
     }
 }

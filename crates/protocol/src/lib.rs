@@ -5,8 +5,10 @@
 #![deny(unsafe_code)]
 
 pub mod checksum;
+mod der;
 pub mod digest;
 pub mod http1;
+pub mod identity;
 pub mod macaroon;
 pub mod pki;
 pub mod stream;
@@ -15,3 +17,4 @@ pub mod tls;
 pub mod token;
 pub mod tpc;
 pub mod webdav;
+pub mod x509;

@@ -14,7 +14,8 @@ pub use caveat::{Caveat, InvalidCaveat, Network};
 pub use request::{InvalidRequest, REQUEST_BYTES_MAX, Wanted, parse_request, parse_token_form};
 pub use root_keys::{RootKeyError, RootKeys};
 
-use crate::token::{Identity, TOKEN_BYTES_MAX, capabilities};
+use crate::identity::{Identity, Method};
+use crate::token::{TOKEN_BYTES_MAX, capabilities};
 use chain::Macaroon;
 use penstock_model::{
     Attenuation, Capability, CredentialId, NamespacePath, Timestamp, UserName, VoName,
@@ -114,6 +115,9 @@ struct Bearer {
     /// Spelt as scopes of this site's whole namespace.
     scope: String,
     delegation: String,
+    /// What sort of name `user` is, which decides whose rules are the user's.
+    #[serde(default)]
+    method: Method,
 }
 
 /// True when a bearer credential can only be a macaroon: a WLCG token has dots and base64 has none.
@@ -135,6 +139,7 @@ pub fn issue(keys: &RootKeys, location: &str, grant: &Grant<'_>) -> Result<Strin
         groups: identity.groups.clone(),
         scope: scope_text(&identity.capabilities),
         delegation: identity.delegation.to_string(),
+        method: identity.method,
     };
     let identifier = serde_json::to_vec(&bearer).expect("texts can be written as JSON");
     let mut macaroon = Macaroon::mint(keys.newest(), location, identifier);
@@ -215,6 +220,7 @@ fn identity(bearer: Bearer, expires: Timestamp) -> Result<Identity, MacaroonErro
     let capabilities = capabilities(&bearer.scope, &NamespacePath::root())
         .map_err(|_| MacaroonError::Identifier)?;
     Ok(Identity {
+        method: bearer.method,
         user: UserName::new(bearer.user),
         issuer: bearer.issuer,
         vo: bearer.vo.map(VoName::new),

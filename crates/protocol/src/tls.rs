@@ -2,11 +2,13 @@
 //! are exchanged while the service runs, names and addresses verified. TLS 1.2 at least; sessions are
 //! resumed.
 //!
-//! Certificate revocation lists and client certificates are not handled here.
+//! Clients may show a certificate; the handshake proves only that its key is theirs, [`crate::x509`] judges it.
+//! Revocation lists of servers are not looked at.
 
 mod resumption;
 
 use crate::stream::Stream;
+use crate::x509::{CertificateError, Certified, ClientCertificates, Shown};
 use openssl::error::ErrorStack;
 use openssl::ssl::{
     Ssl, SslAcceptor, SslConnector, SslFiletype, SslMethod, SslRef, SslSessionCacheMode,
@@ -14,6 +16,7 @@ use openssl::ssl::{
 };
 use openssl::x509::store::{X509Lookup, X509StoreBuilder};
 use openssl::x509::{X509, X509Ref, X509VerifyResult};
+use penstock_model::Timestamp;
 use resumption::Sessions;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -84,6 +87,7 @@ pub struct ServerTls(Arc<ServerInner>);
 struct ServerInner {
     chain: PathBuf,
     key: PathBuf,
+    clients: Option<ClientCertificates>,
     acceptor: RwLock<Arc<SslAcceptor>>,
 }
 
@@ -91,17 +95,40 @@ impl ServerTls {
     /// Loads the chain (host certificate first) and the private key, both PEM. Errors: a file that is
     /// missing or unreadable, or a key that does not belong to the certificate.
     pub fn load(cert_chain_pem: &Path, key_pem: &Path) -> Result<ServerTls, TlsError> {
-        let acceptor = build_acceptor(cert_chain_pem, key_pem)?;
+        ServerTls::new(cert_chain_pem, key_pem, None)
+    }
+
+    /// The same, and asks clients for a certificate. Those that have none come in all the same, and so do
+    /// those whose certificate is not believed: [`ServerTls::client_of`] tells.
+    pub fn load_asking(
+        cert_chain_pem: &Path,
+        key_pem: &Path,
+        clients: ClientCertificates,
+    ) -> Result<ServerTls, TlsError> {
+        ServerTls::new(cert_chain_pem, key_pem, Some(clients))
+    }
+
+    fn new(
+        cert_chain_pem: &Path,
+        key_pem: &Path,
+        clients: Option<ClientCertificates>,
+    ) -> Result<ServerTls, TlsError> {
+        let acceptor = build_acceptor(cert_chain_pem, key_pem, clients.is_some())?;
         Ok(ServerTls(Arc::new(ServerInner {
             chain: cert_chain_pem.to_owned(),
             key: key_pem.to_owned(),
+            clients,
             acceptor: RwLock::new(Arc::new(acceptor)),
         })))
     }
 
-    /// Reads the files again. On error the certificate in use stays.
+    /// Reads the files again, and those that clients are judged by. On error the certificate in use stays.
     pub fn reload(&self) -> Result<(), TlsError> {
-        let acceptor = Arc::new(build_acceptor(&self.0.chain, &self.0.key)?);
+        let asks = self.0.clients.is_some();
+        let acceptor = Arc::new(build_acceptor(&self.0.chain, &self.0.key, asks)?);
+        if let Some(clients) = &self.0.clients {
+            clients.reload();
+        }
         *self
             .0
             .acceptor
@@ -143,9 +170,25 @@ impl ServerTls {
             }),
         }
     }
+
+    /// Whose certificate the client of an accepted stream has shown; `None` if it has shown none. To be asked
+    /// once per connection: it takes about a millisecond, on a thread that may block.
+    pub async fn client_of(
+        &self,
+        stream: &Stream,
+        now: Timestamp,
+    ) -> Option<Result<Certified, CertificateError>> {
+        let (Some(clients), Stream::Tls(tls)) = (self.0.clients.clone(), stream) else {
+            return None;
+        };
+        let shown = Shown::by(tls.ssl())?;
+        let judged = tokio::task::spawn_blocking(move || clients.judge(shown, now)).await;
+        // Only a shutdown of the runtime, or a panic that was reported already, ends it early.
+        Some(judged.unwrap_or(Err(CertificateError::Forgotten)))
+    }
 }
 
-fn build_acceptor(chain: &Path, key: &Path) -> Result<SslAcceptor, TlsError> {
+fn build_acceptor(chain: &Path, key: &Path, asks: bool) -> Result<SslAcceptor, TlsError> {
     let unusable = |what, path: &Path, why: &dyn std::fmt::Display| TlsError::Load {
         what,
         path: path.to_owned(),
@@ -169,6 +212,10 @@ fn build_acceptor(chain: &Path, key: &Path) -> Result<SslAcceptor, TlsError> {
             &format!("it does not belong to the certificate ({why})"),
         )
     })?;
+    if asks {
+        // Every chain passes here and is judged afterwards, because a failed handshake tells nobody why.
+        builder.set_verify_callback(SslVerifyMode::PEER, |_, _| true);
+    }
     // Tickets keep sessions at the clients; a cache here would only cost memory.
     builder.set_session_cache_mode(SslSessionCacheMode::OFF);
     builder.set_session_id_context(b"penstock")?;

@@ -17,8 +17,8 @@ pub use scope::{InvalidScope, capabilities};
 pub use signer::{Signer, SignerError};
 pub use verifier::{TrustedIssuer, Verifier};
 
-use openssl::hash::{MessageDigest, hash};
-use penstock_model::{Capability, CredentialId, Timestamp, UserName, VoName};
+use crate::identity::sha1_prefix;
+use penstock_model::{CredentialId, Timestamp};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -58,37 +58,6 @@ pub struct Claims {
     /// The OAuth client to which it was given.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub client_id: Option<String>,
-}
-
-/// Whom a verified token speaks of, and what it carries.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
-    /// The subject; unique only together with the issuer.
-    pub user: UserName,
-    /// Who vouches for it.
-    pub issuer: String,
-    /// As configured for the issuer, else the first part of the first group, else the issuer's host.
-    pub vo: Option<VoName>,
-    /// Groups that may be used to authorise. Empty when the token carries a capability of the profile,
-    /// because groups must be ignored then.
-    pub groups: Vec<String>,
-    /// What the token allows, in terms of this site's namespace.
-    pub capabilities: Vec<Capability>,
-    /// When the token ends.
-    pub expires: Timestamp,
-    /// The same for every token of this subject: first 16 hex digits of SHA-1 over issuer and subject.
-    pub delegation: CredentialId,
-    /// All scopes as they came, also those that mean nothing to a storage element.
-    pub scope: String,
-}
-
-impl Identity {
-    /// True when the token carries this scope, spelt exactly so (`fts`, `penstock.admin`).
-    pub fn has_scope(&self, name: &str) -> bool {
-        self.scope
-            .split_ascii_whitespace()
-            .any(|scope| scope == name)
-    }
 }
 
 /// Why a token is not accepted. All of them are answered 401 with `WWW-Authenticate: Bearer`, except
@@ -172,12 +141,4 @@ pub fn openid_configuration(issuer: &str) -> serde_json::Value {
 /// one.
 fn delegation_id(issuer: &str, subject: &str) -> CredentialId {
     CredentialId::new(sha1_prefix(format!("{issuer}{subject}").as_bytes()))
-}
-
-fn sha1_prefix(bytes: &[u8]) -> String {
-    let digest = hash(MessageDigest::sha1(), bytes).expect("OpenSSL always has SHA-1 for naming");
-    digest[..8]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
 }

@@ -3,7 +3,7 @@
 
 use crate::outbound::HostPattern;
 use penstock_decide::admission::QueueLimits;
-use penstock_decide::authorization::GroupRule;
+use penstock_decide::authorization::{GroupRule, SubjectRule};
 use penstock_decide::pool_selection::PoolMode;
 use penstock_model::{Bytes, ChecksumAlgorithm, NamespacePath, PoolName, VoName};
 use penstock_protocol::macaroon::RootKeys;
@@ -56,6 +56,10 @@ pub struct AccessConfig {
     pub audiences: Vec<String>,
     /// What members of groups may do, for tokens that carry groups and no capabilities.
     pub group_rules: Vec<GroupRule>,
+    /// What owners of certificates may do.
+    pub subject_rules: Vec<SubjectRule>,
+    /// Users who may do nothing here, whatever they hold: subjects of certificates or of tokens.
+    pub banned: Vec<String>,
     /// Anyone may read and list these paths and what is below them.
     pub anonymous_read: Vec<NamespacePath>,
 }

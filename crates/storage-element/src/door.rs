@@ -14,9 +14,10 @@ mod read;
 mod tree;
 mod write;
 
+use crate::clock::now;
 use crate::mover::Mover;
 use crate::storage::Storage;
-use access::Caller;
+use access::{Caller, Client};
 use answer::{Answer, METHODS, Problem, Reply};
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
@@ -147,10 +148,13 @@ impl Drop for Counted {
 impl Door {
     /// Serves one connection to its end.
     async fn connection(&self, tcp: TcpStream, tls: Option<ServerTls>) {
-        let stream = match tls {
-            None => Stream::plain(tcp),
+        let (stream, shown) = match tls {
+            None => (Stream::plain(tcp), None),
             Some(tls) => match tls.accept(tcp).await {
-                Ok(stream) => stream,
+                Ok(stream) => {
+                    let shown = tls.client_of(&stream, now()).await;
+                    (stream, shown)
+                }
                 Err(why) => {
                     tracing::debug!(%why, "no TLS with a client");
                     return;
@@ -165,6 +169,7 @@ impl Door {
             ..Limits::default()
         };
         let mut connection = Connection::new(stream, limits);
+        let client = Client::by_certificate(shown, connection.peer_addr());
         let mut shutdown = self.shutdown.clone();
         loop {
             let request = tokio::select! {
@@ -173,7 +178,7 @@ impl Door {
             };
             match request {
                 Ok(Some(request)) => {
-                    if let Err(why) = self.answer(&mut connection, &request).await {
+                    if let Err(why) = self.answer(&mut connection, &client, &request).await {
                         tracing::debug!(peer = %connection.peer_addr(), %why, "an answer did not arrive");
                         return;
                     }
@@ -188,8 +193,13 @@ impl Door {
         }
     }
 
-    async fn answer(&self, connection: &mut Connection, request: &Request) -> io::Result<()> {
-        let answer = match self.handle(connection, request).await {
+    async fn answer(
+        &self,
+        connection: &mut Connection,
+        client: &Client,
+        request: &Request,
+    ) -> io::Result<()> {
+        let answer = match self.handle(connection, client, request).await {
             Ok(Reply::Sent(result)) => return result,
             Ok(Reply::Answer(answer)) => answer,
             Err(problem) => {
@@ -209,6 +219,7 @@ impl Door {
     async fn handle(
         &self,
         connection: &mut Connection,
+        client: &Client,
         request: &Request,
     ) -> Result<Reply, Problem> {
         if let Some(answer) = self.public(request, connection.is_tls()) {
@@ -216,7 +227,9 @@ impl Door {
         }
         let path = NamespacePath::from_encoded(request.path())
             .map_err(|why| Problem::bad_request(why.to_string()))?;
-        let caller = self.identify(request, connection.peer_addr()).await?;
+        let caller = self
+            .identify(request, client, connection.peer_addr())
+            .await?;
         let call = &Call {
             request,
             caller: &caller,

@@ -1,25 +1,28 @@
 //! The REST interface: FTS's, unchanged for its clients, and our own beside it under `/api/v1`.
 //!
-//! Every request but the static page is authenticated by a bearer token. Handlers translate; they do not decide.
+//! Every request but the static page is authenticated, by a bearer token or a client certificate. Handlers translate; they do not decide.
 
+mod caller;
 mod jobs;
 mod server;
 pub mod submit;
 pub mod wire;
 
+pub use caller::Banned;
 pub use server::serve;
 
 use crate::overview::Overview;
 use crate::service::{Service, ServiceError};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
-use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use axum::http::header::WWW_AUTHENTICATE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use penstock_model::VoName;
-use penstock_persistence::journal::{JobRow, JournalError};
-use penstock_protocol::token::{Identity, TokenError, Verifier};
+use caller::Credentials;
+use penstock_persistence::journal::JournalError;
+use penstock_protocol::identity::Method;
+use penstock_protocol::token::Verifier;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use submit::BASE_ID;
@@ -31,6 +34,9 @@ const API_VERSION: [u32; 3] = [3, 14, 4];
 const BODY_BYTES_MAX: usize = 64 << 20;
 /// The scope that lets a token of this site's own issuer see and stop every job.
 const ADMIN_SCOPE: &str = "penstock.admin";
+/// What FTS answers to a submission without delegated credentials; HTTP has no name for it.
+const NEEDS_DELEGATION: u16 = 419;
+const NO_DELEGATION: &str = "certificates cannot be delegated to this service; submit with a token that the storage accepts";
 
 /// What the interface needs.
 #[derive(Clone)]
@@ -41,6 +47,8 @@ pub struct ApiConfig {
     pub own_issuer: String,
     /// A scope that tokens must carry to use this service, if any (`fts` at some sites).
     pub required_scope: Option<String>,
+    /// Users who may do nothing here.
+    pub banned: Banned,
     /// This host's name, as shown in `submit_host` and `transfer_host`.
     pub host: String,
 }
@@ -80,7 +88,8 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
         .route("/api/v1/jobs/{id}/explain", get(jobs::explain))
         .route("/api/v1/health", get(health))
         .route("/delegation/{id}", get(delegation))
-        .route("/delegation", post(no_certificates))
+        .route("/delegation/{id}/request", get(no_delegation))
+        .route("/delegation", post(no_delegation))
         .fallback(unknown_path)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(api)
@@ -100,11 +109,19 @@ impl ApiError {
             message: message.into(),
         }
     }
+
+    /// A certificate says who submits, and gives nothing by which the files could be reached.
+    pub(crate) fn needs_delegation() -> ApiError {
+        let status = StatusCode::from_u16(NEEDS_DELEGATION).expect("between 100 and 999");
+        ApiError::new(status, NO_DELEGATION)
+    }
 }
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let body = json!({"status": self.status.to_string(), "message": self.message});
+        let name = self.status.canonical_reason().unwrap_or("Need Delegation");
+        let status = format!("{} {name}", self.status.as_u16());
+        let body = json!({"status": status, "message": self.message});
         let mut response = (self.status, axum::Json(body)).into_response();
         if self.status == StatusCode::UNAUTHORIZED {
             response
@@ -136,75 +153,6 @@ impl From<ServiceError> for ApiError {
     }
 }
 
-/// Who asks, and how far they see.
-pub(crate) struct Caller {
-    identity: Identity,
-    token: String,
-    vo: VoName,
-    is_admin: bool,
-}
-
-impl Caller {
-    /// FTS's level "vo": a member sees and stops what belongs to the VO; an administrator everything.
-    fn may_touch(&self, job: &JobRow) -> bool {
-        self.is_admin || job.vo == self.vo
-    }
-}
-
-impl Api {
-    /// Authenticates and checks the site's required scope.
-    async fn caller(&self, headers: &HeaderMap) -> Result<Caller, ApiError> {
-        let refuse = |text: &str| Err(ApiError::new(StatusCode::UNAUTHORIZED, text));
-        let Some(value) = headers.get(AUTHORIZATION) else {
-            return refuse("a bearer token is needed: send 'Authorization: Bearer TOKEN'");
-        };
-        let token = value.to_str().ok().and_then(|text| text.split_once(' '));
-        let token = match token {
-            Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
-            _ => {
-                return refuse(
-                    "only bearer tokens are accepted: send 'Authorization: Bearer TOKEN'",
-                );
-            }
-        };
-        let verified = self
-            .config
-            .verifier
-            .verify(token, crate::run::wall_clock())
-            .await;
-        let identity = verified.map_err(|error| {
-            tracing::warn!(%error, "a token was refused");
-            match error {
-                TokenError::KeysUnavailable { .. } => {
-                    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
-                }
-                error => ApiError::new(StatusCode::UNAUTHORIZED, error.to_string()),
-            }
-        })?;
-        let is_admin = identity.issuer == self.config.own_issuer && identity.has_scope(ADMIN_SCOPE);
-        if let Some(scope) = &self.config.required_scope
-            && !is_admin
-            && !identity.has_scope(scope)
-        {
-            tracing::warn!(user = %identity.user, %scope, "a token lacks the scope that this service asks for");
-            return Err(ApiError::new(
-                StatusCode::FORBIDDEN,
-                format!("the token lacks the scope '{scope}'"),
-            ));
-        }
-        let vo = identity
-            .vo
-            .clone()
-            .unwrap_or_else(|| VoName::new("unknown"));
-        Ok(Caller {
-            identity,
-            token: token.to_owned(),
-            vo,
-            is_admin,
-        })
-    }
-}
-
 async fn root(State(api): State<Api>, headers: HeaderMap) -> Response {
     let accepts = headers
         .get("accept")
@@ -232,10 +180,17 @@ async fn root(State(api): State<Api>, headers: HeaderMap) -> Response {
     axum::Json(body).into_response()
 }
 
-async fn whoami(State(api): State<Api>, headers: HeaderMap) -> Result<axum::Json<Value>, ApiError> {
-    let caller = api.caller(&headers).await?;
+async fn whoami(
+    State(api): State<Api>,
+    credentials: Credentials,
+) -> Result<axum::Json<Value>, ApiError> {
+    let caller = api.caller(&credentials).await?;
     let level = if caller.is_admin { "all" } else { "vo" };
     let vo = caller.vo.as_str();
+    let method = match caller.identity.method {
+        Method::Token => "oauth2",
+        Method::Certificate => "certificate",
+    };
     Ok(axum::Json(json!({
         "user_dn": caller.identity.user.as_str(),
         "dn": [caller.identity.user.as_str()],
@@ -246,31 +201,39 @@ async fn whoami(State(api): State<Api>, headers: HeaderMap) -> Result<axum::Json
         "level": {"transfer": level},
         "delegation_id": caller.identity.delegation.as_str(),
         "base_id": BASE_ID.to_string(),
-        "method": "oauth2",
+        "method": method,
         "is_root": caller.is_admin,
         "oauth2_scope": caller.identity.scope,
-        "wlcg_profile": true,
+        "wlcg_profile": caller.identity.method == Method::Token,
     })))
 }
 
-/// Token users delegate nothing; clients that ask anyway are told so in FTS's way: nothing is delegated.
+/// Nobody has delegated anything, and clients that ask are told so in FTS's way.
 async fn delegation(
     State(api): State<Api>,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Result<axum::Json<Value>, ApiError> {
-    api.caller(&headers).await?;
+    api.caller(&credentials).await?;
     Ok(axum::Json(Value::Null))
 }
 
-async fn no_certificates() -> ApiError {
-    ApiError::new(StatusCode::FORBIDDEN, "Certificate required")
+/// What a client asks for when it wants to delegate.
+async fn no_delegation(State(api): State<Api>, credentials: Credentials) -> ApiError {
+    match api.caller(&credentials).await {
+        Ok(caller) if caller.identity.method == Method::Certificate => {
+            ApiError::new(StatusCode::FORBIDDEN, NO_DELEGATION)
+        }
+        // FTS's words for those who came with a token.
+        Ok(_) => ApiError::new(StatusCode::FORBIDDEN, "Certificate required"),
+        Err(why) => why,
+    }
 }
 
 async fn overview(
     State(api): State<Api>,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Result<axum::Json<Overview>, ApiError> {
-    let caller = api.caller(&headers).await?;
+    let caller = api.caller(&credentials).await?;
     let mut overview = Overview::clone(&api.service.overview());
     // File names of other VOs are not everybody's business; counts are.
     overview

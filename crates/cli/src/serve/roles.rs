@@ -5,7 +5,7 @@ use crate::exit::CommandError;
 use crate::site::SiteDirectory;
 use crate::token::SiteIssuer;
 use penstock_decide::admission::QueueLimits;
-use penstock_decide::authorization::GroupRule;
+use penstock_decide::authorization::{GroupRule, SubjectRule};
 use penstock_decide::pool_selection::PoolMode;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_model::{Bytes, LinkId, NamespacePath, PoolName, Slots, StorageId, VoName};
@@ -129,6 +129,8 @@ pub fn storage_config(
             issuers: trusted.foreign.iter().map(configured).collect(),
             audiences: audiences(config, role.listen.port()),
             group_rules: role.groups.iter().map(group_rule).collect(),
+            subject_rules: role.users.iter().map(subject_rule).collect(),
+            banned: config.trust.banned.clone(),
             anonymous_read: role.anonymous_read.clone(),
         },
         issuer: trusted.own.as_ref().zip(trusted.published()).map(
@@ -173,6 +175,14 @@ fn macaroon_config(
 fn group_rule(rule: &crate::config::GroupRule) -> GroupRule {
     GroupRule {
         group: rule.group.clone(),
+        path: rule.path.clone(),
+        rights: rule.rights.clone(),
+    }
+}
+
+fn subject_rule(rule: &crate::config::UserRule) -> SubjectRule {
+    SubjectRule {
+        subject: rule.dn.clone(),
         path: rule.path.clone(),
         rights: rule.rights.clone(),
     }

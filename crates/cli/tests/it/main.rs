@@ -1,5 +1,6 @@
 //! The built binary, as people and scripts use it.
 
+mod certificates;
 mod demo;
 mod jobs;
 mod site;

@@ -14,6 +14,7 @@ fn keys() -> RootKeys {
 
 fn alice() -> Identity {
     Identity {
+        method: Method::Token,
         user: UserName::new("alice"),
         issuer: "https://issuer.example.org".to_owned(),
         vo: Some(VoName::new("atlas")),

@@ -1,6 +1,7 @@
 //! Tokens of every kind, good and bad, against issuers that live in memory.
 
 use super::*;
+use crate::identity::Identity;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
@@ -8,7 +9,7 @@ use openssl::ec::{EcGroup, EcKey};
 use openssl::nid::Nid;
 use openssl::pkey::PKey;
 use openssl::rsa::Rsa;
-use penstock_model::NamespacePath;
+use penstock_model::{NamespacePath, VoName};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::HashMap;

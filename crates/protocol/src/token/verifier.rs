@@ -1,7 +1,8 @@
 //! Deciding whether a token is genuine, meant for us and still alive.
 
 use super::keys::{FetchDocument, IssuerKeys, KeySet, VerifyingKey, key_set};
-use super::{ANY_AUDIENCE, Identity, TOKEN_BYTES_MAX, TokenError, delegation_id, scope};
+use super::{ANY_AUDIENCE, TOKEN_BYTES_MAX, TokenError, delegation_id, scope};
+use crate::identity::{Identity, Method};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::Algorithm;
@@ -301,6 +302,7 @@ fn identify(
     }
     let vo = here().find_map(|trusted| trusted.vo.clone());
     Ok(Identity {
+        method: Method::Token,
         user: UserName::new(subject),
         issuer: issuer.to_owned(),
         vo: vo.or_else(|| derived_vo(&all_groups, issuer)),

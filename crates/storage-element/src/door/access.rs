@@ -1,5 +1,6 @@
-//! Who asks, and whether they may. Tokens are believed by `protocol::token`, rights are judged by
-//! `decide::authorization`; a refusal is logged here, once, with its reasons and without secrets.
+//! Who asks, and whether they may. Tokens are believed by `protocol::token`, certificates by
+//! `protocol::x509`; rights are judged by `decide::authorization`; a refusal is logged here, once, with its
+//! reasons and without secrets.
 
 use super::Door;
 use super::answer::Problem;
@@ -11,9 +12,38 @@ use penstock_decide::attenuation::authorize_attenuated;
 use penstock_decide::authorization::{AuthorizationReason, Held, Operation, Verdict};
 use penstock_model::{Attenuation, NamespacePath, UserName, VoName};
 use penstock_protocol::http1::server::Request;
+use penstock_protocol::identity::{Identity, Method};
 use penstock_protocol::macaroon::{self, Caveat, RootKeys};
-use penstock_protocol::token::{Identity, TokenError};
+use penstock_protocol::token::TokenError;
+use penstock_protocol::x509::{CertificateError, Certified};
 use std::net::SocketAddr;
+
+/// Who is at the other end of a connection, by its certificate.
+#[derive(Clone)]
+pub(super) enum Client {
+    /// It has shown none, or the door has no TLS.
+    Nobody,
+    Known(Identity),
+    /// It has shown one that is not believed, for this reason.
+    Doubtful(String),
+}
+
+impl Client {
+    /// Tells the log about certificates that are not believed, once per connection.
+    pub(super) fn by_certificate(
+        shown: Option<Result<Certified, CertificateError>>,
+        peer: SocketAddr,
+    ) -> Client {
+        match shown {
+            None => Client::Nobody,
+            Some(Ok(certified)) => Client::Known(certified.identity()),
+            Some(Err(why)) => {
+                tracing::warn!(%peer, %why, "a certificate is not believed");
+                Client::Doubtful(why.to_string())
+            }
+        }
+    }
+}
 
 /// Who sent a request.
 pub(super) struct Caller {
@@ -22,6 +52,8 @@ pub(super) struct Caller {
     /// The caveats of the macaroon that was shown, and what they leave; none for other credentials.
     caveats: Vec<Caveat>,
     attenuation: Attenuation,
+    /// Why a certificate that was shown does not count.
+    doubt: Option<String>,
     peer: SocketAddr,
 }
 
@@ -31,12 +63,40 @@ impl Caller {
             identity,
             caveats: Vec::new(),
             attenuation: Attenuation::default(),
+            doubt: None,
             peer,
+        }
+    }
+
+    fn by_certificate(client: &Client, peer: SocketAddr) -> Caller {
+        let doubt = match client {
+            Client::Nobody => None,
+            Client::Doubtful(why) => Some(why.clone()),
+            // The connection may have outlived the certificate.
+            Client::Known(identity) if identity.expires <= now() => {
+                let ended = identity.expires.to_fts();
+                Some(format!(
+                    "the certificate expired at {ended}Z; get a new one"
+                ))
+            }
+            Client::Known(identity) => return Caller::new(Some(identity.clone()), peer),
+        };
+        Caller {
+            doubt,
+            ..Caller::new(None, peer)
         }
     }
 
     pub(super) fn identity(&self) -> Option<&Identity> {
         self.identity.as_ref()
+    }
+
+    /// For a caller without an identity: 401, or 403 with the reason why the certificate does not count.
+    pub(super) fn unknown(&self, text: String) -> Problem {
+        match &self.doubt {
+            Some(why) => Problem::new(StatusCode::FORBIDDEN, why.clone()),
+            None => Problem::unauthenticated(text),
+        }
     }
 
     /// What whoever is handed something on by this caller is bound by as well.
@@ -56,22 +116,45 @@ impl Caller {
 }
 
 impl Door {
-    /// Finds out who asks. A request without a token is anonymous; one with a bad token is refused, also
-    /// where anonymous reading is allowed, because its sender should know.
+    /// Finds out who asks: by the token if there is one, else by the certificate. A request with neither is
+    /// anonymous; one with a bad token is refused, also where anonymous reading is allowed, because its
+    /// sender should know. A certificate is often shown without being asked for, so a bad one matters only
+    /// where somebody must be known.
     pub(super) async fn identify(
         &self,
         request: &Request,
+        client: &Client,
         peer: SocketAddr,
     ) -> Result<Caller, Problem> {
-        let Some(token) = bearer(request)? else {
-            return Ok(Caller::new(None, peer));
+        let caller = match bearer(request)? {
+            Some(token) => self.bearer_of(request, &token, peer).await?,
+            None => Caller::by_certificate(client, peer),
         };
-        if macaroon::looks_like_one(&token)
+        if let Some(identity) = &caller.identity
+            && self.is_banned(identity)
+        {
+            let user = &identity.user;
+            tracing::warn!(%peer, %user, "refused a banned user");
+            return Err(Problem::new(
+                StatusCode::FORBIDDEN,
+                format!("{user} is banned here; ask the site's administrators"),
+            ));
+        }
+        Ok(caller)
+    }
+
+    async fn bearer_of(
+        &self,
+        request: &Request,
+        token: &str,
+        peer: SocketAddr,
+    ) -> Result<Caller, Problem> {
+        if macaroon::looks_like_one(token)
             && let Some(config) = &self.storage.settings().macaroons
         {
-            return bearer_of_macaroon(request, &config.keys, &token, peer);
+            return bearer_of_macaroon(request, &config.keys, token, peer);
         }
-        match self.storage.verifier.verify(&token, now()).await {
+        match self.storage.verifier.verify(token, now()).await {
             Ok(identity) => Ok(Caller::new(Some(identity), peer)),
             Err(why @ TokenError::KeysUnavailable { .. }) => {
                 tracing::warn!(%peer, %why, "a token cannot be verified");
@@ -83,6 +166,12 @@ impl Door {
                 Err(Problem::unauthenticated(why.to_string()))
             }
         }
+    }
+
+    fn is_banned(&self, identity: &Identity) -> bool {
+        let settings = self.storage.settings();
+        let mut banned = settings.access.banned.iter();
+        banned.any(|user| user == identity.user.as_str())
     }
 
     /// Lets the caller do this, or says why not.
@@ -97,9 +186,10 @@ impl Door {
         }
         let peer = caller.peer;
         let Some(identity) = &caller.identity else {
-            tracing::warn!(%peer, ?operation, %path, "refused a request without a token");
-            return Err(Problem::unauthenticated(format!(
-                "{path} needs a token; send it as 'Authorization: Bearer'"
+            tracing::warn!(%peer, ?operation, %path, "refused a request of nobody known");
+            return Err(caller.unknown(format!(
+                "{path} needs a token or a certificate; send 'Authorization: Bearer', or connect with a \
+                 client certificate"
             )));
         };
         let decision = self.judge(identity, &caller.attenuation, operation, path);
@@ -145,6 +235,11 @@ impl Door {
             capabilities: &identity.capabilities,
             groups: &identity.groups,
             rules: &settings.access.group_rules,
+            subject: match identity.method {
+                Method::Token => None,
+                Method::Certificate => Some(identity.user.as_str()),
+            },
+            subject_rules: &settings.access.subject_rules,
         };
         authorize_attenuated(&held, attenuation, operation, path)
     }
@@ -175,10 +270,9 @@ fn bearer_of_macaroon(
 ) -> Result<Caller, Problem> {
     match macaroon::verify(keys, text, peer.ip(), now()) {
         Ok(verified) => Ok(Caller {
-            identity: Some(verified.identity),
             caveats: verified.caveats,
             attenuation: verified.attenuation,
-            peer,
+            ..Caller::new(Some(verified.identity), peer)
         }),
         Err(why) => {
             let (method, path) = (&request.method, request.path());
@@ -230,7 +324,7 @@ fn strip_scheme(value: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::{HeaderMap, HeaderValue, Method};
+    use http::{HeaderMap, HeaderValue};
     use penstock_protocol::http1::server::BodyLength;
 
     fn check(target: &str, header: Option<&str>, expected: Result<Option<&str>, u16>) {
@@ -240,7 +334,7 @@ mod tests {
             headers.insert(AUTHORIZATION, value);
         }
         let request = Request {
-            method: Method::GET,
+            method: http::Method::GET,
             target: target.to_owned(),
             headers,
             body: BodyLength::Empty,

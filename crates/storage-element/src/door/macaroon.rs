@@ -13,10 +13,10 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use penstock_decide::authorization::Operation;
 use penstock_model::{NamespacePath, Timestamp};
 use penstock_protocol::http1::server::{BodyLength, Connection, Request};
+use penstock_protocol::identity::Identity;
 use penstock_protocol::macaroon::{
     Caveat, Grant, REQUEST_BYTES_MAX, Wanted, issue, parse_request, parse_token_form,
 };
-use penstock_protocol::token::Identity;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -113,8 +113,9 @@ fn json_answer(document: &Value) -> Answer {
 /// that gets a macaroon stops looking for a better credential.
 fn requester<'a>(door: &Door, call: &Call<'a>) -> Result<(&'a Identity, &'a [Caveat]), Problem> {
     let Some(identity) = call.caller.identity() else {
-        return Err(Problem::unauthenticated(
-            "a macaroon is made of what its requester holds; send a token with the request",
+        return Err(call.caller.unknown(
+            "a macaroon is made of what its requester holds; send a token, or connect with a certificate"
+                .to_owned(),
         ));
     };
     let is_form = call.request.path() == TOKEN_ENDPOINT;

@@ -1,11 +1,12 @@
 //! Handlers of `/jobs`: submission, status, lists, cancel, priority, explanation.
 
+use super::caller::{Caller, Credentials};
 use super::submit::{InvalidSubmission, Submitter, parse_submission};
-use super::{Api, ApiError, Caller, wire};
+use super::{Api, ApiError, wire};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use penstock_model::{CredentialId, JobId, Priority, StorageId, UserName, VoName};
 use penstock_persistence::journal::{JobFilter, JobRow, TransferRow};
@@ -36,13 +37,21 @@ fn forbidden() -> ApiError {
     ApiError::new(StatusCode::FORBIDDEN, "the job belongs to another VO")
 }
 
-pub(super) async fn submit(State(api): State<Api>, headers: HeaderMap, body: Bytes) -> Answer {
-    let caller = api.caller(&headers).await?;
+pub(super) async fn submit(
+    State(api): State<Api>,
+    credentials: Credentials,
+    body: Bytes,
+) -> Answer {
+    let caller = api.caller(&credentials).await?;
+    let token = caller
+        .token
+        .as_deref()
+        .ok_or_else(ApiError::needs_delegation)?;
     let submitter = Submitter {
         user: &caller.identity.user,
         vo: &caller.vo,
         delegation: &caller.identity.delegation,
-        token: &caller.token,
+        token,
     };
     let now = crate::run::wall_clock();
     // Time-ordered ids keep the journal's index compact.
@@ -83,10 +92,10 @@ pub(super) struct ListQuery {
 
 pub(super) async fn list(
     State(api): State<Api>,
-    headers: HeaderMap,
+    credentials: Credentials,
     Query(query): Query<ListQuery>,
 ) -> Answer {
-    let caller = api.caller(&headers).await?;
+    let caller = api.caller(&credentials).await?;
     let bad = |text: String| ApiError::new(StatusCode::BAD_REQUEST, text);
     let limit = match query.limit.as_deref() {
         None | Some("") => LIST_MAX,
@@ -167,21 +176,21 @@ pub(super) struct ShowQuery {
 
 pub(super) async fn show(
     State(api): State<Api>,
-    headers: HeaderMap,
+    credentials: Credentials,
     Path(ids): Path<String>,
     Query(query): Query<ShowQuery>,
 ) -> Answer {
-    let caller = api.caller(&headers).await?;
+    let caller = api.caller(&credentials).await?;
     let fields: Vec<String> = split(query.files.as_deref()).map(str::to_owned).collect();
     each_job(&api, &caller, &ids, Entry::Job, fields).await
 }
 
 pub(super) async fn cancel(
     State(api): State<Api>,
-    headers: HeaderMap,
+    credentials: Credentials,
     Path(ids): Path<String>,
 ) -> Answer {
-    let caller = api.caller(&headers).await?;
+    let caller = api.caller(&credentials).await?;
     for id in id_list(&ids)?.iter().filter_map(|text| wire::job_id(text)) {
         if let Some(row) = api.service.reader().job(id)?
             && caller.may_touch(&row)
@@ -216,11 +225,11 @@ struct ModifiedParams {
 
 pub(super) async fn modify(
     State(api): State<Api>,
-    headers: HeaderMap,
+    credentials: Credentials,
     Path(ids): Path<String>,
     body: Bytes,
 ) -> Answer {
-    let caller = api.caller(&headers).await?;
+    let caller = api.caller(&credentials).await?;
     let wanted: Modification = serde_json::from_slice(&body).map_err(|why| {
         ApiError::new(
             StatusCode::BAD_REQUEST,
@@ -240,10 +249,10 @@ pub(super) async fn modify(
 
 pub(super) async fn files(
     State(api): State<Api>,
-    headers: HeaderMap,
+    credentials: Credentials,
     Path(id): Path<String>,
 ) -> Answer {
-    let (job, files) = one_job(&api, &headers, &id).await?;
+    let (job, files) = one_job(&api, &credentials, &id).await?;
     let host = &api.config.host;
     let shown: Vec<_> = files
         .iter()
@@ -255,19 +264,19 @@ pub(super) async fn files(
 /// Deletions and stagings of a job: this service has none, and clients ask for them with every status.
 pub(super) async fn data_management(
     State(api): State<Api>,
-    headers: HeaderMap,
+    credentials: Credentials,
     Path(id): Path<String>,
 ) -> Answer {
-    one_job(&api, &headers, &id).await?;
+    one_job(&api, &credentials, &id).await?;
     Ok(Json(json!([])).into_response())
 }
 
 pub(super) async fn field(
     State(api): State<Api>,
-    headers: HeaderMap,
+    credentials: Credentials,
     Path((id, field)): Path<(String, String)>,
 ) -> Answer {
-    let (job, _) = one_job(&api, &headers, &id).await?;
+    let (job, _) = one_job(&api, &credentials, &id).await?;
     let object = wire::job(&job, &api.config.host);
     let value = object
         .get(&field)
@@ -277,10 +286,10 @@ pub(super) async fn field(
 
 pub(super) async fn cancel_files(
     State(api): State<Api>,
-    headers: HeaderMap,
+    credentials: Credentials,
     Path((id, list)): Path<(String, String)>,
 ) -> Answer {
-    let (job, files) = one_job(&api, &headers, &id).await?;
+    let (job, files) = one_job(&api, &credentials, &id).await?;
     let asked: Vec<_> = id_list(&list)?
         .iter()
         .map(|text| wire::transfer_id(text))
@@ -290,7 +299,7 @@ pub(super) async fn cancel_files(
     api.service
         .cancel(job.id, Some(transfers), CANCELED_BY_USER)
         .await?;
-    let (_, files) = one_job(&api, &headers, &id).await?;
+    let (_, files) = one_job(&api, &credentials, &id).await?;
     let states: Vec<&str> = asked
         .iter()
         .map(|asked| files.iter().find(|row| Some(row.id) == *asked))
@@ -308,10 +317,10 @@ pub(super) async fn cancel_files(
 
 pub(super) async fn retries(
     State(api): State<Api>,
-    headers: HeaderMap,
+    credentials: Credentials,
     Path((id, file)): Path<(String, String)>,
 ) -> Answer {
-    let (_, files) = one_job(&api, &headers, &id).await?;
+    let (_, files) = one_job(&api, &credentials, &id).await?;
     let transfer = wire::transfer_id(&file).filter(|id| files.iter().any(|row| row.id == *id));
     let transfer =
         transfer.ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "No such file in this job"))?;
@@ -325,10 +334,10 @@ pub(super) async fn retries(
 
 pub(super) async fn explain(
     State(api): State<Api>,
-    headers: HeaderMap,
+    credentials: Credentials,
     Path(id): Path<String>,
 ) -> Answer {
-    let (job, files) = one_job(&api, &headers, &id).await?;
+    let (job, files) = one_job(&api, &credentials, &id).await?;
     let waiting = api
         .service
         .why_waiting(files.iter().map(|row| row.id).collect())
@@ -340,10 +349,10 @@ pub(super) async fn explain(
 /// One job with its files, if the caller may see it.
 async fn one_job(
     api: &Api,
-    headers: &HeaderMap,
+    credentials: &Credentials,
     text: &str,
 ) -> Result<(JobRow, Vec<TransferRow>), ApiError> {
-    let caller = api.caller(headers).await?;
+    let caller = api.caller(credentials).await?;
     let id = wire::job_id(text).ok_or_else(|| not_found(text))?;
     let reader = api.service.reader().clone();
     let found = blocking(move || reader.job_with_transfers(id)).await??;

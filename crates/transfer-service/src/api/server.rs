@@ -1,4 +1,5 @@
-//! Serves a router over TLS: connections bounded, idle ones closed, FTS's doubled slashes understood.
+//! Serves a router over TLS: connections bounded, idle ones closed, FTS's doubled slashes understood, clients
+//! known by their certificates.
 
 use axum::Router;
 use axum::body::Body;
@@ -7,6 +8,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use penstock_protocol::stream::Stream;
 use penstock_protocol::tls::ServerTls;
+use penstock_protocol::x509::Certified;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +23,15 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 const DRAIN_GRACE: Duration = Duration::from_secs(5);
 /// Pause after an accept error, so that an exhausted process does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The certificate that came with a request's connection, as handlers find it among the request's extensions.
+#[derive(Debug, Clone)]
+pub(super) enum Shown {
+    /// Believed.
+    Known(Certified),
+    /// Not believed, for this reason.
+    Doubtful(String),
+}
 
 /// Serves until the shutdown signal, then lets open requests end.
 pub async fn serve(
@@ -44,7 +55,10 @@ pub async fn serve(
         connections.spawn(async move {
             let _permit = permit;
             match tls.accept(tcp).await {
-                Ok(stream) => connection(stream, router, shutdown).await,
+                Ok(stream) => {
+                    let shown = shown_by(&tls, &stream).await;
+                    connection(stream, shown, router, shutdown).await;
+                }
                 Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
             }
         });
@@ -75,8 +89,24 @@ async fn accept(
     }
 }
 
-async fn connection(stream: Stream, router: Router, mut shutdown: watch::Receiver<bool>) {
-    let service = tower_service_fn(router);
+async fn shown_by(tls: &ServerTls, stream: &Stream) -> Option<Shown> {
+    match tls.client_of(stream, crate::run::wall_clock()).await? {
+        Ok(certified) => Some(Shown::Known(certified)),
+        Err(why) => {
+            let peer = stream.peer_addr().ok();
+            tracing::warn!(?peer, %why, "a certificate is not believed");
+            Some(Shown::Doubtful(why.to_string()))
+        }
+    }
+}
+
+async fn connection(
+    stream: Stream,
+    shown: Option<Shown>,
+    router: Router,
+    mut shutdown: watch::Receiver<bool>,
+) {
+    let service = Prepare { router, shown };
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
@@ -96,18 +126,15 @@ async fn connection(stream: Stream, router: Router, mut shutdown: watch::Receive
     }
 }
 
-/// The router behind a step that collapses doubled slashes: FTS's Python client asks for `//jobs`, and a redirect
-/// would lose the body of its POST.
-fn tower_service_fn(router: Router) -> CollapseSlashes {
-    CollapseSlashes { router }
-}
-
+/// The router behind a step that adds the client's certificate, and collapses doubled slashes: FTS's Python
+/// client asks for `//jobs`, and a redirect would lose the body of its POST.
 #[derive(Clone)]
-struct CollapseSlashes {
+struct Prepare {
     router: Router,
+    shown: Option<Shown>,
 }
 
-impl tower_service::Service<Request<hyper::body::Incoming>> for CollapseSlashes {
+impl tower_service::Service<Request<hyper::body::Incoming>> for Prepare {
     type Response = axum::response::Response;
     type Error = Infallible;
     type Future = <Router as tower_service::Service<Request<Body>>>::Future;
@@ -124,6 +151,9 @@ impl tower_service::Service<Request<hyper::body::Incoming>> for CollapseSlashes 
         let mut request = request.map(Body::new);
         if let Some(uri) = collapsed(request.uri()) {
             *request.uri_mut() = uri;
+        }
+        if let Some(shown) = &self.shown {
+            request.extensions_mut().insert(shown.clone());
         }
         self.router.call(request)
     }

@@ -1,0 +1,442 @@
+//! Certificates of users: chains from a proxy (RFC 3820) over its user to a trusted authority, revocation
+//! lists, signing policies, and the name that the field knows the user by.
+//!
+//! The TLS handshake proves that the client holds the key of its certificate, whoever issued that; whether
+//! the certificate means anything is judged here, so that a refusal reaches the client as a text.
+//! Says who somebody is; what they may do is decided by `decide::authorization`.
+
+mod authorities;
+mod extensions;
+mod signing_policy;
+
+#[cfg(test)]
+mod tests;
+
+pub use extensions::Proxy;
+
+use crate::identity::{Identity, Method, sha1_prefix};
+use authorities::Authorities;
+use openssl::asn1::{Asn1Time, Asn1TimeRef};
+use openssl::error::ErrorStack;
+use openssl::nid::Nid;
+use openssl::sha::sha256;
+use openssl::ssl::SslRef;
+use openssl::stack::Stack;
+use openssl::x509::store::{X509Store, X509StoreBuilder};
+use openssl::x509::verify::{X509VerifyFlags, X509VerifyParam};
+use openssl::x509::{
+    CrlStatus, X509, X509NameRef, X509PurposeId, X509Ref, X509StoreContext, X509VerifyResult,
+};
+use penstock_model::{CredentialId, Timestamp, UserName};
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use thiserror::Error;
+
+/// Certificates that a client may show: a user's, its authorities', and a few generations of proxies.
+const CHAIN_MAX: usize = 16;
+/// Chains remembered for resumed sessions, whose handshake shows only the first certificate.
+const REMEMBERED_MAX: usize = 16_384;
+/// OpenSSL's level with at least 80 bits of security: RSA of 1024 bits, which old proxies have, and no
+/// signature by SHA-1 or MD5.
+const SECURITY_LEVEL: i32 = 1;
+
+/// Why a certificate is not believed. The text is for its owner.
+#[derive(Debug, Error)]
+pub enum CertificateError {
+    /// No path to a trusted authority, or something on it is out of date or out of order.
+    #[error("the certificate {subject} is not accepted: {why}; {remedy}")]
+    NotTrusted {
+        /// Which one of the chain.
+        subject: String,
+        /// OpenSSL's word for it.
+        why: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// A proxy that could not be honoured.
+    #[error("the proxy certificate is not accepted: {0}")]
+    Proxy(&'static str),
+    /// Its authority has taken it back.
+    #[error("the certificate {0} was revoked by its authority; get a new one")]
+    Revoked(String),
+    /// Nobody knows what the authority has taken back since.
+    #[error(
+        "the revocation list of {0} is out of date, so its certificates are not accepted; \
+         ask the site to fetch it"
+    )]
+    OldRevocationList(String),
+    /// The authority may not sign that name.
+    #[error(
+        "{authority} may not sign for {subject}: the site's signing policy does not list that name"
+    )]
+    SigningPolicy {
+        /// Who signed.
+        authority: String,
+        /// What was signed.
+        subject: String,
+    },
+    /// A name that could be read as another one.
+    #[error("the certificate's subject cannot be written without ambiguity: {0}")]
+    Name(String),
+    /// More than [`CHAIN_MAX`].
+    #[error(
+        "the certificate comes with more than {CHAIN_MAX} others; send those that lead to its authority"
+    )]
+    TooMany,
+    /// A resumed session whose certificates are remembered no longer.
+    #[error("the session is too old to tell whose it is; connect again without resuming it")]
+    Forgotten,
+    /// The site's files are not in order.
+    #[error("this site cannot judge the certificate: {} cannot be used: {why}", path.display())]
+    Unusable {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// For want of memory.
+    #[error("OpenSSL failed: {0}")]
+    OpenSsl(#[from] ErrorStack),
+}
+
+/// Somebody whose certificate is believed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Certified {
+    /// The end entity, without the names that proxies append: `/DC=lab/OU=Users/CN=Alice`.
+    pub subject: String,
+    /// The authority that signed the end entity's certificate.
+    pub issuer: String,
+    /// Whether it came by a proxy, and the narrowest of them.
+    pub proxy: Proxy,
+    /// When the first certificate of the chain ends.
+    pub expires: Timestamp,
+}
+
+impl Certified {
+    /// The same in the terms of every credential.
+    pub fn identity(&self) -> Identity {
+        Identity {
+            method: Method::Certificate,
+            user: UserName::new(self.subject.as_str()),
+            issuer: self.issuer.clone(),
+            vo: None,
+            groups: Vec::new(),
+            capabilities: Vec::new(),
+            expires: self.expires,
+            delegation: CredentialId::new(sha1_prefix(self.subject.as_bytes())),
+            scope: String::new(),
+        }
+    }
+}
+
+/// Judges the certificates of clients. Cheap to clone; clones share what they know.
+#[derive(Clone)]
+pub struct ClientCertificates(Arc<Inner>);
+
+struct Inner {
+    authorities: Authorities,
+    /// By the SHA-256 of the client's own certificate.
+    remembered: Mutex<HashMap<[u8; 32], Remembered>>,
+}
+
+/// A chain that was believed, in DER because parsed certificates take several times the memory.
+struct Remembered {
+    expires: Timestamp,
+    chain: Vec<Vec<u8>>,
+}
+
+impl ClientCertificates {
+    /// Trusts the authorities of a hashed directory (`<hash>.0`), within their `<hash>.signing_policy` if
+    /// there is one, and with their revocation lists `<hash>.r0` if there are any. Changes of these files
+    /// are seen within seconds.
+    pub fn from_ca_directory(directory: &Path) -> ClientCertificates {
+        ClientCertificates(Arc::new(Inner {
+            authorities: Authorities::new(directory),
+            remembered: Mutex::default(),
+        }))
+    }
+
+    /// Looks at the directory again, without waiting for those seconds.
+    pub fn reload(&self) {
+        self.0.authorities.forget();
+    }
+
+    /// Whose certificate a handshake showed; `None` if it showed none. Blocks on files and arithmetic.
+    pub(crate) fn judge(
+        &self,
+        shown: Shown,
+        now: Timestamp,
+    ) -> Result<Certified, CertificateError> {
+        let name = sha256(&shown.leaf.to_der()?);
+        let Some(others) = shown.others else {
+            return self.verify(&self.remembered_chain(&name)?, now);
+        };
+        let chain: Vec<X509> = std::iter::once(shown.leaf).chain(others).collect();
+        let certified = self.verify(&chain, now)?;
+        let chain: Result<_, _> = chain
+            .iter()
+            .map(|certificate| certificate.to_der())
+            .collect();
+        let remembered = Remembered {
+            expires: certified.expires,
+            chain: chain?,
+        };
+        self.remember(name, remembered, now);
+        Ok(certified)
+    }
+
+    /// Believes a chain, the client's certificate first, or says why not. Blocks on files and arithmetic.
+    pub fn verify(&self, chain: &[X509], now: Timestamp) -> Result<Certified, CertificateError> {
+        let (leaf, others) = chain.split_first().ok_or(CertificateError::Forgotten)?;
+        if chain.len() > CHAIN_MAX {
+            return Err(CertificateError::TooMany);
+        }
+        let verified = verified_chain(leaf, others, &self.trusted(chain, now)?)?;
+        let proxies: Vec<Proxy> = verified
+            .iter()
+            .map(|certificate| extensions::proxy(certificate))
+            .collect::<Result<_, _>>()?;
+        // RFC 3820 §4.1: proxies come first; OpenSSL has refused any other order.
+        let end_entity = proxies
+            .iter()
+            .take_while(|kind| **kind != Proxy::None)
+            .count();
+        let issued = &verified[end_entity..];
+        for pair in issued.windows(2) {
+            self.check_authority(&pair[0], &pair[1], now)?;
+        }
+        let subject = slash_form(issued[0].subject_name())?;
+        let mut expires = Timestamp(i64::MAX);
+        for certificate in &verified {
+            expires = expires.min(timestamp(certificate.not_after())?);
+        }
+        Ok(Certified {
+            issuer: slash_form(issued[0].issuer_name())?,
+            proxy: proxies.into_iter().max().unwrap_or(Proxy::None),
+            subject,
+            expires,
+        })
+    }
+
+    /// The chain of a resumed session. OpenSSL's session tickets hold only its first certificate.
+    fn remembered_chain(&self, name: &[u8; 32]) -> Result<Vec<X509>, CertificateError> {
+        let remembered = self.lock_remembered();
+        let chain = &remembered
+            .get(name)
+            .ok_or(CertificateError::Forgotten)?
+            .chain;
+        let chain: Result<_, _> = chain.iter().map(|der| X509::from_der(der)).collect();
+        Ok(chain?)
+    }
+
+    /// Only what was believed is remembered, so that strangers cannot fill the memory.
+    fn remember(&self, name: [u8; 32], chain: Remembered, now: Timestamp) {
+        let mut remembered = self.lock_remembered();
+        if remembered.len() >= REMEMBERED_MAX {
+            remembered.retain(|_, chain| now < chain.expires);
+        }
+        if remembered.len() >= REMEMBERED_MAX {
+            remembered.clear();
+        }
+        remembered.insert(name, chain);
+    }
+
+    fn lock_remembered(&self) -> MutexGuard<'_, HashMap<[u8; 32], Remembered>> {
+        self.0
+            .remembered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The authorities of the directory that the chain could lead to, with the rules that it must obey.
+    fn trusted(&self, chain: &[X509], now: Timestamp) -> Result<X509Store, CertificateError> {
+        let mut rules = X509VerifyParam::new()?;
+        rules.set_flags(X509VerifyFlags::ALLOW_PROXY_CERTS)?;
+        rules.set_purpose(X509PurposeId::SSL_CLIENT)?;
+        rules.set_auth_level(SECURITY_LEVEL);
+        rules.set_time(now.0.div_euclid(1000));
+        let mut store = X509StoreBuilder::new()?;
+        store.set_param(&rules)?;
+        let mut seen = Vec::new();
+        let mut open: Vec<X509> = chain.to_vec();
+        while let Some(certificate) = open.pop() {
+            let hash = certificate.issuer_name_hash();
+            if seen.contains(&hash) || seen.len() >= 2 * CHAIN_MAX {
+                continue;
+            }
+            seen.push(hash);
+            for authority in &self.0.authorities.of_issuer(&certificate)?.certificates {
+                store.add_cert(authority.clone())?;
+                open.push(authority.clone());
+            }
+        }
+        Ok(store.build())
+    }
+
+    /// Whether `authority` stands by what it signed: revocation lists and signing policy.
+    fn check_authority(
+        &self,
+        signed: &X509,
+        authority: &X509,
+        now: Timestamp,
+    ) -> Result<(), CertificateError> {
+        let files = self.0.authorities.of_issuer(signed)?;
+        let names = (
+            slash_form(authority.subject_name())?,
+            slash_form(signed.subject_name())?,
+        );
+        let key = authority.public_key()?;
+        let mut valid = None;
+        for list in &files.revocation_lists {
+            let same = list.issuer_name().try_cmp(authority.subject_name())? == Ordering::Equal;
+            // Another authority of the same name or hash may have a list here; it says nothing of this one.
+            if !same || !list.verify(&key)? {
+                continue;
+            }
+            if let CrlStatus::Revoked(_) = list.get_by_cert(signed) {
+                return Err(CertificateError::Revoked(names.1));
+            }
+            let ends = list.next_update().map(timestamp).transpose()?;
+            let current = ends.is_none_or(|ends| now < ends);
+            valid = Some(valid.unwrap_or(false) || current);
+        }
+        if valid == Some(false) {
+            return Err(CertificateError::OldRevocationList(names.0));
+        }
+        match &files.signing_policy {
+            Some(policy) if !signing_policy::permits(policy, &names.0, &names.1) => {
+                Err(CertificateError::SigningPolicy {
+                    authority: names.0,
+                    subject: names.1,
+                })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// What a handshake showed.
+pub(crate) struct Shown {
+    leaf: X509,
+    /// `None` when the session was resumed.
+    others: Option<Vec<X509>>,
+}
+
+impl Shown {
+    /// `None`: the client has shown no certificate.
+    pub(crate) fn by(ssl: &SslRef) -> Option<Shown> {
+        let leaf = ssl.peer_certificate()?;
+        let others = match ssl.session_reused() {
+            true => None,
+            false => Some(
+                ssl.peer_cert_chain()
+                    .map(|chain| chain.iter().map(X509Ref::to_owned).collect())
+                    .unwrap_or_default(),
+            ),
+        };
+        Some(Shown { leaf, others })
+    }
+}
+
+/// The path from `leaf` to an authority of `trusted`, both included. OpenSSL checks signatures, times, names,
+/// basic constraints, key usages and, for proxies, the subject rule and path lengths of RFC 3820.
+fn verified_chain(
+    leaf: &X509,
+    others: &[X509],
+    trusted: &X509Store,
+) -> Result<Vec<X509>, CertificateError> {
+    let mut untrusted = Stack::new()?;
+    for other in others {
+        untrusted.push(other.clone())?;
+    }
+    let mut context = X509StoreContext::new()?;
+    let (verdict, blamed, chain) = context.init(trusted, leaf, &untrusted, |context| {
+        context.verify_cert()?;
+        let chain = context
+            .chain()
+            .map(|chain| chain.iter().map(X509Ref::to_owned).collect());
+        Ok((
+            context.error(),
+            context.current_cert().map(X509Ref::to_owned),
+            chain.unwrap_or_default(),
+        ))
+    })?;
+    let chain: Vec<X509> = chain;
+    if verdict == X509VerifyResult::OK && !chain.is_empty() {
+        return Ok(chain);
+    }
+    let blamed = blamed.as_ref().unwrap_or(leaf);
+    Err(CertificateError::NotTrusted {
+        subject: slash_form(blamed.subject_name())?,
+        why: verdict.error_string().to_owned(),
+        remedy: remedy(verdict),
+    })
+}
+
+// OpenSSL's X509_V_ERR_… (x509_vfy.h).
+const UNKNOWN_ISSUER_LOCALLY: i32 = 20;
+const UNKNOWN_ISSUER: i32 = 2;
+const SELF_SIGNED: i32 = 18;
+const SELF_SIGNED_IN_CHAIN: i32 = 19;
+const UNVERIFIABLE_LEAF: i32 = 21;
+const NOT_YET_VALID: i32 = 9;
+const EXPIRED: i32 = 10;
+
+fn remedy(verdict: X509VerifyResult) -> &'static str {
+    match verdict.as_raw() {
+        UNKNOWN_ISSUER
+        | UNKNOWN_ISSUER_LOCALLY
+        | SELF_SIGNED
+        | SELF_SIGNED_IN_CHAIN
+        | UNVERIFIABLE_LEAF => {
+            "send all certificates up to the authority's, and ask the site to trust that authority"
+        }
+        NOT_YET_VALID => "check the clocks",
+        EXPIRED => "make a new proxy, or have the certificate renewed",
+        _ => "use a certificate of an authority that the site trusts, or an RFC 3820 proxy of one",
+    }
+}
+
+/// `/DC=lab/OU=Users/CN=Alice`: the form in which grid software has always written subjects. Bytes outside
+/// printable ASCII stand as `\xHH`, as OpenSSL's one-line form has it.
+fn slash_form(name: &X509NameRef) -> Result<String, CertificateError> {
+    let mut out = String::new();
+    for entry in name.entries() {
+        let nid = entry.object().nid();
+        let key = match nid {
+            Nid::UNDEF => entry.object().to_string(),
+            known => known.short_name()?.to_owned(),
+        };
+        out.push('/');
+        out.push_str(&key);
+        out.push('=');
+        let before = out.len();
+        for byte in entry.data().as_slice() {
+            match byte {
+                b' '..=b'~' => out.push(char::from(*byte)),
+                _ => out.push_str(&format!("\\x{byte:02X}")),
+            }
+        }
+        if looks_like_more(&out[before..]) {
+            return Err(CertificateError::Name(out));
+        }
+    }
+    Ok(out)
+}
+
+/// Whether a value holds what reads as a further part, `/CN=`. `host/se.example.org` does not.
+fn looks_like_more(value: &str) -> bool {
+    value.split('/').skip(1).any(|part| {
+        part.split_once('=').is_some_and(|(key, _)| {
+            !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.')
+        })
+    })
+}
+
+fn timestamp(time: &Asn1TimeRef) -> Result<Timestamp, ErrorStack> {
+    let span = Asn1Time::from_unix(0)?.diff(time)?;
+    let seconds = i64::from(span.days) * 86_400 + i64::from(span.secs);
+    Ok(Timestamp(seconds * 1000))
+}

@@ -1,0 +1,149 @@
+//! The hashed directory of authorities: their certificates, revocation lists and signing policies, read when
+//! a certificate needs them and again when the files change.
+
+use super::CertificateError;
+use openssl::x509::{X509, X509Crl, X509Ref};
+use std::collections::HashMap;
+use std::fs::{File, Metadata};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long files are taken to be unchanged without a look.
+const LOOK_EVERY: Duration = Duration::from_secs(3);
+/// Authorities whose names have the same hash, and revocation lists of them.
+const NUMBERS: u32 = 10;
+/// The longest revocation lists of the field have some MB.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// A directory as `X509_CERT_DIR` names it.
+pub(super) struct Authorities {
+    directory: PathBuf,
+    known: Mutex<HashMap<u32, Known>>,
+}
+
+#[derive(Clone)]
+struct Known {
+    looked: Instant,
+    stamps: Vec<Option<Stamp>>,
+    files: Arc<Files>,
+}
+
+/// What changes when a file does.
+type Stamp = (u64, i64, i64, u64);
+
+/// Everything that stands under one hash.
+#[derive(Default)]
+pub(super) struct Files {
+    pub certificates: Vec<X509>,
+    pub revocation_lists: Vec<X509Crl>,
+    pub signing_policy: Option<String>,
+}
+
+impl Authorities {
+    pub(super) fn new(directory: &Path) -> Authorities {
+        Authorities {
+            directory: directory.to_owned(),
+            known: Mutex::default(),
+        }
+    }
+
+    /// Makes the next questions look at the files again.
+    pub(super) fn forget(&self) {
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
+    }
+
+    /// The files of whoever signed `certificate`, or has the same hash. Errors: a file that is there and
+    /// cannot be used, because a revocation list that is not read revokes nobody.
+    pub(super) fn of_issuer(&self, certificate: &X509Ref) -> Result<Arc<Files>, CertificateError> {
+        let hash = certificate.issuer_name_hash();
+        let known = self.lock_known().get(&hash).cloned();
+        if let Some(known) = &known
+            && known.looked.elapsed() < LOOK_EVERY
+        {
+            return Ok(Arc::clone(&known.files));
+        }
+        let paths = self.paths(hash);
+        let stamps: Vec<_> = paths.iter().map(|path| stamp(path)).collect();
+        if stamps.iter().all(Option::is_none) {
+            // Not remembered: strangers could fill the memory with hashes of their choice.
+            self.lock_known().remove(&hash);
+            return Ok(Arc::default());
+        }
+        let files = match known {
+            Some(known) if known.stamps == stamps => known.files,
+            _ => Arc::new(read_all(&paths)?),
+        };
+        let fresh = Known {
+            looked: Instant::now(),
+            stamps,
+            files: Arc::clone(&files),
+        };
+        self.lock_known().insert(hash, fresh);
+        Ok(files)
+    }
+
+    fn lock_known(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `<hash>.0` …, `<hash>.r0` …, `<hash>.signing_policy`.
+    fn paths(&self, hash: u32) -> Vec<PathBuf> {
+        let numbered =
+            |kind: &'static str| (0..NUMBERS).map(move |number| format!("{kind}{number}"));
+        numbered("")
+            .chain(numbered("r"))
+            .chain(["signing_policy".to_owned()])
+            .map(|ending| self.directory.join(format!("{hash:08x}.{ending}")))
+            .collect()
+    }
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let of = |file: Metadata| (file.ino(), file.mtime(), file.mtime_nsec(), file.len());
+    std::fs::metadata(path).ok().map(of)
+}
+
+fn read_all(paths: &[PathBuf]) -> Result<Files, CertificateError> {
+    let mut files = Files::default();
+    for path in paths {
+        let unusable = |why: String| CertificateError::Unusable {
+            path: path.clone(),
+            why,
+        };
+        let Some(bytes) = read(path).map_err(|why| unusable(why.to_string()))? else {
+            continue;
+        };
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        match ending.unwrap_or_default() {
+            "signing_policy" => {
+                files.signing_policy = Some(String::from_utf8_lossy(&bytes).into_owned());
+            }
+            list if list.starts_with('r') => files.revocation_lists.push(
+                X509Crl::from_pem(&bytes)
+                    .or_else(|_| X509Crl::from_der(&bytes))
+                    .map_err(|_| unusable("it holds no revocation list".to_owned()))?,
+            ),
+            _ => files.certificates.push(
+                X509::from_pem(&bytes)
+                    .map_err(|_| unusable("it holds no certificate".to_owned()))?,
+            ),
+        }
+    }
+    Ok(files)
+}
+
+fn read(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
+    let file = match File::open(path) {
+        Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}

@@ -1,0 +1,224 @@
+//! Who asks the interface: by a token, or by the certificate of the connection.
+
+use super::server::Shown;
+use super::{ADMIN_SCOPE, Api, ApiError};
+use axum::extract::FromRequestParts;
+use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use penstock_model::VoName;
+use penstock_persistence::journal::JobRow;
+use penstock_protocol::identity::{Identity, Method};
+use penstock_protocol::token::TokenError;
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Users who may do nothing here: subjects of certificates or of tokens. Cheap to clone; all clones see a
+/// replacement.
+#[derive(Clone, Default)]
+pub struct Banned(Arc<RwLock<BTreeSet<String>>>);
+
+impl Banned {
+    /// From now on these and no others.
+    pub fn replace(&self, users: impl IntoIterator<Item = String>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = users.into_iter().collect();
+    }
+
+    /// Whether somebody is among them.
+    pub fn holds(&self, identity: &Identity) -> bool {
+        let users = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        users.contains(identity.user.as_str())
+    }
+}
+
+/// What a request says about its sender, not yet believed.
+pub(super) struct Credentials {
+    authorization: Option<HeaderValue>,
+    shown: Option<Shown>,
+    is_foreign_page: bool,
+}
+
+impl<S: Sync> FromRequestParts<S> for Credentials {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Credentials, Infallible> {
+        Ok(Credentials {
+            authorization: parts.headers.get(AUTHORIZATION).cloned(),
+            shown: parts.extensions.get().cloned(),
+            is_foreign_page: is_foreign_page(&parts.headers),
+        })
+    }
+}
+
+/// Whether a page of another site made a browser send this. Browsers show certificates without being told to.
+fn is_foreign_page(headers: &HeaderMap) -> bool {
+    let text = |name| {
+        headers
+            .get(name)
+            .map(|value: &HeaderValue| value.to_str().unwrap_or(""))
+    };
+    text(ORIGIN).is_some_and(|origin| {
+        let host = origin.strip_prefix("https://");
+        host.is_none() || host != text(HOST)
+    })
+}
+
+/// Who asks, and how far they see.
+pub(crate) struct Caller {
+    pub(super) identity: Identity,
+    /// The token, unless a certificate told who it is.
+    pub(super) token: Option<String>,
+    pub(super) vo: VoName,
+    pub(super) is_admin: bool,
+}
+
+impl Caller {
+    /// FTS's level "vo": a member sees and stops what belongs to the VO; an administrator everything.
+    pub(super) fn may_touch(&self, job: &JobRow) -> bool {
+        self.is_admin || job.vo == self.vo
+    }
+}
+
+impl Api {
+    /// Authenticates, by the token if there is one, and checks bans and the site's required scope.
+    pub(super) async fn caller(&self, credentials: &Credentials) -> Result<Caller, ApiError> {
+        let caller = match (&credentials.authorization, &credentials.shown) {
+            (Some(value), _) => self.by_token(value).await?,
+            (None, Some(_)) if credentials.is_foreign_page => {
+                let text = "a page of another site cannot use the certificate";
+                return Err(ApiError::new(StatusCode::FORBIDDEN, text));
+            }
+            (None, Some(Shown::Known(certified))) => by_certificate(certified.identity())?,
+            (None, Some(Shown::Doubtful(why))) => {
+                return Err(ApiError::new(StatusCode::FORBIDDEN, why));
+            }
+            (None, None) => {
+                return Err(unauthenticated(
+                    "a token or a certificate is needed: send 'Authorization: Bearer TOKEN', or connect \
+                     with a client certificate",
+                ));
+            }
+        };
+        if self.config.banned.holds(&caller.identity) {
+            let user = &caller.identity.user;
+            tracing::warn!(%user, "refused a banned user");
+            return Err(ApiError::new(
+                StatusCode::FORBIDDEN,
+                format!("{user} is banned here; ask the site's administrators"),
+            ));
+        }
+        Ok(caller)
+    }
+
+    async fn by_token(&self, value: &HeaderValue) -> Result<Caller, ApiError> {
+        let token = value.to_str().ok().and_then(|text| text.split_once(' '));
+        let token = match token {
+            Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
+            _ => {
+                return Err(unauthenticated(
+                    "only bearer tokens are accepted: send 'Authorization: Bearer TOKEN'",
+                ));
+            }
+        };
+        let verified = self
+            .config
+            .verifier
+            .verify(token, crate::run::wall_clock())
+            .await;
+        let identity = verified.map_err(|error| {
+            tracing::warn!(%error, "a token was refused");
+            match error {
+                TokenError::KeysUnavailable { .. } => {
+                    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+                }
+                error => unauthenticated(error.to_string()),
+            }
+        })?;
+        let is_admin = identity.method == Method::Token
+            && identity.issuer == self.config.own_issuer
+            && identity.has_scope(ADMIN_SCOPE);
+        if let Some(scope) = &self.config.required_scope
+            && !is_admin
+            && !identity.has_scope(scope)
+        {
+            let user = &identity.user;
+            tracing::warn!(%user, %scope, "a token lacks the scope that this service asks for");
+            return Err(ApiError::new(
+                StatusCode::FORBIDDEN,
+                format!("the token lacks the scope '{scope}'"),
+            ));
+        }
+        let vo = identity.vo.clone();
+        Ok(Caller {
+            vo: vo.unwrap_or_else(|| VoName::new("unknown")),
+            identity,
+            token: Some(token.to_owned()),
+            is_admin,
+        })
+    }
+}
+
+fn unauthenticated(text: impl Into<String>) -> ApiError {
+    ApiError::new(StatusCode::UNAUTHORIZED, text)
+}
+
+/// Errors: the connection has outlived the certificate.
+fn by_certificate(identity: Identity) -> Result<Caller, ApiError> {
+    if identity.expires <= crate::run::wall_clock() {
+        let ended = identity.expires.to_fts();
+        return Err(ApiError::new(
+            StatusCode::FORBIDDEN,
+            format!("the certificate expired at {ended}Z; get a new one"),
+        ));
+    }
+    let vo = identity.vo.clone();
+    Ok(Caller {
+        vo: vo.unwrap_or_else(|| VoName::new(own_vo(identity.user.as_str()))),
+        identity,
+        token: None,
+        is_admin: false,
+    })
+}
+
+/// The VO of somebody who belongs to none, so that nobody else's jobs are shared with them: the last name at
+/// the domain, `Alice@interop.lab`.
+fn own_vo(subject: &str) -> String {
+    let parts = |key: &'static str| {
+        subject
+            .split('/')
+            .filter_map(move |part| part.strip_prefix(key))
+    };
+    let name = parts("CN=").next_back().unwrap_or(subject);
+    let mut domain: Vec<&str> = parts("DC=").collect();
+    domain.reverse();
+    format!("{name}@{}", domain.join("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_another_site_is_told_from_our_own() {
+        let check = |origin: Option<&'static str>, expected: bool| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, HeaderValue::from_static("se.org:8446"));
+            if let Some(origin) = origin {
+                headers.insert(ORIGIN, HeaderValue::from_static(origin));
+            }
+            assert_eq!(is_foreign_page(&headers), expected, "{origin:?}");
+        };
+        check(None, false);
+        check(Some("https://se.org:8446"), false);
+        check(Some("https://evil.org"), true);
+        check(Some("null"), true);
+    }
+
+    #[test]
+    fn who_belongs_to_no_vo_is_one_alone() {
+        let alice = own_vo("/DC=lab/DC=interop/OU=Users/CN=Alice Lab");
+        assert_eq!(alice, "Alice Lab@interop.lab");
+        assert_eq!(own_vo("/O=x"), "/O=x@");
+    }
+}
