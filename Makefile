@@ -16,7 +16,7 @@ help: ## This list
 build: check-rust ## The binary: target/release/penstock
 	cargo build --release -p penstock-cli
 
-demo: build ## Two sites on this machine, a data set moved between them and verified (no root, about 2 GB of disk)
+demo: build ## Two sites on this machine, a data set moved between them and verified (no root, 4.5 GB of disk)
 	target/release/penstock demo $(DEMO_ARGS)
 
 test: check-tools lint test-rust test-web test-interop ## Everything that guards the code, real clients included
