@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::submission::NewTransfer;
-use penstock_model::{Activity, ChecksumAlgorithm, FileUrl, Overwrite, UserName};
+use penstock_decide::scheduler::SlotLimits;
+use penstock_model::{Activity, Bytes, ChecksumAlgorithm, CopyMode, FileUrl, Overwrite, UserName};
 use penstock_persistence::journal::{Journal, MemoryJournal};
 use proptest::prelude::*;
 use std::collections::BTreeMap;

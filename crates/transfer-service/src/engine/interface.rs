@@ -1,0 +1,181 @@
+//! The engine's interface: what happens to it, what it answers, and what its driver has to do.
+
+use crate::submission::NewJob;
+use penstock_decide::scheduler::SlotLimits;
+use penstock_model::{
+    Attempt, Bytes, Checksum, CopyMode, Failure, JobId, JobParameters, MoverReport, Priority,
+    Timestamp, TransferId, TransferRequest, VoName,
+};
+use penstock_persistence::journal::Record;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the engine must know beside limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// How many transfers may run where.
+    pub slots: SlotLimits,
+    /// Retries of jobs that do not say.
+    pub retries_max: u32,
+    /// The wait before the first retry of jobs that do not say.
+    pub retry_delay: Duration,
+}
+
+/// What can happen to the engine.
+#[derive(Debug)]
+pub enum Input {
+    /// A valid submission. `reply` names the answer that is owed.
+    Submit {
+        /// What was asked.
+        job: Box<NewJob>,
+        /// Names the answer.
+        reply: ReplyId,
+    },
+    /// Somebody asks to stop a job, or some of its transfers.
+    Cancel {
+        /// Which job.
+        job: JobId,
+        /// Which transfers; `None`: all.
+        transfers: Option<Vec<TransferId>>,
+        /// For people.
+        reason: String,
+        /// Names the answer.
+        reply: ReplyId,
+    },
+    /// Another priority for what has not started.
+    Reprioritise {
+        /// Which job.
+        job: JobId,
+        /// The new priority.
+        priority: Priority,
+        /// Names the answer.
+        reply: ReplyId,
+    },
+    /// An agent looked at both ends and asks to move bytes.
+    Prepared {
+        /// Which transfer.
+        transfer: TransferId,
+        /// Which attempt.
+        attempt: Attempt,
+        /// Size at the source, when it told one.
+        size: Option<Bytes>,
+        /// Checksum at the source.
+        checksum: Option<Checksum>,
+        /// A destination existed and may be replaced.
+        replaces: bool,
+    },
+    /// An agent has ended, whatever the outcome; its slot is free.
+    Ended {
+        /// Which transfer.
+        transfer: TransferId,
+        /// Which attempt.
+        attempt: Attempt,
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// Other limits.
+    Configure(EngineConfig),
+    /// Start nothing more.
+    Drain,
+    /// Time passed.
+    Tick,
+}
+
+/// Names an answer that somebody waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ReplyId(pub u64);
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// It arrived.
+    Landed {
+        /// Size of the file.
+        size: Bytes,
+        /// Which way the bytes went; `None`: it was there already, brought by an earlier attempt.
+        mode: Option<CopyMode>,
+        /// What the mover measured.
+        report: Box<MoverReport>,
+    },
+    /// It did not.
+    Failed {
+        /// Why.
+        failure: Failure,
+        /// Whatever it had made at the destination is known to be gone.
+        cleaned: bool,
+    },
+    /// It was stopped as asked.
+    Stopped,
+}
+
+/// What the driver does after the records are durable.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Give an attempt to an agent.
+    Start(Assignment),
+    /// Let an agent that has prepared move bytes.
+    Proceed {
+        /// Which transfer.
+        transfer: TransferId,
+        /// Which attempt.
+        attempt: Attempt,
+    },
+    /// Stop an agent. It answers with `Ended`.
+    Stop {
+        /// Which transfer.
+        transfer: TransferId,
+    },
+    /// Answer somebody.
+    Answer {
+        /// Whom.
+        reply: ReplyId,
+        /// What.
+        answer: Answer,
+    },
+}
+
+/// The answers that the engine gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// The job is durable.
+    Accepted(JobId),
+    /// The states of the job's transfers were changed as asked, as far as they were still open.
+    Done,
+    /// The job is unknown or has ended.
+    NotOpen,
+}
+
+/// Everything an agent needs to know about one attempt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Assignment {
+    /// The job.
+    pub job: JobId,
+    /// On whose behalf.
+    pub vo: VoName,
+    /// What to move.
+    pub request: Arc<TransferRequest>,
+    /// How.
+    pub parameters: Arc<JobParameters>,
+    /// Which attempt.
+    pub attempt: Attempt,
+    /// An earlier attempt may have left the file, whole or in part, at a destination that was empty before.
+    pub unsettled: bool,
+}
+
+/// The records and actions of one call.
+#[derive(Debug, Default, PartialEq)]
+pub struct Effects {
+    /// To be made durable first, in one transaction.
+    pub records: Vec<Record>,
+    /// Then to be done, in order.
+    pub actions: Vec<Action>,
+}
+
+/// Time as the driver sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Now {
+    /// Wall clock.
+    pub at: Timestamp,
+    /// Microseconds since the process started, monotonic.
+    pub monotonic_us: u64,
+}
