@@ -57,6 +57,15 @@ def test_a_bad_submission_is_a_400_that_names_what_is_wrong(grid, body, told):
     assert grid.service.overview()["totals"]["submitted"] == before["submitted"]
 
 
+def test_a_stranger_is_refused_before_the_body_is_read(grid):
+    host, port = grid.service.base.removeprefix("https://").split(":")
+    tls = ssl.create_default_context(capath=grid.service.session.verify)
+    with socket.create_connection((host, int(port)), timeout=20) as tcp, \
+            tls.wrap_socket(tcp, server_hostname=host) as stream:
+        stream.sendall(b"POST /jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 60000000\r\n\r\n[")
+        assert stream.recv(12) == b"HTTP/1.1 401"
+
+
 def test_a_deletion_job_is_not_offered(grid):
     answer = grid.service.ask("POST", "/jobs", json={"delete": ["https://127.0.0.2:1/a"]})
     assert answer.status_code == 405 and "no longer supported" in answer.json()["message"]

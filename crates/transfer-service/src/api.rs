@@ -2,6 +2,7 @@
 //!
 //! Every request but the static page is authenticated, by a bearer token or a client certificate. Handlers translate; they do not decide.
 
+mod body;
 mod caller;
 mod jobs;
 mod server;
@@ -14,7 +15,7 @@ pub use server::serve;
 use crate::overview::Overview;
 use crate::service::{Service, ServiceError};
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::State;
 use axum::http::header::WWW_AUTHENTICATE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -26,12 +27,11 @@ use penstock_protocol::token::Verifier;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use submit::BASE_ID;
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 /// The version of the FTS interface that is spoken.
 const API_VERSION: [u32; 3] = [3, 14, 4];
-/// Bytes of a request body at most: about 100,000 files in one job.
-const BODY_BYTES_MAX: usize = 64 << 20;
 /// The scope that lets a token of this site's own issuer see and stop every job.
 const ADMIN_SCOPE: &str = "penstock.admin";
 /// What FTS answers to a submission without delegated credentials; HTTP has no name for it.
@@ -57,6 +57,7 @@ pub struct ApiConfig {
 struct Api {
     service: Arc<Service>,
     config: Arc<ApiConfig>,
+    large_bodies: Arc<Semaphore>,
 }
 
 /// All routes. Paths with doubled slashes must be collapsed before; [`serve`] does so.
@@ -64,6 +65,7 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
     let api = Api {
         service,
         config: Arc::new(config),
+        large_bodies: Arc::new(Semaphore::new(body::LARGE_AT_ONCE)),
     };
     Router::new()
         .route("/", get(root))
@@ -91,7 +93,6 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
         .route("/delegation/{id}/request", get(no_delegation))
         .route("/delegation", post(no_delegation))
         .fallback(unknown_path)
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(api)
 }
 

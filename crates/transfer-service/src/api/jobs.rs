@@ -1,10 +1,12 @@
 //! Handlers of `/jobs`: submission, status, lists, cancel, priority, explanation.
 
+use super::body::{BYTES_MAX, SUBMISSION_BYTES_MAX};
 use super::caller::{Caller, Credentials};
 use super::submit::{InvalidSubmission, Submitter, parse_submission};
 use super::{Api, ApiError, wire};
+use crate::submission::NewJob;
 use axum::Json;
-use axum::body::Bytes;
+use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -37,43 +39,51 @@ fn forbidden() -> ApiError {
     ApiError::new(StatusCode::FORBIDDEN, "the job belongs to another VO")
 }
 
-pub(super) async fn submit(
-    State(api): State<Api>,
-    credentials: Credentials,
-    body: Bytes,
-) -> Answer {
-    let caller = api.caller(&credentials).await?;
-    let token = caller
-        .token
-        .as_deref()
-        .ok_or_else(ApiError::needs_delegation)?;
-    let submitter = Submitter {
-        user: &caller.identity.user,
-        vo: &caller.vo,
-        delegation: &caller.identity.delegation,
-        token,
-    };
+pub(super) async fn submit(State(api): State<Api>, credentials: Credentials, body: Body) -> Answer {
+    let taken = api.take(&credentials, body, SUBMISSION_BYTES_MAX).await?;
+    let (caller, bytes) = (taken.caller, taken.bytes);
+    let token = caller.token.clone();
+    let token = token.ok_or_else(ApiError::needs_delegation)?;
     let now = crate::run::wall_clock();
-    // Time-ordered ids keep the journal's index compact.
-    let (job, id_given) =
-        parse_submission(&body, &submitter, Uuid::now_v7(), now).map_err(|why| {
-            let status = match &why {
-                InvalidSubmission::Bad(_) => StatusCode::BAD_REQUEST,
-                InvalidSubmission::Deletion => StatusCode::METHOD_NOT_ALLOWED,
-            };
-            ApiError::new(status, why.to_string())
-        })?;
-    let id = if id_given {
+    // A large job takes a second to understand, which is too long for an async thread.
+    let parsed = blocking(move || {
+        let submitter = Submitter {
+            user: &caller.identity.user,
+            vo: &caller.vo,
+            delegation: &caller.identity.delegation,
+            token: &token,
+        };
+        // Time-ordered ids keep the journal's index compact.
+        parse_submission(&bytes, &submitter, Uuid::now_v7(), now)
+    });
+    let (job, id_given) = parsed.await?.map_err(|why| {
+        let status = match &why {
+            InvalidSubmission::Bad(_) => StatusCode::BAD_REQUEST,
+            InvalidSubmission::Deletion => StatusCode::METHOD_NOT_ALLOWED,
+        };
+        ApiError::new(status, why.to_string())
+    })?;
+    let id = match id_given {
+        true => submit_once(api.clone(), job).await?,
+        false => api.service.submit(job).await?,
+    };
+    Ok(Json(json!({"job_id": id.to_string()})).into_response())
+}
+
+/// Submits a job whose id was chosen by the client. In a task of its own: dropped half-way, because the client hung
+/// up, it would let a second submission with the same id pass before the first is stored.
+async fn submit_once(api: Api, job: NewJob) -> Result<JobId, ApiError> {
+    let submission = tokio::spawn(async move {
         let _only_one = api.service.given_ids.lock().await;
         if api.service.reader().job(job.id)?.is_some() {
             let text = format!("the job {} was submitted before with the same sid", job.id);
             return Err(ApiError::new(StatusCode::CONFLICT, text));
         }
-        api.service.submit(job).await?
-    } else {
-        api.service.submit(job).await?
-    };
-    Ok(Json(json!({"job_id": id.to_string()})).into_response())
+        Ok(api.service.submit(job).await?)
+    });
+    submission
+        .await
+        .unwrap_or_else(|error| Err(unexpected(&error)))
 }
 
 /// The query of `GET /jobs`.
@@ -227,10 +237,11 @@ pub(super) async fn modify(
     State(api): State<Api>,
     credentials: Credentials,
     Path(ids): Path<String>,
-    body: Bytes,
+    body: Body,
 ) -> Answer {
-    let caller = api.caller(&credentials).await?;
-    let wanted: Modification = serde_json::from_slice(&body).map_err(|why| {
+    let taken = api.take(&credentials, body, BYTES_MAX).await?;
+    let caller = taken.caller;
+    let wanted: Modification = serde_json::from_slice(&taken.bytes).map_err(|why| {
         ApiError::new(
             StatusCode::BAD_REQUEST,
             format!("'params.priority' must be an integer: {why}"),
@@ -516,11 +527,15 @@ fn without_port(text: &str) -> String {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ApiError> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| {
-        tracing::error!(%error, "a read ended unexpectedly");
-        ApiError::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "the request could not be completed; see the service's log",
-        )
-    })
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| unexpected(&error))
+}
+
+fn unexpected(error: &tokio::task::JoinError) -> ApiError {
+    tracing::error!(%error, "a part of a request ended unexpectedly");
+    ApiError::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "the request could not be completed; see the service's log",
+    )
 }
