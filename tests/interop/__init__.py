@@ -1,1 +1,1 @@
-"""Interop tests: real clients against real servers, random kills, bad input. `make test-interop` runs them."""
+"""Interop tests: real clients against real servers, random kills, bad input; run by `make test-interop`."""

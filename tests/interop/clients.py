@@ -1,4 +1,4 @@
-"""What the tests ask themselves over the wire: a door's files and a service's jobs. Not under test; kept simple."""
+"""What the tests themselves ask over the wire: the files of a door and the jobs of a service. Kept simple."""
 
 import base64
 import random
@@ -102,7 +102,9 @@ class Service(Endpoint):
         return answer.json()["job_id"]
 
     def try_submit(self, *files, **params):
-        return self.ask("POST", "/jobs", json={"files": [file_object(file) for file in files], "params": params})
+        return self.ask(
+            "POST", "/jobs", json={"files": [file_object(file) for file in files], "params": params}
+        )
 
     def job(self, job):
         answer = self.ask("GET", f"/jobs/{job}")
@@ -116,9 +118,11 @@ class Service(Endpoint):
 
     def wait(self, job, within=60.0):
         """The job once it has ended."""
+
         def ended():
             seen = self.job(job)
             return seen if seen["job_state"] in TERMINAL else None
+
         try:
             return eventually(f"job {job} ends", ended, within)
         except AssertionError as late:
@@ -136,7 +140,9 @@ class Service(Endpoint):
         seen = self.wait(job, within)
         [file] = self.files(job)
         assert (seen["job_state"], file["file_state"]) == ("FAILED", "FAILED"), f"{seen} {file}"
-        assert re.match(r"^(SOURCE|DESTINATION|TRANSFER|GENERAL_FAILURE) \[\d+\] \S", file["reason"]), file["reason"]
+        assert re.match(r"^(SOURCE|DESTINATION|TRANSFER|GENERAL_FAILURE) \[\d+\] \S", file["reason"]), file[
+            "reason"
+        ]
         return file["reason"]
 
     def wait_state(self, job, state, within=20.0):
@@ -149,11 +155,19 @@ class Service(Endpoint):
 
     def wait_idle(self, within=10.0):
         """No transfer runs and every slot is free."""
+
         def idle():
             seen = self.overview()
-            active = [seen["totals"]["active"], seen["agents"]["active"], *(link["active"] for link in seen["links"])]
-            active += [row[side] for row in seen["storages"] for side in ("inbound_active", "outbound_active")]
+            active = [
+                seen["totals"]["active"],
+                seen["agents"]["active"],
+                *(link["active"] for link in seen["links"]),
+            ]
+            active += [
+                row[side] for row in seen["storages"] for side in ("inbound_active", "outbound_active")
+            ]
             return not any(active)
+
         eventually("every slot is free", idle, within)
 
 

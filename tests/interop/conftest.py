@@ -1,4 +1,4 @@
-"""Fixtures of the interop tests: the binary under test, two sites that know each other, servers that misbehave.
+"""Fixtures of the interop tests: the binary under test, two sites that know each other, faulty servers.
 
 Nothing is skipped: a missing tool is an error that names the command which installs it.
 """
@@ -40,7 +40,9 @@ TIERS = {
 
 def pytest_addoption(parser):
     parser.addoption("--tier", choices=TIERS, default="guard", help="size of the suites")
-    parser.addoption("--write-golden", action="store_true", help="write tests/interop/golden anew; review the diff")
+    parser.addoption(
+        "--write-golden", action="store_true", help="write tests/interop/golden anew; review the diff"
+    )
 
 
 def pytest_sessionstart(session):

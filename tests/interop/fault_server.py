@@ -1,5 +1,5 @@
-"""A storage element that misbehaves as it is told: plain WebDAV in memory, without third-party copy, in which a test
-replaces single answers. It records every request, so that a test can see which credentials were shown to it.
+"""A storage element that misbehaves as it is told: plain WebDAV in memory, without third-party copy, in which
+a test replaces single answers. It records every request, so that a test sees what credentials it got.
 """
 
 import ssl
@@ -24,8 +24,19 @@ class FaultCa:
         self.certificate = directory / "ca.pem"
         directory.mkdir(parents=True)
         run_openssl(
-            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=Faulty CA",
-            "-keyout", str(directory / "ca.key"), "-out", str(self.certificate),
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=Faulty CA",
+            "-keyout",
+            str(directory / "ca.key"),
+            "-out",
+            str(self.certificate),
         )
 
     def issue(self, host):
@@ -33,11 +44,35 @@ class FaultCa:
         certificate, key = self.directory / f"{host}.pem", self.directory / f"{host}.key"
         request, extensions = self.directory / f"{host}.csr", self.directory / f"{host}.ext"
         extensions.write_text(f"subjectAltName=IP:{host}\n")
-        run_openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={host}",
-                    "-keyout", str(key), "-out", str(request))
-        run_openssl("x509", "-req", "-in", str(request), "-days", "2", "-CAcreateserial",
-                    "-CA", str(self.certificate), "-CAkey", str(self.directory / "ca.key"),
-                    "-extfile", str(extensions), "-out", str(certificate))
+        run_openssl(
+            "req",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-subj",
+            f"/CN={host}",
+            "-keyout",
+            str(key),
+            "-out",
+            str(request),
+        )
+        run_openssl(
+            "x509",
+            "-req",
+            "-in",
+            str(request),
+            "-days",
+            "2",
+            "-CAcreateserial",
+            "-CA",
+            str(self.certificate),
+            "-CAkey",
+            str(self.directory / "ca.key"),
+            "-extfile",
+            str(extensions),
+            "-out",
+            str(certificate),
+        )
         return certificate, key
 
 
@@ -55,7 +90,7 @@ class Seen:
 
 
 class FaultServer:
-    """One server. `answers[(method, path)]` replaces what it would do for a request by a function of the exchange."""
+    """One server. `answers[(method, path)]`, a function of the exchange, replaces what it would do itself."""
 
     def __init__(self, host, ca=None):
         self.host = host
@@ -65,7 +100,9 @@ class FaultServer:
         self.released = threading.Event()
         self.http = TlsServer((host, 0), handler_of(self), ca and context_of(ca.issue(host)))
         self.url = f"{'https' if ca else 'http'}://{host}:{self.http.server_port}"
-        self.thread = threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self.thread = threading.Thread(
+            target=self.http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        )
         self.thread.start()
 
     def close(self):
@@ -231,12 +268,14 @@ def whole(data):
 
 def stalled(data, after):
     """Sends some bytes, then nothing until the test lets it go on."""
+
     def answer(exchange):
         exchange.start(200, {"Content-Length": str(len(data))})
         exchange.wfile.write(data[:after])
         exchange.wfile.flush()
         exchange.fault.released.wait(STALL_SECONDS_MAX)
         exchange.wfile.write(data[after:])
+
     return answer
 
 
@@ -248,27 +287,31 @@ def silent(exchange):
 
 def cut(data, after):
     """Announces everything, sends less, and hangs up."""
+
     def answer(exchange):
         exchange.start(200, {"Content-Length": str(len(data)), "Connection": "close"})
         exchange.wfile.write(data[:after])
         exchange.hang_up()
+
     return answer
 
 
 def chunked(data):
     """Announces no length."""
+
     def answer(exchange):
         exchange.start(200, {"Transfer-Encoding": "chunked"})
         for at in range(0, len(data), CHUNK):
-            piece = data[at:at + CHUNK]
+            piece = data[at : at + CHUNK]
             exchange.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
         exchange.wfile.write(b"0\r\n\r\n")
+
     return answer
 
 
 @dataclass
 class Throttle:
-    """Sends at a bounded rate, counts what was sent, and goes at full speed after `open`."""
+    """Sends at a bounded rate, tells how far the last answer is, and goes at full speed after `open`."""
 
     data: bytes
     bytes_per_second: int
@@ -280,18 +323,18 @@ class Throttle:
 
     def __call__(self, exchange):
         exchange.start(200, {"Content-Length": str(len(self.data))})
-        self.sent = 0
         begun = time.monotonic()
         piece = max(1024, min(CHUNK, self.bytes_per_second // 20))
-        while self.sent < len(self.data):
-            exchange.wfile.write(self.data[self.sent:self.sent + piece])
-            self.sent += piece
-            due = begun + self.sent / self.bytes_per_second
+        for at in range(0, len(self.data), piece):
+            exchange.wfile.write(self.data[at : at + piece])
+            self.sent = at + piece
+            due = begun + at / self.bytes_per_second
             self.opened.wait(max(0.0, due - time.monotonic()))
 
 
 def slow_taker(bytes_per_second):
     """A PUT that takes bytes at a bounded rate."""
+
     def answer(exchange):
         begun, data = time.monotonic(), bytearray()
         for piece in exchange.body_pieces():
@@ -300,15 +343,18 @@ def slow_taker(bytes_per_second):
             exchange.fault.released.wait(max(0.0, due - time.monotonic()))
         exchange.fault.files[exchange.path] = bytes(data)
         exchange.reply(201)
+
     return answer
 
 
 def loses_bytes(missing):
     """A PUT that claims success and keeps less."""
+
     def answer(exchange):
         data = exchange.read_body()
-        exchange.fault.files[exchange.path] = data[:len(data) - missing]
+        exchange.fault.files[exchange.path] = data[: len(data) - missing]
         exchange.reply(201)
+
     return answer
 
 

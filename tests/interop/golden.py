@@ -1,4 +1,4 @@
-"""Golden answers: what our service says to requests of the shapes that FTS clients send, as reviewable JSON files.
+"""Golden answers: what our service says to requests of the shapes that FTS clients send, as JSON to review.
 
 Whatever differs between two runs (ids, times, ports, tokens) is replaced by a name before it is compared.
 """
@@ -12,8 +12,14 @@ UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 # Keys whose values are numbers or ids of one run.
 VARYING = {
-    "file_id": "<file>", "hashed_id": "<number>", "tx_duration": "<seconds>", "throughput": "<MiB/s>",
-    "cred_id": "<identity>", "delegation_id": "<identity>", "src_token_id": "<token>", "dst_token_id": "<token>",
+    "file_id": "<file>",
+    "hashed_id": "<number>",
+    "tx_duration": "<seconds>",
+    "throughput": "<MiB/s>",
+    "cred_id": "<identity>",
+    "delegation_id": "<identity>",
+    "src_token_id": "<token>",
+    "dst_token_id": "<token>",
     "max_time_in_queue": "<seconds since 1970>",
 }
 
@@ -22,7 +28,9 @@ class Normalised:
     """Replaces what varies. Names of ids are given in the order of their first appearance."""
 
     def __init__(self, **named):
-        self.named = sorted(((text, f"<{name}>") for name, text in named.items()), key=lambda pair: -len(pair[0]))
+        self.named = sorted(
+            ((text, f"<{name}>") for name, text in named.items()), key=lambda pair: -len(pair[0])
+        )
         self.ids = {}
 
     def value(self, value, key=None):

@@ -1,7 +1,7 @@
 """One Penstock site of a test: made by `penstock init`, served, asked, stopped, killed.
 
-Each site has a loopback address of its own, because FTS clients know a storage element by scheme and host without
-port. Ports are free ones. Only processes started here are ever signalled, by their process id.
+Each site has a loopback address of its own, because FTS clients know a storage element by scheme and host
+without port. Ports are free ones. Only processes started here are ever signalled, by their process id.
 """
 
 import json
@@ -94,7 +94,9 @@ class Site:
         """Adds a CA to the hashed directory."""
         hashed = subprocess.run(
             ["openssl", "x509", "-hash", "-noout", "-in", str(ca_certificate)],
-            capture_output=True, text=True, check=True,
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout.strip()
         (self.certificates / f"{hashed}.0").write_bytes(Path(ca_certificate).read_bytes())
 
@@ -108,7 +110,7 @@ class Site:
         path.write_text("\n".join(lines) + "\n")
 
     def put_on_small_disk(self, subdirectory, size):
-        """From the next start on, a part of the site directory is a file system of its own, empty at each start."""
+        """From the next start on, a subdirectory is a file system of its own, empty at each start."""
         self.small_disk = (size, str(self.directory / subdirectory))
         (self.directory / subdirectory).mkdir(parents=True, exist_ok=True)
 
@@ -160,17 +162,25 @@ class Site:
 
     def stop(self):
         """SIGTERM; gives back the exit code and the seconds that it took."""
-        process, self.process = self.process, None
-        if process is None:
+        if self.process is None:
             return 0, 0.0
         begun = time.monotonic()
-        process.send_signal(signal.SIGTERM)
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait_ended(begun)
+
+    def wait_ended(self, begun):
+        """The exit code of a process that was asked to end, and the seconds since then."""
+        process, self.process = self.process, None
         try:
             return process.wait(STOP_SECONDS), time.monotonic() - begun
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
             raise AssertionError(f"{self.name} did not end on SIGTERM\n{self.log_tail()}") from None
+
+    def strike(self):
+        """SIGKILL, without waiting for the end: `kill` does that."""
+        self.process.kill()
 
     def kill(self):
         """SIGKILL: nothing is said, nothing is tidied up."""
@@ -197,9 +207,7 @@ class Site:
 
     def namespace_files(self):
         """Ids of all files that the namespace knows, in hexadecimal as the pools name them."""
-        rows = read_database(
-            self.seen / "state/namespace.sqlite", "SELECT id FROM entry WHERE kind = 1", ()
-        )
+        rows = read_database(self.seen / "state/namespace.sqlite", "SELECT id FROM entry WHERE kind = 1", ())
         return {f"{number:x}" for (number,) in rows}
 
     def incoming(self):
@@ -211,7 +219,7 @@ class Site:
         return {path.name.lstrip("0") for path in self.seen.glob("pools/*/data/*/*")}
 
     def orphans(self):
-        """What pools and namespace do not agree about: empty when no byte is kept for nothing and none is missing."""
+        """What pools and namespace disagree about: empty when none is missing and none in vain."""
         known, kept = self.namespace_files(), self.data()
         return {
             "incoming": self.incoming(),
@@ -221,8 +229,10 @@ class Site:
 
     def wait_tidy(self, within=30.0):
         """Pools and namespace agree. Removed data goes in the background, hence the wait."""
+
         def tidy():
             return not any(self.orphans().values())
+
         try:
             eventually("pools and namespace agree", tidy, within)
         except AssertionError:

@@ -1,4 +1,4 @@
-"""What a service and a door must refuse: each time with a clear error, and without leaving anything behind."""
+"""What a service and a door must refuse: each time with a clear error, and leaving nothing behind."""
 
 import http.client
 import json
@@ -14,38 +14,42 @@ from .waiting import eventually
 GOOD = {"sources": ["https://127.0.0.2:1/a"], "destinations": ["https://127.0.0.3:1/b"]}
 
 
-@pytest.mark.parametrize("body, told", [
-    (b"", "JSON"),
-    (b"{", "JSON"),
-    (b"[1]", "object"),
-    (b'"files"', "object"),
-    (b"\xff\xfe\x00", "JSON"),
-    (b"[" * 100_000, "JSON"),
-    ({}, "files"),
-    ({"files": []}, "No transfers"),
-    ({"files": "all"}, "No transfers"),
-    ({"files": [7]}, "files[0]"),
-    ({"files": [{}]}, "files[0]"),
-    ({"files": [GOOD, GOOD | {"sources": []}]}, "files[1]"),
-    ({"files": [GOOD | {"sources": ["not a URL"]}]}, "not a URL"),
-    ({"files": [GOOD | {"sources": ["gsiftp://host/a"]}]}, "scheme 'gsiftp' is not supported"),
-    ({"files": [GOOD | {"sources": ["file:///etc/passwd"]}]}, "scheme 'file' is not supported"),
-    ({"files": [GOOD | {"destinations": ["https://user:secret@host/a"]}]}, "credentials"),
-    ({"files": [GOOD | {"destinations": ["https://host"]}]}, "path"),
-    ({"files": [GOOD | {"destinations": GOOD["sources"]}]}, "the same"),
-    ({"files": [GOOD | {"checksum": "ROT13:1234"}]}, "ROT13"),
-    ({"files": [GOOD | {"checksum": "ADLER32:xyz"}]}, "ADLER32"),
-    ({"files": [GOOD | {"filesize": -1}]}, "filesize"),
-    ({"files": [GOOD | {"scitag": 3}]}, "scitag"),
-    ({"files": [GOOD | {"source_tokens": [""]}]}, "source_tokens"),
-    ({"files": [GOOD], "params": 3}, "params"),
-    ({"files": [GOOD], "params": {"overwrite": "yes"}}, "overwrite"),
-    ({"files": [GOOD], "params": {"retry": "often"}}, "retry"),
-    ({"files": [GOOD], "params": {"verify_checksum": "x"}}, "verify_checksum"),
-    ({"files": [GOOD], "params": {"multihop": True}}, "multihop"),
-    ({"files": [GOOD], "params": {"bring_online": 100}}, "bring_online"),
-    ({"files": [GOOD], "params": {"job_metadata": {"k": "v" * 5000}}}, "job_metadata"),
-], ids=lambda value: None if not isinstance(value, str) else value.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "body, told",
+    [
+        (b"", "JSON"),
+        (b"{", "JSON"),
+        (b"[1]", "object"),
+        (b'"files"', "object"),
+        (b"\xff\xfe\x00", "JSON"),
+        (b"[" * 100_000, "JSON"),
+        ({}, "files"),
+        ({"files": []}, "No transfers"),
+        ({"files": "all"}, "No transfers"),
+        ({"files": [7]}, "files[0]"),
+        ({"files": [{}]}, "files[0]"),
+        ({"files": [GOOD, GOOD | {"sources": []}]}, "files[1]"),
+        ({"files": [GOOD | {"sources": ["not a URL"]}]}, "not a URL"),
+        ({"files": [GOOD | {"sources": ["gsiftp://host/a"]}]}, "scheme 'gsiftp' is not supported"),
+        ({"files": [GOOD | {"sources": ["file:///etc/passwd"]}]}, "scheme 'file' is not supported"),
+        ({"files": [GOOD | {"destinations": ["https://user:secret@host/a"]}]}, "credentials"),
+        ({"files": [GOOD | {"destinations": ["https://host"]}]}, "path"),
+        ({"files": [GOOD | {"destinations": GOOD["sources"]}]}, "the same"),
+        ({"files": [GOOD | {"checksum": "ROT13:1234"}]}, "ROT13"),
+        ({"files": [GOOD | {"checksum": "ADLER32:xyz"}]}, "ADLER32"),
+        ({"files": [GOOD | {"filesize": -1}]}, "filesize"),
+        ({"files": [GOOD | {"scitag": 3}]}, "scitag"),
+        ({"files": [GOOD | {"source_tokens": [""]}]}, "source_tokens"),
+        ({"files": [GOOD], "params": 3}, "params"),
+        ({"files": [GOOD], "params": {"overwrite": "yes"}}, "overwrite"),
+        ({"files": [GOOD], "params": {"retry": "often"}}, "retry"),
+        ({"files": [GOOD], "params": {"verify_checksum": "x"}}, "verify_checksum"),
+        ({"files": [GOOD], "params": {"multihop": True}}, "multihop"),
+        ({"files": [GOOD], "params": {"bring_online": 100}}, "bring_online"),
+        ({"files": [GOOD], "params": {"job_metadata": {"k": "v" * 5000}}}, "job_metadata"),
+    ],
+    ids=lambda value: None if not isinstance(value, str) else value.replace(" ", "-"),
+)
 def test_a_bad_submission_is_a_400_that_names_what_is_wrong(grid, body, told):
     data = body if isinstance(body, bytes) else json.dumps(body)
     before = grid.service.overview()["totals"]
@@ -64,6 +68,15 @@ def test_a_stranger_is_refused_before_the_body_is_read(grid):
             tls.wrap_socket(tcp, server_hostname=host) as stream:
         stream.sendall(b"POST /jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 60000000\r\n\r\n[")
         assert stream.recv(12) == b"HTTP/1.1 401"
+
+
+@pytest.mark.parametrize("query", ["limit=many", "limit=-1", "time_window=long", "time_window=1:x"])
+def test_a_bad_query_is_a_400(grid, query):
+    assert grid.service.ask("GET", f"/jobs?{query}").status_code == 400
+
+
+def test_a_window_longer_than_time_itself_shows_everything(grid):
+    assert grid.service.ask("GET", "/jobs?time_window=5000000000000000&limit=1").status_code == 200
 
 
 def test_a_deletion_job_is_not_offered(grid):
@@ -111,7 +124,14 @@ def test_a_token_for_this_audience_is_accepted(grid):
 def test_a_forged_token_is_a_401(grid):
     header, claims, signature = grid.token.split(".")
     flipped = signature[:10] + ("A" if signature[10] != "A" else "B") + signature[11:]
-    for forged in (f"{header}.{claims}.{flipped}", f"{header}.{claims}.", "x.y.z", "-", grid.token[:-20], "a" * 9000):
+    for forged in (
+        f"{header}.{claims}.{flipped}",
+        f"{header}.{claims}.",
+        "x.y.z",
+        "-",
+        grid.token[:-20],
+        "a" * 9000,
+    ):
         assert statuses(grid, forged) == [401, 401], forged
 
 
@@ -120,16 +140,19 @@ def test_a_token_of_an_unknown_issuer_is_a_401(grid, tmp_path):
     assert statuses(grid, stranger.token()) == [401, 401]
 
 
-@pytest.mark.parametrize("scope, method", [
-    ("storage.read:/", "PUT"),
-    ("storage.read:/", "DELETE"),
-    ("storage.read:/", "MKCOL"),
-    ("storage.create:/", "GET"),
-    ("storage.create:/", "DELETE"),
-    ("storage.read:/elsewhere", "GET"),
-    ("storage.modify:/elsewhere", "PUT"),
-    ("openid", "GET"),
-])
+@pytest.mark.parametrize(
+    "scope, method",
+    [
+        ("storage.read:/", "PUT"),
+        ("storage.read:/", "DELETE"),
+        ("storage.read:/", "MKCOL"),
+        ("storage.create:/", "GET"),
+        ("storage.create:/", "DELETE"),
+        ("storage.read:/elsewhere", "GET"),
+        ("storage.modify:/elsewhere", "PUT"),
+        ("openid", "GET"),
+    ],
+)
 def test_a_missing_right_is_a_403(grid, place, scope, method):
     grid.here_door.put(f"{place}/there", b"content")
     path = f"{place}/there" if method in ("GET", "DELETE") else f"{place}/new"
@@ -148,9 +171,22 @@ def test_a_token_that_may_create_may_not_replace(grid, place):
 
 
 ESCAPES = [
-    "/foo/bargain", "/foo/bar/../secret", "/foo/bar/%2e%2e/secret", "/foo/bar/%2E./secret", "/foo/bar/..%2fsecret",
-    "/foo/bar%2f..%2fsecret", "/foo/bar/%252e%252e/secret", "/foo//secret", "/./foo/secret", "//foo/secret",
-    "/foo/bar/..;/secret", "/foo/bar/..\\secret", "/foo/bar/%00/../secret", "/FOO/BAR/secret", "/foo/ba", "/foo",
+    "/foo/bargain",
+    "/foo/bar/../secret",
+    "/foo/bar/%2e%2e/secret",
+    "/foo/bar/%2E./secret",
+    "/foo/bar/..%2fsecret",
+    "/foo/bar%2f..%2fsecret",
+    "/foo/bar/%252e%252e/secret",
+    "/foo//secret",
+    "/./foo/secret",
+    "//foo/secret",
+    "/foo/bar/..;/secret",
+    "/foo/bar/..\\secret",
+    "/foo/bar/%00/../secret",
+    "/FOO/BAR/secret",
+    "/foo/ba",
+    "/foo",
 ]
 
 
@@ -169,7 +205,9 @@ def test_no_spelling_of_a_path_leaves_the_scope(grid, place, escape):
     assert grid.here_door.list(place).keys() == {place, f"{place}/foo"}
 
 
-@pytest.mark.parametrize("escape", ["/foo/bargain", "/foo/secret", "/foo/bar/../secret", "/foo/bar/%2e%2e/secret"])
+@pytest.mark.parametrize(
+    "escape", ["/foo/bargain", "/foo/secret", "/foo/bar/../secret", "/foo/bar/%2e%2e/secret"]
+)
 def test_what_is_outside_of_the_scope_is_refused(grid, place, escape):
     token = grid.here.token(f"storage.read:{place}/foo/bar storage.modify:{place}/foo/bar")
     for method in ("GET", "PUT", "DELETE"):
@@ -193,9 +231,13 @@ def raw_request(grid, token, method, target):
 
 def test_a_move_out_of_the_scope_is_refused(grid, place):
     grid.here_door.put(f"{place}/foo/bar/a", b"a")
-    asking = bearer(grid.here_door, grid.here.token(f"storage.modify:{place}/foo/bar storage.read:{place}/foo/bar"))
+    asking = bearer(
+        grid.here_door, grid.here.token(f"storage.modify:{place}/foo/bar storage.read:{place}/foo/bar")
+    )
     for target in ("/foo/b", "/foo/bar/../b", "/foo/bargain"):
-        answer = asking.ask("MOVE", f"{place}/foo/bar/a", headers={"Destination": grid.here_door.url(place + target)})
+        answer = asking.ask(
+            "MOVE", f"{place}/foo/bar/a", headers={"Destination": grid.here_door.url(place + target)}
+        )
         assert answer.status_code in (400, 403), f"{target}: {answer.status_code}"
     assert grid.here_door.get(f"{place}/foo/bar/a") == b"a"
 
@@ -216,10 +258,11 @@ def test_a_file_that_is_not_what_the_user_says_fails(grid, place, mode):
     data = content(place, 5000)
     grid.here_door.put(f"{place}/a", data)
     file = {
-        "sources": [grid.here_door.url(f"{place}/a")], "destinations": [grid.there_door.url(f"{place}/b")],
+        "sources": [grid.here_door.url(f"{place}/a")],
+        "destinations": [grid.there_door.url(f"{place}/b")],
         "checksum": "ADLER32:00000001",
     }
-    # No retry: a bit that flipped on the way may not flip again, so a mismatch at the destination is tried again.
+    # No retry: a bit that flipped on the way may not flip again, so a destination's mismatch is tried again.
     job = grid.service.submit(file, verify_checksum=mode, retry=-1)
     if mode == "source" or mode == "both":
         assert grid.service.wait_failed(job).startswith("SOURCE [5]")
@@ -255,10 +298,14 @@ def test_a_token_that_does_not_allow_the_transfer_fails_it(grid, place, side):
     grid.here_door.put(f"{place}/a", b"content")
     weak = grid.here.token("storage.read:/elsewhere")
     tokens = {"source": grid.token, "destination": grid.token} | {side: weak}
-    job = grid.service.submit({
-        "sources": [grid.here_door.url(f"{place}/a")], "destinations": [grid.there_door.url(f"{place}/b")],
-        "source_tokens": [tokens["source"]], "destination_tokens": [tokens["destination"]],
-    })
+    job = grid.service.submit(
+        {
+            "sources": [grid.here_door.url(f"{place}/a")],
+            "destinations": [grid.there_door.url(f"{place}/b")],
+            "source_tokens": [tokens["source"]],
+            "destination_tokens": [tokens["destination"]],
+        }
+    )
     reason = grid.service.wait_failed(job)
     assert reason.startswith(f"{side.upper()} [1]") and "403" in reason, reason
     assert weak not in reason and grid.token not in reason
@@ -277,7 +324,12 @@ def test_jobs_of_another_vo_are_not_shown_or_stopped(grid, place):
 
 def test_plain_http_to_a_tls_port_and_garbage_are_survived(grid):
     for port in (grid.here.base, grid.here.base + 3):
-        for junk in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x00" * 1000, b"\x16\x03\x01\xff\xff" + b"x" * 500, b""):
+        for junk in (
+            b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+            b"\x00" * 1000,
+            b"\x16\x03\x01\xff\xff" + b"x" * 500,
+            b"",
+        ):
             with socket.create_connection((grid.here.host, port), timeout=10) as connection:
                 connection.sendall(junk)
                 connection.shutdown(socket.SHUT_WR)

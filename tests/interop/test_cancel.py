@@ -1,4 +1,4 @@
-"""A cancel takes effect within a second: the job says so at once, the slot is free, nothing stays at the destination."""
+"""A cancel takes effect within a second: the job says so, the slot is free, nothing stays behind."""
 
 import time
 
@@ -25,7 +25,9 @@ def cancel(grid, job):
 @pytest.mark.parametrize("how", ["slow", "stalled"])
 def test_a_running_pull_is_canceled_within_a_second(grid, faulty, place, how):
     throttle = Throttle(DATA, bytes_per_second=4_000_000)
-    source = faulty.offer(f"{place}/a", DATA, get=throttle if how == "slow" else stalled(DATA, after=5_000_000))
+    source = faulty.offer(
+        f"{place}/a", DATA, get=throttle if how == "slow" else stalled(DATA, after=5_000_000)
+    )
     job = grid.service.submit((source, grid.there_door.url(f"{place}/b")))
     eventually("it is being written", grid.there.incoming)
     cancel(grid, job)

@@ -16,12 +16,16 @@ NOBODY = "00000000-0000-0000-0000-000000000000"
 @pytest.fixture
 def penstock(grid, binary):
     """Runs a command; gives back what it printed, as a value with `json=True`."""
+
     def run(*words, exit_code=0, dir=grid.here.directory, json_output=False, **environment):
         line = [binary, *(["--json"] if json_output else []), *words, *(["--dir", dir] if dir else [])]
         environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **environment}
-        done = subprocess.run(list(map(str, line)), env=environment, capture_output=True, text=True, timeout=90)
+        done = subprocess.run(
+            list(map(str, line)), env=environment, capture_output=True, text=True, timeout=90
+        )
         assert done.returncode == exit_code, f"{words}: exit {done.returncode}\n{done.stdout}{done.stderr}"
         return json.loads(done.stdout) if json_output else done.stdout + done.stderr
+
     return run
 
 
@@ -33,7 +37,9 @@ def job_list(grid, place, tmp_path):
         data = content((place, number), 10_000 * number)
         grid.here_door.put(f"{place}/in/{number}", data)
         source, destination = f"{place}/in/{number}", f"{place}/out/{number}"
-        lines.append(f"{grid.here_door.url(source)} {grid.there_door.url(destination)} ADLER32:{adler32(data)}")
+        lines.append(
+            f"{grid.here_door.url(source)} {grid.there_door.url(destination)} ADLER32:{adler32(data)}"
+        )
     path = tmp_path / "list.txt"
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -56,7 +62,11 @@ def job_ids(value):
         own = [value["job_id"]] if isinstance(value.get("job_id"), str) else []
         return list(dict.fromkeys(own + [job for item in value.values() for job in job_ids(item)]))
     if isinstance(value, list):
-        ids = [item for item in value if isinstance(item, str) and len(item) == len(NOBODY) and item.count("-") == 4]
+        ids = [
+            item
+            for item in value
+            if isinstance(item, str) and len(item) == len(NOBODY) and item.count("-") == 4
+        ]
         return list(dict.fromkeys(ids + [job for item in value for job in job_ids(item)]))
     return []
 
@@ -93,7 +103,7 @@ def test_a_list_that_cannot_be_read_ends_with_2_and_names_the_line(penstock, tmp
     path = tmp_path / "list.txt"
     path.write_text("https://127.0.0.2/a https://127.0.0.3/b\nonly-one-word\n")
     shown = penstock("submit", "--jobfile", path, exit_code=2)
-    assert "2" in shown and "only-one-word" in shown
+    assert "line 2" in shown and "only-one-word" in shown
 
 
 def test_no_token_and_a_weak_one_end_with_3(penstock, grid, place):
@@ -159,8 +169,7 @@ def test_files_are_listed_shown_and_removed(penstock, grid, place):
 
 def test_check_finds_nothing_wrong_and_a_misspelt_key(penstock, grid, own_grid):
     penstock("check")
-    path = own_grid.here.directory / "penstock.toml"
-    path.write_text(path.read_text().replace("[transfer]", "[transfer]\nmover_max = 1", 1))
+    own_grid.here.configure("[[storage.pool]]", mover_max=3)
     assert "mover_max" in penstock("check", dir=own_grid.here.directory, exit_code=2)
 
 
@@ -168,8 +177,18 @@ def test_a_waiting_submission_can_be_interrupted_and_the_job_goes_on(grid, binar
     data = content(place, 500_000)
     throttle = Throttle(data, bytes_per_second=50_000)
     source = faulty.offer(f"{place}/a", data, get=throttle)
-    line = [binary, "submit", "--wait", "--dir", grid.here.directory, source, grid.there_door.url(f"{place}/b")]
-    waiting = subprocess.Popen(list(map(str, line)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    line = [
+        binary,
+        "submit",
+        "--wait",
+        "--dir",
+        grid.here.directory,
+        source,
+        grid.there_door.url(f"{place}/b"),
+    ]
+    waiting = subprocess.Popen(
+        list(map(str, line)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     try:
         eventually("bytes move", lambda: throttle.sent > 0)
         waiting.send_signal(2)

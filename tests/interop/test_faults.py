@@ -1,12 +1,21 @@
-"""Ends that misbehave: they stall, lie, send too little or too much, die, redirect, or are full. Each time the error
-is clear, nothing is left behind and the slots are free again.
+"""Ends that misbehave: they stall, lie, send too little or too much, die, redirect, or are full. Each time
+the error is clear, nothing is left behind and the slots are free again.
 """
 
 import pytest
 
 from .clients import Door, Service, adler32, content
 from .fault_server import (
-    Throttle, chunked, cut, flips_a_bit, loses_bytes, redirected, refused, silent, slow_taker, stalled,
+    Throttle,
+    chunked,
+    cut,
+    flips_a_bit,
+    loses_bytes,
+    redirected,
+    refused,
+    silent,
+    slow_taker,
+    stalled,
 )
 from .waiting import eventually
 
@@ -15,7 +24,8 @@ DATA = content("faults", 300_000)
 
 @pytest.fixture
 def fails(grid, faulty, place):
-    """Submits a file from the faulty server, expects it to fail for good, and checks that nothing is left behind."""
+    """Submits a file of the faulty server, expects it to fail for good, and checks that nothing is left."""
+
     def check(get=None, destination=None, within=60, offered=None, **params):
         source = faulty.offer(f"{place}/a", DATA, get=get, **(offered or {}))
         target = destination or grid.there_door.url(f"{place}/b")
@@ -26,6 +36,7 @@ def fails(grid, faulty, place):
         grid.service.wait_idle()
         eventually("nothing is being written any more", lambda: not grid.there.incoming())
         return reason
+
     return check
 
 
@@ -74,6 +85,7 @@ def test_a_source_that_fails_once_is_asked_again(grid, faulty, place):
     def first_time(exchange):
         faulty.answers["GET", f"{place}/a"] = ordinary
         refused(503, **{"Retry-After": "1"})(exchange)
+
     faulty.answers["GET", f"{place}/a"] = first_time
     job = grid.service.submit((source, grid.there_door.url(f"{place}/b")), retry=2)
     grid.service.wait_finished(job)
@@ -98,6 +110,7 @@ def push_fails(grid, faulty, place):
         assert f"{place}/b" not in faulty.files, "the service left a partial file"
         grid.service.wait_idle()
         return reason
+
     return check
 
 
@@ -119,6 +132,7 @@ def test_a_destination_that_hangs_up_is_found_out(push_fails):
     def takes_some_and_goes(exchange):
         next(exchange.body_pieces())
         exchange.hang_up()
+
     push_fails(PUT=takes_some_and_goes)
 
 
@@ -126,18 +140,23 @@ def test_a_destination_that_claims_success_without_a_file_is_found_out(push_fail
     def forgets(exchange):
         exchange.read_body()
         exchange.reply(201)
+
     assert "not there" in push_fails(PUT=forgets)
 
 
 def test_a_slow_destination_is_waited_for(grid, faulty, place):
     grid.here_door.put(f"{place}/a", DATA)
     faulty.answers["PUT", f"{place}/b"] = slow_taker(bytes_per_second=len(DATA))
-    grid.service.wait_finished(grid.service.submit((grid.here_door.url(f"{place}/a"), faulty.url + f"{place}/b")))
+    grid.service.wait_finished(
+        grid.service.submit((grid.here_door.url(f"{place}/a"), faulty.url + f"{place}/b"))
+    )
     assert faulty.files[f"{place}/b"] == DATA
 
 
 @pytest.mark.parametrize("mode", ["pull", "streamed"])
-def test_a_destination_that_dies_midway_gets_the_file_after_its_return(own_grid, faulty, elsewhere, place, mode):
+def test_a_destination_that_dies_midway_gets_the_file_after_its_return(
+    own_grid, faulty, elsewhere, place, mode
+):
     grid = own_grid
     for site in grid.sites:
         site.configure("[transfer]", retry_delay="1s", retries=30)
@@ -146,7 +165,7 @@ def test_a_destination_that_dies_midway_gets_the_file_after_its_return(own_grid,
     throttle = Throttle(data, bytes_per_second=4_000_000)
     source = faulty.offer("/a", data, get=throttle)
     if mode == "streamed":
-        # A source that offers no copy and a destination whose own copies are not allowed: through the service.
+        # The source offers no copy and the destination may make none: the bytes go through the service.
         grid.there.configure("[storage.outbound]", allow=["127.0.0.99"])
         grid.there.stop()
         grid.there.start()
@@ -280,17 +299,17 @@ def test_a_full_disk_under_the_journal_is_said_and_survived(own_grid):
     grid.here_door.put("/a", data)
     before = grid.service.submit((grid.here_door.url("/a"), grid.there_door.url("/before")))
     grid.service.wait_finished(before)
-    with open(state / "ballast", "wb") as ballast:
-        with pytest.raises(OSError):
-            while True:
-                ballast.write(b"\0" * 65536)
-                ballast.flush()
+    with open(state / "ballast", "wb") as ballast, pytest.raises(OSError):
+        while True:
+            ballast.write(b"\0" * 65536)
+            ballast.flush()
     statuses = []
 
     def refuses():
         pair = (grid.here_door.url("/a"), grid.there_door.url(f"/during-{len(statuses)}"))
         statuses.append(grid.service.try_submit(pair).status_code)
         return statuses[-1] == 503
+
     eventually("the service says that it cannot accept", refuses)
     assert set(statuses) <= {200, 503}
     assert grid.service.ask("GET", "/api/v1/health").status_code == 503

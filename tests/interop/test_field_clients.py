@@ -33,6 +33,7 @@ def curl(grid):
     def ask(*words):
         common = ["curl", "-sS", "--fail-with-body", "--capath", grid.here.certificates]
         return succeed(*common, "-H", f"Authorization: Bearer {grid.token}", *words)
+
     return ask
 
 
@@ -60,8 +61,18 @@ def test_curl_resumes_and_reads_parts(grid, place, curl, tmp_path):
 
 
 def test_curl_with_a_file_of_unknown_length_puts_all_of_it(grid, place):
-    line = ["curl", "-sS", "--fail-with-body", "--capath", str(grid.here.certificates),
-            "-H", f"Authorization: Bearer {grid.token}", "-T", "-", grid.here_door.url(f"{place}/a")]
+    line = [
+        "curl",
+        "-sS",
+        "--fail-with-body",
+        "--capath",
+        str(grid.here.certificates),
+        "-H",
+        f"Authorization: Bearer {grid.token}",
+        "-T",
+        "-",
+        grid.here_door.url(f"{place}/a"),
+    ]
     done = subprocess.run(line, input=DATA, capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert grid.here_door.get(f"{place}/a") == DATA
@@ -71,10 +82,24 @@ def test_curl_with_a_file_of_unknown_length_puts_all_of_it(grid, place):
 def rclone(grid, place, tmp_path):
     def ask(*words):
         return succeed(
-            "rclone", "--config", tmp_path / "rclone.conf", "--ca-cert", grid.here.directory / "ca/ca.pem",
-            "--webdav-vendor", "other", "--webdav-url", grid.here_door.url(place),
-            "--webdav-bearer-token", grid.token, "--retries", "1", "--low-level-retries", "1", *words,
+            "rclone",
+            "--config",
+            tmp_path / "rclone.conf",
+            "--ca-cert",
+            grid.here.directory / "ca/ca.pem",
+            "--webdav-vendor",
+            "other",
+            "--webdav-url",
+            grid.here_door.url(place),
+            "--webdav-bearer-token",
+            grid.token,
+            "--retries",
+            "1",
+            "--low-level-retries",
+            "1",
+            *words,
         )
+
     return ask
 
 
@@ -110,9 +135,17 @@ def test_rclone_syncs_a_tree_with_odd_names(grid, place, rclone, tmp_path):
 @pytest.fixture
 def davix(grid):
     """davix has no option for a token, but one for any header."""
+
     def ask(command, *words, check=True):
-        line = [f"davix-{command}", "--capath", grid.here.certificates, "-H", f"Authorization: Bearer {grid.token}"]
+        line = [
+            f"davix-{command}",
+            "--capath",
+            grid.here.certificates,
+            "-H",
+            f"Authorization: Bearer {grid.token}",
+        ]
         return succeed(*line, *words) if check else run(*line, *words)
+
     return ask
 
 

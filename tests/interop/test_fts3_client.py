@@ -1,4 +1,4 @@
-"""The fts3 client from PyPI, unmodified: its commands and its Python bindings, with tokens, against our service."""
+"""The fts3 client from PyPI, unmodified: its commands and bindings, with tokens, against our service."""
 
 import json
 import os
@@ -20,21 +20,27 @@ JOB_ID = re.compile(r"Job id: ([0-9a-f-]{36})")
 @pytest.fixture
 def fts(grid):
     """Runs a command of the client against the service of the first site."""
+
     def run(command, *words, exit_code=0, option="--fts-access-token"):
         line = [str(Path(sys.executable).parent / f"fts-rest-{command}"), "-s", grid.service.base]
         line += [option, grid.token, *words]
         environment = {"PATH": os.environ["PATH"], "X509_CERT_DIR": str(grid.here.certificates)}
         done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60)
-        assert done.returncode == exit_code, f"{command} {words}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+        assert done.returncode == exit_code, (
+            f"{command} {words}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+        )
         return done.stdout
+
     return run
 
 
 @pytest.fixture
 def submit(fts):
     """Submits with one token for everything, unless told otherwise; gives back the job's id."""
+
     def run(*words, option="--access-token"):
         return JOB_ID.search(fts("transfer-submit", *words, option=option)).group(1)
+
     return run
 
 
@@ -79,18 +85,49 @@ def test_a_blocking_submission_returns_when_the_file_is_there(fts, ends):
 
 def test_source_and_destination_may_have_tokens_of_their_own(submit, grid, ends):
     source = grid.here.token(f"storage.read:{ends.place}", audience=grid.here.door)
-    destination = grid.there.token(f"storage.read:{ends.place} storage.modify:{ends.place}", audience=grid.there.door)
-    job = submit("--src-access-token", source, "--dst-access-token", destination, "--unmanaged-tokens",
-                 ends.source, ends.destination, option="--fts-access-token")
+    destination = grid.there.token(
+        f"storage.read:{ends.place} storage.modify:{ends.place}", audience=grid.there.door
+    )
+    job = submit(
+        "--src-access-token",
+        source,
+        "--dst-access-token",
+        destination,
+        "--unmanaged-tokens",
+        ends.source,
+        ends.destination,
+        option="--fts-access-token",
+    )
     grid.service.wait_finished(job)
     ends.assert_arrived()
 
 
 def test_options_reach_the_job(submit, grid, ends):
-    job = submit("-o", "-K", "--nostreams", "4", "--timeout", "100", "--retry", "2", "-p", "5",
-                 "--file-size", str(len(ends.data)), "--job-metadata", '{"a":1}', "--file-metadata", "f",
-                 "--activity", "prod", "--scitag", "65",
-                 ends.source, ends.destination, f"ADLER32:{adler32(ends.data)}")
+    job = submit(
+        "-o",
+        "-K",
+        "--nostreams",
+        "4",
+        "--timeout",
+        "100",
+        "--retry",
+        "2",
+        "-p",
+        "5",
+        "--file-size",
+        str(len(ends.data)),
+        "--job-metadata",
+        '{"a":1}',
+        "--file-metadata",
+        "f",
+        "--activity",
+        "prod",
+        "--scitag",
+        "65",
+        ends.source,
+        ends.destination,
+        f"ADLER32:{adler32(ends.data)}",
+    )
     job = grid.service.wait_finished(job)
     [file] = grid.service.files(job["job_id"])
     assert (job["priority"], job["retry"], job["verify_checksum"], job["overwrite_flag"]) == (5, 2, "b", "Y")
@@ -104,17 +141,24 @@ def test_a_bulk_file_submits_many(submit, grid, place, tmp_path):
     for number in range(5):
         data = content((place, number), 1000 * number)
         grid.here_door.put(f"{place}/{number}", data)
-        files.append({
-            "sources": [grid.here_door.url(f"{place}/{number}")],
-            "destinations": [grid.there_door.url(f"{place}/{number}")],
-            "checksum": f"ADLER32:{adler32(data)}", "filesize": len(data), "metadata": {"k": number},
-            "source_tokens": [grid.token], "destination_tokens": [grid.token],
-        })
+        files.append(
+            {
+                "sources": [grid.here_door.url(f"{place}/{number}")],
+                "destinations": [grid.there_door.url(f"{place}/{number}")],
+                "checksum": f"ADLER32:{adler32(data)}",
+                "filesize": len(data),
+                "metadata": {"k": number},
+                "source_tokens": [grid.token],
+                "destination_tokens": [grid.token],
+            }
+        )
     bulk = tmp_path / "bulk.json"
     bulk.write_text(json.dumps({"files": files}))
     job = submit("-f", str(bulk))
     grid.service.wait_finished(job)
-    assert [file["file_metadata"] for file in grid.service.files(job)] == [{"k": number} for number in range(5)]
+    assert [file["file_metadata"] for file in grid.service.files(job)] == [
+        {"k": number} for number in range(5)
+    ]
     for number in range(5):
         assert grid.there_door.get(f"{place}/{number}") == content((place, number), 1000 * number)
 
@@ -123,7 +167,13 @@ def test_status_is_shown_plain_and_as_json(fts, submit, grid, ends):
     job = submit(ends.source, ends.destination)
     grid.service.wait_finished(job)
     shown = fts("transfer-status", job)
-    for line in (f"Request ID: {job}", "Status: FINISHED", "Client DN: alice", "Priority: 3", "VO Name: here"):
+    for line in (
+        f"Request ID: {job}",
+        "Status: FINISHED",
+        "Client DN: alice",
+        "Priority: 3",
+        "VO Name: here",
+    ):
         assert line in shown
     told = json.loads(fts("transfer-status", "-j", job))
     told = told[0] if isinstance(told, list) else told
@@ -192,9 +242,16 @@ def context(grid, monkeypatch):
 
 
 def test_the_bindings_submit_and_list_files(context, grid, ends):
-    transfer = fts3.new_transfer(ends.source, ends.destination, checksum=f"ADLER32:{adler32(ends.data)}",
-                                 filesize=len(ends.data), metadata={"request_id": "r1"})
-    job = fts3.new_job([transfer], verify_checksum=True, overwrite=False, retry=1, metadata={"issuer": "test"})
+    transfer = fts3.new_transfer(
+        ends.source,
+        ends.destination,
+        checksum=f"ADLER32:{adler32(ends.data)}",
+        filesize=len(ends.data),
+        metadata={"request_id": "r1"},
+    )
+    job = fts3.new_job(
+        [transfer], verify_checksum=True, overwrite=False, retry=1, metadata={"issuer": "test"}
+    )
     job = fts3.submit(context, job)
     grid.service.wait_finished(job)
     status = fts3.get_job_status(context, job, list_files=True)

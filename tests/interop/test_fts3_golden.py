@@ -1,7 +1,7 @@
 """Requests of the shapes that FTS clients send with tokens, and our answers, compared with golden files.
 
-The shapes were recorded from fts3 3.14.2 (its command line and bindings) and from Rucio's transfertool; the golden
-answers are our own.
+The shapes were recorded from fts3 3.14.2 (its command line and bindings) and from Rucio's transfertool; the
+golden answers are our own.
 """
 
 import pytest
@@ -12,19 +12,47 @@ from .fault_server import stalled
 
 # What the client's command line always sends, most of it null or false.
 PARAMS = {
-    "overwrite": False, "overwrite_on_retry": False, "overwrite_when_only_on_disk": False, "overwrite_hop": False,
-    "reuse": False, "job_metadata": None, "gridftp": None, "spacetoken": None, "source_spacetoken": None,
-    "verify_checksum": "n", "copy_pin_lifetime": -1, "bring_online": -1, "dst_file_report": False,
-    "archive_timeout": -1, "timeout": None, "fail_nearline": False, "retry": 0, "priority": None, "multihop": False,
-    "credential": None, "nostreams": None, "s3alternate": False, "ipv4": False, "ipv6": False, "buffer_size": None,
-    "strict_copy": False, "disable_cleanup": False, "unmanaged_tokens": False,
+    "overwrite": False,
+    "overwrite_on_retry": False,
+    "overwrite_when_only_on_disk": False,
+    "overwrite_hop": False,
+    "reuse": False,
+    "job_metadata": None,
+    "gridftp": None,
+    "spacetoken": None,
+    "source_spacetoken": None,
+    "verify_checksum": "n",
+    "copy_pin_lifetime": -1,
+    "bring_online": -1,
+    "dst_file_report": False,
+    "archive_timeout": -1,
+    "timeout": None,
+    "fail_nearline": False,
+    "retry": 0,
+    "priority": None,
+    "multihop": False,
+    "credential": None,
+    "nostreams": None,
+    "s3alternate": False,
+    "ipv4": False,
+    "ipv6": False,
+    "buffer_size": None,
+    "strict_copy": False,
+    "disable_cleanup": False,
+    "unmanaged_tokens": False,
 }
 FILE = {
-    "checksum": "ADLER32", "filesize": None, "activity": None, "scitag": None, "metadata": None,
-    "staging_metadata": None, "archive_metadata": None,
+    "checksum": "ADLER32",
+    "filesize": None,
+    "activity": None,
+    "scitag": None,
+    "metadata": None,
+    "staging_metadata": None,
+    "archive_metadata": None,
 }
 FIELDS_OF_RUCIO = (
-    "file_state,dest_surl,finish_time,start_time,staging_start,staging_finished,reason,source_surl,file_metadata"
+    "file_state,dest_surl,finish_time,start_time,staging_start,staging_finished,"
+    "reason,source_surl,file_metadata"
 )
 NOBODY = "00000000-0000-0000-0000-000000000000"
 
@@ -37,7 +65,11 @@ class Recorder:
         self.exchanges = []
         # Files of this service's life are numbered across tests, so a path is unique but an id is not.
         self.normalised = golden.Normalised(
-            door=grid.here.door, other=grid.there.door, faulty=faulty.url, token=grid.token, place=place,
+            door=grid.here.door,
+            other=grid.there.door,
+            faulty=faulty.url,
+            token=grid.token,
+            place=place,
         )
 
     def ask(self, method, path, body=None, agent="fts-rest-cli/3.14.2"):
@@ -48,7 +80,8 @@ class Recorder:
             exchange["body"] = {key: value for key, value in body.items() if key != "params"}
             exchange["params that are set"] = set_params(body.get("params", {}))
         exchange |= {
-            "status": answer.status_code, "type": answer.headers["Content-Type"].split(";")[0],
+            "status": answer.status_code,
+            "type": answer.headers["Content-Type"].split(";")[0],
             "answer": answer.json(),
         }
         self.exchanges.append(self.normalised.value(exchange))
@@ -114,10 +147,21 @@ def test_a_submission_with_separate_tokens(recorder, ends, check, grid):
 
 def test_a_submission_with_every_option(recorder, ends, check, grid):
     params = {
-        "overwrite": True, "verify_checksum": "b", "timeout": 100, "retry": 2, "priority": 5, "nostreams": "4",
+        "overwrite": True,
+        "verify_checksum": "b",
+        "timeout": 100,
+        "retry": 2,
+        "priority": 5,
+        "nostreams": "4",
         "job_metadata": {"a": 1},
     }
-    file = {"checksum": "ADLER32:12345678", "filesize": 10_000, "activity": "prod", "scitag": 65, "metadata": "f"}
+    file = {
+        "checksum": "ADLER32:12345678",
+        "filesize": 10_000,
+        "activity": "prod",
+        "scitag": 65,
+        "metadata": "f",
+    }
     job = recorder.submit(params, **ends, **file)
     grid.service.wait(job)
     recorder.ask("GET", f"//jobs/{job}")
@@ -128,7 +172,9 @@ def test_a_submission_with_every_option(recorder, ends, check, grid):
 def test_a_bulk_submission(recorder, ends, place, check, grid):
     first = FILE | ends | {"checksum": "ADLER32", "metadata": {"k": 1}}
     second = first | {"destinations": [grid.there_door.url(f"{place}/second")], "metadata": {"k": 2}}
-    job = recorder.ask("POST", "//jobs", {"params": PARAMS | {"retry": 3}, "files": [first, second]})["job_id"]
+    job = recorder.ask("POST", "//jobs", {"params": PARAMS | {"retry": 3}, "files": [first, second]})[
+        "job_id"
+    ]
     grid.service.wait_finished(job)
     recorder.ask("GET", f"//jobs/{job}/files")
     check("submit-bulk")
@@ -136,11 +182,21 @@ def test_a_bulk_submission(recorder, ends, place, check, grid):
 
 def test_a_submission_of_rucio(recorder, ends, check, grid):
     params = {
-        "account": "root", "verify_checksum": "both", "job_metadata": {"issuer": "rucio", "multi_sources": False},
-        "max_time_in_queue": 168, "priority": 3, "s3alternate": True, "bring_online": None,
-        "copy_pin_lifetime": None, "overwrite_when_only_on_disk": False,
+        "account": "root",
+        "verify_checksum": "both",
+        "job_metadata": {"issuer": "rucio", "multi_sources": False},
+        "max_time_in_queue": 168,
+        "priority": 3,
+        "s3alternate": True,
+        "bring_online": None,
+        "copy_pin_lifetime": None,
+        "overwrite_when_only_on_disk": False,
     }
-    file = {"selection_strategy": "orderly", "activity": "User Subscriptions", "metadata": {"request_id": "r"}}
+    file = {
+        "selection_strategy": "orderly",
+        "activity": "User Subscriptions",
+        "metadata": {"request_id": "r"},
+    }
     job = recorder.submit(params, agent="python-requests", **ends, **file)
     grid.service.wait_finished(job)
     recorder.ask("GET", f"/jobs/{job},{NOBODY}?files={FIELDS_OF_RUCIO}", agent="python-requests")
@@ -180,7 +236,9 @@ def test_lists_of_jobs(recorder, stuck, check, grid, faulty):
         job = recorder.submit(**stuck)
         grid.service.wait_state(job, "ACTIVE")
         recorder.ask("GET", "//jobs?user_dn=lister")
-        recorder.ask("GET", f"//jobs?user_dn=lister&vo_name=here&source_se=https%3A%2F%2F{faulty.host}%3A8443")
+        recorder.ask(
+            "GET", f"//jobs?user_dn=lister&vo_name=here&source_se=https%3A%2F%2F{faulty.host}%3A8443"
+        )
         recorder.ask("GET", f"//jobs?user_dn=lister&dest_se=https%3A%2F%2F{faulty.host}")
         recorder.ask("GET", "//jobs?user_dn=lister&state_in=FINISHED,FAILED")
         recorder.ask("GET", "//jobs?user_dn=lister&state_in=ACTIVE&fields=job_id,job_state")

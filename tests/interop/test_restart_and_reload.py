@@ -1,8 +1,10 @@
-"""Orderly ends and new limits: SIGTERM drains and continues after the restart, SIGHUP takes what was changed."""
+"""Orderly ends and new limits: SIGTERM drains, the restart continues, SIGHUP takes what was changed."""
 
+import time
 from functools import partial
 
 import pytest
+import requests
 
 from .clients import Door, content
 from .fault_server import Throttle, silent
@@ -29,15 +31,25 @@ def test_a_sigterm_lets_a_transfer_end_and_accepts_nothing_new(own_grid, slow):
     grid, (throttle, source) = started(own_grid), slow
     job = grid.service.submit((source, grid.there_door.url("/b")))
     eventually("bytes move", lambda: throttle.sent > 0)
+    begun = time.monotonic()
     grid.here.process.terminate()
+    nothing = (grid.here_door.url("/nothing"), grid.there_door.url("/c"))
+    eventually("new jobs are refused", lambda: refuses(grid, nothing))
     throttle.open()
-    code, _ = grid.here.stop()
+    code, _ = grid.here.wait_ended(begun)
     assert code == 0, grid.here.log_tail()
     grid.here.start()
     assert grid.service.job(job)["job_state"] == "FINISHED"
     [landed] = [event for event in grid.here.ledger(job) if event["event"] == "landed"]
     assert landed["attempt"] == 1
     assert grid.there_door.get("/b") == DATA
+
+
+def refuses(grid, pair):
+    try:
+        return grid.service.try_submit(pair).status_code == 503
+    except requests.ConnectionError:
+        return True
 
 
 def test_a_sigterm_stops_what_does_not_end_in_time_and_it_continues_after_the_restart(own_grid, slow):
@@ -64,17 +76,19 @@ def test_a_file_that_a_killed_service_had_delivered_is_known_as_its_own(own_grid
     def keeps_the_file_and_never_says_so(exchange):
         exchange.fault.files["/b"] = exchange.read_body()
         silent(exchange)
+
     elsewhere.answers["PUT", "/b"] = keeps_the_file_and_never_says_so
     job = grid.service.submit((source, elsewhere.url + "/b"), retry=3)
     eventually("the file is there", lambda: "/b" in elsewhere.files)
     grid.here.kill()
-    # The next attempt fails before it can look at the destination; the one after it must not take the file for
-    # somebody else's.
+    # The next attempt fails before it can look at the destination; the one after it must not take the file
+    # for somebody else's.
     ordinary = faulty.answers["HEAD", "/a"]
 
     def fails_once(exchange):
         faulty.answers["HEAD", "/a"] = ordinary
         exchange.reply(503)
+
     faulty.answers["HEAD", "/a"] = fails_once
     grid.here.start()
     grid.service.wait_finished(job)
@@ -136,7 +150,9 @@ def test_sighup_with_a_broken_configuration_changes_nothing(own_grid):
 
 def test_sighup_learns_to_trust_another_issuer(own_grid, tmp_path):
     grid = started(own_grid)
-    newcomer = Site(grid.here.binary, tmp_path / "newcomer", "newcomer", "127.0.0.6", peers=[grid.here]).start()
+    newcomer = Site(
+        grid.here.binary, tmp_path / "newcomer", "newcomer", "127.0.0.6", peers=[grid.here]
+    ).start()
     try:
         door = Door(grid.here, newcomer.token())
         look = partial(door.ask, "PROPFIND", "/", headers={"Depth": "0"})

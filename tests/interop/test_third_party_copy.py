@@ -1,4 +1,4 @@
-"""Third-party copies between two sites: pulled, pushed, streamed; through the service and by COPY directly."""
+"""Third-party copies between two sites: pulled, pushed, streamed; through the service and by plain COPY."""
 
 import subprocess
 
@@ -56,7 +56,15 @@ def test_a_destination_that_may_not_pull_from_the_source_is_pushed_to(own_grid, 
 
 def curl(grid, *words):
     """A request by curl to a door; gives back what it printed."""
-    line = ["curl", "-sS", "--capath", str(grid.here.certificates), "-H", f"Authorization: Bearer {grid.token}", *words]
+    line = [
+        "curl",
+        "-sS",
+        "--capath",
+        str(grid.here.certificates),
+        "-H",
+        f"Authorization: Bearer {grid.token}",
+        *words,
+    ]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, f"curl: exit {done.returncode}: {done.stderr}"
     return done.stdout
@@ -65,8 +73,24 @@ def curl(grid, *words):
 def copy(grid, active, passive, role):
     """A COPY as gfal2 and davix send it; gives back the lines of the answer."""
     bearer = f"TransferHeaderAuthorization: Bearer {grid.token}"
-    return curl(grid, "-X", "COPY", "-H", f"{role}: {passive}", "-H", bearer, "-H", "Credential: none",
-                "-H", "X-Number-Of-Streams: 1", "-H", "Secure-Redirection: 1", "-H", "Overwrite: T", active).splitlines()
+    return curl(
+        grid,
+        "-X",
+        "COPY",
+        "-H",
+        f"{role}: {passive}",
+        "-H",
+        bearer,
+        "-H",
+        "Credential: none",
+        "-H",
+        "X-Number-Of-Streams: 1",
+        "-H",
+        "Secure-Redirection: 1",
+        "-H",
+        "Overwrite: T",
+        active,
+    ).splitlines()
 
 
 def last_line(lines):
@@ -84,7 +108,13 @@ def test_curl_asks_for_a_copy_and_reads_markers_to_success(grid, place, role):
     assert grid.there_door.get(f"{place}/b") == data
     assert grid.there_door.checksum(f"{place}/b") == adler32(data)
     markers = "\n".join(lines[:-1])
-    for key in ("Perf Marker", "Timestamp:", "Stripe Index: 0", "Stripe Bytes Transferred:", "Total Stripe Count: 1"):
+    for key in (
+        "Perf Marker",
+        "Timestamp:",
+        "Stripe Index: 0",
+        "Stripe Bytes Transferred:",
+        "Total Stripe Count: 1",
+    ):
         assert key in markers, markers
     assert lines.count("Perf Marker") == lines.count("End") >= 1
 
@@ -98,13 +128,37 @@ def test_a_copy_of_nothing_fails_with_a_last_line_or_a_status(grid, place):
 
 def test_a_copy_to_a_host_that_is_not_allowed_is_refused(grid, place):
     grid.here_door.put(f"{place}/a", b"secret")
-    status = curl(grid, "-o", "/dev/null", "-w", "%{http_code}", "-X", "COPY", "-H", "Credential: none",
-                  "-H", "Destination: https://127.0.0.77:8443/a", grid.here_door.url(f"{place}/a"))
+    status = curl(
+        grid,
+        "-o",
+        "/dev/null",
+        "-w",
+        "%{http_code}",
+        "-X",
+        "COPY",
+        "-H",
+        "Credential: none",
+        "-H",
+        "Destination: https://127.0.0.77:8443/a",
+        grid.here_door.url(f"{place}/a"),
+    )
     assert status == "403"
 
 
 def test_a_copy_that_asks_for_both_directions_is_a_bad_request(grid, place):
     url = grid.here_door.url(f"{place}/a")
-    status = curl(grid, "-o", "/dev/null", "-w", "%{http_code}", "-X", "COPY", "-H", f"Source: {url}1",
-                  "-H", f"Destination: {url}2", url)
+    status = curl(
+        grid,
+        "-o",
+        "/dev/null",
+        "-w",
+        "%{http_code}",
+        "-X",
+        "COPY",
+        "-H",
+        f"Source: {url}1",
+        "-H",
+        f"Destination: {url}2",
+        url,
+    )
     assert status == "400"

@@ -15,14 +15,3 @@ def eventually(what, probe, within=20.0):
             raise AssertionError(f"not within {within} s: {what}; last seen: {seen!r}")
         time.sleep(pause)
         pause = min(pause * 1.5, 0.1)
-
-
-def never_while(what, probe, condition):
-    """Checks that `probe` stays false until `condition` holds; the last look comes after it."""
-    while True:
-        done = condition()
-        seen = probe()
-        assert not seen, f"{what}: {seen!r}"
-        if done:
-            return
-        time.sleep(0.02)
