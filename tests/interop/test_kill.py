@@ -184,6 +184,9 @@ class Run:
             service.wait_finished(job, SETTLE_SECONDS)
             assert len(service.files(job)) == len(files)
         here, there = self.doors()
+        for door in (here, there):
+            # A site that could not reach the token's issuer while that was down asks again after a second.
+            eventually("the door knows the issuer", lambda door=door: door.ask("GET", "/").status_code != 503)
         for file in self.files:
             door = (there, here)[file.number % 2]
             assert adler32(door.get(file.destination)) == file.checksum, file
