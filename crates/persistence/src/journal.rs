@@ -13,7 +13,7 @@ pub use rows::{JobRow, TransferRow};
 pub use sqlite::{JobFilter, JournalReader, SqliteJournal};
 
 use penstock_model::{
-    CredentialId, Job, JobId, JobState, LinkSample, Timestamp, TransferEvent, TransferId,
+    CredentialId, Job, JobId, JobState, LinkSample, Priority, Timestamp, TransferEvent, TransferId,
     TransferState,
 };
 use thiserror::Error;
@@ -51,6 +51,13 @@ pub enum Record {
         at: Timestamp,
         /// How it ended.
         state: JobState,
+    },
+    /// A job that has not ended got another priority.
+    Reprioritised {
+        /// The job.
+        job: JobId,
+        /// The new priority.
+        priority: Priority,
     },
     /// What a link did in the last second.
     Sampled(LinkSample),

@@ -144,7 +144,7 @@ impl Engine {
                 priority,
                 reply,
             } => {
-                let answer = self.reprioritise(now, job, priority);
+                let answer = self.reprioritise(job, priority, &mut effects);
                 effects.actions.push(Action::Answer { reply, answer });
             }
             Input::Prepared {
@@ -552,7 +552,7 @@ impl Engine {
         Answer::Done
     }
 
-    fn reprioritise(&mut self, _now: Now, job: JobId, priority: Priority) -> Answer {
+    fn reprioritise(&mut self, job: JobId, priority: Priority, effects: &mut Effects) -> Answer {
         let Some(entry) = self.jobs.get(&job) else {
             return Answer::NotOpen;
         };
@@ -570,6 +570,8 @@ impl Engine {
                 ..waiting
             });
         }
+        let record = Record::Reprioritised { job, priority };
+        effects.records.push(record);
         Answer::Done
     }
 

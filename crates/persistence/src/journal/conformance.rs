@@ -96,6 +96,12 @@ fn conforms<J: Journal>(mut journal: J, reopen: impl Fn(J) -> J) {
     });
     journal.append(&ended).expect("stored");
 
+    let higher = Record::Reprioritised {
+        job: first.id,
+        priority: Priority::clamped(5),
+    };
+    journal.append(&[higher]).expect("stored");
+
     let mut journal = reopen(journal);
     let found = journal.load_unfinished().expect("readable");
     assert_eq!(
@@ -107,6 +113,7 @@ fn conforms<J: Journal>(mut journal: J, reopen: impl Fn(J) -> J) {
         first.transfers[1..],
         "ended transfers stay away, the rest is unchanged"
     );
+    assert_eq!(found.jobs[0].parameters.priority, Priority::clamped(5));
     assert_eq!(found.states.len(), 2);
     assert!(found.states.contains(&(TransferId(2), state)));
     assert!(

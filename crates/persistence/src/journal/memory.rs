@@ -69,6 +69,11 @@ impl Journal for MemoryJournal {
                         *ended = true;
                     }
                 }
+                Record::Reprioritised { job, priority } => {
+                    if let Some((job, _)) = self.jobs.get_mut(job) {
+                        job.parameters.priority = *priority;
+                    }
+                }
                 Record::Sampled(_) => {}
             }
         }

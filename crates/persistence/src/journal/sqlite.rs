@@ -110,6 +110,12 @@ fn append_all(connection: &mut Connection, records: &[Record]) -> rusqlite::Resu
                     state.name()
                 ])?;
             }
+            Record::Reprioritised { job, priority } => {
+                let sql = "UPDATE job SET priority = ?2, parameters = json_set(parameters, '$.priority', ?2)
+                           WHERE job_id = ?1";
+                let mut update = transaction.prepare_cached(sql)?;
+                update.execute(params![job.to_string(), priority.get()])?;
+            }
             Record::Sampled(sample) => insert_sample(&transaction, sample)?,
         }
     }

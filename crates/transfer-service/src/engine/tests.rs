@@ -203,6 +203,21 @@ impl World {
     }
 
     /// The process dies: its agents with it. The next one finds what was durable.
+    fn nth_job(&self, nth: u8) -> JobId {
+        JobId(Uuid::from_u128(u128::from(nth) % self.jobs.max(1) + 1))
+    }
+
+    fn check_priorities(&self) {
+        for (job, _) in self.journal.jobs() {
+            if let Some(entry) = self.engine.jobs.get(&job.id) {
+                assert_eq!(
+                    entry.parameters.priority, job.parameters.priority,
+                    "a restart would go on with the priority that is shown now"
+                );
+            }
+        }
+    }
+
     fn crash(&mut self) {
         self.agents.clear();
         self.stopping.clear();
@@ -281,6 +296,7 @@ enum Step {
     Prepare(usize),
     Fail(usize, bool, bool),
     Cancel(u8),
+    Prioritise(u8, i64),
     Stopped,
     Sleep(u8),
     Crash,
@@ -293,6 +309,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => any::<usize>().prop_map(Step::Prepare),
         3 => (any::<usize>(), any::<bool>(), any::<bool>()).prop_map(|(n, retry, clean)| Step::Fail(n, retry, clean)),
         1 => any::<u8>().prop_map(Step::Cancel),
+        1 => (any::<u8>(), 1..=5i64).prop_map(|(job, priority)| Step::Prioritise(job, priority)),
         2 => Just(Step::Stopped),
         2 => any::<u8>().prop_map(Step::Sleep),
         1 => Just(Step::Crash),
@@ -334,7 +351,7 @@ impl World {
                 }
             }
             Step::Cancel(nth) => {
-                let job = JobId(Uuid::from_u128(u128::from(nth) % self.jobs.max(1) + 1));
+                let job = self.nth_job(nth);
                 let reply = self.reply();
                 self.feed(Input::Cancel {
                     job,
@@ -346,6 +363,16 @@ impl World {
                     self.answers.contains_key(&reply.0),
                     "every request is answered"
                 );
+            }
+            Step::Prioritise(nth, priority) => {
+                let (job, reply) = (self.nth_job(nth), self.reply());
+                let priority = Priority::clamped(priority);
+                self.feed(Input::Reprioritise {
+                    job,
+                    priority,
+                    reply,
+                });
+                self.check_priorities();
             }
             Step::Stopped => {
                 for transfer in std::mem::take(&mut self.stopping) {
