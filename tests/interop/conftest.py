@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from .certificates import UserCa
 from .clients import Door, Service
 from .fault_server import FaultCa, FaultServer
 from .site import Site
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-TOOLS = ["curl", "rclone", "davix-get", "openssl", "node", "npm", "chromium"]
+TOOLS = ["curl", "rclone", "davix-get", "openssl", "node", "npm", "chromium", "voms-proxy-fake"]
 HOSTS = ["127.0.0.2", "127.0.0.3"]
 NUMBERS = itertools.count(1)
 FAULTY_HOST, ELSEWHERE_HOST = "127.0.0.4", "127.0.0.5"
@@ -76,6 +77,12 @@ def repository():
 @pytest.fixture(scope="session")
 def fault_ca(tmp_path_factory):
     return FaultCa(tmp_path_factory.mktemp("faulty") / "ca")
+
+
+@pytest.fixture(scope="session")
+def user_ca(tmp_path_factory):
+    """An authority of users with a VOMS server. No site trusts it before `user_ca.trusted_by(site)`."""
+    return UserCa(tmp_path_factory.mktemp("users") / "ca")
 
 
 @dataclass
