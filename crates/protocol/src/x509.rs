@@ -7,6 +7,7 @@
 
 mod authorities;
 mod extensions;
+mod namespaces;
 mod signing_policy;
 
 #[cfg(test)]
@@ -148,9 +149,9 @@ struct Remembered {
 }
 
 impl ClientCertificates {
-    /// Trusts the authorities of a hashed directory (`<hash>.0`), within their `<hash>.signing_policy` if
-    /// there is one, and with their revocation lists `<hash>.r0` if there are any. Changes of these files
-    /// are seen within seconds.
+    /// Trusts the authorities of a hashed directory (`<hash>.0`), within their `<hash>.namespaces` or
+    /// `<hash>.signing_policy` if there is one, and with their revocation lists `<hash>.r0` if there are any.
+    /// Changes of these files are seen within seconds.
     pub fn from_ca_directory(directory: &Path) -> ClientCertificates {
         ClientCertificates(Arc::new(Inner {
             authorities: Authorities::new(directory),
@@ -305,14 +306,12 @@ impl ClientCertificates {
         if valid == Some(false) {
             return Err(CertificateError::OldRevocationList(names.0));
         }
-        match &files.signing_policy {
-            Some(policy) if !signing_policy::permits(policy, &names.0, &names.1) => {
-                Err(CertificateError::SigningPolicy {
-                    authority: names.0,
-                    subject: names.1,
-                })
-            }
-            Some(_) | None => Ok(()),
+        match files.permit(&names.0, &names.1) {
+            true => Ok(()),
+            false => Err(CertificateError::SigningPolicy {
+                authority: names.0,
+                subject: names.1,
+            }),
         }
     }
 }

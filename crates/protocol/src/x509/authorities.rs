@@ -1,7 +1,8 @@
 //! The hashed directory of authorities: their certificates, revocation lists and signing policies, read when
 //! a certificate needs them and again when the files change.
 
-use super::CertificateError;
+use super::namespaces::Namespaces;
+use super::{CertificateError, signing_policy};
 use openssl::x509::{X509, X509Crl, X509Ref};
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
@@ -40,6 +41,18 @@ pub(super) struct Files {
     pub certificates: Vec<X509>,
     pub revocation_lists: Vec<X509Crl>,
     pub signing_policy: Option<String>,
+    pub namespaces: Option<Namespaces>,
+}
+
+impl Files {
+    /// Whether `authority` may sign `subject`, both in slash form. Without a policy it may sign anything.
+    pub(super) fn permit(&self, authority: &str, subject: &str) -> bool {
+        match (&self.namespaces, &self.signing_policy) {
+            (Some(namespaces), _) => namespaces.permit(authority, subject),
+            (None, Some(policy)) => signing_policy::permits(policy, authority, subject),
+            (None, None) => true,
+        }
+    }
 }
 
 impl Authorities {
@@ -92,13 +105,13 @@ impl Authorities {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `<hash>.0` …, `<hash>.r0` …, `<hash>.signing_policy`.
+    /// `<hash>.0` …, `<hash>.r0` …, `<hash>.signing_policy`, `<hash>.namespaces`.
     fn paths(&self, hash: u32) -> Vec<PathBuf> {
         let numbered =
             |kind: &'static str| (0..NUMBERS).map(move |number| format!("{kind}{number}"));
         numbered("")
             .chain(numbered("r"))
-            .chain(["signing_policy".to_owned()])
+            .chain(["signing_policy".to_owned(), "namespaces".to_owned()])
             .map(|ending| self.directory.join(format!("{hash:08x}.{ending}")))
             .collect()
     }
@@ -123,6 +136,10 @@ fn read_all(paths: &[PathBuf]) -> Result<Files, CertificateError> {
         match ending.unwrap_or_default() {
             "signing_policy" => {
                 files.signing_policy = Some(String::from_utf8_lossy(&bytes).into_owned());
+            }
+            "namespaces" => {
+                let rules = Namespaces::parse(&String::from_utf8_lossy(&bytes));
+                files.namespaces = Some(rules.map_err(unusable)?);
             }
             list if list.starts_with('r') => files.revocation_lists.push(
                 X509Crl::from_pem(&bytes)

@@ -509,6 +509,19 @@ fn an_authority_signs_within_its_policy() {
 }
 
 #[test]
+fn a_namespaces_file_counts_instead_of_the_signing_policy() {
+    let lab = lab();
+    let rule = |pattern: &str| format!("TO Issuer \"{CA}\" \\\n  PERMIT Subject \"{pattern}\"\n");
+    lab.install("namespaces", rule("/DC=lab/OU=Hosts/.*").as_bytes());
+    lab.refuses(&[&lab.alice], "does not list that name");
+    lab.install("namespaces", rule("/DC=lab/OU=Users/.*").as_bytes());
+    lab.install("signing_policy", policy("/DC=lab/OU=Hosts/*").as_bytes());
+    assert!(lab.says(&[&lab.alice]).is_ok());
+    lab.install("namespaces", b"what is this");
+    lab.refuses(&[&lab.alice], "this site cannot judge the certificate");
+}
+
+#[test]
 fn a_name_that_reads_as_another_is_refused() {
     let lab = lab();
     let disguised = make(
