@@ -91,6 +91,11 @@ pub enum AuthorizationReason {
         /// Which path.
         path: NamespacePath,
     },
+    /// The issuer's tokens speak of another part of the namespace.
+    OutsidePrefix {
+        /// Which path.
+        path: NamespacePath,
+    },
     /// No rule of the site grants it to any group of the user.
     NoGroupRule {
         /// Which path.
@@ -393,6 +398,12 @@ impl fmt::Display for AuthorizationReason {
             }
             Self::OutsideScopes { path } => {
                 write!(out, "no storage scope of the token covers {path}")
+            }
+            Self::OutsidePrefix { path } => {
+                write!(
+                    out,
+                    "{path} is no part of what this token's issuer may grant"
+                )
             }
             Self::NoGroupRule { path } => write!(out, "no group of the token may do so at {path}"),
             Self::OutsideActivities => {

@@ -584,6 +584,28 @@ fn an_outage_of_the_issuer_is_survived_for_two_days() {
 }
 
 #[test]
+fn a_long_token_ends_with_its_key() {
+    let web = Web::with_remote();
+    let verifier = verifier(&web);
+    let end = NOW.unix_seconds() + 86_400;
+    let token = remote_token(&with(claims(REMOTE), "exp", json!(end)));
+    run(async {
+        assert!(verifier.verify(&token, NOW).await.is_ok());
+        web.publish(&[&OTHER_RSA.jwk]);
+        for hours in [1, 5] {
+            assert!(verifier.verify(&token, NOW + HOUR * hours).await.is_ok());
+        }
+        assert_eq!(web.key_fetches(), 1, "keys are kept for hours");
+        let refused = verifier.verify(&token, NOW + HOUR * 7).await;
+        assert!(
+            matches!(refused, Err(TokenError::UnknownKey { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(web.key_fetches(), 2);
+    });
+}
+
+#[test]
 fn documents_of_another_issuer_or_without_protection_are_not_believed() {
     let keys = "https://iam.example.org/keys";
     for configuration in [

@@ -8,8 +8,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::Algorithm;
 use openssl::sha::sha256;
 use penstock_model::{NamespacePath, Timestamp, UserName, VoName};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -17,6 +19,8 @@ use std::time::Duration;
 const NOT_BEFORE_SKEW: Duration = Duration::from_secs(60);
 /// Verified tokens that are remembered; beyond it the memory is emptied and fills again.
 const REMEMBERED_MAX: usize = 10_000;
+/// How long a verdict stands, so that a long token ends with its key and not much later.
+const REMEMBERED_FOR: Duration = Duration::from_secs(3600);
 
 /// An issuer whose tokens are accepted, and what they may speak of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +45,14 @@ struct Inner {
     documents: Box<dyn FetchDocument>,
     /// Our own issuer's keys, which need no fetch.
     local: RwLock<HashMap<String, Arc<KeySet>>>,
-    remembered: Mutex<HashMap<[u8; 32], Identity>>,
+    remembered: Mutex<HashMap<[u8; 32], Remembered>>,
+}
+
+/// A token that was believed.
+struct Remembered {
+    identity: Identity,
+    /// When it is looked at again, with the keys that count then.
+    until: Timestamp,
 }
 
 /// What a reload replaces as a whole.
@@ -124,12 +135,14 @@ impl Verifier {
             return Err(TokenError::TooLong);
         }
         let name = sha256(token.as_bytes());
-        let known = self.remembered().get(&name).cloned();
-        if let Some(identity) = known {
-            return match now < identity.expires {
-                true => Ok(identity),
-                false => Err(TokenError::Expired(identity.expires)),
-            };
+        if let Some(known) = self.remembered().get(&name) {
+            match &known.identity {
+                identity if now >= identity.expires => {
+                    return Err(TokenError::Expired(identity.expires));
+                }
+                identity if now < known.until => return Ok(identity.clone()),
+                _ => {}
+            }
         }
         let trust = self.trust();
         let identity = self.verify_unknown(&trust, token, now).await?;
@@ -137,12 +150,14 @@ impl Verifier {
         // A reload while we were waiting for keys has emptied the memory for good reason.
         if Arc::ptr_eq(&trust, &self.trust()) {
             if remembered.len() >= REMEMBERED_MAX {
-                remembered.retain(|_, identity| now < identity.expires);
+                remembered.retain(|_, known| now < known.until);
             }
             if remembered.len() >= REMEMBERED_MAX {
                 remembered.clear();
             }
-            remembered.insert(name, identity.clone());
+            let until = (now + REMEMBERED_FOR).min(identity.expires);
+            let identity = identity.clone();
+            remembered.insert(name, Remembered { identity, until });
         }
         Ok(identity)
     }
@@ -198,7 +213,7 @@ impl Verifier {
         Arc::clone(&trust)
     }
 
-    fn remembered(&self) -> MutexGuard<'_, HashMap<[u8; 32], Identity>> {
+    fn remembered(&self) -> MutexGuard<'_, HashMap<[u8; 32], Remembered>> {
         // Entries are inserted whole, so a panic elsewhere leaves nothing half-written.
         self.inner
             .remembered
@@ -248,7 +263,37 @@ fn take_apart(token: &str) -> Result<Unverified<'_>, TokenError> {
 }
 
 fn json_object(part: &str) -> Option<Map<String, Value>> {
-    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
+    let bytes = URL_SAFE_NO_PAD.decode(part).ok()?;
+    let UniqueNames(object) = serde_json::from_slice(&bytes).ok()?;
+    Some(object)
+}
+
+/// An object in which no name stands twice. RFC 7515 §4 and RFC 7519 §4 leave it to the reader to refuse such
+/// or to take the last one; two readers of one token must not understand two things.
+struct UniqueNames(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for UniqueNames {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<UniqueNames, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = UniqueNames;
+
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<UniqueNames, A::Error> {
+                let mut object = Map::new();
+                while let Some((name, value)) = members.next_entry::<String, Value>()? {
+                    if object.insert(name, value).is_some() {
+                        return Err(serde::de::Error::custom("a name stands twice"));
+                    }
+                }
+                Ok(UniqueNames(object))
+            }
+        }
+        from.deserialize_map(Members)
+    }
 }
 
 fn check_signature(token: &Unverified<'_>, key: &VerifyingKey) -> Result<(), TokenError> {

@@ -5,6 +5,7 @@
 use super::Door;
 use super::answer::Problem;
 use crate::clock::now;
+use crate::storage::Settings;
 use http::StatusCode;
 use http::header::AUTHORIZATION;
 use penstock_decide::Decision;
@@ -231,6 +232,16 @@ impl Door {
         path: &NamespacePath,
     ) -> Decision<Verdict, AuthorizationReason> {
         let settings = self.storage.settings();
+        if identity.method == Method::Token
+            && identity.capabilities.is_empty()
+            && let Some(path) = outside_prefixes(&settings, &identity.issuer, operation, path)
+        {
+            let path = path.clone();
+            return Decision::new(
+                Verdict::Refused,
+                AuthorizationReason::OutsidePrefix { path },
+            );
+        }
         let held = Held {
             capabilities: &identity.capabilities,
             groups: &identity.groups,
@@ -260,6 +271,28 @@ impl Door {
             | Operation::Poll => false,
         }
     }
+}
+
+/// A path of the operation that lies in no part of the namespace that this issuer's tokens may speak of. Scopes
+/// are relative to such a part; groups are not, so that a stranger's `/atlas` would be the site's.
+fn outside_prefixes<'a>(
+    settings: &Settings,
+    issuer: &str,
+    operation: &'a Operation,
+    path: &'a NamespacePath,
+) -> Option<&'a NamespacePath> {
+    let own = settings.issuer.iter().map(|own| &own.trust);
+    let trusted = settings.access.issuers.iter().chain(own);
+    let prefixes: Vec<_> = trusted
+        .filter(|trusted| trusted.issuer == issuer)
+        .map(|trusted| &trusted.prefix)
+        .collect();
+    let outside = |path: &&NamespacePath| !prefixes.iter().any(|prefix| path.is_within(prefix));
+    let to = match operation {
+        Operation::Rename { to } => Some(to),
+        _ => None,
+    };
+    std::iter::once(path).chain(to).find(outside)
 }
 
 fn bearer_of_macaroon(

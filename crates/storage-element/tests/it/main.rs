@@ -2,10 +2,12 @@
 
 mod access;
 mod copies;
+mod issuer;
 mod macaroons;
 mod methods;
 mod overload;
 mod peer;
 mod recovery;
 mod site;
+mod token_rules;
 mod writes;

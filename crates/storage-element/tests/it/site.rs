@@ -24,7 +24,7 @@ use url::Url;
 /// How long a test waits for something that must happen.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 const ISSUER: &str = "https://issuer.example.org";
-const AUDIENCE: &str = "https://se.example.org:8443";
+pub const AUDIENCE: &str = "https://se.example.org:8443";
 
 /// A served storage element.
 pub struct Site {
@@ -53,11 +53,11 @@ impl Trust {
         Trust(directory)
     }
 
-    fn certificates(&self) -> PathBuf {
+    pub fn certificates(&self) -> PathBuf {
         self.0.path().join("certificates")
     }
 
-    fn server(&self) -> ServerTls {
+    pub fn server(&self) -> ServerTls {
         let at = self.0.path();
         ServerTls::load(&at.join("cert.pem"), &at.join("key.pem")).expect("loaded")
     }
@@ -175,6 +175,11 @@ impl Site {
     /// A site with an HTTPS door.
     pub async fn with_tls(trust: &Trust) -> Site {
         Site::start(|_| {}, Some(trust)).await
+    }
+
+    /// The same, configured otherwise.
+    pub async fn with_tls_and(trust: &Trust, change: impl FnOnce(&mut StorageConfig)) -> Site {
+        Site::start(change, Some(trust)).await
     }
 
     async fn start(change: impl FnOnce(&mut StorageConfig), trust: Option<&Trust>) -> Site {
