@@ -2,6 +2,8 @@
 the error is clear, nothing is left behind and the slots are free again.
 """
 
+import json
+
 import pytest
 
 from .clients import Door, Service, adler32, content
@@ -320,3 +322,25 @@ def test_a_full_disk_under_the_journal_is_said_and_survived(own_grid):
     assert grid.there_door.get("/after") == data
     accepted = Service(grid.here, grid.token).ask("GET", "/jobs?state_in=FINISHED,SUBMITTED,ACTIVE").json()
     assert len(accepted) == statuses.count(200) + 2
+
+
+def test_a_link_whose_files_all_fail_alike_is_halted_and_opens_when_the_source_is_back(own_grid, faulty):
+    own_grid.here.configure("[transfer]", halt_after=5, halt_delay="2s", active_max_per_link=3)
+    for site in own_grid.sites:
+        site.start()
+    pairs = []
+    for number in range(30):
+        source = faulty.offer(f"/f{number}", DATA)
+        faulty.answers["HEAD", f"/f{number}"] = refused(503)
+        pairs.append((source, own_grid.there_door.url(f"/f{number}")))
+    job = own_grid.service.submit(*pairs, retry=3)
+    eventually("the link is halted", lambda: "a link is halted" in own_grid.here.log_tail(1000))
+    states = {file["file_state"] for file in own_grid.service.files(job)}
+    assert "FAILED" not in states, "nobody's retries are used up"
+    eventually(
+        "the page says so", lambda: "halted after" in json.dumps(own_grid.service.overview()["links"])
+    )
+    for number in range(30):
+        faulty.offer(f"/f{number}", DATA)
+    own_grid.service.wait_finished(job)
+    assert "a halted link works again" in own_grid.here.log_tail(1000)

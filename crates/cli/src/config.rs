@@ -144,6 +144,13 @@ pub struct Transfer {
     /// The wait before the first retry; later ones wait longer.
     #[serde(default = "Transfer::default_retry_delay")]
     pub retry_delay: Span,
+    /// A link is halted after so many failures of one kind in a row, and tried with one transfer now and then.
+    /// 0: never.
+    #[serde(default = "Transfer::default_halt_after")]
+    pub halt_after: u32,
+    /// The wait before the first such trial; later ones wait longer, up to ten minutes.
+    #[serde(default = "Transfer::default_halt_delay")]
+    pub halt_delay: Span,
     /// Further audiences that submitted tokens may name, besides this service's own URL.
     #[serde(default)]
     pub audience: Vec<String>,
@@ -169,6 +176,12 @@ impl Transfer {
     }
     fn default_retries() -> u32 {
         3
+    }
+    fn default_halt_after() -> u32 {
+        20
+    }
+    fn default_halt_delay() -> Span {
+        Span(Duration::from_secs(30))
     }
     fn default_retry_delay() -> Span {
         Span(Duration::from_secs(30))

@@ -9,6 +9,7 @@ pub mod attenuation;
 pub mod authorization;
 pub mod classify;
 mod decision;
+pub mod halting;
 pub mod pool_selection;
 pub mod retry;
 pub mod scheduler;

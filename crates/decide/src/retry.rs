@@ -21,6 +21,8 @@ pub struct FailedAttempt<'a> {
     pub failure: &'a Failure,
     /// Failures before this one.
     pub failures_before: u32,
+    /// The link was halted: the failure tells nothing about this file.
+    pub excused: bool,
     /// How many retries the job allows.
     pub retries_max: u32,
     /// The wait before the first retry.
@@ -37,6 +39,8 @@ pub enum RetryReason {
         /// How many the job allows.
         of: u32,
     },
+    /// It costs no retry, because the link was halted.
+    Excused,
     /// It would fail again in the same way.
     Pointless,
     /// The job's retries are used up.
@@ -54,6 +58,8 @@ pub fn next_retry(failed: &FailedAttempt<'_>) -> Decision<Option<Duration>, Retr
     };
     let (choice, reason) = if !recoverable {
         (None, RetryReason::Pointless)
+    } else if failed.excused && failed.retries_max > 0 {
+        (Some(backoff(failed)), RetryReason::Excused)
     } else if failed.failures_before >= failed.retries_max {
         (
             None,
@@ -101,6 +107,10 @@ mod tests {
     use penstock_model::{Errno, Phase, Side};
 
     fn delays(retry: Retry, retries_max: u32) -> Vec<Option<u64>> {
+        delays_of(retry, retries_max, false)
+    }
+
+    fn delays_of(retry: Retry, retries_max: u32, excused: bool) -> Vec<Option<u64>> {
         let detail = "test".to_owned();
         let failure = Failure {
             side: Side::Source,
@@ -114,6 +124,7 @@ mod tests {
             attempt: Attempt(failures_before + 1),
             failure: &failure,
             failures_before,
+            excused,
             retries_max,
             delay: Duration::from_secs(100),
         };
@@ -139,6 +150,13 @@ mod tests {
     fn what_cannot_help_is_not_tried_again() {
         assert_eq!(delays(Retry::Never, 3), [None; 4]);
         assert_eq!(delays(Retry::Later, 0), [None; 4]);
+    }
+
+    #[test]
+    fn on_a_halted_link_no_retries_are_used_up_but_jobs_that_want_none_get_none() {
+        assert!(delays_of(Retry::Later, 1, true).iter().all(Option::is_some));
+        assert_eq!(delays_of(Retry::Later, 0, true), [None; 4]);
+        assert_eq!(delays_of(Retry::Never, 3, true), [None; 4]);
     }
 
     #[test]

@@ -5,7 +5,12 @@
 //! that became free, never with the backlog: a link that cannot start anything leaves the round until the very
 //! slot it lacks is given back. It knows no clock, no files and no persistence.
 
+mod queue;
+#[cfg(test)]
+mod tests;
+
 use penstock_model::{LinkId, Priority, Slots, StorageId, TransferId, VoName, WaitReason};
+use queue::LinkQueue;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// How many transfers may run where.
@@ -110,7 +115,17 @@ struct Link {
     active: u32,
     limit: u32,
     queue: LinkQueue,
+    gate: Gate,
     place: Place,
+}
+
+/// Whether a link may start anything, whatever its slots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Gate {
+    Open,
+    /// One transfer may pass.
+    Ajar(WaitReason),
+    Shut(WaitReason),
 }
 
 /// Where a link is in the scheduler's round. Each link is in exactly one place.
@@ -120,7 +135,7 @@ enum Place {
     Idle,
     /// In the round: it will be looked at in the next pass.
     Round,
-    /// Waits for one of its own slots.
+    /// Waits for one of its own slots, or for its gate.
     Full(WaitReason),
     /// Waits for a slot of a pool that it shares with other links.
     Parked(WaitReason),
@@ -224,6 +239,9 @@ impl Scheduler {
                 .pop()
                 .expect("the queue was not empty a line ago");
             link.active += 1;
+            if let Gate::Ajar(reason) = &link.gate {
+                link.gate = Gate::Shut(reason.clone());
+            }
             let (source, destination) = (link.source, link.destination);
             self.agents.active += 1;
             self.storages[source].1.active += 1;
@@ -250,6 +268,29 @@ impl Scheduler {
             (0..self.storages.len()).flat_map(|at| [PoolId::Outbound(at), PoolId::Inbound(at)]);
         self.freed = std::iter::once(PoolId::Agents).chain(pools).collect();
         (0..self.links.len()).for_each(|index| self.recheck(index));
+    }
+
+    /// Starts nothing more on this link, for this reason; what runs may end.
+    pub fn halt(&mut self, link: &LinkId, because: WaitReason) {
+        let index = self.link_at(link);
+        self.links[index].gate = Gate::Shut(because);
+        self.recheck(index);
+    }
+
+    /// Lets one transfer pass on a link that is halted.
+    pub fn let_one_pass(&mut self, link: &LinkId) {
+        let index = self.link_at(link);
+        if let Gate::Shut(reason) = &self.links[index].gate {
+            self.links[index].gate = Gate::Ajar(reason.clone());
+        }
+        self.recheck(index);
+    }
+
+    /// Starts transfers on this link again.
+    pub fn reopen(&mut self, link: &LinkId) {
+        let index = self.link_at(link);
+        self.links[index].gate = Gate::Open;
+        self.recheck(index);
     }
 
     /// Starts nothing more; what runs may end.
@@ -305,6 +346,9 @@ impl Scheduler {
         let link = &self.links[index];
         let (source, outbound, _) = &self.storages[link.source];
         let (destination, _, inbound) = &self.storages[link.destination];
+        if let Gate::Shut(reason) = &link.gate {
+            return Some((reason.clone(), None));
+        }
         if link.active >= link.limit {
             let reason = WaitReason::LinkFull {
                 active: Slots(link.active),
@@ -380,10 +424,10 @@ impl Scheduler {
         }
     }
 
-    /// Puts a link that waited for its own slots back into the round.
+    /// Puts a link that waited for its own slots or its gate back into the round.
     fn recheck(&mut self, index: LinkIndex) {
         let link = &mut self.links[index];
-        if matches!(link.place, Place::Full(_)) && link.active < link.limit {
+        if matches!(link.place, Place::Full(_)) {
             link.place = Place::Round;
             self.round.push_back(index);
         }
@@ -411,6 +455,7 @@ impl Scheduler {
             active: 0,
             limit,
             queue: LinkQueue::default(),
+            gate: Gate::Open,
             place: Place::Idle,
         });
         self.link_index.insert(id.clone(), self.links.len() - 1);
@@ -442,286 +487,4 @@ fn storage_limits(limits: &SlotLimits, storage: &StorageId) -> (u32, u32) {
     let own = limits.storages.get(storage).copied();
     let (outbound, inbound) = own.unwrap_or((limits.storage_outbound, limits.storage_inbound));
     (outbound.0, inbound.0)
-}
-
-/// The waiting transfers of one link. Priorities share it by weight (each step doubles it), so that none starves;
-/// within a priority VOs take turns; within a VO the oldest goes first.
-#[derive(Debug, Default)]
-struct LinkQueue {
-    levels: BTreeMap<Priority, Level>,
-    count: u64,
-    /// Stride of the level served last: a level that was empty re-enters here and cannot claim the past.
-    pass: u64,
-}
-
-#[derive(Debug, Default)]
-struct Level {
-    pass: u64,
-    count: u64,
-    /// VOs with something waiting, in the order of their turns.
-    turns: VecDeque<VoName>,
-    vos: HashMap<VoName, BTreeMap<TransferId, ()>>,
-}
-
-impl LinkQueue {
-    fn len(&self) -> u64 {
-        self.count
-    }
-
-    fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    fn push(&mut self, priority: Priority, vo: &VoName, transfer: TransferId) {
-        let pass = self.pass;
-        let level = self.levels.entry(priority).or_default();
-        if level.count == 0 {
-            level.pass = level.pass.max(pass);
-        }
-        let waiting = level.vos.entry(vo.clone()).or_default();
-        if waiting.is_empty() && !level.turns.contains(vo) {
-            level.turns.push_back(vo.clone());
-        }
-        if waiting.insert(transfer, ()).is_none() {
-            level.count += 1;
-            self.count += 1;
-        }
-    }
-
-    fn remove(&mut self, priority: Priority, vo: &VoName, transfer: TransferId) -> bool {
-        let Some(level) = self.levels.get_mut(&priority) else {
-            return false;
-        };
-        let removed = level
-            .vos
-            .get_mut(vo)
-            .is_some_and(|waiting| waiting.remove(&transfer).is_some());
-        if removed {
-            level.count -= 1;
-            self.count -= 1;
-        }
-        removed
-    }
-
-    fn pop(&mut self) -> Option<TransferId> {
-        let filled = self.levels.iter().filter(|(_, level)| level.count > 0);
-        // Lowest stride first; at equal stride the more urgent.
-        let next =
-            filled.min_by_key(|(priority, level)| (level.pass, std::cmp::Reverse(**priority)));
-        let priority = *next?.0;
-        let level = self.levels.get_mut(&priority)?;
-        self.pass = level.pass;
-        level.pass += 64 >> priority.get();
-        let transfer = loop {
-            let vo = level.turns.pop_front()?;
-            let waiting = level.vos.get_mut(&vo)?;
-            let Some((transfer, ())) = waiting.pop_first() else {
-                continue;
-            };
-            if waiting.is_empty() {
-                level.vos.remove(&vo);
-            } else {
-                level.turns.push_back(vo);
-            }
-            break transfer;
-        };
-        level.count -= 1;
-        self.count -= 1;
-        Some(transfer)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn link(name: &str) -> LinkId {
-        let (source, destination) = name.split_once('→').expect("a→b");
-        LinkId {
-            source: StorageId::new(source),
-            destination: StorageId::new(destination),
-        }
-    }
-
-    fn waiting(id: u64, on: &str, vo: &str, priority: i64) -> Waiting {
-        Waiting {
-            transfer: TransferId(id),
-            link: link(on),
-            vo: VoName::new(vo),
-            priority: Priority::clamped(priority),
-        }
-    }
-
-    fn limits(link: u32, storage: u32, agents: u32) -> SlotLimits {
-        SlotLimits {
-            link: Slots(link),
-            storage_outbound: Slots(storage),
-            storage_inbound: Slots(storage),
-            agents: Slots(agents),
-            ..SlotLimits::default()
-        }
-    }
-
-    fn started(scheduler: &mut Scheduler) -> Vec<u64> {
-        std::iter::from_fn(|| scheduler.start_next())
-            .map(|id| id.0)
-            .collect()
-    }
-
-    #[test]
-    fn a_link_never_runs_more_than_its_limit_and_says_so() {
-        let mut scheduler = Scheduler::new(limits(2, 10, 10));
-        (1..=3).for_each(|id| scheduler.enqueue(waiting(id, "a→b", "cms", 3)));
-        assert_eq!(started(&mut scheduler), [1, 2]);
-        let reason = scheduler.why_waiting(&link("a→b"));
-        assert_eq!(
-            reason,
-            WaitReason::LinkFull {
-                active: Slots(2),
-                limit: Slots(2)
-            }
-        );
-        scheduler.release(&link("a→b"));
-        assert_eq!(started(&mut scheduler), [3]);
-    }
-
-    #[test]
-    fn links_that_share_a_destination_take_turns() {
-        let mut scheduler = Scheduler::new(limits(10, 2, 100));
-        for id in 1..=4 {
-            scheduler.enqueue(waiting(id, "a→d", "cms", 3));
-            scheduler.enqueue(waiting(id + 10, "x→d", "cms", 3));
-        }
-        assert_eq!(started(&mut scheduler), [1, 11]);
-        let reason = scheduler.why_waiting(&link("x→d"));
-        assert!(
-            matches!(reason, WaitReason::DestinationFull { .. }),
-            "{reason:?}"
-        );
-        scheduler.release(&link("a→d"));
-        scheduler.release(&link("x→d"));
-        let mut next = started(&mut scheduler);
-        next.sort();
-        assert_eq!(next, [2, 12]);
-    }
-
-    #[test]
-    fn a_full_link_does_not_hold_back_another_one_that_waits_for_the_same_storage() {
-        let mut scheduler = Scheduler::new(limits(1, 2, 100));
-        for id in 1..=3 {
-            scheduler.enqueue(waiting(id, "a→d", "cms", 3));
-            scheduler.enqueue(waiting(id + 10, "b→d", "cms", 3));
-            scheduler.enqueue(waiting(id + 20, "c→d", "cms", 3));
-        }
-        assert_eq!(started(&mut scheduler), [1, 11]);
-        scheduler.release(&link("a→d"));
-        assert_eq!(started(&mut scheduler).len(), 1);
-        scheduler.release(&link("b→d"));
-        assert_eq!(started(&mut scheduler).len(), 1);
-    }
-
-    #[test]
-    fn urgent_files_go_first_but_none_starves() {
-        let mut scheduler = Scheduler::new(limits(1000, 1000, 1000));
-        for id in 0..200 {
-            scheduler.enqueue(waiting(id, "a→b", "cms", 5));
-            scheduler.enqueue(waiting(1000 + id, "a→b", "cms", 1));
-        }
-        let first: Vec<u64> = (0..34)
-            .filter_map(|_| scheduler.start_next())
-            .map(|id| id.0)
-            .collect();
-        let low = first.iter().filter(|id| **id >= 1000).count();
-        assert_eq!(low, 2, "one in seventeen: {first:?}");
-    }
-
-    #[test]
-    fn vos_take_turns_however_much_one_of_them_queues() {
-        let mut scheduler = Scheduler::new(limits(10, 10, 10));
-        (0..100).for_each(|id| scheduler.enqueue(waiting(id, "a→b", "atlas", 3)));
-        (200..205).for_each(|id| scheduler.enqueue(waiting(id, "a→b", "cms", 3)));
-        let cms = started(&mut scheduler)
-            .iter()
-            .filter(|id| **id >= 200)
-            .count();
-        assert_eq!(cms, 5);
-    }
-
-    #[test]
-    fn a_raised_limit_takes_effect_at_once() {
-        let mut scheduler = Scheduler::new(limits(1, 10, 10));
-        (1..=4).for_each(|id| scheduler.enqueue(waiting(id, "a→b", "cms", 3)));
-        assert_eq!(started(&mut scheduler), [1]);
-        scheduler.set_limits(limits(3, 10, 10));
-        assert_eq!(started(&mut scheduler), [2, 3]);
-    }
-
-    #[derive(Debug, Clone)]
-    enum Step {
-        Enqueue(u8, u8, u8),
-        Release(usize),
-        Remove(usize),
-        Limits(u8, u8, u8),
-    }
-
-    fn step() -> impl Strategy<Value = Step> {
-        prop_oneof![
-            4 => (0..4u8, 0..4u8, 1..6u8).prop_map(|(s, d, p)| Step::Enqueue(s, d, p)),
-            3 => any::<usize>().prop_map(Step::Release),
-            1 => any::<usize>().prop_map(Step::Remove),
-            1 => (0..4u8, 0..6u8, 0..9u8).prop_map(|(l, s, a)| Step::Limits(l, s, a)),
-        ]
-    }
-
-    proptest! {
-        /// Bounds hold after every step, and no transfer waits while every slot it needs is free.
-        #[test]
-        fn bounds_hold_and_no_slot_stays_empty_while_something_could_use_it(
-            steps in proptest::collection::vec(step(), 1..200)
-        ) {
-            let mut now = limits(2, 3, 5);
-            let mut scheduler = Scheduler::new(now.clone());
-            let (mut running, mut queued) = (Vec::<Waiting>::new(), Vec::<Waiting>::new());
-            for (id, step) in steps.into_iter().enumerate() {
-                match step {
-                    Step::Enqueue(s, d, p) => {
-                        let one = waiting(id as u64, &format!("s{s}→d{d}"), ["x", "y"][usize::from(p) % 2], p.into());
-                        scheduler.enqueue(one.clone());
-                        queued.push(one);
-                    }
-                    Step::Release(at) if !running.is_empty() => {
-                        let one = running.swap_remove(at % running.len());
-                        scheduler.release(&one.link);
-                    }
-                    Step::Remove(at) if !queued.is_empty() => {
-                        let one = queued.swap_remove(at % queued.len());
-                        prop_assert!(scheduler.remove(&one));
-                    }
-                    Step::Limits(l, s, a) => {
-                        now = limits(l.into(), s.into(), a.into());
-                        scheduler.set_limits(now.clone());
-                    }
-                    Step::Release(_) | Step::Remove(_) => {}
-                }
-                let before = running.len();
-                while let Some(transfer) = scheduler.start_next() {
-                    let at = queued.iter().position(|one| one.transfer == transfer).expect("was queued");
-                    running.push(queued.remove(at));
-                }
-                let count = |test: &dyn Fn(&Waiting) -> bool| running.iter().filter(|one| test(one)).count() as u32;
-                if running.len() > before {
-                    prop_assert!(running.len() as u32 <= now.agents.0);
-                }
-                for one in &queued {
-                    let free = count(&|r| r.link == one.link) < now.link.0
-                        && count(&|r| r.link.source == one.link.source) < now.storage_outbound.0
-                        && count(&|r| r.link.destination == one.link.destination) < now.storage_inbound.0
-                        && (running.len() as u32) < now.agents.0;
-                    prop_assert!(!free, "{one:?} waits though all its slots are free");
-                    prop_assert!(scheduler.why_waiting(&one.link) != WaitReason::Starting);
-                }
-            }
-        }
-    }
 }

@@ -37,6 +37,20 @@ pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
                 active.0, limit.0
             )
         }
+        WaitReason::LinkHalted {
+            until,
+            failures,
+            last,
+        } => {
+            let trial = match until.since(now).as_secs() {
+                0 => "one transfer is being tried now".to_owned(),
+                wait => format!("one transfer is tried in {wait} s"),
+            };
+            format!(
+                "the link is halted after {failures} failures of one kind in a row, and {trial}; the last \
+                 failure: {last}"
+            )
+        }
         WaitReason::BackingOff {
             until,
             failures,
@@ -114,6 +128,7 @@ pub fn wait_kind(reason: &WaitReason) -> &'static str {
         WaitReason::SourceFull { .. } => "source_full",
         WaitReason::DestinationFull { .. } => "destination_full",
         WaitReason::AgentsFull { .. } => "agents_full",
+        WaitReason::LinkHalted { .. } => "link_halted",
         WaitReason::BackingOff { .. } => "backing_off",
         WaitReason::SameDestination { .. } => "same_destination",
         WaitReason::Starting => "starting",

@@ -93,6 +93,28 @@ pub struct Failure {
     pub detail: String,
 }
 
+/// What failures have in common when they have one cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FailureKind {
+    /// Where the fault lies.
+    pub side: Side,
+    /// When it happened.
+    pub phase: Phase,
+    /// The POSIX error that comes nearest.
+    pub errno: Errno,
+}
+
+impl Failure {
+    /// What it has in common with others of its kind.
+    pub fn kind(&self) -> FailureKind {
+        FailureKind {
+            side: self.side,
+            phase: self.phase,
+            errno: self.errno,
+        }
+    }
+}
+
 impl fmt::Display for Failure {
     /// FTS's form, `SCOPE [errno] text`, which clients match on.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

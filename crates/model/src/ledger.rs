@@ -54,6 +54,9 @@ pub enum TransferEvent {
         retry_at: Option<Timestamp>,
         /// Whatever the attempt had made at the destination is known to be gone.
         cleaned: bool,
+        /// It costs no retry: the link was halted, and this failure only told that it still is.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        excused: bool,
     },
     /// The attempt's outcome is unknown, because the process that ran it is gone.
     AttemptLost {

@@ -20,7 +20,7 @@ pub mod url;
 pub use attenuation::{Attenuation, MacaroonActivity};
 pub use capability::{Capability, Right};
 pub use checksum::{Checksum, ChecksumAlgorithm};
-pub use failure::{Errno, Failure, Phase, Retry, Side};
+pub use failure::{Errno, Failure, FailureKind, Phase, Retry, Side};
 pub use ids::{
     Activity, CredentialId, JobId, LinkId, PoolName, StorageId, TransferId, UserName, VoName,
 };

@@ -41,6 +41,15 @@ pub enum WaitReason {
         /// The limit.
         limit: Slots,
     },
+    /// The latest transfers on the link all failed in one way; it is tried with one transfer now and then.
+    LinkHalted {
+        /// When the next one is tried.
+        until: Timestamp,
+        /// Failures of one kind in a row.
+        failures: u32,
+        /// The last of them.
+        last: Failure,
+    },
     /// The last attempt failed; the next one may not start yet.
     BackingOff {
         /// When it may start.

@@ -212,11 +212,12 @@ pub fn advance(
                 failure,
                 retry_at,
                 cleaned,
+                excused,
             },
         ) if attempt == of => Ok(match retry_at {
             Some(not_before) => S::Submitted {
                 not_before: Some(*not_before),
-                failures: failures + 1,
+                failures: failures + u32::from(!excused),
                 attempts: attempt.0,
                 last: Some(failure.clone()),
                 unsettled: (*prepared || *unsettled) && !cleaned,
@@ -315,6 +316,7 @@ mod tests {
             failure: failure(),
             retry_at: Some(Timestamp(9)),
             cleaned: true,
+            excused: false,
         };
         assert!(run(&[started(1), retry.clone(), landed(1)]).is_err());
         assert!(run(&[started(1), retry, started(2), landed(1)]).is_err());

@@ -3,16 +3,19 @@
 //! No I/O, no clock, no randomness. It holds everything that has not ended in memory and knows nothing of how
 //! bytes move or where events are stored. The driver persists the records of a call before it performs its actions.
 
+mod halting;
 mod interface;
 #[cfg(test)]
 mod tests;
 
 pub use interface::{
-    Action, Answer, Assignment, Effects, EngineConfig, Input, Now, Outcome, ReplyId,
+    Action, Answer, Assignment, Effects, EngineConfig, Input, LinkNotice, Now, Outcome, ReplyId,
 };
 
 use crate::submission::NewJob;
-use penstock_decide::retry::{FailedAttempt, next_retry};
+use halting::Halting;
+use penstock_decide::Decision;
+use penstock_decide::retry::{FailedAttempt, RetryReason, next_retry};
 use penstock_decide::scheduler::{LinkView, Scheduler, StorageView, Waiting};
 use penstock_model::url::FilePlace;
 use penstock_model::{
@@ -68,6 +71,7 @@ pub struct Engine {
     delayed: BinaryHeap<Reverse<(Timestamp, TransferId)>>,
     /// Jobs that may not wait forever, by time.
     expiring: BinaryHeap<Reverse<(Timestamp, JobId)>>,
+    halting: Halting,
     /// Failures by link since the start of this process.
     last_failure: BTreeMap<LinkId, Failure>,
     transfer_id_next: u64,
@@ -86,6 +90,7 @@ impl Engine {
             held_back: BTreeSet::new(),
             delayed: BinaryHeap::new(),
             expiring: BinaryHeap::new(),
+            halting: Halting::default(),
             last_failure: BTreeMap::new(),
             transfer_id_next: found.transfer_id_max + 1,
         };
@@ -180,6 +185,7 @@ impl Engine {
             Input::Tick => {}
         }
         self.wake_delayed(now);
+        self.try_halted(now);
         self.expire(now, &mut effects);
         self.start_what_may(now, &mut effects);
         effects
@@ -189,7 +195,8 @@ impl Engine {
     pub fn wake_at(&self) -> Option<Timestamp> {
         let delayed = self.delayed.peek().map(|Reverse((at, _))| *at);
         let expiring = self.expiring.peek().map(|Reverse((at, _))| *at);
-        delayed.into_iter().chain(expiring).min()
+        let trial = self.halting.wake_at();
+        delayed.into_iter().chain(expiring).chain(trial).min()
     }
 
     /// Why an open transfer waits; `None` when it runs or is not open.
@@ -417,6 +424,7 @@ impl Engine {
             if self.first_at(destination) != Some(transfer) {
                 self.held_back.insert(transfer);
                 self.scheduler.release(&link);
+                self.pass_unused(now, &link, effects);
                 continue;
             }
             let TransferState::Submitted {
@@ -468,6 +476,7 @@ impl Engine {
         let ended = self.running.remove(&transfer).expect("found a line ago");
         let link = ended.link;
         self.scheduler.release(&link);
+        let halted = self.learn(now, &link, &outcome, effects);
         let Some(entry) = self.transfers.get(&transfer) else {
             self.leave_destination(ended.destination, transfer);
             return;
@@ -483,13 +492,14 @@ impl Engine {
                 report,
             },
             Outcome::Failed { failure, cleaned } => {
-                let retry_at = self.retry_at(now, transfer, attempt, failures, &failure);
+                let decision = self.next_retry(transfer, attempt, failures, &failure, halted);
                 self.last_failure.insert(link, failure.clone());
                 TransferEvent::AttemptFailed {
                     attempt,
                     failure,
-                    retry_at,
+                    retry_at: decision.choice.map(|wait| now.at + wait),
                     cleaned,
+                    excused: decision.because.contains(&RetryReason::Excused),
                 }
             }
             // Asked to stop without having been canceled: the service itself is ending.
@@ -501,26 +511,26 @@ impl Engine {
         self.happen(now, transfer, event, effects);
     }
 
-    fn retry_at(
+    fn next_retry(
         &self,
-        now: Now,
         transfer: TransferId,
         attempt: Attempt,
         failures_before: u32,
         failure: &Failure,
-    ) -> Option<Timestamp> {
+        excused: bool,
+    ) -> Decision<Option<Duration>, RetryReason> {
         let parameters = &self.jobs[&self.transfers[&transfer].job].parameters;
-        let decision = next_retry(&FailedAttempt {
+        next_retry(&FailedAttempt {
             transfer,
             attempt,
             failure,
             failures_before,
+            excused,
             retries_max: parameters.retries_max.unwrap_or(self.config.retries_max),
             delay: parameters
                 .retry_delay_seconds
                 .map_or(self.config.retry_delay, Duration::from_secs),
-        });
-        decision.choice.map(|wait| now.at + wait)
+        })
     }
 
     fn cancel(

@@ -6,11 +6,12 @@
 
 use crate::agent::{AgentSetup, Progress, StopSignal};
 use crate::engine::{
-    Action, Answer, Assignment, Effects, Engine, EngineConfig, Input, Now, Outcome, ReplyId,
+    Action, Answer, Assignment, Effects, Engine, EngineConfig, Input, LinkNotice, Now, Outcome,
+    ReplyId,
 };
 use crate::overview::{Meters, Overview};
 use crate::submission::NewJob;
-use penstock_model::{Attempt, Bytes, JobId, Priority, Timestamp, TransferId, WaitReason};
+use penstock_model::{Attempt, Bytes, JobId, LinkId, Priority, Timestamp, TransferId, WaitReason};
 use penstock_persistence::journal::{Journal, Record};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -114,6 +115,18 @@ impl Clock {
             at: wall_clock(),
             monotonic_us: self.0.elapsed().as_micros() as u64,
         }
+    }
+}
+
+/// For the site's operators.
+fn tell(link: &LinkId, notice: &LinkNotice) {
+    match notice {
+        LinkNotice::Halted(halt) => {
+            let (failures, last) = (halt.failures, &halt.last);
+            let until = halt.until.to_fts();
+            tracing::warn!(%link, failures, %last, %until, "a link is halted; one transfer is tried then");
+        }
+        LinkNotice::Reopened => tracing::info!(%link, "a halted link works again"),
     }
 }
 
@@ -391,6 +404,7 @@ impl Driver {
                     let stop = self.running.get(&transfer).map(|agent| agent.stop.clone());
                     batch.acts.extend(stop.map(Act::Stop));
                 }
+                Action::Tell { link, notice } => tell(&link, &notice),
                 Action::Answer { reply, answer } => {
                     batch.acts.extend(
                         self.replies

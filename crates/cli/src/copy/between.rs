@@ -8,6 +8,7 @@ use crate::exit::CommandError;
 use crate::files::Purpose;
 use crate::output::Output;
 use crate::progress::shown;
+use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_field_tools::bulk_copy::{How, each_of};
 use penstock_field_tools::progress::Progress;
@@ -111,6 +112,10 @@ fn engine_config(parallel: usize) -> EngineConfig {
         },
         retries_max: RETRIES,
         retry_delay: RETRY_DELAY,
+        halting: HaltPolicy {
+            failures: 0,
+            ..HaltPolicy::default()
+        },
     }
 }
 

@@ -6,6 +6,7 @@ use crate::site::SiteDirectory;
 use crate::token::SiteIssuer;
 use penstock_decide::admission::QueueLimits;
 use penstock_decide::authorization::{GroupRule, SubjectRule};
+use penstock_decide::halting::HaltPolicy;
 use penstock_decide::pool_selection::PoolMode;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_model::{Bytes, LinkId, NamespacePath, PoolName, Slots, StorageId, VoName};
@@ -225,6 +226,10 @@ pub fn engine_config(role: &Transfer) -> EngineConfig {
         },
         retries_max: role.retries,
         retry_delay: role.retry_delay.0,
+        halting: HaltPolicy {
+            failures: role.halt_after,
+            wait: role.halt_delay.0,
+        },
     }
 }
 

@@ -84,6 +84,7 @@ pub fn failed(attempt: u32, detail: &str, retry_at: Option<i64>) -> TransferEven
         failure,
         retry_at: retry_at.map(|ms| Timestamp(START + ms)),
         cleaned: true,
+        excused: false,
     }
 }
 

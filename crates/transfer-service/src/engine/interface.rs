@@ -1,10 +1,11 @@
 //! The engine's interface: what happens to it, what it answers, and what its driver has to do.
 
 use crate::submission::NewJob;
+use penstock_decide::halting::{Halt, HaltPolicy};
 use penstock_decide::scheduler::SlotLimits;
 use penstock_model::{
-    Attempt, Bytes, Checksum, CopyMode, Failure, JobId, JobParameters, MoverReport, Priority,
-    Timestamp, TransferId, TransferRequest, VoName,
+    Attempt, Bytes, Checksum, CopyMode, Failure, JobId, JobParameters, LinkId, MoverReport,
+    Priority, Timestamp, TransferId, TransferRequest, VoName,
 };
 use penstock_persistence::journal::Record;
 use std::sync::Arc;
@@ -19,6 +20,8 @@ pub struct EngineConfig {
     pub retries_max: u32,
     /// The wait before the first retry of jobs that do not say.
     pub retry_delay: Duration,
+    /// When links are halted.
+    pub halting: HaltPolicy,
 }
 
 /// What can happen to the engine.
@@ -125,6 +128,13 @@ pub enum Action {
         /// Which transfer.
         transfer: TransferId,
     },
+    /// Tell the site's operators.
+    Tell {
+        /// Of which link.
+        link: LinkId,
+        /// What.
+        notice: LinkNotice,
+    },
     /// Answer somebody.
     Answer {
         /// Whom.
@@ -132,6 +142,15 @@ pub enum Action {
         /// What.
         answer: Answer,
     },
+}
+
+/// What operators should know of a link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinkNotice {
+    /// Nothing but trials starts until one arrives.
+    Halted(Halt),
+    /// A transfer arrived; all may start again.
+    Reopened,
 }
 
 /// The answers that the engine gives.

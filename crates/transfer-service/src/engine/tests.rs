@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::submission::NewTransfer;
+use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_model::{Activity, Bytes, ChecksumAlgorithm, CopyMode, FileUrl, Overwrite, UserName};
 use penstock_persistence::journal::{Journal, MemoryJournal};
@@ -24,6 +25,10 @@ fn config() -> EngineConfig {
         slots,
         retries_max: 1,
         retry_delay: Duration::from_secs(10),
+        halting: HaltPolicy {
+            failures: 3,
+            wait: Duration::from_secs(5),
+        },
     }
 }
 
@@ -89,6 +94,7 @@ struct World {
     now: Now,
     agents: BTreeMap<TransferId, Assignment>,
     stopping: Vec<TransferId>,
+    told: Vec<(LinkId, LinkNotice)>,
     answers: BTreeMap<u64, Answer>,
     replies: u64,
     jobs: u128,
@@ -108,6 +114,7 @@ impl World {
             now,
             agents: BTreeMap::new(),
             stopping: Vec::new(),
+            told: Vec::new(),
             answers: BTreeMap::new(),
             replies: 0,
             jobs: 0,
@@ -134,6 +141,7 @@ impl World {
                     assert_eq!(self.agents[&transfer].attempt, attempt)
                 }
                 Action::Stop { transfer } => self.stopping.push(transfer),
+                Action::Tell { link, notice } => self.told.push((link, notice)),
                 Action::Answer { reply, answer } => {
                     self.answers.insert(reply.0, answer);
                 }
@@ -531,6 +539,56 @@ fn a_job_that_may_not_wait_any_longer_fails_with_the_reason() {
         .iter()
         .filter(|(_, _, event)| matches!(event, TransferEvent::Expired { .. }));
     assert_eq!(waiting.count(), 1, "the two that run may end");
+    world.settle();
+    world.check_record();
+}
+
+#[test]
+fn a_link_whose_files_all_fail_alike_is_halted_and_opened_by_one_that_arrives() {
+    let mut world = World::new();
+    world.submit(12, 0, 0);
+    for _ in 0..3 {
+        let transfer = world.nth_agent(0).expect("runs");
+        let failure = failure(Retry::Later);
+        world.end(
+            transfer,
+            Outcome::Failed {
+                failure,
+                cleaned: true,
+            },
+        );
+    }
+    assert!(matches!(world.told[..], [(_, LinkNotice::Halted(_))]));
+    // What ran when it was halted may end; nothing follows it.
+    while let Some(transfer) = world.nth_agent(0) {
+        world.end(transfer, Outcome::Stopped);
+    }
+    let waiting = *world.engine.transfers.keys().max().expect("open");
+    let reason = world.engine.why_waiting(waiting, world.now.at);
+    assert!(
+        matches!(reason, Some(WaitReason::LinkHalted { failures: 3, .. })),
+        "{reason:?}"
+    );
+
+    world.sleep(6);
+    assert_eq!(world.agents.len(), 1, "one is tried");
+    let tried = world.nth_agent(0).expect("runs");
+    world.end(
+        tried,
+        Outcome::Failed {
+            failure: failure(Retry::Never),
+            cleaned: true,
+        },
+    );
+    assert_eq!(
+        world.agents.len(),
+        1,
+        "a file's own fault tells nothing: another is tried"
+    );
+    let tried = world.nth_agent(0).expect("runs");
+    world.end(tried, landed());
+    assert!(matches!(world.told[..], [_, (_, LinkNotice::Reopened)]));
+    assert_eq!(world.agents.len(), LINK_LIMIT as usize);
     world.settle();
     world.check_record();
 }
