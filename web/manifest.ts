@@ -1,6 +1,6 @@
 // Writes `manifest.txt` beside the built files: a hash of all sources, and one of each built file. A test of
-// the crate `observe` computes both again (`tests/it/assets.rs`) and fails when the committed page is not
-// the built one.
+// each crate that embeds them computes both again (`tests/it/assets.rs`) and fails when the committed files are
+// not the built ones.
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -12,6 +12,7 @@ const LOOSE = [
   "manifest.ts",
   "package-lock.json",
   "package.json",
+  "pages.config.ts",
   "tsconfig.json",
   "vite.config.ts",
 ];

@@ -6,11 +6,14 @@ mod answer;
 mod byteranges;
 mod conditions;
 mod copy;
+mod foreign;
 mod list;
 mod macaroon;
+mod pages;
 mod pull;
 mod push;
 mod read;
+mod reserved;
 mod tree;
 mod write;
 
@@ -208,7 +211,10 @@ impl Door {
                     let path = request.path();
                     tracing::warn!(method = %request.method, path, %status, text, "a request failed");
                 }
-                Answer::from(problem)
+                match pages::are_wanted(request) {
+                    true => pages::problem(request, problem),
+                    false => Answer::from(problem),
+                }
             }
         };
         connection
@@ -227,15 +233,20 @@ impl Door {
         }
         let path = NamespacePath::from_encoded(request.path())
             .map_err(|why| Problem::bad_request(why.to_string()))?;
+        if let Some(asset) = reserved::asset(request, &path) {
+            return asset.map(Reply::from);
+        }
         let caller = self
             .identify(request, client, connection.peer_addr())
             .await?;
+        foreign::refuse(request, &caller)?;
         let call = &Call {
             request,
             caller: &caller,
             path: &path,
         };
         match request.method.as_str() {
+            "GET" if pages::are_wanted(request) => pages::get(self, connection, call).await,
             "GET" | "HEAD" => read::read(self, connection, call).await,
             "PUT" => write::put(self, connection, call).await,
             "POST" => macaroon::post(self, connection, call).await,

@@ -119,6 +119,26 @@ impl Namespace {
         })
     }
 
+    /// The last `limit` entries before the name `before`, in the order of their names: the page before one that
+    /// [`Namespace::list`] gave.
+    pub fn list_before(
+        &self,
+        directory: EntryId,
+        before: &str,
+        limit: usize,
+    ) -> Result<Vec<Entry>, NamespaceError> {
+        let mut entries: Vec<Entry> = self.readers.with(|connection| {
+            let mut query = connection.prepare_cached(&format!(
+                "SELECT {COLUMNS} FROM entry WHERE parent = ?1 AND name < ?2 ORDER BY name DESC LIMIT ?3"
+            ))?;
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let rows = query.query_map(params![stored(directory), before, limit], entry_of_row)?;
+            rows.collect()
+        })?;
+        entries.reverse();
+        Ok(entries)
+    }
+
     /// The checksums that are known of a file, in the order of [`ChecksumAlgorithm::ALL`].
     pub fn checksums(&self, file: EntryId) -> Result<Vec<Checksum>, NamespaceError> {
         let mut found: Vec<Checksum> = self.readers.with(|connection| {

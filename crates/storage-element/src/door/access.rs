@@ -2,8 +2,8 @@
 //! `protocol::x509`; rights are judged by `decide::authorization`; a refusal is logged here, once, with its
 //! reasons and without secrets.
 
-use super::Door;
 use super::answer::Problem;
+use super::{Door, reserved};
 use crate::clock::now;
 use crate::storage::Settings;
 use http::StatusCode;
@@ -53,6 +53,8 @@ pub(super) struct Caller {
     /// The caveats of the macaroon that was shown, and what they leave; none for other credentials.
     caveats: Vec<Caveat>,
     attenuation: Attenuation,
+    /// The request itself carries what says who it is; a macaroon may speak for the owner of a certificate.
+    has_bearer: bool,
     /// Why a certificate that was shown does not count.
     doubt: Option<String>,
     peer: SocketAddr,
@@ -64,6 +66,7 @@ impl Caller {
             identity,
             caveats: Vec::new(),
             attenuation: Attenuation::default(),
+            has_bearer: false,
             doubt: None,
             peer,
         }
@@ -90,6 +93,12 @@ impl Caller {
 
     pub(super) fn identity(&self) -> Option<&Identity> {
         self.identity.as_ref()
+    }
+
+    /// Whether only a certificate says who it is.
+    pub(super) fn is_by_certificate(&self) -> bool {
+        let identity = self.identity.as_ref();
+        !self.has_bearer && identity.is_some_and(|identity| identity.method == Method::Certificate)
     }
 
     /// For a caller without an identity: 401, or 403 with the reason why the certificate does not count.
@@ -128,7 +137,10 @@ impl Door {
         peer: SocketAddr,
     ) -> Result<Caller, Problem> {
         let caller = match bearer(request)? {
-            Some(token) => self.bearer_of(request, &token, peer).await?,
+            Some(token) => Caller {
+                has_bearer: true,
+                ..self.bearer_of(request, &token, peer).await?
+            },
             None => Caller::by_certificate(client, peer),
         };
         if let Some(identity) = &caller.identity
@@ -182,6 +194,7 @@ impl Door {
         operation: &Operation,
         path: &NamespacePath,
     ) -> Result<(), Problem> {
+        reserved::refuse(operation, path)?;
         if self.anonymous_may(operation, path) {
             return Ok(());
         }

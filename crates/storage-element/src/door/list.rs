@@ -17,7 +17,7 @@ use std::io;
 use std::sync::Arc;
 
 /// Entries read and written at once.
-const PAGE_ENTRIES: usize = 1000;
+pub(super) const PAGE_ENTRIES: usize = 1000;
 /// Entries shown to people.
 const HTML_ENTRIES_MAX: usize = 10_000;
 
@@ -195,7 +195,7 @@ impl Door {
     }
 }
 
-async fn next_page(
+pub(super) async fn next_page(
     door: &Door,
     directory: EntryId,
     after: Option<String>,
@@ -205,14 +205,17 @@ async fn next_page(
         namespace.list(directory, after.as_deref(), PAGE_ENTRIES)
     })
     .await
-    .map_err(|why| {
-        tracing::error!(%why, "a directory could not be read");
-        Problem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "the directory cannot be read; tell the site",
-        )
-    })?;
+    .map_err(unread)?;
     Ok(page?)
+}
+
+/// The thread that read it has ended.
+pub(super) fn unread(why: tokio::task::JoinError) -> Problem {
+    tracing::error!(%why, "a directory could not be read");
+    Problem::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "the directory cannot be read; tell the site",
+    )
 }
 
 async fn read_body(connection: &mut Connection) -> Result<Vec<u8>, Problem> {

@@ -2,11 +2,14 @@
 
 use super::answer::{Answer, Problem, Reply};
 use super::conditions::{self, Verdict, etag};
-use super::{Call, Door, byteranges, list, wait_for_slot};
+use super::{Call, Door, byteranges, list, pages, wait_for_slot};
 use crate::clock::microseconds;
 use crate::mover::{Mover, MoverRequest};
 use crate::pool::Pool;
-use http::header::{ACCEPT_RANGES, CONTENT_RANGE, CONTENT_TYPE, ETAG, LAST_MODIFIED};
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_RANGE, CONTENT_SECURITY_POLICY,
+    CONTENT_TYPE, ETAG, LAST_MODIFIED,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::Operation;
 use penstock_decide::pool_selection::PoolMode;
@@ -21,6 +24,11 @@ use std::sync::Arc;
 
 /// RFC 3230 §4.3.2.
 pub(super) const DIGEST: HeaderName = HeaderName::from_static("digest");
+/// Endings of files that browsers may run, or show with what they run.
+const ACTIVE: [&str; 18] = [
+    "html", "htm", "xhtml", "xht", "shtml", "mhtml", "mht", "svg", "svgz", "xml", "xsl", "xslt",
+    "js", "mjs", "css", "wasm", "pdf", "swf",
+];
 /// RFC 9530 §3.
 const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
 
@@ -93,6 +101,7 @@ pub(super) async fn read(
         };
     };
     let mut headers = file_headers(&found);
+    contain(request, path, &mut headers);
     if conditions::evaluate(&request.method, &request.headers, Some(found.id))?
         == Verdict::NotModified
     {
@@ -226,6 +235,24 @@ fn file_headers(found: &Found) -> HeaderMap {
         headers.insert(LAST_MODIFIED, value);
     }
     headers
+}
+
+/// Keeps what users wrote from acting in the door's name: a browser shows nothing of it with a script, takes no
+/// type but ours, and saves what other types could make it run.
+fn contain(request: &Request, path: &NamespacePath, headers: &mut HeaderMap) {
+    pages::harmless(headers);
+    headers.insert(
+        CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static("default-src 'none'; sandbox"),
+    );
+    let extension = path.name().and_then(|name| name.rsplit_once('.'));
+    let extension = extension.map(|(_, extension)| extension.to_ascii_lowercase());
+    if extension.is_some_and(|extension| ACTIVE.contains(&extension.as_str())) {
+        headers.insert(CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
+    }
+    if pages::authorisation(request).is_some() {
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("private"));
+    }
 }
 
 /// Opens a file's data. A file that was replaced between lookup and opening is looked up again once.

@@ -1,11 +1,13 @@
 //! The storage element as its clients meet it: over a socket, on loopback.
 
 mod access;
+mod assets;
 mod copies;
 mod issuer;
 mod macaroons;
 mod methods;
 mod overload;
+mod pages;
 mod peer;
 mod recovery;
 mod site;

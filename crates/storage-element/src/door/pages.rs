@@ -1,0 +1,280 @@
+//! Pages for people with a browser: directories, the details of a file, and why there is neither.
+//!
+//! The server renders them, so that looking and downloading work without a script. Whoever does not ask for HTML
+//! in so many words never sees them. A link that carries an authorisation hands it on to the links of its page.
+
+mod markup;
+
+use super::answer::{Answer, Problem, Reply};
+use super::reserved::RESOURCE_POLICY;
+use super::{Call, Door, list, read};
+use http::header::{
+    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, REFERRER_POLICY, VARY,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use markup::{Details, Directory, Frame, Refused};
+use penstock_decide::authorization::Operation;
+use penstock_model::NamespacePath;
+use penstock_persistence::namespace::{Entry, EntryId};
+use penstock_protocol::http1::server::{Connection, Request};
+
+/// The page may use its own script and style and ask its own door, nothing else.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+                      img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+/// Bytes of an authorisation that a page repeats in each of its links; a thousand of them make a page.
+const AUTHORISATION_BYTES_MAX: usize = 4096;
+
+/// Whether a browser asks: it names HTML in `Accept`. Programs send `*/*` or nothing.
+pub(super) fn are_wanted(request: &Request) -> bool {
+    let values = request.headers.get_all(ACCEPT).iter();
+    let mut ranges = values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|text| text.split(','));
+    request.method == Method::GET
+        && ranges.any(|range| {
+            let mut parts = range.split(';').map(str::trim);
+            let is_html = parts
+                .next()
+                .is_some_and(|media| media.eq_ignore_ascii_case("text/html"));
+            is_html && !parts.any(|part| matches!(part, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"))
+        })
+}
+
+/// GET of a browser: the page of a directory, or of a file's details; else as for everybody.
+pub(super) async fn get(
+    door: &Door,
+    connection: &mut Connection,
+    call: &Call<'_>,
+) -> Result<Reply, Problem> {
+    let entry = door.storage.namespace.lookup(call.path)?;
+    match entry {
+        Some(entry) if entry.is_directory() => {
+            directory(door, call, connection.is_tls(), &entry).await
+        }
+        Some(entry) if parameter(call.request, "details").is_some() => {
+            details(door, call, connection.is_tls(), entry).await
+        }
+        Some(_) | None => read::read(door, connection, call).await,
+    }
+}
+
+/// Where a page of a directory begins or ends.
+enum Position {
+    After(Option<String>),
+    Before(String),
+}
+
+async fn directory(
+    door: &Door,
+    call: &Call<'_>,
+    is_tls: bool,
+    entry: &Entry,
+) -> Result<Reply, Problem> {
+    door.permit(call.caller, &Operation::List, call.path)?;
+    let position = match parameter(call.request, "before") {
+        Some(before) => Position::Before(before),
+        None => Position::After(parameter(call.request, "after").filter(|name| !name.is_empty())),
+    };
+    let (entries, earlier, later) = match position {
+        Position::After(after) => {
+            let earlier = after.is_some();
+            let entries = list::next_page(door, entry.id, after).await?;
+            let later = entries.len() == list::PAGE_ENTRIES;
+            (entries, earlier, later)
+        }
+        Position::Before(before) => {
+            let entries = page_before(door, entry.id, before).await?;
+            let earlier = entries.len() == list::PAGE_ENTRIES;
+            (entries, earlier, true)
+        }
+    };
+    let frame = frame(door, call, is_tls);
+    let body = markup::directory(&Directory {
+        frame,
+        entries: &entries,
+        earlier,
+        later,
+    });
+    Ok(page(StatusCode::OK, call.request, body).into())
+}
+
+async fn page_before(door: &Door, id: EntryId, before: String) -> Result<Vec<Entry>, Problem> {
+    let namespace = std::sync::Arc::clone(&door.storage.namespace);
+    let read = move || namespace.list_before(id, &before, list::PAGE_ENTRIES);
+    Ok(tokio::task::spawn_blocking(read)
+        .await
+        .map_err(list::unread)??)
+}
+
+async fn details(
+    door: &Door,
+    call: &Call<'_>,
+    is_tls: bool,
+    entry: Entry,
+) -> Result<Reply, Problem> {
+    door.permit(call.caller, &Operation::Stat, call.path)?;
+    let checksums = door.storage.namespace.checksums(entry.id)?;
+    let frame = frame(door, call, is_tls);
+    let readable = door.allows(call.caller, &Operation::Read, call.path);
+    let body = markup::details(&Details {
+        frame,
+        entry: &entry,
+        checksums: &checksums,
+        readable,
+    });
+    Ok(page(StatusCode::OK, call.request, body).into())
+}
+
+/// A problem as a page, with a way to sign in where that may help.
+pub(super) fn problem(request: &Request, problem: Problem) -> Answer {
+    let path = NamespacePath::from_encoded(request.path()).ok();
+    let body = markup::refused(&Refused {
+        host: host(request),
+        path: path.as_ref(),
+        authorisation: authorisation(request),
+        status: problem.status,
+        text: &problem.text,
+    });
+    let mut answer = page(problem.status, request, body);
+    answer.headers.extend(
+        problem
+            .headers
+            .into_iter()
+            .map(|(name, value)| (Some(name), value)),
+    );
+    answer
+}
+
+/// What all pages of a path show.
+fn frame<'a>(door: &'a Door, call: &Call<'a>, is_tls: bool) -> Frame<'a> {
+    let Call {
+        request,
+        caller,
+        path,
+    } = *call;
+    // What may be done with any name below is asked of one that stands for all.
+    let below = path.child("name").unwrap_or_else(|_| path.clone());
+    let other = path.child("other").unwrap_or_else(|_| path.clone());
+    let renaming = Operation::Rename { to: other };
+    let macaroons = is_tls && door.storage.settings().macaroons.is_some();
+    let shareable = macaroons && caller.identity().is_some();
+    let may = |operation: &Operation| door.allows(caller, operation, &below);
+    let words = [
+        ("create", may(&Operation::Create)),
+        ("replace", may(&Operation::Modify)),
+        ("mkdir", may(&Operation::MakeDirectory)),
+        ("delete", may(&Operation::Delete)),
+        ("rename", may(&renaming)),
+        ("share", shareable),
+    ];
+    Frame {
+        host: host(request),
+        path,
+        user: caller.user(),
+        can: words
+            .iter()
+            .filter_map(|(word, may)| may.then_some(*word))
+            .collect(),
+        authorisation: authorisation(request),
+    }
+}
+
+/// The door as its reader calls it; shown only.
+fn host(request: &Request) -> &str {
+    let value = request.headers.get(HOST);
+    value.and_then(|host| host.to_str().ok()).unwrap_or("")
+}
+
+fn page(status: StatusCode, request: &Request, body: String) -> Answer {
+    let mut answer = Answer::new(status);
+    for (name, value) in [
+        (CONTENT_TYPE, "text/html; charset=utf-8"),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_FRAME_OPTIONS, "DENY"),
+        (RESOURCE_POLICY, "same-origin"),
+        // The same address is another thing to another asker.
+        (VARY, "Accept, Authorization"),
+        (CACHE_CONTROL, "private, no-store"),
+    ] {
+        answer.headers.insert(name, HeaderValue::from_static(value));
+    }
+    harmless(&mut answer.headers);
+    debug_assert!(!body.is_empty(), "{}", request.method);
+    answer.body = body.into_bytes();
+    answer
+}
+
+/// For everything that a browser may show: it keeps to the type that it is told, and tells nobody where it was.
+pub(super) fn harmless(headers: &mut HeaderMap) {
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+}
+
+/// The value of a parameter of the query, decoded; `None` when it is not there, or no text.
+fn parameter(request: &Request, name: &str) -> Option<String> {
+    let pairs = request.query()?.split('&');
+    let value = pairs
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .find_map(|(key, value)| (key == name).then_some(value))?;
+    // A form writes blanks so.
+    let value = value.replace('+', " ");
+    let decoded = percent_encoding::percent_decode_str(&value).decode_utf8();
+    decoded.ok().map(|text| text.into_owned())
+}
+
+/// `authz=…` as the query has it, when it can stand in a link as it is.
+pub(super) fn authorisation(request: &Request) -> Option<&str> {
+    let harmless = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%".contains(&byte);
+    let mut pairs = request.query()?.split('&');
+    let value = pairs.find_map(|pair| pair.strip_prefix("authz="))?;
+    let fits = !value.is_empty() && value.len() <= AUTHORISATION_BYTES_MAX;
+    (fits && value.bytes().all(harmless)).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderMap;
+    use penstock_protocol::http1::server::BodyLength;
+
+    fn request(target: &str, accept: &str) -> Request {
+        let value = HeaderValue::from_str(accept).expect("visible");
+        Request {
+            method: Method::GET,
+            target: target.to_owned(),
+            headers: HeaderMap::from_iter([(ACCEPT, value)]),
+            body: BodyLength::Empty,
+        }
+    }
+
+    fn check(accept: &str, expected: bool) {
+        assert_eq!(are_wanted(&request("/", accept)), expected, "{accept}");
+    }
+
+    #[test]
+    fn pages_are_for_those_who_name_html() {
+        check(
+            "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+            true,
+        );
+        check("*/*", false);
+        check("", false);
+        check("application/json, Text/HTML;q=0.1", true);
+        check("text/html;q=0, */*", false);
+        check("text/*", false);
+    }
+
+    #[test]
+    fn only_a_harmless_authorisation_goes_into_links() {
+        let given = |target: &str| authorisation(&request(target, "")).map(str::to_owned);
+        assert_eq!(given("/d?after=x&authz=abc-_%3D"), Some("abc-_%3D".into()));
+        assert_eq!(given("/d?authz=a\"onclick"), None);
+        assert_eq!(given("/d?authz="), None);
+        assert_eq!(given("/d"), None);
+        assert_eq!(
+            parameter(&request("/d?after=a%20b+c", ""), "after"),
+            Some("a b c".into())
+        );
+    }
+}

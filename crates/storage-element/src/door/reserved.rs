@@ -1,0 +1,99 @@
+//! What the door keeps below `/.penstock` for itself: the script and style of its pages, and uploads that can be
+//! resumed. No entry of the namespace can stand there.
+
+use super::answer::{Answer, Problem};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use penstock_decide::authorization::Operation;
+use penstock_model::NamespacePath;
+use penstock_protocol::http1::server::Request;
+
+/// The first name of every reserved path.
+const RESERVED: &str = ".penstock";
+
+/// Other sites may not embed what is served with it.
+pub(super) const RESOURCE_POLICY: HeaderName =
+    HeaderName::from_static("cross-origin-resource-policy");
+
+const SCRIPT: &str = include_str!("../../assets/pages.js");
+const STYLE: &str = include_str!("../../assets/pages.css");
+/// The same picture as the live page has.
+const ICON: &str = "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'>\
+<rect width='16' height='16' rx='4' fill='#0b63c5'/>\
+<path d='M4 3v10M4 4h5a3 3 0 010 6H4' fill='none' stroke='white' stroke-width='2'/></svg>";
+
+/// The part of a reserved path below `/.penstock`; `None` for a path of the namespace.
+pub(super) fn rest_of(path: &NamespacePath) -> Option<&[String]> {
+    match path.names().split_first() {
+        Some((first, rest)) if first == RESERVED => Some(rest),
+        Some(_) | None => None,
+    }
+}
+
+/// Refuses to read, write or make anything there, whatever the caller holds.
+pub(super) fn refuse(operation: &Operation, path: &NamespacePath) -> Result<(), Problem> {
+    let reaches = match operation {
+        Operation::Rename { to } => rest_of(to).is_some(),
+        _ => false,
+    };
+    match reaches || rest_of(path).is_some() {
+        true => Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            format!("/{RESERVED} belongs to the door; choose another name"),
+        )),
+        false => Ok(()),
+    }
+}
+
+/// A file of the pages, for anybody; `None` when the path is not reserved.
+pub(super) fn asset(request: &Request, path: &NamespacePath) -> Option<Result<Answer, Problem>> {
+    let names: Vec<&str> = rest_of(path)?.iter().map(String::as_str).collect();
+    let (media_type, content) = match names.as_slice() {
+        ["pages.js"] => ("text/javascript; charset=utf-8", SCRIPT),
+        ["pages.css"] => ("text/css; charset=utf-8", STYLE),
+        ["icon.svg"] => ("image/svg+xml", ICON),
+        _ => {
+            return Some(Err(Problem::new(
+                StatusCode::NOT_FOUND,
+                format!("{path} does not exist; /{RESERVED} belongs to the door"),
+            )));
+        }
+    };
+    if request.method != Method::GET && request.method != Method::HEAD {
+        let text = format!("{path} belongs to the door and can only be read");
+        return Some(Err(Problem::method(text)));
+    }
+    let mut answer = Answer::new(StatusCode::OK)
+        .with(CONTENT_TYPE, HeaderValue::from_static(media_type))
+        .with(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"))
+        .with(RESOURCE_POLICY, HeaderValue::from_static("same-origin"))
+        // They change with the binary and have no version in their names.
+        .with(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    answer.body = content.as_bytes().to_vec();
+    Some(Ok(answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(encoded: &str, reserved: bool) {
+        let path = NamespacePath::from_encoded(encoded).expect("a path");
+        assert_eq!(rest_of(&path).is_some(), reserved, "{encoded}");
+        assert_eq!(refuse(&Operation::Read, &path).is_err(), reserved);
+        let to = Operation::Rename { to: path };
+        let from = NamespacePath::parse("/a").expect("a path");
+        assert_eq!(refuse(&to, &from).is_err(), reserved, "MOVE to {encoded}");
+    }
+
+    #[test]
+    fn only_the_first_name_is_reserved_however_it_is_spelt() {
+        check("/.penstock", true);
+        check("//%2epenstock/x", true);
+        check("/./.penst%6Fck/", true);
+        check("/.penstocks", false);
+        check("/.Penstock", false);
+        check("/a/.penstock", false);
+        check("/", false);
+    }
+}
