@@ -48,6 +48,16 @@ pub enum Command {
         penstock token --dir site --scope 'storage.read:/ storage.modify:/' > token\n  \
         curl --capath site/certificates -H \"Authorization: Bearer $(cat token)\" https://localhost:8443/")]
     Token(TokenArgs),
+    /// Show and rotate the site's keys, without an outage.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+        penstock key list --dir site\n  \
+        penstock key rotate token --dir site         # signs in six hours, when all verifiers know it\n  \
+        penstock key rotate token --now --dir site   # signs in six seconds\n  \
+        penstock key rotate macaroon --dir site"
+    )]
+    Key(KeyCommand),
     /// Ask a transfer service to move files between storage elements.
     #[command(after_help = "Examples:\n  \
         penstock submit --dir cern https://127.0.0.2:8443/f https://127.0.0.3:8443/f --wait\n  \
@@ -175,6 +185,46 @@ pub struct TokenArgs {
     /// A group of the subject, such as /experiment/production; repeat it for more.
     #[arg(long = "group")]
     pub groups: Vec<String>,
+}
+
+/// What `key` does.
+#[derive(Debug, Subcommand)]
+pub enum KeyCommand {
+    /// List the keys: which sign, which are still believed, and until when.
+    List(KeyListArgs),
+    /// Make a new key and retire the present one.
+    Rotate(KeyRotateArgs),
+}
+
+/// Options of `key list`.
+#[derive(Debug, Args)]
+pub struct KeyListArgs {
+    /// The site directory.
+    #[arg(long)]
+    pub dir: PathBuf,
+}
+
+/// Options of `key rotate`.
+#[derive(Debug, Args)]
+pub struct KeyRotateArgs {
+    /// Which key.
+    pub key: RotatedKey,
+    /// The site directory.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Do not wait until verifiers elsewhere have looked at the keys again: they ask for an unknown key, but
+    /// some at most once a minute. Also hastens a key that was published before.
+    #[arg(long)]
+    pub now: bool,
+}
+
+/// The keys that can be rotated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RotatedKey {
+    /// The key that signs tokens.
+    Token,
+    /// The root key of macaroons.
+    Macaroon,
 }
 
 /// How to reach a server: whose certificates to trust and which token to show.

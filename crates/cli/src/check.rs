@@ -4,6 +4,7 @@
 use crate::args::CheckArgs;
 use crate::config::{Config, ForeignIssuer};
 use crate::exit::CommandError;
+use crate::keys::RingFiles;
 use crate::output::Output;
 use crate::site::SiteDirectory;
 use crate::token::{SiteIssuer, now};
@@ -209,22 +210,23 @@ fn check_trust_directory(site: &SiteDirectory, config: &Config, findings: &mut F
 }
 
 fn check_private_files(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
-    let signing_key = config
-        .issuer
-        .as_ref()
-        .map(|issuer| site.resolve(&issuer.signing_key));
+    let signing_keys = config.issuer.iter().flat_map(|issuer| {
+        let files = RingFiles::of(site, issuer);
+        let ring = files.load().ok();
+        let keys = ring.iter().flat_map(|ring| ring.keys());
+        keys.map(|key| files.path(key)).collect::<Vec<_>>()
+    });
     let macaroon_keys = config
         .storage
         .as_ref()
         .map(|storage| site.resolve(&storage.macaroon_keys));
     let private = [
         Some(site.resolve(&config.tls.key)),
-        signing_key,
         macaroon_keys,
         Some(site.ca().join("ca.key")),
         Some(site.admin_token()),
     ];
-    for path in private.into_iter().flatten() {
+    for path in private.into_iter().flatten().chain(signing_keys) {
         // What does not exist was removed on purpose, or is missed by the check of what needs it.
         let Ok(metadata) = std::fs::metadata(&path) else {
             continue;

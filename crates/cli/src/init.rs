@@ -5,6 +5,7 @@ use crate::args::InitArgs;
 use crate::config::{Config, ForeignIssuer, in_url};
 use crate::config_file::{Acquaintance, NewSite, introduce, render};
 use crate::exit::CommandError;
+use crate::keys::RingFiles;
 use crate::output::Output;
 use crate::site::SiteDirectory;
 use crate::token::{Grant, SiteIssuer};
@@ -240,6 +241,9 @@ fn make(site: &SiteDirectory, new: &NewSite) -> Result<(), CommandError> {
         .map_err(|why| fail("cannot make the macaroon root key")(&why))?;
 
     write_new(&site.config_file(), &render(new), 0o644)?;
+    if let Some(issuer) = &site.config()?.issuer {
+        RingFiles::of(site, issuer).create()?;
+    }
     let token = SiteIssuer::of(site)?.mint(&Grant {
         subject: "admin".into(),
         scope: ADMIN_SCOPE.into(),

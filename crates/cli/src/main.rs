@@ -14,6 +14,7 @@ mod exit;
 mod files;
 mod init;
 mod jobs;
+mod keys;
 mod output;
 mod progress;
 mod quantity;
@@ -56,6 +57,7 @@ fn run(command: Command, environment: &Environment, output: Output) -> Result<()
     match command {
         Command::Init(args) => init::run(&args, output),
         Command::Token(args) => token::run(args, environment, output),
+        Command::Key(command) => keys::run(command, output),
         Command::Serve(args) => in_runtime(serve::run(args, output)),
         Command::Check(args) => in_runtime(check::run(args, output)),
         Command::Demo(args) => in_runtime(demo::run(args, environment, output)),

@@ -4,6 +4,7 @@
 //! Starts, stops and reloads; what the roles do is theirs. They meet only over the wire, as if each had a
 //! machine.
 
+mod files;
 mod issuer;
 mod live;
 mod roles;
@@ -13,6 +14,8 @@ use crate::config::Config;
 use crate::exit::CommandError;
 use crate::output::Output;
 use crate::site::SiteDirectory;
+use files::{LOOK_EVERY, Watched};
+use issuer::Published;
 use penstock_protocol::http1::client::{Client, ClientConfig};
 use penstock_protocol::tls::{ClientTls, ServerTls};
 use penstock_protocol::token::Verifier;
@@ -30,6 +33,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 use tracing_subscriber::EnvFilter;
 
 /// Idle connections kept to each other server.
@@ -116,7 +120,11 @@ struct Running {
     storage: Option<Arc<Storage>>,
     transfer: Option<(Arc<Service>, Verifier)>,
     banned: Banned,
+    published: Published,
     drain: Duration,
+    /// What is in effect: as the process started, or as of the last reload.
+    config: Config,
+    watched: Watched,
 }
 
 impl Running {
@@ -144,8 +152,12 @@ impl Running {
             storage: None,
             transfer: None,
             banned: Banned::default(),
+            published: Published::default(),
             drain,
+            config: config.clone(),
+            watched: Watched::of(site, config),
         };
+        running.published.replace(&trusted);
         running
             .start_storage(site, config, &trusted, stopping)
             .await?;
@@ -249,7 +261,8 @@ impl Running {
             banned: self.banned.clone(),
             host: config.url_host(),
         };
-        let mut router = api::router(service.clone(), api_config).merge(issuer::router(trusted));
+        let mut router =
+            api::router(service.clone(), api_config).merge(issuer::router(self.published.clone()));
         let url = config.service_url().unwrap_or_default();
         self.doors.push(("transfer", format!("{url}/")));
         if config.observe.live_page {
@@ -300,43 +313,70 @@ impl Running {
         started_with: &Config,
         signals: &mut Signals,
     ) -> Option<&'static str> {
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 _ = signals.terminate.recv() => return None,
                 _ = signals.interrupt.recv() => return None,
                 _ = signals.reload.recv() => self.reload(site, started_with).await,
+                _ = look.tick() => self.renew(site).await,
                 Some(ended) = self.tasks.join_next() => return Some(ended.unwrap_or("a role")),
             }
         }
     }
 
     /// Takes over what may change while running. What is wrong is logged, and the old values stay.
-    async fn reload(&self, site: &SiteDirectory, started_with: &Config) {
-        match self.try_reload(site, started_with).await {
-            Ok(()) => tracing::info!("reloaded limits, certificates and trust"),
+    async fn reload(&mut self, site: &SiteDirectory, started_with: &Config) {
+        let reloaded = match site.config() {
+            Err(why) => Err(why.into()),
+            Ok(config) => {
+                for change in roles::needs_restart(started_with, &config) {
+                    tracing::warn!(%change, "a change needs a restart");
+                }
+                self.take_over(site, &config).await.map(|()| config)
+            }
+        };
+        match reloaded {
+            Ok(config) => {
+                self.config = config;
+                tracing::info!("reloaded limits, certificates and trust");
+            }
             Err(why) => {
                 tracing::error!(%why, "nothing more was reloaded; the values before stay in effect")
             }
         }
     }
 
-    async fn try_reload(
-        &self,
-        site: &SiteDirectory,
-        started_with: &Config,
-    ) -> Result<(), CommandError> {
-        let config = site.config()?;
-        let usage = |why: &dyn std::fmt::Display| CommandError::Usage(why.to_string());
-        for change in roles::needs_restart(started_with, &config) {
-            tracing::warn!(%change, "a change needs a restart");
+    /// Takes over keys and certificates whose files have changed, and forgets keys that have ended. The
+    /// configuration stays as it is.
+    async fn renew(&mut self, site: &SiteDirectory) {
+        if !self.watched.is_due() {
+            return;
         }
-        let trusted = Trusted::of(site, &config)?;
+        let changed = self.watched.has_changed();
+        let config = self.config.clone();
+        // Before the files are read: what changes meanwhile is seen next time.
+        self.watched = Watched::of(site, &config);
+        match self.take_over(site, &config).await {
+            Ok(()) if changed => tracing::info!("took over changed keys or certificates"),
+            Ok(()) => {}
+            Err(why) => {
+                tracing::error!(%why, "changed keys or certificates cannot be used; those before stay in effect")
+            }
+        }
+    }
+
+    async fn take_over(&self, site: &SiteDirectory, config: &Config) -> Result<(), CommandError> {
+        let usage = |why: &dyn std::fmt::Display| CommandError::Usage(why.to_string());
+        let trusted = Trusted::of(site, config)?;
         self.server_tls.reload().map_err(|why| usage(&why))?;
         self.client_tls.reload().map_err(|why| usage(&why))?;
+        self.published.replace(&trusted);
         if let (Some(storage), Some(role)) = (&self.storage, &config.storage) {
             let (storage, role) = (
                 storage.clone(),
-                roles::storage_config(site, &config, role, &trusted, self.drain)?,
+                roles::storage_config(site, config, role, &trusted, self.drain)?,
             );
             let reloaded = tokio::task::spawn_blocking(move || storage.reload(role)).await;
             reloaded
@@ -344,7 +384,7 @@ impl Running {
                 .map_err(|why| usage(&why))?;
         }
         if let (Some((service, verifier)), Some(role)) = (&self.transfer, &config.transfer) {
-            verifier.replace_trust(trusted.issuers(), roles::service_audiences(&config, role));
+            trusted.renew(verifier, roles::service_audiences(config, role));
             self.banned.replace(config.trust.banned.iter().cloned());
             service
                 .configure(roles::engine_config(role))

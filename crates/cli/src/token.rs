@@ -5,17 +5,21 @@ use crate::args::TokenArgs;
 use crate::config::Issuer;
 use crate::environment::Environment;
 use crate::exit::CommandError;
+use crate::keys::{RingFiles, load_signer};
 use crate::output::Output;
 use crate::site::SiteDirectory;
 use penstock_model::Timestamp;
 use penstock_protocol::token::{ANY_AUDIENCE, Claims, Signer};
 use serde::Serialize;
+use serde_json::Value;
 use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
 /// A site's issuer, able to sign.
 pub struct SiteIssuer {
     signer: Signer,
+    files: RingFiles,
+    jwks: Value,
     url: String,
 }
 
@@ -35,12 +39,24 @@ pub struct Grant {
 }
 
 impl SiteIssuer {
-    /// Loads the key that the site's configuration names.
+    /// Loads the keys that the site's configuration names: the one that signs now, and the public halves of all
+    /// that verifiers must know.
     pub fn load(site: &SiteDirectory, issuer: &Issuer) -> Result<SiteIssuer, CommandError> {
-        let key = site.resolve(&issuer.signing_key);
-        let signer = Signer::load(&key).map_err(|why| CommandError::Usage(why.to_string()))?;
+        let files = RingFiles::of(site, issuer);
+        let (ring, now) = (files.load()?, now());
+        let signing = ring.signing(now);
+        let mut published = Vec::new();
+        for key in ring.published(now) {
+            published.extend(
+                load_signer(&files.path(key))?.jwks()["keys"]
+                    .as_array()
+                    .cloned(),
+            );
+        }
         Ok(SiteIssuer {
-            signer,
+            signer: load_signer(&files.path(signing))?,
+            jwks: serde_json::json!({ "keys": published.concat() }),
+            files,
             url: issuer.url.clone(),
         })
     }
@@ -57,15 +73,18 @@ impl SiteIssuer {
         SiteIssuer::load(site, issuer)
     }
 
-    /// The public key, as others fetch it.
-    pub fn jwks(&self) -> serde_json::Value {
-        self.signer.jwks()
+    /// The public keys, as others fetch them.
+    pub fn jwks(&self) -> Value {
+        self.jwks.clone()
     }
 
-    /// Signs a token that is valid from now on.
+    /// Signs a token that is valid from now on, and records how long its key must be published.
     pub fn mint(&self, grant: &Grant) -> Result<String, CommandError> {
+        let claims = self.claims(grant);
+        let ends = Timestamp(claims.exp.saturating_mul(1000));
+        self.files.note_token(self.signer.kid(), ends)?;
         self.signer
-            .sign(&self.claims(grant))
+            .sign(&claims)
             .map_err(|why| CommandError::Usage(why.to_string()))
     }
 

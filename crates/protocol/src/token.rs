@@ -5,6 +5,7 @@
 //! `decide::authorization`. Texts made here never hold a token, because they end up in logs.
 
 mod keys;
+mod ring;
 mod scope;
 mod signer;
 mod verifier;
@@ -13,6 +14,7 @@ mod verifier;
 mod tests;
 
 pub use keys::{FetchDocument, Fetched};
+pub use ring::{KeyRing, KeyState, RingError, RingKey, SIGNS_AFTER, SIGNS_SOON};
 pub use scope::{InvalidScope, capabilities};
 pub use signer::{Signer, SignerError};
 pub use verifier::{TrustedIssuer, Verifier};

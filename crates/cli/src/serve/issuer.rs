@@ -1,19 +1,44 @@
 //! The site's own token issuer on the port of the transfer service: a site without a door has no other place.
 
 use super::roles::Trusted;
+use axum::extract::State;
+use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
+use serde_json::Value;
+use std::sync::{Arc, PoisonError, RwLock};
 
-/// `/.well-known/openid-configuration` and `/jwks` (OpenID Connect Discovery §4, RFC 7517); nothing when the
-/// site issues no tokens.
-pub fn router(trusted: &Trusted) -> Router {
-    let Some((configuration, jwks)) = trusted.published() else {
-        return Router::new();
-    };
+/// What the issuer publishes at the moment. Cheap to clone; all clones see a replacement.
+#[derive(Clone, Default)]
+pub struct Published(Arc<RwLock<Option<(Value, Value)>>>);
+
+impl Published {
+    /// From now on this.
+    pub fn replace(&self, trusted: &Trusted) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = trusted.published();
+    }
+
+    fn read(&self) -> Result<(Value, Value), StatusCode> {
+        let published = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        published.clone().ok_or(StatusCode::NOT_FOUND)
+    }
+}
+
+/// `/.well-known/openid-configuration` and `/jwks` (OpenID Connect Discovery §4, RFC 7517); 404 when the site
+/// issues no tokens.
+pub fn router(published: Published) -> Router {
     Router::new()
-        .route(
-            "/.well-known/openid-configuration",
-            get(async move || Json(configuration)),
-        )
-        .route("/jwks", get(async move || Json(jwks)))
+        .route("/.well-known/openid-configuration", get(configuration))
+        .route("/jwks", get(keys))
+        .with_state(published)
+}
+
+async fn configuration(State(published): State<Published>) -> Result<Json<Value>, StatusCode> {
+    published
+        .read()
+        .map(|(configuration, _)| Json(configuration))
+}
+
+async fn keys(State(published): State<Published>) -> Result<Json<Value>, StatusCode> {
+    published.read().map(|(_, keys)| Json(keys))
 }

@@ -69,6 +69,19 @@ impl Trusted {
         Some((openid_configuration(&own.issuer.issuer), own.jwks.clone()))
     }
 
+    /// Gives a verifier the keys of the site's own issuer as they are now, and whom to trust.
+    pub fn renew(&self, verifier: &Verifier, audiences: Vec<String>) {
+        if let Some(own) = &self.own {
+            // All clones share their keys.
+            drop(
+                verifier
+                    .clone()
+                    .with_local_keys(&own.issuer.issuer, &own.jwks),
+            );
+        }
+        verifier.replace_trust(self.issuers(), audiences);
+    }
+
     /// Verifies tokens that are meant for one of `audiences`.
     pub fn verifier(&self, audiences: Vec<String>, client: Client) -> Verifier {
         let verifier = Verifier::new(self.issuers(), audiences, client);

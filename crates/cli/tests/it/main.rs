@@ -3,6 +3,7 @@
 mod certificates;
 mod demo;
 mod jobs;
+mod keys;
 mod site;
 mod site_directory;
 mod storage;

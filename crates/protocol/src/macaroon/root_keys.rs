@@ -1,18 +1,26 @@
 //! The secrets that begin every macaroon's chain: a file with one key a line, the newest first.
 //!
-//! To change the key, put a new line on top; to make all macaroons of an old key worthless, remove its line.
+//! [`RootKeys::rotate`] puts a new line on top, below a comment that tells since when it counts, and removes lines that
+//! no living macaroon needs. To make all macaroons of a key worthless at once, remove its line.
 
 use super::chain::SIGNATURE_BYTES;
 use super::hex;
+use penstock_model::Timestamp;
 use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use thiserror::Error;
 
 /// Keys that a file may hold: each is tried for a macaroon that none of the earlier ones made.
 const KEYS_MAX: usize = 8;
+
+/// What precedes the time since when a key makes macaroons.
+const SINCE: &str = "# since ";
+/// How much longer than the longest macaroon an old key is kept, because clocks differ.
+const KEPT_LONGER: Duration = Duration::from_secs(3600);
 
 /// Root keys, the newest first; at least one.
 #[derive(Clone)]
@@ -92,6 +100,41 @@ impl RootKeys {
         })
     }
 
+    /// Puts a new key on top of a file, and removes those whose last macaroon, of at most `validity_max`, has ended.
+    /// The file is replaced in one step; macaroons of the keys that stay go on. Gives the number of removed keys.
+    ///
+    /// Errors: there is no such file, it holds no keys, or 8 of them are still needed.
+    pub fn rotate(
+        path: &Path,
+        now: Timestamp,
+        validity_max: Duration,
+    ) -> Result<usize, RootKeyError> {
+        let file = |why: io::Error| RootKeyError::File {
+            path: path.to_owned(),
+            why,
+        };
+        let content = |why| RootKeyError::Content {
+            path: path.to_owned(),
+            why,
+        };
+        let text = std::fs::read_to_string(path).map_err(file)?;
+        RootKeys::parse(&text).map_err(content)?;
+        let mut key = [0; SIGNATURE_BYTES];
+        openssl::rand::rand_bytes(&mut key).map_err(|why| file(io::Error::other(why)))?;
+        let (rotated, removed) = rotated(&text, &hex(&key), now, validity_max);
+        RootKeys::parse(&rotated).map_err(|_| {
+            content("8 keys are still needed; rotate again when the oldest have ended")
+        })?;
+        replace(path, &rotated).map_err(file)?;
+        Ok(removed)
+    }
+
+    /// Names the keys without telling them, the newest first: 8 hex digits of each one's SHA-256.
+    pub fn names(&self) -> Vec<String> {
+        let name = |key: &[u8; SIGNATURE_BYTES]| hex(&openssl::sha::sha256(key)[..4]);
+        self.keys.iter().map(name).collect()
+    }
+
     pub(super) fn newest(&self) -> &[u8] {
         &self.keys[0]
     }
@@ -99,6 +142,44 @@ impl RootKeys {
     pub(super) fn all(&self) -> impl Iterator<Item = &[u8]> {
         self.keys.iter().map(<[u8; SIGNATURE_BYTES]>::as_slice)
     }
+}
+
+/// The text of the file with a new key on top and without what nobody needs, and how many keys that were.
+fn rotated(text: &str, key: &str, now: Timestamp, validity_max: Duration) -> (String, usize) {
+    let since = |at: Timestamp| format!("{SINCE}{} ({}Z)\n", at.unix_seconds(), at.to_fts());
+    let mut out = format!("{}{key}\n", since(now));
+    let (mut made, mut removed) = (None, 0);
+    // When the next older key ceased to make macaroons.
+    let mut superseded = Some(now);
+    for line in text.lines().map(str::trim) {
+        if let Some(told) = line.strip_prefix(SINCE) {
+            let seconds = told.split(' ').next().and_then(|word| word.parse().ok());
+            made = seconds.map(|seconds: i64| Timestamp(seconds.saturating_mul(1000)));
+        } else if line.starts_with('#') {
+            out += &format!("{line}\n");
+        } else if !line.is_empty() {
+            let needed = superseded.is_none_or(|at| now < at + validity_max + KEPT_LONGER);
+            match needed {
+                true => out += &format!("{}{line}\n", made.map(since).unwrap_or_default()),
+                false => removed += 1,
+            }
+            superseded = made.take();
+        }
+    }
+    (out, removed)
+}
+
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let beside = path.with_extension("new");
+    let _ = std::fs::remove_file(&beside);
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&beside)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&beside, path)
 }
 
 impl fmt::Debug for RootKeys {
@@ -121,4 +202,67 @@ fn from_hex(text: &str) -> Option<[u8; SIGNATURE_BYTES]> {
         *byte = (pair[0] * 16 + pair[1]) as u8;
     }
     Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_root_key_is_kept_until_its_last_macaroon_has_ended() {
+        let hour = Duration::from_secs(3600);
+        let begin = Timestamp(1_795_241_992_000);
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("macaroon-root");
+        RootKeys::create(&path).expect("made");
+        let keys_after = |hours: u32| {
+            let removed =
+                RootKeys::rotate(&path, begin + hour * hours, hour * 12).expect("rotated");
+            let names = RootKeys::load(&path).expect("read").expect("there").names();
+            (names, removed)
+        };
+        let first = RootKeys::load(&path).expect("read").expect("there").names();
+        let (second, _) = keys_after(0);
+        assert_eq!(
+            (second.len(), &second[1]),
+            (2, &first[0]),
+            "the newest first"
+        );
+        assert_eq!(keys_after(10).0.len(), 3);
+        // The first was superseded at 0 h, the second at 10 h, the third just now.
+        let (fourth, removed) = keys_after(14);
+        assert_eq!((fourth.len(), removed), (3, 1));
+        assert!(!fourth.contains(&first[0]));
+        let (fifth, removed) = keys_after(24);
+        assert_eq!((fifth.len(), removed), (3, 1));
+        let mode = std::os::unix::fs::PermissionsExt::mode(
+            &std::fs::metadata(&path).expect("there").permissions(),
+        );
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_key_of_unknown_age_is_kept_and_there_are_never_more_than_eight() {
+        let (now, hour) = (Timestamp(1_795_241_992_000), Duration::from_secs(3600));
+        let old = format!("# mine\n{}\n{}\n", "aa".repeat(32), "bb".repeat(32));
+        let (text, removed) = rotated(&old, &"cc".repeat(32), now, hour);
+        assert_eq!(
+            (RootKeys::parse(&text).expect("keys").keys.len(), removed),
+            (3, 0)
+        );
+        assert!(text.contains("# mine"), "{text}");
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("keys");
+        RootKeys::create(&path).expect("made");
+        for _ in 0..7 {
+            RootKeys::rotate(&path, now, hour).expect("rotated");
+        }
+        let before = std::fs::read(&path).expect("read");
+        let refused = RootKeys::rotate(&path, now, hour).expect_err("eight are needed");
+        assert!(
+            refused.to_string().contains("8 keys are still needed"),
+            "{refused}"
+        );
+        assert_eq!(std::fs::read(&path).expect("read"), before);
+    }
 }
