@@ -1,4 +1,4 @@
-//! The client: one request at a time per connection, connections kept for reuse.
+//! The client: one request at a time per connection, connections kept for reuse by the same user.
 //!
 //! Bodies are streamed both ways. Trust, addresses and time are bounded by configuration; every error names
 //! the host or the URL (without its query, which may hold a secret).
@@ -18,11 +18,10 @@ pub use incoming::Incoming;
 pub use upload::{Upload, UploadStart};
 
 use crate::tls::ClientTls;
-use connect::Endpoint;
 use exchange::{Exchange, RequestBody};
 use http::header::EXPECT;
 use http::{HeaderMap, Method};
-use pool::Pool;
+use pool::{Line, Pool};
 use std::sync::Arc;
 use std::time::Duration;
 use url::Url;
@@ -38,7 +37,7 @@ pub struct ClientConfig {
     pub response_timeout: Duration,
     /// How long a body, either way, may stand still.
     pub stall_timeout: Duration,
-    /// Idle connections kept per scheme, host and port.
+    /// Idle connections kept per scheme, host and port. One serves only requests with the credentials of its first.
     pub idle_per_host: usize,
     /// The `User-Agent`, unless a request brings its own.
     pub user_agent: String,
@@ -201,11 +200,11 @@ impl Client {
         body: &RequestBody<'_>,
         reuse: Reuse,
     ) -> Result<(Exchange, bool), ClientError> {
-        let endpoint = Endpoint::of(&request.url)?;
+        let line = Line::of(request)?;
         if reuse == Reuse::Allowed
-            && let Some(wire) = self.pool.take(&endpoint)
+            && let Some(wire) = self.pool.take(&line)
         {
-            let exchange = Exchange::new(wire, &self.config, &self.pool, endpoint.clone(), request);
+            let exchange = Exchange::new(wire, &self.config, &self.pool, line.clone(), request);
             match exchange.write_request(request, body).await {
                 Ok(exchange) => return Ok((exchange, true)),
                 // A request that could not be written whole was not understood, so a new connection is
@@ -214,9 +213,9 @@ impl Client {
                 Err(why) => return Err(why),
             }
         }
-        let stream = connect::connect(&endpoint, &self.config, self.check.as_ref()).await?;
+        let stream = connect::connect(&line.endpoint, &self.config, self.check.as_ref()).await?;
         let wire = super::wire::Wire::new(stream);
-        let exchange = Exchange::new(wire, &self.config, &self.pool, endpoint, request);
+        let exchange = Exchange::new(wire, &self.config, &self.pool, line, request);
         Ok((exchange.write_request(request, body).await?, false))
     }
 }

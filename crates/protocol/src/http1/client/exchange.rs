@@ -4,8 +4,7 @@ use super::super::body::Body;
 use super::super::compose;
 use super::super::head::{self, ResponseLength};
 use super::super::wire::Wire;
-use super::connect::Endpoint;
-use super::pool::Pool;
+use super::pool::{Line, Pool};
 use super::{ClientConfig, ClientError, Incoming, OWN_HEADERS, Outgoing, Upload, UploadStart};
 use crate::stream::ProbeOwner;
 use http::header::USER_AGENT;
@@ -44,7 +43,7 @@ pub(super) struct Exchange {
     pub(super) wire: Wire,
     pub(super) probes: ProbeOwner,
     pub(super) pool: Arc<Pool>,
-    pub(super) endpoint: Endpoint,
+    pub(super) line: Line,
     method: Method,
     pub(super) url: Url,
     response_timeout: Duration,
@@ -57,14 +56,14 @@ impl Exchange {
         wire: Wire,
         config: &ClientConfig,
         pool: &Arc<Pool>,
-        endpoint: Endpoint,
+        line: Line,
         request: &Outgoing,
     ) -> Exchange {
         Exchange {
             wire,
             probes: ProbeOwner::default(),
             pool: Arc::clone(pool),
-            endpoint,
+            line,
             method: request.method.clone(),
             url: request.url.clone(),
             response_timeout: config.response_timeout,
@@ -113,7 +112,7 @@ impl Exchange {
         }
         let mut out = Vec::with_capacity(1024);
         compose::request_line(&mut out, &self.method, &target);
-        out.extend_from_slice(format!("Host: {}\r\n", self.endpoint.host_header()).as_bytes());
+        out.extend_from_slice(format!("Host: {}\r\n", self.line.endpoint.host_header()).as_bytes());
         if !headers.contains_key(USER_AGENT)
             && let Ok(agent) = HeaderValue::from_str(&self.user_agent)
         {

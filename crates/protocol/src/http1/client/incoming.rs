@@ -1,9 +1,8 @@
 //! A response's body on its way here, and the connection's way back to the pool.
 
 use super::ClientError;
-use super::connect::Endpoint;
 use super::exchange::{Exchange, body_of};
-use super::pool::Pool;
+use super::pool::{Line, Pool};
 use crate::http1::body::Body;
 use crate::http1::head::{ResponseHead, ResponseLength};
 use crate::http1::wire::Wire;
@@ -40,7 +39,7 @@ struct Kept {
     wire: Wire,
     probes: ProbeOwner,
     pool: Arc<Pool>,
-    endpoint: Endpoint,
+    line: Line,
 }
 
 impl Incoming {
@@ -60,7 +59,7 @@ impl Incoming {
                 wire: exchange.wire,
                 probes: exchange.probes,
                 pool: exchange.pool,
-                endpoint: exchange.endpoint,
+                line: exchange.line,
             })),
             last_tcp: None,
         };
@@ -185,7 +184,7 @@ impl Incoming {
         {
             self.last_tcp = kept.wire.stream.tcp_info();
             if self.reusable {
-                kept.pool.give_back(kept.endpoint, kept.wire);
+                kept.pool.give_back(kept.line, kept.wire);
             }
         }
     }

@@ -1,7 +1,13 @@
-//! Idle connections, kept for the next request to the same server.
+//! Idle connections, kept for the next request to the same server with the same credentials.
+//!
+//! With the same ones, because some servers remember with a connection who sent a token on it, and then do for
+//! whoever comes next on it what that user may do. XRootD 5.5 is such a server.
 
 use super::super::wire::Wire;
 use super::connect::Endpoint;
+use super::{ClientError, Outgoing};
+use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
+use openssl::sha::Sha256;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -10,6 +16,44 @@ use std::time::{Duration, Instant};
 const IDLE_MAX: Duration = Duration::from_secs(30);
 /// Idle connections to all servers together.
 const IDLE_TOTAL_MAX: usize = 4096;
+/// Parameters of a query that carry a credential: XRootD's, and that of RFC 6750 §2.3.
+const SECRET_PARAMETERS: [&str; 2] = ["authz", "access_token"];
+
+/// What a connection may be used for: a server, and one user's requests to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) endpoint: Endpoint,
+    user: User,
+}
+
+/// Stands for the credentials of a request without being one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct User([u8; 32]);
+
+impl Line {
+    pub(super) fn of(request: &Outgoing) -> Result<Line, ClientError> {
+        let mut all = Sha256::new();
+        let mut add = |kind: &[u8], secret: &[u8]| {
+            all.update(kind);
+            all.update(&(secret.len() as u64).to_be_bytes());
+            all.update(secret);
+        };
+        for name in [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE] {
+            for value in request.headers.get_all(&name) {
+                add(name.as_str().as_bytes(), value.as_bytes());
+            }
+        }
+        for (name, value) in request.url.query_pairs() {
+            if SECRET_PARAMETERS.contains(&name.as_ref()) {
+                add(b"query", value.as_bytes());
+            }
+        }
+        Ok(Line {
+            endpoint: Endpoint::of(&request.url)?,
+            user: User(all.finish()),
+        })
+    }
+}
 
 pub(super) struct Pool {
     idle_per_host: usize,
@@ -19,10 +63,16 @@ pub(super) struct Pool {
 #[derive(Default)]
 struct Kept {
     /// The longest idle first.
-    idle: HashMap<Endpoint, Vec<(Instant, Wire)>>,
+    idle: HashMap<Endpoint, Vec<Idle>>,
     total: usize,
     /// A task is there that closes what has expired.
     swept: bool,
+}
+
+struct Idle {
+    since: Instant,
+    user: User,
+    wire: Wire,
 }
 
 impl Pool {
@@ -33,28 +83,30 @@ impl Pool {
         })
     }
 
-    /// The connection to `endpoint` that was used last, if it is still open and silent.
-    pub(super) fn take(&self, endpoint: &Endpoint) -> Option<Wire> {
+    /// The connection of this line that was used last, if it is still open and silent.
+    pub(super) fn take(&self, line: &Line) -> Option<Wire> {
         loop {
-            let (since, mut wire) = {
+            let mut idle = {
                 let mut kept = self.lock();
-                let wires = kept.idle.get_mut(endpoint)?;
-                let newest = wires.pop();
-                if wires.is_empty() {
-                    kept.idle.remove(endpoint);
+                let all = kept.idle.get_mut(&line.endpoint)?;
+                let newest = all.iter().rposition(|idle| idle.user == line.user)?;
+                let idle = all.remove(newest);
+                if all.is_empty() {
+                    kept.idle.remove(&line.endpoint);
                 }
-                kept.total -= usize::from(newest.is_some());
-                newest?
+                kept.total -= 1;
+                idle
             };
             // Bytes without a request (or the end of the stream) mean that the server has given it up.
-            if since.elapsed() < IDLE_MAX && wire.try_fill().is_none() {
-                return Some(wire);
+            if idle.since.elapsed() < IDLE_MAX && idle.wire.try_fill().is_none() {
+                return Some(idle.wire);
             }
         }
     }
 
-    /// Keeps a connection whose last response was read to its end. Must be called inside a tokio runtime.
-    pub(super) fn give_back(self: &Arc<Self>, endpoint: Endpoint, mut wire: Wire) {
+    /// Keeps a connection whose last response was read to its end, if need be in place of the one to that server that
+    /// nobody has wanted for longest. Must be called inside a tokio runtime.
+    pub(super) fn give_back(self: &Arc<Self>, line: Line, mut wire: Wire) {
         if !wire.unread().is_empty() || self.idle_per_host == 0 {
             return;
         }
@@ -63,12 +115,17 @@ impl Pool {
         if kept.total >= IDLE_TOTAL_MAX {
             return;
         }
-        let wires = kept.idle.entry(endpoint).or_default();
-        if wires.len() >= self.idle_per_host {
-            return;
+        let all = kept.idle.entry(line.endpoint).or_default();
+        let replaced = all.len() >= self.idle_per_host;
+        if replaced {
+            all.remove(0);
         }
-        wires.push((Instant::now(), wire));
-        kept.total += 1;
+        all.push(Idle {
+            since: Instant::now(),
+            user: line.user,
+            wire,
+        });
+        kept.total += usize::from(!replaced);
         if !kept.swept
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
@@ -86,10 +143,10 @@ impl Pool {
     fn close_expired(&self) -> bool {
         let mut kept = self.lock();
         let mut total = 0;
-        kept.idle.retain(|_, wires| {
-            wires.retain(|(since, _)| since.elapsed() < IDLE_MAX);
-            total += wires.len();
-            !wires.is_empty()
+        kept.idle.retain(|_, all| {
+            all.retain(|idle| idle.since.elapsed() < IDLE_MAX);
+            total += all.len();
+            !all.is_empty()
         });
         kept.total = total;
         kept.swept = total > 0;

@@ -5,6 +5,7 @@ use super::tls::get;
 use http::Method;
 use penstock_protocol::http1::client::{Client, ClientConfig, ClientError, Outgoing};
 use penstock_protocol::tls::ClientTls;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -241,6 +242,50 @@ async fn connections_are_kept_unless_the_body_was_left() {
         .await
         .expect("body");
     assert_ne!(port().await, second, "the server asked to close");
+}
+
+#[tokio::test]
+async fn a_connection_serves_nobody_but_the_user_who_opened_it() {
+    let address = start(limits()).await;
+    let client = client();
+    let port = async |token: &str, query: &str| {
+        let mut request = get(&format!("http://{address}/port{query}"));
+        if let Ok(value) = token.parse() {
+            request.headers.insert(http::header::AUTHORIZATION, value);
+        }
+        let mut response = client.send(request).await.expect("response");
+        response.read_all(10).await.expect("body")
+    };
+    let alice = port("Bearer alice", "").await;
+    let bob = port("Bearer bob", "").await;
+    let nobody = port("\n", "").await;
+    let carol = port("\n", "?authz=carol").await;
+    let all: HashSet<_> = [&alice, &bob, &nobody, &carol].into();
+    assert_eq!(all.len(), 4, "one connection each");
+    assert_eq!(port("\n", "?authz=carol").await, carol);
+    assert_eq!(port("\n", "?page=2").await, nobody);
+    assert_eq!(port("Bearer bob", "").await, bob);
+    assert_eq!(port("Bearer alice", "").await, alice);
+}
+
+#[tokio::test]
+async fn many_users_keep_no_more_connections_than_one() {
+    let address = start(limits()).await;
+    let client = Client::new(ClientConfig {
+        idle_per_host: 2,
+        ..config()
+    });
+    let port = async |user: &str| {
+        let mut request = get(&format!("http://{address}/port"));
+        let token = format!("Bearer {user}").parse().expect("a header");
+        request.headers.insert(http::header::AUTHORIZATION, token);
+        let mut response = client.send(request).await.expect("response");
+        response.read_all(10).await.expect("body")
+    };
+    let (first, second, third) = (port("a").await, port("b").await, port("c").await);
+    assert_eq!(port("c").await, third);
+    assert_eq!(port("b").await, second);
+    assert_ne!(port("a").await, first, "the longest idle one made room");
 }
 
 /// A server that answers the first request of each connection and closes the connection at the second.
