@@ -3,7 +3,7 @@
 set -euo pipefail
 venv=$1
 missing=()
-for tool in curl rclone davix-get node npm openssl sqlite3 chromium voms-proxy-fake; do
+for tool in curl rclone davix-get node npm openssl sqlite3 chromium voms-proxy-fake gfal-copy davix-tester xrootd cc; do
   command -v "$tool" >/dev/null || missing+=("$tool")
 done
 "$venv/bin/python" -c 'import fts3, pytest, requests' 2>/dev/null || missing+=("Python packages in $venv")

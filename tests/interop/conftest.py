@@ -14,10 +14,12 @@ import pytest
 from .certificates import UserCa
 from .clients import Door, Service
 from .fault_server import FaultCa, FaultServer
+from .field import make_field
 from .site import Site
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOOLS = ["curl", "rclone", "davix-get", "openssl", "node", "npm", "chromium", "voms-proxy-fake"]
+TOOLS += ["cc", "davix-tester", "gfal-copy", "xrootd"]
 HOSTS = ["127.0.0.2", "127.0.0.3"]
 NUMBERS = itertools.count(1)
 FAULTY_HOST, ELSEWHERE_HOST = "127.0.0.4", "127.0.0.5"
@@ -119,6 +121,18 @@ def grid(binary, tmp_path_factory, fault_ca):
     """Two sites that all tests share which neither stop nor reconfigure them."""
     grid = make_grid(binary, tmp_path_factory.mktemp("grid"), fault_ca)
     yield from served(grid)
+
+
+@pytest.fixture(scope="session")
+def field(binary, tmp_path_factory, fault_ca):
+    """Two sites, a real XRootD and a user with every kind of credential, for tests of the field's clients."""
+    field = make_field(binary, tmp_path_factory.mktemp("field"), fault_ca)
+    try:
+        yield field
+        codes = [site.stop()[0] for site in field.sites]
+        assert not any(codes), f"sites ended with {codes}\n{field.here.log_tail()}\n{field.there.log_tail()}"
+    finally:
+        field.close()
 
 
 @pytest.fixture

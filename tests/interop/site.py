@@ -281,3 +281,13 @@ def is_free(host, port):
         except OSError:
             return False
     return True
+
+
+def free_port(host):
+    """One port that is free on an address."""
+    draw = random.Random(os.urandom(8))
+    for _ in range(200):
+        port = draw.choice(PORTS)
+        if is_free(host, port):
+            return port
+    raise AssertionError(f"no free port on {host}")
