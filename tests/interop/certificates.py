@@ -147,6 +147,7 @@ class UserCa:
         fqans = fqans if fqans is not None else [f"/{vo}/Role=NULL/Capability=NULL"]
         line = ["voms-proxy-fake", "-rfc", "-q", "-bits", "2048", "-hours", str(hours), "-voms", vo]
         line += ["-cert", user.certificate, "-key", user.key, "-certdir", self.hashed]
+        line += ["-path-length", "9"]
         line += ["-hostcert", server.certificate, "-hostkey", server.key, "-uri", f"{VOMS_HOST}:15000"]
         line += [word for fqan in fqans for word in ("-fqan", fqan)]
         run(*line, *options, "-out", pem, env={**os.environ, "X509_CERT_DIR": str(self.hashed)})

@@ -90,6 +90,11 @@ class Site:
             set_key(lines, section, key, json.dumps(value))
         path.write_text("\n".join(lines) + "\n")
 
+    def append(self, text):
+        """Adds to the end of `penstock.toml`: tables of which there can be several."""
+        with open(self.directory / "penstock.toml", "a") as file:
+            file.write(text)
+
     def trust(self, ca_certificate):
         """Adds a CA to the hashed directory."""
         hashed = subprocess.run(
@@ -152,9 +157,11 @@ class Site:
     def output(self):
         return self.directory / f"serve-{self.starts}.out"
 
+    def log_text(self):
+        return (self.directory / f"serve-{self.starts}.log").read_text(errors="replace")
+
     def log_tail(self, lines=40):
-        text = (self.directory / f"serve-{self.starts}.log").read_text(errors="replace")
-        return "\n".join(text.splitlines()[-lines:])
+        return "\n".join(self.log_text().splitlines()[-lines:])
 
     def reload(self):
         """What `kill -HUP` does."""

@@ -4,6 +4,10 @@
 //! nothing is found on the day it was needed. Nothing here touches the file system beyond reading that one
 //! file.
 
+mod membership;
+
+pub use membership::{Account, Member};
+
 use crate::quantity::{Size, Span};
 use penstock_model::capability::Right;
 use penstock_model::{ChecksumAlgorithm, NamespacePath};
@@ -90,6 +94,17 @@ fn default_signing_key() -> PathBuf {
 pub struct Trust {
     /// A hashed directory of CA certificates, as `X509_CERT_DIR`.
     pub certificates: PathBuf,
+    /// VOMS servers whose attributes count, as `X509_VOMS_DIR`: `<vo>/<host>.lsc`. Without the directory,
+    /// proxies have none.
+    pub vomsdir: PathBuf,
+    /// A grid-map file: lines of `"subject" account`.
+    pub gridmap: Option<PathBuf>,
+    /// What VOs the accounts of the grid-map file stand for.
+    #[serde(rename = "account")]
+    pub accounts: Vec<Account>,
+    /// Members of VOs whose proxies do not say so.
+    #[serde(rename = "member")]
+    pub members: Vec<Member>,
     /// Token issuers of others. The site's own issuer is trusted without being named here.
     #[serde(rename = "issuer")]
     pub issuers: Vec<ForeignIssuer>,
@@ -101,6 +116,10 @@ impl Default for Trust {
     fn default() -> Trust {
         Trust {
             certificates: "certificates".into(),
+            vomsdir: "vomsdir".into(),
+            gridmap: None,
+            accounts: Vec::new(),
+            members: Vec::new(),
             issuers: Vec::new(),
             banned: Vec::new(),
         }
@@ -461,6 +480,9 @@ impl Config {
                 Url::parse(url).is_ok_and(|url| url.scheme() == "https" && url.host().is_some());
             require(https, format!("issuer '{url}' must be an https:// URL"));
             require(seen.insert(url), format!("issuer '{url}' is named twice"));
+        }
+        for problem in membership::problems(&self.trust.members, &self.trust.accounts) {
+            require(false, problem);
         }
         if let Some(transfer) = &self.transfer {
             for (key, value) in [

@@ -116,6 +116,7 @@ struct Running {
     tasks: JoinSet<&'static str>,
     doors: Vec<(&'static str, String)>,
     server_tls: ServerTls,
+    clients: ClientCertificates,
     client_tls: ClientTls,
     storage: Option<Arc<Storage>>,
     transfer: Option<(Arc<Service>, Verifier)>,
@@ -136,10 +137,11 @@ impl Running {
     ) -> Result<Running, CommandError> {
         let usage = |why: &dyn std::fmt::Display| CommandError::Usage(why.to_string());
         let certificates = site.resolve(&config.trust.certificates);
+        let clients = roles::client_certificates(site, config);
         let server_tls = ServerTls::load_asking(
             &site.resolve(&config.tls.certificate),
             &site.resolve(&config.tls.key),
-            ClientCertificates::from_ca_directory(&certificates),
+            clients.clone(),
         )
         .map_err(|why| usage(&why))?;
         let client_tls = ClientTls::from_ca_directory(&certificates).map_err(|why| usage(&why))?;
@@ -148,6 +150,7 @@ impl Running {
             tasks: JoinSet::new(),
             doors: Vec::new(),
             server_tls,
+            clients,
             client_tls,
             storage: None,
             transfer: None,
@@ -373,6 +376,8 @@ impl Running {
         self.server_tls.reload().map_err(|why| usage(&why))?;
         self.client_tls.reload().map_err(|why| usage(&why))?;
         self.published.replace(&trusted);
+        self.clients
+            .replace_members(roles::member_rules(site, config));
         if let (Some(storage), Some(role)) = (&self.storage, &config.storage) {
             let (storage, role) = (
                 storage.clone(),

@@ -98,6 +98,8 @@ pub enum AuthorizationReason {
     },
     /// No rule of the site grants it to any group of the user.
     NoGroupRule {
+        /// Those that the user has.
+        groups: Vec<String>,
         /// Which path.
         path: NamespacePath,
     },
@@ -148,7 +150,7 @@ pub struct SubjectRule {
 pub struct Held<'a> {
     /// What the token grants.
     pub capabilities: &'a [Capability],
-    /// Groups that the token names.
+    /// Groups that the token, or a VO in the proxy, names.
     pub groups: &'a [String],
     /// What this site grants to groups.
     pub rules: &'a [GroupRule],
@@ -312,11 +314,19 @@ fn by_rules(
             Some(rule) => because.push(rule),
             None => {
                 let path = path.clone();
-                let reason = match held.subject.map(str::to_owned) {
-                    Some(subject) => AuthorizationReason::NoSubjectRule { subject, path },
-                    None => AuthorizationReason::NoGroupRule { path },
+                let mut because = Vec::new();
+                if let Some(subject) = held.subject.map(str::to_owned) {
+                    let path = path.clone();
+                    because.push(AuthorizationReason::NoSubjectRule { subject, path });
+                }
+                if !held.groups.is_empty() {
+                    let groups = held.groups.to_vec();
+                    because.push(AuthorizationReason::NoGroupRule { groups, path });
+                }
+                return Decision {
+                    choice: Verdict::Refused,
+                    because,
                 };
-                return Decision::new(Verdict::Refused, reason);
             }
         }
     }
@@ -405,7 +415,13 @@ impl fmt::Display for AuthorizationReason {
                     "{path} is no part of what this token's issuer may grant"
                 )
             }
-            Self::NoGroupRule { path } => write!(out, "no group of the token may do so at {path}"),
+            Self::NoGroupRule { groups, path } => {
+                let groups = groups.join(", ");
+                write!(
+                    out,
+                    "no rule of the site lets a member of {groups} do so at {path}"
+                )
+            }
             Self::OutsideActivities => {
                 out.write_str("the macaroon's caveats leave no activity that permits it")
             }
@@ -819,7 +835,8 @@ mod tests {
             "/DC=lab/CN=Bob",
             &["/DC=lab/CN=Alice"],
             "read /x",
-            "no rule of the site lets /DC=lab/CN=Bob do so at /x",
+            "no rule of the site lets /DC=lab/CN=Bob do so at /x; \
+             no rule of the site lets a member of /DC=lab/CN=Alice do so at /x",
         );
     }
 }

@@ -5,9 +5,12 @@
 pub(crate) mod tag {
     pub(crate) const BOOLEAN: u8 = 0x01;
     pub(crate) const INTEGER: u8 = 0x02;
+    pub(crate) const BIT_STRING: u8 = 0x03;
     pub(crate) const OCTET_STRING: u8 = 0x04;
     pub(crate) const OBJECT_IDENTIFIER: u8 = 0x06;
+    pub(crate) const GENERALIZED_TIME: u8 = 0x18;
     pub(crate) const SEQUENCE: u8 = 0x30;
+    pub(crate) const SET: u8 = 0x31;
     /// `[n] EXPLICIT`, or any constructed context-specific element.
     pub(crate) const fn context(number: u8) -> u8 {
         0xa0 | number
@@ -44,6 +47,13 @@ impl<'a> Reader<'a> {
         let (content, rest) = rest.split_at_checked(length).ok_or(Malformed)?;
         self.rest = rest;
         Ok((tag, content))
+    }
+
+    /// The next element as it stands, with its tag and length.
+    pub(crate) fn element(&mut self) -> Result<&'a [u8], Malformed> {
+        let before = self.rest;
+        self.any()?;
+        Ok(&before[..before.len() - self.rest.len()])
     }
 
     /// The content of the next element, which must have this tag.

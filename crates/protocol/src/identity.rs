@@ -14,17 +14,20 @@ pub struct Identity {
     /// Who vouches for it: a token's issuer, or the subject of the CA.
     pub issuer: String,
     /// As configured for a token's issuer, else the first part of the first group, else the issuer's host.
-    /// Certificates by themselves tell none.
+    /// A certificate's is that of its VOMS attributes, or the site's list of members tells it.
     pub vo: Option<VoName>,
+    /// VOMS attributes as they came, such as `/dteam/Role=NULL/Capability=NULL`.
+    pub fqans: Vec<String>,
     /// Groups that may be used to authorise. Empty when a token carries a capability of the WLCG profile,
-    /// because groups must be ignored then.
+    /// because groups must be ignored then. VOMS attributes stand
+    /// here in plain form: `/dteam`, `/dteam/Role=production`.
     pub groups: Vec<String>,
     /// What a token allows, in terms of this site's namespace.
     pub capabilities: Vec<Capability>,
     /// When the token, or the first certificate of the chain, ends.
     pub expires: Timestamp,
     /// The same for every credential of this subject: first 16 hex digits of SHA-1 over issuer and subject
-    /// of a token, over the subject of a certificate.
+    /// of a token, over the subject and the VOMS attributes of a certificate.
     pub delegation: CredentialId,
     /// All scopes as they came, also those that mean nothing to a storage element.
     pub scope: String,

@@ -224,6 +224,7 @@ fn identity(bearer: Bearer, expires: Timestamp) -> Result<Identity, MacaroonErro
         user: UserName::new(bearer.user),
         issuer: bearer.issuer,
         vo: bearer.vo.map(VoName::new),
+        fqans: Vec::new(),
         groups: bearer.groups,
         capabilities,
         expires,

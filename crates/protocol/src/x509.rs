@@ -13,9 +13,12 @@ mod signing_policy;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use authorities::{Stamp, stamp};
 pub use extensions::Proxy;
 
 use crate::identity::{Identity, Method, sha1_prefix};
+use crate::membership::{MemberRules, Membership};
+use crate::voms::{self, ATTRIBUTE_CERTIFICATES, Attributes, VomsError, VomsServers};
 use authorities::Authorities;
 use openssl::asn1::{Asn1Time, Asn1TimeRef};
 use openssl::error::ErrorStack;
@@ -28,7 +31,7 @@ use openssl::x509::verify::{X509VerifyFlags, X509VerifyParam};
 use openssl::x509::{
     CrlStatus, X509, X509NameRef, X509PurposeId, X509Ref, X509StoreContext, X509VerifyResult,
 };
-use penstock_model::{CredentialId, Timestamp, UserName};
+use penstock_model::{CredentialId, Timestamp, UserName, VoName};
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -111,22 +114,31 @@ pub struct Certified {
     pub issuer: String,
     /// Whether it came by a proxy, and the narrowest of them.
     pub proxy: Proxy,
-    /// When the first certificate of the chain ends.
+    /// When the first certificate of the chain ends, or the VO's attributes that count.
     pub expires: Timestamp,
+    /// What a VO says of the end entity by the last of its proxies that carries attributes.
+    pub attributes: Attributes,
+    /// The VO that the site takes it for when there are no such attributes.
+    pub member_of: Option<VoName>,
 }
 
 impl Certified {
     /// The same in the terms of every credential.
     pub fn identity(&self) -> Identity {
+        let voms = self.attributes.counted();
+        let fqans = voms.map(|voms| voms.fqans.clone()).unwrap_or_default();
+        // As FTS: with other attributes, somebody's delegated credentials are other ones.
+        let named = format!("{}{}", self.subject, fqans.concat());
         Identity {
             method: Method::Certificate,
             user: UserName::new(self.subject.as_str()),
             issuer: self.issuer.clone(),
-            vo: None,
-            groups: Vec::new(),
+            vo: voms.map(|voms| voms.vo.clone()).or(self.member_of.clone()),
+            fqans,
+            groups: voms.map(voms::Voms::groups).unwrap_or_default(),
             capabilities: Vec::new(),
             expires: self.expires,
-            delegation: CredentialId::new(sha1_prefix(self.subject.as_bytes())),
+            delegation: CredentialId::new(sha1_prefix(named.as_bytes())),
             scope: String::new(),
         }
     }
@@ -138,6 +150,8 @@ pub struct ClientCertificates(Arc<Inner>);
 
 struct Inner {
     authorities: Authorities,
+    voms: Option<VomsServers>,
+    membership: Membership,
     /// By the SHA-256 of the client's own certificate.
     remembered: Mutex<HashMap<[u8; 32], Remembered>>,
 }
@@ -153,10 +167,31 @@ impl ClientCertificates {
     /// `<hash>.signing_policy` if there is one, and with their revocation lists `<hash>.r0` if there are any.
     /// Changes of these files are seen within seconds.
     pub fn from_ca_directory(directory: &Path) -> ClientCertificates {
+        ClientCertificates::new(directory, None)
+    }
+
+    /// The same, and asks the attributes of proxies what VO they are of.
+    pub fn with_voms(directory: &Path, servers: VomsServers) -> ClientCertificates {
+        ClientCertificates::new(directory, Some(servers))
+    }
+
+    fn new(directory: &Path, voms: Option<VomsServers>) -> ClientCertificates {
         ClientCertificates(Arc::new(Inner {
             authorities: Authorities::new(directory),
+            voms,
+            membership: Membership::default(),
             remembered: Mutex::default(),
         }))
+    }
+
+    /// From now on takes subjects without attributes for members of VOs by these rules.
+    pub fn replace_members(&self, rules: MemberRules) {
+        self.0.membership.replace(rules);
+    }
+
+    /// The VO that a subject in slash form is taken for when its proxies say nothing.
+    pub fn member_of(&self, subject: &str) -> Option<VoName> {
+        self.0.membership.vo_of(subject)
     }
 
     /// Looks at the directory again, without waiting for those seconds.
@@ -194,7 +229,8 @@ impl ClientCertificates {
         if chain.len() > CHAIN_MAX {
             return Err(CertificateError::TooMany);
         }
-        let verified = verified_chain(leaf, others, &self.trusted(chain, now)?)?;
+        let trusted = self.trusted(chain, X509PurposeId::SSL_CLIENT, now)?;
+        let verified = verified_chain(leaf, others, &trusted)?;
         let proxies: Vec<Proxy> = verified
             .iter()
             .map(|certificate| extensions::proxy(certificate))
@@ -213,12 +249,43 @@ impl ClientCertificates {
         for certificate in &verified {
             expires = expires.min(timestamp(certificate.not_after())?);
         }
+        let attributes = self.attributes(&verified[..end_entity], &issued[0], now)?;
+        if let Some(voms) = attributes.counted() {
+            expires = expires.min(voms.expires);
+        }
         Ok(Certified {
             issuer: slash_form(issued[0].issuer_name())?,
             proxy: proxies.into_iter().max().unwrap_or(Proxy::None),
+            member_of: self.member_of(&subject),
             subject,
             expires,
+            attributes,
         })
+    }
+
+    /// What a VO says of `end_entity`. As with VOMS libraries, the last proxy that carries attributes counts,
+    /// and is not made up for by an earlier one when they are not in order. `proxies`: the last one first.
+    fn attributes(
+        &self,
+        proxies: &[X509],
+        end_entity: &X509Ref,
+        now: Timestamp,
+    ) -> Result<Attributes, CertificateError> {
+        let Some(servers) = self.0.voms.as_ref().filter(|servers| servers.exist()) else {
+            return Ok(Attributes::Absent);
+        };
+        for proxy in proxies {
+            let der = proxy.to_der()?;
+            let judged = match extensions::extension(&der, ATTRIBUTE_CERTIFICATES) {
+                Ok(None) => continue,
+                Ok(Some((_, value))) => {
+                    voms::judge(value, end_entity, servers, &VomsTrust(self, now), now)
+                }
+                Err(_) => Err(VomsError::Malformed),
+            };
+            return Ok(judged.map_or_else(Attributes::Refused, Attributes::Counted));
+        }
+        Ok(Attributes::Absent)
     }
 
     /// The chain of a resumed session. OpenSSL's session tickets hold only its first certificate.
@@ -252,10 +319,17 @@ impl ClientCertificates {
     }
 
     /// The authorities of the directory that the chain could lead to, with the rules that it must obey.
-    fn trusted(&self, chain: &[X509], now: Timestamp) -> Result<X509Store, CertificateError> {
+    fn trusted(
+        &self,
+        chain: &[X509],
+        purpose: X509PurposeId,
+        now: Timestamp,
+    ) -> Result<X509Store, CertificateError> {
         let mut rules = X509VerifyParam::new()?;
-        rules.set_flags(X509VerifyFlags::ALLOW_PROXY_CERTS)?;
-        rules.set_purpose(X509PurposeId::SSL_CLIENT)?;
+        if purpose == X509PurposeId::SSL_CLIENT {
+            rules.set_flags(X509VerifyFlags::ALLOW_PROXY_CERTS)?;
+        }
+        rules.set_purpose(purpose)?;
         rules.set_auth_level(SECURITY_LEVEL);
         rules.set_time(now.0.div_euclid(1000));
         let mut store = X509StoreBuilder::new()?;
@@ -313,6 +387,23 @@ impl ClientCertificates {
                 subject: names.1,
             }),
         }
+    }
+}
+
+/// Believes the certificates of VOMS servers as those of clients, except that proxies sign no attributes and
+/// that a server's certificate need not be good for clients.
+struct VomsTrust<'a>(&'a ClientCertificates, Timestamp);
+
+impl voms::Trust for VomsTrust<'_> {
+    fn path_of(&self, chain: &[X509]) -> Result<Vec<X509>, CertificateError> {
+        let VomsTrust(clients, now) = *self;
+        let (signer, others) = chain.split_first().ok_or(CertificateError::Forgotten)?;
+        let trusted = clients.trusted(chain, X509PurposeId::ANY, now)?;
+        let path = verified_chain(signer, others, &trusted)?;
+        for pair in path.windows(2) {
+            clients.check_authority(&pair[0], &pair[1], now)?;
+        }
+        Ok(path)
     }
 }
 
@@ -400,7 +491,7 @@ fn remedy(verdict: X509VerifyResult) -> &'static str {
 
 /// `/DC=lab/OU=Users/CN=Alice`: the form in which grid software has always written subjects. Bytes outside
 /// printable ASCII stand as `\xHH`, as OpenSSL's one-line form has it.
-fn slash_form(name: &X509NameRef) -> Result<String, CertificateError> {
+pub(crate) fn slash_form(name: &X509NameRef) -> Result<String, CertificateError> {
     let mut out = String::new();
     for entry in name.entries() {
         let nid = entry.object().nid();
@@ -425,6 +516,13 @@ fn slash_form(name: &X509NameRef) -> Result<String, CertificateError> {
     Ok(out)
 }
 
+/// A subject as it is compared with what people have written: older software has other keys for the same.
+pub(crate) fn comparable_name(subject: &str) -> String {
+    let subject = subject.replace("/Email=", "/emailAddress=");
+    let subject = subject.replace("/E=", "/emailAddress=");
+    subject.replace("/USERID=", "/UID=")
+}
+
 /// Whether a value holds what reads as a further part, `/CN=`. `host/se.example.org` does not.
 fn looks_like_more(value: &str) -> bool {
     value.split('/').skip(1).any(|part| {
@@ -434,7 +532,7 @@ fn looks_like_more(value: &str) -> bool {
     })
 }
 
-fn timestamp(time: &Asn1TimeRef) -> Result<Timestamp, ErrorStack> {
+pub(crate) fn timestamp(time: &Asn1TimeRef) -> Result<Timestamp, ErrorStack> {
     let span = Asn1Time::from_unix(0)?.diff(time)?;
     let seconds = i64::from(span.days) * 86_400 + i64::from(span.secs);
     Ok(Timestamp(seconds * 1000))

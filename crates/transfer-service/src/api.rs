@@ -197,7 +197,7 @@ async fn whoami(
         "dn": [caller.identity.user.as_str()],
         "vos": [vo],
         "vos_id": [Uuid::new_v5(&BASE_ID, vo.as_bytes()).to_string()],
-        "voms_cred": [],
+        "voms_cred": caller.identity.fqans,
         "roles": [],
         "level": {"transfer": level},
         "delegation_id": caller.identity.delegation.as_str(),

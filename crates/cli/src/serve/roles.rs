@@ -12,7 +12,10 @@ use penstock_decide::scheduler::SlotLimits;
 use penstock_model::{Bytes, LinkId, NamespacePath, PoolName, Slots, StorageId, VoName};
 use penstock_protocol::http1::client::Client;
 use penstock_protocol::macaroon::RootKeys;
+use penstock_protocol::membership::MemberRules;
 use penstock_protocol::token::{TrustedIssuer, Verifier, openid_configuration};
+use penstock_protocol::voms::VomsServers;
+use penstock_protocol::x509::ClientCertificates;
 use penstock_storage_element::outbound::HostPattern;
 use penstock_storage_element::{
     AccessConfig, MacaroonConfig, OutboundConfig, OwnIssuer, PoolConfig, StorageConfig,
@@ -89,6 +92,31 @@ impl Trusted {
             Some(own) => verifier.with_local_keys(&own.issuer.issuer, &own.jwks),
             None => verifier,
         }
+    }
+}
+
+/// Whose certificates the site believes, and what VOs they are of.
+pub fn client_certificates(site: &SiteDirectory, config: &Config) -> ClientCertificates {
+    let trust = &config.trust;
+    let servers = VomsServers::new(&site.resolve(&trust.vomsdir), &config.site.hosts);
+    let clients = ClientCertificates::with_voms(&site.resolve(&trust.certificates), servers);
+    clients.replace_members(member_rules(site, config));
+    clients
+}
+
+/// Members of VOs whose certificates do not say so.
+pub fn member_rules(site: &SiteDirectory, config: &Config) -> MemberRules {
+    let trust = &config.trust;
+    let members = trust.members.iter();
+    let accounts = trust.accounts.iter();
+    MemberRules {
+        members: members
+            .map(|member| (member.dn.clone(), VoName::new(member.vo.as_str())))
+            .collect(),
+        accounts: accounts
+            .map(|account| (account.name.clone(), VoName::new(account.vo.as_str())))
+            .collect(),
+        gridmap: trust.gridmap.as_deref().map(|path| site.resolve(path)),
     }
 }
 
@@ -260,6 +288,7 @@ pub fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
         before.trust.certificates != after.trust.certificates,
         "trust.certificates",
     );
+    compare(before.trust.vomsdir != after.trust.vomsdir, "trust.vomsdir");
     compare(before.observe != after.observe, "[observe]");
     match (&before.storage, &after.storage) {
         (Some(before), Some(after)) => {

@@ -18,6 +18,7 @@ fn alice() -> Identity {
         user: UserName::new("alice"),
         issuer: "https://issuer.example.org".to_owned(),
         vo: Some(VoName::new("atlas")),
+        fqans: Vec::new(),
         groups: Vec::new(),
         capabilities: capabilities(
             "storage.read:/ storage.create:/a%20b/ storage.modify:/c",

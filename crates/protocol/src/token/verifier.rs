@@ -351,6 +351,7 @@ fn identify(
         user: UserName::new(subject),
         issuer: issuer.to_owned(),
         vo: vo.or_else(|| derived_vo(&all_groups, issuer)),
+        fqans: Vec::new(),
         groups: match scope::is_capability_based(scope) {
             true => Vec::new(),
             false => all_groups,

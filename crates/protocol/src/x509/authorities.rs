@@ -33,7 +33,7 @@ struct Known {
 }
 
 /// What changes when a file does.
-type Stamp = (u64, i64, i64, u64);
+pub(crate) type Stamp = (u64, i64, i64, u64);
 
 /// Everything that stands under one hash.
 #[derive(Default)]
@@ -117,7 +117,7 @@ impl Authorities {
     }
 }
 
-fn stamp(path: &Path) -> Option<Stamp> {
+pub(crate) fn stamp(path: &Path) -> Option<Stamp> {
     let of = |file: Metadata| (file.ino(), file.mtime(), file.mtime_nsec(), file.len());
     std::fs::metadata(path).ok().map(of)
 }

@@ -69,7 +69,10 @@ fn proxy_policy(value: &[u8]) -> Result<(&[u8], bool), Malformed> {
 }
 
 /// An extension's criticality and value (RFC 5280 §4.1). An extension that is there twice is malformed.
-fn extension<'a>(certificate: &'a [u8], oid: &[u8]) -> Result<Option<(bool, &'a [u8])>, Malformed> {
+pub(super) fn extension<'a>(
+    certificate: &'a [u8],
+    oid: &[u8],
+) -> Result<Option<(bool, &'a [u8])>, Malformed> {
     let mut certificate = Reader::new(Reader::new(certificate).expect(tag::SEQUENCE)?);
     let mut body = Reader::new(certificate.expect(tag::SEQUENCE)?);
     let mut extensions = Reader::new(&[]);

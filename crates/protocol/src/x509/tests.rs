@@ -1,5 +1,7 @@
 //! Chains as users have them, and as attackers would like to have them.
 
+mod voms;
+
 use super::*;
 use openssl::asn1::{Asn1Integer, Asn1Object, Asn1OctetString};
 use openssl::bn::BigNum;
@@ -42,6 +44,8 @@ enum Kind<'a> {
         path_length: Option<u8>,
         critical: bool,
     },
+    /// A full proxy that carries attributes of a VO: the value of their extension.
+    VomsProxy(&'a [u8]),
 }
 
 const FULL: Kind<'static> = Kind::Proxy {
@@ -97,6 +101,12 @@ fn add_kind(builder: &mut X509Builder, kind: &Kind) {
                 usage().digital_signature().key_encipherment().build(),
                 X509Extension::new_from_der(&oid, *critical, &value),
             ]
+        }
+        Kind::VomsProxy(attributes) => {
+            add_kind(builder, &FULL);
+            let value = Asn1OctetString::new_from_bytes(attributes).expect("value");
+            let oid = Asn1Object::from_str("1.3.6.1.4.1.8005.100.100.5").expect("oid");
+            vec![X509Extension::new_from_der(&oid, false, &value)]
         }
     };
     for extension in extensions {
@@ -269,6 +279,8 @@ fn a_user_and_a_proxy_of_a_proxy_have_the_users_name_and_the_first_end() {
         issuer: CA.to_owned(),
         proxy: Proxy::None,
         expires: Timestamp((NOW + 24 * HOUR) * 1000),
+        attributes: Attributes::Absent,
+        member_of: None,
     };
     assert_eq!(told, expected);
 

@@ -37,7 +37,13 @@ impl Client {
     ) -> Client {
         match shown {
             None => Client::Nobody,
-            Some(Ok(certified)) => Client::Known(certified.identity()),
+            Some(Ok(certified)) => {
+                if let Some(why) = certified.attributes.refusal() {
+                    let user = &certified.subject;
+                    tracing::warn!(%peer, user, %why, "attributes of a VO do not count");
+                }
+                Client::Known(certified.identity())
+            }
             Some(Err(why)) => {
                 tracing::warn!(%peer, %why, "a certificate is not believed");
                 Client::Doubtful(why.to_string())
@@ -80,7 +86,7 @@ impl Caller {
             Client::Known(identity) if identity.expires <= now() => {
                 let ended = identity.expires.to_fts();
                 Some(format!(
-                    "the certificate expired at {ended}Z; get a new one"
+                    "the certificate, or what it says of a VO, expired at {ended}Z; get a new one"
                 ))
             }
             Client::Known(identity) => return Caller::new(Some(identity.clone()), peer),

@@ -169,7 +169,7 @@ fn by_certificate(identity: Identity) -> Result<Caller, ApiError> {
         let ended = identity.expires.to_fts();
         return Err(ApiError::new(
             StatusCode::FORBIDDEN,
-            format!("the certificate expired at {ended}Z; get a new one"),
+            format!("the certificate, or what it says of a VO, expired at {ended}Z; get a new one"),
         ));
     }
     let vo = identity.vo.clone();

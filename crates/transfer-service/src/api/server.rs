@@ -91,7 +91,13 @@ async fn accept(
 
 async fn shown_by(tls: &ServerTls, stream: &Stream) -> Option<Shown> {
     match tls.client_of(stream, crate::run::wall_clock()).await? {
-        Ok(certified) => Some(Shown::Known(certified)),
+        Ok(certified) => {
+            if let Some(why) = certified.attributes.refusal() {
+                let (peer, user) = (stream.peer_addr().ok(), &certified.subject);
+                tracing::warn!(?peer, user, %why, "attributes of a VO do not count");
+            }
+            Some(Shown::Known(certified))
+        }
         Err(why) => {
             let peer = stream.peer_addr().ok();
             tracing::warn!(?peer, %why, "a certificate is not believed");

@@ -1,0 +1,187 @@
+//! Which VOMS servers a site knows: a directory per VO with lists of names (`<vo>/<host>.lsc`), or, as it was
+//! done before those, with the servers' certificates (`<vo>/*.pem`). Read whenever attributes are judged, so
+//! that a change counts at once.
+
+use super::VomsError;
+use crate::x509::{comparable_name, slash_form};
+use openssl::x509::X509;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+/// The longest file of this directory that is read.
+const FILE_BYTES_MAX: u64 = 64 << 10;
+/// Files looked at in one VO's directory.
+const FILES_MAX: usize = 256;
+const NEXT_CHAIN: &str = "NEXT CHAIN";
+
+/// The VOMS servers that a site knows, and the names by which it is itself known.
+#[derive(Debug, Clone)]
+pub struct VomsServers {
+    directory: PathBuf,
+    hosts: Vec<String>,
+}
+
+/// How one server is known.
+pub(super) enum Known {
+    /// By its name and its authority's.
+    Names(NameList),
+    /// By certificates, one of which may be its own; the file that would name it instead.
+    Certificates(Vec<X509>, PathBuf),
+}
+
+/// A list of certificates (LSC): the subjects from the server upward. A file may hold several.
+pub(super) struct NameList {
+    path: PathBuf,
+    chains: Vec<Vec<String>>,
+}
+
+impl VomsServers {
+    /// `directory` as `X509_VOMS_DIR` names it; `hosts`: this site's names and addresses, for attributes that
+    /// are meant for some services only.
+    pub fn new(directory: &Path, hosts: &[String]) -> VomsServers {
+        VomsServers {
+            directory: directory.to_owned(),
+            hosts: hosts.to_vec(),
+        }
+    }
+
+    /// Without the directory, nobody's attributes are looked at.
+    pub(crate) fn exist(&self) -> bool {
+        self.directory.is_dir()
+    }
+
+    /// How the server `host` of `vo` is known. Both must be harmless in a path.
+    pub(super) fn known(&self, vo: &str, host: &str) -> Result<Known, VomsError> {
+        let of_vo = self.directory.join(vo);
+        let lsc = of_vo.join(format!("{host}.lsc"));
+        if let Some(text) = read(&lsc)? {
+            return Ok(Known::Names(NameList::parse(lsc, &text)));
+        }
+        let entries = match std::fs::read_dir(&of_vo) {
+            Err(why) if why.kind() == ErrorKind::NotFound => {
+                return Err(VomsError::UnknownVo(vo.to_owned(), lsc));
+            }
+            entries => entries.map_err(|why| unusable(&of_vo, &why))?,
+        };
+        let mut certificates = Vec::new();
+        for entry in entries.take(FILES_MAX) {
+            let path = entry.map_err(|why| unusable(&of_vo, &why))?.path();
+            if path.extension().is_some_and(|ending| ending == "pem")
+                && let Some(text) = read(&path)?
+            {
+                let kept = X509::from_pem(text.as_bytes());
+                certificates.push(kept.map_err(|_| unusable(&path, &"it holds no certificate"))?);
+            }
+        }
+        Ok(Known::Certificates(certificates, lsc))
+    }
+
+    /// Whether a target is this site: a name or address of it, or a URL of one.
+    pub(super) fn is_here(&self, target: &str) -> bool {
+        let rest = target.split_once("://").map_or(target, |(_, rest)| rest);
+        let authority = rest.split('/').next().unwrap_or_default();
+        let host = match authority
+            .strip_prefix('[')
+            .and_then(|v6| v6.split_once(']'))
+        {
+            Some((v6, _)) => v6,
+            None => authority.split(':').next().unwrap_or_default(),
+        };
+        self.hosts.iter().any(|own| own.eq_ignore_ascii_case(host))
+    }
+}
+
+impl NameList {
+    fn parse(path: PathBuf, text: &str) -> NameList {
+        let mut chains = vec![Vec::new()];
+        for line in text.lines().map(str::trim) {
+            match line {
+                "" => {}
+                _ if line.starts_with('#') => {}
+                _ if line.contains(NEXT_CHAIN) => chains.push(Vec::new()),
+                // Some write subject and issuer of each certificate, so that names between stand twice.
+                _ => {
+                    let name = comparable_name(line);
+                    let chain: &mut Vec<String> = chains.last_mut().expect("there is always one");
+                    if chain.last() != Some(&name) {
+                        chain.push(name);
+                    }
+                }
+            }
+        }
+        NameList { path, chains }
+    }
+
+    /// That one of the lists names the certificates of `path`, from the server's on. A server without its
+    /// authority would be whoever any authority gives that name to.
+    pub(super) fn check(&self, path: &[X509]) -> Result<(), VomsError> {
+        let mut names: Vec<String> = Vec::new();
+        for certificate in path {
+            let name = slash_form(certificate.subject_name());
+            names.push(comparable_name(
+                &name.map_err(|why| VomsError::Signer(why.to_string()))?,
+            ));
+        }
+        let fits = |chain: &Vec<String>| chain.len() >= 2 && names.starts_with(chain);
+        match self.chains.iter().any(fits) {
+            true => Ok(()),
+            false => Err(VomsError::OtherSigner {
+                signer: names.first().cloned().unwrap_or_default(),
+                lsc: self.path.clone(),
+            }),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Option<String>, VomsError> {
+    let file = match File::open(path) {
+        Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
+        file => file.map_err(|why| unusable(path, &why))?,
+    };
+    let mut text = String::new();
+    let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
+    read.map_err(|why| unusable(path, &why))?;
+    Ok(Some(text))
+}
+
+fn unusable(path: &Path, why: &dyn std::fmt::Display) -> VomsError {
+    VomsError::Unusable {
+        path: path.to_owned(),
+        why: why.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_name_an_address_or_a_url_of_the_site() {
+        let servers = VomsServers::new(Path::new("/none"), &["se.org".into(), "::1".into()]);
+        for here in [
+            "se.org",
+            "SE.org",
+            "https://se.org:8443/x",
+            "https://[::1]:1/",
+            "se.org:8443",
+        ] {
+            assert!(servers.is_here(here), "{here}");
+        }
+        for elsewhere in ["other.org", "se.org.evil", "https://evil/se.org", ""] {
+            assert!(!servers.is_here(elsewhere), "{elsewhere}");
+        }
+    }
+
+    #[test]
+    fn both_ways_to_write_a_chain_are_the_same_list() {
+        let chains = |text: &str| NameList::parse(PathBuf::new(), text).chains;
+        let upward =
+            chains("/CN=voms\n/CN=sub\n/CN=root\n------ NEXT CHAIN ------\n/CN=b\n/CN=root\n");
+        let pairs = chains(
+            "# old\n/CN=voms\n/CN=sub\n/CN=sub\n/CN=root\n\n------ NEXT CHAIN ------\n/CN=b\n/CN=root",
+        );
+        assert_eq!(upward, pairs);
+        assert_eq!(upward[0], ["/CN=voms", "/CN=sub", "/CN=root"]);
+    }
+}
