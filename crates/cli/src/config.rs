@@ -4,8 +4,10 @@
 //! nothing is found on the day it was needed. Nothing here touches the file system beyond reading that one
 //! file.
 
+mod limits;
 mod membership;
 
+pub use limits::Limits;
 pub use membership::{Account, Member};
 
 use crate::quantity::{Size, Span};
@@ -37,6 +39,9 @@ pub struct Config {
     pub transfer: Option<Transfer>,
     /// The storage element. Without this section it does not run.
     pub storage: Option<Storage>,
+    /// What clients may do to all ports together.
+    #[serde(default)]
+    pub limits: Limits,
     /// What is shown of the past and the present.
     #[serde(default)]
     pub observe: Observe,
@@ -510,6 +515,7 @@ impl Config {
         if let Some(storage) = &self.storage {
             problems.extend(storage.problems());
         }
+        problems.extend(self.limits.problems());
         problems
     }
 }
@@ -583,6 +589,7 @@ mod tests {
             ("storage", "movers"),
             ("transfer", "active"),
             ("observe", "page"),
+            ("limits", "connections"),
         ] {
             let text = match SMALLEST.contains(&format!("[{section}]")) {
                 true => {

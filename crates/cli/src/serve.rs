@@ -16,6 +16,7 @@ use crate::output::Output;
 use crate::site::SiteDirectory;
 use files::{LOOK_EVERY, Watched};
 use issuer::Published;
+use penstock_protocol::connections::Connections;
 use penstock_protocol::http1::client::{Client, ClientConfig};
 use penstock_protocol::tls::{ClientTls, ServerTls};
 use penstock_protocol::token::Verifier;
@@ -47,10 +48,14 @@ pub async fn run(args: ServeArgs, output: Output) -> Result<(), CommandError> {
     let site = SiteDirectory::at(&args.dir)?;
     let config = site.config()?;
     let _lock = site.lock()?;
-    raise_file_limit();
+    let process = Process {
+        drain: args.drain.0,
+        files_max: raise_file_limit(),
+        connections: Connections::default(),
+    };
     let mut signals = Signals::listen()?;
     let (stop, stopping) = watch::channel(false);
-    let mut running = Running::start(&site, &config, args.drain.0, &stopping).await?;
+    let mut running = Running::start(&site, &config, process, &stopping).await?;
     running.announce(output);
     let ended_early = running.until_stopped(&site, &config, &mut signals).await;
     let _ = stop.send(true);
@@ -76,13 +81,14 @@ fn start_log(levels: &str) -> Result<(), CommandError> {
 }
 
 /// Each connection and each open file is a descriptor; the soft limit is a default of 1024 for programs that
-/// use `select`, which this one does not.
-fn raise_file_limit() {
+/// use `select`, which this one does not. Gives back how many there may be.
+fn raise_file_limit() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(why) = setrlimit(Resource::Nofile, limit) {
         tracing::warn!(%why, "the limit of open files cannot be raised");
     }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 struct Signals {
@@ -111,6 +117,14 @@ impl Signals {
     }
 }
 
+/// What all roles of the process share.
+pub struct Process {
+    drain: Duration,
+    /// Files that may be open at once, connections among them.
+    files_max: u64,
+    connections: Connections,
+}
+
 /// The roles that run, and what can be reloaded of them.
 struct Running {
     tasks: JoinSet<&'static str>,
@@ -122,20 +136,23 @@ struct Running {
     transfer: Option<(Arc<Service>, Verifier)>,
     banned: Banned,
     published: Published,
-    drain: Duration,
     /// What is in effect: as the process started, or as of the last reload.
     config: Config,
     watched: Watched,
+    process: Process,
 }
 
 impl Running {
     async fn start(
         site: &SiteDirectory,
         config: &Config,
-        drain: Duration,
+        process: Process,
         stopping: &watch::Receiver<bool>,
     ) -> Result<Running, CommandError> {
         let usage = |why: &dyn std::fmt::Display| CommandError::Usage(why.to_string());
+        process
+            .connections
+            .configure(roles::connection_limits(config, process.files_max));
         let certificates = site.resolve(&config.trust.certificates);
         let clients = roles::client_certificates(site, config);
         let server_tls = ServerTls::load_asking(
@@ -156,9 +173,9 @@ impl Running {
             transfer: None,
             banned: Banned::default(),
             published: Published::default(),
-            drain,
             config: config.clone(),
             watched: Watched::of(site, config),
+            process,
         };
         running.published.replace(&trusted);
         running
@@ -186,7 +203,7 @@ impl Running {
             Some(address) => Some((listen("storage.plain_listen", address).await?, address)),
             None => None,
         };
-        let storage_config = roles::storage_config(site, config, role, trusted, self.drain)?;
+        let storage_config = roles::storage_config(site, config, role, trusted, &self.process)?;
         let opened = tokio::task::spawn_blocking(move || Storage::open(storage_config)).await;
         let storage = opened
             .map_err(|why| CommandError::local("opening the storage", why))?
@@ -248,7 +265,7 @@ impl Running {
             journal: site.resolve(&role.database),
             engine: roles::engine_config(role),
             agents: AgentConfig::default(),
-            drain_grace: self.drain,
+            drain_grace: self.process.drain,
         };
         let service = Service::start(service_config, client, stopping.clone())
             .await
@@ -277,8 +294,14 @@ impl Running {
             self.doors.push(("live page", format!("{url}/live/")));
         }
         let (tls, stopping_api) = (self.server_tls.clone(), stopping.clone());
+        let limits = api::ServeLimits {
+            connections: self.process.connections.clone(),
+            head_timeout: config.limits.head_timeout.0,
+            stall_timeout: config.limits.stall_timeout.0,
+            body_pace: roles::body_pace(config),
+        };
         self.tasks.spawn(async move {
-            api::serve(listener, tls, router, stopping_api).await;
+            api::serve(listener, tls, router, limits, stopping_api).await;
             "the transfer service's interface"
         });
         let engine = service.clone();
@@ -378,10 +401,13 @@ impl Running {
         self.published.replace(&trusted);
         self.clients
             .replace_members(roles::member_rules(site, config));
+        self.process
+            .connections
+            .configure(roles::connection_limits(config, self.process.files_max));
         if let (Some(storage), Some(role)) = (&self.storage, &config.storage) {
             let (storage, role) = (
                 storage.clone(),
-                roles::storage_config(site, config, role, &trusted, self.drain)?,
+                roles::storage_config(site, config, role, &trusted, &self.process)?,
             );
             let reloaded = tokio::task::spawn_blocking(move || storage.reload(role)).await;
             reloaded

@@ -12,6 +12,7 @@ mod head;
 pub mod server;
 mod wire;
 
+use crate::pace::PaceLimit;
 use std::time::Duration;
 
 /// What a server puts up with on one connection.
@@ -27,6 +28,8 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// How long a body, either way, may stand still.
     pub body_stall_timeout: Duration,
+    /// How slow a body, either way, may be.
+    pub body_pace: PaceLimit,
 }
 
 impl Default for Limits {
@@ -37,6 +40,7 @@ impl Default for Limits {
             head_timeout: Duration::from_secs(20),
             idle_timeout: Duration::from_secs(60),
             body_stall_timeout: Duration::from_secs(60),
+            body_pace: PaceLimit::default(),
         }
     }
 }

@@ -5,12 +5,14 @@
 #![deny(unsafe_code)]
 
 pub mod checksum;
+pub mod connections;
 mod der;
 pub mod digest;
 pub mod http1;
 pub mod identity;
 pub mod macaroon;
 pub mod membership;
+pub mod pace;
 pub mod pki;
 pub mod stream;
 pub mod tcp_info;

@@ -6,6 +6,7 @@
 
 mod file_source;
 
+use crate::pace::Pace;
 use crate::tcp_info;
 use file_source::{FileSource, Prefetch};
 use penstock_model::TcpSummary;
@@ -33,6 +34,14 @@ pub enum Stream {
     Plain(TcpStream),
     /// Encrypted.
     Tls(Box<SslStream<TcpStream>>),
+}
+
+/// How long to wait for the other end: for any one step, and on the whole.
+pub struct Patience<'a> {
+    /// For any one step.
+    pub stall_timeout: Duration,
+    /// On the whole.
+    pub pace: &'a mut Pace,
 }
 
 /// Hears of bytes of a file while they go out, for live counters.
@@ -79,10 +88,10 @@ impl Stream {
         matches!(self, Stream::Tls(_))
     }
 
-    /// Sends `length` bytes of `file` from `offset`. `stall_timeout` bounds each wait for the other end to
-    /// take something; `on_moved` hears how many bytes each step handed to the kernel.
+    /// Sends `length` bytes of `file` from `offset`; `on_moved` hears how many bytes each step handed to the
+    /// kernel.
     ///
-    /// Errors: `UnexpectedEof` when the file is shorter, `TimedOut` after a stall. How many bytes went out
+    /// Errors: `UnexpectedEof` when the file is shorter, `TimedOut` when the patience is at its end. How many bytes went out
     /// is then unknown to the other end, so the connection must be closed. Dropping the future has the same
     /// effect.
     pub async fn send_file(
@@ -90,19 +99,15 @@ impl Stream {
         file: &File,
         offset: u64,
         length: u64,
-        stall_timeout: Duration,
+        patience: Patience<'_>,
         on_moved: OnMoved<'_>,
     ) -> io::Result<FileSent> {
         if offset.checked_add(length).is_none() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         match self {
-            Stream::Plain(tcp) => {
-                send_plain(tcp, file, offset, length, stall_timeout, on_moved).await
-            }
-            Stream::Tls(tls) => {
-                send_blocks(tls, file, offset, length, stall_timeout, on_moved).await
-            }
+            Stream::Plain(tcp) => send_plain(tcp, file, offset, length, patience, on_moved).await,
+            Stream::Tls(tls) => send_blocks(tls, file, offset, length, patience, on_moved).await,
         }
     }
 }
@@ -113,7 +118,7 @@ async fn send_plain(
     file: &File,
     offset: u64,
     length: u64,
-    stall_timeout: Duration,
+    patience: Patience<'_>,
     on_moved: OnMoved<'_>,
 ) -> io::Result<FileSent> {
     let mut sent = FileSent::default();
@@ -131,9 +136,11 @@ async fn send_plain(
                 let mut from = position + moved;
                 Ok(rustix::fs::sendfile(tcp, file, Some(&mut from), count)?)
             });
-            match within(stall_timeout, step).await? {
+            let begun = Instant::now();
+            match within(patience.stall_timeout, step).await? {
                 0 => return Err(file_source::shrunk(position + moved)),
                 step => {
+                    patience.pace.step(begun.elapsed(), step as u64)?;
                     moved += step as u64;
                     on_moved(step as u64);
                 }
@@ -153,7 +160,7 @@ async fn send_blocks(
     file: &File,
     offset: u64,
     length: u64,
-    stall_timeout: Duration,
+    patience: Patience<'_>,
     on_moved: OnMoved<'_>,
 ) -> io::Result<FileSent> {
     let mut sent = FileSent::default();
@@ -167,7 +174,9 @@ async fn send_blocks(
         sent.read_time += read_at - started;
         let mut rest = &block[..];
         while !rest.is_empty() {
-            let step = within(stall_timeout, tls.write(rest)).await?;
+            let begun = Instant::now();
+            let step = within(patience.stall_timeout, tls.write(rest)).await?;
+            patience.pace.step(begun.elapsed(), step as u64)?;
             rest = &rest[step..];
             on_moved(step as u64);
         }

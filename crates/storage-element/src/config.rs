@@ -6,7 +6,9 @@ use penstock_decide::admission::QueueLimits;
 use penstock_decide::authorization::{GroupRule, SubjectRule};
 use penstock_decide::pool_selection::PoolMode;
 use penstock_model::{Bytes, ChecksumAlgorithm, NamespacePath, PoolName, VoName};
+use penstock_protocol::connections::Connections;
 use penstock_protocol::macaroon::RootKeys;
+use penstock_protocol::pace::PaceLimit;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -107,8 +109,10 @@ pub struct OutboundConfig {
 /// Bounds and times of doors and movers.
 #[derive(Debug, Clone)]
 pub struct StorageLimits {
-    /// Client connections at once; more are closed at once with 503.
-    pub connections_max: usize,
+    /// The client connections of the process, this storage element's doors among others.
+    pub connections: Connections,
+    /// How slowly a client may send or take a file.
+    pub body_pace: PaceLimit,
     /// A mover that moves no byte for so long is ended.
     pub stall_timeout: Duration,
     /// The same, before its first byte.
@@ -130,7 +134,8 @@ pub struct StorageLimits {
 impl Default for StorageLimits {
     fn default() -> Self {
         StorageLimits {
-            connections_max: 4096,
+            connections: Connections::default(),
+            body_pace: PaceLimit::default(),
             stall_timeout: Duration::from_secs(60),
             first_byte_timeout: Duration::from_secs(120),
             head_timeout: Duration::from_secs(30),

@@ -25,13 +25,14 @@ use answer::{Answer, METHODS, Problem, Reply};
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use penstock_model::NamespacePath;
+use penstock_protocol::connections::{Admitted, Connections};
 use penstock_protocol::http1::Limits;
 use penstock_protocol::http1::server::{Connection, Request, RequestError};
 use penstock_protocol::stream::Stream;
 use penstock_protocol::tls::ServerTls;
 use serde_json::Value;
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -41,6 +42,9 @@ use tokio::task::JoinSet;
 
 /// How long accepting pauses when the system has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// What is said to whom there is no room for.
+const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 10\r\nConnection: close\r\n\
+    Content-Type: text/plain\r\nContent-Length: 43\r\n\r\ntoo many connections; try again in a while\n";
 /// After the grace of a shutdown: for last lines to be written.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
@@ -75,6 +79,7 @@ pub async fn serve(
         storage: Arc::clone(&storage),
         shutdown: shutdown.clone(),
     });
+    let register = storage.settings().limits.connections.clone();
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -86,22 +91,19 @@ pub async fn serve(
             }
         };
         match accepted {
-            Ok((tcp, _)) => {
-                let connections_max = storage.settings().limits.connections_max;
-                match Counted::new(&storage, connections_max) {
-                    Some(counted) => {
-                        let (door, tls) = (Arc::clone(&door), tls.clone());
-                        connections.spawn(async move {
-                            door.connection(tcp, tls).await;
-                            drop(counted);
-                        });
-                    }
-                    // Closing at once is the only answer that costs nothing.
-                    None => tracing::warn!(connections_max, "refused a connection: too many"),
+            Ok((tcp, peer)) => {
+                if let Some(admitted) = admit(&register, &tcp, peer, tls.is_some()) {
+                    let (door, tls) = (Arc::clone(&door), tls.clone());
+                    let counted = Counted::new(&storage);
+                    connections.spawn(async move {
+                        door.connection(tcp, tls, admitted).await;
+                        drop(counted);
+                    });
                 }
             }
             Err(why) => {
-                tracing::warn!(%why, "a connection could not be accepted");
+                let asked_to_go = register.exhausted();
+                tracing::warn!(%why, asked_to_go, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -131,14 +133,35 @@ fn report_panic(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
-/// One client connection in the count.
+/// Takes a client in, or turns it away: without TLS with a word, else by closing, which costs nothing.
+fn admit(
+    register: &Connections,
+    tcp: &TcpStream,
+    peer: SocketAddr,
+    is_tls: bool,
+) -> Option<Admitted> {
+    match register.admit(peer.ip()) {
+        Ok(admitted) => Some(admitted),
+        Err(why) => {
+            if !is_tls {
+                // A socket that is just open takes these few bytes; one that does not has lost nothing.
+                let _ = tcp.try_write(TURNED_AWAY);
+            }
+            if let Some(passed_over) = register.tells(peer.ip()) {
+                tracing::warn!(%peer, %why, passed_over, "turned a client away");
+            }
+            None
+        }
+    }
+}
+
+/// One client connection in the count that is shown.
 struct Counted(Arc<Storage>);
 
 impl Counted {
-    fn new(storage: &Arc<Storage>, connections_max: usize) -> Option<Counted> {
-        let before = storage.connections.fetch_add(1, Ordering::Relaxed);
-        let counted = Counted(Arc::clone(storage));
-        (before < connections_max).then_some(counted)
+    fn new(storage: &Arc<Storage>) -> Counted {
+        storage.connections.fetch_add(1, Ordering::Relaxed);
+        Counted(Arc::clone(storage))
     }
 }
 
@@ -150,37 +173,49 @@ impl Drop for Counted {
 
 impl Door {
     /// Serves one connection to its end.
-    async fn connection(&self, tcp: TcpStream, tls: Option<ServerTls>) {
+    async fn connection(&self, tcp: TcpStream, tls: Option<ServerTls>, admitted: Admitted) {
         let (stream, shown) = match tls {
             None => (Stream::plain(tcp), None),
-            Some(tls) => match tls.accept(tcp).await {
-                Ok(stream) => {
-                    let shown = tls.client_of(&stream, now()).await;
-                    (stream, shown)
+            Some(tls) => {
+                admitted.shakes_hands();
+                let shaken = tokio::select! {
+                    shaken = tls.accept(tcp) => shaken,
+                    () = admitted.asked_to_go() => return,
+                };
+                admitted.shook_hands();
+                match shaken {
+                    Ok(stream) => {
+                        let shown = tls.client_of(&stream, now()).await;
+                        (stream, shown)
+                    }
+                    Err(why) => {
+                        tracing::debug!(%why, "no TLS with a client");
+                        return;
+                    }
                 }
-                Err(why) => {
-                    tracing::debug!(%why, "no TLS with a client");
-                    return;
-                }
-            },
+            }
         };
         let settings = self.storage.settings();
         let limits = Limits {
             head_timeout: settings.limits.head_timeout,
             idle_timeout: settings.limits.idle_timeout,
             body_stall_timeout: settings.limits.stall_timeout,
+            body_pace: settings.limits.body_pace,
             ..Limits::default()
         };
         let mut connection = Connection::new(stream, limits);
         let client = Client::by_certificate(shown, connection.peer_addr());
         let mut shutdown = self.shutdown.clone();
         loop {
+            admitted.waits();
             let request = tokio::select! {
                 request = connection.next_request() => request,
+                () = admitted.asked_to_go() => return,
                 _ = shutdown.wait_for(|stop| *stop) => return,
             };
             match request {
                 Ok(Some(request)) => {
+                    admitted.works();
                     if let Err(why) = self.answer(&mut connection, &client, &request).await {
                         tracing::debug!(peer = %connection.peer_addr(), %why, "an answer did not arrive");
                         return;
@@ -189,7 +224,10 @@ impl Door {
                 Ok(None) => return,
                 Err(RequestError::Broken { .. }) => return,
                 Err(why @ RequestError::Refused { .. }) => {
-                    tracing::info!(%why, "refused what is no request");
+                    let peer = connection.peer_addr().ip();
+                    if let Some(passed_over) = settings.limits.connections.tells(peer) {
+                        tracing::info!(%why, passed_over, "refused what is no request");
+                    }
                     return;
                 }
             }

@@ -4,13 +4,14 @@
 
 mod body;
 mod caller;
+mod held;
 mod jobs;
 mod server;
 pub mod submit;
 pub mod wire;
 
 pub use caller::Banned;
-pub use server::serve;
+pub use server::{ServeLimits, serve};
 
 use crate::overview::Overview;
 use crate::service::{Service, ServiceError};

@@ -1,5 +1,6 @@
 //! What each role is started with, worked out from the configuration.
 
+use super::Process;
 use crate::config::{Config, Pool, PoolMode as ConfiguredMode, Storage, Transfer, in_url};
 use crate::exit::CommandError;
 use crate::site::SiteDirectory;
@@ -10,9 +11,11 @@ use penstock_decide::halting::HaltPolicy;
 use penstock_decide::pool_selection::PoolMode;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_model::{Bytes, LinkId, NamespacePath, PoolName, Slots, StorageId, VoName};
+use penstock_protocol::connections::ConnectionLimits;
 use penstock_protocol::http1::client::Client;
 use penstock_protocol::macaroon::RootKeys;
 use penstock_protocol::membership::MemberRules;
+use penstock_protocol::pace::PaceLimit;
 use penstock_protocol::token::{TrustedIssuer, Verifier, openid_configuration};
 use penstock_protocol::voms::VomsServers;
 use penstock_protocol::x509::ClientCertificates;
@@ -23,7 +26,9 @@ use penstock_storage_element::{
 };
 use penstock_transfer_service::engine::EngineConfig;
 use serde_json::Value;
-use std::time::Duration;
+
+/// Connections at once, where nothing else is said.
+const CONNECTIONS_MAX: usize = 20_000;
 
 /// Whose tokens the site believes.
 pub struct Trusted {
@@ -149,7 +154,7 @@ pub fn storage_config(
     config: &Config,
     role: &Storage,
     trusted: &Trusted,
-    drain: Duration,
+    process: &Process,
 ) -> Result<StorageConfig, CommandError> {
     let allow = role
         .outbound
@@ -188,10 +193,38 @@ pub fn storage_config(
             certificates: Some(site.resolve(&config.trust.certificates)),
         },
         limits: StorageLimits {
-            shutdown_grace: drain,
+            connections: process.connections.clone(),
+            body_pace: body_pace(config),
+            stall_timeout: config.limits.stall_timeout.0,
+            head_timeout: config.limits.head_timeout.0,
+            idle_timeout: config.limits.idle_timeout.0,
+            shutdown_grace: process.drain,
             ..StorageLimits::default()
         },
     })
+}
+
+/// How slowly clients may send or take a body.
+pub fn body_pace(config: &Config) -> PaceLimit {
+    PaceLimit {
+        bytes_per_second_min: config.limits.rate_min.0,
+        interval: config.limits.rate_interval.0,
+    }
+}
+
+/// How many connections there may be when the process may have `files_max` files open.
+pub fn connection_limits(config: &Config, files_max: u64) -> ConnectionLimits {
+    // The last quarter is for the files that are served, and for connections to others.
+    let most = usize::try_from(files_max / 4 * 3).unwrap_or(usize::MAX);
+    ConnectionLimits {
+        connections_max: config
+            .limits
+            .connections_max
+            .unwrap_or(CONNECTIONS_MAX)
+            .min(most),
+        per_client_max: config.limits.connections_per_client_max,
+        handshakes_max: config.limits.handshakes_max,
+    }
 }
 
 /// Macaroons are a part of the site only when it has a root key: sites made before there were any go on as
@@ -290,6 +323,18 @@ pub fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
     );
     compare(before.trust.vomsdir != after.trust.vomsdir, "trust.vomsdir");
     compare(before.observe != after.observe, "[observe]");
+    let moving = |config: &Config| {
+        (
+            body_pace(config),
+            config.limits.stall_timeout,
+            config.limits.head_timeout,
+            config.transfer.is_some(),
+        )
+    };
+    compare(
+        after.transfer.is_some() && moving(before) != moving(after),
+        "limits.stall_timeout, head_timeout, rate_min or rate_interval at the transfer service's port",
+    );
     match (&before.storage, &after.storage) {
         (Some(before), Some(after)) => {
             let addresses =

@@ -21,6 +21,9 @@ pub enum BodyError {
         /// The bound.
         after: Duration,
     },
+    /// Bytes came, but too few for too long.
+    #[error("the body comes too slowly: {0}")]
+    TooSlow(io::Error),
     /// The connection ended before the body did.
     #[error("the connection ended before the body: {missing}")]
     TooShort {

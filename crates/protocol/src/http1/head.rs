@@ -26,10 +26,16 @@ impl Refusal {
         }
     }
 
-    pub(super) fn too_large(head_bytes_max: usize) -> Refusal {
+    /// Of a head that is too long: when its first line has no end yet, that line is what is wrong.
+    pub(super) fn too_large(head: &[u8], head_bytes_max: usize) -> Refusal {
+        let kept = &head[..head.len().min(head_bytes_max)];
+        let (status, what) = match kept.contains(&b'\n') {
+            true => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head"),
+            false => (StatusCode::URI_TOO_LONG, "request line"),
+        };
         Refusal {
-            status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            why: format!("the head is longer than {head_bytes_max} bytes"),
+            status,
+            why: format!("the {what} is longer than {head_bytes_max} bytes"),
         }
     }
 }

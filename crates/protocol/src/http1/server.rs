@@ -19,12 +19,13 @@ use super::body::Body;
 use super::compose;
 use super::head::{self, Refusal, RequestHead};
 use super::wire::Wire;
+use crate::pace::Pace;
 use crate::stream::{ProbeOwner, Stream, TcpProbe};
 use http::{Method, StatusCode};
 use penstock_model::TcpSummary;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
@@ -40,6 +41,8 @@ pub struct Connection {
     peer: SocketAddr,
     state: State,
     probes: ProbeOwner,
+    /// Of the request's body.
+    pace: Pace,
 }
 
 /// What a connection is doing.
@@ -81,8 +84,11 @@ impl Connection {
         let peer = stream
             .peer_addr()
             .unwrap_or(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
+        let mut wire = Wire::new(stream);
+        wire.pace = Pace::new(limits.body_pace);
         Connection {
-            wire: Wire::new(stream),
+            wire,
+            pace: Pace::new(limits.body_pace),
             limits,
             peer,
             state: State::Idle,
@@ -111,8 +117,8 @@ impl Connection {
     }
 
     /// The next request; `None` when the client closed the connection, sent nothing for the idle timeout,
-    /// or was told that the connection ends. A malformed request is answered here (400, 408, 417, 431, 501,
-    /// 505).
+    /// or was told that the connection ends. A malformed request is answered here (400, 408, 414, 417, 431,
+    /// 501, 505).
     pub async fn next_request(&mut self) -> Result<Option<Request>, RequestError> {
         match std::mem::replace(&mut self.state, State::Broken) {
             State::Idle => self.state = State::Idle,
@@ -174,9 +180,9 @@ impl Connection {
                     self.wire.consume(end);
                     return Ok(Some(parsed));
                 }
-                Some(_) => return Err(HeadError::Refused(Refusal::too_large(max))),
+                Some(_) => return Err(HeadError::Refused(Refusal::too_large(unread, max))),
                 None if unread.len() >= max => {
-                    return Err(HeadError::Refused(Refusal::too_large(max)));
+                    return Err(HeadError::Refused(Refusal::too_large(unread, max)));
                 }
                 None => head::check_lines(unread, searched).map_err(HeadError::Refused)?,
             }
@@ -192,6 +198,8 @@ impl Connection {
     }
 
     fn begin(&mut self, head: RequestHead) -> Request {
+        self.pace.restart();
+        self.wire.pace.restart();
         let body = match head.body {
             BodyLength::Empty => Body::Done,
             BodyLength::Fixed(length) => Body::fixed(length),
@@ -271,7 +279,14 @@ impl Connection {
         let State::Serving(serving) = &mut self.state else {
             return Ok(0);
         };
-        let read = serving.body.read(&mut self.wire, buffer, stall).await;
+        let read = read_at_pace(
+            &mut serving.body,
+            &mut self.wire,
+            buffer,
+            stall,
+            &mut self.pace,
+        )
+        .await;
         if read.is_err() {
             serving.keep_alive = false;
         }
@@ -294,6 +309,29 @@ impl Connection {
                 Ok(0) | Err(_) => return,
                 Ok(_) => {}
             }
+        }
+    }
+}
+
+/// Reads some bytes of a body, and judges how fast they come. Chunk sizes that drip count as nothing.
+async fn read_at_pace(
+    body: &mut Body,
+    wire: &mut Wire,
+    buffer: &mut [u8],
+    stall: Duration,
+    pace: &mut Pace,
+) -> Result<usize, BodyError> {
+    loop {
+        let begun = Instant::now();
+        let read = timeout(pace.until_judged(), body.read(wire, buffer, stall)).await;
+        let moved = match &read {
+            Ok(Ok(count)) => *count as u64,
+            Ok(Err(_)) | Err(_) => 0,
+        };
+        pace.step(begun.elapsed(), moved)
+            .map_err(BodyError::TooSlow)?;
+        if let Ok(read) = read {
+            return read;
         }
     }
 }

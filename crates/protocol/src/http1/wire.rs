@@ -1,12 +1,13 @@
 //! A stream with the bytes that were read from it too early: heads, chunk sizes and small bodies go through
 //! the buffer, large bodies past it.
 
+use crate::pace::{Pace, PaceLimit};
 use crate::stream::{Stream, within};
 use bytes::{Buf, BytesMut};
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 /// Bytes of buffer that a connection keeps while it waits for work.
@@ -18,12 +19,16 @@ const ONE_WRITE_BYTES_MAX: usize = 64 << 10;
 pub(super) struct Wire {
     pub(super) stream: Stream,
     buffer: BytesMut,
+    /// Of what is written.
+    pub(super) pace: Pace,
 }
 
 impl Wire {
+    /// A wire that any pace of the other end suits.
     pub(super) fn new(stream: Stream) -> Wire {
         Wire {
             stream,
+            pace: Pace::new(PaceLimit::NONE),
             buffer: BytesMut::with_capacity(BUFFER_BYTES),
         }
     }
@@ -107,9 +112,13 @@ impl Wire {
         stall_timeout: Duration,
     ) -> io::Result<()> {
         while !bytes.is_empty() {
+            let begun = Instant::now();
             match within(stall_timeout, self.stream.write(bytes)).await? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
-                count => bytes = &bytes[count..],
+                count => {
+                    self.pace.step(begun.elapsed(), count as u64)?;
+                    bytes = &bytes[count..];
+                }
             }
         }
         Ok(())
@@ -135,9 +144,13 @@ impl Wire {
         let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
         let mut left = &mut slices[..];
         while !left.is_empty() {
+            let begun = Instant::now();
             match within(stall_timeout, self.stream.write_vectored(left)).await? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
-                count => IoSlice::advance_slices(&mut left, count),
+                count => {
+                    self.pace.step(begun.elapsed(), count as u64)?;
+                    IoSlice::advance_slices(&mut left, count);
+                }
             }
         }
         Ok(())

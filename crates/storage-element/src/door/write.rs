@@ -198,7 +198,7 @@ pub(super) fn check_target(
 
 fn body_status(error: &BodyError) -> StatusCode {
     match error {
-        BodyError::Stalled { .. } => StatusCode::REQUEST_TIMEOUT,
+        BodyError::Stalled { .. } | BodyError::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
         BodyError::TooShort { .. } | BodyError::Malformed(_) | BodyError::Io(_) => {
             StatusCode::BAD_REQUEST
         }

@@ -3,6 +3,7 @@
 mod access;
 mod assets;
 mod copies;
+mod crowds;
 mod issuer;
 mod macaroons;
 mod methods;

@@ -1,24 +1,28 @@
-//! Serves a router over TLS: connections bounded, idle ones closed, FTS's doubled slashes understood, clients
+//! Serves a router over TLS: connections counted, idle ones closed, FTS's doubled slashes understood, clients
 //! known by their certificates.
 
+use super::ApiError;
+use super::held::{InHand, Taken};
 use axum::Router;
 use axum::body::Body;
-use axum::http::{Request, Uri};
+use axum::http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
+use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, Version};
+use axum::response::IntoResponse;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use penstock_protocol::connections::{Admitted, Connections};
+use penstock_protocol::pace::PaceLimit;
 use penstock_protocol::stream::Stream;
 use penstock_protocol::tls::ServerTls;
 use penstock_protocol::x509::Certified;
 use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
-/// Connections served at once; more wait in the kernel's backlog.
-const CONNECTIONS_MAX: usize = 4096;
-/// A request's head must arrive within this time, also on an idle connection.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long open connections may go on after the shutdown signal.
 const DRAIN_GRACE: Duration = Duration::from_secs(5);
 /// Pause after an accept error, so that an exhausted process does not spin.
@@ -33,35 +37,52 @@ pub(super) enum Shown {
     Doubtful(String),
 }
 
+/// What clients may do to this port.
+#[derive(Debug, Clone)]
+pub struct ServeLimits {
+    /// The client connections of the process, this port's among others.
+    pub connections: Connections,
+    /// A request's head must arrive within this time, also on an idle connection.
+    pub head_timeout: Duration,
+    /// How long a client may take nothing of an answer.
+    pub stall_timeout: Duration,
+    /// How slowly it may take one.
+    pub body_pace: PaceLimit,
+}
+
 /// Serves until the shutdown signal, then lets open requests end.
 pub async fn serve(
     listener: TcpListener,
     tls: ServerTls,
     router: Router,
+    limits: ServeLimits,
     mut shutdown: watch::Receiver<bool>,
 ) {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let port = Arc::new(Port {
+        tls,
+        router,
+        limits,
+        shutdown: shutdown.clone(),
+    });
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &slots) => accepted,
+            accepted = listener.accept() => accepted,
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
             () = stopped(&mut shutdown) => break,
         };
-        let Some((tcp, permit)) = accepted else {
-            continue;
-        };
-        let (tls, router, shutdown) = (tls.clone(), router.clone(), shutdown.clone());
-        connections.spawn(async move {
-            let _permit = permit;
-            match tls.accept(tcp).await {
-                Ok(stream) => {
-                    let shown = shown_by(&tls, &stream).await;
-                    connection(stream, shown, router, shutdown).await;
+        match accepted {
+            Ok((tcp, peer)) => {
+                if let Some(admitted) = port.admit(peer) {
+                    connections.spawn(Arc::clone(&port).connection(tcp, admitted));
                 }
-                Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
             }
-        });
+            Err(error) => {
+                let asked_to_go = port.limits.connections.exhausted();
+                tracing::warn!(%error, asked_to_go, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
     }
     let all_ended = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(DRAIN_GRACE, all_ended).await.is_err() {
@@ -74,17 +95,71 @@ async fn stopped(shutdown: &mut watch::Receiver<bool>) {
     drop(shutdown.wait_for(|stop| *stop).await.map(|stop| *stop));
 }
 
-async fn accept(
-    listener: &TcpListener,
-    slots: &Arc<Semaphore>,
-) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let permit = slots.clone().acquire_owned().await.ok()?;
-    match listener.accept().await {
-        Ok((tcp, _)) => Some((tcp, permit)),
-        Err(error) => {
-            tracing::warn!(%error, "cannot accept a connection");
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            None
+/// What every connection of the port needs.
+struct Port {
+    tls: ServerTls,
+    router: Router,
+    limits: ServeLimits,
+    shutdown: watch::Receiver<bool>,
+}
+
+impl Port {
+    /// Takes a client in, or closes: an answer would cost a handshake.
+    fn admit(&self, peer: SocketAddr) -> Option<Admitted> {
+        let connections = &self.limits.connections;
+        let turned_away = match connections.admit(peer.ip()) {
+            Ok(admitted) => return Some(admitted),
+            Err(why) => why,
+        };
+        if let Some(passed_over) = connections.tells(peer.ip()) {
+            tracing::warn!(%peer, why = %turned_away, passed_over, "turned a client away");
+        }
+        None
+    }
+
+    /// Serves one connection to its end.
+    async fn connection(self: Arc<Port>, tcp: TcpStream, admitted: Admitted) {
+        admitted.shakes_hands();
+        let shaken = tokio::select! {
+            shaken = self.tls.accept(tcp) => shaken,
+            () = admitted.asked_to_go() => return,
+        };
+        admitted.shook_hands();
+        match shaken {
+            Ok(stream) => {
+                let shown = shown_by(&self.tls, &stream).await;
+                self.requests(stream, shown, Arc::new(admitted)).await;
+            }
+            Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
+        }
+    }
+
+    async fn requests(&self, stream: Stream, shown: Option<Shown>, admitted: Arc<Admitted>) {
+        let service = Prepare {
+            router: self.router.clone(),
+            shown,
+            admitted: Arc::clone(&admitted),
+        };
+        let mut http = hyper::server::conn::http1::Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(self.limits.head_timeout)
+            .max_headers(100)
+            .max_buf_size(64 * 1024);
+        let stream = Taken::new(stream, self.limits.stall_timeout, self.limits.body_pace);
+        let serving =
+            http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+        let mut serving = std::pin::pin!(serving);
+        let mut shutdown = self.shutdown.clone();
+        let ended = tokio::select! {
+            ended = serving.as_mut() => ended,
+            () = admitted.asked_to_go() => return,
+            () = stopped(&mut shutdown) => {
+                serving.as_mut().graceful_shutdown();
+                serving.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended with an error");
         }
     }
 }
@@ -106,44 +181,19 @@ async fn shown_by(tls: &ServerTls, stream: &Stream) -> Option<Shown> {
     }
 }
 
-async fn connection(
-    stream: Stream,
-    shown: Option<Shown>,
-    router: Router,
-    mut shutdown: watch::Receiver<bool>,
-) {
-    let service = Prepare { router, shown };
-    let mut http = hyper::server::conn::http1::Builder::new();
-    http.timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_headers(100)
-        .max_buf_size(64 * 1024);
-    let serving = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
-    let mut serving = std::pin::pin!(serving);
-    let ended = tokio::select! {
-        ended = serving.as_mut() => ended,
-        () = stopped(&mut shutdown) => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended with an error");
-    }
-}
-
 /// The router behind a step that adds the client's certificate, and collapses doubled slashes: FTS's Python
 /// client asks for `//jobs`, and a redirect would lose the body of its POST.
 #[derive(Clone)]
 struct Prepare {
     router: Router,
     shown: Option<Shown>,
+    admitted: Arc<Admitted>,
 }
 
 impl tower_service::Service<Request<hyper::body::Incoming>> for Prepare {
     type Response = axum::response::Response;
     type Error = Infallible;
-    type Future = <Router as tower_service::Service<Request<Body>>>::Future;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn poll_ready(
         &mut self,
@@ -154,6 +204,13 @@ impl tower_service::Service<Request<hyper::body::Incoming>> for Prepare {
     }
 
     fn call(&mut self, request: Request<hyper::body::Incoming>) -> Self::Future {
+        let in_hand = InHand::new(&self.admitted);
+        if let Some(why) = ambiguity(request.headers(), request.version()) {
+            let mut refused = ApiError::new(StatusCode::BAD_REQUEST, why).into_response();
+            let close = HeaderValue::from_static("close");
+            refused.headers_mut().insert(CONNECTION, close);
+            return Box::pin(async move { Ok(in_hand.until_sent(refused)) });
+        }
         let mut request = request.map(Body::new);
         if let Some(uri) = collapsed(request.uri()) {
             *request.uri_mut() = uri;
@@ -161,8 +218,23 @@ impl tower_service::Service<Request<hyper::body::Incoming>> for Prepare {
         if let Some(shown) = &self.shown {
             request.extensions_mut().insert(shown.clone());
         }
-        self.router.call(request)
+        let answering = self.router.call(request);
+        Box::pin(async move { Ok(in_hand.until_sent(answering.await?)) })
     }
+}
+
+/// Why somebody in between might read a request in another way than we do (RFC 9112 §3.2, §6.1); then where the next
+/// one begins is not sure either. What hyper refuses by itself is not looked for; a `Content-Length` beside a
+/// `Transfer-Encoding` it drops, and closes after the answer.
+fn ambiguity(headers: &HeaderMap, version: Version) -> Option<&'static str> {
+    if version == Version::HTTP_11 && headers.get_all(HOST).iter().count() != 1 {
+        return Some("there must be one Host header");
+    }
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    let coding = codings.next()?;
+    let is_chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+    (!is_chunked || codings.next().is_some())
+        .then_some("the only Transfer-Encoding known here is 'chunked'")
 }
 
 /// The same target with single slashes; `None` when it has no double ones.

@@ -148,6 +148,7 @@ impl ClientError {
         got: u64,
     ) -> ClientError {
         match why {
+            BodyError::TooSlow(why) => ClientError::Io { url, why },
             BodyError::Stalled { after } => ClientError::Timeout {
                 url,
                 phase: "waiting for the next byte of the body",

@@ -2,7 +2,7 @@
 
 use super::exchange::{Exchange, Interim, LAST_WORDS_TIMEOUT};
 use super::{ClientError, Incoming};
-use crate::stream::{FileSent, TcpProbe};
+use crate::stream::{FileSent, Patience, TcpProbe};
 use http::StatusCode;
 use penstock_model::TcpSummary;
 use std::fs::File;
@@ -110,9 +110,13 @@ impl Upload {
                     return Err(self.exchange.write_failed(why).await);
                 }
             }
+            let patience = Patience {
+                stall_timeout: stall,
+                pace: &mut wire.pace,
+            };
             let mut sending = wire
                 .stream
-                .send_file(file, position, piece, stall, &|_| ())
+                .send_file(file, position, piece, patience, &|_| ())
                 .await;
             if self.length.is_none() && sending.is_ok() {
                 sending = wire.write_all(b"\r\n", stall).await.and(sending);

@@ -3,7 +3,7 @@
 use super::{Answer, BodyError, Connection, FileSent, LINGER, Serving, State};
 use crate::http1::compose;
 use crate::http1::head::asks_to_close;
-use crate::stream::OnMoved;
+use crate::stream::{OnMoved, Patience};
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use std::fs::File;
@@ -114,10 +114,13 @@ impl Connection {
             sent.network_time = started.elapsed() - sent.read_time;
         } else {
             self.wire.write_all(&head, stall).await?;
-            sent = self
-                .wire
-                .stream
-                .send_file(file, range.start, length, stall, on_moved)
+            let patience = Patience {
+                stall_timeout: stall,
+                pace: &mut self.wire.pace,
+            };
+            let stream = &mut self.wire.stream;
+            sent = stream
+                .send_file(file, range.start, length, patience, on_moved)
                 .await?;
         }
         self.answered(serving).await?;

@@ -262,11 +262,11 @@ fn heads_are_bounded() {
     );
     check(
         &"x".repeat(200_000),
-        "431 the head is longer than 65536 bytes +close",
+        "414 the request line is longer than 65536 bytes +close",
     );
     check(
         &format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(66_000)),
-        "431 the head is longer than 65536 bytes +close",
+        "414 the request line is longer than 65536 bytes +close",
     );
 }
 

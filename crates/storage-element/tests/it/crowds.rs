@@ -1,0 +1,102 @@
+//! More clients than places, and clients that are too slow.
+
+use crate::site::{Site, eventually};
+use penstock_protocol::connections::{ConnectionLimits, Connections};
+use penstock_protocol::pace::PaceLimit;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+async fn crowded_site(connections_max: usize, per_client_max: usize) -> Site {
+    Site::with(|config| {
+        config.limits.connections = Connections::new(ConnectionLimits {
+            connections_max,
+            per_client_max,
+            handshakes_max: 10,
+        });
+    })
+    .await
+}
+
+async fn connect(site: &Site) -> TcpStream {
+    let url = site.url("/");
+    let address = (url.host_str().expect("a host"), url.port().expect("a port"));
+    TcpStream::connect(address).await.expect("a connection")
+}
+
+async fn read_to_end(tcp: &mut TcpStream) -> String {
+    let mut text = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(20), tcp.read_to_end(&mut text)).await;
+    // A reset ends it as well.
+    drop(read.expect("the door closes"));
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// A client in the middle of an upload.
+async fn begin_work(site: &Site, path: &str) -> TcpStream {
+    let mut tcp = connect(site).await;
+    let token = site.token("storage.modify:/");
+    let head = format!(
+        "PUT {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Length: 4\r\n\r\n"
+    );
+    tcp.write_all(head.as_bytes()).await.expect("sent");
+    tcp
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_finds_every_place_at_work_is_told_to_come_back() {
+    let site = crowded_site(2, 2).await;
+    let mut workers = [begin_work(&site, "/a").await, begin_work(&site, "/b").await];
+    eventually("both work", || site.storage.snapshot().movers_total == 2).await;
+    let answer = read_to_end(&mut connect(&site).await).await;
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert!(answer.contains("Retry-After: 10\r\n"), "{answer}");
+    for worker in &mut workers {
+        worker.write_all(b"done").await.expect("sent");
+        let mut created = [0; 12];
+        worker.read_exact(&mut created).await.expect("an answer");
+        assert_eq!(&created, b"HTTP/1.1 201");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_connection_makes_room_for_one_with_a_request() {
+    let site = crowded_site(2, 2).await;
+    let mut idle = [connect(&site).await, connect(&site).await];
+    eventually("both are there", || {
+        site.storage.snapshot().connections == 2
+    })
+    .await;
+    let mut worker = begin_work(&site, "/a").await;
+    worker.write_all(b"done").await.expect("sent");
+    let mut created = [0; 12];
+    worker.read_exact(&mut created).await.expect("an answer");
+    assert_eq!(&created, b"HTTP/1.1 201");
+    assert_eq!(read_to_end(&mut idle[0]).await, "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_drips_is_ended_and_leaves_nothing() {
+    let site = Site::with(|config| {
+        config.limits.stall_timeout = Duration::from_secs(20);
+        config.limits.body_pace = PaceLimit {
+            bytes_per_second_min: 1000,
+            interval: Duration::from_millis(300),
+        };
+    })
+    .await;
+    let mut worker = begin_work(&site, "/a").await;
+    let mut sent = 0;
+    let answer = loop {
+        // The door closes sooner or later; what is written after that is lost.
+        let more = worker.write_all(b"x").await.is_ok() && sent < 3;
+        sent += 1;
+        if !more {
+            break read_to_end(&mut worker).await;
+        }
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    };
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(answer.contains("1000 bytes a second"), "{answer}");
+    site.settles_with(0).await;
+}
