@@ -117,6 +117,27 @@ def test_rights_of_groups_and_roles_hold_at_the_door(site, producer, alice, user
     assert curl(site, user_ca.proxy(alice), url)[0] == 403
 
 
+def test_the_command_line_tells_what_the_door_answers(site, producer, alice, user_ca):
+    """`penstock authz test` on the same credentials."""
+
+    def tells(credential, *words):
+        line = [str(site.binary), "--json", "authz", "test", f"/{VO}/f", "--dir", str(site.directory)]
+        done = subprocess.run([*line, "--as", str(credential.pem), *words], capture_output=True, text=True, timeout=60)
+        return done.returncode, json.loads(done.stdout)
+
+    member = user_ca.voms_proxy(alice, fqans=[MEMBER])
+    code, told = tells(producer, "--operation", "create")
+    assert (code, told["by"], told["vo"], told["user"]) == (0, "a proxy", VO, alice.subject)
+    assert told["groups"] == [f"/{VO}", f"/{VO}/Role=production"]
+    code, told = tells(member, "--operation", "create")
+    [judged] = told["operations"]
+    assert (code, judged["verdict"]) == (3, "refused")
+    _, body = curl(site, member, f"{site.door}/{VO}/f", "-X", "PUT", "-d", "x")
+    assert "; ".join(judged["because"]) in body
+    code, told = tells(user_ca.voms_proxy(alice, vo="atlas"), "--operation", "read")
+    assert code == 3 and "the VO 'atlas' is not known here" in told["discounted"]
+
+
 def test_a_limited_proxy_and_one_below_it_may_move_data(site, producer, user_ca, tmp_path):
     file = tmp_path / "file"
     file.write_text("limited")

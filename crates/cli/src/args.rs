@@ -4,7 +4,8 @@
 use crate::exit::EXIT_CODES_HELP;
 use crate::quantity::{Size, Span};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use penstock_model::ChecksumAlgorithm;
+use penstock_model::{ChecksumAlgorithm, NamespacePath};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use url::Url;
 
@@ -58,6 +59,9 @@ pub enum Command {
         penstock key rotate macaroon --dir site"
     )]
     Key(KeyCommand),
+    /// Ask a site's rules who may do what, and why.
+    #[command(subcommand)]
+    Authz(AuthzCommand),
     /// Ask a transfer service to move files between storage elements.
     #[command(after_help = "Examples:\n  \
         penstock submit --dir cern https://127.0.0.2:8443/f https://127.0.0.3:8443/f --wait\n  \
@@ -194,6 +198,76 @@ pub enum KeyCommand {
     List(KeyListArgs),
     /// Make a new key and retire the present one.
     Rotate(KeyRotateArgs),
+}
+
+/// What `authz` does.
+#[derive(Debug, Subcommand)]
+pub enum AuthzCommand {
+    /// Tell what the storage element would answer to somebody at a path, and why.
+    #[command(after_help = "Examples:\n  \
+        penstock authz test /data/f --dir cern --as anonymous\n  \
+        penstock authz test /data/f --dir cern --as /DC=org/CN=Alice --fqan /dteam/Role=production\n  \
+        penstock authz test /data/f --dir cern --as /tmp/x509up_u1000 --operation read\n  \
+        penstock token --dir cern --scope storage.read:/ | penstock authz test /data/f --dir cern --as -\n\n\
+        Exits with 0 when it is allowed (without --operation: when anything is), with 3 when not, and when the \
+        credential is not believed.")]
+    Test(AuthzTestArgs),
+}
+
+/// Options of `authz test`.
+#[derive(Debug, Args)]
+pub struct AuthzTestArgs {
+    /// The path in the namespace.
+    #[arg(value_parser = namespace_path)]
+    pub path: NamespacePath,
+    /// The site directory.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Who asks: a certificate's subject, `anonymous`, a file with a token, macaroon, certificate or proxy, or
+    /// `-` for such from standard input.
+    #[arg(long = "as", value_name = "WHO")]
+    pub who: String,
+    /// What they want to do. Default: each operation.
+    #[arg(long)]
+    pub operation: Option<OperationName>,
+    /// The new path of a rename.
+    #[arg(long, value_parser = namespace_path)]
+    pub to: Option<NamespacePath>,
+    /// A VOMS attribute that a subject is supposed to have; repeat it for more.
+    #[arg(long = "fqan", value_name = "FQAN")]
+    pub fqans: Vec<String>,
+    /// The address from which they come, for macaroons that name some.
+    #[arg(long, default_value = "127.0.0.1")]
+    pub from: IpAddr,
+}
+
+/// What can be done with a path.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum OperationName {
+    /// Get a file's content.
+    Read,
+    /// Learn whether it exists, its size and checksum.
+    Stat,
+    /// Learn the names in a directory.
+    List,
+    /// Make a file where there is none.
+    Create,
+    /// Replace a file.
+    Modify,
+    /// Remove a file or directory.
+    Delete,
+    /// Make a directory.
+    Mkdir,
+    /// Give it another path.
+    Rename,
+    /// Bring it from tape.
+    Stage,
+    /// Learn whether it is on tape.
+    Poll,
+}
+
+fn namespace_path(text: &str) -> Result<NamespacePath, String> {
+    NamespacePath::parse(text).map_err(|why| why.to_string())
 }
 
 /// Options of `key list`.

@@ -19,6 +19,9 @@ pub enum CommandError {
     /// No token, or one that does not allow this.
     #[error("{0}")]
     NotAuthorised(String),
+    /// `authz test` found that it is not allowed, and has said why.
+    #[error("not allowed")]
+    Refused,
     /// No such file, directory or job.
     #[error("{0}")]
     NotFound(String),
@@ -64,7 +67,7 @@ impl CommandError {
         match self {
             CommandError::SomeFailed(_) => 1,
             CommandError::Usage(_) => 2,
-            CommandError::NotAuthorised(_) => 3,
+            CommandError::NotAuthorised(_) | CommandError::Refused => 3,
             CommandError::NotFound(_) => 4,
             CommandError::Unreachable(_) => 5,
             CommandError::Verification(_) => 6,

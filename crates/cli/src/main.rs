@@ -4,6 +4,7 @@
 
 mod access;
 mod args;
+mod authz;
 mod check;
 mod config;
 mod config_file;
@@ -22,7 +23,7 @@ mod serve;
 mod site;
 mod token;
 
-use args::{Arguments, Command};
+use args::{Arguments, AuthzCommand, Command};
 use clap::Parser;
 use environment::Environment;
 use exit::{CommandError, ErrorReport};
@@ -39,6 +40,8 @@ fn main() -> ExitCode {
         Err(why) => {
             let exit_code = why.exit_code();
             match output.json {
+                // The answer is printed already.
+                _ if matches!(why, CommandError::Refused) => {}
                 true => output.show(
                     &ErrorReport {
                         error: why.to_string(),
@@ -59,6 +62,7 @@ fn run(command: Command, environment: &Environment, output: Output) -> Result<()
         Command::Token(args) => token::run(args, environment, output),
         Command::Key(command) => keys::run(command, output),
         Command::Serve(args) => in_runtime(serve::run(args, output)),
+        Command::Authz(AuthzCommand::Test(args)) => in_runtime(authz::run(args, output)),
         Command::Check(args) => in_runtime(check::run(args, output)),
         Command::Demo(args) => in_runtime(demo::run(args, environment, output)),
         Command::Submit(args) => in_runtime(jobs::submit::run(args, environment, output)),

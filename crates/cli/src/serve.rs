@@ -7,7 +7,7 @@
 mod files;
 mod issuer;
 mod live;
-mod roles;
+pub mod roles;
 
 use crate::args::ServeArgs;
 use crate::config::Config;

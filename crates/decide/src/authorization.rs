@@ -72,6 +72,20 @@ pub enum AuthorizationReason {
         /// Which one.
         rule: SubjectRule,
     },
+    /// Everybody may read below this path.
+    Public {
+        /// Which one.
+        path: NamespacePath,
+    },
+    /// The path belongs to the door itself.
+    Reserved,
+    /// The site has banned the user.
+    Banned {
+        /// Who.
+        user: String,
+    },
+    /// Nobody said who they are, and the path is not for everybody.
+    NobodyKnown,
     /// Groups do not count, because the token carries capabilities.
     GroupsIgnored,
     /// Neither capabilities nor groups.
@@ -393,6 +407,10 @@ impl fmt::Display for AuthorizationReason {
             Self::SubjectRule { rule } => {
                 write!(out, "{} may do so below {}", rule.subject, rule.path)
             }
+            Self::Public { path } => write!(out, "everybody may do so below {path}"),
+            Self::Reserved => out.write_str("the path belongs to the door itself"),
+            Self::Banned { user } => write!(out, "{user} is banned here"),
+            Self::NobodyKnown => out.write_str("it needs a token or a certificate"),
             Self::GroupsIgnored => out.write_str("groups do not count beside capabilities"),
             Self::NothingHeld => out.write_str(
                 "the token carries neither a storage scope nor a group; ask for a storage scope",

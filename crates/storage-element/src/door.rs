@@ -17,6 +17,8 @@ mod reserved;
 mod tree;
 mod write;
 
+pub(crate) use reserved::is_reserved;
+
 use crate::clock::now;
 use crate::mover::Mover;
 use crate::storage::Storage;

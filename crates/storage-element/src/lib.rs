@@ -19,6 +19,7 @@ mod reaper;
 mod receive;
 mod recorder;
 mod recovery;
+pub mod rights;
 mod scratch;
 mod storage;
 mod write_error;

@@ -12,13 +12,14 @@ use crate::pool::{Pool, Reservation};
 use crate::reaper::{Pools, Reaper};
 use crate::recorder::Recorder;
 use crate::recovery::{self, OpenError};
+use crate::rights::{self, Judge};
 use penstock_decide::Decision;
 use penstock_decide::pool_selection::{Placement, PoolReason, PoolView, Unplaceable, choose_pool};
 use penstock_model::{Bytes, ChecksumAlgorithm, PoolName, Timestamp};
 use penstock_persistence::namespace::{Change, ChangeError, Changed, EntryId, Namespace};
 use penstock_protocol::http1::client::{Client, ClientConfig};
 use penstock_protocol::tls::ClientTls;
-use penstock_protocol::token::{TrustedIssuer, Verifier};
+use penstock_protocol::token::Verifier;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -69,6 +70,16 @@ pub(crate) struct Settings {
     pub limits: StorageLimits,
 }
 
+impl Settings {
+    /// Decides by these.
+    pub(crate) fn judge(&self) -> Judge<'_> {
+        Judge {
+            access: &self.access,
+            own_issuer: self.issuer.as_ref(),
+        }
+    }
+}
+
 /// A place for a new file.
 pub(crate) struct Placed {
     pub pool: Arc<Pool>,
@@ -97,11 +108,8 @@ impl Storage {
             stall_timeout: config.limits.stall_timeout,
             ..ClientConfig::new(tls.clone())
         });
-        let (issuers, audiences) = trust(&config.access, config.issuer.as_ref());
-        let mut verifier = Verifier::new(issuers, audiences, client.clone());
-        if let Some(own) = &config.issuer {
-            verifier = verifier.with_local_keys(&own.trust.issuer, &own.jwks);
-        }
+        let issuer = config.issuer.as_ref();
+        let verifier = rights::verifier(&config.access, issuer, client.clone());
         let mut checksums = config.checksums;
         if !checksums.contains(&ChecksumAlgorithm::Adler32) {
             checksums.insert(0, ChecksumAlgorithm::Adler32);
@@ -146,7 +154,7 @@ impl Storage {
                 None => tracing::warn!(pool = %pool.name, "a new pool needs a restart"),
             }
         }
-        let (issuers, audiences) = trust(&config.access, config.issuer.as_ref());
+        let (issuers, audiences) = rights::trust(&config.access, config.issuer.as_ref());
         if let Some(own) = &config.issuer {
             // All clones share their keys.
             let verifier = self.verifier.clone();
@@ -314,21 +322,6 @@ impl Storage {
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         z ^ (z >> 31)
     }
-}
-
-/// Whom the verifier trusts: the configured issuers and the site's own.
-fn trust(access: &AccessConfig, own: Option<&OwnIssuer>) -> (Vec<TrustedIssuer>, Vec<String>) {
-    let own = own.map(|own| &own.trust);
-    let issuers = access
-        .issuers
-        .iter()
-        .chain(own)
-        .map(|trusted| TrustedIssuer {
-            issuer: trusted.issuer.clone(),
-            prefix: trusted.prefix.clone(),
-            vo: trusted.vo.clone(),
-        });
-    (issuers.collect(), access.audiences.clone())
 }
 
 /// Tells an operator which pools are being left out, once a minute each.

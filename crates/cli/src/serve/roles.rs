@@ -172,21 +172,8 @@ pub fn storage_config(
             .map(|pool| pool_config(site, pool))
             .collect(),
         checksums: role.checksums.clone(),
-        access: AccessConfig {
-            issuers: trusted.foreign.iter().map(configured).collect(),
-            audiences: audiences(config, role.listen.port()),
-            group_rules: role.groups.iter().map(group_rule).collect(),
-            subject_rules: role.users.iter().map(subject_rule).collect(),
-            banned: config.trust.banned.clone(),
-            anonymous_read: role.anonymous_read.clone(),
-        },
-        issuer: trusted.own.as_ref().zip(trusted.published()).map(
-            |(own, (openid_configuration, jwks))| OwnIssuer {
-                trust: configured(&own.issuer),
-                openid_configuration,
-                jwks,
-            },
-        ),
+        access: access_config(config, role, trusted),
+        issuer: own_issuer(trusted),
         macaroons: macaroon_config(site, role)?,
         outbound: OutboundConfig {
             allow,
@@ -201,6 +188,28 @@ pub fn storage_config(
             shutdown_grace: process.drain,
             ..StorageLimits::default()
         },
+    })
+}
+
+/// Whom the storage element believes, and what it lets them do.
+pub fn access_config(config: &Config, role: &Storage, trusted: &Trusted) -> AccessConfig {
+    AccessConfig {
+        issuers: trusted.foreign.iter().map(configured).collect(),
+        audiences: audiences(config, role.listen.port()),
+        group_rules: role.groups.iter().map(group_rule).collect(),
+        subject_rules: role.users.iter().map(subject_rule).collect(),
+        banned: config.trust.banned.clone(),
+        anonymous_read: role.anonymous_read.clone(),
+    }
+}
+
+/// The site's own issuer, with what the door publishes of it.
+pub fn own_issuer(trusted: &Trusted) -> Option<OwnIssuer> {
+    let (openid_configuration, jwks) = trusted.published()?;
+    Some(OwnIssuer {
+        trust: configured(&trusted.own.as_ref()?.issuer),
+        openid_configuration,
+        jwks,
     })
 }
 
@@ -229,7 +238,7 @@ pub fn connection_limits(config: &Config, files_max: u64) -> ConnectionLimits {
 
 /// Macaroons are a part of the site only when it has a root key: sites made before there were any go on as
 /// they were.
-fn macaroon_config(
+pub fn macaroon_config(
     site: &SiteDirectory,
     role: &Storage,
 ) -> Result<Option<MacaroonConfig>, CommandError> {

@@ -1,5 +1,6 @@
 //! The built binary, as people and scripts use it.
 
+mod authz;
 mod certificates;
 mod demo;
 mod jobs;

@@ -1,20 +1,19 @@
-//! Who asks, and whether they may. Tokens are believed by `protocol::token`, certificates by
-//! `protocol::x509`; rights are judged by `decide::authorization`; a refusal is logged here, once, with its
-//! reasons and without secrets.
+//! Who asks, and whether they may: what the wire shows, and how a refusal is answered. Certificates are believed by
+//! `protocol::x509`; bearer credentials are believed, and rights judged, by `rights`; a refusal is logged here,
+//! once, with its reasons and without secrets.
 
 use super::answer::Problem;
 use super::{Door, reserved};
 use crate::clock::now;
-use crate::storage::Settings;
+use crate::rights::{BearerError, believe_bearer};
 use http::StatusCode;
 use http::header::AUTHORIZATION;
 use penstock_decide::Decision;
-use penstock_decide::attenuation::authorize_attenuated;
-use penstock_decide::authorization::{AuthorizationReason, Held, Operation, Verdict};
+use penstock_decide::authorization::{AuthorizationReason, Operation, Verdict};
 use penstock_model::{Attenuation, NamespacePath, UserName, VoName};
 use penstock_protocol::http1::server::Request;
 use penstock_protocol::identity::{Identity, Method};
-use penstock_protocol::macaroon::{self, Caveat, RootKeys};
+use penstock_protocol::macaroon::Caveat;
 use penstock_protocol::token::TokenError;
 use penstock_protocol::x509::{CertificateError, Certified};
 use std::net::SocketAddr;
@@ -150,7 +149,7 @@ impl Door {
             None => Caller::by_certificate(client, peer),
         };
         if let Some(identity) = &caller.identity
-            && self.is_banned(identity)
+            && self.storage.settings().judge().bans(identity)
         {
             let user = &identity.user;
             tracing::warn!(%peer, %user, "refused a banned user");
@@ -165,32 +164,28 @@ impl Door {
     async fn bearer_of(
         &self,
         request: &Request,
-        token: &str,
+        credential: &str,
         peer: SocketAddr,
     ) -> Result<Caller, Problem> {
-        if macaroon::looks_like_one(token)
-            && let Some(config) = &self.storage.settings().macaroons
-        {
-            return bearer_of_macaroon(request, &config.keys, token, peer);
-        }
-        match self.storage.verifier.verify(token, now()).await {
-            Ok(identity) => Ok(Caller::new(Some(identity), peer)),
-            Err(why @ TokenError::KeysUnavailable { .. }) => {
+        let settings = self.storage.settings();
+        let keys = settings.macaroons.as_ref().map(|config| &config.keys);
+        let verifier = &self.storage.verifier;
+        match believe_bearer(credential, keys, verifier, peer.ip(), now()).await {
+            Ok(believed) => Ok(Caller {
+                caveats: believed.caveats,
+                attenuation: believed.attenuation,
+                ..Caller::new(Some(believed.identity), peer)
+            }),
+            Err(BearerError::Token(why @ TokenError::KeysUnavailable { .. })) => {
                 tracing::warn!(%peer, %why, "a token cannot be verified");
                 Err(Problem::busy(why.to_string(), 30))
             }
             Err(why) => {
                 let (method, path) = (&request.method, request.path());
-                tracing::warn!(%peer, %method, path, %why, "refused a token");
+                tracing::warn!(%peer, %method, path, %why, "refused a bearer credential");
                 Err(Problem::unauthenticated(why.to_string()))
             }
         }
-    }
-
-    fn is_banned(&self, identity: &Identity) -> bool {
-        let settings = self.storage.settings();
-        let mut banned = settings.access.banned.iter();
-        banned.any(|user| user == identity.user.as_str())
     }
 
     /// Lets the caller do this, or says why not.
@@ -201,7 +196,8 @@ impl Door {
         path: &NamespacePath,
     ) -> Result<(), Problem> {
         reserved::refuse(operation, path)?;
-        if self.anonymous_may(operation, path) {
+        let decision = self.judge(caller, operation, path);
+        if decision.choice == Verdict::Allowed {
             return Ok(());
         }
         let peer = caller.peer;
@@ -212,21 +208,13 @@ impl Door {
                  client certificate"
             )));
         };
-        let decision = self.judge(identity, &caller.attenuation, operation, path);
-        match decision.choice {
-            Verdict::Allowed => Ok(()),
-            Verdict::Refused => {
-                let reasons: Vec<String> =
-                    decision.because.iter().map(ToString::to_string).collect();
-                let reasons = reasons.join("; ");
-                let user = &identity.user;
-                tracing::warn!(%peer, %user, ?operation, %path, reasons, "refused a request");
-                Err(Problem::new(
-                    StatusCode::FORBIDDEN,
-                    format!("not allowed on {path}: {reasons}"),
-                ))
-            }
-        }
+        let reasons: Vec<String> = decision.because.iter().map(ToString::to_string).collect();
+        let (user, reasons) = (&identity.user, reasons.join("; "));
+        tracing::warn!(%peer, %user, ?operation, %path, reasons, "refused a request");
+        Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            format!("not allowed on {path}: {reasons}"),
+        ))
     }
 
     /// The same as a question, without a trace in the log.
@@ -236,101 +224,18 @@ impl Door {
         operation: &Operation,
         path: &NamespacePath,
     ) -> bool {
-        self.anonymous_may(operation, path)
-            || caller.identity.as_ref().is_some_and(|identity| {
-                let decision = self.judge(identity, &caller.attenuation, operation, path);
-                decision.choice == Verdict::Allowed
-            })
+        self.judge(caller, operation, path).choice == Verdict::Allowed
     }
 
     fn judge(
         &self,
-        identity: &Identity,
-        attenuation: &Attenuation,
+        caller: &Caller,
         operation: &Operation,
         path: &NamespacePath,
     ) -> Decision<Verdict, AuthorizationReason> {
-        let settings = self.storage.settings();
-        if identity.method == Method::Token
-            && identity.capabilities.is_empty()
-            && let Some(path) = outside_prefixes(&settings, &identity.issuer, operation, path)
-        {
-            let path = path.clone();
-            return Decision::new(
-                Verdict::Refused,
-                AuthorizationReason::OutsidePrefix { path },
-            );
-        }
-        let held = Held {
-            capabilities: &identity.capabilities,
-            groups: &identity.groups,
-            rules: &settings.access.group_rules,
-            subject: match identity.method {
-                Method::Token => None,
-                Method::Certificate => Some(identity.user.as_str()),
-            },
-            subject_rules: &settings.access.subject_rules,
-        };
-        authorize_attenuated(&held, attenuation, operation, path)
-    }
-
-    fn anonymous_may(&self, operation: &Operation, path: &NamespacePath) -> bool {
-        match operation {
-            Operation::Read | Operation::Stat | Operation::List => {
-                let settings = self.storage.settings();
-                let open = &settings.access.anonymous_read;
-                open.iter().any(|prefix| path.is_within(prefix))
-            }
-            Operation::Create
-            | Operation::Modify
-            | Operation::Delete
-            | Operation::MakeDirectory
-            | Operation::Rename { .. }
-            | Operation::Stage
-            | Operation::Poll => false,
-        }
-    }
-}
-
-/// A path of the operation that lies in no part of the namespace that this issuer's tokens may speak of. Scopes
-/// are relative to such a part; groups are not, so that a stranger's `/atlas` would be the site's.
-fn outside_prefixes<'a>(
-    settings: &Settings,
-    issuer: &str,
-    operation: &'a Operation,
-    path: &'a NamespacePath,
-) -> Option<&'a NamespacePath> {
-    let own = settings.issuer.iter().map(|own| &own.trust);
-    let trusted = settings.access.issuers.iter().chain(own);
-    let prefixes: Vec<_> = trusted
-        .filter(|trusted| trusted.issuer == issuer)
-        .map(|trusted| &trusted.prefix)
-        .collect();
-    let outside = |path: &&NamespacePath| !prefixes.iter().any(|prefix| path.is_within(prefix));
-    let to = match operation {
-        Operation::Rename { to } => Some(to),
-        _ => None,
-    };
-    std::iter::once(path).chain(to).find(outside)
-}
-
-fn bearer_of_macaroon(
-    request: &Request,
-    keys: &RootKeys,
-    text: &str,
-    peer: SocketAddr,
-) -> Result<Caller, Problem> {
-    match macaroon::verify(keys, text, peer.ip(), now()) {
-        Ok(verified) => Ok(Caller {
-            caveats: verified.caveats,
-            attenuation: verified.attenuation,
-            ..Caller::new(Some(verified.identity), peer)
-        }),
-        Err(why) => {
-            let (method, path) = (&request.method, request.path());
-            tracing::warn!(%peer, %method, path, %why, "refused a macaroon");
-            Err(Problem::unauthenticated(why.to_string()))
-        }
+        let identity = caller.identity.as_ref();
+        let who = identity.map(|identity| (identity, &caller.attenuation));
+        self.storage.settings().judge().decide(who, operation, path)
     }
 }
 

@@ -30,13 +30,18 @@ pub(super) fn rest_of(path: &NamespacePath) -> Option<&[String]> {
     }
 }
 
-/// Refuses to read, write or make anything there, whatever the caller holds.
-pub(super) fn refuse(operation: &Operation, path: &NamespacePath) -> Result<(), Problem> {
+/// Whether an operation reads, writes or makes anything there.
+pub(crate) fn is_reserved(operation: &Operation, path: &NamespacePath) -> bool {
     let reaches = match operation {
         Operation::Rename { to } => rest_of(to).is_some(),
         _ => false,
     };
-    match reaches || rest_of(path).is_some() {
+    reaches || rest_of(path).is_some()
+}
+
+/// Refuses that, whatever the caller holds.
+pub(super) fn refuse(operation: &Operation, path: &NamespacePath) -> Result<(), Problem> {
+    match is_reserved(operation, path) {
         true => Err(Problem::new(
             StatusCode::FORBIDDEN,
             format!("/{RESERVED} belongs to the door; choose another name"),

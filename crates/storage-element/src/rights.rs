@@ -1,0 +1,212 @@
+//! Whom a storage element believes, and what its settings let them do: asked by the door for each request, and by
+//! whoever wants to know beforehand. Pure but for the keys of token issuers; writes no log.
+
+use crate::config::{AccessConfig, OwnIssuer, TrustedIssuerConfig};
+use crate::door::is_reserved;
+use penstock_decide::Decision;
+use penstock_decide::attenuation::authorize_attenuated;
+use penstock_decide::authorization::{AuthorizationReason, Held, Operation, Verdict};
+use penstock_model::{Attenuation, NamespacePath, Timestamp};
+use penstock_protocol::http1::client::Client;
+use penstock_protocol::identity::{Identity, Method};
+use penstock_protocol::macaroon::{self, Caveat, MacaroonError, RootKeys};
+use penstock_protocol::token::{TokenError, TrustedIssuer, Verifier};
+use std::net::IpAddr;
+use thiserror::Error;
+
+/// Somebody whose credential is believed.
+#[derive(Debug, Clone)]
+pub struct Believed {
+    /// Who, and what the credential carries.
+    pub identity: Identity,
+    /// The caveats of a macaroon; none for other credentials.
+    pub caveats: Vec<Caveat>,
+    /// What these leave.
+    pub attenuation: Attenuation,
+}
+
+impl Believed {
+    /// By a credential that has no caveats.
+    pub fn without_caveats(identity: Identity) -> Believed {
+        Believed {
+            identity,
+            caveats: Vec::new(),
+            attenuation: Attenuation::default(),
+        }
+    }
+}
+
+/// Why a bearer credential is not believed.
+#[derive(Debug, Error)]
+pub enum BearerError {
+    /// A token.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// A macaroon.
+    #[error(transparent)]
+    Macaroon(#[from] MacaroonError),
+}
+
+/// Believes what stood after `Bearer`, shown by `peer`, or says why not. `keys`: of this site's macaroons, if it
+/// has any. May fetch the keys of a token's issuer.
+pub async fn believe_bearer(
+    credential: &str,
+    keys: Option<&RootKeys>,
+    verifier: &Verifier,
+    peer: IpAddr,
+    now: Timestamp,
+) -> Result<Believed, BearerError> {
+    match keys {
+        Some(keys) if macaroon::looks_like_one(credential) => {
+            let verified = macaroon::verify(keys, credential, peer, now)?;
+            Ok(Believed {
+                identity: verified.identity,
+                caveats: verified.caveats,
+                attenuation: verified.attenuation,
+            })
+        }
+        Some(_) | None => {
+            let identity = verifier.verify(credential, now).await?;
+            Ok(Believed::without_caveats(identity))
+        }
+    }
+}
+
+/// Verifies the tokens that a door with these settings believes. `client` fetches the keys of other issuers.
+pub fn verifier(access: &AccessConfig, own: Option<&OwnIssuer>, client: Client) -> Verifier {
+    let (issuers, audiences) = trust(access, own);
+    let verifier = Verifier::new(issuers, audiences, client);
+    match own {
+        Some(own) => verifier.with_local_keys(&own.trust.issuer, &own.jwks),
+        None => verifier,
+    }
+}
+
+/// Whose tokens count, and for whom they must be meant.
+pub(crate) fn trust(
+    access: &AccessConfig,
+    own: Option<&OwnIssuer>,
+) -> (Vec<TrustedIssuer>, Vec<String>) {
+    let issuers = issuers(access, own).map(|trusted| TrustedIssuer {
+        issuer: trusted.issuer.clone(),
+        prefix: trusted.prefix.clone(),
+        vo: trusted.vo.clone(),
+    });
+    (issuers.collect(), access.audiences.clone())
+}
+
+fn issuers<'a>(
+    access: &'a AccessConfig,
+    own: Option<&'a OwnIssuer>,
+) -> impl Iterator<Item = &'a TrustedIssuerConfig> {
+    access.issuers.iter().chain(own.map(|own| &own.trust))
+}
+
+/// Judges requests by a site's settings.
+#[derive(Clone, Copy)]
+pub struct Judge<'a> {
+    /// Rules, bans and public paths.
+    pub access: &'a AccessConfig,
+    /// The site's own issuer of tokens.
+    pub own_issuer: Option<&'a OwnIssuer>,
+}
+
+impl Judge<'_> {
+    /// Whether somebody may do nothing here, not even what everybody may.
+    pub fn bans(&self, identity: &Identity) -> bool {
+        let mut banned = self.access.banned.iter();
+        banned.any(|user| user == identity.user.as_str())
+    }
+
+    /// Whether somebody may do this, or nobody in particular.
+    pub fn decide(
+        &self,
+        who: Option<(&Identity, &Attenuation)>,
+        operation: &Operation,
+        path: &NamespacePath,
+    ) -> Decision<Verdict, AuthorizationReason> {
+        let refused = |reason| Decision::new(Verdict::Refused, reason);
+        if is_reserved(operation, path) {
+            return refused(AuthorizationReason::Reserved);
+        }
+        if let Some((identity, _)) = who.filter(|(identity, _)| self.bans(identity)) {
+            let user = identity.user.to_string();
+            return refused(AuthorizationReason::Banned { user });
+        }
+        if let Some(public) = self.public(operation, path) {
+            let path = public.clone();
+            return Decision::new(Verdict::Allowed, AuthorizationReason::Public { path });
+        }
+        match who {
+            Some((identity, attenuation)) => self.by_rights(identity, attenuation, operation, path),
+            None => refused(AuthorizationReason::NobodyKnown),
+        }
+    }
+
+    fn by_rights(
+        &self,
+        identity: &Identity,
+        attenuation: &Attenuation,
+        operation: &Operation,
+        path: &NamespacePath,
+    ) -> Decision<Verdict, AuthorizationReason> {
+        if identity.method == Method::Token
+            && identity.capabilities.is_empty()
+            && let Some(path) = self.outside_prefixes(&identity.issuer, operation, path)
+        {
+            let path = path.clone();
+            return Decision::new(
+                Verdict::Refused,
+                AuthorizationReason::OutsidePrefix { path },
+            );
+        }
+        let held = Held {
+            capabilities: &identity.capabilities,
+            groups: &identity.groups,
+            rules: &self.access.group_rules,
+            subject: match identity.method {
+                Method::Token => None,
+                Method::Certificate => Some(identity.user.as_str()),
+            },
+            subject_rules: &self.access.subject_rules,
+        };
+        authorize_attenuated(&held, attenuation, operation, path)
+    }
+
+    /// The public path that lets everybody do this.
+    fn public(&self, operation: &Operation, path: &NamespacePath) -> Option<&NamespacePath> {
+        match operation {
+            Operation::Read | Operation::Stat | Operation::List => {
+                let mut open = self.access.anonymous_read.iter();
+                open.find(|prefix| path.is_within(prefix))
+            }
+            Operation::Create
+            | Operation::Modify
+            | Operation::Delete
+            | Operation::MakeDirectory
+            | Operation::Rename { .. }
+            | Operation::Stage
+            | Operation::Poll => None,
+        }
+    }
+
+    /// A path of the operation that lies in no part of the namespace that this issuer's tokens may speak of.
+    /// Scopes are relative to such a part; groups are not, so that a stranger's `/atlas` would be the site's.
+    fn outside_prefixes<'p>(
+        &self,
+        issuer: &str,
+        operation: &'p Operation,
+        path: &'p NamespacePath,
+    ) -> Option<&'p NamespacePath> {
+        let prefixes: Vec<_> = issuers(self.access, self.own_issuer)
+            .filter(|trusted| trusted.issuer == issuer)
+            .map(|trusted| &trusted.prefix)
+            .collect();
+        let outside = |path: &&NamespacePath| !prefixes.iter().any(|prefix| path.is_within(prefix));
+        let to = match operation {
+            Operation::Rename { to } => Some(to),
+            _ => None,
+        };
+        std::iter::once(path).chain(to).find(outside)
+    }
+}
