@@ -44,7 +44,7 @@ GOOD = {"sources": ["https://127.0.0.2:1/a"], "destinations": ["https://127.0.0.
         ({"files": [GOOD], "params": {"overwrite": "yes"}}, "overwrite"),
         ({"files": [GOOD], "params": {"retry": "often"}}, "retry"),
         ({"files": [GOOD], "params": {"verify_checksum": "x"}}, "verify_checksum"),
-        ({"files": [GOOD], "params": {"multihop": True}}, "multihop"),
+        ({"files": [GOOD], "params": {"overwrite_hop": True}}, "multihop"),
         ({"files": [GOOD], "params": {"bring_online": 100}}, "bring_online"),
         ({"files": [GOOD], "params": {"job_metadata": {"k": "v" * 5000}}}, "job_metadata"),
     ],

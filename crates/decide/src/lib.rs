@@ -11,6 +11,7 @@ pub mod classify;
 mod decision;
 pub mod halting;
 pub mod pool_selection;
+pub mod replica;
 pub mod retry;
 pub mod scheduler;
 pub mod wording;

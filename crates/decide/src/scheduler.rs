@@ -336,6 +336,18 @@ impl Scheduler {
             })
     }
 
+    /// Transfers that wait on a link and may start as soon as there are slots for them.
+    pub fn queued(&self, link: &LinkId) -> u64 {
+        let index = self.link_index.get(link);
+        index.map_or(0, |&index| self.links[index].queue.len())
+    }
+
+    /// Transfers that run on a link.
+    pub fn active(&self, link: &LinkId) -> Slots {
+        let index = self.link_index.get(link);
+        Slots(index.map_or(0, |&index| self.links[index].active))
+    }
+
     /// Transfers that run in all, and how many may.
     pub fn agents(&self) -> (Slots, Slots) {
         (Slots(self.agents.active), Slots(self.agents.limit))

@@ -81,6 +81,9 @@ pub fn transfer_state(
     now: Timestamp,
 ) -> String {
     match state {
+        TransferState::NotUsed => {
+            "is kept in reserve: another replica or hop comes first".to_owned()
+        }
         TransferState::Submitted { .. } => match waiting {
             Some(reason) => format!("waits: {}", wait_reason(reason, now)),
             None => "waits".to_owned(),

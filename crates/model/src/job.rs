@@ -34,11 +34,111 @@ pub enum Overwrite {
     Always,
     /// Replace it when this is not the first attempt.
     OnRetry,
+    /// Replace what is in the way of all hops but the last.
+    IntermediateHops,
+}
+
+/// How the transfers of a job depend on each other. FTS calls it the job type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobKind {
+    /// Not at all (`N`).
+    #[default]
+    Independent,
+    /// All bring the same file from different places: one that arrives is enough (`R`).
+    Replicas(Selection),
+    /// Each begins where the one before it ended (`H`).
+    Hops,
+}
+
+impl JobKind {
+    /// The letter on the wire.
+    pub fn fts_letter(self) -> &'static str {
+        match self {
+            JobKind::Independent => "N",
+            JobKind::Replicas(_) => "R",
+            JobKind::Hops => "H",
+        }
+    }
+
+    /// How each of its transfers begins.
+    pub fn first_state(self) -> TransferState {
+        match self {
+            JobKind::Independent => TransferState::submitted(),
+            JobKind::Replicas(_) | JobKind::Hops => TransferState::NotUsed,
+        }
+    }
+}
+
+/// How the next replica is chosen. Names as in FTS (`selection_strategy`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Selection {
+    /// In the order of the submission.
+    Orderly,
+    /// The link with the fewest waiting files.
+    #[default]
+    Queue,
+    /// The link on which most transfers succeed.
+    Success,
+    /// The link that moves most bytes per second.
+    Throughput,
+    /// The link on which a file moves fastest.
+    FileThroughput,
+    /// The link with the fewest waiting bytes.
+    PendingData,
+    /// The link on which the waiting bytes take the least time.
+    WaitingTime,
+    /// The same, where failures count as waiting.
+    WaitingTimeWithError,
+    /// The link on which this file ends first: waiting bytes and its own at the speed of one file.
+    Duration,
+}
+
+impl Selection {
+    /// Every strategy.
+    pub const ALL: [Selection; 9] = [
+        Selection::Orderly,
+        Selection::Queue,
+        Selection::Success,
+        Selection::Throughput,
+        Selection::FileThroughput,
+        Selection::PendingData,
+        Selection::WaitingTime,
+        Selection::WaitingTimeWithError,
+        Selection::Duration,
+    ];
+
+    /// The word on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Selection::Orderly => "orderly",
+            Selection::Queue => "queue",
+            Selection::Success => "success",
+            Selection::Throughput => "throughput",
+            Selection::FileThroughput => "file-throughput",
+            Selection::PendingData => "pending-data",
+            Selection::WaitingTime => "waiting-time",
+            Selection::WaitingTimeWithError => "waiting-time-with-error",
+            Selection::Duration => "duration",
+        }
+    }
+
+    /// The strategy of that name; `auto` means `queue`.
+    pub fn parse(name: &str) -> Option<Selection> {
+        if name == "auto" {
+            return Some(Selection::Queue);
+        }
+        Selection::ALL.into_iter().find(|one| one.name() == name)
+    }
 }
 
 /// What holds for every file of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobParameters {
+    /// How its transfers depend on each other.
+    #[serde(default)]
+    pub kind: JobKind,
     /// Which ends are verified.
     pub verify_checksum: ChecksumMode,
     /// What may happen to existing destinations.
@@ -66,6 +166,7 @@ pub struct JobParameters {
 impl Default for JobParameters {
     fn default() -> Self {
         JobParameters {
+            kind: JobKind::Independent,
             verify_checksum: ChecksumMode::None,
             overwrite: Overwrite::Never,
             retries_max: None,
@@ -181,31 +282,90 @@ impl JobState {
     }
 }
 
-/// Rolls the states of a job's files up into the job's state. Always consistent, because nothing else stores it.
-/// An empty job (which submission refuses) counts as finished.
-pub fn job_state<'a>(states: impl IntoIterator<Item = &'a TransferState>) -> JobState {
-    let (mut open, mut started, mut finished, mut failed, mut canceled) =
-        (0u32, 0u32, 0u32, 0u32, 0u32);
-    for state in states {
-        match state {
-            TransferState::Submitted { .. } => open += 1,
-            TransferState::Active { .. } => {
-                open += 1;
-                started += 1;
-            }
-            TransferState::Finished { .. } => finished += 1,
-            TransferState::Failed { .. } => failed += 1,
-            TransferState::Canceled { .. } => canceled += 1,
+/// Rolls the states of a job's transfers up into the job's state. Always consistent, because nothing else stores
+/// it. An empty job (which submission refuses) counts as finished.
+pub fn job_state<'a>(
+    kind: JobKind,
+    states: impl IntoIterator<Item = &'a TransferState>,
+) -> JobState {
+    let mut count = Count::default();
+    states.into_iter().for_each(|state| count.add(state));
+    match kind {
+        JobKind::Independent => count.independent(),
+        JobKind::Replicas(_) => count.replicas(),
+        JobKind::Hops => count.hops(),
+    }
+}
+
+#[derive(Default)]
+struct Count {
+    unused: u32,
+    waiting: u32,
+    active: u32,
+    finished: u32,
+    failed: u32,
+    canceled: u32,
+}
+
+impl Count {
+    fn add(&mut self, state: &TransferState) {
+        let of_kind = match state {
+            TransferState::NotUsed => &mut self.unused,
+            TransferState::Submitted { .. } => &mut self.waiting,
+            TransferState::Active { .. } => &mut self.active,
+            TransferState::Finished { .. } => &mut self.finished,
+            TransferState::Failed { .. } => &mut self.failed,
+            TransferState::Canceled { .. } => &mut self.canceled,
+        };
+        *of_kind += 1;
+    }
+
+    fn open(&self) -> JobState {
+        match self.active + self.finished + self.failed + self.canceled {
+            0 => JobState::Submitted,
+            _ => JobState::Active,
         }
     }
-    match (open, started + finished + failed + canceled) {
-        (0, _) => match (finished, failed, canceled) {
+
+    fn independent(&self) -> JobState {
+        if self.waiting + self.active + self.unused > 0 {
+            return self.open();
+        }
+        match (self.finished, self.failed, self.canceled) {
             (_, 0, 0) => JobState::Finished,
             (0, 0, _) => JobState::Canceled,
             (0, _, _) => JobState::Failed,
             (_, _, _) => JobState::FinishedDirty,
-        },
-        (_, 0) => JobState::Submitted,
-        (_, _) => JobState::Active,
+        }
+    }
+
+    /// What was not needed, or failed before another one arrived, does not count.
+    fn replicas(&self) -> JobState {
+        match (
+            self.finished,
+            self.waiting + self.active,
+            self.failed,
+            self.canceled,
+        ) {
+            (1.., ..) => JobState::Finished,
+            (0, 1.., ..) => self.open(),
+            (0, 0, 1.., _) => JobState::Failed,
+            (0, 0, 0, 1..) => JobState::Canceled,
+            (0, 0, 0, 0) => JobState::Submitted,
+        }
+    }
+
+    /// A hop that fails ends the job; those after it stay unused.
+    fn hops(&self) -> JobState {
+        match (
+            self.failed,
+            self.canceled,
+            self.waiting + self.active + self.unused,
+        ) {
+            (1.., ..) => JobState::Failed,
+            (0, 1.., _) => JobState::Canceled,
+            (0, 0, 1..) => self.open(),
+            (0, 0, 0) => JobState::Finished,
+        }
     }
 }

@@ -3,6 +3,7 @@
 use crate::checksum::Checksum;
 use crate::failure::Failure;
 use crate::ids::{JobId, LinkId, TransferId};
+use crate::reason::ChoiceReason;
 use crate::stages::MoverReport;
 use crate::transfer::{Attempt, CopyMode};
 use crate::units::{Bytes, Slots, Timestamp};
@@ -17,6 +18,13 @@ pub const LEDGER_VERSION: u32 = 1;
 pub enum TransferEvent {
     /// Accepted: it will move, fail or be canceled, but not be forgotten.
     Submitted,
+    /// The turn of this replica or hop has come.
+    Chosen {
+        /// Why now, and why this one.
+        because: ChoiceReason,
+    },
+    /// Its job ended before the turn of this replica or hop came.
+    NotNeeded,
     /// An attempt was given to an agent.
     Started {
         /// Which attempt, from 1.

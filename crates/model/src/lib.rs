@@ -24,10 +24,13 @@ pub use failure::{Errno, Failure, FailureKind, Phase, Retry, Side};
 pub use ids::{
     Activity, CredentialId, JobId, LinkId, PoolName, StorageId, TransferId, UserName, VoName,
 };
-pub use job::{ChecksumMode, Job, JobParameters, JobState, Overwrite, TransferRequest, job_state};
+pub use job::{
+    ChecksumMode, Job, JobKind, JobParameters, JobState, Overwrite, Selection, TransferRequest,
+    job_state,
+};
 pub use ledger::{LedgerEntry, LinkSample, TransferEvent};
 pub use path::NamespacePath;
-pub use reason::WaitReason;
+pub use reason::{ChoiceReason, WaitReason};
 pub use stages::{MoverReport, StageClocks, TcpSummary};
 pub use transfer::{Attempt, CopyMode, InvalidTransition, TransferState, advance};
 pub use units::{Bytes, Priority, Rate, Slots, Timestamp};

@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::ids::{StorageId, TransferId};
+use crate::job::Selection;
 use crate::units::{Slots, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -68,4 +69,25 @@ pub enum WaitReason {
     Starting,
     /// The service drains before it stops; it continues after the restart.
     Draining,
+}
+
+/// Why a replica or a hop was the next one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "reason")]
+pub enum ChoiceReason {
+    /// The way leads over it.
+    Hop {
+        /// From 1.
+        number: u32,
+    },
+    /// The job's strategy puts it first among those that were left.
+    Replica {
+        /// The strategy.
+        by: Selection,
+        /// What it compared, in the strategy's unit: files, bytes, bytes per second, seconds, or a fraction.
+        /// `None`: nothing is known of the link yet, or the order of the submission decided.
+        value: Option<f64>,
+        /// How many were left, this one included.
+        of: u32,
+    },
 }

@@ -39,6 +39,8 @@ impl CopyMode {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum TransferState {
+    /// One of several replicas or hops, whose turn has not come. It stays so when it is not needed.
+    NotUsed,
     /// Waits for a slot, or for its next attempt.
     Submitted {
         /// Not started before this time (a retry backs off). `None`: may start at once.
@@ -114,7 +116,9 @@ impl TransferState {
     /// True when it will never change again.
     pub fn is_terminal(&self) -> bool {
         match self {
-            TransferState::Submitted { .. } | TransferState::Active { .. } => false,
+            TransferState::NotUsed
+            | TransferState::Submitted { .. }
+            | TransferState::Active { .. } => false,
             TransferState::Finished { .. }
             | TransferState::Failed { .. }
             | TransferState::Canceled { .. } => true,
@@ -124,6 +128,7 @@ impl TransferState {
     /// FTS's word for it on the wire.
     pub fn fts_name(&self) -> &'static str {
         match self {
+            TransferState::NotUsed => "NOT_USED",
             TransferState::Submitted { .. } => "SUBMITTED",
             TransferState::Active { .. } => "ACTIVE",
             TransferState::Finished { .. } => "FINISHED",
@@ -244,6 +249,8 @@ pub fn advance(
             last: None,
             unsettled: *prepared || *unsettled,
         }),
+        (S::NotUsed, E::Chosen { .. }) => Ok(S::submitted()),
+        (S::NotUsed, E::NotNeeded) => Ok(S::NotUsed),
         (S::Submitted { .. }, E::Expired { failure }) => {
             let S::Submitted { attempts, .. } = state else {
                 unreachable!("matched above")
@@ -254,10 +261,12 @@ pub fn advance(
                 failure: failure.clone(),
             })
         }
-        (S::Submitted { .. } | S::Active { .. }, E::Canceled { reason }) => Ok(S::Canceled {
-            at,
-            reason: reason.clone(),
-        }),
+        (S::NotUsed | S::Submitted { .. } | S::Active { .. }, E::Canceled { reason }) => {
+            Ok(S::Canceled {
+                at,
+                reason: reason.clone(),
+            })
+        }
         (from, event) => Err(InvalidTransition {
             from: from.fts_name(),
             event: Box::new(event.clone()),

@@ -36,6 +36,11 @@ pub enum Ending {
         /// When.
         at: Timestamp,
     },
+    /// Its job ended without it: another replica arrived, or an earlier hop failed.
+    NotNeeded {
+        /// When.
+        at: Timestamp,
+    },
 }
 
 impl Ending {
@@ -43,9 +48,10 @@ impl Ending {
     pub fn at(&self) -> Option<Timestamp> {
         match self {
             Ending::Open => None,
-            Ending::Finished { at, .. } | Ending::Failed { at } | Ending::Canceled { at } => {
-                Some(*at)
-            }
+            Ending::Finished { at, .. }
+            | Ending::Failed { at }
+            | Ending::Canceled { at }
+            | Ending::NotNeeded { at } => Some(*at),
         }
     }
 }
@@ -122,6 +128,9 @@ impl TransferFacts {
         }
         match event {
             TransferEvent::Submitted => self.submitted = Some(at),
+            // It could not start before.
+            TransferEvent::Chosen { .. } => self.submitted = Some(at),
+            TransferEvent::NotNeeded => self.ending = Ending::NotNeeded { at },
             TransferEvent::Started { .. } => self.runs.push(Run { from: at, to: None }),
             TransferEvent::Prepared { .. } => {}
             TransferEvent::Landed {

@@ -320,6 +320,8 @@ fn count(transfers: &[&TransferFacts], finished: u64) -> Counts {
             Ending::Finished { .. } => {}
             Ending::Failed { .. } => counts.failed += 1,
             Ending::Canceled { .. } => counts.canceled += 1,
+            // Nobody waits for it, so it is none of the files.
+            Ending::NotNeeded { .. } => counts.total -= 1,
         }
     }
     counts

@@ -3,6 +3,8 @@
 //! No I/O, no clock, no randomness. It holds everything that has not ended in memory and knows nothing of how
 //! bytes move or where events are stored. The driver persists the records of a call before it performs its actions.
 
+mod choosing;
+mod destinations;
 mod halting;
 mod interface;
 #[cfg(test)]
@@ -13,15 +15,17 @@ pub use interface::{
 };
 
 use crate::submission::NewJob;
+use choosing::History;
+use destinations::Destinations;
 use halting::Halting;
 use penstock_decide::Decision;
 use penstock_decide::retry::{FailedAttempt, RetryReason, next_retry};
 use penstock_decide::scheduler::{LinkView, Scheduler, StorageView, Waiting};
 use penstock_model::url::FilePlace;
 use penstock_model::{
-    Attempt, Failure, Job, JobId, JobParameters, JobState, LinkId, Priority, Slots, Timestamp,
-    TransferEvent, TransferId, TransferRequest, TransferState, VoName, WaitReason, advance,
-    job_state,
+    Attempt, Failure, Job, JobId, JobKind, JobParameters, JobState, LinkId, Overwrite, Priority,
+    Slots, Timestamp, TransferEvent, TransferId, TransferRequest, TransferState, VoName,
+    WaitReason, advance, job_state,
 };
 use penstock_model::{Errno, Phase, Retry, Side};
 use penstock_persistence::journal::{Record, Unfinished};
@@ -33,8 +37,12 @@ use std::time::Duration;
 struct JobEntry {
     vo: VoName,
     parameters: Arc<JobParameters>,
-    /// Transfers that have not ended.
+    /// Transfers that wait or run.
     open: BTreeSet<TransferId>,
+    /// Replicas and hops whose turn has not come.
+    unused: BTreeSet<TransferId>,
+    /// It has waited for too long: nothing more of it begins.
+    is_expired: bool,
     /// One state for each way in which transfers of this job have ended: enough for the roll-up.
     ended: Vec<TransferState>,
 }
@@ -51,7 +59,6 @@ struct TransferEntry {
 struct Running {
     attempt: Attempt,
     link: LinkId,
-    destination: FilePlace,
 }
 
 /// All transfers that have not ended, and the decisions about them.
@@ -62,9 +69,7 @@ pub struct Engine {
     transfers: HashMap<TransferId, TransferEntry>,
     /// Attempts that hold slots. An agent may outlive its transfer's end (a cancel) for a moment.
     running: HashMap<TransferId, Running>,
-    /// Who may write where: of several transfers to one destination only the first may run, until it has ended and its
-    /// agent with it. Otherwise one would remove, as its own, what another has just brought.
-    destinations: BTreeSet<(FilePlace, TransferId)>,
+    destinations: Destinations,
     /// Transfers whose turn came while another held their destination.
     held_back: BTreeSet<TransferId>,
     /// Transfers that wait for the end of their back-off, by time.
@@ -72,6 +77,7 @@ pub struct Engine {
     /// Jobs that may not wait forever, by time.
     expiring: BinaryHeap<Reverse<(Timestamp, JobId)>>,
     halting: Halting,
+    history: History,
     /// Failures by link since the start of this process.
     last_failure: BTreeMap<LinkId, Failure>,
     transfer_id_next: u64,
@@ -86,11 +92,12 @@ impl Engine {
             jobs: HashMap::new(),
             transfers: HashMap::new(),
             running: HashMap::new(),
-            destinations: BTreeSet::new(),
+            destinations: Destinations::default(),
             held_back: BTreeSet::new(),
             delayed: BinaryHeap::new(),
             expiring: BinaryHeap::new(),
             halting: Halting::default(),
+            history: History::default(),
             last_failure: BTreeMap::new(),
             transfer_id_next: found.transfer_id_max + 1,
         };
@@ -102,8 +109,9 @@ impl Engine {
                 .filter(|(id, _)| *id == job.id)
                 .map(|(_, state)| state.clone());
             let ended = ended.collect();
+            let first = job.parameters.kind.first_state();
             engine.admit(job, ended, |id| {
-                states.remove(&id).unwrap_or_else(TransferState::submitted)
+                states.remove(&id).unwrap_or_else(|| first.clone())
             });
         }
         let mut effects = Effects::default();
@@ -214,6 +222,7 @@ impl Engine {
                 last: last.clone(),
             }),
             TransferState::Submitted { .. } if self.held_back.contains(&transfer) => self
+                .destinations
                 .first_at(entry.destination)
                 .map(|before| WaitReason::SameDestination { before }),
             TransferState::Submitted { .. } => Some(self.scheduler.why_waiting(&entry.link)),
@@ -265,6 +274,7 @@ impl Engine {
             job: Box::new(job.clone()),
             credentials,
         });
+        let state = job.parameters.kind.first_state();
         for request in &job.transfers {
             effects.records.push(Record::Happened {
                 at: now.at,
@@ -272,10 +282,11 @@ impl Engine {
                 job: id,
                 transfer: request.id,
                 event: TransferEvent::Submitted,
-                state: TransferState::submitted(),
+                state: state.clone(),
             });
         }
-        self.admit(job, Vec::new(), |_| TransferState::submitted());
+        self.admit(job, Vec::new(), |_| state.clone());
+        self.choose_first(now, id, effects);
         effects.actions.push(Action::Answer {
             reply,
             answer: Answer::Accepted(id),
@@ -289,7 +300,6 @@ impl Engine {
         mut state_of: impl FnMut(TransferId) -> TransferState,
     ) {
         let parameters = Arc::new(job.parameters);
-        let open = job.transfers.iter().map(|request| request.id).collect();
         if let Some(expires) = parameters.expires_at {
             self.expiring.push(Reverse((expires, job.id)));
         }
@@ -298,7 +308,9 @@ impl Engine {
             JobEntry {
                 vo: job.vo,
                 parameters,
-                open,
+                open: BTreeSet::new(),
+                unused: BTreeSet::new(),
+                is_expired: false,
                 ended,
             },
         );
@@ -313,7 +325,20 @@ impl Engine {
                 state: state_of(id),
             };
             let state = entry.state.clone();
-            self.destinations.insert((destination, id));
+            let job = self.jobs.get_mut(&job.id).expect("inserted above");
+            if state == TransferState::NotUsed {
+                job.unused.insert(id);
+            } else {
+                job.open.insert(id);
+                match may_have_written(&state) {
+                    true => self.destinations.enter_first(destination, id),
+                    false => self.destinations.enter(destination, id),
+                }
+            }
+            if matches!(state, TransferState::Submitted { .. }) {
+                self.history
+                    .count_waiting(&entry.link, entry.request.size, true);
+            }
             self.transfers.insert(id, entry);
             self.make_wait(id, &state);
         }
@@ -369,44 +394,26 @@ impl Engine {
                 return;
             }
             self.expiring.pop();
-            let open: Vec<TransferId> = self
-                .jobs
-                .get(&job)
-                .map(|job| job.open.iter().copied().collect())
-                .unwrap_or_default();
+            let Some(entry) = self.jobs.get_mut(&job) else {
+                continue;
+            };
+            entry.is_expired = true;
+            let open: Vec<TransferId> = entry.open.iter().copied().collect();
             for transfer in open {
                 if matches!(
                     self.transfers[&transfer].state,
                     TransferState::Submitted { .. }
                 ) {
-                    let failure = Failure {
-                        side: Side::Service,
-                        retry: Retry::Never,
-                        phase: Phase::Service,
-                        errno: Errno::ETIMEDOUT,
-                        detail:
-                            "the job waited in the queue for longer than max_time_in_queue allows"
-                                .to_owned(),
-                    };
+                    let failure = waited_too_long();
                     self.happen(now, transfer, TransferEvent::Expired { failure }, effects);
                 }
             }
         }
     }
 
-    /// The transfer that may write there.
-    fn first_at(&self, destination: FilePlace) -> Option<TransferId> {
-        let from = (destination, TransferId(0));
-        let first = self.destinations.range(from..).next();
-        first
-            .filter(|(place, _)| *place == destination)
-            .map(|(_, transfer)| *transfer)
-    }
-
     /// A transfer has ended, and so has its agent: the next one to its destination may start.
-    fn leave_destination(&mut self, destination: FilePlace, transfer: TransferId) {
-        self.destinations.remove(&(destination, transfer));
-        if let Some(next) = self.first_at(destination)
+    fn leave_destination(&mut self, transfer: TransferId) {
+        if let Some(next) = self.destinations.leave(transfer)
             && self.held_back.remove(&next)
             && let Some(waiting) = self.waiting(next)
         {
@@ -421,7 +428,7 @@ impl Engine {
                 .get(&transfer)
                 .expect("only open transfers are queued");
             let (link, job, destination) = (entry.link.clone(), entry.job, entry.destination);
-            if self.first_at(destination) != Some(transfer) {
+            if self.destinations.first_at(destination) != Some(transfer) {
                 self.held_back.insert(transfer);
                 self.scheduler.release(&link);
                 self.pass_unused(now, &link, effects);
@@ -439,13 +446,9 @@ impl Engine {
             let request = entry.request.clone();
             let (vo, parameters) = {
                 let entry = &self.jobs[&job];
-                (entry.vo.clone(), entry.parameters.clone())
+                (entry.vo.clone(), parameters_of(entry))
             };
-            let running = Running {
-                attempt,
-                link,
-                destination,
-            };
+            let running = Running { attempt, link };
             self.running.insert(transfer, running);
             self.happen(now, transfer, TransferEvent::Started { attempt }, effects);
             let assignment = Assignment {
@@ -478,12 +481,18 @@ impl Engine {
         self.scheduler.release(&link);
         let halted = self.learn(now, &link, &outcome, effects);
         let Some(entry) = self.transfers.get(&transfer) else {
-            self.leave_destination(ended.destination, transfer);
+            self.leave_destination(transfer);
             return;
         };
-        let TransferState::Active { failures, .. } = entry.state else {
+        let TransferState::Active {
+            failures, since, ..
+        } = entry.state
+        else {
             return;
         };
+        let beside = self.scheduler.active(&link).0;
+        self.history
+            .attempt_ended(&link, &outcome, since, now.at, beside);
         let event = match outcome {
             Outcome::Landed { size, mode, report } => TransferEvent::Landed {
                 attempt,
@@ -519,14 +528,21 @@ impl Engine {
         failure: &Failure,
         excused: bool,
     ) -> Decision<Option<Duration>, RetryReason> {
-        let parameters = &self.jobs[&self.transfers[&transfer].job].parameters;
+        let job = &self.jobs[&self.transfers[&transfer].job];
+        let parameters = &job.parameters;
+        // While other replicas are left, they are what is tried next.
+        let has_others = matches!(parameters.kind, JobKind::Replicas(_)) && !job.unused.is_empty();
+        let retries_max = match has_others {
+            true => 0,
+            false => parameters.retries_max.unwrap_or(self.config.retries_max),
+        };
         next_retry(&FailedAttempt {
             transfer,
             attempt,
             failure,
             failures_before,
             excused,
-            retries_max: parameters.retries_max.unwrap_or(self.config.retries_max),
+            retries_max,
             delay: parameters
                 .retry_delay_seconds
                 .map_or(self.config.retry_delay, Duration::from_secs),
@@ -545,7 +561,9 @@ impl Engine {
             return Answer::NotOpen;
         };
         let asked = |id: &TransferId| transfers.as_ref().is_none_or(|wanted| wanted.contains(id));
-        let open: Vec<TransferId> = entry.open.iter().copied().filter(asked).collect();
+        // What is kept in reserve first, so that it does not take the place of what is stopped.
+        let unused = entry.unused.iter();
+        let open: Vec<TransferId> = unused.chain(&entry.open).copied().filter(asked).collect();
         for transfer in open {
             if self.running.contains_key(&transfer) {
                 effects.actions.push(Action::Stop { transfer });
@@ -599,8 +617,13 @@ impl Engine {
         let Ok(state) = advance(&entry.state, now.at, &event) else {
             return false;
         };
+        let waits = |state: &TransferState| matches!(state, TransferState::Submitted { .. });
+        if waits(&entry.state) != waits(&state) {
+            self.history
+                .count_waiting(&entry.link, entry.request.size, waits(&state));
+        }
         entry.state = state.clone();
-        let (job, destination) = (entry.job, entry.destination);
+        let job = entry.job;
         let record = Record::Happened {
             at: now.at,
             monotonic_us: now.monotonic_us,
@@ -614,12 +637,12 @@ impl Engine {
             if let Some(waiting) = self.waiting(transfer) {
                 self.scheduler.remove(&waiting);
             }
-            self.transfers.remove(&transfer);
+            let gone = self.transfers.remove(&transfer).expect("found above");
             self.held_back.remove(&transfer);
             if !self.running.contains_key(&transfer) {
-                self.leave_destination(destination, transfer);
+                self.leave_destination(transfer);
             }
-            self.close(now, job, transfer, state, effects);
+            self.close(now, job, &gone.request, state, effects);
         } else {
             self.make_wait(transfer, &state);
         }
@@ -630,7 +653,7 @@ impl Engine {
         &mut self,
         now: Now,
         job: JobId,
-        transfer: TransferId,
+        request: &TransferRequest,
         state: TransferState,
         effects: &mut Effects,
     ) {
@@ -638,17 +661,29 @@ impl Engine {
             .jobs
             .get_mut(&job)
             .expect("a job outlives its open transfers");
-        entry.open.remove(&transfer);
+        entry.open.remove(&request.id);
+        entry.unused.remove(&request.id);
         if !entry
             .ended
             .iter()
             .any(|seen| seen.fts_name() == state.fts_name())
         {
-            entry.ended.push(state);
+            entry.ended.push(state.clone());
         }
-        if entry.open.is_empty() {
-            let state = job_state(&entry.ended);
-            self.jobs.remove(&job);
+        if entry.open.is_empty() && !self.choose_next(now, job, (request, &state), effects) {
+            let entry = self.jobs.remove(&job).expect("found above");
+            for unused in &entry.unused {
+                self.transfers.remove(unused);
+                effects.records.push(Record::Happened {
+                    at: now.at,
+                    monotonic_us: now.monotonic_us,
+                    job,
+                    transfer: *unused,
+                    event: TransferEvent::NotNeeded,
+                    state: TransferState::NotUsed,
+                });
+            }
+            let state = job_state(entry.parameters.kind, &entry.ended);
             effects.records.push(Record::JobEnded {
                 job,
                 at: now.at,
@@ -662,7 +697,7 @@ impl Engine {
     fn close_empty_jobs(&mut self, now: Now, effects: &mut Effects) {
         let empty = self.jobs.iter().filter(|(_, job)| job.open.is_empty());
         let mut empty: Vec<(JobId, JobState)> = empty
-            .map(|(id, job)| (*id, job_state(&job.ended)))
+            .map(|(id, job)| (*id, job_state(job.parameters.kind, &job.ended)))
             .collect();
         empty.sort_by_key(|(id, _)| *id);
         for (job, state) in empty {
@@ -673,5 +708,42 @@ impl Engine {
                 state,
             });
         }
+    }
+}
+
+/// What holds for the transfer of a job that starts now.
+fn parameters_of(job: &JobEntry) -> Arc<JobParameters> {
+    if job.parameters.overwrite != Overwrite::IntermediateHops {
+        return job.parameters.clone();
+    }
+    let overwrite = match job.unused.is_empty() {
+        true => Overwrite::Never,
+        false => Overwrite::Always,
+    };
+    Arc::new(JobParameters {
+        overwrite,
+        ..JobParameters::clone(&job.parameters)
+    })
+}
+
+/// Whether what is at the destination may be this transfer's.
+fn may_have_written(state: &TransferState) -> bool {
+    match state {
+        TransferState::Active { .. } => true,
+        TransferState::Submitted { unsettled, .. } => *unsettled,
+        TransferState::NotUsed
+        | TransferState::Finished { .. }
+        | TransferState::Failed { .. }
+        | TransferState::Canceled { .. } => false,
+    }
+}
+
+fn waited_too_long() -> Failure {
+    Failure {
+        side: Side::Service,
+        retry: Retry::Never,
+        phase: Phase::Service,
+        errno: Errno::ETIMEDOUT,
+        detail: "the job waited in the queue for longer than max_time_in_queue allows".to_owned(),
     }
 }

@@ -1,8 +1,8 @@
 //! A valid submission, before the engine gives its transfers their numbers.
 
 use penstock_model::{
-    Activity, Bytes, Checksum, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobParameters,
-    Timestamp, TransferId, TransferRequest, UserName, VoName,
+    Activity, Bytes, Checksum, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobKind,
+    JobParameters, Timestamp, TransferId, TransferRequest, UserName, VoName,
 };
 use serde_json::Value;
 
@@ -53,13 +53,18 @@ pub struct NewTransfer {
 impl NewJob {
     /// The job as accepted at `at`, its transfers numbered from `first`, and the tokens to keep with it.
     pub fn into_job(self, first: u64, at: Timestamp) -> (Job, Vec<(CredentialId, String)>) {
+        let kind = self.parameters.kind;
         let transfers =
             self.transfers
                 .into_iter()
                 .zip(0u32..)
                 .map(|(new, index)| TransferRequest {
                     id: TransferId(first + u64::from(index)),
-                    index,
+                    index: match kind {
+                        // All of one file.
+                        JobKind::Replicas(_) => 0,
+                        JobKind::Independent | JobKind::Hops => index,
+                    },
                     source: new.source,
                     destination: new.destination,
                     size: new.size,

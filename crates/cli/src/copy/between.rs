@@ -295,7 +295,7 @@ fn outcome_of(state: &TransferState) -> Result<(How, Bytes), CommandError> {
         TransferState::Finished { size, .. } => Ok((How::Copied, *size)),
         TransferState::Failed { failure, .. } => Err(error_of(failure)),
         TransferState::Canceled { reason, .. } => Err(CommandError::SomeFailed(reason.clone())),
-        TransferState::Submitted { .. } | TransferState::Active { .. } => {
+        TransferState::NotUsed | TransferState::Submitted { .. } | TransferState::Active { .. } => {
             Err(CommandError::SomeFailed("it has not ended".to_owned()))
         }
     }

@@ -49,7 +49,8 @@ impl Journal for MemoryJournal {
             match record {
                 Record::JobAccepted { job, credentials } => {
                     for request in &job.transfers {
-                        self.states.insert(request.id, TransferState::submitted());
+                        let state = job.parameters.kind.first_state();
+                        self.states.insert(request.id, state);
                     }
                     self.credentials.extend(credentials.iter().cloned());
                     self.jobs.insert(job.id, (Job::clone(job), false));

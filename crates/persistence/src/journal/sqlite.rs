@@ -5,8 +5,9 @@ use super::schema::{self, SCHEMA_VERSION};
 use super::{JobRow, Journal, JournalError, Record, TransferRow, Unfinished};
 use penstock_model::ledger::LEDGER_VERSION;
 use penstock_model::{
-    Bytes, CredentialId, Job, JobId, JobState, LedgerEntry, LinkId, LinkSample, Slots, StorageId,
-    Timestamp, TransferEvent, TransferId, TransferState, UserName, VoName, job_state,
+    Bytes, CredentialId, Job, JobId, JobKind, JobParameters, JobState, LedgerEntry, LinkId,
+    LinkSample, Slots, StorageId, Timestamp, TransferEvent, TransferId, TransferState, UserName,
+    VoName, job_state,
 };
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, Transaction, params};
 use serde::de::DeserializeOwned;
@@ -138,11 +139,13 @@ fn insert_job(
     job: &Job,
     credentials: &[(CredentialId, String)],
 ) -> rusqlite::Result<()> {
-    let link = job.transfers.first().map(|first| first.link());
-    let (source, destination) = match &link {
-        Some(link) => (link.source.as_str(), link.destination.as_str()),
-        None => ("", ""),
+    let first = job.transfers.first();
+    let last = match job.parameters.kind {
+        JobKind::Hops => job.transfers.last(),
+        JobKind::Independent | JobKind::Replicas(_) => first,
     };
+    let source = first.map(|first| first.source.storage());
+    let destination = last.map(|last| last.destination.storage());
     let sql = "INSERT INTO job (job_id, user, vo, delegation, submitted_ms, priority, parameters, source_se,
                destination_se) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
     transaction.prepare_cached(sql)?.execute(params![
@@ -153,8 +156,8 @@ fn insert_job(
         job.submitted_at.0,
         job.parameters.priority.get(),
         json(&job.parameters)?,
-        source,
-        destination,
+        source.as_ref().map_or("", StorageId::as_str),
+        destination.as_ref().map_or("", StorageId::as_str),
     ])?;
     let sql = "INSERT OR REPLACE INTO credential (credential_id, token) VALUES (?1, ?2)";
     for (id, token) in credentials {
@@ -162,7 +165,7 @@ fn insert_job(
             .prepare_cached(sql)?
             .execute(params![id.as_str(), token])?;
     }
-    let state = TransferState::submitted();
+    let state = job.parameters.kind.first_state();
     let (name, state) = (state.fts_name(), json(&state)?);
     let sql = "INSERT INTO transfer (transfer_id, job_id, request, state_name, state) VALUES (?1, ?2, ?3, ?4, ?5)";
     let mut insert = transaction.prepare_cached(sql)?;
@@ -216,6 +219,8 @@ fn update_transfer(
         TransferEvent::Landed { size, .. } => (Some(size.0), None),
         TransferEvent::AttemptFailed { .. }
         | TransferEvent::AttemptLost { .. }
+        | TransferEvent::Chosen { .. }
+        | TransferEvent::NotNeeded
         | TransferEvent::Expired { .. }
         | TransferEvent::Canceled { .. } => (None, None),
     };
@@ -448,7 +453,10 @@ impl Reading<'_> {
 
     fn job_row(&self, row: &Row<'_>) -> Result<JobRow, JournalError> {
         let id = JobId(self.parse_uuid(&self.get::<String>(row, 0)?)?);
-        let (state, reason) = self.roll_up(id, self.get::<Option<String>>(row, 9)?.as_deref())?;
+        let parameters: JobParameters =
+            self.decode("job parameters", &self.get::<String>(row, 6)?)?;
+        let ended: Option<String> = self.get(row, 9)?;
+        let (state, reason) = self.roll_up(id, parameters.kind, ended.as_deref())?;
         Ok(JobRow {
             id,
             user: UserName::new(self.get::<String>(row, 1)?),
@@ -456,7 +464,7 @@ impl Reading<'_> {
             delegation: CredentialId::new(self.get::<String>(row, 3)?),
             submitted_at: Timestamp(self.get(row, 4)?),
             finished_at: self.get::<Option<i64>>(row, 5)?.map(Timestamp),
-            parameters: self.decode("job parameters", &self.get::<String>(row, 6)?)?,
+            parameters,
             source: StorageId::new(self.get::<String>(row, 7)?),
             destination: StorageId::new(self.get::<String>(row, 8)?),
             state,
@@ -468,6 +476,7 @@ impl Reading<'_> {
     fn roll_up(
         &self,
         job: JobId,
+        kind: JobKind,
         ended: Option<&str>,
     ) -> Result<(JobState, Option<String>), JournalError> {
         // What finished well for good needs no look at its files.
@@ -486,11 +495,12 @@ impl Reading<'_> {
         let reason = states.iter().find_map(|state| match state {
             TransferState::Failed { failure, .. } => Some(failure.to_string()),
             TransferState::Canceled { reason, .. } => Some(reason.clone()),
-            TransferState::Submitted { .. }
+            TransferState::NotUsed
+            | TransferState::Submitted { .. }
             | TransferState::Active { .. }
             | TransferState::Finished { .. } => None,
         });
-        let state = job_state(&states);
+        let state = job_state(kind, &states);
         Ok((state, if state.is_terminal() { reason } else { None }))
     }
 

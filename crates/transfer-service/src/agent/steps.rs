@@ -381,7 +381,8 @@ impl<'a> Attempting<'a> {
 
     fn may_overwrite(&self) -> bool {
         match self.assignment.parameters.overwrite {
-            Overwrite::Never => false,
+            // The engine has decided which hop is an intermediate one.
+            Overwrite::Never | Overwrite::IntermediateHops => false,
             Overwrite::Always => true,
             Overwrite::OnRetry => self.assignment.attempt.0 > 1,
         }

@@ -1,12 +1,12 @@
 //! `POST /jobs`: from FTS's submission document to a valid [`NewJob`].
 //!
 //! Keys, defaults and limits follow FTS3's REST server; unknown keys are tolerated, because every client sends some.
-//! What this version cannot do (tape, several hops) is refused by name and never silently dropped.
+//! What this version cannot do (tape) is refused by name and never silently dropped.
 
 use crate::submission::{NewJob, NewTransfer};
 use penstock_model::{
     Activity, Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CredentialId, FileUrl, JobId,
-    JobParameters, Overwrite, Priority, Timestamp, UserName, VoName,
+    JobKind, JobParameters, Overwrite, Priority, Selection, Timestamp, UserName, VoName,
 };
 use penstock_protocol::token::credential_id;
 use serde_json::{Map, Value, json};
@@ -21,6 +21,8 @@ pub const BASE_ID: Uuid = uuid::uuid!("01874efb-4735-4595-bc9c-591aef8240c9");
 const JOB_METADATA_MAX: usize = 2048;
 /// Bytes of a file's `metadata`, as JSON.
 const FILE_METADATA_MAX: usize = 4096;
+/// Pairs of sources and destinations of one file.
+const PAIRS_MAX: usize = 1000;
 /// Streams that one transfer may ask for.
 const STREAMS_MAX: i64 = 100;
 
@@ -89,14 +91,15 @@ pub fn parse_submission(
     let mut credentials = BTreeMap::new();
     let mut transfers = Vec::with_capacity(files.len());
     for (index, file) in files.iter().enumerate() {
-        let parsed = transfer(file, submitter, &mut credentials);
-        transfers.push(parsed.map_err(|why| match why {
+        let parsed = pairs(file, submitter, &mut credentials);
+        transfers.extend(parsed.map_err(|why| match why {
             InvalidSubmission::Bad(text) => bad(format!("files[{index}]: {text}")),
             deletion @ InvalidSubmission::Deletion => deletion,
         })?);
     }
+    let kind = kind(params, files, transfers.len())?;
     let any_checksum = transfers.iter().any(|transfer| transfer.checksum.is_some());
-    let parameters = parameters(params, any_checksum, now)?;
+    let parameters = parameters(params, kind, any_checksum, now)?;
     let (id, given) = job_id(params, submitter.vo, fresh_id)?;
     let job = NewJob {
         id,
@@ -117,11 +120,6 @@ fn refuse_unsupported(params: &Map<String, Value>) -> Result<(), InvalidSubmissi
             .and_then(Value::as_f64)
             .is_some_and(|value| value > 0.0)
     };
-    if flag(params, "multihop")? {
-        return Err(bad(
-            "'multihop' jobs are not offered by this service: submit one job for each hop",
-        ));
-    }
     for key in ["bring_online", "copy_pin_lifetime", "archive_timeout"] {
         if positive(key) {
             return Err(bad(format!(
@@ -129,14 +127,54 @@ fn refuse_unsupported(params: &Map<String, Value>) -> Result<(), InvalidSubmissi
             )));
         }
     }
-    for key in ["overwrite_when_only_on_disk", "overwrite_hop"] {
-        if flag(params, key)? {
-            return Err(bad(format!(
-                "'{key}' needs a tape destination or a multihop job"
-            )));
-        }
+    if flag(params, "overwrite_when_only_on_disk")? {
+        return Err(bad(
+            "'overwrite_when_only_on_disk' needs a tape destination",
+        ));
     }
     Ok(())
+}
+
+/// Several pairs in one entry are replicas of one file; `multihop` makes the entries the hops of one way.
+fn kind(
+    params: &Map<String, Value>,
+    files: &[Value],
+    pairs: usize,
+) -> Result<JobKind, InvalidSubmission> {
+    let has_replicas = pairs > files.len();
+    let selection = selection(files[0].get("selection_strategy"))?;
+    match (has_replicas, flag(params, "multihop")?, files.len()) {
+        (false, false, _) => Ok(JobKind::Independent),
+        (false, true, _) => Ok(JobKind::Hops),
+        (true, true, _) => Err(bad(
+            "a multihop job cannot have several sources or destinations for one hop",
+        )),
+        (true, false, 1) if flag(params, "reuse")? => Err(bad(
+            "'reuse' cannot be combined with several sources or destinations",
+        )),
+        (true, false, 1) => Ok(JobKind::Replicas(selection)),
+        (true, false, _) => Err(bad(
+            "a job with several sources or destinations for one file can hold that file only: submit one job \
+             for each file",
+        )),
+    }
+}
+
+fn selection(name: Option<&Value>) -> Result<Selection, InvalidSubmission> {
+    match name {
+        None | Some(Value::Null) => Ok(Selection::default()),
+        Some(name) => name.as_str().and_then(Selection::parse).ok_or_else(|| {
+            bad(format!(
+                "'selection_strategy' is {name}; use {}",
+                strategies()
+            ))
+        }),
+    }
+}
+
+fn strategies() -> String {
+    let names = Selection::ALL.map(Selection::name);
+    format!("auto, {}", names.join(", "))
 }
 
 fn job_id(
@@ -164,24 +202,29 @@ fn job_id(
 
 fn parameters(
     params: &Map<String, Value>,
+    kind: JobKind,
     any_checksum: bool,
     now: Timestamp,
 ) -> Result<JobParameters, InvalidSubmission> {
     let overwrite = match (
         flag(params, "overwrite")?,
         flag(params, "overwrite_on_retry")?,
+        flag(params, "overwrite_hop")?,
     ) {
-        (true, true) => {
+        (true, false, false) => Overwrite::Always,
+        (false, true, false) => Overwrite::OnRetry,
+        (false, false, true) if kind == JobKind::Hops => Overwrite::IntermediateHops,
+        (false, false, true) => return Err(bad("'overwrite_hop' needs a multihop job")),
+        (false, false, false) => Overwrite::Never,
+        _ => {
             return Err(bad(
-                "at most one of 'overwrite' and 'overwrite_on_retry' may be true",
+                "at most one of 'overwrite', 'overwrite_on_retry' and 'overwrite_hop' may be true",
             ));
         }
-        (true, false) => Overwrite::Always,
-        (false, true) => Overwrite::OnRetry,
-        (false, false) => Overwrite::Never,
     };
     let retries = integer(params, "retry")?;
     Ok(JobParameters {
+        kind,
         verify_checksum: checksum_mode(params.get("verify_checksum"), any_checksum)?,
         overwrite,
         // 0: the service's default; negative: never.
@@ -272,72 +315,113 @@ fn job_metadata(value: Option<&Value>) -> Result<Value, InvalidSubmission> {
     Ok(Value::Object(object))
 }
 
-fn transfer(
+/// Every source of an entry with every destination of it.
+fn pairs(
     file: &Value,
     submitter: &Submitter<'_>,
     credentials: &mut BTreeMap<CredentialId, String>,
-) -> Result<NewTransfer, InvalidSubmission> {
+) -> Result<Vec<NewTransfer>, InvalidSubmission> {
     let file = file
         .as_object()
         .ok_or_else(|| bad("must be an object with 'sources' and 'destinations'"))?;
-    let source = only_url(file, "sources")?;
-    let destination = only_url(file, "destinations")?;
-    if source == destination {
+    selection(file.get("selection_strategy"))?;
+    let sources = ends(file, "sources", "source_tokens", submitter, credentials)?;
+    let destinations = ends(
+        file,
+        "destinations",
+        "destination_tokens",
+        submitter,
+        credentials,
+    )?;
+    let number = sources.len().saturating_mul(destinations.len());
+    if number > PAIRS_MAX {
         return Err(bad(format!(
-            "source and destination are the same: {source}"
+            "its sources and destinations make {number} pairs, more than {PAIRS_MAX}"
         )));
     }
     let (algorithm, checksum) = checksum(file.get("checksum"))?;
-    let mut keep = |token: &str| {
-        let id = credential_id(token);
-        credentials.insert(id.clone(), token.to_owned());
-        Some(id)
-    };
-    let source_token = only_token(file, "source_tokens")?.unwrap_or(submitter.token);
-    let destination_token = only_token(file, "destination_tokens")?.unwrap_or(submitter.token);
     let activity = file
         .get("activity")
         .and_then(Value::as_str)
         .filter(|label| !label.is_empty());
-    Ok(NewTransfer {
-        source,
-        destination,
+    let of_all = NewTransfer {
+        source: sources[0].url.clone(),
+        destination: destinations[0].url.clone(),
         size: size(file.get("filesize"))?,
         checksum,
         checksum_algorithm: algorithm,
         activity: Activity::new(activity.unwrap_or("default")),
         scitag: scitag(file.get("scitag"))?,
         metadata: file_metadata(file)?,
-        source_credential: keep(source_token),
-        destination_credential: keep(destination_token),
-    })
+        source_credential: None,
+        destination_credential: None,
+    };
+    let mut pairs = Vec::with_capacity(number);
+    for source in &sources {
+        for destination in &destinations {
+            if source.url == destination.url {
+                return Err(bad(format!(
+                    "source and destination are the same: {}",
+                    source.url
+                )));
+            }
+            pairs.push(NewTransfer {
+                source: source.url.clone(),
+                destination: destination.url.clone(),
+                source_credential: Some(source.credential.clone()),
+                destination_credential: Some(destination.credential.clone()),
+                ..of_all.clone()
+            });
+        }
+    }
+    Ok(pairs)
 }
 
-fn only_url(file: &Map<String, Value>, key: &str) -> Result<FileUrl, InvalidSubmission> {
-    let urls = file.get(key).and_then(Value::as_array);
-    let urls = urls.ok_or_else(|| bad(format!("'{key}' must be a list of URLs")))?;
-    match urls.as_slice() {
-        [Value::String(url)] => FileUrl::parse(url).map_err(|why| bad(why.to_string())),
-        [] => Err(bad(format!("'{key}' names no URL"))),
-        [_] => Err(bad(format!("'{key}' must be a list of URLs"))),
-        _ => Err(bad(format!(
-            "'{key}' names several URLs: multi-replica jobs are not offered by this service"
-        ))),
-    }
+/// One end of a pair.
+struct End {
+    url: FileUrl,
+    credential: CredentialId,
 }
 
-fn only_token<'a>(
-    file: &'a Map<String, Value>,
-    key: &str,
-) -> Result<Option<&'a str>, InvalidSubmission> {
-    match file.get(key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::Array(tokens)) => match tokens.as_slice() {
-            [Value::String(token)] if !token.is_empty() => Ok(Some(token)),
-            _ => Err(bad(format!("'{key}' must hold one token for each URL"))),
-        },
-        Some(_) => Err(bad(format!("'{key}' must be a list of tokens"))),
+/// The URLs under a key, each with its token, or with that of the request where none are given.
+fn ends(
+    file: &Map<String, Value>,
+    urls: &str,
+    tokens: &str,
+    submitter: &Submitter<'_>,
+    credentials: &mut BTreeMap<CredentialId, String>,
+) -> Result<Vec<End>, InvalidSubmission> {
+    let listed = file.get(urls).and_then(Value::as_array);
+    let listed = listed.ok_or_else(|| bad(format!("'{urls}' must be a list of URLs")))?;
+    if listed.is_empty() {
+        return Err(bad(format!("'{urls}' names no URL")));
     }
+    let own = match file.get(tokens) {
+        None | Some(Value::Null) => None,
+        Some(Value::Array(own)) if own.len() == listed.len() => Some(own),
+        Some(Value::Array(_)) => {
+            return Err(bad(format!("'{tokens}' must hold one token for each URL")));
+        }
+        Some(_) => return Err(bad(format!("'{tokens}' must be a list of tokens"))),
+    };
+    let mut ends = Vec::with_capacity(listed.len());
+    for (at, url) in listed.iter().enumerate() {
+        let Value::String(url) = url else {
+            return Err(bad(format!("'{urls}' must be a list of URLs")));
+        };
+        let token = match own.map(|own| &own[at]) {
+            None => submitter.token,
+            Some(Value::String(token)) if !token.is_empty() => token,
+            Some(_) => return Err(bad(format!("'{tokens}' must hold one token for each URL"))),
+        };
+        let credential = credential_id(token);
+        credentials.insert(credential.clone(), token.to_owned());
+        ends.push(End {
+            url: FileUrl::parse(url).map_err(|why| bad(why.to_string()))?,
+            credential,
+        });
+    }
+    Ok(ends)
 }
 
 /// `ALGORITHM` or `ALGORITHM:value`; ADLER32 when nothing is said.
@@ -549,9 +633,15 @@ mod tests {
             "files[0]: 'source_tokens' must hold one token for each URL",
         );
         refused(
-            r#"{"multihop":true}"#,
+            r#"{"overwrite_hop":true}"#,
             "",
-            "'multihop' jobs are not offered by this service: submit one job for each hop",
+            "'overwrite_hop' needs a multihop job",
+        );
+        refused(
+            "{}",
+            r#","selection_strategy":"best""#,
+            "files[0]: 'selection_strategy' is \"best\"; use auto, orderly, queue, success, throughput, \
+             file-throughput, pending-data, waiting-time, waiting-time-with-error, duration",
         );
         refused(
             r#"{"bring_online":3600}"#,
@@ -562,13 +652,54 @@ mod tests {
         refused(
             r#"{"overwrite":true,"overwrite_on_retry":true}"#,
             "",
-            "at most one of 'overwrite' and 'overwrite_on_retry' may be true",
+            "at most one of 'overwrite', 'overwrite_on_retry' and 'overwrite_hop' may be true",
         );
         refused(
             r#"{"id_generator":"deterministic"}"#,
             "",
             "'id_generator' is 'deterministic', so 'sid' must be given",
         );
+    }
+
+    #[test]
+    fn several_sources_of_one_file_are_replicas_each_with_its_token() {
+        let body = r#"{"files":[{"sources":["https://a/f","https://c/f"],"destinations":["https://b/f"],
+            "source_tokens":["ta","tc"],"destination_tokens":["tb"],"selection_strategy":"orderly"}]}"#;
+        let (job, _) = read(body.as_bytes()).expect("valid");
+        assert_eq!(job.parameters.kind, JobKind::Replicas(Selection::Orderly));
+        let tokens: Vec<_> = job
+            .transfers
+            .iter()
+            .map(|pair| (pair.source.as_str(), pair.source_credential.clone()))
+            .collect();
+        let of = |token| Some(credential_id(token));
+        assert_eq!(
+            tokens,
+            [("https://a/f", of("ta")), ("https://c/f", of("tc"))]
+        );
+        assert_eq!(job.transfers[1].destination_credential, of("tb"));
+        let (accepted, _) = job.into_job(1, Timestamp(0));
+        let indices: Vec<u32> = accepted.transfers.iter().map(|one| one.index).collect();
+        assert_eq!(indices, [0, 0], "FTS counts files, not replicas");
+    }
+
+    #[test]
+    fn hops_and_replicas_do_not_mix_and_replicas_come_alone() {
+        let text = |params: &str, files: &str| {
+            let body = format!(r#"{{"params":{params},"files":[{files}]}}"#);
+            read(body.as_bytes())
+                .map(|(job, _)| job.parameters.kind)
+                .map_err(|why| why.to_string())
+        };
+        let hop = r#"{"sources":["https://a/f"],"destinations":["https://b/f"]}"#;
+        let replicas =
+            r#"{"sources":["https://a/f","https://c/f"],"destinations":["https://b/f"]}"#;
+        let hops = r#"{"multihop":true}"#;
+        assert_eq!(text(hops, &format!("{hop},{hop}")), Ok(JobKind::Hops));
+        assert!(text(hops, replicas).is_err_and(|why| why.contains("multihop")));
+        let two = format!("{replicas},{hop}");
+        assert!(text("{}", &two).is_err_and(|why| why.contains("that file only")));
+        assert!(text(r#"{"reuse":true}"#, replicas).is_err_and(|why| why.contains("'reuse'")));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use penstock_decide::wording;
 use penstock_model::ids::{JobId, TransferId};
 use penstock_model::{
-    ChecksumMode, LedgerEntry, Overwrite, Timestamp, TransferEvent, TransferState, WaitReason,
+    ChecksumMode, JobKind, LedgerEntry, Overwrite, Timestamp, TransferEvent, TransferState,
+    WaitReason,
 };
 use penstock_persistence::journal::{JobRow, TransferRow};
 use serde_json::{Map, Value, json};
@@ -27,6 +28,7 @@ pub fn job(row: &JobRow, host: &str) -> Map<String, Value> {
         Overwrite::Never => Value::Null,
         Overwrite::Always => json!("Y"),
         Overwrite::OnRetry => json!("R"),
+        Overwrite::IntermediateHops => json!("M"),
     };
     let verify = match parameters.verify_checksum {
         ChecksumMode::None => "n",
@@ -40,7 +42,7 @@ pub fn job(row: &JobRow, host: &str) -> Map<String, Value> {
     object([
         ("job_id", json!(row.id.to_string())),
         ("job_state", json!(row.state.name())),
-        ("job_type", json!("N")),
+        ("job_type", json!(parameters.kind.fts_letter())),
         ("source_se", json!(row.source.as_str())),
         ("dest_se", json!(row.destination.as_str())),
         ("cancel_job", json!(false)),
@@ -89,6 +91,7 @@ pub fn file(row: &TransferRow, job: &JobRow, host: &str) -> Map<String, Value> {
             attempt, report, ..
         } => (attempt.0, Some(report)),
         TransferState::Canceled { .. } => (1, None),
+        TransferState::NotUsed => (0, None),
     };
     let recoverable = match &row.state {
         TransferState::Failed { failure, .. } => {
@@ -145,7 +148,7 @@ pub fn file(row: &TransferRow, job: &JobRow, host: &str) -> Map<String, Value> {
         ("archive_metadata", json!(null)),
         ("staging_start", json!(null)),
         ("staging_finished", json!(null)),
-        ("selection_strategy", json!("auto")),
+        ("selection_strategy", json!(selection(job.parameters.kind))),
         ("bringonline_token", json!(null)),
         ("log_file", json!(null)),
         ("log_debug", json!(null)),
@@ -164,8 +167,18 @@ pub fn file(row: &TransferRow, job: &JobRow, host: &str) -> Map<String, Value> {
                     .map(|id| id.as_str())
             ),
         ),
-        ("file_state_initial", json!("SUBMITTED")),
+        (
+            "file_state_initial",
+            json!(job.parameters.kind.first_state().fts_name()),
+        ),
     ])
+}
+
+fn selection(kind: JobKind) -> &'static str {
+    match kind {
+        JobKind::Replicas(by) => by.name(),
+        JobKind::Independent | JobKind::Hops => "auto",
+    }
 }
 
 /// The reason that clients match on: the failure in FTS's form, also while a retry is awaited.
@@ -177,7 +190,8 @@ fn reason(state: &TransferState) -> String {
             ..
         } => failure.to_string(),
         TransferState::Canceled { reason, .. } => reason.clone(),
-        TransferState::Submitted { last: None, .. }
+        TransferState::NotUsed
+        | TransferState::Submitted { last: None, .. }
         | TransferState::Active { .. }
         | TransferState::Finished { .. } => String::new(),
     }
@@ -236,6 +250,7 @@ pub fn explanation(
         ("SUBMITTED", "wait"),
         ("FAILED", "failed"),
         ("CANCELED", "were canceled"),
+        ("NOT_USED", "are kept in reserve"),
     ] {
         let number = count(name);
         if number > 0 {

@@ -4,6 +4,7 @@ use super::*;
 use crate::submission::NewTransfer;
 use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
+use penstock_model::Selection;
 use penstock_model::{Activity, Bytes, ChecksumAlgorithm, CopyMode, FileUrl, Overwrite, UserName};
 use penstock_persistence::journal::{Journal, MemoryJournal};
 use proptest::prelude::*;
@@ -32,15 +33,22 @@ fn config() -> EngineConfig {
     }
 }
 
-fn new_job(seed: u128, files: u8, from: u8, to: u8) -> NewJob {
+fn new_job(kind: JobKind, seed: u128, files: u8, from: u8, to: u8) -> NewJob {
     let url = |side: &str, host: u8, index: u8| {
         FileUrl::parse(&format!("https://{side}{host}/{seed}/{index}")).expect("valid")
     };
+    // Few names, so that jobs often go to the same places.
+    let target = |index| format!("https://d{}/{}/{index}", to % 3, seed % 5);
     let transfer = |index| NewTransfer {
-        source: url("s", from % 3, index),
-        // Few names, so that jobs often go to the same places.
-        destination: FileUrl::parse(&format!("https://d{}/{}/{index}", to % 3, seed % 5))
-            .expect("valid"),
+        source: match kind {
+            JobKind::Independent | JobKind::Hops => url("s", from % 3, index),
+            JobKind::Replicas(_) => url("s", (from % 3).wrapping_add(index) % 3, index),
+        },
+        destination: FileUrl::parse(&target(match kind {
+            JobKind::Independent | JobKind::Hops => index,
+            JobKind::Replicas(_) => 0,
+        }))
+        .expect("valid"),
         size: None,
         checksum: None,
         checksum_algorithm: ChecksumAlgorithm::Adler32,
@@ -60,6 +68,7 @@ fn new_job(seed: u128, files: u8, from: u8, to: u8) -> NewJob {
         }),
         delegation: penstock_model::CredentialId::new("d"),
         parameters: JobParameters {
+            kind,
             overwrite: Overwrite::Never,
             ..JobParameters::default()
         },
@@ -179,11 +188,19 @@ impl World {
     }
 
     fn submit(&mut self, files: u8, from: u8, to: u8) -> JobId {
+        self.submit_kind(JobKind::Independent, files, from, to)
+    }
+
+    fn submit_kind(&mut self, kind: JobKind, files: u8, from: u8, to: u8) -> JobId {
         self.jobs += 1;
-        let mut job = new_job(self.jobs, files, from, to);
+        let mut job = new_job(kind, self.jobs, files, from, to);
         if self.jobs.is_multiple_of(4) {
             job.parameters.expires_at = Some(self.now.at + Duration::from_secs(100));
         }
+        self.submit_job(job)
+    }
+
+    fn submit_job(&mut self, job: NewJob) -> JobId {
         let (id, reply) = (job.id, self.reply());
         self.feed(Input::Submit {
             job: Box::new(job),
@@ -257,10 +274,19 @@ impl World {
 
     fn check_record(&self) {
         let mut states: BTreeMap<TransferId, TransferState> = BTreeMap::new();
+        let kinds: BTreeMap<TransferId, JobKind> = self
+            .journal
+            .jobs()
+            .flat_map(|(job, _)| {
+                let kind = job.parameters.kind;
+                job.transfers.iter().map(move |request| (request.id, kind))
+            })
+            .collect();
         let mut landings: BTreeMap<TransferId, u32> = BTreeMap::new();
         for (at, transfer, event) in self.journal.ledger() {
             if matches!(event, TransferEvent::Submitted) {
-                let before = states.insert(*transfer, TransferState::submitted());
+                let first = kinds[transfer].first_state();
+                let before = states.insert(*transfer, first);
                 assert!(before.is_none(), "{transfer} was submitted twice");
                 continue;
             }
@@ -289,7 +315,7 @@ impl World {
                 .map(|request| &states[&request.id])
                 .collect();
             assert_eq!(
-                job_state(states).is_terminal(),
+                job_state(job.parameters.kind, states).is_terminal(),
                 ended,
                 "a job ends with its last file, and only then"
             );
@@ -299,7 +325,12 @@ impl World {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Submit { files: u8, from: u8, to: u8 },
+    Submit {
+        kind: JobKind,
+        files: u8,
+        from: u8,
+        to: u8,
+    },
     Land(usize),
     Prepare(usize),
     Fail(usize, bool, bool),
@@ -310,9 +341,18 @@ enum Step {
     Crash,
 }
 
+fn kind() -> impl Strategy<Value = JobKind> {
+    prop_oneof![
+        Just(JobKind::Independent),
+        (0..Selection::ALL.len()).prop_map(|at| JobKind::Replicas(Selection::ALL[at])),
+        Just(JobKind::Hops),
+    ]
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => (1..5u8, any::<u8>(), any::<u8>()).prop_map(|(files, from, to)| Step::Submit { files, from, to }),
+        4 => (kind(), 1..5u8, any::<u8>(), any::<u8>())
+            .prop_map(|(kind, files, from, to)| Step::Submit { kind, files, from, to }),
         6 => any::<usize>().prop_map(Step::Land),
         3 => any::<usize>().prop_map(Step::Prepare),
         3 => (any::<usize>(), any::<bool>(), any::<bool>()).prop_map(|(n, retry, clean)| Step::Fail(n, retry, clean)),
@@ -327,7 +367,12 @@ fn step() -> impl Strategy<Value = Step> {
 impl World {
     fn take(&mut self, step: Step) {
         match step {
-            Step::Submit { files, from, to } => drop(self.submit(files, from, to)),
+            Step::Submit {
+                kind,
+                files,
+                from,
+                to,
+            } => drop(self.submit_kind(kind, files, from, to)),
             Step::Land(nth) => {
                 if let Some(transfer) = self.nth_agent(nth) {
                     self.end(transfer, landed());
@@ -468,7 +513,7 @@ fn a_canceled_transfer_keeps_its_slot_until_its_agent_has_ended() {
 fn of_two_transfers_to_one_destination_the_second_waits_for_the_end_of_the_first() {
     let mut world = World::new();
     let (first, second) = (world.submit(1, 0, 0), 6);
-    let mut again = new_job(second, 1, 1, 0);
+    let mut again = new_job(JobKind::Independent, second, 1, 1, 0);
     again.transfers[0].destination = FileUrl::parse("davs://d0:8443/1//0").expect("valid");
     let reply = world.reply();
     world.feed(Input::Submit {
@@ -525,7 +570,7 @@ fn an_attempt_that_was_let_go_on_is_unsettled_after_a_crash() {
 #[test]
 fn a_job_that_may_not_wait_any_longer_fails_with_the_reason() {
     let mut world = World::new();
-    let mut job = new_job(77, 3, 0, 0);
+    let mut job = new_job(JobKind::Independent, 77, 3, 0, 0);
     job.parameters.expires_at = Some(world.now.at + Duration::from_secs(60));
     let reply = world.reply();
     world.feed(Input::Submit {
@@ -591,4 +636,123 @@ fn a_link_whose_files_all_fail_alike_is_halted_and_opened_by_one_that_arrives() 
     assert_eq!(world.agents.len(), LINK_LIMIT as usize);
     world.settle();
     world.check_record();
+}
+
+/// The transfers of a job as FTS would name their states.
+fn states(world: &World, job: JobId) -> Vec<&'static str> {
+    let (job, _) = world
+        .journal
+        .jobs()
+        .find(|(known, _)| known.id == job)
+        .expect("known");
+    let ids = job.transfers.iter().map(|request| request.id);
+    ids.map(|id| world.journal.state(id).expect("known").fts_name())
+        .collect()
+}
+
+fn fail(world: &mut World, side: Side, retry: Retry) {
+    let transfer = world.nth_agent(0).expect("runs");
+    let failure = Failure {
+        side,
+        ..failure(retry)
+    };
+    let cleaned = true;
+    world.end(transfer, Outcome::Failed { failure, cleaned });
+}
+
+fn land(world: &mut World) {
+    let transfer = world.nth_agent(0).expect("runs");
+    world.end(transfer, landed());
+}
+
+#[test]
+fn of_several_replicas_one_runs_at_a_time_until_one_has_arrived() {
+    let mut world = World::new();
+    let job = world.submit_job(new_job(JobKind::Replicas(Selection::Orderly), 1, 4, 0, 0));
+    assert_eq!(
+        states(&world, job),
+        ["ACTIVE", "NOT_USED", "NOT_USED", "NOT_USED"]
+    );
+    fail(&mut world, Side::Source, Retry::Never);
+    fail(&mut world, Side::Source, Retry::Later);
+    assert_eq!(
+        states(&world, job),
+        ["FAILED", "FAILED", "ACTIVE", "NOT_USED"]
+    );
+    world.crash();
+    land(&mut world);
+    assert_eq!(
+        states(&world, job),
+        ["FAILED", "FAILED", "FINISHED", "NOT_USED"]
+    );
+    assert_eq!(world.engine.open_transfers(), 0);
+    world.settle();
+    world.check_record();
+}
+
+#[test]
+fn no_replica_is_tried_that_would_meet_the_same_fault_at_the_destination() {
+    let mut world = World::new();
+    let job = world.submit_job(new_job(JobKind::Replicas(Selection::Orderly), 1, 3, 0, 0));
+    fail(&mut world, Side::Destination, Retry::Never);
+    assert_eq!(states(&world, job), ["FAILED", "NOT_USED", "NOT_USED"]);
+    world.settle();
+    world.check_record();
+}
+
+#[test]
+fn the_last_replica_is_tried_again_as_its_job_allows() {
+    let mut world = World::new();
+    let job = world.submit_job(new_job(JobKind::Replicas(Selection::Orderly), 1, 2, 0, 0));
+    fail(&mut world, Side::Source, Retry::Later);
+    fail(&mut world, Side::Source, Retry::Later);
+    assert_eq!(states(&world, job), ["FAILED", "SUBMITTED"]);
+    world.sleep(100);
+    land(&mut world);
+    assert_eq!(states(&world, job), ["FAILED", "FINISHED"]);
+}
+
+#[test]
+fn hops_follow_each_other_and_the_first_that_fails_ends_the_way() {
+    let mut world = World::new();
+    let way = world.submit_job(new_job(JobKind::Hops, 1, 3, 0, 0));
+    assert_eq!(states(&world, way), ["ACTIVE", "NOT_USED", "NOT_USED"]);
+    land(&mut world);
+    assert_eq!(states(&world, way), ["FINISHED", "ACTIVE", "NOT_USED"]);
+    world.crash();
+    fail(&mut world, Side::Source, Retry::Never);
+    assert_eq!(states(&world, way), ["FINISHED", "FAILED", "NOT_USED"]);
+    world.settle();
+    world.check_record();
+}
+
+#[test]
+fn a_cancel_takes_what_is_kept_in_reserve_as_well() {
+    let mut world = World::new();
+    let job = world.submit_job(new_job(JobKind::Replicas(Selection::Queue), 1, 3, 0, 0));
+    let reply = world.reply();
+    world.feed(Input::Cancel {
+        job,
+        transfers: None,
+        reason: "test".into(),
+        reply,
+    });
+    assert_eq!(states(&world, job), ["CANCELED"; 3]);
+    world.settle();
+    world.check_record();
+}
+
+#[test]
+fn only_the_last_hop_spares_what_is_in_its_way() {
+    let mut world = World::new();
+    let mut way = new_job(JobKind::Hops, 1, 2, 0, 0);
+    way.parameters.overwrite = Overwrite::IntermediateHops;
+    world.submit_job(way);
+    let overwrite = |world: &World| {
+        let transfer = world.nth_agent(0).expect("runs");
+        world.agents[&transfer].parameters.overwrite
+    };
+    assert_eq!(overwrite(&world), Overwrite::Always);
+    land(&mut world);
+    assert_eq!(overwrite(&world), Overwrite::Never);
 }

@@ -1,0 +1,193 @@
+//! Whose turn it is among replicas and hops, and what is known of the links that they would take.
+
+use super::{Effects, Engine, Now, Outcome, waited_too_long};
+use penstock_decide::replica::{Candidate, LinkFacts, choose};
+use penstock_model::{
+    Bytes, ChoiceReason, JobId, JobKind, LinkId, Retry, Selection, Side, Timestamp, TransferEvent,
+    TransferId, TransferRequest, TransferState,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How much the latest attempt counts against all before it.
+const WEIGHT: f64 = 0.1;
+
+/// What the attempts since the start told about each link.
+#[derive(Default)]
+pub(super) struct History {
+    links: BTreeMap<LinkId, LinkHistory>,
+}
+
+#[derive(Default)]
+struct LinkHistory {
+    queued_bytes: u64,
+    success: Option<f64>,
+    rate: Option<f64>,
+    file_rate: Option<f64>,
+}
+
+impl History {
+    /// A transfer waits from now on, or no longer.
+    pub(super) fn count_waiting(&mut self, link: &LinkId, size: Option<Bytes>, waits: bool) {
+        let Some(size) = size else {
+            return;
+        };
+        let link = self.links.entry(link.clone()).or_default();
+        link.queued_bytes = match waits {
+            true => link.queued_bytes.saturating_add(size.0),
+            false => link.queued_bytes.saturating_sub(size.0),
+        };
+    }
+
+    /// An attempt has ended that ran since then, beside so many others.
+    pub(super) fn attempt_ended(
+        &mut self,
+        link: &LinkId,
+        outcome: &Outcome,
+        since: Timestamp,
+        now: Timestamp,
+        beside: u32,
+    ) {
+        let link = self.links.entry(link.clone()).or_default();
+        match outcome {
+            Outcome::Landed { size, .. } => {
+                let seconds = now.since(since).as_secs_f64().max(0.001);
+                let file_rate = size.0 as f64 / seconds;
+                average(&mut link.success, 1.0);
+                average(&mut link.file_rate, file_rate);
+                average(&mut link.rate, file_rate * f64::from(beside + 1));
+            }
+            Outcome::Failed { .. } => average(&mut link.success, 0.0),
+            Outcome::Stopped => {}
+        }
+    }
+}
+
+fn average(so_far: &mut Option<f64>, value: f64) {
+    *so_far = Some(match *so_far {
+        Some(before) => before + WEIGHT * (value - before),
+        None => value,
+    });
+}
+
+impl Engine {
+    /// Lets the first replica or hop of a new job begin.
+    pub(super) fn choose_first(&mut self, now: Now, job: JobId, effects: &mut Effects) {
+        let Some((next, because)) = self.next_of(job, None) else {
+            return;
+        };
+        self.take_turn(now, job, next, because, effects);
+    }
+
+    /// Lets the next replica or hop begin after one has ended. False when none follows.
+    pub(super) fn choose_next(
+        &mut self,
+        now: Now,
+        job: JobId,
+        ended: (&TransferRequest, &TransferState),
+        effects: &mut Effects,
+    ) -> bool {
+        let next = self.next_of(job, Some(ended));
+        let follows = next.is_some();
+        if let Some((next, because)) = next {
+            self.take_turn(now, job, next, because, effects);
+        }
+        follows
+    }
+
+    fn take_turn(
+        &mut self,
+        now: Now,
+        job: JobId,
+        next: TransferId,
+        because: ChoiceReason,
+        effects: &mut Effects,
+    ) {
+        let entry = self.jobs.get_mut(&job).expect("its transfer is unused");
+        entry.unused.remove(&next);
+        entry.open.insert(next);
+        let is_expired = entry.is_expired;
+        let destination = self.transfers[&next].destination;
+        self.destinations.enter(destination, next);
+        self.happen(now, next, TransferEvent::Chosen { because }, effects);
+        if is_expired {
+            let failure = waited_too_long();
+            self.happen(now, next, TransferEvent::Expired { failure }, effects);
+        }
+    }
+
+    fn next_of(
+        &self,
+        job: JobId,
+        ended: Option<(&TransferRequest, &TransferState)>,
+    ) -> Option<(TransferId, ChoiceReason)> {
+        let entry = self.jobs.get(&job)?;
+        match entry.parameters.kind {
+            JobKind::Independent => None,
+            JobKind::Hops => {
+                let landed =
+                    ended.is_none_or(|(_, state)| matches!(state, TransferState::Finished { .. }));
+                let next = entry.unused.first().copied().filter(|_| landed)?;
+                let number = self.transfers[&next].request.index + 1;
+                Some((next, ChoiceReason::Hop { number }))
+            }
+            JobKind::Replicas(by) => match ended {
+                Some((_, TransferState::Finished { .. })) => None,
+                _ if entry.is_expired => None,
+                ended => self.next_replica(&entry.unused, by, ended),
+            },
+        }
+    }
+
+    fn next_replica<'a>(
+        &self,
+        unused: impl IntoIterator<Item = &'a TransferId>,
+        by: Selection,
+        ended: Option<(&TransferRequest, &TransferState)>,
+    ) -> Option<(TransferId, ChoiceReason)> {
+        let useful = unused.into_iter().filter_map(|id| {
+            let request = &self.transfers[id].request;
+            (!ended.is_some_and(|ended| fails_likewise(request, ended))).then_some((*id, request))
+        });
+        let useful: Vec<(TransferId, &Arc<TransferRequest>)> = useful.collect();
+        let candidates: Vec<Candidate> = useful
+            .iter()
+            .map(|(id, request)| Candidate {
+                transfer: *id,
+                link: self.link_facts(&request.link()),
+            })
+            .collect();
+        let size = useful.first().and_then(|(_, request)| request.size);
+        let decision = choose(&candidates, by, size)?;
+        let because = decision.because.into_iter().next()?;
+        Some((decision.choice, because))
+    }
+
+    fn link_facts(&self, link: &LinkId) -> LinkFacts {
+        let queued = self.scheduler.queued(link);
+        match self.history.links.get(link) {
+            Some(known) => LinkFacts {
+                queued,
+                queued_bytes: known.queued_bytes,
+                success: known.success,
+                rate: known.rate,
+                file_rate: known.file_rate,
+            },
+            None => LinkFacts {
+                queued,
+                ..LinkFacts::default()
+            },
+        }
+    }
+}
+
+/// Whether another replica would meet what made this one fail: something at the destination that stays.
+fn fails_likewise(request: &TransferRequest, ended: (&TransferRequest, &TransferState)) -> bool {
+    let (before, state) = ended;
+    let TransferState::Failed { failure, .. } = state else {
+        return false;
+    };
+    failure.side == Side::Destination
+        && failure.retry == Retry::Never
+        && before.destination == request.destination
+}
