@@ -10,6 +10,7 @@ pub mod authorization;
 pub mod classify;
 mod decision;
 pub mod halting;
+pub mod locking;
 pub mod pool_selection;
 pub mod replica;
 pub mod retry;

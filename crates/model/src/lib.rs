@@ -10,6 +10,7 @@ pub mod failure;
 pub mod ids;
 pub mod job;
 pub mod ledger;
+pub mod lock;
 pub mod path;
 pub mod reason;
 pub mod stages;
@@ -29,6 +30,7 @@ pub use job::{
     job_state,
 };
 pub use ledger::{LedgerEntry, LinkSample, TransferEvent};
+pub use lock::{Lock, LockReach, LockScope, LockToken};
 pub use path::NamespacePath;
 pub use reason::{ChoiceReason, WaitReason};
 pub use stages::{MoverReport, StageClocks, TcpSummary};

@@ -6,6 +6,8 @@
 //! File data is not known here: a file is an id, a size and the name of its pool.
 
 mod change;
+mod lock;
+mod property;
 mod read;
 mod record;
 mod schema;
@@ -14,6 +16,7 @@ mod tests;
 mod writer;
 
 pub use change::{Change, ChangeError, Changed, NewFile, Refusal, Replace, Trashed};
+pub use property::{DeadProperty, PROPERTIES_BYTES_MAX, PROPERTIES_MAX, PropertyUpdate};
 pub use record::{MoverKind, MoverOutcome, MoverRecord};
 
 use penstock_model::{Bytes, PoolName, Timestamp, UserName};
@@ -60,6 +63,8 @@ pub struct Entry {
     pub created: Timestamp,
     /// Who wrote it; `None` when nobody was authenticated or the server made it.
     pub owner: Option<UserName>,
+    /// Clients keep properties with it ([`Namespace::properties`]).
+    pub has_properties: bool,
 }
 
 /// Directory or file.

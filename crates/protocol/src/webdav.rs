@@ -1,20 +1,29 @@
-//! WebDAV (RFC 4918) as grid clients use it: reading `PROPFIND`, writing and reading `207 Multi-Status`,
-//! dates.
+//! WebDAV (RFC 4918) as grid and desktop clients use it: reading `PROPFIND`, `PROPPATCH`, `LOCK` and `If`, writing and
+//! reading `207 Multi-Status`, dates.
 //!
 //! Answers are appended entry by entry, so that a directory of any size can be streamed. XML that comes in is
 //! bounded in size and depth, and may not define entities.
 
 mod ask;
+mod condition;
 mod date;
 mod listing;
+mod lock;
 mod multistatus;
+mod update;
 mod xml;
 
 pub use ask::{Depth, InvalidDepth, PROPFIND_BYTES_MAX, PropertyName, Propfind, STAT_BODY};
+pub use condition::{Condition, ConditionList, IfHeader, InvalidIf, Test};
 pub use date::{format_http_date, parse_http_date, parse_iso_date};
 pub use listing::{Listed, parse_multistatus};
+pub use lock::{LOCK_BYTES_MAX, LockInfo, lock_timeout, lock_token, write_lock_answer};
 pub use multistatus::{
-    Properties, Quota, begin_multistatus, end_multistatus, write_entry, write_status,
+    KeptProperty, Properties, Quota, begin_multistatus, end_multistatus, write_entry, write_status,
+};
+pub use update::{
+    PROPPATCH_BYTES_MAX, Update, is_protected, parse_property_update, write_condition,
+    write_property_answer,
 };
 pub use xml::InvalidXml;
 

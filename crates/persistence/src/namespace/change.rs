@@ -4,9 +4,12 @@
 //! transaction that it shares with others. What a destination looks like is decided here and nowhere
 //! earlier: a door's own look at the namespace may be out of date by the time its change is made.
 
+use super::property::{self, PROPERTIES_BYTES_MAX, PROPERTIES_MAX, PropertyUpdate};
 use super::read::{below, by_name, find, signed, stored};
-use super::{Entry, EntryId, EntryKind, MoverRecord, record, schema};
-use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
+use super::{Entry, EntryId, EntryKind, MoverRecord, lock, record, schema};
+use penstock_model::{
+    Bytes, Checksum, Lock, LockToken, NamespacePath, PoolName, Timestamp, UserName,
+};
 use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +26,8 @@ pub enum Replace {
     /// As `Allowed` when it is this one; the change is refused with [`Refusal::Changed`] when another one stands
     /// there by now, or none.
     Only(EntryId),
+    /// As `Allowed`, and a directory goes as well, with what is below it, unless that is so many entries or more.
+    Tree(usize),
 }
 
 /// A file whose data is durable in its pool and that shall become visible.
@@ -44,6 +49,8 @@ pub struct NewFile {
     pub at: Timestamp,
     /// When the path is taken.
     pub replace: Replace,
+    /// The entry whose properties it gets; `None`: it keeps those of the file that it replaces.
+    pub properties_of: Option<EntryId>,
 }
 
 /// Something to be written.
@@ -87,6 +94,26 @@ pub enum Change {
         /// Now.
         at: Timestamp,
     },
+    /// Changes the properties that clients keep with an entry: all that is asked, or nothing.
+    UpdateProperties {
+        /// Of what.
+        path: NamespacePath,
+        /// The entry that must stand there; `None`: any.
+        only: Option<EntryId>,
+        /// What to do, in this order.
+        updates: Vec<PropertyUpdate>,
+    },
+    /// Gives what stands at a path the properties of another entry as well.
+    CopyProperties {
+        /// Whose.
+        from: EntryId,
+        /// To what.
+        to: NamespacePath,
+    },
+    /// Keeps a lock, or its new end, until it is dropped.
+    KeepLock(Lock),
+    /// Drops locks that were released or have expired.
+    DropLocks(Vec<LockToken>),
     /// Adds checksums that were computed later. Nothing happens when the file is gone.
     AddChecksums {
         /// Whose.
@@ -149,6 +176,12 @@ pub enum Refusal {
     /// The root stays.
     #[error("the root directory can be neither removed nor moved nor replaced")]
     Root,
+    /// More properties than one entry should have.
+    #[error(
+        "{0} would have more than {PROPERTIES_MAX} properties, or more than {PROPERTIES_BYTES_MAX} bytes of them; \
+         remove some"
+    )]
+    TooManyProperties(NamespacePath),
     /// More entries than one transaction should remove.
     #[error("{path} holds {entries_max} entries or more; remove what is below it first")]
     TooManyEntries {
@@ -245,6 +278,29 @@ impl<'a> Batch<'a> {
                 entries_max,
                 at,
             } => self.rename((from, *only), to, *replace, *entries_max, *at),
+            Change::UpdateProperties {
+                path,
+                only,
+                updates,
+            } => {
+                let entry = self.existing(path)?;
+                refuse_other(*only, &entry, path)?;
+                property::update(self.connection, path, &entry, updates)?;
+                Ok(Changed::default())
+            }
+            Change::CopyProperties { from, to } => {
+                let entry = self.existing(to)?;
+                property::copy(self.connection, *from, entry.id)?;
+                Ok(Changed::default())
+            }
+            Change::KeepLock(kept) => {
+                lock::keep(self.connection, kept)?;
+                Ok(Changed::default())
+            }
+            Change::DropLocks(tokens) => {
+                lock::drop_all(self.connection, tokens)?;
+                Ok(Changed::default())
+            }
             Change::AddChecksums { file, checksums } => self.add_checksums(*file, checksums),
             Change::ForgetTrash(files) => {
                 let mut delete = self
@@ -306,6 +362,7 @@ impl<'a> Batch<'a> {
             existing += 1;
         }
         let mut changed = Changed::default();
+        let mut inherits = false;
         if existing == parents.len() {
             match by_name(self.connection, stored(parent), name)? {
                 None if only_of(file.replace).is_some() => {
@@ -313,7 +370,11 @@ impl<'a> Batch<'a> {
                 }
                 None => {}
                 Some(entry) if entry.is_directory() => {
-                    return Err(Refusal::IsDirectory(file.path.clone()).into());
+                    let Replace::Tree(entries_max) = file.replace else {
+                        return Err(Refusal::IsDirectory(file.path.clone()).into());
+                    };
+                    changed.replaced = true;
+                    self.discard_all(&file.path, &entry, entries_max, &mut changed.trashed)?;
                 }
                 Some(_) if file.replace == Replace::Refused => {
                     return Err(Refusal::Exists(file.path.clone()).into());
@@ -321,6 +382,11 @@ impl<'a> Batch<'a> {
                 Some(entry) => {
                     refuse_other(only_of(file.replace), &entry, &file.path)?;
                     changed.replaced = true;
+                    // RFC 4918 §9.7.1: a new content does not cost a file its properties.
+                    inherits = entry.has_properties && file.properties_of.is_none();
+                    if inherits {
+                        property::hand_over(self.connection, entry.id, file.id)?;
+                    }
                     self.discard(&entry, &mut changed.trashed)?;
                 }
             }
@@ -331,12 +397,17 @@ impl<'a> Batch<'a> {
             parent = self.insert_directory(parent, name, file.owner.as_ref(), file.at)?;
         }
         self.insert_file(parent, name, file)?;
+        match file.properties_of {
+            Some(other) => property::copy(self.connection, other, file.id)?,
+            None if inherits => property::flag(self.connection, file.id, true)?,
+            None => {}
+        }
         Ok(changed)
     }
 
     fn insert_file(&mut self, parent: EntryId, name: &str, file: &NewFile) -> rusqlite::Result<()> {
         self.connection
-            .prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, 1, ?4, ?5, ?5, ?6, ?7)")?
+            .prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, 1, ?4, ?5, ?5, ?6, ?7, 0)")?
             .execute(params![
                 stored(file.id),
                 stored(parent),
@@ -364,7 +435,7 @@ impl<'a> Batch<'a> {
     ) -> rusqlite::Result<EntryId> {
         let id = EntryId(self.next_id.fetch_add(1, Ordering::Relaxed));
         self.connection
-            .prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, 0, 0, ?4, ?4, ?5, NULL)")?
+            .prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, 0, 0, ?4, ?4, ?5, NULL, 0)")?
             .execute(params![
                 stored(id),
                 stored(parent),
@@ -494,6 +565,7 @@ impl<'a> Batch<'a> {
             .prepare_cached("DELETE FROM entry WHERE id = ?1")?
             .execute([id])?;
         self.touched.remove(&entry.id);
+        property::forget(self.connection, entry)?;
         if let EntryKind::File { size, pool } = &entry.kind {
             self.connection
                 .prepare_cached("DELETE FROM checksum WHERE entry = ?1")?
@@ -511,6 +583,12 @@ impl<'a> Batch<'a> {
             });
         }
         Ok(())
+    }
+
+    /// What stands at a path.
+    fn existing(&self, path: &NamespacePath) -> Result<Entry, ChangeError> {
+        let entry = find(self.connection, path)?;
+        entry.ok_or_else(|| Refusal::NotFound(path.clone()).into())
     }
 
     /// The directory that holds (or would hold) a path, and the path's last name.
@@ -531,7 +609,7 @@ impl<'a> Batch<'a> {
 fn only_of(replace: Replace) -> Option<EntryId> {
     match replace {
         Replace::Only(id) => Some(id),
-        Replace::Allowed | Replace::Refused => None,
+        Replace::Allowed | Replace::Refused | Replace::Tree(_) => None,
     }
 }
 

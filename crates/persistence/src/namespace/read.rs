@@ -13,7 +13,8 @@ use std::sync::{Condvar, Mutex, PoisonError};
 const CONNECTIONS_MAX: usize = 8;
 
 /// Columns of `entry` in the order in which [`entry_of_row`] takes them.
-const COLUMNS: &str = "id, name, kind, size_bytes, modified_ms, created_ms, owner, pool";
+const COLUMNS: &str =
+    "id, name, kind, size_bytes, modified_ms, created_ms, owner, pool, properties";
 
 /// A bounded set of read-only connections, opened when first needed.
 pub(super) struct Readers {
@@ -156,6 +157,28 @@ impl Namespace {
         Ok(found)
     }
 
+    /// The properties that clients keep with an entry, by name.
+    pub fn properties(&self, entry: EntryId) -> Result<Vec<super::DeadProperty>, NamespaceError> {
+        self.readers
+            .with(|connection| super::property::load(connection, entry))
+    }
+
+    /// All write locks, also those that have expired and were not dropped yet.
+    pub fn locks(&self) -> Result<Vec<penstock_model::Lock>, NamespaceError> {
+        self.readers.with(super::lock::load)
+    }
+
+    /// All entries below a directory, itself excluded, each with its path below it, directories before what they
+    /// hold. At most `limit`.
+    pub fn below(
+        &self,
+        directory: EntryId,
+        limit: usize,
+    ) -> Result<Vec<(Vec<String>, Entry)>, NamespaceError> {
+        self.readers
+            .with(|connection| below_with_names(connection, directory, limit))
+    }
+
     /// The namespace holds this file, in this pool.
     pub fn holds_file(&self, file: EntryId, pool: &PoolName) -> Result<bool, NamespaceError> {
         self.readers.with(|connection| {
@@ -270,6 +293,7 @@ pub(super) fn entry_of_row(row: &Row<'_>) -> rusqlite::Result<Entry> {
         modified: Timestamp(row.get(4)?),
         created: Timestamp(row.get(5)?),
         owner: row.get::<_, Option<String>>(6)?.map(UserName::new),
+        has_properties: row.get(8)?,
     })
 }
 
@@ -293,6 +317,36 @@ pub(super) fn below(
                 open.push(entry.id);
             }
             found.push(entry);
+        }
+        if found.len() >= limit {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// The same with the names that lead to each entry.
+fn below_with_names(
+    connection: &Connection,
+    directory: EntryId,
+    limit: usize,
+) -> rusqlite::Result<Vec<(Vec<String>, Entry)>> {
+    let mut found: Vec<(Vec<String>, Entry)> = Vec::new();
+    let mut open = vec![(Vec::new(), directory)];
+    let mut query = connection.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM entry WHERE parent = ?1 LIMIT ?2"
+    ))?;
+    while let Some((names, directory)) = open.pop() {
+        let room = i64::try_from(limit.saturating_sub(found.len())).unwrap_or(i64::MAX);
+        let rows = query.query_map(params![stored(directory), room], entry_of_row)?;
+        for entry in rows {
+            let entry = entry?;
+            let mut names: Vec<String> = names.clone();
+            names.push(entry.name.clone());
+            if entry.is_directory() {
+                open.push((names.clone(), entry.id));
+            }
+            found.push((names, entry));
         }
         if found.len() >= limit {
             break;

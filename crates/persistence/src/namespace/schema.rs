@@ -8,9 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
 /// The stored form that this program writes. Raise it with a migration and a test with an old database.
-const SCHEMA_VERSION: u32 = 1;
+const SCHEMA_VERSION: u32 = 2;
 
-/// `kind` is 0 for a directory and 1 for a file. `parent` of the root is 0, which is no entry.
+/// The first version. `kind` is 0 for a directory and 1 for a file. `parent` of the root is 0, which is no entry.
 const TABLES: &str = "
 CREATE TABLE entry (
     id INTEGER PRIMARY KEY,
@@ -60,6 +60,27 @@ CREATE TABLE mover_record (
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 ";
 
+/// From version 1 to 2: properties of clients, and locks. `properties` is 1 for an entry that has any.
+const SECOND_VERSION: &str = "
+ALTER TABLE entry ADD COLUMN properties INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE property (
+    entry INTEGER NOT NULL,
+    namespace TEXT NOT NULL,
+    name TEXT NOT NULL,
+    element TEXT NOT NULL,
+    PRIMARY KEY (entry, namespace, name)
+) WITHOUT ROWID;
+CREATE TABLE lock (
+    token TEXT PRIMARY KEY,
+    path TEXT NOT NULL,
+    tree INTEGER NOT NULL,
+    exclusive INTEGER NOT NULL,
+    user TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    expires_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+";
+
 /// What a namespace says of itself.
 pub(super) struct Identity {
     pub uuid: Uuid,
@@ -88,6 +109,7 @@ pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<Identity, 
         .map_err(fail)?;
     match version {
         0 => create(connection).map_err(fail)?,
+        1 => raise(connection).map_err(fail)?,
         SCHEMA_VERSION => {}
         found => {
             return Err(NamespaceError::Newer {
@@ -100,6 +122,14 @@ pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<Identity, 
     identity(connection, path)
 }
 
+/// Brings the first version up to date, as a whole or not at all. Costs the same for a namespace of any size.
+fn raise(connection: &Connection) -> rusqlite::Result<()> {
+    let transaction = connection.unchecked_transaction()?;
+    transaction.execute_batch(SECOND_VERSION)?;
+    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    transaction.commit()
+}
+
 fn create(connection: &Connection) -> rusqlite::Result<()> {
     let since_epoch = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -107,8 +137,9 @@ fn create(connection: &Connection) -> rusqlite::Result<()> {
     let now = Timestamp(0) + since_epoch;
     let transaction = connection.unchecked_transaction()?;
     transaction.execute_batch(TABLES)?;
+    transaction.execute_batch(SECOND_VERSION)?;
     transaction.execute(
-        "INSERT INTO entry VALUES (1, 0, '', 0, 0, ?1, ?1, NULL, NULL)",
+        "INSERT INTO entry VALUES (1, 0, '', 0, 0, ?1, ?1, NULL, NULL, 0)",
         params![now.0],
     )?;
     let uuid = Uuid::new_v4().to_string();

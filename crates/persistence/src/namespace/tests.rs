@@ -46,6 +46,7 @@ impl Lab {
             owner: Some(UserName::new("alice")),
             at: NOW,
             replace: Replace::Refused,
+            properties_of: None,
         }
     }
 
@@ -519,4 +520,246 @@ fn a_full_disk_is_told_apart_from_a_broken_one() {
     };
     assert!(failed(rusqlite::ffi::SQLITE_FULL));
     assert!(!failed(rusqlite::ffi::SQLITE_IOERR));
+}
+
+fn set(name: &str, value: &str) -> PropertyUpdate {
+    PropertyUpdate::Set(DeadProperty {
+        namespace: "urn:x".to_owned(),
+        name: name.to_owned(),
+        element: value.to_owned(),
+    })
+}
+
+fn unset(name: &str) -> PropertyUpdate {
+    PropertyUpdate::Remove {
+        namespace: "urn:x".to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+impl Lab {
+    fn patch(&self, at: &str, updates: Vec<PropertyUpdate>) -> Result<Changed, String> {
+        self.make(Change::UpdateProperties {
+            path: path(at),
+            only: None,
+            updates,
+        })
+    }
+
+    /// `name=element` of what stands at a path; the flag on the entry must say whether there are any.
+    fn properties(&self, at: &str) -> String {
+        let entry = self.find(at).expect("there");
+        let properties = self.namespace().properties(entry.id).expect("readable");
+        assert_eq!(entry.has_properties, !properties.is_empty(), "{at}");
+        let shown = |property: &DeadProperty| format!("{}={}", property.name, property.element);
+        properties.iter().map(shown).collect::<Vec<_>>().join(" ")
+    }
+}
+
+#[test]
+fn properties_go_where_their_file_goes() {
+    let mut lab = Lab::new();
+    lab.mkdir("/d").expect("made");
+    let old = lab.write("/d/f");
+    lab.patch(
+        "/d/f",
+        vec![
+            set("a", "1"),
+            set("b", "2"),
+            set("a", "3"),
+            unset("b"),
+            unset("none"),
+        ],
+    )
+    .expect("set");
+    lab.patch("/d", vec![set("of", "directory")]).expect("set");
+    assert_eq!(
+        (lab.properties("/d/f"), lab.properties("/d")),
+        ("a=3".into(), "of=directory".into())
+    );
+
+    lab.rename("/d", "/e", Replace::Refused).expect("moved");
+    lab.restart();
+    assert_eq!(
+        (lab.properties("/e/f"), lab.properties("/e")),
+        ("a=3".into(), "of=directory".into())
+    );
+
+    let mut file = lab.new_file("/e/f", 5);
+    (file.replace, file.properties_of) = (Replace::Allowed, None);
+    lab.make(Change::Publish(file)).expect("replaced");
+    assert_eq!(lab.properties("/e/f"), "a=3");
+
+    let mut file = lab.new_file("/copy", 5);
+    let source = lab.find("/e/f").expect("there").id;
+    assert_ne!(source, old);
+    file.properties_of = Some(source);
+    lab.make(Change::Publish(file)).expect("copied");
+    assert_eq!(lab.properties("/copy"), "a=3");
+    let mut file = lab.new_file("/copy", 6);
+    (file.replace, file.properties_of) = (Replace::Allowed, Some(old));
+    lab.make(Change::Publish(file))
+        .expect("replaced by what has none");
+    assert_eq!(lab.properties("/copy"), "");
+
+    lab.remove("/e", 100).expect("removed");
+    lab.namespace = None;
+    let connection = Connection::open(lab.file()).expect("opens");
+    let left: i64 = connection
+        .query_row("SELECT count(*) FROM property", [], |row| row.get(0))
+        .expect("counted");
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn properties_are_changed_as_a_whole_and_within_bounds() {
+    let lab = Lab::new();
+    lab.write("/f");
+    let many = |count: usize| {
+        (0..count)
+            .map(|number| set(&format!("p{number}"), "v"))
+            .collect()
+    };
+    let large = "x".repeat(PROPERTIES_BYTES_MAX);
+    for too_much in [
+        many(PROPERTIES_MAX + 1),
+        vec![set("a", "1"), set("b", &large)],
+    ] {
+        let said = format!(
+            "/f would have more than {PROPERTIES_MAX} properties, or more than {PROPERTIES_BYTES_MAX} bytes of \
+             them; remove some"
+        );
+        refused(lab.patch("/f", too_much), &said);
+        assert_eq!(lab.properties("/f"), "");
+    }
+    lab.patch("/f", many(PROPERTIES_MAX)).expect("just enough");
+    lab.patch("/f", vec![unset("p0"), set("new", "v")])
+        .expect("one for another");
+    refused(
+        lab.patch("/gone", vec![set("a", "1")]),
+        "/gone does not exist",
+    );
+    lab.make(Change::UpdateProperties {
+        path: path("/f"),
+        only: Some(EntryId::ROOT),
+        updates: Vec::new(),
+    })
+    .expect_err("another entry");
+}
+
+#[test]
+fn a_file_may_take_the_place_of_a_directory_when_that_is_asked_for() {
+    let lab = Lab::new();
+    lab.write("/d/e/f");
+    let mut file = lab.new_file("/d", 5);
+    file.replace = Replace::Tree(2);
+    refused(
+        lab.make(Change::Publish(file.clone())),
+        "/d holds 2 entries or more; remove what is below it first",
+    );
+    file.replace = Replace::Tree(3);
+    let changed = lab.make(Change::Publish(file)).expect("replaced");
+    assert_eq!((changed.replaced, changed.trashed.len()), (true, 1));
+    assert_eq!(lab.tree(), "/d");
+}
+
+#[test]
+fn locks_survive_a_restart_until_they_are_dropped() {
+    use penstock_model::{Lock, LockReach, LockScope, LockToken};
+    let mut lab = Lab::new();
+    let lock = |number, reach, scope| Lock {
+        token: LockToken(Uuid::from_u128(number)),
+        root: path("/d/ü"),
+        reach,
+        scope,
+        user: UserName::new("alice"),
+        owner: "<x:href xmlns:x=\"DAV:\">mailto:alice</x:href>".to_owned(),
+        expires: NOW,
+    };
+    let mut first = lock(1, LockReach::Tree, LockScope::Exclusive);
+    let second = lock(2, LockReach::Itself, LockScope::Shared);
+    for kept in [&first, &second] {
+        lab.make(Change::KeepLock(kept.clone())).expect("kept");
+    }
+    first.expires = LATER;
+    lab.make(Change::KeepLock(first.clone()))
+        .expect("refreshed");
+    lab.restart();
+    assert_eq!(
+        lab.namespace().locks().expect("readable"),
+        [first.clone(), second]
+    );
+    lab.make(Change::DropLocks(vec![first.token]))
+        .expect("dropped");
+    assert_eq!(lab.namespace().locks().expect("readable").len(), 1);
+}
+
+#[test]
+fn what_is_below_a_directory_is_told_with_its_names() {
+    let lab = Lab::new();
+    lab.write("/d/e/f");
+    lab.write("/d/g");
+    let directory = lab.find("/d").expect("there").id;
+    let below = |limit| {
+        let found = lab.namespace().below(directory, limit).expect("readable");
+        let names = found.iter().map(|(names, _)| names.join("/"));
+        names.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(
+        (below(10), below(2)),
+        ("e g e/f".to_owned(), "e g".to_owned())
+    );
+}
+
+/// The tables of the first version, as they were written then.
+const FIRST_VERSION: &str = "
+CREATE TABLE entry (id INTEGER PRIMARY KEY, parent INTEGER NOT NULL, name TEXT NOT NULL, kind INTEGER NOT NULL,
+    size_bytes INTEGER NOT NULL, modified_ms INTEGER NOT NULL, created_ms INTEGER NOT NULL, owner TEXT, pool TEXT,
+    UNIQUE (parent, name));
+CREATE TABLE checksum (entry INTEGER NOT NULL, algorithm TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (entry, algorithm)) WITHOUT ROWID;
+CREATE TABLE trash (file_id INTEGER PRIMARY KEY, pool TEXT NOT NULL, size_bytes INTEGER NOT NULL);
+CREATE TABLE pool_usage (pool TEXT PRIMARY KEY, files INTEGER NOT NULL, size_bytes INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE mover_record (sequence INTEGER PRIMARY KEY AUTOINCREMENT, at_ms INTEGER NOT NULL, kind TEXT NOT NULL,
+    path TEXT NOT NULL, peer TEXT NOT NULL, user TEXT, vo TEXT, pool TEXT, moved_bytes INTEGER NOT NULL,
+    duration_us INTEGER NOT NULL, stages TEXT NOT NULL, tcp TEXT, selection TEXT NOT NULL, outcome TEXT NOT NULL,
+    detail TEXT NOT NULL);
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+INSERT INTO entry VALUES (1, 0, '', 0, 0, 1795241992000, 1795241992000, NULL, NULL);
+INSERT INTO entry VALUES (2, 1, 'f', 1, 10, 1795241992000, 1795241992000, 'alice', 'p1');
+INSERT INTO checksum VALUES (2, 'adler32', '1a2b3c4d');
+INSERT INTO pool_usage VALUES ('p1', 1, 10);
+INSERT INTO meta VALUES ('uuid', '6f4f4d4e-0f4e-4c5d-9a55-0d5cf1f4b3aa'), ('low_water', '2'), ('ids_below', '10003');
+PRAGMA user_version = 1;
+";
+
+#[test]
+fn a_namespace_of_the_first_version_is_read_and_raised() {
+    let mut lab = Lab::new();
+    lab.namespace = None;
+    for suffix in ["", "-wal", "-shm"] {
+        // Not all of them are left behind.
+        let _ = std::fs::remove_file(format!("{}{suffix}", lab.file().display()));
+    }
+    let connection = Connection::open(lab.file()).expect("opens");
+    connection.execute_batch(FIRST_VERSION).expect("written");
+    drop(connection);
+    for _ in 0..2 {
+        lab.restart();
+        assert_eq!(lab.properties("/f"), "");
+        assert_eq!(
+            lab.namespace()
+                .checksums(EntryId(2))
+                .expect("readable")
+                .len(),
+            1
+        );
+    }
+    lab.patch("/f", vec![set("a", "1")]).expect("set");
+    lab.write("/g");
+    lab.restart();
+    assert_eq!(
+        (lab.properties("/f"), lab.properties("/g")),
+        ("a=1".into(), String::new())
+    );
 }

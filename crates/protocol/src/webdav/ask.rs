@@ -20,6 +20,8 @@ pub const STAT_BODY: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
 pub enum Propfind {
     /// All that are cheap to tell; also the meaning of an empty body.
     AllProperties,
+    /// The same, and these as well.
+    AllAnd(Vec<PropertyName>),
     /// Only the names of those that exist.
     Names,
     /// These, and word of each that does not exist.
@@ -51,13 +53,15 @@ impl Propfind {
         let mut walk = Walk::new(body, PROPFIND_BYTES_MAX)?;
         let mut depth = 0_usize;
         let mut asked = None;
-        let mut within_prop = false;
+        let mut included = Propfind::AllAnd(Vec::new());
+        let (mut within_prop, mut within_include) = (false, false);
         while let Some(node) = walk.step()? {
             let name = match node {
                 Node::Text(_) => continue,
                 Node::Close => {
                     depth -= 1;
                     within_prop &= depth > 1;
+                    within_include &= depth > 1;
                     continue;
                 }
                 Node::Open(name) => name,
@@ -73,12 +77,19 @@ impl Propfind {
                     choose(&mut asked, Propfind::Named(Vec::new()))?;
                     within_prop = true;
                 }
-                3 if within_prop => add(&mut asked, name.namespace, name.local)?,
+                2 if name.is(DAV, "include") => within_include = true,
+                3 if within_prop => add(asked.as_mut(), name.namespace, name.local)?,
+                3 if within_include => add(Some(&mut included), name.namespace, name.local)?,
                 // RFC 4918 §17: elements that we do not know are as if they were not there.
                 _ => {}
             }
         }
-        asked.ok_or(InvalidXml::OtherDocument("propfind"))
+        match (asked, included) {
+            (Some(Propfind::AllProperties), Propfind::AllAnd(names)) if !names.is_empty() => {
+                Ok(Propfind::AllAnd(names))
+            }
+            (asked, _) => asked.ok_or(InvalidXml::OtherDocument("propfind")),
+        }
     }
 }
 
@@ -90,8 +101,8 @@ fn choose(asked: &mut Option<Propfind>, what: Propfind) -> Result<(), InvalidXml
     }
 }
 
-fn add(asked: &mut Option<Propfind>, namespace: String, local: String) -> Result<(), InvalidXml> {
-    let Some(Propfind::Named(names)) = asked else {
+fn add(asked: Option<&mut Propfind>, namespace: String, local: String) -> Result<(), InvalidXml> {
+    let Some(Propfind::Named(names) | Propfind::AllAnd(names)) = asked else {
         return Ok(());
     };
     let name = PropertyName { namespace, local };
@@ -182,6 +193,10 @@ mod tests {
         check(
             "<d:propfind xmlns:d='DAV:'><!-- x --><new/><d:propname/></d:propfind>",
             "Names",
+        );
+        check(
+            "<d:propfind xmlns:d='DAV:'><d:include><d:owner/></d:include><d:allprop/></d:propfind>",
+            "AllAnd([PropertyName { namespace: \"DAV:\", local: \"owner\" }])",
         );
         check("", "AllProperties");
         check(" \r\n", "AllProperties");

@@ -1,11 +1,12 @@
 //! Writing a `207 Multi-Status` answer, entry by entry (RFC 4918 §13, §14).
 
 use super::ask::{PropertyName, Propfind};
+use super::lock::{SUPPORTED_LOCKS, write_active_locks};
 use super::xml::escape_into;
 use super::{DAV, DCACHE, LCGDM, format_http_date};
 use crate::digest;
 use http::StatusCode;
-use penstock_model::{Bytes, Checksum, NamespacePath, Timestamp};
+use penstock_model::{Bytes, Checksum, Lock, NamespacePath, Timestamp};
 
 /// What is known of a file or directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +33,21 @@ pub struct Properties {
     pub checksums: Vec<Checksum>,
     /// RFC 4331: bytes used and still available where this directory is.
     pub quota: Option<Quota>,
+    /// The locks that writing it needs.
+    pub locks: Vec<Lock>,
+    /// Now, to tell how long the locks last.
+    pub now: Timestamp,
+    /// What clients keep with it.
+    pub dead: Vec<KeptProperty>,
+}
+
+/// A property that a client has set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptProperty {
+    /// Its name.
+    pub name: PropertyName,
+    /// The whole element, as [`super::parse_property_update`] made it.
+    pub element: String,
 }
 
 /// Space of a directory (RFC 4331 §3, §4).
@@ -60,10 +76,12 @@ enum Property {
     QuotaUsed,
     QuotaAvailable,
     Checksums,
+    LockDiscovery,
+    SupportedLock,
 }
 
 impl Property {
-    const ALL: [Property; 14] = [
+    const ALL: [Property; 16] = [
         Property::DisplayName,
         Property::ResourceType,
         Property::ContentLength,
@@ -78,6 +96,8 @@ impl Property {
         Property::QuotaUsed,
         Property::QuotaAvailable,
         Property::Checksums,
+        Property::LockDiscovery,
+        Property::SupportedLock,
     ];
 
     fn name(self) -> (&'static str, &'static str) {
@@ -96,6 +116,8 @@ impl Property {
             Property::QuotaUsed => (DAV, "quota-used-bytes"),
             Property::QuotaAvailable => (DAV, "quota-available-bytes"),
             Property::Checksums => (DCACHE, "Checksums"),
+            Property::LockDiscovery => (DAV, "lockdiscovery"),
+            Property::SupportedLock => (DAV, "supportedlock"),
         }
     }
 
@@ -106,11 +128,16 @@ impl Property {
         })
     }
 
-    /// RFC 4331 §2: quotas are told only to those who ask, because they may be dear to compute.
+    /// RFC 4331 §2: quotas are told only to those who ask, because they may be dear to compute. What is said of
+    /// locks would double the length of every listing.
     fn is_told_unasked(self) -> bool {
         !matches!(
             self,
-            Property::QuotaUsed | Property::QuotaAvailable | Property::Checksums
+            Property::QuotaUsed
+                | Property::QuotaAvailable
+                | Property::Checksums
+                | Property::LockDiscovery
+                | Property::SupportedLock
         )
     }
 
@@ -119,8 +146,10 @@ impl Property {
         let file = !of.is_directory;
         match self {
             Property::DisplayName => Some(of.path.name().unwrap_or("/").to_owned()),
-            // Its value is an element, see `write_element`.
-            Property::ResourceType => Some(String::new()),
+            // Their values are elements, see `write_value`.
+            Property::ResourceType | Property::LockDiscovery | Property::SupportedLock => {
+                Some(String::new())
+            }
             Property::ContentLength => file.then(|| of.size.0.to_string()),
             Property::LastModified => Some(format_http_date(of.modified)),
             Property::CreationDate => of.created.map(|created| created.to_fts() + "Z"),
@@ -158,11 +187,10 @@ pub fn write_entry(out: &mut Vec<u8>, asked: &Propfind, entry: &Properties) {
     write_href(out, &entry.path, entry.is_directory);
     out.extend_from_slice(b"</D:href>");
     match asked {
-        Propfind::AllProperties => {
-            let told = Property::ALL
-                .into_iter()
-                .filter(|property| property.is_told_unasked());
-            write_found(out, told, entry, true);
+        Propfind::AllProperties => write_found(out, told(&[]), entry, true),
+        Propfind::AllAnd(names) => {
+            write_found(out, told(names), entry, true);
+            write_lacking(out, names, entry);
         }
         Propfind::Names => write_found(out, Property::ALL.into_iter(), entry, false),
         Propfind::Named(names) => write_named(out, names, entry),
@@ -190,25 +218,58 @@ pub fn end_multistatus(out: &mut Vec<u8>) {
     out.extend_from_slice(b"</D:multistatus>\n");
 }
 
+/// What is told unasked, and what of the rest was asked for.
+fn told(names: &[PropertyName]) -> impl Iterator<Item = Property> {
+    Property::ALL.into_iter().filter(move |property| {
+        property.is_told_unasked()
+            || names
+                .iter()
+                .any(|name| Property::find(name) == Some(*property))
+    })
+}
+
 fn write_named(out: &mut Vec<u8>, names: &[PropertyName], entry: &Properties) {
-    let known = |name: &PropertyName| {
-        let property = Property::find(name)?;
-        property.value(entry).map(|_| property)
-    };
-    if names.iter().any(|name| known(name).is_some()) || names.is_empty() {
-        write_found(out, names.iter().filter_map(known), entry, true);
-    }
-    // RFC 4918 §9.1: what was asked for and does not exist is named with 404.
-    let mut missing = names.iter().filter(|name| known(name).is_none()).peekable();
-    if missing.peek().is_some() {
+    if names.is_empty() || names.iter().any(|name| is_there(name, entry)) {
         out.extend_from_slice(b"<D:propstat><D:prop>");
-        missing.for_each(|name| write_missing(out, name));
+        for name in names {
+            match Property::find(name) {
+                Some(property) => write_property(out, property, entry, true),
+                None => {
+                    let kept = entry.dead.iter().filter(|kept| kept.name == *name);
+                    kept.for_each(|kept| out.extend_from_slice(kept.element.as_bytes()));
+                }
+            }
+        }
+        out.extend_from_slice(b"</D:prop>");
+        write_status_line(out, StatusCode::OK);
+        out.extend_from_slice(b"</D:propstat>");
+    }
+    write_lacking(out, names, entry);
+}
+
+fn is_there(name: &PropertyName, entry: &Properties) -> bool {
+    match Property::find(name) {
+        Some(property) => property.value(entry).is_some(),
+        None => entry.dead.iter().any(|kept| kept.name == *name),
+    }
+}
+
+/// RFC 4918 §9.1: what was asked for and does not exist is named with 404.
+fn write_lacking(out: &mut Vec<u8>, names: &[PropertyName], entry: &Properties) {
+    let mut lacking = names
+        .iter()
+        .filter(|name| !is_there(name, entry))
+        .peekable();
+    if lacking.peek().is_some() {
+        out.extend_from_slice(b"<D:propstat><D:prop>");
+        lacking.for_each(|name| write_property_name(out, name));
         out.extend_from_slice(b"</D:prop>");
         write_status_line(out, StatusCode::NOT_FOUND);
         out.extend_from_slice(b"</D:propstat>");
     }
 }
 
+/// These, and whatever clients keep with the entry.
 fn write_found(
     out: &mut Vec<u8>,
     properties: impl Iterator<Item = Property>,
@@ -216,47 +277,73 @@ fn write_found(
     values: bool,
 ) {
     out.extend_from_slice(b"<D:propstat><D:prop>");
-    for property in properties {
-        let Some(value) = property.value(entry) else {
-            continue;
-        };
-        let is_collection = property == Property::ResourceType && entry.is_directory;
-        write_element(out, property, values.then_some((&value, is_collection)));
+    properties.for_each(|property| write_property(out, property, entry, values));
+    for kept in &entry.dead {
+        match values {
+            true => out.extend_from_slice(kept.element.as_bytes()),
+            false => write_property_name(out, &kept.name),
+        }
     }
     out.extend_from_slice(b"</D:prop>");
     write_status_line(out, StatusCode::OK);
     out.extend_from_slice(b"</D:propstat>");
 }
 
-fn write_element(out: &mut Vec<u8>, property: Property, value: Option<(&str, bool)>) {
-    let (namespace, local) = property.name();
-    let prefix = match namespace {
-        LCGDM => "L:",
-        DCACHE => "C:",
-        _ => "D:",
-    };
-    let tag = [prefix.as_bytes(), local.as_bytes()].concat();
-    out.push(b'<');
-    out.extend_from_slice(&tag);
-    let (text, is_collection) = value.unwrap_or_default();
-    if text.is_empty() && !is_collection {
-        out.extend_from_slice(b"/>");
+/// One property, if the entry has it.
+fn write_property(out: &mut Vec<u8>, property: Property, entry: &Properties, values: bool) {
+    let Some(text) = property.value(entry) else {
         return;
-    }
+    };
+    let begin = out.len();
+    write_tag(out, b"<", property);
     out.push(b'>');
-    escape_into(out, text);
-    if is_collection {
-        out.extend_from_slice(b"<D:collection/>");
+    let inner = out.len();
+    if values {
+        write_value(out, property, &text, entry);
     }
-    out.extend_from_slice(b"</");
-    out.extend_from_slice(&tag);
+    if out.len() == inner {
+        out.truncate(begin);
+        return write_empty(out, property);
+    }
+    write_tag(out, b"</", property);
     out.push(b'>');
 }
 
+fn write_value(out: &mut Vec<u8>, property: Property, text: &str, entry: &Properties) {
+    match property {
+        Property::ResourceType if entry.is_directory => out.extend_from_slice(b"<D:collection/>"),
+        Property::LockDiscovery => write_active_locks(out, &entry.locks, entry.now),
+        Property::SupportedLock => out.extend_from_slice(SUPPORTED_LOCKS),
+        _ => escape_into(out, text),
+    }
+}
+
+fn write_empty(out: &mut Vec<u8>, property: Property) {
+    write_tag(out, b"<", property);
+    out.extend_from_slice(b"/>");
+}
+
+fn write_tag(out: &mut Vec<u8>, open: &[u8], property: Property) {
+    let (namespace, local) = property.name();
+    let prefix: &[u8] = match namespace {
+        LCGDM => b"L:",
+        DCACHE => b"C:",
+        _ => b"D:",
+    };
+    out.extend_from_slice(open);
+    out.extend_from_slice(prefix);
+    out.extend_from_slice(local.as_bytes());
+}
+
+/// The server itself tells this property, wherever it has a value.
+pub(super) fn is_live(name: &PropertyName) -> bool {
+    Property::find(name).is_some()
+}
+
 /// An unknown namespace is declared on the element itself, because it may be any.
-fn write_missing(out: &mut Vec<u8>, name: &PropertyName) {
+pub(super) fn write_property_name(out: &mut Vec<u8>, name: &PropertyName) {
     if let Some(property) = Property::find(name) {
-        return write_element(out, property, None);
+        return write_empty(out, property);
     }
     let prefix = if name.namespace.is_empty() { "" } else { "x:" };
     out.push(b'<');
@@ -270,7 +357,7 @@ fn write_missing(out: &mut Vec<u8>, name: &PropertyName) {
     out.extend_from_slice(b"/>");
 }
 
-fn write_status_line(out: &mut Vec<u8>, status: StatusCode) {
+pub(super) fn write_status_line(out: &mut Vec<u8>, status: StatusCode) {
     let reason = status.canonical_reason().unwrap_or("Status");
     out.extend_from_slice(
         format!("<D:status>HTTP/1.1 {} {reason}</D:status>", status.as_u16()).as_bytes(),
@@ -278,7 +365,7 @@ fn write_status_line(out: &mut Vec<u8>, status: StatusCode) {
 }
 
 /// RFC 4918 §8.3: an absolute path; directories end with `/` (§5.2).
-fn write_href(out: &mut Vec<u8>, path: &NamespacePath, is_directory: bool) {
+pub(super) fn write_href(out: &mut Vec<u8>, path: &NamespacePath, is_directory: bool) {
     let encoded = path.to_encoded();
     out.extend_from_slice(encoded.as_bytes());
     if is_directory && !path.is_root() {
@@ -305,6 +392,9 @@ mod tests {
             group: None,
             checksums: vec![Checksum::parse("adler32:727f416b").expect("valid")],
             quota: None,
+            locks: Vec::new(),
+            now: Timestamp(1_795_241_979_000),
+            dead: Vec::new(),
         }
     }
 
@@ -383,6 +473,53 @@ mod tests {
             "{answer}"
         );
         assert!(!written("", &file("/f")).contains("Checksums"));
+    }
+
+    #[test]
+    fn what_clients_keep_is_told_with_the_rest() {
+        let entry = Properties {
+            dead: vec![KeptProperty {
+                name: PropertyName {
+                    namespace: "urn:x".to_owned(),
+                    local: "author".to_owned(),
+                },
+                element: "<x:author xmlns:x=\"urn:x\">Jim</x:author>".to_owned(),
+            }],
+            ..file("/f")
+        };
+        let all = written("", &entry);
+        assert!(
+            all.contains("<x:author xmlns:x=\"urn:x\">Jim</x:author></D:prop>"),
+            "{all}"
+        );
+        let names = written("<propfind xmlns='DAV:'><propname/></propfind>", &entry);
+        assert!(
+            names.contains("<x:author xmlns:x=\"urn:x\"/></D:prop>"),
+            "{names}"
+        );
+        let named = written(
+            "<propfind xmlns='DAV:'><prop><author xmlns='urn:x'/><author xmlns='urn:y'/></prop></propfind>",
+            &entry,
+        );
+        assert!(
+            named.contains(
+                "<D:prop><x:author xmlns:x=\"urn:x\">Jim</x:author></D:prop><D:status>HTTP/1.1 200 OK</D:status>"
+            ) && named.contains("<D:prop><x:author xmlns:x=\"urn:y\"/></D:prop><D:status>HTTP/1.1 404"),
+            "{named}"
+        );
+    }
+
+    #[test]
+    fn locks_are_told_to_those_who_ask() {
+        let question = "<propfind xmlns='DAV:'><allprop/><include><supportedlock/><lockdiscovery/></include></propfind>";
+        let answer = written(question, &file("/f"));
+        assert!(
+            answer.contains(
+                "<D:lockdiscovery/><D:supportedlock><D:lockentry><D:lockscope><D:exclusive/>"
+            ),
+            "{answer}"
+        );
+        assert!(!written("", &file("/f")).contains("lock"));
     }
 
     #[test]

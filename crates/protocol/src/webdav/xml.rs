@@ -1,11 +1,14 @@
 //! Walking through an XML document with bounds: names resolved, entities refused, nothing built in memory.
 
-use quick_xml::events::{BytesRef, Event};
+use quick_xml::XmlVersion;
+use quick_xml::events::{BytesRef, BytesStart, Event};
 use quick_xml::name::ResolveResult;
 use quick_xml::reader::NsReader;
 use thiserror::Error;
 
 const DEPTH_MAX: usize = 32;
+/// The namespace of `xml:lang`, which is always declared (Namespaces in XML 1.0 §3).
+const XML: &str = "http://www.w3.org/XML/1998/namespace";
 
 /// Why a document is not understood. Answer 400 with this text.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -19,6 +22,9 @@ pub enum InvalidXml {
     /// More properties than any client needs.
     #[error("the XML body asks for more than {0} properties")]
     TooMany(usize),
+    /// An element that is to be kept is longer than it may be.
+    #[error("an XML element is longer than {0} bytes")]
+    ElementTooLong(usize),
     /// A document type, or an entity that XML itself does not define: ways to make a small body large.
     #[error("the XML body must not define or use entities")]
     Entities,
@@ -58,6 +64,8 @@ pub(super) struct Walk<'a> {
     reader: NsReader<&'a [u8]>,
     depth: usize,
     roots: usize,
+    /// The element that was opened last.
+    opened: Option<BytesStart<'a>>,
 }
 
 impl<'a> Walk<'a> {
@@ -72,6 +80,7 @@ impl<'a> Walk<'a> {
             reader,
             depth: 0,
             roots: 0,
+            opened: None,
         })
     }
 
@@ -82,7 +91,7 @@ impl<'a> Walk<'a> {
             match event {
                 Event::Start(element) => {
                     let namespace = match resolved {
-                        ResolveResult::Bound(namespace) => namespace.as_ref().to_owned(),
+                        ResolveResult::Bound(namespace) => plain_namespace(namespace.as_ref())?,
                         ResolveResult::Unbound => String::new(),
                         ResolveResult::Unknown(prefix) => {
                             return Err(syntax(format!("the prefix '{prefix}' has no namespace")));
@@ -103,6 +112,7 @@ impl<'a> Walk<'a> {
                     if self.roots > 1 {
                         return Err(syntax("it has more than one root element"));
                     }
+                    self.opened = Some(element);
                     return Ok(Some(Node::Open(Name { namespace, local })));
                 }
                 Event::End(_) => {
@@ -137,6 +147,179 @@ impl<'a> Walk<'a> {
             }
         }
     }
+}
+
+/// Elements as XML that stands for itself wherever it is put: each declares the namespaces that it uses.
+impl Walk<'_> {
+    /// The `xml:lang` of the element that [`Walk::step`] has just opened.
+    pub fn language(&self) -> Option<String> {
+        let element = self.opened.as_ref()?;
+        let language = element.try_get_attribute("xml:lang").ok().flatten()?;
+        let value = language.normalized_value(XmlVersion::Implicit1_0).ok()?;
+        Some(value.into_owned())
+    }
+
+    /// The element that has just been opened, read to its end. It gets `language` when it has none of its own.
+    pub fn element(
+        &mut self,
+        name: &Name,
+        language: Option<&str>,
+        bytes_max: usize,
+    ) -> Result<String, InvalidXml> {
+        let mut copy = ElementCopy::new(bytes_max);
+        copy.open(name, self.opened.as_ref(), &self.reader, language)?;
+        self.copy_to_end(copy)
+    }
+
+    /// What the element that has just been opened holds, read to its end.
+    pub fn content(&mut self, bytes_max: usize) -> Result<String, InvalidXml> {
+        let mut copy = ElementCopy::new(bytes_max);
+        copy.open.push(None);
+        self.copy_to_end(copy)
+    }
+
+    fn copy_to_end(&mut self, mut copy: ElementCopy) -> Result<String, InvalidXml> {
+        while !copy.open.is_empty() {
+            match self.step()? {
+                Some(Node::Open(name)) => {
+                    copy.open(&name, self.opened.as_ref(), &self.reader, None)?;
+                }
+                Some(Node::Text(text)) => copy.text(&text)?,
+                Some(Node::Close) => copy.close()?,
+                None => return Err(syntax("it ends too early")),
+            }
+        }
+        Ok(copy.out)
+    }
+}
+
+/// An element while it is written anew.
+struct ElementCopy {
+    out: String,
+    bytes_max: usize,
+    /// Open elements: the name as written, and what `xmlns:x` is in it. `None`: an element that is not written itself.
+    open: Vec<Option<(String, String)>>,
+    /// The last start tag is not closed yet: if nothing follows it ends with `/>`.
+    in_tag: bool,
+}
+
+impl ElementCopy {
+    fn new(bytes_max: usize) -> ElementCopy {
+        ElementCopy {
+            out: String::new(),
+            bytes_max,
+            open: Vec::new(),
+            in_tag: false,
+        }
+    }
+
+    fn open(
+        &mut self,
+        name: &Name,
+        element: Option<&BytesStart<'_>>,
+        reader: &NsReader<&[u8]>,
+        language: Option<&str>,
+    ) -> Result<(), InvalidXml> {
+        self.end_tag();
+        let outer = self.open.last().cloned().flatten();
+        let outer = outer.map(|(_, namespace)| namespace).unwrap_or_default();
+        let (tag, inner) = match name.namespace.as_str() {
+            "" => (name.local.clone(), outer.clone()),
+            namespace => (format!("x:{}", name.local), namespace.to_owned()),
+        };
+        self.out.push('<');
+        self.out.push_str(&tag);
+        if inner != outer {
+            self.attribute("xmlns:x", &inner);
+        }
+        let attributes = element.into_iter().flat_map(BytesStart::attributes);
+        let mut language = language;
+        let mut own = Vec::new();
+        for (number, attribute) in attributes.enumerate() {
+            let attribute = attribute.map_err(syntax)?;
+            if attribute.key.as_namespace_binding().is_some() {
+                continue;
+            }
+            let value = attribute.normalized_value(XmlVersion::Implicit1_0);
+            let value = value.map_err(|_| InvalidXml::Entities)?.into_owned();
+            let (resolved, local) = reader.resolver().resolve_attribute(attribute.key);
+            check_name(local.as_ref())?;
+            match resolved {
+                ResolveResult::Unbound => own.push((local.as_ref().to_owned(), value)),
+                ResolveResult::Bound(namespace) if namespace.as_ref() == XML => {
+                    language = language.filter(|_| local.as_ref() != "lang");
+                    own.push((format!("xml:{}", local.as_ref()), value));
+                }
+                ResolveResult::Bound(namespace) => {
+                    own.push((format!("y{number}:{}", local.as_ref()), value));
+                    own.push((
+                        format!("xmlns:y{number}"),
+                        plain_namespace(namespace.as_ref())?,
+                    ));
+                }
+                ResolveResult::Unknown(prefix) => {
+                    return Err(syntax(format!("the prefix '{prefix}' has no namespace")));
+                }
+            }
+        }
+        if let Some(language) = language {
+            self.attribute("xml:lang", language);
+        }
+        own.iter()
+            .for_each(|(name, value)| self.attribute(name, value));
+        self.in_tag = true;
+        self.open.push(Some((tag, inner)));
+        self.check()
+    }
+
+    fn text(&mut self, text: &str) -> Result<(), InvalidXml> {
+        if !text.is_empty() {
+            self.end_tag();
+            escape_exactly(&mut self.out, text);
+        }
+        self.check()
+    }
+
+    fn close(&mut self) -> Result<(), InvalidXml> {
+        if let Some(Some((tag, _))) = self.open.pop() {
+            match std::mem::take(&mut self.in_tag) {
+                true => self.out.push_str("/>"),
+                false => {
+                    self.out.push_str("</");
+                    self.out.push_str(&tag);
+                    self.out.push('>');
+                }
+            }
+        }
+        self.check()
+    }
+
+    fn attribute(&mut self, name: &str, value: &str) {
+        self.out.push(' ');
+        self.out.push_str(name);
+        self.out.push_str("=\"");
+        escape_exactly(&mut self.out, value);
+        self.out.push('"');
+    }
+
+    fn end_tag(&mut self) {
+        if std::mem::take(&mut self.in_tag) {
+            self.out.push('>');
+        }
+    }
+
+    fn check(&self) -> Result<(), InvalidXml> {
+        match self.out.len() > self.bytes_max {
+            true => Err(InvalidXml::ElementTooLong(self.bytes_max)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The reader gives namespaces as they are written; a name is what they mean.
+fn plain_namespace(written: &str) -> Result<String, InvalidXml> {
+    let plain = quick_xml::escape::unescape(written).map_err(|_| InvalidXml::Entities)?;
+    Ok(plain.into_owned())
 }
 
 /// The five entities and the character references that XML itself defines (XML 1.0 §4.1, §4.6).
@@ -181,6 +364,24 @@ pub(super) fn escape_into(out: &mut Vec<u8>, text: &str) {
             '\t' | '\n' | '\r' => out.push(b' '),
             '\u{0}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => {}
             _ => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+}
+
+/// Appends character data or an attribute's value such that reading it gives the same text again. Characters that XML
+/// 1.0 cannot hold at all are left out.
+fn escape_exactly(out: &mut String, text: &str) {
+    for character in text.chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            // As itself it would be read as a line's end.
+            '\r' => out.push_str("&#13;"),
+            '\t' | '\n' => out.push(character),
+            '\u{0}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => {}
+            _ => out.push(character),
         }
     }
 }
