@@ -22,8 +22,8 @@ pub use multistatus::{
     KeptProperty, Properties, Quota, begin_multistatus, end_multistatus, write_entry, write_status,
 };
 pub use update::{
-    PROPPATCH_BYTES_MAX, Update, is_protected, parse_property_update, write_condition,
-    write_property_answer,
+    PROPPATCH_BYTES_MAX, Update, UpdateOutcome, is_protected, parse_property_update,
+    write_condition, write_property_answer,
 };
 pub use xml::InvalidXml;
 

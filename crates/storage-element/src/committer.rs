@@ -2,8 +2,8 @@
 //!
 //! Files that finish together share one `fsync` per directory here and one commit in the namespace.
 
+use crate::claims::Claim;
 use crate::crash::{Step, reached};
-use crate::incoming::Claim;
 use crate::pool::sync_directory;
 use crate::reaper::ReaperHandle;
 use crate::scratch::Scratch;

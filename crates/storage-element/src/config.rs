@@ -127,6 +127,16 @@ pub struct StorageLimits {
     pub shutdown_grace: Duration,
     /// Entries that one DELETE (or a replacing MOVE) may remove, because it is one transaction.
     pub remove_entries_max: usize,
+    /// Entries that one COPY of a directory may make.
+    pub copy_entries_max: usize,
+    /// Write locks of one user.
+    pub locks_per_user_max: usize,
+    /// Write locks in all.
+    pub locks_max: usize,
+    /// How long a lock lasts when the client does not say.
+    pub lock_timeout: Duration,
+    /// How long a lock may last without being refreshed.
+    pub lock_timeout_max: Duration,
     /// Free space that every pool's file system keeps.
     pub free_reserve: Bytes,
 }
@@ -143,6 +153,11 @@ impl Default for StorageLimits {
             marker_interval: Duration::from_secs(1),
             shutdown_grace: Duration::from_secs(20),
             remove_entries_max: 10_000,
+            copy_entries_max: 10_000,
+            locks_per_user_max: 1_000,
+            locks_max: 20_000,
+            lock_timeout: Duration::from_secs(600),
+            lock_timeout_max: Duration::from_secs(3600),
             free_reserve: Bytes(64 << 20),
         }
     }

@@ -115,6 +115,7 @@ mod tests {
             replace: Replace::Allowed,
             size: Some(size as u64),
             algorithms: storage.algorithms(std::iter::empty()),
+            properties_of: None,
         };
         let placed = storage.place(order.size).expect("room");
         let mut incoming = storage.incoming(order, placed.pool, placed.reservation);

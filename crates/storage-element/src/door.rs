@@ -3,13 +3,18 @@
 
 mod access;
 mod answer;
+mod body;
 mod byteranges;
 mod conditions;
 mod copy;
+mod duplicate;
 mod foreign;
+mod guard;
 mod list;
+mod lock;
 mod macaroon;
 mod pages;
+mod properties;
 mod pull;
 mod push;
 mod read;
@@ -25,7 +30,7 @@ use crate::storage::Storage;
 use access::{Caller, Client};
 use answer::{Answer, METHODS, Problem, Reply};
 use http::header::{ALLOW, CONTENT_TYPE};
-use http::{HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use penstock_model::NamespacePath;
 use penstock_protocol::connections::{Admitted, Connections};
 use penstock_protocol::http1::Limits;
@@ -271,6 +276,11 @@ impl Door {
         if let Some(answer) = self.public(request, connection.is_tls()) {
             return Ok(answer.into());
         }
+        if request.target.contains('#') {
+            // RFC 9112 §3.2: a client that sends a fragment means less than what stands before it.
+            let text = "the request's target has a fragment ('#'); encode it as %23";
+            return Err(Problem::bad_request(text));
+        }
         let path = NamespacePath::from_encoded(request.path())
             .map_err(|why| Problem::bad_request(why.to_string()))?;
         if let Some(asset) = reserved::asset(request, &path) {
@@ -294,6 +304,9 @@ impl Door {
             "MKCOL" => tree::make_directory(self, call).await,
             "MOVE" => tree::rename(self, call).await,
             "PROPFIND" => list::propfind(self, connection, call).await,
+            "PROPPATCH" => properties::proppatch(self, connection, call).await,
+            "LOCK" => lock::lock(self, connection, call).await,
+            "UNLOCK" => lock::unlock(self, call).await,
             "COPY" => copy::copy(self, connection, call).await,
             other => Err(Problem::method(format!(
                 "{other} is not supported; use one of {METHODS}"
@@ -304,14 +317,8 @@ impl Door {
     /// What anybody may ask: the methods, and the documents of the site's token issuer and of its macaroons.
     fn public(&self, request: &Request, is_tls: bool) -> Option<Answer> {
         if request.method == Method::OPTIONS {
-            let compliance = (
-                HeaderName::from_static("dav"),
-                HeaderValue::from_static("1"),
-            );
-            let answer = Answer::new(StatusCode::OK)
-                .with(compliance.0, compliance.1)
-                .with(ALLOW, HeaderValue::from_static(METHODS));
-            return Some(answer);
+            let answer = Answer::new(StatusCode::OK).with(ALLOW, HeaderValue::from_static(METHODS));
+            return Some(guard::with_compliance(answer));
         }
         if request.method != Method::GET && request.method != Method::HEAD {
             return None;

@@ -1,6 +1,7 @@
 //! A file on its way in: bytes arrive in large buffers, are checksummed and written in order on blocking
 //! threads while the next buffer fills, then become durable and, last of all, visible.
 
+use crate::claims::Claim;
 use crate::clock::{microseconds, now};
 use crate::committer::Finished;
 use crate::crash::{Step, reached};
@@ -11,47 +12,19 @@ use crate::write_error::WriteError;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, UserName};
 use penstock_persistence::namespace::{Changed, EntryId, NewFile, Replace};
 use penstock_protocol::checksum::Hasher;
-use std::collections::HashSet;
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// The largest buffer. Two of them exist per running writer.
 pub(crate) const BUFFER_BYTES: usize = 1 << 20;
-
-/// The paths that are being written.
-#[derive(Default)]
-pub(crate) struct Claims(Mutex<HashSet<NamespacePath>>);
-
-/// The sole right to write one path.
-pub(crate) struct Claim {
-    claims: Arc<Claims>,
-    path: NamespacePath,
-}
-
-impl Claims {
-    pub(crate) fn claim(self: &Arc<Self>, path: &NamespacePath) -> Result<Claim, WriteError> {
-        let mut paths = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !paths.insert(path.clone()) {
-            return Err(WriteError::BeingWritten(path.clone()));
-        }
-        Ok(Claim {
-            claims: Arc::clone(self),
-            path: path.clone(),
-        })
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        let mut paths = self.claims.0.lock().unwrap_or_else(PoisonError::into_inner);
-        paths.remove(&self.path);
-    }
-}
+/// Bytes of another file that are taken at once.
+pub(crate) const PIECE_BYTES: u64 = 8 << 20;
 
 /// What shall be written.
 pub(crate) struct Order {
@@ -61,6 +34,8 @@ pub(crate) struct Order {
     /// Bytes, when announced. Another number is an error.
     pub size: Option<u64>,
     pub algorithms: Vec<ChecksumAlgorithm>,
+    /// The entry whose properties it gets; `None`: it keeps those of the file that it replaces.
+    pub properties_of: Option<EntryId>,
 }
 
 /// A file on its way in. Dropping it removes what has been written.
@@ -191,6 +166,28 @@ impl Incoming {
         Ok(())
     }
 
+    /// Takes the next `length` bytes, at most [`PIECE_BYTES`], from the same place of another file. Where the file system
+    /// can, both share them on the disk.
+    pub(crate) async fn take_from(
+        &mut self,
+        source: &Arc<File>,
+        length: u64,
+    ) -> Result<(), WriteError> {
+        self.taken += length;
+        let disk = self.settle().await?;
+        let (id, pool, reaper) = (self.id, Arc::clone(&self.pool), self.reaper.clone());
+        let (size, source) = (self.order.size, Arc::clone(source));
+        let taken = tokio::task::spawn_blocking(move || {
+            let mut disk = disk.on_file(id, pool, size, reaper)?;
+            disk.take_from(&source, length)?;
+            Ok(disk)
+        });
+        let taken = taken.await.unwrap_or_else(|why| Err(io::Error::other(why)));
+        let disk = taken.map_err(|source| WriteError::of_io(self.pool.name.clone(), source))?;
+        self.disk = DiskState::Idle(disk);
+        Ok(())
+    }
+
     /// Makes the file durable and visible, if its bytes are the expected ones.
     pub(crate) async fn finish(mut self, expected: Vec<Checksum>) -> Result<Landed, WriteError> {
         if let Some(size) = self.order.size
@@ -257,6 +254,7 @@ impl Incoming {
             owner: self.order.owner.clone(),
             at: now(),
             replace: self.order.replace,
+            properties_of: self.order.properties_of,
         };
         label(&scratch, &entry).map_err(fail)?;
         reached(Step::Labelled);
@@ -360,6 +358,55 @@ impl Disk {
         self.write_us += microseconds(hashed.elapsed());
         Ok(())
     }
+}
+
+impl Disk {
+    /// Copies bytes inside the kernel, then reads what is there now: the checksums are those of the copy.
+    fn take_from(&mut self, source: &File, length: u64) -> io::Result<()> {
+        let started = Instant::now();
+        let DiskPlace::File(scratch) = &mut self.place else {
+            return Err(io::Error::other("the file was not made"));
+        };
+        let end = self.offset + length;
+        copy_range(source, &scratch.file, self.offset..end)?;
+        scratch.reservation().allocated_to(end);
+        let copied = Instant::now();
+        self.write_us += microseconds(copied - started);
+        let mut buffer = vec![0; BUFFER_BYTES];
+        while self.offset < end {
+            let want = (end - self.offset).min(BUFFER_BYTES as u64) as usize;
+            let piece = &mut buffer[..want];
+            scratch.file.read_exact_at(piece, self.offset)?;
+            self.hasher.update(piece);
+            self.offset += want as u64;
+        }
+        self.checksum_us += microseconds(copied.elapsed());
+        Ok(())
+    }
+}
+
+/// Copies a range of one file to the same place of another.
+fn copy_range(source: &File, target: &File, range: std::ops::Range<u64>) -> io::Result<()> {
+    use rustix::io::Errno;
+    let mut at = range.start;
+    while at < range.end {
+        let want = (range.end - at).min(PIECE_BYTES) as usize;
+        let (mut from, mut to) = (at, at);
+        match rustix::fs::copy_file_range(source, Some(&mut from), target, Some(&mut to), want) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => at += count as u64,
+            Err(Errno::INTR) => {}
+            // Not between these two file systems: then by way of memory.
+            Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                let mut buffer = vec![0; want.min(BUFFER_BYTES)];
+                source.read_exact_at(&mut buffer, at)?;
+                target.write_all_at(&buffer, at)?;
+                at += buffer.len() as u64;
+            }
+            Err(why) => return Err(why.into()),
+        }
+    }
+    Ok(())
 }
 
 /// Every expected value was computed and is equal.

@@ -4,6 +4,7 @@
 //! the wire.
 #![forbid(unsafe_code)]
 
+mod claims;
 mod clock;
 mod committer;
 pub mod config;
@@ -11,6 +12,7 @@ mod crash;
 mod door;
 mod gate;
 mod incoming;
+mod locks;
 mod meter;
 mod mover;
 pub mod outbound;

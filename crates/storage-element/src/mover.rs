@@ -234,7 +234,7 @@ impl Mover {
     pub(crate) fn moved(&self, bytes: u64) {
         self.facts.moved.fetch_add(bytes, Ordering::Relaxed);
         let direction = match self.facts.kind {
-            MoverKind::Put | MoverKind::Pull => Direction::In,
+            MoverKind::Put | MoverKind::Pull | MoverKind::Copy => Direction::In,
             MoverKind::Get | MoverKind::Push => Direction::Out,
         };
         self.facts.pool.gate.meter.add(direction, bytes);

@@ -1,11 +1,13 @@
 //! The storage element itself: namespace, pools, movers and trust, without any door.
 
+use crate::claims::Claims;
 use crate::clock::now;
 use crate::committer::Committer;
 use crate::config::{
     AccessConfig, MacaroonConfig, OutboundConfig, OwnIssuer, StorageConfig, StorageLimits,
 };
-use crate::incoming::{Claims, Incoming, Order};
+use crate::incoming::{Incoming, Order};
+use crate::locks::Locks;
 use crate::meter::SecondMoved;
 use crate::mover::{Busy, LiveMovers, Mover, MoverRequest, MoverSnapshot};
 use crate::pool::{Pool, Reservation};
@@ -46,6 +48,7 @@ pub struct Storage {
     pub(crate) namespace: Arc<Namespace>,
     pools: Pools,
     pub(crate) claims: Arc<Claims>,
+    pub(crate) locks: Locks,
     pub(crate) live: Arc<LiveMovers>,
     pub(crate) verifier: Verifier,
     pub(crate) client: Client,
@@ -93,6 +96,7 @@ impl Storage {
     pub fn open(config: StorageConfig) -> Result<Arc<Storage>, OpenError> {
         let namespace = Arc::new(Namespace::open(&config.namespace)?);
         let (pools, _) = recovery::recover(&namespace, &config.pools, config.limits.free_reserve)?;
+        let locks = Locks::load(&namespace)?;
         let reaper =
             Reaper::start(Arc::clone(&namespace), pools.clone()).map_err(OpenError::Thread)?;
         let committer =
@@ -121,6 +125,7 @@ impl Storage {
             namespace,
             pools,
             claims: Arc::default(),
+            locks,
             live: Arc::default(),
             verifier,
             client,

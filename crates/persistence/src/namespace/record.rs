@@ -23,6 +23,8 @@ pub enum MoverKind {
     Pull,
     /// This storage element sent a file to another.
     Push,
+    /// COPY within this storage element.
+    Copy,
 }
 
 /// How a mover ended.
@@ -154,6 +156,7 @@ fn kind_name(kind: MoverKind) -> &'static str {
         MoverKind::Put => "put",
         MoverKind::Pull => "pull",
         MoverKind::Push => "push",
+        MoverKind::Copy => "copy",
     }
 }
 
@@ -162,6 +165,7 @@ fn parse_kind(name: &str) -> MoverKind {
         "put" => MoverKind::Put,
         "pull" => MoverKind::Pull,
         "push" => MoverKind::Push,
+        "copy" => MoverKind::Copy,
         _ => MoverKind::Get,
     }
 }

@@ -83,13 +83,23 @@ pub fn is_protected(name: &PropertyName) -> bool {
     is_live(name)
 }
 
-/// The answer to a `PROPPATCH`: the same for all properties when it was made (`None`), otherwise what stood in the
-/// way of those for which `refused` is true, and 424 for all others (RFC 4918 §9.2.1).
+/// How a `PROPPATCH` ended, for all of its properties (RFC 4918 §9.2.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UpdateOutcome {
+    /// All of it was done: 200.
+    Done,
+    /// Nothing was done, because of [protected](is_protected) properties: 403 for them, 424 for the others.
+    Protected,
+    /// Nothing was done, because it would be too much: 507.
+    TooMuch,
+}
+
+/// The answer to a `PROPPATCH`.
 pub fn write_property_answer(
     path: &NamespacePath,
     is_directory: bool,
     updates: &[Update],
-    refusal: Option<(StatusCode, &dyn Fn(&PropertyName) -> bool)>,
+    outcome: UpdateOutcome,
 ) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     begin_multistatus(&mut out);
@@ -102,12 +112,13 @@ pub fn write_property_answer(
             names.push(&update.name);
         }
     }
-    match refusal {
-        None => write_names(&mut out, &names, StatusCode::OK),
-        Some((status, is_refused)) => {
-            let (refused, others): (Vec<_>, Vec<_>) =
-                names.into_iter().partition(|name| is_refused(name));
-            write_names(&mut out, &refused, status);
+    match outcome {
+        UpdateOutcome::Done => write_names(&mut out, &names, StatusCode::OK),
+        UpdateOutcome::TooMuch => write_names(&mut out, &names, StatusCode::INSUFFICIENT_STORAGE),
+        UpdateOutcome::Protected => {
+            let (protected, others): (Vec<_>, Vec<_>) =
+                names.into_iter().partition(|name| is_protected(name));
+            write_names(&mut out, &protected, StatusCode::FORBIDDEN);
             write_names(&mut out, &others, StatusCode::FAILED_DEPENDENCY);
         }
     }
@@ -225,12 +236,7 @@ mod tests {
         )
         .expect("understood");
         let path = NamespacePath::parse("/d/f").expect("valid");
-        let answer = write_property_answer(
-            &path,
-            false,
-            &updates,
-            Some((StatusCode::FORBIDDEN, &is_protected)),
-        );
+        let answer = write_property_answer(&path, false, &updates, UpdateOutcome::Protected);
         let answer = String::from_utf8(answer).expect("UTF-8");
         assert!(
             answer.contains(

@@ -6,12 +6,15 @@ use crate::write_error::WriteError;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use penstock_decide::pool_selection::Unplaceable;
+use penstock_model::NamespacePath;
 use penstock_persistence::namespace::{ChangeError, NamespaceError, Refusal};
 use std::io;
 
 /// Methods that a door knows, for `Allow`.
 pub(super) const METHODS: &str =
-    "OPTIONS, GET, HEAD, PUT, POST, DELETE, MKCOL, PROPFIND, MOVE, COPY";
+    "OPTIONS, GET, HEAD, PUT, POST, DELETE, MKCOL, PROPFIND, PROPPATCH, MOVE, COPY, LOCK, UNLOCK";
+/// The media type of WebDAV's documents.
+const XML: &str = "application/xml; charset=\"utf-8\"";
 /// Seconds in `Retry-After` where nothing better is known.
 const RETRY_AFTER_SECONDS: u64 = 10;
 
@@ -38,6 +41,8 @@ pub(super) struct Problem {
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// One line: what happened, to which thing, what to do.
     pub text: String,
+    /// What WebDAV clients read instead of the line.
+    xml: Option<Vec<u8>>,
 }
 
 impl Answer {
@@ -55,6 +60,13 @@ impl Answer {
     }
 }
 
+/// An answer with a document of WebDAV.
+pub(super) fn xml(status: StatusCode, body: Vec<u8>) -> Answer {
+    let mut answer = Answer::new(status).with(CONTENT_TYPE, HeaderValue::from_static(XML));
+    answer.body = body;
+    answer
+}
+
 impl From<Answer> for Reply {
     fn from(answer: Answer) -> Reply {
         Reply::Answer(answer)
@@ -67,7 +79,29 @@ impl Problem {
             status,
             headers: Vec::new(),
             text: text.into(),
+            xml: None,
         }
+    }
+
+    /// The same with a body for WebDAV clients.
+    pub(super) fn with_xml(self, xml: Vec<u8>) -> Problem {
+        Problem {
+            xml: Some(xml),
+            ..self
+        }
+    }
+
+    /// 409 for what another request does just now: worth trying again.
+    pub(super) fn conflict_for_now(text: impl Into<String>) -> Problem {
+        let mut problem = Problem::new(StatusCode::CONFLICT, text);
+        let value = HeaderValue::from(RETRY_AFTER_SECONDS);
+        problem.headers.push((RETRY_AFTER, value));
+        problem
+    }
+
+    /// 409 for a path that is being written: what is removed or moved now would appear again.
+    pub(super) fn being_written(path: &NamespacePath) -> Problem {
+        Problem::conflict_for_now(WriteError::BeingWritten(path.clone()).to_string())
     }
 
     pub(super) fn bad_request(text: impl Into<String>) -> Problem {
@@ -114,6 +148,7 @@ impl Problem {
                 | Refusal::TooManyEntries { .. } => StatusCode::CONFLICT,
                 // RFC 4918 §9.9.4: source and destination are the same.
                 Refusal::IntoItself(_) | Refusal::Root => StatusCode::FORBIDDEN,
+                Refusal::TooManyProperties(_) => StatusCode::INSUFFICIENT_STORAGE,
             },
             ChangeError::Busy | ChangeError::Stopped => {
                 return Problem::busy(error.to_string(), RETRY_AFTER_SECONDS);
@@ -135,7 +170,7 @@ impl Problem {
             }
             WriteError::WrongSize { .. } => StatusCode::BAD_REQUEST,
             WriteError::Namespace(change) => return Problem::of_change(change, exists),
-            WriteError::BeingWritten(_) => StatusCode::CONFLICT,
+            WriteError::BeingWritten(path) => return Problem::being_written(path),
             WriteError::Stopping | WriteError::DiskStalled { .. } => {
                 return Problem::busy(error.to_string(), RETRY_AFTER_SECONDS);
             }
@@ -184,13 +219,20 @@ impl From<NamespaceError> for Problem {
 
 impl From<Problem> for Answer {
     fn from(problem: Problem) -> Answer {
+        let (media_type, body) = match problem.xml {
+            Some(xml) => (XML, xml),
+            None => (
+                "text/plain; charset=utf-8",
+                format!("{}\n", problem.text).into_bytes(),
+            ),
+        };
         let mut answer = Answer {
             status: problem.status,
             headers: problem.headers.into_iter().collect(),
-            body: format!("{}\n", problem.text).into_bytes(),
+            body,
         };
-        let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-        answer.headers.insert(CONTENT_TYPE, plain);
+        let media_type = HeaderValue::from_static(media_type);
+        answer.headers.insert(CONTENT_TYPE, media_type);
         answer
     }
 }

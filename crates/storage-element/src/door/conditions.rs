@@ -2,9 +2,10 @@
 //! which are never given twice, so equal tags mean equal bytes.
 
 use super::answer::Problem;
-use http::header::{IF_MATCH, IF_NONE_MATCH, IF_RANGE, RANGE};
+use http::header::{IF_MATCH, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use penstock_persistence::namespace::EntryId;
+use penstock_persistence::namespace::{Entry, EntryId};
+use penstock_protocol::webdav::parse_http_date;
 use std::ops::Range;
 
 /// Ranges that one request may name; clients of ROOT files send some hundreds.
@@ -24,24 +25,44 @@ pub(super) enum Verdict {
     NotModified,
 }
 
-/// Evaluates `If-Match` and `If-None-Match` against what stands at the path (`None`: nothing).
+/// Evaluates `If-Match`, `If-Unmodified-Since` and `If-None-Match` against what stands at the path (`None`: nothing).
+/// `If-Modified-Since` is not evaluated: a file may change twice in one of its seconds, and a client that holds an older
+/// one must not be told that it is current.
 pub(super) fn evaluate(
     method: &Method,
     headers: &HeaderMap,
-    current: Option<EntryId>,
+    current: Option<&Entry>,
 ) -> Result<Verdict, Problem> {
     let failed = |what: &str| Problem::new(StatusCode::PRECONDITION_FAILED, what);
-    if let Some(matches) = listed(headers, &IF_MATCH, current)
-        && !matches
-    {
-        return Err(failed("the file is not the one that 'If-Match' names"));
+    let id = current.map(|entry| entry.id);
+    match listed(headers, &IF_MATCH, id) {
+        Some(true) => {}
+        Some(false) => return Err(failed("the file is not the one that 'If-Match' names")),
+        // RFC 9110 §13.2.2: the date counts only without tags.
+        None if is_newer(headers, current) => {
+            return Err(failed(
+                "the file was modified after the date in 'If-Unmodified-Since'",
+            ));
+        }
+        None => {}
     }
-    match listed(headers, &IF_NONE_MATCH, current) {
+    match listed(headers, &IF_NONE_MATCH, id) {
         Some(true) if *method == Method::GET || *method == Method::HEAD => Ok(Verdict::NotModified),
         Some(true) => Err(failed(
             "the destination exists and 'If-None-Match' forbids that",
         )),
         Some(false) | None => Ok(Verdict::Proceed),
+    }
+}
+
+/// What stands there was modified after the date that the client names. A date that is none is ignored (RFC 9110
+/// §13.1.4).
+fn is_newer(headers: &HeaderMap, current: Option<&Entry>) -> bool {
+    let date = headers.get(IF_UNMODIFIED_SINCE);
+    let date = date.and_then(|value| parse_http_date(value.to_str().ok()?));
+    match (date, current) {
+        (Some(date), Some(entry)) => entry.modified.unix_seconds() > date.unix_seconds(),
+        _ => false,
     }
 }
 
@@ -184,6 +205,8 @@ fn parse_range(text: &str, size: u64) -> Option<Range<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use penstock_model::Timestamp;
+    use penstock_persistence::namespace::EntryKind;
 
     fn check(range: &str, size: u64, expected: Option<Range<u64>>) {
         let expected = expected.map(|range| vec![range]);
@@ -261,20 +284,45 @@ mod tests {
         let headers = |name: HeaderName, value: &str| {
             HeaderMap::from_iter([(name, HeaderValue::from_str(value).expect("visible"))])
         };
-        let current = Some(EntryId(0x2a));
-        let status = |method: Method, headers: &HeaderMap, current| {
-            evaluate(&method, headers, current).map_err(|problem| problem.status.as_u16())
+        let entry = |id| Entry {
+            id: EntryId(id),
+            name: "f".to_owned(),
+            kind: EntryKind::Directory,
+            modified: Timestamp(1_795_241_978_700),
+            created: Timestamp(0),
+            owner: None,
+            has_properties: false,
+        };
+        let current = Some(entry(0x2a));
+        let status = |method: Method, headers: &HeaderMap, current: Option<Entry>| {
+            evaluate(&method, headers, current.as_ref()).map_err(|problem| problem.status.as_u16())
         };
         let star = headers(IF_NONE_MATCH, "*");
-        assert_eq!(status(Method::PUT, &star, current), Err(412));
+        assert_eq!(status(Method::PUT, &star, current.clone()), Err(412));
         assert_eq!(status(Method::PUT, &star, None), Ok(Verdict::Proceed));
         assert_eq!(
-            status(Method::GET, &star, current),
+            status(Method::GET, &star, current.clone()),
             Ok(Verdict::NotModified)
         );
         let tags = headers(IF_MATCH, "\"1\", \"2a\"");
-        assert_eq!(status(Method::PUT, &tags, current), Ok(Verdict::Proceed));
-        assert_eq!(status(Method::PUT, &tags, Some(EntryId(3))), Err(412));
+        assert_eq!(
+            status(Method::PUT, &tags, current.clone()),
+            Ok(Verdict::Proceed)
+        );
+        assert_eq!(status(Method::PUT, &tags, Some(entry(3))), Err(412));
         assert_eq!(status(Method::PUT, &tags, None), Err(412));
+        for (date, expected) in [
+            ("Sat, 21 Nov 2026 06:19:38 GMT", Ok(Verdict::Proceed)),
+            ("Sat, 21 Nov 2026 06:19:37 GMT", Err(412)),
+            ("yesterday", Ok(Verdict::Proceed)),
+        ] {
+            let since = headers(IF_UNMODIFIED_SINCE, date);
+            assert_eq!(
+                status(Method::DELETE, &since, current.clone()),
+                expected,
+                "{date}"
+            );
+            assert_eq!(status(Method::PUT, &since, None), Ok(Verdict::Proceed));
+        }
     }
 }

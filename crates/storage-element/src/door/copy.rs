@@ -6,7 +6,7 @@
 //! `failure:` line, because davix takes most statuses for "not supported".
 
 use super::answer::{Problem, Reply};
-use super::{Call, Door, pull, push};
+use super::{Call, Door, duplicate, pull, push};
 use crate::clock::now;
 use crate::mover::MoverView;
 use http::header::CONTENT_TYPE;
@@ -59,6 +59,9 @@ pub(super) async fn copy(
         caller,
         path,
     } = *call;
+    if duplicate::stays_here(door, &request.headers) {
+        return duplicate::copy(door, connection, call).await;
+    }
     let asked = CopyRequest::parse(&request.headers)
         .map_err(|why| Problem::bad_request(why.to_string()))?;
     match asked.credential {
@@ -76,7 +79,7 @@ pub(super) async fn copy(
     let remote = asked.direction.remote().clone();
     match asked.direction {
         Direction::Pull { .. } => {
-            let pull = pull::prepare(door, request, caller, path, asked)?;
+            let pull = pull::prepare(door, call, asked)?;
             check_host(door, &remote)?;
             watched.follow(pull.view());
             let work = pull::run(door, pull, &watched);

@@ -2,16 +2,18 @@
 //! one of any size costs little memory.
 
 use super::answer::{Answer, Problem, Reply};
+use super::body::read_body;
 use super::conditions::etag;
 use super::{Call, Door};
+use crate::clock::now;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use penstock_decide::authorization::Operation;
-use penstock_model::{Bytes, NamespacePath};
-use penstock_persistence::namespace::{Entry, EntryId, Namespace, NamespaceError};
+use penstock_model::{Bytes, NamespacePath, Timestamp};
+use penstock_persistence::namespace::{DeadProperty, Entry, EntryId, Namespace, NamespaceError};
 use penstock_protocol::http1::server::Connection;
 use penstock_protocol::webdav::{
-    self, Depth, PROPFIND_BYTES_MAX, Properties, PropertyName, Propfind, Quota,
+    self, Depth, KeptProperty, PROPFIND_BYTES_MAX, Properties, PropertyName, Propfind, Quota,
 };
 use std::io;
 use std::sync::Arc;
@@ -34,8 +36,8 @@ pub(super) async fn propfind(
     door.permit(caller, &Operation::Stat, path)?;
     let depth =
         Depth::parse(&request.headers).map_err(|why| Problem::bad_request(why.to_string()))?;
-    let asked = Propfind::parse(&read_body(connection).await?)
-        .map_err(|why| Problem::bad_request(why.to_string()))?;
+    let body = read_body(connection, "PROPFIND", PROPFIND_BYTES_MAX).await?;
+    let asked = Propfind::parse(&body).map_err(|why| Problem::bad_request(why.to_string()))?;
     let entry = door.entry(path)?;
     // RFC 4918 §10.2: without the header the client means everything below, which is refused.
     match depth {
@@ -132,21 +134,30 @@ async fn stream(
 
 /// What a PROPFIND asks for, and what that needs to be looked up.
 struct Listing<'a> {
+    door: &'a Door,
     namespace: &'a Namespace,
     asked: Propfind,
     checksums: bool,
+    locks: bool,
     quota: Option<Quota>,
+    now: Timestamp,
 }
 
 impl<'a> Listing<'a> {
     fn new(door: &'a Door, asked: Propfind) -> Listing<'a> {
         let names: &[PropertyName] = match &asked {
-            Propfind::Named(names) => names,
-            _ => &[],
+            Propfind::Named(names) | Propfind::AllAnd(names) => names,
+            Propfind::AllProperties | Propfind::Names => &[],
         };
         let checksums = names.iter().any(|name| name.namespace == webdav::DCACHE);
         let quota = names.iter().any(|name| name.local.starts_with("quota"));
+        let locks = names
+            .iter()
+            .any(|name| name.is(webdav::DAV, "lockdiscovery"));
         Listing {
+            door,
+            locks,
+            now: now(),
             namespace: &door.storage.namespace,
             checksums,
             quota: quota.then(|| door.quota()),
@@ -175,8 +186,32 @@ impl<'a> Listing<'a> {
             group: None,
             checksums,
             quota: self.quota.filter(|_| is_directory),
+            locks: match self.locks {
+                true => self.door.locks_of(path),
+                false => Vec::new(),
+            },
+            now: self.now,
+            dead: self.kept(entry),
         };
         webdav::write_entry(out, &self.asked, &properties);
+    }
+}
+
+impl Listing<'_> {
+    /// What clients keep with an entry. One that cannot be read is left out, as if it were not known.
+    fn kept(&self, entry: &Entry) -> Vec<KeptProperty> {
+        if !entry.has_properties {
+            return Vec::new();
+        }
+        let kept = self.namespace.properties(entry.id).unwrap_or_default();
+        let property = |kept: DeadProperty| KeptProperty {
+            name: PropertyName {
+                namespace: kept.namespace,
+                local: kept.name,
+            },
+            element: kept.element,
+        };
+        kept.into_iter().map(property).collect()
     }
 }
 
@@ -216,24 +251,6 @@ pub(super) fn unread(why: tokio::task::JoinError) -> Problem {
         StatusCode::INTERNAL_SERVER_ERROR,
         "the directory cannot be read; tell the site",
     )
-}
-
-async fn read_body(connection: &mut Connection) -> Result<Vec<u8>, Problem> {
-    let mut body = Vec::new();
-    let mut buffer = [0; 4096];
-    loop {
-        match connection.read_body(&mut buffer).await {
-            Ok(0) => return Ok(body),
-            Ok(count) => body.extend_from_slice(&buffer[..count]),
-            Err(why) => return Err(Problem::bad_request(why.to_string())),
-        }
-        if body.len() > PROPFIND_BYTES_MAX {
-            return Err(Problem::new(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                format!("the body of PROPFIND may have {PROPFIND_BYTES_MAX} bytes"),
-            ));
-        }
-    }
 }
 
 /// RFC 4918 §9.1.1.

@@ -1,12 +1,12 @@
 //! The pull side of COPY: GET at the source, written here as any other file.
 
-use super::access::Caller;
 use super::answer::Problem;
 use super::copy::{Copied, CopyFailure, Watched, refusal, send_following, shown};
 use super::write::{WritePermit, check_target, may_write};
-use super::{Door, conditions};
+use super::{Call, Door, conditions};
+use crate::claims::Claim;
 use crate::clock::microseconds;
-use crate::incoming::{Claim, Landed, Order};
+use crate::incoming::{Landed, Order};
 use crate::mover::{Mover, MoverRequest, MoverView};
 use crate::pool::Reservation;
 use crate::receive::{ReceiveError, receive};
@@ -18,7 +18,6 @@ use penstock_model::{Checksum, ChecksumAlgorithm, MoverReport, NamespacePath, Us
 use penstock_persistence::namespace::{MoverKind, MoverOutcome};
 use penstock_protocol::digest;
 use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
-use penstock_protocol::http1::server::Request;
 use penstock_protocol::tpc::CopyRequest;
 use std::sync::Arc;
 use std::time::Instant;
@@ -51,18 +50,18 @@ enum Tried {
 }
 
 /// Finds out everything that can be known without asking the source.
-pub(super) fn prepare(
-    door: &Door,
-    request: &Request,
-    caller: &Caller,
-    path: &NamespacePath,
-    asked: CopyRequest,
-) -> Result<Pull, Problem> {
+pub(super) fn prepare(door: &Door, call: &Call<'_>, asked: CopyRequest) -> Result<Pull, Problem> {
+    let Call {
+        request,
+        caller,
+        path,
+    } = *call;
     let current = door.storage.namespace.lookup(path)?;
     let mut permit = may_write(door, caller, path, current.as_ref(), !asked.overwrite)?;
     check_target(door, request.path(), path, current.as_ref())?;
     let current_id = current.as_ref().map(|entry| entry.id);
-    conditions::evaluate(&request.method, &request.headers, current_id)?;
+    conditions::evaluate(&request.method, &request.headers, current.as_ref())?;
+    let shown = door.check_if(call)?;
     permit.pin(conditions::pinned(&request.headers, current_id));
     if current.is_some() && !asked.overwrite {
         return Err(Problem::new(
@@ -72,6 +71,9 @@ pub(super) fn prepare(
     }
     let claim = door.storage.claims.claim(path);
     let claim = claim.map_err(|error| Problem::of_write(&error, permit.exists))?;
+    door.check_locks(call, &shown, || {
+        door.touched_by_writing(path, current.is_some())
+    })?;
     let source = asked.direction.remote().clone();
     let (user, vo) = (caller.user(), caller.vo());
     let (reservation, mover) = find_place(door, path, &source, &user, &vo, None)?;
@@ -137,6 +139,7 @@ pub(super) async fn run(door: &Door, pull: Pull, watched: &Watched) -> Result<Co
             replace: permit.replace,
             size: None,
             algorithms: Vec::new(),
+            properties_of: None,
         };
         let tried = fetch(door, &source, &asked, order(claim), reservation, &mut mover).await;
         match tried {

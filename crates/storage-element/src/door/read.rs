@@ -102,7 +102,7 @@ pub(super) async fn read(
     };
     let mut headers = file_headers(&found);
     contain(request, path, &mut headers);
-    if conditions::evaluate(&request.method, &request.headers, Some(found.id))?
+    if conditions::evaluate(&request.method, &request.headers, Some(&entry))?
         == Verdict::NotModified
     {
         return Ok(Answer {

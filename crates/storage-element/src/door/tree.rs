@@ -2,13 +2,15 @@
 
 use super::answer::{Answer, Problem, Reply};
 use super::conditions;
+use super::guard::touched_by_removal;
 use super::{Call, Door};
 use crate::clock::now;
 use http::header::HOST;
 use http::{HeaderMap, StatusCode};
 use penstock_decide::authorization::Operation;
+use penstock_decide::locking::Touched;
 use penstock_model::NamespacePath;
-use penstock_persistence::namespace::{Change, Replace};
+use penstock_persistence::namespace::{Change, Entry, Refusal, Replace};
 use penstock_protocol::http1::server::BodyLength;
 
 pub(super) async fn make_directory(door: &Door, call: &Call<'_>) -> Result<Reply, Problem> {
@@ -25,6 +27,10 @@ pub(super) async fn make_directory(door: &Door, call: &Call<'_>) -> Result<Reply
             "MKCOL takes no body",
         ));
     }
+    let shown = door.check_if(call)?;
+    let _intent = door.storage.claims.intend(path);
+    let parent = path.parent().map(Touched::Itself);
+    door.check_locks(call, &shown, || Ok(parent.into_iter().collect()))?;
     let change = Change::MakeDirectory {
         path: path.clone(),
         owner: caller.user(),
@@ -47,7 +53,11 @@ pub(super) async fn delete(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     } = *call;
     door.permit(caller, &Operation::Delete, path)?;
     let entry = door.entry(path)?;
-    conditions::evaluate(&request.method, &request.headers, Some(entry.id))?;
+    conditions::evaluate(&request.method, &request.headers, Some(&entry))?;
+    let shown = door.check_if(call)?;
+    let _intent = door.storage.claims.intend(path);
+    refuse_while_written(door, path)?;
+    door.check_locks(call, &shown, || Ok(touched_by_removal(path)))?;
     let change = Change::Remove {
         path: path.clone(),
         only: conditions::pinned(&request.headers, Some(entry.id)),
@@ -56,6 +66,7 @@ pub(super) async fn delete(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     };
     let removed = door.storage.change(change).await;
     removed.map_err(|error| Problem::of_change(&error, StatusCode::CONFLICT))?;
+    door.release_within(path).await?;
     Ok(Answer::new(StatusCode::NO_CONTENT).into())
 }
 
@@ -65,22 +76,32 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
         caller,
         path: from,
     } = *call;
-    let to = destination(&request.headers)?;
+    let to = destination(door, &request.headers)?;
     let overwrite = overwrite(&request.headers)?;
     let operation = Operation::Rename { to: to.clone() };
     door.permit(caller, &operation, from)?;
     let entry = door.entry(from)?;
-    conditions::evaluate(&request.method, &request.headers, Some(entry.id))?;
+    conditions::evaluate(&request.method, &request.headers, Some(&entry))?;
+    let shown = door.check_if(call)?;
     let existing = door.storage.namespace.lookup(&to)?;
     if existing.is_some() && overwrite {
         door.permit(caller, &Operation::Modify, &to)?;
     }
+    let _intents = [
+        door.storage.claims.intend(from),
+        door.storage.claims.intend(&to),
+    ];
+    refuse_while_written(door, from)?;
+    refuse_while_written(door, &to)?;
+    door.check_locks(call, &shown, || {
+        touched_by_move(door, from, &to, existing.as_ref())
+    })?;
     // Something may appear at the destination meanwhile; only who may modify may replace it then.
     let may_replace = overwrite && door.allows(caller, &Operation::Modify, &to);
     let change = Change::Rename {
         from: from.clone(),
         only: conditions::pinned(&request.headers, Some(entry.id)),
-        to,
+        to: to.clone(),
         replace: match may_replace {
             true => Replace::Allowed,
             false => Replace::Refused,
@@ -92,6 +113,9 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     // RFC 4918 §9.9.4.
     let moved =
         moved.map_err(|error| Problem::of_change(&error, StatusCode::PRECONDITION_FAILED))?;
+    // RFC 4918 §7.6: a lock stays behind, and what it locked is no longer there.
+    door.release_within(from).await?;
+    door.release_below(&to).await?;
     let status = match moved.replaced {
         true => StatusCode::NO_CONTENT,
         false => StatusCode::CREATED,
@@ -99,33 +123,101 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     Ok(Answer::new(status).into())
 }
 
-/// The local path in a `Destination` header (RFC 4918 §10.3): a URL of this host, or a path.
-fn destination(headers: &HeaderMap) -> Result<NamespacePath, Problem> {
+/// RFC 4918 §9.6, §9.9: what goes away is touched with all that is below it, and so is what gives way to it.
+fn touched_by_move(
+    door: &Door,
+    from: &NamespacePath,
+    to: &NamespacePath,
+    existing: Option<&Entry>,
+) -> Result<Vec<Touched>, Problem> {
+    let mut touched = touched_by_removal(from);
+    match existing {
+        Some(_) => touched.push(Touched::Tree(to.clone())),
+        None => touched.extend(door.touched_by_writing(to, false)?),
+    }
+    Ok(touched)
+}
+
+/// A write that has begun would end after this change, and undo a part of it.
+fn refuse_while_written(door: &Door, path: &NamespacePath) -> Result<(), Problem> {
+    match door.storage.claims.written_within(path) {
+        Some(written) => Err(Problem::being_written(&written)),
+        None => Ok(()),
+    }
+}
+
+/// 409 unless the directory that shall hold the path exists.
+pub(super) fn missing_parent(door: &Door, path: &NamespacePath) -> Result<(), Problem> {
+    let Some(parent) = path.parent() else {
+        return Ok(());
+    };
+    let refusal = match door.storage.namespace.lookup(&parent)? {
+        Some(entry) if entry.is_directory() => return Ok(()),
+        Some(_) => Refusal::ParentIsFile(parent),
+        None => Refusal::ParentMissing(parent),
+    };
+    Err(Problem::of_change(&refusal.into(), StatusCode::CONFLICT))
+}
+
+/// The local path in a `Destination` header (RFC 4918 §10.3): a URL of this site, or a path.
+pub(super) fn destination(door: &Door, headers: &HeaderMap) -> Result<NamespacePath, Problem> {
     let value = headers
         .get("destination")
-        .ok_or_else(|| Problem::bad_request("MOVE needs a 'Destination' header"))?;
-    let invalid = |why: &str| Problem::bad_request(format!("the 'Destination' header {why}"));
+        .ok_or_else(|| Problem::bad_request("a 'Destination' header is missing"))?;
     let text = value.to_str().map_err(|_| invalid("is not ASCII"))?.trim();
+    local_path(door, headers, text)?.ok_or_else(|| {
+        // RFC 4918 §9.9.4: another server would have to take it.
+        Problem::new(
+            StatusCode::BAD_GATEWAY,
+            format!(
+                "{} is another server; use COPY to reach it",
+                penstock_model::url::redact(text)
+            ),
+        )
+    })
+}
+
+fn invalid(why: &str) -> Problem {
+    Problem::bad_request(format!("the 'Destination' header {why}"))
+}
+
+/// The path of a URL of this site, or of a bare path; `None` for the URL of another one.
+pub(super) fn local_path(
+    door: &Door,
+    headers: &HeaderMap,
+    text: &str,
+) -> Result<Option<NamespacePath>, Problem> {
+    let settings = door.storage.settings();
+    let audiences = settings.access.audiences.iter().map(String::as_str);
+    path_here(text, headers, audiences)
+}
+
+/// This site is whom the request was sent to, by its `Host` header, or one of the URLs that tokens name it by.
+fn path_here<'a>(
+    text: &str,
+    headers: &HeaderMap,
+    mut names: impl Iterator<Item = &'a str>,
+) -> Result<Option<NamespacePath>, Problem> {
     let encoded = match text.split_once("://") {
         None => text,
         Some((_, rest)) => {
             let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-            let host = headers
-                .get(HOST)
-                .and_then(|host| host.to_str().ok())
-                .unwrap_or_default();
-            if !same_authority(authority, host) {
-                // RFC 4918 §9.9.4: another server would have to take it.
-                return Err(Problem::new(
-                    StatusCode::BAD_GATEWAY,
-                    format!("MOVE stays on this server ({host}); use COPY to reach {authority}"),
-                ));
+            let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+            let is_ours = host.is_some_and(|host| same_authority(authority, host))
+                || names.any(|name| {
+                    let own = name.split_once("://").map(|(_, rest)| rest);
+                    own.is_some_and(|own| same_authority(authority, own.trim_end_matches('/')))
+                });
+            if !is_ours {
+                return Ok(None);
             }
             path
         }
     };
     let path = encoded.split(['?', '#']).next().unwrap_or_default();
-    NamespacePath::from_encoded(path).map_err(|why| invalid(&format!("is not usable: {why}")))
+    let path = NamespacePath::from_encoded(path)
+        .map_err(|why| invalid(&format!("is not usable: {why}")))?;
+    Ok(Some(path))
 }
 
 /// Host and port are the same; a default port may be left out.
@@ -141,7 +233,7 @@ fn same_authority(one: &str, other: &str) -> bool {
 }
 
 /// RFC 4918 §10.6: true unless the client says `F`.
-fn overwrite(headers: &HeaderMap) -> Result<bool, Problem> {
+pub(super) fn overwrite(headers: &HeaderMap) -> Result<bool, Problem> {
     match headers
         .get("overwrite")
         .map(|value| value.as_bytes().trim_ascii())
@@ -159,28 +251,29 @@ mod tests {
     use super::*;
     use http::HeaderValue;
 
-    fn check(destination_header: &str, expected: Result<&str, u16>) {
-        let mut headers = HeaderMap::new();
-        headers.insert(HOST, HeaderValue::from_static("se.example.org:8443"));
-        let value = HeaderValue::from_str(destination_header).expect("visible");
-        headers.insert("destination", value);
-        let got = destination(&headers)
-            .map(|path| path.to_string())
+    fn check(destination: &str, expected: Result<Option<&str>, u16>) {
+        let host = HeaderValue::from_static("se.example.org:8443");
+        let headers = HeaderMap::from_iter([(HOST, host)]);
+        let names = [
+            "https://alias.example.org:8443",
+            "https://wlcg.cern.ch/jwt/v1/any",
+        ];
+        let got = path_here(destination, &headers, names.into_iter())
+            .map(|path| path.map(|path| path.to_string()))
             .map_err(|problem| problem.status.as_u16());
-        assert_eq!(
-            got.as_deref().map_err(|status| *status),
-            expected,
-            "{destination_header}"
-        );
+        let got = got.as_ref().map(Option::as_deref).map_err(|status| *status);
+        assert_eq!(got, expected, "{destination}");
     }
 
     #[test]
     fn a_destination_is_a_path_or_a_url_of_this_server() {
-        check("https://se.example.org:8443/a/b%20c", Ok("/a/b c"));
-        check("davs://SE.example.org:8443/a?x=1", Ok("/a"));
-        check("/a/b/", Ok("/a/b"));
-        check("https://se.example.org:8444/a", Err(502));
-        check("https://other.example.org:8443/a", Err(502));
+        check("https://se.example.org:8443/a/b%20c", Ok(Some("/a/b c")));
+        check("davs://SE.example.org:8443/a?x=1", Ok(Some("/a")));
+        check("/a/b/", Ok(Some("/a/b")));
+        check("https://se.example.org:8444/a", Ok(None));
+        check("https://other.example.org:8443/a", Ok(None));
+        check("https://ALIAS.example.org:8443/a", Ok(Some("/a")));
+        check("https://wlcg.cern.ch/a", Ok(None));
         check("a/b", Err(400));
         check("https://se.example.org:8443/a/../b", Err(400));
     }

@@ -8,8 +8,8 @@ use super::{Call, Door, wait_for_slot};
 use crate::incoming::{Landed, Order};
 use crate::mover::{Mover, MoverRequest};
 use crate::receive::{ReceiveError, receive};
-use http::StatusCode;
 use http::header::{CONTENT_RANGE, ETAG};
+use http::{HeaderMap, StatusCode};
 use penstock_decide::authorization::Operation;
 use penstock_model::{Checksum, NamespacePath};
 use penstock_persistence::namespace::{Entry, EntryId, MoverKind, MoverOutcome, Refusal, Replace};
@@ -38,7 +38,8 @@ pub(super) async fn put(
     let absent = conditions::demands_absence(&request.headers);
     let mut permit = may_write(door, caller, path, current.as_ref(), absent)?;
     let current_id = current.as_ref().map(|entry| entry.id);
-    conditions::evaluate(&request.method, &request.headers, current_id)?;
+    conditions::evaluate(&request.method, &request.headers, current.as_ref())?;
+    let shown = door.check_if(call)?;
     permit.pin(conditions::pinned(&request.headers, current_id));
     check_target(door, request.path(), path, current.as_ref())?;
     if request.headers.contains_key(CONTENT_RANGE) {
@@ -55,9 +56,12 @@ pub(super) async fn put(
     };
     let refused = |error| Problem::of_write(&error, permit.exists);
     let claim = door.storage.claims.claim(path).map_err(refused)?;
+    door.check_locks(call, &shown, || {
+        door.touched_by_writing(path, current.is_some())
+    })?;
     let placed = door
         .storage
-        .place(size)
+        .place(size.or_else(|| announced(&request.headers)))
         .map_err(|why| Problem::of_placement(why, size))?;
     let mut mover = door.storage.arrive(MoverRequest {
         kind: MoverKind::Put,
@@ -78,6 +82,7 @@ pub(super) async fn put(
         replace: permit.replace,
         size,
         algorithms: door.storage.algorithms(more.chain(sum)),
+        properties_of: None,
     };
     let incoming = door
         .storage
@@ -86,6 +91,13 @@ pub(super) async fn put(
     let landed = receive(connection, incoming, &mut mover, stall, expected).await;
     mover.tcp = connection.tcp_info();
     answer(mover, landed, wanted, permit.exists)
+}
+
+/// What the client of macOS says of the length of a body that it sends in chunks. It is believed only as far as the pool
+/// is chosen by it.
+fn announced(headers: &HeaderMap) -> Option<u64> {
+    let value = headers.get("x-expected-entity-length")?;
+    value.to_str().ok()?.trim().parse().ok()
 }
 
 /// Ends the mover and tells the client how it went.

@@ -5,6 +5,7 @@ mod assets;
 mod copies;
 mod crowds;
 mod issuer;
+mod locks;
 mod macaroons;
 mod methods;
 mod overload;

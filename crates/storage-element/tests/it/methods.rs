@@ -75,7 +75,10 @@ async fn every_method_answers_as_webdav_clients_expect() {
     check(&site, "DELETE", "/d/f", &[], 204).await;
     check(&site, "DELETE", "/d/f", &[], 404).await;
     check(&site, "DELETE", "/", &[], 403).await;
-    check(&site, "LOCK", "/d", &[], 405).await;
+    check(&site, "LOCK", "/d", &[], 400).await;
+    check(&site, "UNLOCK", "/d", &[], 400).await;
+    check(&site, "PROPPATCH", "/d", &[], 400).await;
+    check(&site, "PATCH", "/d", &[], 405).await;
     check(&site, "POST", "/d", &[], 415).await;
     site.settles_with(0).await;
 }
@@ -84,9 +87,20 @@ async fn every_method_answers_as_webdav_clients_expect() {
 async fn options_tells_the_methods_to_anybody() {
     let site = Site::new().await;
     let response = site.send_bare("OPTIONS", "/anything", &[], b"").await;
-    assert_eq!((response.status, response.header("dav")), (200, "1"));
+    assert_eq!((response.status, response.header("dav")), (200, "1, 2"));
+    assert_eq!(response.header("ms-author-via"), "DAV");
     for method in [
-        "GET", "HEAD", "PUT", "DELETE", "MKCOL", "PROPFIND", "MOVE", "COPY",
+        "GET",
+        "HEAD",
+        "PUT",
+        "DELETE",
+        "MKCOL",
+        "PROPFIND",
+        "MOVE",
+        "COPY",
+        "LOCK",
+        "UNLOCK",
+        "PROPPATCH",
     ] {
         assert!(response.header("allow").contains(method), "{method}");
     }

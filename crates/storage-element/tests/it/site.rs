@@ -3,7 +3,8 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use penstock_decide::admission::QueueLimits;
 use penstock_decide::pool_selection::PoolMode;
-use penstock_model::{Bytes, NamespacePath, PoolName, VoName};
+use penstock_model::{Bytes, NamespacePath, PoolName, Timestamp, VoName};
+use penstock_persistence::namespace::{Change, Replace};
 use penstock_protocol::http1::client::{Client, ClientConfig, Outgoing, UploadStart};
 use penstock_protocol::macaroon::RootKeys;
 use penstock_protocol::pki;
@@ -185,8 +186,22 @@ impl Site {
     async fn start(change: impl FnOnce(&mut StorageConfig), trust: Option<&Trust>) -> Site {
         let directory = tempfile::tempdir().expect("temporary directory");
         std::fs::create_dir(directory.path().join("certificates")).expect("made");
+        pki::create_signing_key(&directory.path().join("signing.pem")).expect("key");
+        Site::start_in(directory, change, trust).await
+    }
+
+    /// Stops it and starts it again, as a new process would.
+    pub async fn reopen(self, change: impl FnOnce(&mut StorageConfig)) -> Site {
+        let directory = self.close().await;
+        Site::start_in(directory, change, None).await
+    }
+
+    async fn start_in(
+        directory: tempfile::TempDir,
+        change: impl FnOnce(&mut StorageConfig),
+        trust: Option<&Trust>,
+    ) -> Site {
         let key = directory.path().join("signing.pem");
-        pki::create_signing_key(&key).expect("key");
         let signer = Signer::load(&key).expect("signer");
         let mut config = configuration(directory.path(), &signer);
         change(&mut config);
@@ -302,6 +317,19 @@ impl Site {
             response.status,
             response.text()
         );
+    }
+
+    /// Renames behind the door's back, which would refuse it while the destination is being written.
+    pub fn slip_in(&self, from: &str, to: &str) {
+        let change = Change::Rename {
+            from: path(from),
+            only: None,
+            to: path(to),
+            replace: Replace::Allowed,
+            entries_max: 10,
+            at: Timestamp(1_795_241_992_000),
+        };
+        self.storage.namespace().apply(change).expect("renamed");
     }
 
     pub async fn get(&self, path: &str) -> Response {

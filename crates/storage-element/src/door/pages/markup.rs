@@ -374,6 +374,7 @@ mod tests {
             modified: Timestamp(1_795_241_991_000),
             created: Timestamp(0),
             owner: None,
+            has_properties: false,
         }
     }
 

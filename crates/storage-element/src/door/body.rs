@@ -1,0 +1,28 @@
+//! Request bodies that are documents, not files: read whole, within a bound.
+
+use super::answer::Problem;
+use http::StatusCode;
+use penstock_protocol::http1::server::Connection;
+
+/// The body of a request, at most `bytes_max` long (413). The connection bounds the time between its bytes.
+pub(super) async fn read_body(
+    connection: &mut Connection,
+    method: &str,
+    bytes_max: usize,
+) -> Result<Vec<u8>, Problem> {
+    let mut body = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        match connection.read_body(&mut buffer).await {
+            Ok(0) => return Ok(body),
+            Ok(count) => body.extend_from_slice(&buffer[..count]),
+            Err(why) => return Err(Problem::bad_request(why.to_string())),
+        }
+        if body.len() > bytes_max {
+            return Err(Problem::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("the body of {method} may have {bytes_max} bytes"),
+            ));
+        }
+    }
+}

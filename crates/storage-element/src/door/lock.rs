@@ -1,0 +1,281 @@
+//! LOCK and UNLOCK (RFC 4918 §9.10, §9.11): write locks, exclusive and shared, on files, directories and names that are
+//! still free.
+
+use super::answer::{Answer, Problem, Reply, xml};
+use super::body::read_body;
+use super::guard::Shown;
+use super::{Call, Door};
+use crate::clock::now;
+use crate::incoming::Order;
+use crate::locks::LockError;
+use http::{HeaderName, HeaderValue, StatusCode};
+use penstock_decide::authorization::Operation;
+use penstock_decide::locking::LockRefusal;
+use penstock_model::{Lock, LockReach, LockToken, NamespacePath, Timestamp};
+use penstock_persistence::namespace::Replace;
+use penstock_protocol::http1::server::Connection;
+use penstock_protocol::webdav::{
+    self, Depth, LOCK_BYTES_MAX, LockInfo, lock_timeout, lock_token, write_lock_answer,
+};
+use uuid::Uuid;
+
+/// RFC 4918 §10.5.
+const LOCK_TOKEN: HeaderName = HeaderName::from_static("lock-token");
+
+pub(super) async fn lock(
+    door: &Door,
+    connection: &mut Connection,
+    call: &Call<'_>,
+) -> Result<Reply, Problem> {
+    let current = door.storage.namespace.lookup(call.path)?;
+    // Who may write it may lock it.
+    let operation = match current.is_some() {
+        true => Operation::Modify,
+        false => Operation::Create,
+    };
+    let body = match call.request.headers.contains_key("if") {
+        // A refresh shows by its token that the lock was granted.
+        true => {
+            door.permit(call.caller, &Operation::Create, call.path)?;
+            read_body(connection, "LOCK", LOCK_BYTES_MAX).await?
+        }
+        false => {
+            door.permit(call.caller, &operation, call.path)?;
+            read_body(connection, "LOCK", LOCK_BYTES_MAX).await?
+        }
+    };
+    let asked = LockInfo::parse(&body).map_err(|why| Problem::bad_request(why.to_string()))?;
+    let shown = door.check_if(call)?;
+    match asked {
+        None => refresh(door, call, &shown).await,
+        Some(asked) => {
+            door.permit(call.caller, &operation, call.path)?;
+            take(door, call, &shown, asked, current.is_some()).await
+        }
+    }
+}
+
+async fn take(
+    door: &Door,
+    call: &Call<'_>,
+    shown: &Shown,
+    asked: LockInfo,
+    exists: bool,
+) -> Result<Reply, Problem> {
+    let Call {
+        request,
+        caller,
+        path,
+    } = *call;
+    let depth =
+        Depth::parse(&request.headers).map_err(|why| Problem::bad_request(why.to_string()))?;
+    let reach = match depth {
+        Some(Depth::Zero) => LockReach::Itself,
+        // RFC 4918 §9.10.3: without the header, everything.
+        Some(Depth::Infinity) | None => LockReach::Tree,
+        Some(Depth::One) => {
+            return Err(Problem::bad_request(
+                "LOCK takes 'Depth: 0' or 'Depth: infinity'",
+            ));
+        }
+    };
+    if reach == LockReach::Tree {
+        check_parts(door, call)?;
+    }
+    let user = caller
+        .user()
+        .ok_or_else(|| caller.unknown("a lock needs a user".to_owned()))?;
+    let limits = door.storage.settings().limits.clone();
+    let lasts = lock_timeout(
+        &request.headers,
+        limits.lock_timeout,
+        limits.lock_timeout_max,
+    );
+    let created = !exists && make_empty(door, call, shown).await?;
+    let lock = Lock {
+        token: LockToken(Uuid::new_v4()),
+        root: path.clone(),
+        reach,
+        scope: asked.scope,
+        user,
+        owner: asked.owner,
+        expires: now() + lasts,
+    };
+    let token = lock.token;
+    let taken = door.storage.take_lock(lock).await;
+    taken.map_err(|error| refused(door, path, &error))?;
+    tracing::debug!(%path, %token, "locked");
+    let status = match created {
+        true => StatusCode::CREATED,
+        false => StatusCode::OK,
+    };
+    let token = HeaderValue::from_str(&format!("<{token}>")).expect("a token is visible ASCII");
+    Ok(told(door, path, status).with(LOCK_TOKEN, token).into())
+}
+
+/// A lock on a directory reaches into parts of it for which the site has rules of their own: whoever may not write
+/// there must not keep others from it.
+fn check_parts(door: &Door, call: &Call<'_>) -> Result<(), Problem> {
+    let settings = door.storage.settings();
+    let groups = settings.access.group_rules.iter().map(|rule| &rule.path);
+    let subjects = settings.access.subject_rules.iter().map(|rule| &rule.path);
+    let inside = groups
+        .chain(subjects)
+        .filter(|part| part.is_within(call.path) && *part != call.path);
+    for part in inside {
+        door.permit(call.caller, &Operation::Modify, part)?;
+    }
+    Ok(())
+}
+
+/// RFC 4918 §7.3: to lock a free name makes an empty file. False when one has appeared meanwhile.
+async fn make_empty(door: &Door, call: &Call<'_>, shown: &Shown) -> Result<bool, Problem> {
+    let Call {
+        request,
+        caller,
+        path,
+    } = *call;
+    super::write::check_target(door, request.path(), path, None)?;
+    let parent = path.parent().unwrap_or_else(NamespacePath::root);
+    if door.storage.namespace.lookup(&parent)?.is_none() {
+        return Err(Problem::new(
+            StatusCode::CONFLICT,
+            format!("the directory {parent} does not exist; make it first"),
+        ));
+    }
+    let refused = |error| Problem::of_write(&error, StatusCode::CONFLICT);
+    let claim = door.storage.claims.claim(path).map_err(refused)?;
+    door.check_locks(call, shown, || door.touched_by_writing(path, false))?;
+    let placed = door
+        .storage
+        .place(Some(0))
+        .map_err(|why| Problem::of_placement(why, Some(0)))?;
+    let order = Order {
+        claim,
+        owner: caller.user(),
+        replace: Replace::Refused,
+        size: Some(0),
+        algorithms: door.storage.algorithms(std::iter::empty()),
+        properties_of: None,
+    };
+    let incoming = door
+        .storage
+        .incoming(order, placed.pool, placed.reservation);
+    incoming.finish(Vec::new()).await.map_err(refused)?;
+    Ok(true)
+}
+
+/// RFC 4918 §9.10.2: the lock is named in the `If` header.
+async fn refresh(door: &Door, call: &Call<'_>, shown: &Shown) -> Result<Reply, Problem> {
+    let [token] = shown.0.as_slice() else {
+        return Err(Problem::bad_request(
+            "LOCK without a body refreshes a lock; name exactly one in an 'If' header",
+        ));
+    };
+    mine(door, call, *token, StatusCode::PRECONDITION_FAILED)?;
+    let limits = door.storage.settings().limits.clone();
+    let headers = &call.request.headers;
+    let lasts = lock_timeout(headers, limits.lock_timeout, limits.lock_timeout_max);
+    let refreshed = door.storage.refresh_lock(*token, now() + lasts).await;
+    let refreshed = refreshed.map_err(|error| Problem::of_change(&error, StatusCode::CONFLICT))?;
+    match refreshed {
+        Some(_) => Ok(told(door, call.path, StatusCode::OK).into()),
+        None => Err(Problem::new(
+            StatusCode::PRECONDITION_FAILED,
+            "the lock has ended; take it again",
+        )),
+    }
+}
+
+pub(super) async fn unlock(door: &Door, call: &Call<'_>) -> Result<Reply, Problem> {
+    let text = lock_token(&call.request.headers)
+        .ok_or_else(|| Problem::bad_request("UNLOCK needs a 'Lock-Token' header: '<token>'"))?;
+    let token =
+        LockToken::parse(text).ok_or_else(|| other_path(call.path, StatusCode::CONFLICT))?;
+    mine(door, call, token, StatusCode::CONFLICT)?;
+    let released = door.storage.release_locks(|table| {
+        table
+            .release(token)
+            .map(|lock| lock.token)
+            .into_iter()
+            .collect()
+    });
+    released
+        .await
+        .map_err(|error| Problem::of_change(&error, StatusCode::CONFLICT))?;
+    tracing::debug!(path = %call.path, %token, "unlocked");
+    Ok(Answer::new(StatusCode::NO_CONTENT).into())
+}
+
+/// The lock is on this path and the caller's own.
+fn mine(
+    door: &Door,
+    call: &Call<'_>,
+    token: LockToken,
+    elsewhere: StatusCode,
+) -> Result<(), Problem> {
+    let Some(user) = call.caller.user() else {
+        return Err(call
+            .caller
+            .unknown("a lock belongs to a user; say who you are".to_owned()));
+    };
+    let lock = door.storage.with_locks(|table| table.get(token).cloned());
+    match lock.filter(|lock| lock.covers(call.path)) {
+        None => Err(other_path(call.path, elsewhere)),
+        Some(lock) if lock.user != user => Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            format!(
+                "the lock on {} belongs to another user; it ends by itself",
+                lock.root
+            ),
+        )),
+        Some(_) => Ok(()),
+    }
+}
+
+/// RFC 4918 §9.11.1.
+fn other_path(path: &NamespacePath, status: StatusCode) -> Problem {
+    let text = format!("no lock with this token is on {path}; it may have ended");
+    let body = webdav::write_condition("lock-token-matches-request-uri", &[], &text);
+    Problem::new(status, text).with_xml(body)
+}
+
+/// RFC 4918 §9.10.6, §9.10.9.
+fn refused(door: &Door, path: &NamespacePath, error: &LockError) -> Problem {
+    match error {
+        LockError::Refused(LockRefusal::Conflict(roots)) => {
+            let above = roots.iter().any(|root| path.is_within(root));
+            if !above {
+                let named = Some((path, StatusCode::FAILED_DEPENDENCY));
+                return door.failed_members(roots, StatusCode::LOCKED, named);
+            }
+            let text = error.to_string();
+            let body = webdav::write_condition("no-conflicting-lock", roots, &text);
+            Problem::new(StatusCode::LOCKED, text).with_xml(body)
+        }
+        LockError::Refused(LockRefusal::TooManyOfUser { .. } | LockRefusal::TooMany(_)) => {
+            Problem::new(StatusCode::INSUFFICIENT_STORAGE, error.to_string())
+        }
+        LockError::Busy(_) => Problem::conflict_for_now(error.to_string()),
+        LockError::Namespace(why) => Problem::of_change(why, StatusCode::CONFLICT),
+    }
+}
+
+/// An answer that tells the locks of a path.
+fn told(door: &Door, path: &NamespacePath, status: StatusCode) -> Answer {
+    let at: Timestamp = now();
+    let locks: Vec<Lock> = door.locks_of(path);
+    xml(status, write_lock_answer(&locks, at))
+}
+
+impl Door {
+    /// The locks that writing at a path needs.
+    pub(super) fn locks_of(&self, path: &NamespacePath) -> Vec<Lock> {
+        match self.storage.locks.is_empty() {
+            true => Vec::new(),
+            false => self
+                .storage
+                .with_locks(|table| table.covering(path).into_iter().cloned().collect()),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! PROPPATCH (RFC 4918 §9.2): properties that clients keep with files and directories. All that a request asks is
+//! done, or nothing.
+
+use super::answer::{Problem, Reply, xml};
+use super::body::read_body;
+use super::{Call, Door, conditions};
+use http::StatusCode;
+use penstock_decide::authorization::Operation;
+use penstock_decide::locking::Touched;
+use penstock_persistence::namespace::{Change, ChangeError, DeadProperty, PropertyUpdate, Refusal};
+use penstock_protocol::http1::server::Connection;
+use penstock_protocol::webdav::{
+    InvalidXml, PROPPATCH_BYTES_MAX, Update, UpdateOutcome, is_protected, parse_property_update,
+    write_property_answer,
+};
+
+pub(super) async fn proppatch(
+    door: &Door,
+    connection: &mut Connection,
+    call: &Call<'_>,
+) -> Result<Reply, Problem> {
+    let Call {
+        request,
+        caller,
+        path,
+    } = *call;
+    door.permit(caller, &Operation::Modify, path)?;
+    let body = read_body(connection, "PROPPATCH", PROPPATCH_BYTES_MAX).await?;
+    let updates = parse_property_update(&body).map_err(|why| {
+        let status = match why {
+            InvalidXml::ElementTooLong(_) | InvalidXml::TooMany(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Problem::new(status, why.to_string())
+    })?;
+    let entry = door.entry(path)?;
+    conditions::evaluate(&request.method, &request.headers, Some(&entry))?;
+    let shown = door.check_if(call)?;
+    let _intent = door.storage.claims.intend(path);
+    door.check_locks(call, &shown, || Ok(vec![Touched::Itself(path.clone())]))?;
+    let answer = |outcome| {
+        let body = write_property_answer(path, entry.is_directory(), &updates, outcome);
+        Reply::from(xml(StatusCode::MULTI_STATUS, body))
+    };
+    if updates.iter().any(|update| is_protected(&update.name)) {
+        return Ok(answer(UpdateOutcome::Protected));
+    }
+    let change = Change::UpdateProperties {
+        path: path.clone(),
+        only: conditions::pinned(&request.headers, Some(entry.id)),
+        updates: updates.iter().map(kept).collect(),
+    };
+    match door.storage.change(change).await {
+        Ok(_) => Ok(answer(UpdateOutcome::Done)),
+        // RFC 4918 §9.2.1: there is not the space for it.
+        Err(ChangeError::Refused(Refusal::TooManyProperties(_))) => {
+            Ok(answer(UpdateOutcome::TooMuch))
+        }
+        Err(error) => Err(Problem::of_change(&error, StatusCode::CONFLICT)),
+    }
+}
+
+fn kept(update: &Update) -> PropertyUpdate {
+    let (namespace, name) = (update.name.namespace.clone(), update.name.local.clone());
+    match &update.element {
+        Some(element) => PropertyUpdate::Set(DeadProperty {
+            namespace,
+            name,
+            element: element.clone(),
+        }),
+        None => PropertyUpdate::Remove { namespace, name },
+    }
+}
