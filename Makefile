@@ -8,7 +8,7 @@ PYTEST := $(VENV)/bin/python -m pytest
 # Python packages of the interop tests, pinned where a client's exact behaviour is what is tested.
 PYTHON_PACKAGES := fts3==3.14.2 pytest==8.4.2 requests
 
-.PHONY: help demo test test-rust test-interop test-web soak bench lint setup check-tools build
+.PHONY: help demo test test-rust test-interop test-web soak fuzz bench lint setup check-tools build
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -35,6 +35,10 @@ soak: check-tools ## The same suites at the size that promises are made for (hou
 	PROPTEST_CASES=20000 cargo test --workspace --release
 	cargo build --release -p penstock-cli
 	PENSTOCK_BINARY=target/release/penstock $(PYTEST) tests/interop -q -rfE --tier=soak
+	scripts/fuzz.sh
+
+fuzz: check-rust ## Fuzz every parser of hostile bytes, FUZZ_SECONDS each (600), or FUZZ_TARGETS only
+	scripts/fuzz.sh $(FUZZ_TARGETS)
 
 bench: build ## Measurements beside peers; results in bench/results/ (about 15 minutes)
 	cargo build --release -p penstock-bench

@@ -3,23 +3,17 @@ bombs in requests do to a site, while somebody else goes on working there. Each 
 told about, and leaves neither memory nor descriptors behind.
 """
 
-import base64
-import hashlib
-import hmac
 import http.client
-import json
 import os
 import re
 import resource
 import select
 import socket
 import ssl
-import subprocess
 import threading
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 import pytest
 

@@ -1,3 +1,4 @@
 //! What the protocols do at their boundary: over sockets, with files, between the two ends.
 
+mod hostile_bytes;
 mod http1;

@@ -1,0 +1,59 @@
+//! What is fuzzed: for each parser of hostile bytes what must hold whatever comes, and inputs to begin with. Shared by
+//! the fuzzer, which looks for inputs with coverage, and by a test of `protocol`, which tries some at every change.
+
+mod certificate;
+mod copy;
+mod digest;
+mod http1;
+mod macaroon;
+mod token;
+mod webdav;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// One thing to be fuzzed.
+pub struct Target {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Panics when something does not hold for these bytes.
+    pub check: fn(&[u8]),
+    /// Inputs to begin with.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All of them.
+pub const ALL: &[Target] = &[
+    certificate::CHAINS,
+    certificate::FILES,
+    certificate::ATTRIBUTES,
+    copy::HEADERS,
+    copy::MARKERS,
+    digest::TARGET,
+    http1::TARGET,
+    macaroon::TARGET,
+    macaroon::REQUESTS,
+    token::TEXTS,
+    token::CLAIMS,
+    webdav::ASKED,
+    webdav::TOLD,
+];
+
+/// Lines `name: value` as headers; what cannot be one is left out.
+fn headers(data: &[u8]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for line in data.split(|byte| *byte == b'\n').take(64) {
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else {
+            continue;
+        };
+        let name = HeaderName::from_bytes(&line[..colon]);
+        let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii());
+        if let (Ok(name), Ok(value)) = (name, value) {
+            headers.append(name, value);
+        }
+    }
+    headers
+}
+
+fn texts(seeds: &[&str]) -> Vec<Vec<u8>> {
+    seeds.iter().map(|seed| seed.as_bytes().to_vec()).collect()
+}
