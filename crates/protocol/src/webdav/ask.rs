@@ -225,6 +225,8 @@ mod tests {
             "<d:propfind xmlns:d='DAV:'><d:prop><x:y xmlns:x=''/></d:prop></d:propfind>",
             "<d:propfind xmlns:d='DAV:'><d:prop><a\"b/></d:prop></d:propfind>",
             "<d:propfind xmlns:d='DAV:'><d:allprop/></d:propfind><d:propfind xmlns:d='DAV:'/>",
+            "<d:propfind xmlns:d='DAV:'><d:prop><xmlns:y/></d:prop></d:propfind>",
+            "<d:propfind xmlns:d='DAV:'><d:prop><xml:y/></d:prop></d:propfind>",
             "hello",
             "<?xml version='1.0'?>",
         ] {

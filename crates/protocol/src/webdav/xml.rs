@@ -97,6 +97,7 @@ impl<'a> Walk<'a> {
                             return Err(syntax(format!("the prefix '{prefix}' has no namespace")));
                         }
                     };
+                    check_namespace(&namespace)?;
                     let local = element.local_name().as_ref().to_owned();
                     check_name(&local)?;
                     // Duplicate or unquoted attributes make a document ill-formed even where they mean
@@ -345,6 +346,18 @@ fn check_name(local: &str) -> Result<(), InvalidXml> {
     match characters.next().is_some_and(first) && characters.all(other) {
         true => Ok(()),
         false => Err(syntax("an element has an impossible name")),
+    }
+}
+
+/// Namespaces are written back under prefixes of ours, which these two must not have (Namespaces in XML 1.0 §3).
+fn check_namespace(namespace: &str) -> Result<(), InvalidXml> {
+    const RESERVED: [&str; 2] = [
+        "http://www.w3.org/2000/xmlns/",
+        "http://www.w3.org/XML/1998/namespace",
+    ];
+    match RESERVED.contains(&namespace) {
+        true => Err(syntax("an element has a prefix that is XML's own")),
+        false => Ok(()),
     }
 }
 
