@@ -124,8 +124,7 @@ def grid(binary, tmp_path_factory, fault_ca):
 
 
 @pytest.fixture(scope="session")
-def field(binary, tmp_path_factory, fault_ca):
-    """Two sites, a real XRootD and a user with every kind of credential, for tests of the field's clients."""
+def whole_field(binary, tmp_path_factory, fault_ca):
     field = make_field(binary, tmp_path_factory.mktemp("field"), fault_ca)
     try:
         yield field
@@ -133,6 +132,14 @@ def field(binary, tmp_path_factory, fault_ca):
         assert not any(codes), f"sites ended with {codes}\n{field.here.log_tail()}\n{field.there.log_tail()}"
     finally:
         field.close()
+
+
+@pytest.fixture
+def field(whole_field):
+    """Sites, a real XRootD and a user with every kind of credential, for tests of the field's clients."""
+    yield whole_field
+    for server in whole_field.servers:
+        server.assert_runs()
 
 
 @pytest.fixture

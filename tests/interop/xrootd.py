@@ -124,7 +124,7 @@ class Xrootd:
         here = self.directory
         line = ["xrootd", "-n", "interop", "-I", "v4", "-c", here / "xrootd.cfg", "-l", here / "xrootd.log"]
         if os.geteuid() == 0:
-            run("chown", "-R", ACCOUNT, here)
+            run("chown", "-R", "-h", ACCOUNT, here)
             line += ["-R", ACCOUNT]
         # XRootD insists that secrets are its owner's alone.
         for name in ("host.key", "macaroon.key"):
@@ -153,6 +153,14 @@ class Xrootd:
         code = self.process.poll()
         assert code is None, f"xrootd ended with {code}\n{self.log_tail()}"
         return answers(self.host, self.port) and answers(self.host, self.root_port)
+
+    def assert_runs(self):
+        """Ended by itself, it is started anew, so that one test tells of it and not all that follow."""
+        code = self.process.poll()
+        if code is not None:
+            tail = self.log_tail()
+            self.start()
+            raise AssertionError(f"xrootd ended with {code}\n{tail}")
 
     def log(self):
         """XRootD puts its log into a directory of its instance's name."""
