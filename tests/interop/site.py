@@ -42,6 +42,8 @@ class Site:
         self.small_disk = None
         options = [word for peer in peers for word in ("--peer", str(peer.directory))]
         self.command("init", "--site", name, "--host", host, "--ports", str(self.base), *options)
+        # Servers of others, which tests start on loopback.
+        self.configure("[trust]", private_addresses=["127.0.0.0/8"])
 
     @property
     def door(self):

@@ -10,7 +10,7 @@ use crate::site::SiteDirectory;
 use crate::token::{SiteIssuer, now};
 use openssl::x509::X509;
 use penstock_model::Timestamp;
-use penstock_protocol::http1::client::{Client, ClientConfig, Outgoing};
+use penstock_protocol::http1::client::{Client, ClientConfig, Outgoing, Reach};
 use penstock_protocol::pki;
 use penstock_protocol::tls::{ClientTls, ServerTls};
 use serde::Serialize;
@@ -314,7 +314,8 @@ async fn check_foreign_issuers(site: &SiteDirectory, config: &Config, findings: 
         response_timeout: ISSUER_TIMEOUT,
         stall_timeout: ISSUER_TIMEOUT,
         ..ClientConfig::new(tls)
-    });
+    })
+    .with_reach(&Reach::new(config.reach(&[])));
     for issuer in &config.trust.issuers {
         if let Err(why) = ask_issuer(&client, issuer).await {
             findings.warning(format!(

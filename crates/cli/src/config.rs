@@ -13,6 +13,9 @@ pub use membership::{Account, Member};
 use crate::quantity::{Size, Span};
 use penstock_model::capability::Right;
 use penstock_model::{ChecksumAlgorithm, NamespacePath};
+use penstock_protocol::hosts::HostPattern;
+use penstock_protocol::http1::client::ReachRules;
+use penstock_protocol::network::Network;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -115,6 +118,9 @@ pub struct Trust {
     pub issuers: Vec<ForeignIssuer>,
     /// Users who may do nothing here, whatever they hold: subjects of certificates in slash form, or of tokens.
     pub banned: Vec<String>,
+    /// Addresses and networks that are not public and may be connected to all the same, by copies and for the
+    /// keys of issuers: `10.0.0.0/8`. Without them nobody can send the site to what only it can reach.
+    pub private_addresses: Vec<String>,
 }
 
 impl Default for Trust {
@@ -127,6 +133,7 @@ impl Default for Trust {
             members: Vec::new(),
             issuers: Vec::new(),
             banned: Vec::new(),
+            private_addresses: Vec::new(),
         }
     }
 }
@@ -180,6 +187,9 @@ pub struct Transfer {
     pub audience: Vec<String>,
     /// A scope that submitted tokens must have, such as `fts`. Unset: any trusted token may submit.
     pub required_scope: Option<String>,
+    /// Hosts to which the credentials of a file follow a redirect of its storage element, over TLS.
+    #[serde(default)]
+    pub credentials_follow: Vec<String>,
     /// Links with a limit of their own.
     #[serde(default, rename = "link")]
     pub links: Vec<LinkLimit>,
@@ -283,6 +293,9 @@ pub struct Outbound {
     /// Host names and addresses. Others are refused, so that nobody uses the site to reach what only it can
     /// reach.
     pub allow: Vec<String>,
+    /// Hosts to which the credentials of a copy follow a redirect, over TLS: data servers behind a storage
+    /// element that expects its clients' tokens there, too.
+    pub credentials_follow: Vec<String>,
 }
 
 /// What members of a group may do below a path.
@@ -512,11 +525,46 @@ impl Config {
                 ),
             );
         }
+        for address in &self.trust.private_addresses {
+            if Network::parse(address).is_none() {
+                problems.push(format!(
+                    "trust.private_addresses: '{address}' is no address or network, such as 10.0.0.0/8"
+                ));
+            }
+        }
+        let follow = |key: &str, hosts: &[String]| {
+            let wrong = |host: &String| {
+                let why = HostPattern::parse(host).err()?;
+                Some(format!("{key}: {why}"))
+            };
+            hosts.iter().filter_map(wrong).collect::<Vec<_>>()
+        };
+        if let Some(transfer) = &self.transfer {
+            problems.extend(follow(
+                "transfer.credentials_follow",
+                &transfer.credentials_follow,
+            ));
+        }
         if let Some(storage) = &self.storage {
+            let hosts = &storage.outbound.credentials_follow;
+            problems.extend(follow("storage.outbound.credentials_follow", hosts));
             problems.extend(storage.problems());
         }
         problems.extend(self.limits.problems());
         problems
+    }
+
+    /// Where the services may be sent; `credentials_follow` is that of the service. What is no address or host
+    /// was refused when the file was read.
+    pub fn reach(&self, credentials_follow: &[String]) -> ReachRules {
+        let private = self.trust.private_addresses.iter();
+        let hosts = credentials_follow.iter();
+        ReachRules {
+            private: private.filter_map(|text| Network::parse(text)).collect(),
+            credentials_follow: hosts
+                .filter_map(|host| HostPattern::parse(host).ok())
+                .collect(),
+        }
     }
 }
 

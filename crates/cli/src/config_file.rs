@@ -19,6 +19,8 @@ pub struct NewSite {
     pub service: SocketAddr,
     /// Where a door without TLS would listen.
     pub plain_door: SocketAddr,
+    /// Those of its addresses that are not public.
+    pub private_addresses: Vec<String>,
     /// Its token issuer.
     pub issuer: String,
     /// Where file data goes, one pool each.
@@ -30,6 +32,12 @@ pub fn render(site: &NewSite) -> String {
     let quoted = |text: &str| toml_edit::Value::from(text).to_string().trim().to_owned();
     let hosts: Vec<String> = site.hosts.iter().map(|host| quoted(host)).collect();
     let hosts = hosts.join(", ");
+    let private: Vec<String> = site
+        .private_addresses
+        .iter()
+        .map(|text| quoted(text))
+        .collect();
+    let private = private.join(", ");
     let pool = |(number, path): (usize, &PathBuf)| {
         let path = quoted(&path.to_string_lossy());
         format!(
@@ -50,6 +58,7 @@ pub fn render(site: &NewSite) -> String {
         queue = Pool::default_queue_max(),
         live = format_args!("https://HOST:{}/live/", site.service.port()),
         hosts = hosts,
+        private = private,
         pools = pools,
     )
 }
@@ -61,6 +70,8 @@ pub struct Acquaintance {
     pub issuer: ForeignIssuer,
     /// Where copies may go to or come from.
     pub hosts: Vec<String>,
+    /// Addresses of these that are not public.
+    pub private_addresses: Vec<String>,
 }
 
 /// Adds an issuer and allowed hosts to a configuration, keeping everything else as it is. What is there
@@ -111,6 +122,14 @@ fn with_acquaintance(text: &str, other: &Acquaintance) -> Result<String, String>
         }
         issuers.push(table);
     }
+    let private = trust
+        .as_table_mut()
+        .ok_or_else(|| wrong("trust"))?
+        .entry("private_addresses")
+        .or_insert_with(|| value(toml_edit::Array::new()))
+        .as_array_mut()
+        .ok_or_else(|| wrong("trust.private_addresses"))?;
+    add_missing(private, &other.private_addresses);
     let Some(storage) = document.get_mut("storage") else {
         return Ok(document.to_string());
     };
@@ -125,12 +144,16 @@ fn with_acquaintance(text: &str, other: &Acquaintance) -> Result<String, String>
         .or_insert_with(|| value(toml_edit::Array::new()))
         .as_array_mut()
         .ok_or_else(|| wrong("storage.outbound.allow"))?;
-    for host in &other.hosts {
-        if !allowed.iter().any(|known| known.as_str() == Some(host)) {
-            allowed.push(host);
+    add_missing(allowed, &other.hosts);
+    Ok(document.to_string())
+}
+
+fn add_missing(list: &mut toml_edit::Array, texts: &[String]) {
+    for text in texts {
+        if !list.iter().any(|known| known.as_str() == Some(text)) {
+            list.push(text);
         }
     }
-    Ok(document.to_string())
 }
 
 #[cfg(test)]
@@ -146,6 +169,7 @@ mod tests {
             door: at(8443),
             service: at(8446),
             plain_door: at(8444),
+            private_addresses: vec!["127.0.0.2".into()],
             issuer: "https://127.0.0.2:8443".into(),
             pools: vec!["pools/disk1".into(), "/data/\"disk\" 2".into()],
         }
@@ -159,6 +183,7 @@ mod tests {
                 vo: Some("there".into()),
             },
             hosts: vec!["127.0.0.3".into(), "127.0.0.2".into()],
+            private_addresses: vec!["127.0.0.3".into()],
         }
     }
 
@@ -212,5 +237,6 @@ mod tests {
         assert_eq!(config.trust.issuers, [other().issuer]);
         let allowed = config.storage.expect("present").outbound.allow;
         assert_eq!(allowed, ["127.0.0.2", "se.example.org", "127.0.0.3"]);
+        assert_eq!(config.trust.private_addresses, ["127.0.0.2", "127.0.0.3"]);
     }
 }

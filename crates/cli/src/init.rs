@@ -11,8 +11,10 @@ use crate::site::SiteDirectory;
 use crate::token::{Grant, SiteIssuer};
 use penstock_model::NamespacePath;
 use penstock_protocol::macaroon::RootKeys;
+use penstock_protocol::network::why_not_public;
 use penstock_protocol::pki;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
@@ -127,6 +129,7 @@ fn decide(args: &InitArgs, site: &SiteDirectory) -> Result<NewSite, CommandError
     let at = |offset: u16| SocketAddr::new(address, args.ports_base + offset);
     let url_host = in_url(&hosts[0]);
     Ok(NewSite {
+        private_addresses: private_addresses(&hosts, &[address]),
         name,
         issuer: format!("https://{url_host}:{}", args.ports_base),
         hosts,
@@ -135,6 +138,21 @@ fn decide(args: &InitArgs, site: &SiteDirectory) -> Result<NewSite, CommandError
         service: at(3),
         pools: args.pools.clone(),
     })
+}
+
+/// The addresses of these hosts, as this machine resolves them, that are not public: nobody else would allow them.
+fn private_addresses(hosts: &[String], listening: &[IpAddr]) -> Vec<String> {
+    let resolved = hosts.iter().flat_map(|host| match host.parse() {
+        Ok(address) => vec![address],
+        Err(_) => {
+            let found = (host.as_str(), 0).to_socket_addrs();
+            found.map_or_else(|_| Vec::new(), |found| found.map(|at| at.ip()).collect())
+        }
+    });
+    let all = resolved.chain(listening.iter().copied());
+    let private = all.filter(|at| !at.is_unspecified() && why_not_public(*at).is_some());
+    let distinct: BTreeSet<IpAddr> = private.collect();
+    distinct.iter().map(ToString::to_string).collect()
 }
 
 fn is_host(text: &str) -> bool {
@@ -304,6 +322,9 @@ impl Peer {
 
 fn acquaintance_of(config: &Config) -> Option<Acquaintance> {
     let issuer = config.issuer.as_ref()?;
+    let doors = config.storage.iter().map(|storage| storage.listen.ip());
+    let services = config.transfer.iter().map(|transfer| transfer.listen.ip());
+    let listening: Vec<IpAddr> = doors.chain(services).collect();
     Some(Acquaintance {
         issuer: ForeignIssuer {
             issuer: issuer.url.clone(),
@@ -311,6 +332,7 @@ fn acquaintance_of(config: &Config) -> Option<Acquaintance> {
             vo: Some(issuer.vo.clone()),
         },
         hosts: config.site.hosts.clone(),
+        private_addresses: private_addresses(&config.site.hosts, &listening),
     })
 }
 

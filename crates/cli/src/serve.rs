@@ -17,7 +17,7 @@ use crate::site::SiteDirectory;
 use files::{LOOK_EVERY, Watched};
 use issuer::Published;
 use penstock_protocol::connections::Connections;
-use penstock_protocol::http1::client::{Client, ClientConfig};
+use penstock_protocol::http1::client::{Client, ClientConfig, Reach};
 use penstock_protocol::tls::{ClientTls, ServerTls};
 use penstock_protocol::token::Verifier;
 use penstock_protocol::x509::ClientCertificates;
@@ -135,6 +135,8 @@ struct Running {
     storage: Option<Arc<Storage>>,
     transfer: Option<(Arc<Service>, Verifier)>,
     banned: Banned,
+    /// Where agents and the service's look at issuers' keys may lead.
+    reach: Reach,
     published: Published,
     /// What is in effect: as the process started, or as of the last reload.
     config: Config,
@@ -172,6 +174,7 @@ impl Running {
             storage: None,
             transfer: None,
             banned: Banned::default(),
+            reach: Reach::default(),
             published: Published::default(),
             config: config.clone(),
             watched: Watched::of(site, config),
@@ -258,7 +261,9 @@ impl Running {
         let client = Client::new(ClientConfig {
             idle_per_host: IDLE_PER_HOST,
             ..ClientConfig::new(self.client_tls.clone())
-        });
+        })
+        .with_reach(&self.reach);
+        self.reach.replace(config.reach(&role.credentials_follow));
         let verifier = trusted.verifier(roles::service_audiences(config, role), client.clone());
         let service_config = ServiceConfig {
             site: config.site.name.clone(),
@@ -281,16 +286,12 @@ impl Running {
             banned: self.banned.clone(),
             host: config.url_host(),
         };
-        let mut router =
-            api::router(service.clone(), api_config).merge(issuer::router(self.published.clone()));
+        let mut router = api::router(service.clone(), api_config.clone())
+            .merge(issuer::router(self.published.clone()));
         let url = config.service_url().unwrap_or_default();
         self.doors.push(("transfer", format!("{url}/")));
         if config.observe.live_page {
-            router = router.merge(live::router(
-                &service,
-                verifier.clone(),
-                self.banned.clone(),
-            ));
+            router = router.merge(live::router(&service, &api_config));
             self.doors.push(("live page", format!("{url}/live/")));
         }
         let (tls, stopping_api) = (self.server_tls.clone(), stopping.clone());
@@ -417,6 +418,7 @@ impl Running {
         if let (Some((service, verifier)), Some(role)) = (&self.transfer, &config.transfer) {
             trusted.renew(verifier, roles::service_audiences(config, role));
             self.banned.replace(config.trust.banned.iter().cloned());
+            self.reach.replace(config.reach(&role.credentials_follow));
             service
                 .configure(roles::engine_config(role))
                 .await

@@ -5,7 +5,9 @@
 
 use crate::facts::{Ending, TransferFacts, gather};
 use crate::report::{BandwidthReport, ReportInput, window_of};
-use penstock_model::{LedgerEntry, LinkId, LinkSample, Timestamp, TransferId, TransferRequest};
+use penstock_model::{
+    JobId, LedgerEntry, LinkId, LinkSample, Timestamp, TransferId, TransferRequest, VoName,
+};
 use penstock_persistence::journal::{JournalError, JournalReader};
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::RwLock;
@@ -54,6 +56,8 @@ pub trait Record: Send + Sync + 'static {
     ) -> Result<Vec<LinkSample>, RecordError>;
     /// What was asked for; `None` when the transfer is unknown or no longer recorded.
     fn transfer_request(&self, id: TransferId) -> Result<Option<TransferRequest>, RecordError>;
+    /// On whose behalf a job runs; `None` when it is unknown or no longer recorded.
+    fn job_vo(&self, job: JobId) -> Result<Option<VoName>, RecordError>;
 }
 
 impl Record for JournalReader {
@@ -79,6 +83,10 @@ impl Record for JournalReader {
 
     fn transfer_request(&self, id: TransferId) -> Result<Option<TransferRequest>, RecordError> {
         Ok(JournalReader::transfer(self, id)?.map(|row| row.request))
+    }
+
+    fn job_vo(&self, job: JobId) -> Result<Option<VoName>, RecordError> {
+        Ok(JournalReader::job(self, job)?.map(|row| row.vo))
     }
 }
 
@@ -259,6 +267,7 @@ struct Kept {
     entries: Vec<LedgerEntry>,
     samples: Vec<LinkSample>,
     requests: BTreeMap<TransferId, TransferRequest>,
+    vos: BTreeMap<JobId, VoName>,
 }
 
 impl MemoryRecord {
@@ -280,6 +289,11 @@ impl MemoryRecord {
     /// Remembers what was asked for.
     pub fn put_request(&self, request: TransferRequest) {
         self.write().requests.insert(request.id, request);
+    }
+
+    /// Remembers on whose behalf a job runs.
+    pub fn put_vo(&self, job: JobId, vo: VoName) {
+        self.write().vos.insert(job, vo);
     }
 
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, Kept> {
@@ -332,12 +346,16 @@ impl Record for MemoryRecord {
     fn transfer_request(&self, id: TransferId) -> Result<Option<TransferRequest>, RecordError> {
         Ok(self.read().requests.get(&id).cloned())
     }
+
+    fn job_vo(&self, job: JobId) -> Result<Option<VoName>, RecordError> {
+        Ok(self.read().vos.get(&job).cloned())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock_model::{JobId, TransferEvent};
+    use penstock_model::TransferEvent;
 
     fn ledger(length: u64) -> MemoryRecord {
         let record = MemoryRecord::new();

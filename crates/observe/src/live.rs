@@ -15,23 +15,38 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
-use penstock_model::Timestamp;
+use penstock_model::{JobId, Timestamp, VoName};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::{Semaphore, watch};
 
+/// Whose transfers a viewer sees in detail. What is only counted, such as the rate of a link, everybody sees whom the
+/// hook lets in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sight {
+    /// Everybody's.
+    Everything,
+    /// Those of one VO.
+    Vo(VoName),
+}
+
 /// What the authorisation hook returns.
-pub type Authorised = Pin<Box<dyn Future<Output = Result<(), StatusCode>> + Send>>;
-/// Decides from the headers of a request whether it may see the data; the status otherwise (401, 403).
+pub type Authorised = Pin<Box<dyn Future<Output = Result<Sight, StatusCode>> + Send>>;
+/// Decides from the headers of a request how much of the data it may see; the status otherwise (401, 403).
 pub type Authorise = Arc<dyn Fn(&HeaderMap) -> Authorised + Send + Sync>;
 
 /// Reports and readings of samples that may run at once; others wait.
 const READS_MAX: usize = 2;
 /// A report is made again only when it is older than this, whoever asks.
 const REPORT_AGE_MAX_MS: i64 = 2000;
+/// Reports that are kept for so long: of several windows and VOs.
+const REPORTS_MAX: usize = 8;
+/// Jobs whose VO is remembered.
+const VOS_MAX: usize = 20_000;
 /// The window when the query names none.
 const SECONDS: i64 = 300;
 
@@ -62,12 +77,15 @@ struct Shared {
 #[derive(Default)]
 struct Reports {
     follower: Follower,
-    latest: Option<MadeReport>,
+    /// The youngest last.
+    made: Vec<MadeReport>,
+    vos: HashMap<JobId, Option<VoName>>,
 }
 
 struct MadeReport {
     at: Timestamp,
     seconds: i64,
+    sight: Sight,
     body: Arc<WindowReport>,
 }
 
@@ -187,48 +205,88 @@ async fn report(
     Query(query): Query<WindowQuery>,
     headers: HeaderMap,
 ) -> Result<Json<Arc<WindowReport>>, Refusal> {
-    (state.shared.authorise)(&headers)
+    let sight = (state.shared.authorise)(&headers)
         .await
         .map_err(Refusal::Unauthorised)?;
     let seconds = query.seconds();
-    let report = read(state, move |shared| shared.report(seconds, now())).await?;
+    let report = read(state, move |shared| shared.report(seconds, sight, now())).await?;
     Ok(Json(report))
 }
 
 impl Shared {
-    fn report(&self, seconds: i64, now: Timestamp) -> Result<Arc<WindowReport>, RecordError> {
+    fn report(
+        &self,
+        seconds: i64,
+        sight: Sight,
+        now: Timestamp,
+    ) -> Result<Arc<WindowReport>, RecordError> {
         let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(made) = reports
-            .latest
-            .as_ref()
-            .filter(|made| made.is_good(seconds, now))
+        let reports = &mut *reports;
+        reports.made.retain(|made| made.is_young(now));
+        let known = reports.made.iter();
+        if let Some(made) = known
+            .rev()
+            .find(|made| made.seconds == seconds && made.sight == sight)
         {
             return Ok(made.body.clone());
         }
+        let record = self.record.as_ref();
         let from = Timestamp(now.0 - seconds * 1000);
         let last = *self.committed.borrow();
-        reports.follower.catch_up(self.record.as_ref(), last, now)?;
-        let (transfers, complete) = reports.follower.transfers_since(from);
+        reports.follower.catch_up(record, last, now)?;
+        let (mut transfers, complete) = reports.follower.transfers_since(from);
+        let whose = match &sight {
+            Sight::Everything => String::new(),
+            Sight::Vo(vo) => {
+                let mut of_vo = Vec::new();
+                for facts in transfers {
+                    if vo_of(&mut reports.vos, record, facts.job)?.as_ref() == Some(vo) {
+                        of_vo.push(facts);
+                    }
+                }
+                transfers = of_vo;
+                format!(" of {vo}")
+            }
+        };
         let input = ReportInput {
-            population: format!("all transfers with an event in the last {seconds} s"),
+            population: format!("all transfers{whose} with an event in the last {seconds} s"),
             transfers,
             window: Some((from, now)),
         };
-        let report = report_with_samples(self.record.as_ref(), &input)?;
+        let report = report_with_samples(record, &input)?;
         let body = Arc::new(WindowReport { complete, report });
-        let latest = MadeReport {
+        if reports.made.len() >= REPORTS_MAX {
+            reports.made.remove(0);
+        }
+        reports.made.push(MadeReport {
             at: now,
             seconds,
+            sight,
             body: body.clone(),
-        };
-        reports.latest = Some(latest);
+        });
         Ok(body)
     }
 }
 
+fn vo_of(
+    known: &mut HashMap<JobId, Option<VoName>>,
+    record: &dyn Record,
+    job: JobId,
+) -> Result<Option<VoName>, RecordError> {
+    if let Some(vo) = known.get(&job) {
+        return Ok(vo.clone());
+    }
+    let vo = record.job_vo(job)?;
+    if known.len() >= VOS_MAX {
+        known.clear();
+    }
+    known.insert(job, vo.clone());
+    Ok(vo)
+}
+
 impl MadeReport {
-    fn is_good(&self, seconds: i64, now: Timestamp) -> bool {
-        self.seconds == seconds && (0..REPORT_AGE_MAX_MS).contains(&(now.0 - self.at.0))
+    fn is_young(&self, now: Timestamp) -> bool {
+        (0..REPORT_AGE_MAX_MS).contains(&(now.0 - self.at.0))
     }
 }
 

@@ -10,7 +10,7 @@ mod request;
 mod root_keys;
 mod wire;
 
-pub use caveat::{Caveat, InvalidCaveat, Network};
+pub use caveat::{Caveat, InvalidCaveat};
 pub use request::{InvalidRequest, REQUEST_BYTES_MAX, Wanted, parse_request, parse_token_form};
 pub use root_keys::{RootKeyError, RootKeys};
 

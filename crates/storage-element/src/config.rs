@@ -1,12 +1,13 @@
 //! What a storage element is told when it starts: plain values, parsed and checked by whoever reads the
 //! file.
 
-use crate::outbound::HostPattern;
 use penstock_decide::admission::QueueLimits;
 use penstock_decide::authorization::{GroupRule, SubjectRule};
 use penstock_decide::pool_selection::PoolMode;
 use penstock_model::{Bytes, ChecksumAlgorithm, NamespacePath, PoolName, VoName};
 use penstock_protocol::connections::Connections;
+use penstock_protocol::hosts::HostPattern;
+use penstock_protocol::http1::client::ReachRules;
 use penstock_protocol::macaroon::RootKeys;
 use penstock_protocol::pace::PaceLimit;
 use serde_json::Value;
@@ -102,6 +103,9 @@ pub struct MacaroonConfig {
 pub struct OutboundConfig {
     /// Hosts it may connect to. Empty: none, and COPY is refused.
     pub allow: Vec<HostPattern>,
+    /// Which addresses it may connect to, also for the keys of token issuers, and where credentials may follow a
+    /// redirect.
+    pub reach: ReachRules,
     /// Certificate authorities: a hashed directory. `None`: those of the system.
     pub certificates: Option<PathBuf>,
 }

@@ -100,8 +100,8 @@ mod tests {
             issuer: None,
             macaroons: None,
             outbound: crate::OutboundConfig {
-                allow: Vec::new(),
                 certificates: Some(certificates),
+                ..crate::OutboundConfig::default()
             },
             limits: StorageLimits::default(),
         };

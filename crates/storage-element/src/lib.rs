@@ -15,7 +15,6 @@ mod incoming;
 mod locks;
 mod meter;
 mod mover;
-pub mod outbound;
 mod pool;
 mod reaper;
 mod receive;

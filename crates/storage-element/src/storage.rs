@@ -19,7 +19,7 @@ use penstock_decide::Decision;
 use penstock_decide::pool_selection::{Placement, PoolReason, PoolView, Unplaceable, choose_pool};
 use penstock_model::{Bytes, ChecksumAlgorithm, PoolName, Timestamp};
 use penstock_persistence::namespace::{Change, ChangeError, Changed, EntryId, Namespace};
-use penstock_protocol::http1::client::{Client, ClientConfig};
+use penstock_protocol::http1::client::{Client, ClientConfig, Reach};
 use penstock_protocol::tls::ClientTls;
 use penstock_protocol::token::Verifier;
 use serde::Serialize;
@@ -53,6 +53,7 @@ pub struct Storage {
     pub(crate) verifier: Verifier,
     pub(crate) client: Client,
     tls: ClientTls,
+    reach: Reach,
     settings: RwLock<Arc<Settings>>,
     checksums: Vec<ChecksumAlgorithm>,
     chance: AtomicU64,
@@ -107,11 +108,13 @@ impl Storage {
             Some(directory) => ClientTls::from_ca_directory(directory)?,
             None => ClientTls::system()?,
         };
+        let reach = Reach::new(config.outbound.reach.clone());
         let client = Client::new(ClientConfig {
             response_timeout: config.limits.first_byte_timeout,
             stall_timeout: config.limits.stall_timeout,
             ..ClientConfig::new(tls.clone())
-        });
+        })
+        .with_reach(&reach);
         let issuer = config.issuer.as_ref();
         let verifier = rights::verifier(&config.access, issuer, client.clone());
         let mut checksums = config.checksums;
@@ -130,6 +133,7 @@ impl Storage {
             verifier,
             client,
             tls,
+            reach,
             settings: RwLock::new(Arc::new(Settings {
                 access: config.access,
                 issuer: config.issuer,
@@ -165,6 +169,7 @@ impl Storage {
             let verifier = self.verifier.clone();
             drop(verifier.with_local_keys(&own.trust.issuer, &own.jwks));
         }
+        self.reach.replace(config.outbound.reach.clone());
         self.verifier.replace_trust(issuers, audiences);
         let settings = Settings {
             access: config.access,

@@ -10,7 +10,7 @@ mod server;
 pub mod submit;
 pub mod wire;
 
-pub use caller::Banned;
+pub use caller::{Banned, Sight};
 pub use server::{ServeLimits, serve};
 
 use crate::overview::Overview;

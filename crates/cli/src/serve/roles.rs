@@ -12,6 +12,7 @@ use penstock_decide::pool_selection::PoolMode;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_model::{Bytes, LinkId, NamespacePath, PoolName, Slots, StorageId, VoName};
 use penstock_protocol::connections::ConnectionLimits;
+use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::http1::client::Client;
 use penstock_protocol::macaroon::RootKeys;
 use penstock_protocol::membership::MemberRules;
@@ -19,7 +20,6 @@ use penstock_protocol::pace::PaceLimit;
 use penstock_protocol::token::{TrustedIssuer, Verifier, openid_configuration};
 use penstock_protocol::voms::VomsServers;
 use penstock_protocol::x509::ClientCertificates;
-use penstock_storage_element::outbound::HostPattern;
 use penstock_storage_element::{
     AccessConfig, MacaroonConfig, OutboundConfig, OwnIssuer, PoolConfig, StorageConfig,
     StorageLimits, TrustedIssuerConfig,
@@ -177,6 +177,7 @@ pub fn storage_config(
         macaroons: macaroon_config(site, role)?,
         outbound: OutboundConfig {
             allow,
+            reach: config.reach(&role.outbound.credentials_follow),
             certificates: Some(site.resolve(&config.trust.certificates)),
         },
         limits: StorageLimits {

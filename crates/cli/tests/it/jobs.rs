@@ -1,6 +1,6 @@
 //! Jobs between two sites, submitted, watched, explained and canceled from the command line.
 
-use crate::site::{Site, eventually, fail, succeed};
+use crate::site::{Site, eventually, fail, run, succeed, text};
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -139,7 +139,7 @@ fn a_waiting_job_is_explained_and_can_be_canceled() {
     let dir = first.dir_arg();
     put(&first, "/f", b"1");
     // A destination that does not answer keeps the job open: it is tried again and again.
-    let nobody = format!("https://127.0.0.1:{}/f", second.port + 1);
+    let nobody = format!("https://{}:{}/f", second.address, second.port + 1);
     let printed = succeed(&[
         "submit",
         "--dir",
@@ -238,7 +238,7 @@ fn an_acknowledged_job_survives_a_kill() {
     let (mut first, second) = two_sites();
     put(&first, "/f", b"survivor");
     let dir = first.dir_arg();
-    let nobody = format!("https://127.0.0.1:{}/f", second.port + 1);
+    let nobody = format!("https://{}:{}/f", second.address, second.port + 1);
     let printed = succeed(&[
         "submit",
         "--dir",
@@ -294,4 +294,31 @@ fn a_running_site_learns_of_a_new_peer_by_a_hangup() {
     let submit: Vec<&str> = submit.iter().map(String::as_str).collect();
     let (source, destination) = (second.url("/f"), first.url("/f"));
     succeed(&[submit.as_slice(), &[&source, &destination]].concat());
+}
+
+#[test]
+fn the_service_is_not_sent_to_what_only_it_can_reach() {
+    let (first, _second) = two_sites();
+    put(&first, "/f", b"1");
+    // Nobody listens there; what counts is that nobody asks.
+    let dir = first.dir_arg();
+    for inside in [
+        "https://127.0.0.1:1/f",
+        "https://169.254.169.254/f",
+        "https://[::ffff:10.0.0.1]/f",
+    ] {
+        let job = ["submit", "--dir", &dir, "--wait", inside, &first.url("/g")];
+        let ended = run(&job);
+        assert_eq!(ended.status.code(), Some(1), "{inside}");
+        let printed = text(&ended.stdout) + &text(&ended.stderr);
+        let id = printed
+            .split_whitespace()
+            .find(|word| word.len() == 36)
+            .expect(&printed);
+        let explained = succeed(&["explain", "--dir", &dir, id]);
+        assert!(
+            explained.contains("trust.private_addresses does not list it"),
+            "{explained}"
+        );
+    }
 }

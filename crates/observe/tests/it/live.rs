@@ -1,8 +1,8 @@
 use crate::stories;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode, header};
-use penstock_model::{Timestamp, TransferEvent};
-use penstock_observe::live::{Authorise, LiveState, router};
+use penstock_model::{Timestamp, TransferEvent, VoName};
+use penstock_observe::live::{Authorise, LiveState, Sight, router};
 use penstock_observe::{MemoryRecord, RateSeries};
 use serde_json::Value;
 use std::sync::Arc;
@@ -21,6 +21,7 @@ fn record(seconds: i64) -> (Arc<MemoryRecord>, u64) {
     let shift = now - seconds * 1000 - stories::START;
     let last = story.entries.len() as u64;
     for mut entry in story.entries {
+        record.put_vo(entry.job, VoName::new("atlas"));
         entry.at = Timestamp(entry.at.0 + shift);
         record.push_entry(entry);
     }
@@ -35,14 +36,13 @@ async fn ask(path: &str, token: Option<&str>) -> (StatusCode, HeaderMap, Vec<u8>
     let (record, last) = record(200);
     let (_sender, committed) = tokio::sync::watch::channel(last);
     let authorise: Authorise = Arc::new(|headers| {
-        let good = headers
-            .get(header::AUTHORIZATION)
-            .is_some_and(|value| value == "Bearer good");
+        let shown = headers.get(header::AUTHORIZATION).cloned();
         Box::pin(async move {
-            if good {
-                Ok(())
-            } else {
-                Err(StatusCode::UNAUTHORIZED)
+            match shown.as_ref().and_then(|value| value.to_str().ok()) {
+                Some("Bearer good") => Ok(Sight::Everything),
+                Some("Bearer atlas") => Ok(Sight::Vo(VoName::new("atlas"))),
+                Some("Bearer cms") => Ok(Sight::Vo(VoName::new("cms"))),
+                _ => Err(StatusCode::UNAUTHORIZED),
             }
         })
     });
@@ -160,4 +160,30 @@ async fn nonsense_in_the_query_is_refused_or_bounded() {
     }
     let empty = RateSeries::new().snapshot(Timestamp(i64::MAX), Timestamp(i64::MAX));
     assert!(empty.total.is_empty());
+}
+
+#[tokio::test]
+async fn a_report_tells_a_member_of_a_vo_about_that_vo_alone() {
+    let report = async |who: &str| -> Value {
+        let (status, _, body) = ask("/live/api/report?seconds=300", Some(who)).await;
+        assert_eq!(status, StatusCode::OK);
+        serde_json::from_slice(&body).expect("JSON")
+    };
+    let total = |report: &Value| report["transfers"]["total"].as_u64().expect("a number");
+    let (all, own, others) = (
+        report("good").await,
+        report("atlas").await,
+        report("cms").await,
+    );
+    assert!(total(&all) > 0);
+    assert_eq!((total(&own), total(&others)), (total(&all), 0));
+    assert_eq!(
+        own["population"],
+        "all transfers of atlas with an event in the last 300 s"
+    );
+    assert_eq!(
+        others["quality"]["incidents"].as_array().map(Vec::len),
+        Some(0),
+        "{others}"
+    );
 }

@@ -8,6 +8,7 @@ mod error;
 mod exchange;
 mod incoming;
 mod pool;
+mod reach;
 mod redirect;
 mod upload;
 
@@ -15,6 +16,7 @@ pub use crate::stream::{FileSent, TcpProbe};
 pub use connect::ResolvedCheck;
 pub use error::ClientError;
 pub use incoming::Incoming;
+pub use reach::{Reach, ReachRules};
 pub use upload::{Upload, UploadStart};
 
 use crate::tls::ClientTls;
@@ -87,6 +89,7 @@ pub struct Client {
     config: Arc<ClientConfig>,
     pool: Arc<Pool>,
     check: Option<ResolvedCheck>,
+    reach: Option<Reach>,
 }
 
 impl Client {
@@ -97,6 +100,7 @@ impl Client {
             config: Arc::new(config),
             pool,
             check: None,
+            reach: None,
         }
     }
 
@@ -109,6 +113,7 @@ impl Client {
             config: Arc::clone(&self.config),
             pool,
             check: Some(check),
+            reach: self.reach.clone(),
         }
     }
 
@@ -123,6 +128,7 @@ impl Client {
             config: Arc::new(config),
             pool: Arc::clone(&self.pool),
             check: self.check.clone(),
+            reach: self.reach.clone(),
         }
     }
 

@@ -1,12 +1,12 @@
 //! The caveats that this site understands, spelt as dCache and XRootD spell them. A caveat that is not one of
 //! them is an error, never ignored: it was added to take something away.
 
+use crate::network::Network;
 use crate::webdav::parse_iso_date;
 use penstock_model::path::InvalidPath;
 use penstock_model::{MacaroonActivity, NamespacePath, Timestamp};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::IpAddr;
 use thiserror::Error;
 
 /// Networks that one caveat may name.
@@ -96,56 +96,6 @@ impl fmt::Display for Caveat {
             }
             Caveat::Name(name) => write!(out, "name:{name}"),
         }
-    }
-}
-
-/// An address, or all that share its first bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Network {
-    address: IpAddr,
-    prefix_bits: u32,
-}
-
-impl Network {
-    fn parse(text: &str) -> Option<Network> {
-        let (address, bits) = match text.trim().split_once('/') {
-            Some((address, bits)) => (address, Some(bits)),
-            None => (text.trim(), None),
-        };
-        let address: IpAddr = address.parse().ok()?;
-        let bits_max = if address.is_ipv4() { 32 } else { 128 };
-        let prefix_bits = match bits {
-            None => bits_max,
-            Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
-                digits.parse().ok()?
-            }
-            Some(_) => return None,
-        };
-        (prefix_bits <= bits_max).then_some(Network {
-            address,
-            prefix_bits,
-        })
-    }
-
-    /// Whether an address lies in it. An IPv4 address that a socket shows as IPv6 is the IPv4 address.
-    pub fn contains(&self, peer: IpAddr) -> bool {
-        let same_prefix = |one: u128, other: u128, width: u32| {
-            let shift = width - self.prefix_bits.min(width);
-            one.checked_shr(shift).unwrap_or(0) == other.checked_shr(shift).unwrap_or(0)
-        };
-        match (self.address, peer.to_canonical()) {
-            (IpAddr::V4(own), IpAddr::V4(peer)) => {
-                same_prefix(u32::from(own).into(), u32::from(peer).into(), 32)
-            }
-            (IpAddr::V6(own), IpAddr::V6(peer)) => same_prefix(own.into(), peer.into(), 128),
-            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
-        }
-    }
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}/{}", self.address, self.prefix_bits)
     }
 }
 

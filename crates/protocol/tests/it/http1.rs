@@ -4,6 +4,7 @@ mod client;
 mod files;
 mod framing;
 mod pki;
+mod reach;
 mod server;
 mod service;
 mod tls;

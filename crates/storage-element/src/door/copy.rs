@@ -260,8 +260,10 @@ pub(super) async fn follow(
         let from = shown(&request.url);
         CopyFailure::Late(format!("{from} redirects: {}", problem.text))
     })?;
-    let next = request
-        .redirected(response.status, location)
+    let next = door
+        .storage
+        .client
+        .redirected(request, response.status, location)
         .map_err(late)?;
     // Read to its end, the connection can be used again; a failure here matters to nobody.
     let _ = response.read_all(DETAIL_BYTES_MAX).await;

@@ -5,14 +5,17 @@ use penstock_decide::admission::QueueLimits;
 use penstock_decide::pool_selection::PoolMode;
 use penstock_model::{Bytes, NamespacePath, PoolName, Timestamp, VoName};
 use penstock_persistence::namespace::{Change, Replace};
+use penstock_protocol::hosts::HostPattern;
+use penstock_protocol::http1::client::ReachRules;
 use penstock_protocol::http1::client::{Client, ClientConfig, Outgoing, UploadStart};
 use penstock_protocol::macaroon::RootKeys;
+use penstock_protocol::network::Network;
 use penstock_protocol::pki;
 use penstock_protocol::tls::{ClientTls, ServerTls};
 use penstock_protocol::token::{Claims, Signer, openid_configuration};
 use penstock_storage_element::{
     AccessConfig, MacaroonConfig, OutboundConfig, OwnIssuer, PoolConfig, Storage, StorageConfig,
-    StorageLimits, TrustedIssuerConfig, outbound::HostPattern, serve,
+    StorageLimits, TrustedIssuerConfig, serve,
 };
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -157,6 +160,10 @@ pub fn configuration(directory: &Path, signer: &Signer) -> StorageConfig {
         }),
         outbound: OutboundConfig {
             allow: vec![HostPattern::parse("127.0.0.1").expect("host")],
+            reach: ReachRules {
+                private: vec![Network::parse("127.0.0.0/8").expect("a network")],
+                ..ReachRules::default()
+            },
             certificates: Some(directory.join("certificates")),
         },
         limits: quick_limits(),

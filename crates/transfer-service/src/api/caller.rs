@@ -1,7 +1,7 @@
 //! Who asks the interface: by a token, or by the certificate of the connection.
 
 use super::server::Shown;
-use super::{ADMIN_SCOPE, Api, ApiError};
+use super::{ADMIN_SCOPE, Api, ApiConfig, ApiError};
 use axum::extract::FromRequestParts;
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::request::Parts;
@@ -80,27 +80,65 @@ impl Caller {
     }
 }
 
+/// Whose transfers somebody may look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sight {
+    /// An administrator's.
+    Everything,
+    /// Those of the caller's VO, and what is counted over all.
+    Vo(VoName),
+}
+
+impl ApiConfig {
+    /// Whose transfers the bearer of a token may look at, by the rules of this interface: for pages that are served
+    /// beside it. Errors: 401, 403 or 503, with the reason in the log.
+    pub async fn sight(&self, headers: &HeaderMap) -> Result<Sight, StatusCode> {
+        let credentials = Credentials {
+            authorization: headers.get(AUTHORIZATION).cloned(),
+            shown: None,
+            is_foreign_page: is_foreign_page(headers),
+        };
+        let caller = self.caller(&credentials).await;
+        let caller = caller.map_err(|refusal| refusal.status)?;
+        Ok(match caller.is_admin {
+            true => Sight::Everything,
+            false => Sight::Vo(caller.vo),
+        })
+    }
+}
+
 impl Api {
-    /// Authenticates, by the token if there is one, and checks bans and the site's required scope.
+    /// Who asks, if this interface answers them.
     pub(super) async fn caller(&self, credentials: &Credentials) -> Result<Caller, ApiError> {
+        self.config.caller(credentials).await
+    }
+}
+
+impl ApiConfig {
+    /// Authenticates, by the token if there is one, and checks bans and the site's required scope. A refusal is
+    /// logged here, once.
+    async fn caller(&self, credentials: &Credentials) -> Result<Caller, ApiError> {
         let caller = match (&credentials.authorization, &credentials.shown) {
             (Some(value), _) => self.by_token(value).await?,
             (None, Some(_)) if credentials.is_foreign_page => {
                 let text = "a page of another site cannot use the certificate";
+                tracing::warn!(why = text, "refused a request");
                 return Err(ApiError::new(StatusCode::FORBIDDEN, text));
             }
-            (None, Some(Shown::Known(certified))) => by_certificate(certified.identity())?,
+            (None, Some(Shown::Known(certified))) => self.by_certificate(certified.identity())?,
+            // The log was told when the connection was made.
             (None, Some(Shown::Doubtful(why))) => {
                 return Err(ApiError::new(StatusCode::FORBIDDEN, why));
             }
             (None, None) => {
+                tracing::info!("refused a request of nobody known");
                 return Err(unauthenticated(
                     "a token or a certificate is needed: send 'Authorization: Bearer TOKEN', or connect \
                      with a client certificate",
                 ));
             }
         };
-        if self.config.banned.holds(&caller.identity) {
+        if self.banned.holds(&caller.identity) {
             let user = &caller.identity.user;
             tracing::warn!(%user, "refused a banned user");
             return Err(ApiError::new(
@@ -116,16 +154,13 @@ impl Api {
         let token = match token {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
             _ => {
+                tracing::warn!("refused credentials that are no bearer token");
                 return Err(unauthenticated(
                     "only bearer tokens are accepted: send 'Authorization: Bearer TOKEN'",
                 ));
             }
         };
-        let verified = self
-            .config
-            .verifier
-            .verify(token, crate::run::wall_clock())
-            .await;
+        let verified = self.verifier.verify(token, crate::run::wall_clock()).await;
         let identity = verified.map_err(|error| {
             tracing::warn!(%error, "a token was refused");
             match error {
@@ -136,9 +171,9 @@ impl Api {
             }
         })?;
         let is_admin = identity.method == Method::Token
-            && identity.issuer == self.config.own_issuer
+            && identity.issuer == self.own_issuer
             && identity.has_scope(ADMIN_SCOPE);
-        if let Some(scope) = &self.config.required_scope
+        if let Some(scope) = &self.required_scope
             && !is_admin
             && !identity.has_scope(scope)
         {
@@ -157,28 +192,41 @@ impl Api {
             is_admin,
         })
     }
+
+    /// Errors: the connection has outlived the certificate; or tokens need a scope here, and the certificate names no
+    /// VO that the site knows, which is what takes the scope's place.
+    fn by_certificate(&self, identity: Identity) -> Result<Caller, ApiError> {
+        let user = &identity.user;
+        if identity.expires <= crate::run::wall_clock() {
+            let ended = identity.expires.to_fts();
+            tracing::warn!(%user, %ended, "refused a certificate that has expired");
+            return Err(ApiError::new(
+                StatusCode::FORBIDDEN,
+                format!(
+                    "the certificate, or what it says of a VO, expired at {ended}Z; get a new one"
+                ),
+            ));
+        }
+        let vo = identity.vo.clone();
+        if self.required_scope.is_some() && vo.is_none() {
+            tracing::warn!(%user, "refused a certificate without a VO, because tokens need a scope here");
+            return Err(ApiError::new(
+                StatusCode::FORBIDDEN,
+                "this service answers certificates of members of a VO that it knows; add the VO's attributes \
+                 (voms-proxy-init), or ask the site",
+            ));
+        }
+        Ok(Caller {
+            vo: vo.unwrap_or_else(|| VoName::new(own_vo(identity.user.as_str()))),
+            identity,
+            token: None,
+            is_admin: false,
+        })
+    }
 }
 
 fn unauthenticated(text: impl Into<String>) -> ApiError {
     ApiError::new(StatusCode::UNAUTHORIZED, text)
-}
-
-/// Errors: the connection has outlived the certificate.
-fn by_certificate(identity: Identity) -> Result<Caller, ApiError> {
-    if identity.expires <= crate::run::wall_clock() {
-        let ended = identity.expires.to_fts();
-        return Err(ApiError::new(
-            StatusCode::FORBIDDEN,
-            format!("the certificate, or what it says of a VO, expired at {ended}Z; get a new one"),
-        ));
-    }
-    let vo = identity.vo.clone();
-    Ok(Caller {
-        vo: vo.unwrap_or_else(|| VoName::new(own_vo(identity.user.as_str()))),
-        identity,
-        token: None,
-        is_admin: false,
-    })
 }
 
 /// The VO of somebody who belongs to none, so that nobody else's jobs are shared with them: the last name at

@@ -14,7 +14,8 @@ const BODY_BYTES_MAX: u64 = 16 << 10;
 
 impl Client {
     /// Sends a request without a body and follows up to five redirects. On the way to another scheme, host
-    /// or port, `Authorization`, `Cookie` and every `TransferHeader…` are dropped.
+    /// or port, `Authorization`, `Cookie` and every `TransferHeader…` are dropped, unless [`super::Reach`] lets them
+    /// follow.
     pub async fn send_following(&self, mut request: Outgoing) -> Result<Incoming, ClientError> {
         let began_at = redact(request.url.as_str());
         for _ in 0..=REDIRECTS_MAX {
@@ -22,7 +23,7 @@ impl Client {
             let Some(location) = response.redirect()? else {
                 return Ok(response);
             };
-            request = request.redirected(response.status, location)?;
+            request = self.redirected(request, response.status, location)?;
             // Read to its end, the connection can be used again; a failure here matters to nobody.
             let _ = response.read_all(BODY_BYTES_MAX).await;
         }
@@ -48,7 +49,7 @@ impl Client {
             let Some(location) = response.redirect()? else {
                 return Ok(UploadStart::Answered(response));
             };
-            request = request.redirected(response.status, location)?;
+            request = self.redirected(request, response.status, location)?;
             let _ = response.read_all(BODY_BYTES_MAX).await;
         }
         Err(ClientError::TooManyRedirects {
@@ -90,9 +91,13 @@ impl Incoming {
 }
 
 impl Outgoing {
-    /// The same request for another place, as a redirect with `status` asks for. Errors: a place that
-    /// cannot be sent to.
-    pub fn redirected(mut self, status: StatusCode, to: Url) -> Result<Outgoing, ClientError> {
+    /// The same request for another place, as a redirect with `status` asks for, without its secrets when the place
+    /// is another one. Errors: a place that cannot be sent to.
+    pub(super) fn redirected(
+        mut self,
+        status: StatusCode,
+        to: Url,
+    ) -> Result<Outgoing, ClientError> {
         if Endpoint::of(&self.url)? != Endpoint::of(&to)? {
             let secret: Vec<HeaderName> = self
                 .headers
@@ -104,6 +109,16 @@ impl Outgoing {
                 self.headers.remove(name);
             }
         }
+        self.redirected_with_secrets(status, to)
+    }
+
+    /// The same, and everything goes along.
+    pub(super) fn redirected_with_secrets(
+        mut self,
+        status: StatusCode,
+        to: Url,
+    ) -> Result<Outgoing, ClientError> {
+        Endpoint::of(&to)?;
         // RFC 9110 §15.4.4. All other redirects keep the method, as WebDAV clients do.
         if status == StatusCode::SEE_OTHER && self.method != Method::HEAD {
             self.method = Method::GET;

@@ -299,3 +299,65 @@ async fn an_encrypted_body_that_is_cut_off_is_an_error_not_an_end() {
         "the connection ended before the body: 3 bytes are missing"
     );
 }
+
+#[tokio::test]
+async fn nothing_below_tls_1_2_is_spoken_by_either_end() {
+    use openssl::ssl::{
+        SslAcceptor, SslConnector, SslFiletype, SslMethod, SslVerifyMode, SslVersion,
+    };
+    let site = site(&["127.0.0.1"]);
+    site.ca.install(site.trusted.path());
+    let server =
+        start_tls(ServerTls::load(&site.files.chain, &site.files.key).expect("load")).await;
+    // What these tests would accept, OpenSSL refuses by itself at its usual security level.
+    let everything = "ALL:@SECLEVEL=0";
+    for (version, expected) in [(SslVersion::TLS1_1, false), (SslVersion::TLS1_2, true)] {
+        let mut builder = SslConnector::builder(SslMethod::tls_client()).expect("OpenSSL");
+        builder.set_verify(SslVerifyMode::NONE);
+        builder.set_cipher_list(everything).expect("known");
+        builder.set_min_proto_version(None).expect("known");
+        builder.set_max_proto_version(Some(version)).expect("known");
+        let ssl = builder
+            .build()
+            .configure()
+            .expect("OpenSSL")
+            .verify_hostname(false);
+        let ssl = ssl.into_ssl("127.0.0.1").expect("OpenSSL");
+        let tcp = TcpStream::connect(server).await.expect("connects");
+        let mut tls = tokio_openssl::SslStream::new(ssl, tcp).expect("OpenSSL");
+        let shaken = std::pin::Pin::new(&mut tls).connect().await;
+        assert_eq!(shaken.is_ok(), expected, "our server, {version:?}");
+
+        let mut builder =
+            SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server()).expect("OpenSSL");
+        builder.set_cipher_list(everything).expect("known");
+        builder.set_min_proto_version(None).expect("known");
+        builder.set_max_proto_version(Some(version)).expect("known");
+        builder
+            .set_certificate_chain_file(&site.files.chain)
+            .expect("loads");
+        builder
+            .set_private_key_file(&site.files.key, SslFiletype::PEM)
+            .expect("loads");
+        let acceptor = builder.build();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let address = listener.local_addr().expect("address");
+        let trust = ClientTls::from_ca_directory(site.trusted.path()).expect("directory");
+        let client = async {
+            let tcp = TcpStream::connect(address).await.expect("connect");
+            trust.connect("127.0.0.1", tcp).await.map(drop)
+        };
+        let old = async {
+            let (tcp, _) = listener.accept().await.expect("accept");
+            let ssl = openssl::ssl::Ssl::new(acceptor.context()).expect("OpenSSL");
+            let mut tls = tokio_openssl::SslStream::new(ssl, tcp).expect("OpenSSL");
+            let _ = std::pin::Pin::new(&mut tls).accept().await;
+        };
+        let (shaken, ()) = tokio::join!(client, old);
+        assert_eq!(
+            shaken.is_ok(),
+            expected,
+            "our client, {version:?}: {shaken:?}"
+        );
+    }
+}

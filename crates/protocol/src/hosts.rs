@@ -1,5 +1,4 @@
-//! Which hosts this storage element may connect to on a client's behalf. Without a list it connects to
-//! none: a COPY must not turn it into a probe of the networks it can reach.
+//! Hosts as configurations list them: by name, by address, or all below a domain.
 
 use std::fmt;
 use thiserror::Error;

@@ -1,0 +1,92 @@
+//! Where a service may be sent on somebody's behalf: which addresses it connects to, and to whom credentials may
+//! follow a redirect.
+//!
+//! The address that is judged is the one that is connected to: a name is resolved once, so it cannot lead elsewhere in
+//! between. Each connection is judged, also those that redirects ask for.
+
+use super::{Client, ClientError, Outgoing, ResolvedCheck};
+use crate::hosts::HostPattern;
+use crate::network::{Network, why_not_public};
+use http::StatusCode;
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+use url::Url;
+
+/// The rules in effect. Cheap to clone; all clones see a replacement.
+#[derive(Clone, Default)]
+pub struct Reach(Arc<RwLock<ReachRules>>);
+
+/// What a site allows.
+#[derive(Debug, Clone, Default)]
+pub struct ReachRules {
+    /// Networks that are not public and may be connected to all the same.
+    pub private: Vec<Network>,
+    /// Hosts to which credentials follow a redirect, over TLS. To others they do not.
+    pub credentials_follow: Vec<HostPattern>,
+}
+
+impl Reach {
+    /// With these rules.
+    pub fn new(rules: ReachRules) -> Reach {
+        Reach(Arc::new(RwLock::new(rules)))
+    }
+
+    /// From now on these rules. Connections that are open and idle may still be used for some seconds.
+    pub fn replace(&self, rules: ReachRules) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = rules;
+    }
+
+    /// Whether an address may be connected to; the reason otherwise.
+    pub fn judge(&self, address: IpAddr) -> Result<(), String> {
+        let Some(kind) = why_not_public(address) else {
+            return Ok(());
+        };
+        let rules = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        match rules
+            .private
+            .iter()
+            .any(|network| network.contains(address))
+        {
+            true => Ok(()),
+            false => Err(format!(
+                "{address} is {kind}, and the site's trust.private_addresses does not list it"
+            )),
+        }
+    }
+
+    /// Whether credentials may go along to where a redirect leads.
+    fn takes_credentials(&self, to: &Url) -> bool {
+        let rules = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        ["https", "davs"].contains(&to.scheme())
+            && rules.credentials_follow.iter().any(|host| host.matches(to))
+    }
+}
+
+impl Client {
+    /// A client that goes only where the rules allow. Starts without connections, because those made before
+    /// were not judged.
+    pub fn with_reach(&self, reach: &Reach) -> Client {
+        let judge = reach.clone();
+        let check: ResolvedCheck = Arc::new(move |_, address| judge.judge(address));
+        Client {
+            reach: Some(reach.clone()),
+            ..self.with_resolved_check(check)
+        }
+    }
+
+    /// The same request for another place, as a redirect with `status` asks for. On the way to another scheme,
+    /// host or port secrets are dropped, except where the rules let them follow. Errors: a place that cannot be
+    /// sent to.
+    pub fn redirected(
+        &self,
+        request: Outgoing,
+        status: StatusCode,
+        to: Url,
+    ) -> Result<Outgoing, ClientError> {
+        let trusted = self.reach.as_ref();
+        match trusted.is_some_and(|reach| reach.takes_credentials(&to)) {
+            true => request.redirected_with_secrets(status, to),
+            false => request.redirected(status, to),
+        }
+    }
+}
