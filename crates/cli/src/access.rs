@@ -54,6 +54,15 @@ impl Access {
     /// A token that allows `scope`: the given one as it is, or a new one when the command signs its own.
     /// `None`: nothing was given, the request goes without.
     pub fn token(&self, scope: &str) -> Result<Option<String>, CommandError> {
+        self.token_lasting(scope, MINTED_LIFETIME)
+    }
+
+    /// The same; a new one lives this long.
+    pub fn token_lasting(
+        &self,
+        scope: &str,
+        lifetime: Duration,
+    ) -> Result<Option<String>, CommandError> {
         match &self.credential {
             Credential::Given(token) => Ok(Some(token.clone())),
             Credential::Anonymous => Ok(None),
@@ -63,7 +72,7 @@ impl Access {
                     scope: scope.to_owned(),
                     audiences: Vec::new(),
                     groups: Vec::new(),
-                    lifetime: MINTED_LIFETIME,
+                    lifetime,
                 })
                 .map(Some),
         }

@@ -110,6 +110,13 @@ pub enum Command {
         after_help = "Example:\n  penstock cat --dir cern https://127.0.0.2:8443/data/f | head"
     )]
     Cat(UrlArgs),
+    /// Make a link by which others can look at and download a file or directory, for a time.
+    #[command(after_help = "Examples:\n  \
+        penstock share --dir cern https://127.0.0.2:8443/data/run42 --for 12h\n  \
+        penstock share --dir cern https://127.0.0.2:8443/inbox --upload   # a drop box\n\n\
+        Whoever has the link can use it, with a browser or curl, until it ends. The site bounds its time \
+        (storage.macaroon_validity_max).")]
+    Share(ShareArgs),
     /// Ask the storage element for checksums.
     #[command(
         after_help = "Example:\n  penstock checksum --dir cern https://127.0.0.2:8443/data/f"
@@ -486,6 +493,26 @@ pub struct UrlArgs {
     /// What to look at.
     #[arg(required = true, value_parser = parse_url)]
     pub urls: Vec<Url>,
+    /// Tokens and trust.
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// Options of `share`.
+#[derive(Debug, Args)]
+pub struct ShareArgs {
+    /// What to share: the link reaches that and what is below it.
+    #[arg(value_parser = parse_url)]
+    pub url: Url,
+    /// How long the link is good.
+    #[arg(long = "for", value_name = "SPAN", default_value = "12h")]
+    pub span: Span,
+    /// Let others see names and write new files there, but read and replace none.
+    #[arg(long)]
+    pub upload: bool,
+    /// Let others see names only.
+    #[arg(long, conflicts_with = "upload")]
+    pub list: bool,
     /// Tokens and trust.
     #[command(flatten)]
     pub access: AccessArgs,

@@ -257,6 +257,15 @@ pub struct Storage {
     /// How long a macaroon may live; requests for more are cut to it.
     #[serde(default = "Storage::default_macaroon_validity")]
     pub macaroon_validity_max: Span,
+    /// How long an upload in several requests may rest before its bytes are removed.
+    #[serde(default = "Storage::default_upload_expiry")]
+    pub upload_expiry: Span,
+    /// Such uploads that one user may have begun and not finished.
+    #[serde(default = "Storage::default_uploads_per_user")]
+    pub uploads_per_user_max: usize,
+    /// Bytes of them, announced or come.
+    #[serde(default = "Storage::default_upload_bytes_per_user")]
+    pub upload_bytes_per_user_max: Size,
     /// Where third-party copies may go to or come from.
     #[serde(default)]
     pub outbound: Outbound,
@@ -280,6 +289,15 @@ impl Storage {
     }
     fn default_macaroon_validity() -> Span {
         Span(Duration::from_secs(12 * 3600))
+    }
+    fn default_upload_expiry() -> Span {
+        Span(Duration::from_secs(24 * 3600))
+    }
+    fn default_uploads_per_user() -> usize {
+        100
+    }
+    fn default_upload_bytes_per_user() -> Size {
+        Size(1_000_000_000_000)
     }
     fn default_checksums() -> Vec<ChecksumAlgorithm> {
         vec![ChecksumAlgorithm::Adler32]

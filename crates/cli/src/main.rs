@@ -20,6 +20,7 @@ mod output;
 mod progress;
 mod quantity;
 mod serve;
+mod share;
 mod site;
 mod token;
 
@@ -76,6 +77,7 @@ fn run(command: Command, environment: &Environment, output: Output) -> Result<()
         Command::Rm(args) => in_runtime(files::rm(args, environment, output)),
         Command::Mkdir(args) => in_runtime(files::mkdir(args, environment, output)),
         Command::Cat(args) => in_runtime(files::cat(args, environment)),
+        Command::Share(args) => in_runtime(share::run(args, environment, output)),
         Command::Checksum(args) => in_runtime(files::checksum(args, environment, output)),
     }
 }

@@ -12,7 +12,8 @@ use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, Timestam
 use penstock_protocol::digest;
 use penstock_protocol::http1::client::{Client, Incoming, Outgoing, Upload, UploadStart};
 use penstock_protocol::webdav::{self, Listed};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
 use url::Url;
 
 /// Bytes of one directory listing: about 200,000 entries.
@@ -58,6 +59,13 @@ pub enum Made {
     New,
     /// Something of that name was there.
     Before,
+}
+
+/// What servers answer to a request for a macaroon.
+#[derive(Deserialize)]
+struct MacaroonAnswer {
+    macaroon: String,
+    expires_in: Option<u64>,
 }
 
 impl Remote {
@@ -222,6 +230,37 @@ impl Remote {
     pub async fn finish(&self, url: &Url, upload: Upload) -> Result<Vec<Checksum>, RemoteError> {
         let answer = self.expect_success(url, upload.finish().await?).await?;
         told_checksums(url, &answer.headers)
+    }
+
+    /// A macaroon for what stands at a URL and below it, for some activities, separated by commas. The server may cut
+    /// its time; what is left of it comes back.
+    pub async fn macaroon(
+        &self,
+        url: &Url,
+        activities: &str,
+        validity: Duration,
+    ) -> Result<(String, Duration), RemoteError> {
+        let mut request = self.request(Method::POST, url)?;
+        let media_type = HeaderValue::from_static("application/macaroon-request");
+        request.headers.insert(CONTENT_TYPE, media_type);
+        let wanted = serde_json::json!({
+            "caveats": [format!("activity:{activities}")],
+            "validity": format!("PT{}S", validity.as_secs()),
+        });
+        let body = wanted.to_string();
+        let answer = self.client.send_bytes(request, body.as_bytes()).await?;
+        let mut answer = self.expect_success(url, answer).await?;
+        let body = answer.read_all(ANSWER_BYTES_MAX).await?;
+        let made: Option<MacaroonAnswer> = serde_json::from_slice(&body).ok();
+        let made = made.ok_or_else(|| {
+            RemoteError::nonsense(
+                url,
+                "it answered no macaroon; does this server make them?".to_owned(),
+            )
+        })?;
+        // dCache does not tell how long it made it.
+        let seconds = made.expires_in.map_or(validity, Duration::from_secs);
+        Ok((made.macaroon, seconds))
     }
 
     async fn propfind(&self, url: &Url, depth: &'static str) -> Result<Vec<Info>, RemoteError> {

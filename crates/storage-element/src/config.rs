@@ -141,6 +141,12 @@ pub struct StorageLimits {
     pub lock_timeout: Duration,
     /// How long a lock may last without being refreshed.
     pub lock_timeout_max: Duration,
+    /// How long an upload in several requests may rest before its bytes are removed.
+    pub upload_expiry: Duration,
+    /// Such uploads that one user may have begun and not finished.
+    pub uploads_per_user_max: usize,
+    /// Bytes of them, announced or come.
+    pub upload_bytes_per_user_max: Bytes,
     /// Free space that every pool's file system keeps.
     pub free_reserve: Bytes,
 }
@@ -162,6 +168,9 @@ impl Default for StorageLimits {
             locks_max: 20_000,
             lock_timeout: Duration::from_secs(600),
             lock_timeout_max: Duration::from_secs(3600),
+            upload_expiry: Duration::from_secs(24 * 3600),
+            uploads_per_user_max: 100,
+            upload_bytes_per_user_max: Bytes(1_000_000_000_000),
             free_reserve: Bytes(64 << 20),
         }
     }

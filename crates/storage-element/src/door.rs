@@ -19,6 +19,7 @@ mod pull;
 mod push;
 mod read;
 mod reserved;
+mod resumable;
 mod tree;
 mod write;
 
@@ -52,6 +53,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What is said to whom there is no room for.
 const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 10\r\nConnection: close\r\n\
     Content-Type: text/plain\r\nContent-Length: 43\r\n\r\ntoo many connections; try again in a while\n";
+/// Between two looks for expired uploads.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 /// After the grace of a shutdown: for last lines to be written.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
@@ -82,6 +85,7 @@ pub async fn serve(
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
+    let sweeping = tokio::spawn(sweep(Arc::clone(&storage), shutdown.clone()));
     let door = Arc::new(Door {
         storage: Arc::clone(&storage),
         shutdown: shutdown.clone(),
@@ -116,6 +120,7 @@ pub async fn serve(
         }
     }
     drop(listener);
+    report_panic(sweeping.await);
     let grace = storage.settings().limits.shutdown_grace + LAST_LINES;
     let drained = tokio::time::timeout(grace, async {
         while let Some(ended) = connections.join_next().await {
@@ -132,11 +137,23 @@ pub async fn serve(
     Ok(())
 }
 
+/// Removes expired uploads now and then.
+async fn sweep(storage: Arc<Storage>, mut shutdown: watch::Receiver<bool>) {
+    loop {
+        tokio::select! {
+            _ = shutdown.wait_for(|stop| *stop) => return,
+            () = tokio::time::sleep(SWEEP_INTERVAL) => {}
+        }
+        let storage = Arc::clone(&storage);
+        report_panic(tokio::task::spawn_blocking(move || storage.remove_expired_uploads()).await);
+    }
+}
+
 fn report_panic(ended: Result<(), tokio::task::JoinError>) {
     if let Err(why) = ended
         && why.is_panic()
     {
-        tracing::error!(%why, "a connection ended in a panic");
+        tracing::error!(%why, "a task of the door ended in a panic");
     }
 }
 
@@ -283,7 +300,10 @@ impl Door {
         }
         let path = NamespacePath::from_encoded(request.path())
             .map_err(|why| Problem::bad_request(why.to_string()))?;
-        if let Some(asset) = reserved::asset(request, &path) {
+        let upload = resumable::upload_of(&path);
+        if upload.is_none()
+            && let Some(asset) = reserved::asset(request, &path)
+        {
             return asset.map(Reply::from);
         }
         let caller = self
@@ -295,7 +315,11 @@ impl Door {
             caller: &caller,
             path: &path,
         };
+        if let Some(upload) = upload {
+            return resumable::resource(self, connection, call, upload).await;
+        }
         match request.method.as_str() {
+            "PUT" if resumable::is_begun(request) => resumable::begin(self, connection, call).await,
             "GET" if pages::are_wanted(request) => pages::get(self, connection, call).await,
             "GET" | "HEAD" => read::read(self, connection, call).await,
             "PUT" => write::put(self, connection, call).await,

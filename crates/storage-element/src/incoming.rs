@@ -410,7 +410,7 @@ fn copy_range(source: &File, target: &File, range: std::ops::Range<u64>) -> io::
 }
 
 /// Every expected value was computed and is equal.
-fn verify(computed: &[Checksum], expected: &[Checksum]) -> Result<(), WriteError> {
+pub(crate) fn verify(computed: &[Checksum], expected: &[Checksum]) -> Result<(), WriteError> {
     for expected in expected {
         let algorithm = expected.algorithm();
         let got = computed.iter().find(|sum| sum.algorithm() == algorithm);
@@ -430,7 +430,7 @@ fn verify(computed: &[Checksum], expected: &[Checksum]) -> Result<(), WriteError
 
 /// Lets the file describe itself. Some file systems keep few bytes of such text (ext4 one block), which say that they
 /// are full when it is longer: then the file describes what fits, its bytes.
-fn label(scratch: &Scratch, entry: &NewFile) -> io::Result<()> {
+pub(crate) fn label(scratch: &Scratch, entry: &NewFile) -> io::Result<()> {
     let label = Label {
         version: POOL_VERSION,
         path: entry.path.clone(),

@@ -23,6 +23,7 @@ mod recovery;
 pub mod rights;
 mod scratch;
 mod storage;
+mod uploads;
 mod write_error;
 
 pub use door::serve;

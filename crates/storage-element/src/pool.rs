@@ -168,6 +168,25 @@ impl Pool {
         Ok(reservation)
     }
 
+    /// The promise of an earlier run for a file of which `written` bytes are on the disk, kept whether or not there is
+    /// room: those bytes are there.
+    pub(crate) fn reserve_again(
+        self: &Arc<Self>,
+        written: u64,
+        length: Option<u64>,
+    ) -> Reservation {
+        let bytes = length.unwrap_or(written).max(written);
+        let unallocated = bytes - written;
+        let mut space = self.space();
+        space.reserved += bytes;
+        space.unallocated += unallocated;
+        Reservation {
+            pool: Arc::clone(self),
+            bytes,
+            unallocated,
+        }
+    }
+
     /// Data of a removed file that is still there.
     pub(crate) fn occupy(&self, size: Bytes) {
         self.space().used += size.0;

@@ -131,6 +131,11 @@ pub enum OpenError {
     /// The trust for outgoing connections cannot be read.
     #[error("outgoing connections: {0}")]
     Tls(#[from] TlsError),
+    /// A pool's unfinished uploads cannot be read.
+    #[error(
+        "the unfinished uploads of a pool cannot be read: {0}; check the directory 'partial' of each pool"
+    )]
+    Uploads(io::Error),
     /// The system gives no thread.
     #[error("a thread cannot be started: {0}")]
     Thread(io::Error),

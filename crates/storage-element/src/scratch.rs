@@ -49,6 +49,24 @@ impl Scratch {
         })
     }
 
+    /// Takes a file that is in `incoming/` already, with all its bytes.
+    pub(crate) fn written(
+        id: EntryId,
+        reservation: Reservation,
+        pool: Arc<Pool>,
+        file: File,
+        reaper: ReaperHandle,
+    ) -> Scratch {
+        Scratch {
+            id,
+            pool,
+            file,
+            reservation: Some(reservation),
+            place: Place::Incoming,
+            reaper,
+        }
+    }
+
     /// The promised space, to make it grow.
     pub(crate) fn reservation(&mut self) -> &mut Reservation {
         self.reservation

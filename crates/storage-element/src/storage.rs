@@ -2,7 +2,7 @@
 
 use crate::claims::Claims;
 use crate::clock::now;
-use crate::committer::Committer;
+use crate::committer::{Committer, Finished};
 use crate::config::{
     AccessConfig, MacaroonConfig, OutboundConfig, OwnIssuer, StorageConfig, StorageLimits,
 };
@@ -11,10 +11,11 @@ use crate::locks::Locks;
 use crate::meter::SecondMoved;
 use crate::mover::{Busy, LiveMovers, Mover, MoverRequest, MoverSnapshot};
 use crate::pool::{Pool, Reservation};
-use crate::reaper::{Pools, Reaper};
+use crate::reaper::{Pools, Reaper, ReaperHandle};
 use crate::recorder::Recorder;
 use crate::recovery::{self, OpenError};
 use crate::rights::{self, Judge};
+use crate::uploads::Uploads;
 use penstock_decide::Decision;
 use penstock_decide::pool_selection::{Placement, PoolReason, PoolView, Unplaceable, choose_pool};
 use penstock_model::{Bytes, ChecksumAlgorithm, PoolName, Timestamp};
@@ -25,6 +26,7 @@ use penstock_protocol::token::Verifier;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, oneshot};
@@ -49,6 +51,7 @@ pub struct Storage {
     pools: Pools,
     pub(crate) claims: Arc<Claims>,
     pub(crate) locks: Locks,
+    pub(crate) uploads: Uploads,
     pub(crate) live: Arc<LiveMovers>,
     pub(crate) verifier: Verifier,
     pub(crate) client: Client,
@@ -98,6 +101,7 @@ impl Storage {
         let namespace = Arc::new(Namespace::open(&config.namespace)?);
         let (pools, _) = recovery::recover(&namespace, &config.pools, config.limits.free_reserve)?;
         let locks = Locks::load(&namespace)?;
+        let uploads = Uploads::restore(&namespace, &pools).map_err(OpenError::Uploads)?;
         let reaper =
             Reaper::start(Arc::clone(&namespace), pools.clone()).map_err(OpenError::Thread)?;
         let committer =
@@ -129,6 +133,7 @@ impl Storage {
             pools,
             claims: Arc::default(),
             locks,
+            uploads,
             live: Arc::default(),
             verifier,
             client,
@@ -188,6 +193,11 @@ impl Storage {
     /// The namespace: lookups, usage and the record of ended movers.
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
+    }
+
+    /// Removes uploads that have rested too long. The doors do it now and then; blocks.
+    pub fn remove_expired_uploads(&self) {
+        self.uploads.sweep(now());
     }
 
     /// What is going on now.
@@ -293,6 +303,11 @@ impl Storage {
         let id = self.namespace.allocate();
         let (reaper, committer) = (self.reaper.handle(), self.committer.queue());
         Incoming::new(order, pool, reservation, id, reaper, committer)
+    }
+
+    /// What the end of an upload is handed to.
+    pub(crate) fn closing(&self) -> (ReaperHandle, SyncSender<Finished>) {
+        (self.reaper.handle(), self.committer.queue())
     }
 
     /// Makes a change to the namespace; removed data is removed from the disks afterwards.

@@ -52,6 +52,9 @@ fn file(path: &str) -> Properties {
         group: None,
         checksums: Vec::new(),
         quota: None,
+        locks: Vec::new(),
+        dead: Vec::new(),
+        now: Timestamp(1_795_241_992_000),
     }
 }
 
@@ -80,7 +83,7 @@ fn check_asked(data: &[u8]) {
     assert_eq!(read.len(), 1);
     assert_eq!(read[0].path.as_ref(), Some(&entry.path));
     let asks_size = match &asked {
-        Propfind::AllProperties => true,
+        Propfind::AllProperties | Propfind::AllAnd(_) => true,
         Propfind::Names => false,
         Propfind::Named(names) => names.iter().any(|name| name.is("DAV:", "getcontentlength")),
     };

@@ -187,6 +187,9 @@ pub fn storage_config(
             head_timeout: config.limits.head_timeout.0,
             idle_timeout: config.limits.idle_timeout.0,
             shutdown_grace: process.drain,
+            upload_expiry: role.upload_expiry.0,
+            uploads_per_user_max: role.uploads_per_user_max,
+            upload_bytes_per_user_max: Bytes(role.upload_bytes_per_user_max.0),
             ..StorageLimits::default()
         },
     })

@@ -208,7 +208,7 @@ pub(super) fn check_target(
     Ok(())
 }
 
-fn body_status(error: &BodyError) -> StatusCode {
+pub(super) fn body_status(error: &BodyError) -> StatusCode {
     match error {
         BodyError::Stalled { .. } | BodyError::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
         BodyError::TooShort { .. } | BodyError::Malformed(_) | BodyError::Io(_) => {

@@ -14,4 +14,5 @@ mod peer;
 mod recovery;
 mod site;
 mod token_rules;
+mod uploads;
 mod writes;

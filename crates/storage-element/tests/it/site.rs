@@ -203,6 +203,14 @@ impl Site {
         Site::start_in(directory, change, None).await
     }
 
+    /// Serves again what a closed site has left.
+    pub async fn again(
+        directory: tempfile::TempDir,
+        change: impl FnOnce(&mut StorageConfig),
+    ) -> Site {
+        Site::start_in(directory, change, None).await
+    }
+
     async fn start_in(
         directory: tempfile::TempDir,
         change: impl FnOnce(&mut StorageConfig),

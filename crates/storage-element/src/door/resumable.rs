@@ -1,0 +1,515 @@
+//! Uploads in several requests, as the IETF draft "Resumable Uploads for HTTP" has them
+//! (draft-ietf-httpbis-resumable-upload): a PUT with `Upload-Complete: ?0` begins one and is told its address,
+//! PATCH appends to it, HEAD asks how much is durable, DELETE gives it up. The file appears with the last piece, under
+//! the rules of PUT.
+
+use super::answer::{Answer, Problem, Reply};
+use super::conditions::{self, etag};
+use super::read::WantedDigest;
+use super::write::{body_status, check_target, may_write};
+use super::{Call, Door, pages, reserved, wait_for_slot};
+use crate::clock::{microseconds, now};
+use crate::incoming::{BUFFER_BYTES, Landed};
+use crate::mover::{Mover, MoverRequest};
+use crate::uploads::{CHECKPOINT_BYTES, Finish, Plan, Progress, Upload};
+use crate::write_error::WriteError;
+use http::header::{CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, ETAG, LOCATION};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use penstock_decide::authorization::Operation;
+use penstock_model::{Checksum, NamespacePath, Timestamp};
+use penstock_persistence::namespace::{EntryId, MoverKind, MoverOutcome};
+use penstock_protocol::digest;
+use penstock_protocol::http1::server::{BodyError, BodyLength, Connection, Request};
+use std::sync::Arc;
+use std::time::Instant;
+use uuid::Uuid;
+
+const UPLOAD_COMPLETE: HeaderName = HeaderName::from_static("upload-complete");
+const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
+const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
+const UPLOAD_LIMIT: HeaderName = HeaderName::from_static("upload-limit");
+const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
+/// Draft §6: what a PATCH carries.
+const PARTIAL_UPLOAD: &str = "application/partial-upload";
+
+/// Which upload a reserved path names.
+pub(super) fn upload_of(path: &NamespacePath) -> Option<Uuid> {
+    match reserved::rest_of(path)? {
+        [uploads, id] if uploads == "uploads" => Uuid::parse_str(id).ok(),
+        _ => None,
+    }
+}
+
+/// Whether a PUT brings only a part. One that says it is complete is a PUT like any other.
+pub(super) fn is_begun(request: &Request) -> bool {
+    request
+        .headers
+        .get(UPLOAD_COMPLETE)
+        .is_some_and(|value| value.as_bytes().trim_ascii() != b"?1")
+}
+
+pub(super) async fn begin(
+    door: &Door,
+    connection: &mut Connection,
+    call: &Call<'_>,
+) -> Result<Reply, Problem> {
+    let Call {
+        request,
+        caller,
+        path,
+    } = *call;
+    is_complete(&request.headers)?;
+    let current = door.storage.namespace.lookup(path)?;
+    let must_be_absent = conditions::demands_absence(&request.headers);
+    may_write(door, caller, path, current.as_ref(), must_be_absent)?;
+    let current_id = current.as_ref().map(|entry| entry.id);
+    conditions::evaluate(&request.method, &request.headers, current_id)?;
+    check_target(door, request.path(), path, current.as_ref())?;
+    let plan = Plan {
+        path: path.clone(),
+        user: caller.user(),
+        length: number(&request.headers, &UPLOAD_LENGTH)?,
+        must_be_absent,
+        only: conditions::pinned(&request.headers, current_id),
+        expected: whole_digests(&request.headers)?,
+    };
+    bound(door, &plan)?;
+    let placed = door
+        .storage
+        .place(plan.length)
+        .map_err(|why| Problem::of_placement(why, plan.length))?;
+    let expiry = door.storage.settings().limits.upload_expiry;
+    let storage = Arc::clone(&door.storage);
+    let begun = tokio::task::spawn_blocking(move || {
+        let (pool, reservation) = (placed.pool, placed.reservation);
+        storage
+            .uploads
+            .begin(plan, pool, reservation, now() + expiry)
+    });
+    let upload = begun
+        .await
+        .map_err(|why| lost(&why))?
+        .map_err(|why| of_write(&why))?;
+    let mut progress = upload.take().await.ok_or_else(|| missing(upload.id))?;
+    if request.body != BodyLength::Empty && request.body != BodyLength::Fixed(0) {
+        let appended = append(door, connection, call, &upload, &mut progress).await;
+        if let Err(problem) = appended {
+            // Its client was not told where to go on.
+            discard(door, &upload, &mut progress)?;
+            return Err(problem);
+        }
+    }
+    let place = format!("/.penstock/uploads/{}", upload.id);
+    let place = HeaderValue::from_str(&place).expect("hexadecimal digits are visible ASCII");
+    let mut answer = Answer::new(StatusCode::CREATED).with(LOCATION, place);
+    tell(&mut answer, &upload, &progress);
+    Ok(answer.into())
+}
+
+/// Refuses a user who has begun too much.
+fn bound(door: &Door, plan: &Plan) -> Result<(), Problem> {
+    let limits = &door.storage.settings().limits;
+    let begun = door.storage.uploads.of(plan.user.as_ref());
+    if begun.uploads >= limits.uploads_per_user_max {
+        return Err(Problem::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            format!(
+                "you have {} unfinished uploads; finish or delete some, or wait until they expire",
+                begun.uploads
+            ),
+        ));
+    }
+    let bytes = begun.bytes.saturating_add(plan.length.unwrap_or(0));
+    match bytes > limits.upload_bytes_per_user_max.0 {
+        true => Err(too_many_bytes(bytes)),
+        false => Ok(()),
+    }
+}
+
+fn too_many_bytes(bytes: u64) -> Problem {
+    Problem::new(
+        StatusCode::INSUFFICIENT_STORAGE,
+        format!(
+            "your unfinished uploads would take {bytes} bytes, more than the site allows; finish some"
+        ),
+    )
+}
+
+/// HEAD, PATCH and DELETE of an upload. Whoever asks takes it over from a request that may have been forgotten by its
+/// client, so that what is told stays true.
+pub(super) async fn resource(
+    door: &Door,
+    connection: &mut Connection,
+    call: &Call<'_>,
+    id: Uuid,
+) -> Result<Reply, Problem> {
+    let upload = door.storage.uploads.get(id);
+    let upload = upload
+        .filter(|upload| call.caller.identity().is_some() && upload.plan.user == call.caller.user())
+        .ok_or_else(|| missing(id))?;
+    let path = &upload.plan.path;
+    if !door.allows(call.caller, &Operation::Modify, path) {
+        door.permit(call.caller, &Operation::Create, path)?;
+    }
+    let method = call.request.method.as_str();
+    if !["HEAD", "PATCH", "DELETE"].contains(&method) {
+        return Err(Problem::method(
+            "an upload takes HEAD, PATCH and DELETE; its file is read at its own path",
+        ));
+    }
+    let progress = upload.take().await;
+    let mut progress = match progress {
+        Some(progress) => progress,
+        None if door.storage.uploads.get(id).is_none() => return Err(missing(id)),
+        None => return Err(Problem::busy("another request is writing this upload", 5)),
+    };
+    match method {
+        "HEAD" => {
+            let mut answer = Answer::new(StatusCode::NO_CONTENT);
+            tell(&mut answer, &upload, &progress);
+            Ok(answer.into())
+        }
+        "DELETE" => {
+            discard(door, &upload, &mut progress)?;
+            Ok(Answer::new(StatusCode::NO_CONTENT).into())
+        }
+        _ => patch(door, connection, call, &upload, &mut progress).await,
+    }
+}
+
+async fn patch(
+    door: &Door,
+    connection: &mut Connection,
+    call: &Call<'_>,
+    upload: &Arc<Upload>,
+    progress: &mut Progress,
+) -> Result<Reply, Problem> {
+    let headers = &call.request.headers;
+    let media_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    if media_type != Some(PARTIAL_UPLOAD.as_bytes()) {
+        return Err(Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            format!("PATCH of an upload takes 'Content-Type: {PARTIAL_UPLOAD}'"),
+        ));
+    }
+    let complete = is_complete(headers)?;
+    let offset = number(headers, &UPLOAD_OFFSET)?
+        .ok_or_else(|| Problem::bad_request("PATCH needs 'Upload-Offset'"))?;
+    if progress.finished().is_some() {
+        let problem = Problem::bad_request("this upload is complete");
+        return Err(with_offset(problem, progress));
+    }
+    if offset != progress.offset() {
+        let text = format!(
+            "the upload has {} bytes; go on from there",
+            progress.offset()
+        );
+        return Err(with_offset(
+            Problem::new(StatusCode::CONFLICT, text),
+            progress,
+        ));
+    }
+    // Draft §4.1.3: a length that contradicts an earlier one.
+    let length = match call.request.body {
+        BodyLength::Empty => Some(0),
+        BodyLength::Fixed(length) => Some(length),
+        BodyLength::Chunked => None,
+    };
+    if let (true, Some(length), Some(whole)) = (complete, length, upload.plan.length)
+        && offset.saturating_add(length) != whole
+    {
+        return Err(Problem::bad_request(format!(
+            "the upload was announced with {whole} bytes and would end with {}",
+            offset.saturating_add(length)
+        )));
+    }
+    let expected = whole_digests(headers)?;
+    append(door, connection, call, upload, progress).await?;
+    if complete {
+        return finish(door, call, upload, progress, expected).await;
+    }
+    let mut answer = Answer::new(StatusCode::NO_CONTENT);
+    tell(&mut answer, upload, progress);
+    Ok(answer.into())
+}
+
+/// Takes the body. What has come is durable also when the rest does not come.
+async fn append(
+    door: &Door,
+    connection: &mut Connection,
+    call: &Call<'_>,
+    upload: &Arc<Upload>,
+    progress: &mut Progress,
+) -> Result<(), Problem> {
+    let mut mover = door.storage.arrive(MoverRequest {
+        kind: MoverKind::Put,
+        path: upload.plan.path.clone(),
+        peer: connection.peer_addr().to_string(),
+        user: call.caller.user(),
+        vo: call.caller.vo(),
+        pool: Arc::clone(&upload.pool),
+        selection: serde_json::Value::Null,
+    })?;
+    wait_for_slot(door, &mut mover, None).await?;
+    let taken = take_body(door, connection, upload, progress, &mut mover).await;
+    mover.tcp = connection.tcp_info();
+    let expiry = door.storage.settings().limits.upload_expiry;
+    let kept = upload.checkpoint(progress, expiry).await;
+    let (outcome, result) = match (taken, kept) {
+        (Ok(()), Ok(())) => (MoverOutcome::Done, Ok(())),
+        (Err(Cut::Write(why)), _) | (_, Err(why)) => {
+            (MoverOutcome::Failed(why.to_string()), Err(of_write(&why)))
+        }
+        (Err(Cut::Bytes), _) => {
+            let problem = too_many_bytes(upload.bytes());
+            (MoverOutcome::Failed(problem.text.clone()), Err(problem))
+        }
+        (Err(Cut::Body(why)), _) => {
+            let text = format!("{why}; {} bytes are kept", progress.offset());
+            let problem = with_offset(Problem::new(body_status(&why), text.clone()), progress);
+            (MoverOutcome::Aborted(text), Err(problem))
+        }
+        (Err(Cut::Wanted), _) => {
+            let text = "another request goes on with this upload";
+            let problem = Problem::new(StatusCode::CONFLICT, text);
+            (MoverOutcome::Aborted(text.to_owned()), Err(problem))
+        }
+    };
+    mover.end(outcome);
+    result
+}
+
+/// Why a body was not taken to its end.
+enum Cut {
+    Write(WriteError),
+    Body(BodyError),
+    /// More than its user may have begun.
+    Bytes,
+    /// A later request wants to go on.
+    Wanted,
+}
+
+async fn take_body(
+    door: &Door,
+    connection: &mut Connection,
+    upload: &Arc<Upload>,
+    progress: &mut Progress,
+    mover: &mut Mover,
+) -> Result<(), Cut> {
+    let settings = door.storage.settings();
+    let planned = upload.plan.expected.iter().map(Checksum::algorithm);
+    let algorithms = door.storage.algorithms(planned);
+    let mut wanted = upload.wanted();
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let mut ended = false;
+    while !ended {
+        let mut filled = 0;
+        let started = Instant::now();
+        let mut cut = None;
+        while filled < buffer.len() && cut.is_none() && !ended {
+            let read = tokio::select! {
+                biased;
+                _ = wanted.changed() => Err(Cut::Wanted),
+                read = connection.read_body(&mut buffer[filled..]) => read.map_err(Cut::Body),
+            };
+            match read {
+                Ok(0) => ended = true,
+                Ok(count) => {
+                    filled += count;
+                    mover.moved(count as u64);
+                }
+                Err(why) => cut = Some(why),
+            }
+        }
+        mover.clocks.network_us += microseconds(started.elapsed());
+        if filled > 0 {
+            let begun = door.storage.uploads.of(upload.plan.user.as_ref());
+            if upload.plan.length.is_none()
+                && begun.bytes.saturating_add(filled as u64)
+                    > settings.limits.upload_bytes_per_user_max.0
+            {
+                return Err(Cut::Bytes);
+            }
+            let started = Instant::now();
+            let written = upload.append(progress, &algorithms, buffer, filled).await;
+            buffer = written.map_err(Cut::Write)?;
+            mover.clocks.write_us += microseconds(started.elapsed());
+        }
+        if progress.at_risk() >= CHECKPOINT_BYTES {
+            let kept = upload
+                .checkpoint(progress, settings.limits.upload_expiry)
+                .await;
+            kept.map_err(Cut::Write)?;
+        }
+        if let Some(why) = cut {
+            return Err(why);
+        }
+    }
+    Ok(())
+}
+
+/// The last piece is there: the same rules as for PUT, applied now.
+async fn finish(
+    door: &Door,
+    call: &Call<'_>,
+    upload: &Arc<Upload>,
+    progress: &mut Progress,
+    mut expected: Vec<Checksum>,
+) -> Result<Reply, Problem> {
+    let plan = &upload.plan;
+    let current = door.storage.namespace.lookup(&plan.path)?;
+    let absent = plan.must_be_absent;
+    let mut permit = may_write(door, call.caller, &plan.path, current.as_ref(), absent)?;
+    permit.pin(plan.only);
+    let claimed = door.storage.claims.claim(&plan.path);
+    let claim = claimed.map_err(|error| Problem::of_write(&error, permit.exists))?;
+    expected.extend(plan.expected.iter().cloned());
+    let wanted = WantedDigest::of(&call.request.headers);
+    let sum = wanted.map(WantedDigest::algorithm);
+    let more = expected.iter().map(Checksum::algorithm).chain(sum);
+    let order = Finish {
+        claim,
+        replace: permit.replace,
+        algorithms: door.storage.algorithms(more),
+        expected,
+    };
+    match upload.finish(&door.storage, progress, order).await {
+        Ok(landed) => Ok(landed_answer(&landed, upload, progress, wanted).into()),
+        Err(error) => {
+            if is_final(&error) {
+                discard(door, upload, progress)?;
+            }
+            Err(kept(Problem::of_write(&error, permit.exists)))
+        }
+    }
+}
+
+/// Whether going on with the upload could never succeed.
+fn is_final(error: &WriteError) -> bool {
+    match error {
+        WriteError::ChecksumMismatch { .. } | WriteError::ChecksumUnavailable(_) => true,
+        WriteError::NoSpace { .. }
+        | WriteError::Disk { .. }
+        | WriteError::DiskStalled { .. }
+        | WriteError::WrongSize { .. }
+        | WriteError::Namespace(_)
+        | WriteError::BeingWritten(_)
+        | WriteError::Stopping => false,
+    }
+}
+
+fn landed_answer(
+    landed: &Landed,
+    upload: &Upload,
+    progress: &Progress,
+    wanted: Option<WantedDigest>,
+) -> Answer {
+    let status = match landed.replaced {
+        true => StatusCode::NO_CONTENT,
+        false => StatusCode::CREATED,
+    };
+    let mut answer = Answer::new(status).with(ETAG, etag(landed.id));
+    tell(&mut answer, upload, progress);
+    if let Some(wanted) = wanted {
+        let mut sums = landed.checksums.iter();
+        if let Some(sum) = sums.find(|sum| sum.algorithm() == wanted.algorithm()) {
+            let (name, value) = wanted.header(sum);
+            answer.headers.insert(name, value);
+        }
+    }
+    answer
+}
+
+/// Draft §4.2: how far it is, whether that is all, and until when it stays.
+fn tell(answer: &mut Answer, upload: &Upload, progress: &Progress) {
+    let headers = &mut answer.headers;
+    let complete = match progress.finished().map(|EntryId(_)| ()) {
+        Some(()) => "?1",
+        None => "?0",
+    };
+    headers.insert(UPLOAD_COMPLETE, HeaderValue::from_static(complete));
+    headers.insert(UPLOAD_OFFSET, HeaderValue::from(progress.offset()));
+    if let Some(length) = upload.plan.length {
+        headers.insert(UPLOAD_LENGTH, HeaderValue::from(length));
+    }
+    let left = Timestamp::since(progress.expires(), now()).as_secs();
+    if let Ok(limit) = HeaderValue::from_str(&format!("max-age={left}")) {
+        headers.insert(UPLOAD_LIMIT, limit);
+    }
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    pages::harmless(headers);
+}
+
+fn with_offset(mut problem: Problem, progress: &Progress) -> Problem {
+    let offset = HeaderValue::from(progress.offset());
+    problem.headers.push((UPLOAD_OFFSET, offset));
+    problem
+}
+
+fn discard(door: &Door, upload: &Upload, progress: &mut Progress) -> Result<(), Problem> {
+    // Two unlinks: shorter than handing them to another thread.
+    let discarded = door.storage.uploads.discard(upload, progress);
+    discarded.map_err(|source| of_write(&WriteError::of_io(upload.pool.name.clone(), source)))
+}
+
+/// Structured Fields (RFC 9651 §3.3.6): `?1` or `?0`.
+fn is_complete(headers: &HeaderMap) -> Result<bool, Problem> {
+    let value = headers.get(UPLOAD_COMPLETE).map(HeaderValue::as_bytes);
+    match value.map(<[u8]>::trim_ascii) {
+        Some(b"?1") => Ok(true),
+        Some(b"?0") => Ok(false),
+        Some(_) | None => Err(Problem::bad_request(
+            "'Upload-Complete' must be '?0' or '?1'",
+        )),
+    }
+}
+
+/// A header that is a number; `None` without it.
+fn number(headers: &HeaderMap, name: &HeaderName) -> Result<Option<u64>, Problem> {
+    let Some(value) = headers.get(name) else {
+        return Ok(None);
+    };
+    let text = value.to_str().unwrap_or_default().trim();
+    // At most 15 digits (RFC 9651 §3.3.1).
+    let digits = (1..=15).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse() {
+        Ok(number) if digits => Ok(Some(number)),
+        Ok(_) | Err(_) => Err(Problem::bad_request(format!("'{name}' is no number"))),
+    }
+}
+
+/// Expected digests of the whole file; one of a part cannot be kept, so it is refused, not ignored.
+fn whole_digests(headers: &HeaderMap) -> Result<Vec<Checksum>, Problem> {
+    if headers.contains_key(CONTENT_MD5) || headers.contains_key(CONTENT_RANGE) {
+        let text = "an upload in pieces takes 'Repr-Digest' or 'Digest' of the whole file, no 'Content-MD5' or \
+                    'Content-Range'";
+        return Err(Problem::bad_request(text));
+    }
+    digest::parse(headers).map_err(|why| Problem::bad_request(why.to_string()))
+}
+
+fn missing(id: Uuid) -> Problem {
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        format!("there is no upload {id} of yours; it may have expired, begin again"),
+    )
+}
+
+fn of_write(error: &WriteError) -> Problem {
+    kept(Problem::of_write(error, StatusCode::CONFLICT))
+}
+
+/// Other writes leave nothing when they fail; of an upload, what was acknowledged stays.
+fn kept(mut problem: Problem) -> Problem {
+    let removed = "the partial file was removed";
+    problem.text = problem.text.replace(removed, "what came before is kept");
+    problem
+}
+
+fn lost(why: &tokio::task::JoinError) -> Problem {
+    tracing::error!(%why, "an upload could not be begun");
+    Problem::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "the upload could not be begun; tell the site",
+    )
+}

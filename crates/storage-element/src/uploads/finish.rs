@@ -1,0 +1,200 @@
+//! The end of an upload: its bytes become a file by the same steps as those of a PUT.
+//!
+//! The bytes stay in `partial/` under a second name until the file is visible, so that a kill in between costs
+//! nothing that was acknowledged.
+
+use super::record::{data_path, remove};
+use super::{Disk, FINISHED_KEPT, Progress, Record, Upload};
+use crate::clock::{microseconds, now};
+use crate::committer::Finished;
+use crate::incoming::{Claim, Landed, label, verify};
+use crate::scratch::Scratch;
+use crate::storage::Storage;
+use crate::write_error::WriteError;
+use penstock_model::{Bytes, Checksum, ChecksumAlgorithm};
+use penstock_persistence::namespace::{Changed, EntryId, NewFile, Replace};
+use penstock_protocol::checksum::Hasher;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use tokio::sync::oneshot;
+
+/// Bytes that are read again at once.
+const READ_BYTES: usize = 1 << 20;
+
+/// What the last request of an upload decides.
+pub(crate) struct Finish {
+    pub claim: Claim,
+    pub replace: Replace,
+    /// Computed of the whole file.
+    pub algorithms: Vec<ChecksumAlgorithm>,
+    /// Which values those must have, beside the planned ones.
+    pub expected: Vec<Checksum>,
+}
+
+impl Upload {
+    /// Makes the file visible. Bytes that were not checksummed as they came, because the server was restarted since,
+    /// are read again. After an error the upload can be finished later, unless its bytes are the wrong ones.
+    pub(crate) async fn finish(
+        self: &Arc<Self>,
+        storage: &Arc<Storage>,
+        progress: &mut Progress,
+        finish: Finish,
+    ) -> Result<Landed, WriteError> {
+        let got = progress.offset();
+        if let Some(expected) = self.plan.length
+            && expected != got
+        {
+            return Err(WriteError::WrongSize { expected, got });
+        }
+        let reservation = progress.reservation.take();
+        let reservation = reservation.unwrap_or_else(|| self.pool.reserve_again(got, None));
+        let closing = Closing {
+            upload: Arc::clone(self),
+            storage: Arc::clone(storage),
+            id: storage.namespace.allocate(),
+            disk: progress.disk.take(),
+            record: progress.record.clone(),
+            finish,
+        };
+        let since = Instant::now();
+        let (reply, answer) = oneshot::channel();
+        let handed = tokio::task::spawn_blocking(move || closing.hand_over(reservation, reply));
+        let handed = handed.await.unwrap_or_else(|why| {
+            Err(WriteError::of_io(
+                self.pool.name.clone(),
+                io::Error::other(why),
+            ))
+        });
+        let done = match handed {
+            Ok((record, checksums)) => match answer.await.unwrap_or(Err(WriteError::Stopping)) {
+                Ok(changed) => Ok((record, checksums, changed)),
+                Err(why) => Err(why),
+            },
+            Err(why) => Err(why),
+        };
+        match done {
+            Ok((record, checksums, changed)) => {
+                let id = record.finished.expect("set before the file is handed over");
+                self.is_finished.store(true, Ordering::Relaxed);
+                progress.record = record;
+                let upload = Arc::clone(self);
+                // The file is there; what this leaves behind at worst is removed by the next start.
+                let _ = tokio::task::spawn_blocking(move || upload.tidy()).await;
+                Ok(Landed {
+                    id,
+                    size: Bytes(got),
+                    checksums,
+                    replaced: changed.replaced,
+                    write_us: 0,
+                    checksum_us: 0,
+                    commit_us: microseconds(since.elapsed()),
+                })
+            }
+            Err(why) => {
+                progress.reservation = Some(self.pool.reserve_again(got, self.plan.length));
+                Err(why)
+            }
+        }
+    }
+
+    /// Removes the second name of a finished upload's bytes; what was acknowledged is in the file now. Blocks.
+    pub(super) fn tidy(&self) {
+        if let Err(why) = remove(data_path(&self.pool, self.id)) {
+            tracing::error!(id = %self.id, %why, "a finished upload keeps its second name until the next start");
+        }
+    }
+}
+
+/// Everything that the blocking part needs.
+struct Closing {
+    upload: Arc<Upload>,
+    storage: Arc<Storage>,
+    id: EntryId,
+    disk: Option<Disk>,
+    record: Record,
+    finish: Finish,
+}
+
+impl Closing {
+    fn hand_over(
+        self,
+        reservation: crate::pool::Reservation,
+        reply: oneshot::Sender<Result<Changed, WriteError>>,
+    ) -> Result<(Record, Vec<Checksum>), WriteError> {
+        let Closing {
+            upload,
+            storage,
+            id,
+            disk,
+            record,
+            finish,
+        } = self;
+        let pool = Arc::clone(&upload.pool);
+        let fail = |source| WriteError::of_io(pool.name.clone(), source);
+        let path = data_path(&pool, upload.id);
+        let mut disk = match disk {
+            Some(disk) => disk,
+            None => Disk::open(&path, record.offset, finish.algorithms.clone()).map_err(fail)?,
+        };
+        let checksums = disk.checksums(&finish.algorithms).map_err(fail)?;
+        verify(&checksums, &finish.expected)?;
+        disk.file.sync_data().map_err(fail)?;
+        let record = Record {
+            offset: disk.offset,
+            finished: Some(id),
+            expires: now() + FINISHED_KEPT,
+            ..record
+        };
+        record.write(&pool, upload.id).map_err(fail)?;
+        std::fs::hard_link(&path, pool.incoming_path(id)).map_err(fail)?;
+        let (reaper, committer) = storage.closing();
+        let size = Bytes(disk.offset);
+        let scratch = Scratch::written(id, reservation, Arc::clone(&pool), disk.file, reaper);
+        let entry = NewFile {
+            id,
+            path: record.plan.path.clone(),
+            size,
+            checksums: checksums.clone(),
+            pool: pool.name.clone(),
+            owner: record.plan.user.clone(),
+            at: now(),
+            replace: finish.replace,
+        };
+        label(&scratch, &entry).map_err(fail)?;
+        scratch.file.sync_all().map_err(fail)?;
+        let finished = Finished {
+            scratch,
+            entry,
+            reply,
+            claim: finish.claim,
+        };
+        committer.send(finished).map_err(|_| WriteError::Stopping)?;
+        Ok((record, checksums))
+    }
+}
+
+impl Disk {
+    /// Of the whole file; reads again what was not hashed as it came.
+    fn checksums(&mut self, algorithms: &[ChecksumAlgorithm]) -> io::Result<Vec<Checksum>> {
+        let covered = algorithms
+            .iter()
+            .all(|algorithm| self.algorithms.contains(algorithm));
+        if !covered {
+            self.hasher = Hasher::new(algorithms);
+            self.hashed = 0;
+        }
+        let mut buffer = vec![0; READ_BYTES];
+        while self.hashed < self.offset {
+            let rest = usize::try_from(self.offset - self.hashed).unwrap_or(READ_BYTES);
+            let piece = &mut buffer[..rest.min(READ_BYTES)];
+            self.file.read_exact_at(piece, self.hashed)?;
+            self.hasher.update(piece);
+            self.hashed += piece.len() as u64;
+        }
+        let spent = std::mem::replace(&mut self.hasher, Hasher::new(&[]));
+        Ok(spent.finish())
+    }
+}

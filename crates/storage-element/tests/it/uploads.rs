@@ -1,0 +1,279 @@
+//! Uploads in several requests: what was acknowledged stays, through lost connections and restarts, and the file
+//! appears whole or not at all.
+
+use crate::site::{Response, Site, content};
+use penstock_model::Bytes;
+use std::time::Duration;
+
+const PARTIAL: (&str, &str) = ("content-type", "application/partial-upload");
+
+async fn begin(site: &Site, path: &str, extra: &[(&str, &str)]) -> Response {
+    let mut headers = vec![("upload-complete", "?0")];
+    headers.extend(extra);
+    site.send("PUT", path, &headers, b"").await
+}
+
+/// Begins an upload that must be accepted; gives back where it goes on.
+async fn begun(site: &Site, path: &str, extra: &[(&str, &str)]) -> String {
+    let answer = begin(site, path, extra).await;
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    assert_eq!(answer.header("upload-complete"), "?0");
+    answer.header("location").to_owned()
+}
+
+async fn patch(site: &Site, upload: &str, offset: usize, complete: &str, body: &[u8]) -> Response {
+    let offset = offset.to_string();
+    let headers = [
+        PARTIAL,
+        ("upload-offset", offset.as_str()),
+        ("upload-complete", complete),
+    ];
+    site.send("PATCH", upload, &headers, body).await
+}
+
+async fn offset(site: &Site, upload: &str) -> String {
+    let answer = site.send("HEAD", upload, &[], b"").await;
+    assert_eq!(answer.status, 204, "{upload}");
+    format!(
+        "{} {}",
+        answer.header("upload-offset"),
+        answer.header("upload-complete")
+    )
+}
+
+#[tokio::test]
+async fn a_file_comes_in_pieces_and_appears_with_the_last_one() {
+    let site = Site::new().await;
+    let data = content(3_000_000);
+    let upload = begun(&site, "/d/f", &[("upload-length", "3000000")]).await;
+    assert!(upload.starts_with("/.penstock/uploads/"), "{upload}");
+    let first = patch(&site, &upload, 0, "?0", &data[..1_500_000]).await;
+    assert_eq!(
+        (first.status, first.header("upload-offset")),
+        (204, "1500000")
+    );
+    assert_eq!(offset(&site, &upload).await, "1500000 ?0");
+    assert_eq!(site.status("HEAD", "/d/f").await, 404, "not visible yet");
+    let early = patch(&site, &upload, 1_500_000, "?1", &data[..10]).await;
+    assert_eq!(
+        early.status,
+        400,
+        "shorter than announced: {}",
+        early.text()
+    );
+    let wrong = patch(&site, &upload, 7, "?0", b"x").await;
+    assert_eq!(
+        (wrong.status, wrong.header("upload-offset")),
+        (409, "1500000")
+    );
+    let last = patch(&site, &upload, 1_500_000, "?1", &data[1_500_000..]).await;
+    assert_eq!(
+        (last.status, last.header("upload-complete")),
+        (201, "?1"),
+        "{}",
+        last.text()
+    );
+    let got = site
+        .send("GET", "/d/f", &[("want-digest", "adler32")], b"")
+        .await;
+    assert_eq!(
+        (got.body == data, last.header("etag")),
+        (true, got.header("etag"))
+    );
+    let plain = site
+        .send("PUT", "/d/g", &[("want-digest", "adler32")], &data)
+        .await;
+    assert_eq!(got.header("digest"), plain.header("digest"));
+    assert_eq!(
+        offset(&site, &upload).await,
+        "3000000 ?1",
+        "for a client that lost the answer"
+    );
+    assert_eq!(
+        patch(&site, &upload, 3_000_000, "?1", b"").await.status,
+        400
+    );
+    site.settles_with(2).await;
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_survives_a_restart_and_the_rest_does_not() {
+    let site = Site::new().await;
+    let data = content(2_000_000);
+    let upload = begun(&site, "/d/f", &[]).await;
+    patch(&site, &upload, 0, "?0", &data[..1_200_000]).await;
+    let finished = begun(&site, "/d/g", &[]).await;
+    assert_eq!(patch(&site, &finished, 0, "?1", b"whole").await.status, 201);
+    let directory = site.close().await;
+
+    // As after a kill in the middle of a piece: bytes behind what the record says.
+    let id = upload.rsplit('/').next().expect("an id");
+    let file = directory.path().join("pools/p1/partial").join(id);
+    let mut bytes = std::fs::read(&file).expect("kept");
+    assert_eq!(bytes.len(), 1_200_000);
+    bytes.extend_from_slice(b"never acknowledged");
+    std::fs::write(&file, bytes).expect("written");
+    std::fs::write(file.with_extension("new"), b"half a record").expect("written");
+
+    let site = Site::again(directory, |_| {}).await;
+    assert_eq!(offset(&site, &upload).await, "1200000 ?0");
+    assert_eq!(offset(&site, &finished).await, "5 ?1");
+    let reserved = site.storage.snapshot().pools[0].reserved;
+    assert_eq!(reserved, Bytes(1_200_000), "counts against the pool");
+    let last = patch(&site, &upload, 1_200_000, "?1", &data[1_200_000..]).await;
+    assert_eq!(last.status, 201, "{}", last.text());
+    assert!(site.get("/d/f").await.body == data);
+    site.settles_with(2).await;
+}
+
+#[tokio::test]
+async fn the_rules_of_put_hold_at_both_ends() {
+    let site = Site::new().await;
+    site.put("/d/f", b"old").await;
+    let absent = [("if-none-match", "*")];
+    assert_eq!(begin(&site, "/d/f", &absent).await.status, 412);
+    let upload = begun(&site, "/d/new", &absent).await;
+    site.put("/d/new", b"somebody was faster").await;
+    assert_eq!(patch(&site, &upload, 0, "?1", b"late").await.status, 412);
+    assert_eq!(site.get("/d/new").await.body, b"somebody was faster");
+
+    let tag = site.get("/d/f").await.header("etag").to_owned();
+    let upload = begun(&site, "/d/f", &[("if-match", tag.as_str())]).await;
+    site.put("/d/f", b"newer").await;
+    assert_eq!(patch(&site, &upload, 0, "?1", b"late").await.status, 412);
+
+    let upload = begun(&site, "/d/f", &[]).await;
+    assert_eq!(patch(&site, &upload, 0, "?1", b"latest").await.status, 204);
+    assert_eq!(site.get("/d/f").await.body, b"latest");
+
+    let digest = [("digest", "adler32=00000001")];
+    let upload = begun(&site, "/d/sum", &digest).await;
+    let refused = patch(&site, &upload, 0, "?1", b"other bytes").await;
+    assert_eq!(refused.status, 412, "{}", refused.text());
+    assert_eq!(
+        site.status("HEAD", &upload).await,
+        404,
+        "its bytes are the wrong ones"
+    );
+    for (path, extra, expected) in [
+        ("/d/", vec![], 409),
+        ("/d/f/below", vec![], 409),
+        (
+            "/d/x",
+            vec![("content-md5", "1B2M2Y8AsgTpgAmY7PhCfg==")],
+            400,
+        ),
+        ("/d/x", vec![("upload-length", "-1")], 400),
+        ("/.penstock/x", vec![], 404),
+    ] {
+        assert_eq!(
+            begin(&site, path, &extra).await.status,
+            expected,
+            "{path} {extra:?}"
+        );
+    }
+    let odd = site
+        .send("PUT", "/d/x", &[("upload-complete", "yes")], b"")
+        .await;
+    assert_eq!(odd.status, 400);
+    let whole = site
+        .send("PUT", "/d/x", &[("upload-complete", "?1")], b"x")
+        .await;
+    assert_eq!(whole.status, 201, "complete at once is a PUT");
+}
+
+#[tokio::test]
+async fn an_upload_is_its_users_own() {
+    let site = Site::new().await;
+    let upload = begun(&site, "/d/f", &[]).await;
+    let other = site.token_with(|claims| claims.sub = "mallory".to_owned());
+    let narrow = site.token("storage.read:/ storage.create:/elsewhere");
+    let head = [PARTIAL, ("upload-offset", "0"), ("upload-complete", "?1")];
+    for method in ["HEAD", "PATCH", "DELETE"] {
+        let foreign = site.send_as(&other, method, &upload, &head, b"").await;
+        assert_eq!(foreign.status, 404, "{method}");
+        let outside = site.send_as(&narrow, method, &upload, &head, b"").await;
+        assert_eq!(outside.status, 403, "{method}");
+        assert_eq!(
+            site.send_bare(method, &upload, &head, b"").await.status,
+            404
+        );
+    }
+    assert_eq!(site.status("GET", &upload).await, 405);
+    assert_eq!(site.status("DELETE", &upload).await, 204);
+    assert_eq!(site.status("HEAD", &upload).await, 404);
+    site.settles_with(0).await;
+}
+
+#[tokio::test]
+async fn uploads_are_bounded_per_user_and_expire() {
+    let site = Site::with(|config| {
+        config.limits.uploads_per_user_max = 2;
+        config.limits.upload_bytes_per_user_max = Bytes(1000);
+        config.limits.upload_expiry = Duration::from_secs(1);
+        config.pools[0].capacity = Some(Bytes(1500));
+    })
+    .await;
+    let length = |bytes: &'static str| [("upload-length", bytes)];
+    assert_eq!(begin(&site, "/a", &length("1001")).await.status, 507);
+    let first = begun(&site, "/a", &length("900")).await;
+    assert_eq!(begin(&site, "/b", &length("101")).await.status, 507);
+    let second = begun(&site, "/b", &[]).await;
+    assert_eq!(begin(&site, "/c", &[]).await.status, 429);
+    let large = patch(&site, &second, 0, "?0", &content(200)).await;
+    assert_eq!(large.status, 507, "{}", large.text());
+    assert_eq!(
+        site.send("PUT", "/d", &[], &content(700)).await.status,
+        507,
+        "promised"
+    );
+    crate::site::eventually("both have expired", || {
+        site.storage.remove_expired_uploads();
+        site.storage.snapshot().pools[0].reserved == Bytes(0)
+    })
+    .await;
+    assert_eq!(site.status("HEAD", &first).await, 404);
+    assert_eq!(site.status("HEAD", &second).await, 404);
+    site.put("/d", &content(700)).await;
+    site.settles_with(1).await;
+}
+
+#[tokio::test]
+async fn a_piece_whose_connection_is_lost_is_kept_as_far_as_it_came() {
+    use tokio::io::AsyncWriteExt;
+    let site = Site::new().await;
+    let upload = begun(&site, "/d/f", &[("upload-length", "3000000")]).await;
+    let token = site.token("storage.modify:/");
+    let mut stream = tokio::net::TcpStream::connect(site.address)
+        .await
+        .expect("connects");
+    let head = format!(
+        "PATCH {upload} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nUpload-Offset: 0\r\n\
+         Upload-Complete: ?1\r\nContent-Type: application/partial-upload\r\nContent-Length: 3000000\r\n\r\n"
+    );
+    let data = content(3_000_000);
+    stream.write_all(head.as_bytes()).await.expect("writes");
+    stream.write_all(&data[..1_000_000]).await.expect("writes");
+    // The connection stays open, as one whose client has vanished: whoever asks next takes the upload over.
+    let deadline = std::time::Instant::now() + crate::site::DEADLINE;
+    let kept = loop {
+        let told = site.send("HEAD", &upload, &[], b"").await;
+        let kept: usize = told.header("upload-offset").parse().expect("a number");
+        if kept > 0 {
+            break kept;
+        }
+        assert!(std::time::Instant::now() < deadline, "nothing was kept");
+        // The first HEAD may have come before the piece: then the piece is refused, and sent again.
+        stream = tokio::net::TcpStream::connect(site.address)
+            .await
+            .expect("connects");
+        stream.write_all(head.as_bytes()).await.expect("writes");
+        stream.write_all(&data[..1_000_000]).await.expect("writes");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert!(kept <= 1_000_000, "{kept}");
+    let last = patch(&site, &upload, kept, "?1", &data[kept..]).await;
+    assert_eq!(last.status, 201, "{}", last.text());
+    assert!(site.get("/d/f").await.body == data);
+    drop(stream);
+}
