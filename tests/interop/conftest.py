@@ -6,6 +6,7 @@ Nothing is skipped: a missing tool is an error that names the command which inst
 import itertools
 import os
 import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,6 +86,15 @@ def fault_ca(tmp_path_factory):
 def user_ca(tmp_path_factory):
     """An authority of users with a VOMS server. No site trusts it before `user_ca.trusted_by(site)`."""
     return UserCa(tmp_path_factory.mktemp("users") / "ca")
+
+
+@pytest.fixture(scope="session")
+def browser_tools(repository):
+    """The packages of `web/`, as `make test-web` installs them."""
+    web = repository / "web"
+    if not (web / "node_modules/playwright-core").exists():
+        subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--silent"], cwd=web, check=True, timeout=300)
+    return web
 
 
 @dataclass

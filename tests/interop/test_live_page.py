@@ -11,15 +11,6 @@ from .waiting import eventually
 DATA = content("live", 5_000_000)
 
 
-@pytest.fixture(scope="session")
-def browser_tools(repository):
-    """The packages of `web/`, as `make test-web` installs them."""
-    web = repository / "web"
-    if not (web / "node_modules/playwright-core").exists():
-        subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--silent"], cwd=web, check=True, timeout=300)
-    return web
-
-
 @pytest.fixture
 def traffic(grid, faulty, place):
     """A transfer that runs while the test looks, and some that wait behind it."""
