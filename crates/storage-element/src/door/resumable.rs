@@ -63,7 +63,7 @@ pub(super) async fn begin(
     let must_be_absent = conditions::demands_absence(&request.headers);
     may_write(door, caller, path, current.as_ref(), must_be_absent)?;
     let current_id = current.as_ref().map(|entry| entry.id);
-    conditions::evaluate(&request.method, &request.headers, current_id)?;
+    conditions::evaluate(&request.method, &request.headers, current.as_ref())?;
     check_target(door, request.path(), path, current.as_ref())?;
     let plan = Plan {
         path: path.clone(),
@@ -363,6 +363,10 @@ async fn finish(
     permit.pin(plan.only);
     let claimed = door.storage.claims.claim(&plan.path);
     let claim = claimed.map_err(|error| Problem::of_write(&error, permit.exists))?;
+    let shown = door.check_if(call)?;
+    door.check_locks(call, &shown, || {
+        door.touched_by_writing(&plan.path, current.is_some())
+    })?;
     expected.extend(plan.expected.iter().cloned());
     let wanted = WantedDigest::of(&call.request.headers);
     let sum = wanted.map(WantedDigest::algorithm);

@@ -5,9 +5,10 @@
 
 use super::record::{data_path, remove};
 use super::{Disk, FINISHED_KEPT, Progress, Record, Upload};
+use crate::claims::Claim;
 use crate::clock::{microseconds, now};
 use crate::committer::Finished;
-use crate::incoming::{Claim, Landed, label, verify};
+use crate::incoming::{Landed, label, verify};
 use crate::scratch::Scratch;
 use crate::storage::Storage;
 use crate::write_error::WriteError;
@@ -162,6 +163,7 @@ impl Closing {
             owner: record.plan.user.clone(),
             at: now(),
             replace: finish.replace,
+            properties_of: None,
         };
         label(&scratch, &entry).map_err(fail)?;
         scratch.file.sync_all().map_err(fail)?;
