@@ -60,7 +60,10 @@ pub enum Command {
     )]
     Key(KeyCommand),
     /// Ask a site's rules who may do what, and why.
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Example:\n  penstock authz test /data/f --dir cern --as anonymous"
+    )]
     Authz(AuthzCommand),
     /// Ask a transfer service to move files between storage elements.
     #[command(after_help = "Examples:\n  \
