@@ -189,11 +189,6 @@ def test_attributes_end_with_their_time(site, alice, user_ca):
     assert_without_vo(site, late, "they expired at")
 
 
-def test_attributes_for_other_services_do_not_count_here(site, alice, user_ca):
-    elsewhere = user_ca.voms_proxy(alice, options=["-target", "se.elsewhere.lab"])
-    assert_without_vo(site, elsewhere, "are meant for other services")
-
-
 def test_stolen_attributes_do_not_count(site, user_ca, alice, producer, tmp_path):
     """Alice's extension in a proxy that somebody else has signed."""
     bob = user_ca.user("Bob Lab")
