@@ -8,6 +8,7 @@ mod http1;
 mod macaroon;
 mod token;
 mod webdav;
+mod webdav_changes;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -36,6 +37,9 @@ pub const ALL: &[Target] = &[
     token::CLAIMS,
     webdav::ASKED,
     webdav::TOLD,
+    webdav_changes::KEPT,
+    webdav_changes::LOCKS,
+    webdav_changes::CONDITIONS,
 ];
 
 /// Lines `name: value` as headers; what cannot be one is left out.

@@ -39,7 +39,7 @@ pub const TOLD: Target = Target {
     },
 };
 
-fn file(path: &str) -> Properties {
+pub(super) fn file(path: &str) -> Properties {
     Properties {
         path: NamespacePath::from_encoded(path).unwrap_or_else(|_| NamespacePath::root()),
         is_directory: false,

@@ -169,8 +169,10 @@ impl Connection {
         let mut searched = 0;
         loop {
             let empty_lines = head::leading_empty_lines(self.wire.unread());
-            if searched == 0 && empty_lines > 0 {
+            // Up to the first byte that is not of an empty line, also when the network cuts one in two.
+            if empty_lines > 0 {
                 self.wire.consume(empty_lines);
+                searched = 0;
             }
             let unread = self.wire.unread();
             match head::head_end(unread, searched) {

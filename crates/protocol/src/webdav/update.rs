@@ -201,6 +201,18 @@ mod tests {
     }
 
     #[test]
+    fn a_value_that_is_set_as_it_is_kept_is_kept_the_same() {
+        let element = "<x:p xmlns:x=\"urn:a\" b=\"1&#9;&#10;&#13;&quot;\" y0:q=\"\" xmlns:y0=\"urn:b\" \
+                       y1:q=\"\" xmlns:y1=\"urn:c\"> \n\t&#13;</x:p>";
+        check(
+            &format!(
+                "<D:propertyupdate xmlns:D='DAV:'><D:set><D:prop>{element}</D:prop></D:set></D:propertyupdate>"
+            ),
+            element,
+        );
+    }
+
+    #[test]
     fn what_is_no_update_is_refused() {
         let other = "refused: the XML body is not a 'propertyupdate' document";
         check(
@@ -212,6 +224,21 @@ mod tests {
             "<d:propertyupdate xmlns:d='DAV:'><d:prop><a/></d:prop></d:propertyupdate>",
             other,
         );
+        let characters =
+            "refused: the XML body is not well-formed: it has characters that XML does not have";
+        for property in [
+            "<a>\u{1}</a>",
+            "<a>&#1;</a>",
+            "<a b='&#xffff;'/>",
+            "<a xmlns='&#8;'/>",
+        ] {
+            check(
+                &format!(
+                    "<D:propertyupdate xmlns:D='DAV:'><D:set><D:prop>{property}</D:prop></D:set></D:propertyupdate>"
+                ),
+                characters,
+            );
+        }
         let long = "x".repeat(PROPERTY_BYTES_MAX);
         check(
             &format!(

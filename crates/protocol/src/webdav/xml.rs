@@ -74,6 +74,7 @@ impl<'a> Walk<'a> {
             return Err(InvalidXml::TooLong(bytes_max));
         }
         let text = std::str::from_utf8(body).map_err(|_| syntax("it is not UTF-8"))?;
+        check_characters(text)?;
         let mut reader = NsReader::from_str(text.trim_start_matches('\u{feff}'));
         reader.config_mut().expand_empty_elements = true;
         Ok(Walk {
@@ -236,13 +237,16 @@ impl ElementCopy {
         let attributes = element.into_iter().flat_map(BytesStart::attributes);
         let mut language = language;
         let mut own = Vec::new();
-        for (number, attribute) in attributes.enumerate() {
+        // By order among those with a namespace, so that an element read again is written the same.
+        let mut prefixes = 0..;
+        for attribute in attributes {
             let attribute = attribute.map_err(syntax)?;
             if attribute.key.as_namespace_binding().is_some() {
                 continue;
             }
             let value = attribute.normalized_value(XmlVersion::Implicit1_0);
             let value = value.map_err(|_| InvalidXml::Entities)?.into_owned();
+            check_characters(&value)?;
             let (resolved, local) = reader.resolver().resolve_attribute(attribute.key);
             check_name(local.as_ref())?;
             match resolved {
@@ -252,9 +256,10 @@ impl ElementCopy {
                     own.push((format!("xml:{}", local.as_ref()), value));
                 }
                 ResolveResult::Bound(namespace) => {
-                    own.push((format!("y{number}:{}", local.as_ref()), value));
+                    let prefix = format!("y{}", prefixes.next().unwrap_or(0_u64));
+                    own.push((format!("{prefix}:{}", local.as_ref()), value));
                     own.push((
-                        format!("xmlns:y{number}"),
+                        format!("xmlns:{prefix}"),
                         plain_namespace(namespace.as_ref())?,
                     ));
                 }
@@ -299,7 +304,16 @@ impl ElementCopy {
         self.out.push(' ');
         self.out.push_str(name);
         self.out.push_str("=\"");
-        escape_exactly(&mut self.out, value);
+        // In an attribute they would be read as spaces (XML 1.0 §3.3.3).
+        for piece in value.split_inclusive(['\t', '\n']) {
+            let text = piece.trim_end_matches(['\t', '\n']);
+            escape_exactly(&mut self.out, text);
+            match &piece[text.len()..] {
+                "\t" => self.out.push_str("&#9;"),
+                "\n" => self.out.push_str("&#10;"),
+                _ => {}
+            }
+        }
         self.out.push('"');
     }
 
@@ -320,12 +334,14 @@ impl ElementCopy {
 /// The reader gives namespaces as they are written; a name is what they mean.
 fn plain_namespace(written: &str) -> Result<String, InvalidXml> {
     let plain = quick_xml::escape::unescape(written).map_err(|_| InvalidXml::Entities)?;
+    check_characters(&plain)?;
     Ok(plain.into_owned())
 }
 
 /// The five entities and the character references that XML itself defines (XML 1.0 §4.1, §4.6).
 fn predefined(reference: &BytesRef<'_>) -> Result<char, InvalidXml> {
     if let Some(character) = reference.resolve_char_ref().map_err(syntax)? {
+        check_characters(character.encode_utf8(&mut [0; 4]))?;
         return Ok(character);
     }
     match reference.xml10_content().as_ref() {
@@ -336,6 +352,18 @@ fn predefined(reference: &BytesRef<'_>) -> Result<char, InvalidXml> {
         "apos" => Ok('\''),
         _ => Err(InvalidXml::Entities),
     }
+}
+
+/// What XML 1.0 cannot hold, not even as a reference (§2.2), we could not write back.
+fn check_characters(text: &str) -> Result<(), InvalidXml> {
+    match text.chars().all(is_character) {
+        true => Ok(()),
+        false => Err(syntax("it has characters that XML does not have")),
+    }
+}
+
+fn is_character(character: char) -> bool {
+    !matches!(character, '\u{0}'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}')
 }
 
 /// Names are written back into answers, so they must be names (XML 1.0 §2.3, a little stricter).
@@ -381,8 +409,8 @@ pub(super) fn escape_into(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Appends character data or an attribute's value such that reading it gives the same text again. Characters that XML
-/// 1.0 cannot hold at all are left out.
+/// Appends character data such that reading it gives the same text again. Characters that XML 1.0 cannot hold at all
+/// are left out.
 fn escape_exactly(out: &mut String, text: &str) {
     for character in text.chars() {
         match character {
@@ -392,9 +420,8 @@ fn escape_exactly(out: &mut String, text: &str) {
             '"' => out.push_str("&quot;"),
             // As itself it would be read as a line's end.
             '\r' => out.push_str("&#13;"),
-            '\t' | '\n' => out.push(character),
-            '\u{0}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => {}
-            _ => out.push(character),
+            _ if is_character(character) => out.push(character),
+            _ => {}
         }
     }
 }

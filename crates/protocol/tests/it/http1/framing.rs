@@ -88,6 +88,16 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
+fn empty_lines_between_requests_mean_nothing_however_they_are_cut() {
+    let pieces: [&[u8]; 3] = [
+        b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n\r\n\r",
+        b"\n\r",
+        b"\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n",
+    ];
+    assert_eq!(served(&pieces), "200 GET /1 [] | 200 GET /2 []");
+}
+
+#[test]
 fn what_two_readers_could_take_differently_is_refused() {
     let post = |headers: &str, body: &str| {
         format!("POST /f HTTP/1.1\r\nHost: a\r\n{headers}\r\n\r\n{body}")
