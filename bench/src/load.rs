@@ -383,6 +383,7 @@ fn outgoing(target: &Target, method: Method, url: Url) -> Outgoing {
         method,
         url,
         headers,
+        identity: None,
     }
 }
 

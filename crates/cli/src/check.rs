@@ -220,9 +220,14 @@ fn check_private_files(site: &SiteDirectory, config: &Config, findings: &mut Fin
         .storage
         .as_ref()
         .map(|storage| site.resolve(&storage.macaroon_keys));
+    let credential_keys = config
+        .transfer
+        .as_ref()
+        .map(|transfer| site.resolve(&transfer.credential_keys));
     let private = [
         Some(site.resolve(&config.tls.key)),
         macaroon_keys,
+        credential_keys,
         Some(site.ca().join("ca.key")),
         Some(site.admin_token()),
     ];

@@ -160,6 +160,12 @@ pub struct Transfer {
     /// Its record: jobs, and everything that happened to them.
     #[serde(default = "Transfer::default_database")]
     pub database: PathBuf,
+    /// What users have delegated: proxies with their keys, sealed.
+    #[serde(default = "Transfer::default_delegations")]
+    pub delegations: PathBuf,
+    /// Keys that seal stored tokens and proxies, one a line, the newest first; made when absent.
+    #[serde(default = "Transfer::default_credential_keys")]
+    pub credential_keys: PathBuf,
     /// Transfers that may run at once on one link (an ordered pair of storage elements).
     #[serde(default = "Transfer::default_link_max")]
     pub active_max_per_link: u32,
@@ -198,6 +204,12 @@ pub struct Transfer {
 impl Transfer {
     fn default_database() -> PathBuf {
         "state/transfer.sqlite".into()
+    }
+    fn default_delegations() -> PathBuf {
+        "state/delegations.sqlite".into()
+    }
+    fn default_credential_keys() -> PathBuf {
+        "keys/credential-encryption".into()
     }
     fn default_link_max() -> u32 {
         50

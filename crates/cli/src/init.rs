@@ -10,6 +10,7 @@ use crate::output::Output;
 use crate::site::SiteDirectory;
 use crate::token::{Grant, SiteIssuer};
 use penstock_model::NamespacePath;
+use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::macaroon::RootKeys;
 use penstock_protocol::network::why_not_public;
 use penstock_protocol::pki;
@@ -257,6 +258,8 @@ fn make(site: &SiteDirectory, new: &NewSite) -> Result<(), CommandError> {
         .map_err(|why| fail("cannot make the token signing key")(&why))?;
     RootKeys::create(&site.root().join("keys/macaroon-root"))
         .map_err(|why| fail("cannot make the macaroon root key")(&why))?;
+    SealingKeys::create(&site.root().join("keys/credential-encryption"))
+        .map_err(|why| fail("cannot make the credential key")(&why))?;
 
     write_new(&site.config_file(), &render(new), 0o644)?;
     if let Some(issuer) = &site.config()?.issuer {

@@ -16,6 +16,7 @@ use crate::output::Output;
 use crate::site::SiteDirectory;
 use files::{LOOK_EVERY, Watched};
 use issuer::Published;
+use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::connections::Connections;
 use penstock_protocol::http1::client::{Client, ClientConfig, Reach};
 use penstock_protocol::tls::{ClientTls, ServerTls};
@@ -133,7 +134,7 @@ struct Running {
     clients: ClientCertificates,
     client_tls: ClientTls,
     storage: Option<Arc<Storage>>,
-    transfer: Option<(Arc<Service>, Verifier)>,
+    transfer: Option<RunningTransfer>,
     banned: Banned,
     /// Where agents and the service's look at issuers' keys may lead.
     reach: Reach,
@@ -142,6 +143,13 @@ struct Running {
     config: Config,
     watched: Watched,
     process: Process,
+}
+
+/// The transfer service, and what can be reloaded of it.
+struct RunningTransfer {
+    service: Arc<Service>,
+    verifier: Verifier,
+    keys: SealingKeys,
 }
 
 impl Running {
@@ -265,9 +273,13 @@ impl Running {
         .with_reach(&self.reach);
         self.reach.replace(config.reach(&role.credentials_follow));
         let verifier = trusted.verifier(roles::service_audiences(config, role), client.clone());
+        let keys = SealingKeys::load_or_create(&site.resolve(&role.credential_keys))
+            .map_err(|why| CommandError::Usage(why.to_string()))?;
         let service_config = ServiceConfig {
             site: config.site.name.clone(),
             journal: site.resolve(&role.database),
+            delegations: site.resolve(&role.delegations),
+            keys: keys.clone(),
             engine: roles::engine_config(role),
             agents: AgentConfig::default(),
             drain_grace: self.process.drain,
@@ -283,6 +295,7 @@ impl Running {
                 .map(|issuer| issuer.url.clone())
                 .unwrap_or_default(),
             required_scope: role.required_scope.clone(),
+            certificates: self.clients.clone(),
             banned: self.banned.clone(),
             host: config.url_host(),
         };
@@ -310,7 +323,11 @@ impl Running {
             engine.ended().await;
             "the transfer engine"
         });
-        self.transfer = Some((service, verifier));
+        self.transfer = Some(RunningTransfer {
+            service,
+            verifier,
+            keys,
+        });
         Ok(())
     }
 
@@ -415,11 +432,16 @@ impl Running {
                 .map_err(|why| usage(&why))?
                 .map_err(|why| usage(&why))?;
         }
-        if let (Some((service, verifier)), Some(role)) = (&self.transfer, &config.transfer) {
-            trusted.renew(verifier, roles::service_audiences(config, role));
+        if let (Some(running), Some(role)) = (&self.transfer, &config.transfer) {
+            running
+                .keys
+                .reload(&site.resolve(&role.credential_keys))
+                .map_err(|why| usage(&why))?;
+            trusted.renew(&running.verifier, roles::service_audiences(config, role));
             self.banned.replace(config.trust.banned.iter().cloned());
             self.reach.replace(config.reach(&role.credentials_follow));
-            service
+            running
+                .service
                 .configure(roles::engine_config(role))
                 .await
                 .map_err(|why| usage(&why))?;

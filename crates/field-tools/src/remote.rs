@@ -292,6 +292,7 @@ impl Remote {
             method,
             url: url.clone(),
             headers,
+            identity: None,
         })
     }
 

@@ -280,6 +280,7 @@ impl TransferService {
             method,
             url: url.clone(),
             headers,
+            identity: None,
         };
         let mut answer = match body {
             Some(body) => self.client.send_bytes(outgoing, body).await?,

@@ -161,6 +161,10 @@ pub struct JobParameters {
     pub expires_at: Option<Timestamp>,
     /// Whatever the client wants back, unchanged.
     pub metadata: Value,
+    /// Names the delegated proxy by which ends are reached that have no token of their own. The newest of that name
+    /// when an attempt starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<CredentialId>,
 }
 
 impl Default for JobParameters {
@@ -178,6 +182,7 @@ impl Default for JobParameters {
             streams: None,
             expires_at: None,
             metadata: Value::Null,
+            proxy: None,
         }
     }
 }

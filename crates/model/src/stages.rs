@@ -86,4 +86,7 @@ pub struct MoverReport {
     pub stages: StageClocks,
     /// State of the data socket at the end.
     pub tcp: Option<TcpSummary>,
+    /// Why the bytes passed through the transfer service, when they did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub streamed_because: Option<String>,
 }

@@ -21,7 +21,7 @@ use thiserror::Error;
 /// Something to persist. The journal stores records of one call in one transaction, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
-    /// A job was accepted, with the tokens that its transfers refer to.
+    /// A job was accepted, with the tokens that its transfers refer to. They are stored sealed.
     JobAccepted {
         /// The job with all its transfers.
         job: Box<Job>,
@@ -43,7 +43,8 @@ pub enum Record {
         /// The state that `advance` made of it.
         state: TransferState,
     },
-    /// The last open transfer of a job ended. `state` is the roll-up of its transfers.
+    /// The last open transfer of a job ended. `state` is the roll-up of its transfers. Tokens that no open job
+    /// refers to any more are gone.
     JobEnded {
         /// The job.
         job: JobId,

@@ -1,5 +1,7 @@
 //! What survives a restart: model values in transactions. Never selects which work to do.
 #![forbid(unsafe_code)]
 
+pub mod delegations;
 pub mod journal;
 pub mod namespace;
+pub mod sealing;

@@ -6,6 +6,7 @@
 
 pub mod checksum;
 pub mod connections;
+pub mod delegation;
 mod der;
 pub mod digest;
 pub mod hosts;

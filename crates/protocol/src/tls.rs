@@ -5,7 +5,10 @@
 //! Clients may show a certificate; the handshake proves only that its key is theirs, [`crate::x509`] judges it.
 //! Revocation lists of servers are not looked at.
 
+mod identity;
 mod resumption;
+
+pub use identity::{ClientIdentity, IdentityError};
 
 use crate::stream::Stream;
 use crate::x509::{CertificateError, Certified, ClientCertificates, Shown};
@@ -276,6 +279,16 @@ impl ClientTls {
     /// Shakes hands with `host` (a name or an address, without brackets) over a fresh connection. The
     /// caller bounds the time.
     pub async fn connect(&self, host: &str, tcp: TcpStream) -> Result<Stream, TlsError> {
+        self.connect_as(host, tcp, None).await
+    }
+
+    /// The same, and shows the server who we are if it asks.
+    pub async fn connect_as(
+        &self,
+        host: &str,
+        tcp: TcpStream,
+        identity: Option<&ClientIdentity>,
+    ) -> Result<Stream, TlsError> {
         let connector = self
             .0
             .connector
@@ -286,7 +299,10 @@ impl ClientTls {
         let _ = tcp.set_nodelay(true);
         let port = tcp.peer_addr().map_or(0, |address| address.port());
         let mut ssl = connector.tls.configure()?.into_ssl(host)?;
-        connector.sessions.offer(&mut ssl, host, port)?;
+        if let Some(identity) = identity {
+            identity.show(&mut ssl)?;
+        }
+        connector.sessions.offer(&mut ssl, host, port, identity)?;
         let named = remember_names(&mut ssl);
         let mut tls = SslStream::new(ssl, tcp)?;
         match Pin::new(&mut tls).connect().await {

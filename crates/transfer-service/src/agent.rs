@@ -4,6 +4,8 @@
 //! moves, and it reports its end exactly once. It does not decide about retries, slots or states.
 
 mod http;
+mod macaroons;
+mod proxy;
 mod steps;
 mod streamed;
 mod third_party;
@@ -13,6 +15,7 @@ use crate::overview::ActiveRow;
 use crate::run::{AgentReport, Message};
 use penstock_decide::classify::{Observed, classify};
 use penstock_model::{CredentialId, LinkId, Phase, Side};
+use penstock_persistence::delegations::Delegations;
 use penstock_persistence::journal::JournalReader;
 use penstock_protocol::http1::client::Client;
 use std::collections::{HashMap, HashSet};
@@ -55,6 +58,7 @@ impl Default for AgentConfig {
 pub(crate) struct AgentSetup {
     pub(crate) client: Client,
     pub(crate) reader: Arc<JournalReader>,
+    pub(crate) delegations: Arc<Delegations>,
     pub(crate) config: AgentConfig,
     pub(crate) memory: Arc<Memory>,
 }
@@ -65,6 +69,8 @@ pub(crate) struct Memory {
     tokens: Mutex<HashMap<CredentialId, Arc<str>>>,
     /// Directories (as URLs) that are known to exist at destinations.
     directories: Mutex<HashSet<String>>,
+    proxies: proxy::Proxies,
+    macaroons: macaroons::Macaroons,
 }
 
 impl Memory {

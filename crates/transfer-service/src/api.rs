@@ -4,6 +4,7 @@
 
 mod body;
 mod caller;
+mod delegation;
 mod held;
 mod jobs;
 mod server;
@@ -20,11 +21,12 @@ use axum::extract::State;
 use axum::http::header::WWW_AUTHENTICATE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, put};
 use caller::Credentials;
 use penstock_persistence::journal::JournalError;
 use penstock_protocol::identity::Method;
 use penstock_protocol::token::Verifier;
+use penstock_protocol::x509::ClientCertificates;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use submit::BASE_ID;
@@ -37,7 +39,6 @@ const API_VERSION: [u32; 3] = [3, 14, 4];
 const ADMIN_SCOPE: &str = "penstock.admin";
 /// What FTS answers to a submission without delegated credentials; HTTP has no name for it.
 const NEEDS_DELEGATION: u16 = 419;
-const NO_DELEGATION: &str = "certificates cannot be delegated to this service; submit with a token that the storage accepts";
 
 /// What the interface needs.
 #[derive(Clone)]
@@ -48,6 +49,8 @@ pub struct ApiConfig {
     pub own_issuer: String,
     /// A scope that tokens must carry to use this service, if any (`fts` at some sites).
     pub required_scope: Option<String>,
+    /// Judges proxies that users delegate, by the same rules as certificates that they show.
+    pub certificates: ClientCertificates,
     /// Users who may do nothing here.
     pub banned: Banned,
     /// This host's name, as shown in `submit_host` and `transfer_host`.
@@ -59,6 +62,8 @@ struct Api {
     service: Arc<Service>,
     config: Arc<ApiConfig>,
     large_bodies: Arc<Semaphore>,
+    /// Held while a key is made or looked up for a request.
+    key_making: Arc<Semaphore>,
 }
 
 /// All routes. Paths with doubled slashes must be collapsed before; [`serve`] does so.
@@ -67,6 +72,7 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
         service,
         config: Arc::new(config),
         large_bodies: Arc::new(Semaphore::new(body::LARGE_AT_ONCE)),
+        key_making: Arc::new(Semaphore::new(1)),
     };
     Router::new()
         .route("/", get(root))
@@ -90,9 +96,15 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
         .route("/api/v1/overview", get(overview))
         .route("/api/v1/jobs/{id}/explain", get(jobs::explain))
         .route("/api/v1/health", get(health))
-        .route("/delegation/{id}", get(delegation))
-        .route("/delegation/{id}/request", get(no_delegation))
-        .route("/delegation", post(no_delegation))
+        .route(
+            "/delegation/{id}",
+            get(delegation::show).delete(delegation::forget),
+        )
+        .route("/delegation/{id}/request", get(delegation::request))
+        .route(
+            "/delegation/{id}/credential",
+            put(delegation::deliver).post(delegation::deliver),
+        )
         .fallback(unknown_path)
         .with_state(api)
 }
@@ -112,10 +124,10 @@ impl ApiError {
         }
     }
 
-    /// A certificate says who submits, and gives nothing by which the files could be reached.
-    pub(crate) fn needs_delegation() -> ApiError {
+    /// A certificate says who submits; by itself it gives nothing by which the files could be reached.
+    pub(crate) fn needs_delegation(message: String) -> ApiError {
         let status = StatusCode::from_u16(NEEDS_DELEGATION).expect("between 100 and 999");
-        ApiError::new(status, NO_DELEGATION)
+        ApiError::new(status, message)
     }
 }
 
@@ -148,6 +160,7 @@ impl From<ServiceError> for ApiError {
     fn from(error: ServiceError) -> Self {
         match error {
             ServiceError::Journal(error) => error.into(),
+            ServiceError::Delegations(error) => error.into(),
             ServiceError::JournalFull | ServiceError::ShuttingDown | ServiceError::Thread(_) => {
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
             }
@@ -208,27 +221,6 @@ async fn whoami(
         "oauth2_scope": caller.identity.scope,
         "wlcg_profile": caller.identity.method == Method::Token,
     })))
-}
-
-/// Nobody has delegated anything, and clients that ask are told so in FTS's way.
-async fn delegation(
-    State(api): State<Api>,
-    credentials: Credentials,
-) -> Result<axum::Json<Value>, ApiError> {
-    api.caller(&credentials).await?;
-    Ok(axum::Json(Value::Null))
-}
-
-/// What a client asks for when it wants to delegate.
-async fn no_delegation(State(api): State<Api>, credentials: Credentials) -> ApiError {
-    match api.caller(&credentials).await {
-        Ok(caller) if caller.identity.method == Method::Certificate => {
-            ApiError::new(StatusCode::FORBIDDEN, NO_DELEGATION)
-        }
-        // FTS's words for those who came with a token.
-        Ok(_) => ApiError::new(StatusCode::FORBIDDEN, "Certificate required"),
-        Err(why) => why,
-    }
 }
 
 async fn overview(

@@ -6,7 +6,9 @@ use crate::overview::Overview;
 use crate::run::{self, Clock, Message};
 use crate::submission::NewJob;
 use penstock_model::{JobId, Priority, TransferId, WaitReason};
+use penstock_persistence::delegations::{DelegationError, Delegations};
 use penstock_persistence::journal::{Journal, JournalError, JournalReader, SqliteJournal};
+use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::http1::client::Client;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,6 +20,9 @@ use tokio::sync::{Mutex, mpsc, oneshot, watch};
 /// How many questions may be answered from the journal at once.
 const READERS: usize = 4;
 
+/// How often requests and proxies that have ended are removed.
+const SWEEP_EVERY: Duration = Duration::from_secs(600);
+
 /// How long a submission waits before it looks whether the journal can still be written.
 const JOURNAL_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -28,6 +33,10 @@ pub struct ServiceConfig {
     pub site: String,
     /// The journal's database file; created when absent.
     pub journal: PathBuf,
+    /// What users have delegated; created when absent.
+    pub delegations: PathBuf,
+    /// Seal tokens and proxies.
+    pub keys: SealingKeys,
     /// Limits and retry rules.
     pub engine: EngineConfig,
     /// How long agents wait for what.
@@ -42,6 +51,9 @@ pub enum ServiceError {
     /// The journal cannot be opened or read.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// The delegations cannot be opened.
+    #[error(transparent)]
+    Delegations(#[from] DelegationError),
     /// The journal cannot be written at the moment: most often a full disk. Nothing was accepted.
     #[error(
         "the journal cannot be written (is its disk full?); nothing was accepted, try again later"
@@ -61,6 +73,7 @@ pub struct Service {
     overview: watch::Receiver<Arc<Overview>>,
     committed: watch::Receiver<u64>,
     reader: Arc<JournalReader>,
+    delegations: Arc<Delegations>,
     journal_writable: Arc<AtomicBool>,
     ending: Mutex<Option<(tokio::task::JoinHandle<()>, oneshot::Receiver<()>)>>,
     /// Held while a job with a given id is looked up and submitted, so that no id is accepted twice.
@@ -74,8 +87,11 @@ impl Service {
         client: Client,
         shutdown: watch::Receiver<bool>,
     ) -> Result<Arc<Service>, ServiceError> {
-        let mut journal = SqliteJournal::open(&config.journal)?;
-        let reader = Arc::new(JournalReader::open(&config.journal, READERS)?);
+        let mut journal = SqliteJournal::open(&config.journal, config.keys.clone())?;
+        let reader = JournalReader::open(&config.journal, READERS)?.with_keys(config.keys.clone());
+        let reader = Arc::new(reader);
+        let delegations = Arc::new(Delegations::open(&config.delegations, config.keys)?);
+        tokio::spawn(sweep(delegations.clone(), shutdown.clone()));
         let found = journal.load_unfinished()?;
         let clock = Clock::start();
         let (engine, first) = Engine::restore(config.engine, found, clock.now());
@@ -88,6 +104,7 @@ impl Service {
         let agents = AgentSetup {
             client,
             reader: reader.clone(),
+            delegations: delegations.clone(),
             config: config.agents,
             memory: Arc::new(Memory::default()),
         };
@@ -106,6 +123,7 @@ impl Service {
             overview: started.overview,
             committed: started.committed,
             reader,
+            delegations,
             journal_writable: started.journal_writable,
             ending: Mutex::new(Some((started.task, started.last_commit))),
             given_ids: Mutex::new(()),
@@ -209,6 +227,11 @@ impl Service {
         self.committed.clone()
     }
 
+    /// What users have delegated.
+    pub fn delegations(&self) -> &Arc<Delegations> {
+        &self.delegations
+    }
+
     /// Answers from the journal.
     pub fn reader(&self) -> &Arc<JournalReader> {
         &self.reader
@@ -236,5 +259,22 @@ impl Service {
             .await
             .map_err(|_| ServiceError::ShuttingDown)?;
         answered.await.map_err(|_| ServiceError::ShuttingDown)
+    }
+}
+
+/// Removes what has ended, until the shutdown signal.
+async fn sweep(delegations: Arc<Delegations>, mut shutdown: watch::Receiver<bool>) {
+    let mut due = tokio::time::interval(SWEEP_EVERY);
+    due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = due.tick() => {}
+            _ = shutdown.wait_for(|stop| *stop) => return,
+        }
+        let swept = delegations.clone();
+        let swept = tokio::task::spawn_blocking(move || swept.sweep(run::wall_clock())).await;
+        if let Ok(Err(error)) = swept {
+            tracing::warn!(%error, "delegations that have ended could not be removed");
+        }
     }
 }

@@ -19,6 +19,7 @@ use penstock_model::{
     Activity, Bytes, ChecksumAlgorithm, ChecksumMode, CredentialId, Errno, Failure, FileUrl, JobId,
     JobParameters, Overwrite, Slots, TransferState, UserName, VoName,
 };
+use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::token::credential_id;
 use penstock_transfer_service::engine::EngineConfig;
 use penstock_transfer_service::submission::{NewJob, NewTransfer};
@@ -76,6 +77,8 @@ pub(super) async fn run(
     let config = ServiceConfig {
         site: "copy".to_owned(),
         journal: directory.path().join("copy.sqlite"),
+        delegations: directory.path().join("delegations.sqlite"),
+        keys: SealingKeys::of_this_process().map_err(engine_failed)?,
         engine: engine_config(parallel),
         agents: AgentConfig::default(),
         drain_grace: Duration::ZERO,

@@ -33,8 +33,13 @@ impl Watched {
             .storage
             .as_ref()
             .map(|storage| site.resolve(&storage.macaroon_keys));
+        let seals = config
+            .transfer
+            .as_ref()
+            .map(|transfer| site.resolve(&transfer.credential_keys));
         let tls = [&config.tls.certificate, &config.tls.key].map(|path| site.resolve(path));
-        let paths: Vec<PathBuf> = tls.into_iter().chain(ring).chain(roots).collect();
+        let rest = roots.into_iter().chain(seals);
+        let paths: Vec<PathBuf> = tls.into_iter().chain(ring).chain(rest).collect();
         Watched {
             taken: stamps(&paths),
             paths,

@@ -371,6 +371,14 @@ pub fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
             compare(before.listen != after.listen, "transfer.listen");
             compare(before.database != after.database, "transfer.database");
             compare(
+                before.delegations != after.delegations,
+                "transfer.delegations",
+            );
+            compare(
+                before.credential_keys != after.credential_keys,
+                "transfer.credential_keys",
+            );
+            compare(
                 before.required_scope != after.required_scope,
                 "transfer.required_scope",
             );

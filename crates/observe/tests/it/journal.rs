@@ -8,6 +8,7 @@ use penstock_model::{
 use penstock_observe::follow::Follower;
 use penstock_observe::{MemoryRecord, Record, report_of};
 use penstock_persistence::journal::{self, Journal, JournalReader, SqliteJournal};
+use penstock_persistence::sealing::SealingKeys;
 use std::collections::BTreeMap;
 
 fn request(id: u64) -> TransferRequest {
@@ -77,7 +78,8 @@ fn fifty_files(journal: &mut SqliteJournal, memory: &MemoryRecord) -> u64 {
 fn the_journal_and_a_record_in_memory_give_the_same_report() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("transfer.sqlite");
-    let mut journal = SqliteJournal::open(&path).expect("a journal");
+    let keys = SealingKeys::of_this_process().expect("OpenSSL works");
+    let mut journal = SqliteJournal::open(&path, keys).expect("a journal");
     let memory = MemoryRecord::new();
     let last = fifty_files(&mut journal, &memory);
     let reader = JournalReader::open(&path, 2).expect("a reader");

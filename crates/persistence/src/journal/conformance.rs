@@ -1,6 +1,7 @@
 //! What every journal must do, whatever keeps it.
 
 use super::{JobFilter, Journal, JournalReader, MemoryJournal, Record, SqliteJournal};
+use crate::sealing::SealingKeys;
 use penstock_model::*;
 
 fn job(seed: u128, transfers: std::ops::RangeInclusive<u64>) -> Job {
@@ -129,7 +130,30 @@ fn conforms<J: Journal>(mut journal: J, reopen: impl Fn(J) -> J) {
     let token = journal
         .credential(&CredentialId::new("c1"))
         .expect("readable");
-    assert_eq!(token.as_deref(), Some("secret"));
+    assert_eq!(
+        token.as_deref(),
+        Some("secret"),
+        "an open job refers to it, and an ended one did"
+    );
+    let ended = Record::JobEnded {
+        job: first.id,
+        at: Timestamp(4000),
+        state: JobState::Canceled,
+    };
+    journal.append(&[ended]).expect("stored");
+    let token = journal
+        .credential(&CredentialId::new("c1"))
+        .expect("readable");
+    assert_eq!(token, None, "no open job refers to it");
+    journal.append(&accepted(&job(3, 5..=5))).expect("accepted");
+    let token = journal
+        .credential(&CredentialId::new("c1"))
+        .expect("readable");
+    assert_eq!(token.as_deref(), Some("secret"), "it came back");
+}
+
+fn keys() -> SealingKeys {
+    SealingKeys::of_this_process().expect("OpenSSL works")
 }
 
 #[test]
@@ -141,9 +165,11 @@ fn the_journal_in_memory_conforms() {
 fn the_journal_in_sqlite_conforms() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("transfer.sqlite");
-    conforms(SqliteJournal::open(&path).expect("opens"), |journal| {
+    let keys = keys();
+    let opened = SqliteJournal::open(&path, keys.clone()).expect("opens");
+    conforms(opened, |journal| {
         drop(journal);
-        SqliteJournal::open(&path).expect("opens again")
+        SqliteJournal::open(&path, keys.clone()).expect("opens again")
     });
 }
 
@@ -159,7 +185,7 @@ fn a_journal_that_is_full_stores_nothing_of_the_batch() {
 fn readers_see_the_job_its_roll_up_and_its_ledger_of_one_instant() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("transfer.sqlite");
-    let mut journal = SqliteJournal::open(&path).expect("opens");
+    let mut journal = SqliteJournal::open(&path, keys()).expect("opens");
     let reader = JournalReader::open(&path, 2).expect("opens");
     let first = job(1, 1..=2);
     journal.append(&accepted(&first)).expect("stored");
@@ -220,7 +246,7 @@ fn tokens_are_readable_by_the_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("transfer.sqlite");
-    let mut journal = SqliteJournal::open(&path).expect("opens");
+    let mut journal = SqliteJournal::open(&path, keys()).expect("opens");
     journal.append(&accepted(&job(1, 1..=1))).expect("stored");
     for entry in std::fs::read_dir(directory.path()).expect("readable") {
         let entry = entry.expect("readable");
@@ -233,15 +259,92 @@ fn tokens_are_readable_by_the_owner_only() {
 fn a_database_of_a_later_version_is_left_alone() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("transfer.sqlite");
-    drop(SqliteJournal::open(&path).expect("opens"));
+    drop(SqliteJournal::open(&path, keys()).expect("opens"));
     let connection = rusqlite::Connection::open(&path).expect("opens");
     connection
         .pragma_update(None, "user_version", 99)
         .expect("written");
     drop(connection);
-    let error = SqliteJournal::open(&path).expect_err("too new");
+    let error = SqliteJournal::open(&path, keys()).expect_err("too new");
     assert!(
         error.to_string().contains("written by a later version"),
         "{error}"
     );
+}
+
+/// The first schema with a job that is open and one that has ended, each with a token of its own.
+const FIRST_SCHEMA: &str = r#"
+    CREATE TABLE job (job_id TEXT PRIMARY KEY, user TEXT NOT NULL, vo TEXT NOT NULL, delegation TEXT NOT NULL,
+        submitted_ms INTEGER NOT NULL, finished_ms INTEGER, final_state TEXT, priority INTEGER NOT NULL,
+        parameters TEXT NOT NULL, source_se TEXT NOT NULL, destination_se TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE transfer (transfer_id INTEGER PRIMARY KEY, job_id TEXT NOT NULL, request TEXT NOT NULL,
+        state_name TEXT NOT NULL, state TEXT NOT NULL, size_bytes INTEGER, started_ms INTEGER, finished_ms INTEGER);
+    CREATE TABLE ledger (sequence INTEGER PRIMARY KEY AUTOINCREMENT, at_ms INTEGER NOT NULL,
+        monotonic_us INTEGER NOT NULL, job_id TEXT NOT NULL, transfer_id INTEGER NOT NULL,
+        version INTEGER NOT NULL, event TEXT NOT NULL);
+    CREATE TABLE credential (credential_id TEXT PRIMARY KEY, token TEXT NOT NULL) WITHOUT ROWID;
+    INSERT INTO job VALUES ('open', 'alice', 'cms', 'd', 1, NULL, NULL, 3, '{}', 'a', 'b'),
+        ('over', 'alice', 'cms', 'd', 1, 2, 'FINISHED', 3, '{}', 'a', 'b');
+    INSERT INTO transfer VALUES (1, 'open', '{"source_credential":"c1","destination_credential":null}', 'X', '{}',
+        NULL, NULL, NULL), (2, 'over', '{"source_credential":"c2","destination_credential":"c2"}', 'X', '{}',
+        NULL, NULL, 2);
+    INSERT INTO credential VALUES ('c1', 'eyJ-the-open-token'), ('c2', 'eyJ-the-old-token');
+    PRAGMA user_version = 1;"#;
+
+#[test]
+fn tokens_of_the_first_schema_are_sealed_or_gone_and_nowhere_in_the_files() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("transfer.sqlite");
+    let connection = rusqlite::Connection::open(&path).expect("opens");
+    connection
+        .pragma_update(None, "journal_mode", "WAL")
+        .expect("set");
+    connection.execute_batch(FIRST_SCHEMA).expect("made");
+    // Deleted without being wiped, as that version did.
+    connection
+        .execute_batch("INSERT INTO credential VALUES ('c3', 'eyJ-the-lost-token'); DELETE FROM credential WHERE credential_id = 'c3'")
+        .expect("made");
+    drop(connection);
+    let keys = keys();
+    let mut journal = SqliteJournal::open(&path, keys.clone()).expect("migrates");
+    let mut token = |id| {
+        journal
+            .credential(&CredentialId::new(id))
+            .expect("readable")
+    };
+    assert_eq!(token("c1").as_deref(), Some("eyJ-the-open-token"));
+    assert_eq!(token("c2"), None, "no open job refers to it");
+    let reader = JournalReader::open(&path, 1)
+        .expect("opens")
+        .with_keys(keys);
+    let read = reader
+        .credential(&CredentialId::new("c1"))
+        .expect("readable");
+    assert_eq!(read.as_deref(), Some("eyJ-the-open-token"));
+    assert_holds_no_token(directory.path(), "eyJ-the");
+}
+
+#[test]
+fn no_token_is_in_the_files_of_a_journal() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("transfer.sqlite");
+    let mut journal = SqliteJournal::open(&path, keys()).expect("opens");
+    let first = job(1, 1..=1);
+    let credentials = vec![(CredentialId::new("c1"), "eyJ-a-token".to_owned())];
+    let job = Box::new(first);
+    journal
+        .append(&[Record::JobAccepted { job, credentials }])
+        .expect("stored");
+    assert_holds_no_token(directory.path(), "eyJ-a-token");
+}
+
+fn assert_holds_no_token(directory: &std::path::Path, token: &str) {
+    for entry in std::fs::read_dir(directory).expect("readable") {
+        let path = entry.expect("readable").path();
+        let bytes = std::fs::read(&path).expect("readable");
+        let found = bytes
+            .windows(token.len())
+            .any(|part| part == token.as_bytes());
+        assert!(!found, "{} holds a token", path.display());
+    }
 }

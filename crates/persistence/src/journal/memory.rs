@@ -14,6 +14,7 @@ pub struct MemoryJournal {
     jobs: BTreeMap<JobId, (Job, bool)>,
     states: BTreeMap<TransferId, TransferState>,
     credentials: HashMap<CredentialId, String>,
+    uses: HashMap<JobId, Vec<CredentialId>>,
     ledger: Vec<(Timestamp, TransferId, TransferEvent)>,
 }
 
@@ -53,6 +54,8 @@ impl Journal for MemoryJournal {
                         self.states.insert(request.id, state);
                     }
                     self.credentials.extend(credentials.iter().cloned());
+                    let used = credentials.iter().map(|(id, _)| id.clone()).collect();
+                    self.uses.insert(job.id, used);
                     self.jobs.insert(job.id, (Job::clone(job), false));
                 }
                 Record::Happened {
@@ -69,6 +72,9 @@ impl Journal for MemoryJournal {
                     if let Some((_, ended)) = self.jobs.get_mut(job) {
                         *ended = true;
                     }
+                    self.uses.remove(job);
+                    let uses: Vec<_> = self.uses.values().flatten().collect();
+                    self.credentials.retain(|id, _| uses.contains(&id));
                 }
                 Record::Reprioritised { job, priority } => {
                     if let Some((job, _)) = self.jobs.get_mut(job) {

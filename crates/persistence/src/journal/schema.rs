@@ -1,9 +1,10 @@
 //! The journal's tables and their migrations. Stored forms are versioned; old versions stay readable.
 
+use crate::sealing::{SealingKeys, SecretKind};
 use rusqlite::{Connection, Transaction};
 
 /// The newest schema this code knows. Each migration raises it by one.
-pub(super) const SCHEMA_VERSION: u32 = 1;
+pub(super) const SCHEMA_VERSION: u32 = 2;
 
 const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
     // 1: the first schema.
@@ -58,23 +59,80 @@ const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
         credential_id   TEXT PRIMARY KEY,
         token           TEXT NOT NULL
     ) WITHOUT ROWID;",
+    // 2: tokens are sealed, and go with the last open job that refers to them. `seal_tokens` fills the tables.
+    "CREATE TABLE sealed_credential (
+        credential_id   TEXT PRIMARY KEY,
+        sealed          BLOB NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE credential_use (
+        job_id          TEXT NOT NULL,
+        credential_id   TEXT NOT NULL,
+        PRIMARY KEY (job_id, credential_id)
+    ) WITHOUT ROWID;
+    CREATE INDEX credential_use_credential ON credential_use (credential_id);",
 ];
+/// The version from which on no token is stored in clear.
+const SEALED_SINCE: u32 = 2;
 
 /// Brings a database to the newest schema. Returns the version found when it is newer than this code.
-pub(super) fn migrate(connection: &mut Connection) -> rusqlite::Result<Result<(), u32>> {
+pub(super) fn migrate(
+    connection: &mut Connection,
+    keys: &SealingKeys,
+) -> rusqlite::Result<Result<(), u32>> {
     let found: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     if found > SCHEMA_VERSION {
         return Ok(Err(found));
     }
     for version in found..SCHEMA_VERSION {
         let step = connection.transaction()?;
-        apply(&step, version)?;
+        apply(&step, version, keys)?;
         step.commit()?;
+    }
+    if (1..SEALED_SINCE).contains(&found) {
+        wipe_free_pages(connection);
     }
     Ok(Ok(()))
 }
 
-fn apply(step: &Transaction<'_>, version: u32) -> rusqlite::Result<()> {
+fn apply(step: &Transaction<'_>, version: u32, keys: &SealingKeys) -> rusqlite::Result<()> {
     step.execute_batch(MIGRATIONS[version as usize])?;
+    if version + 1 == SEALED_SINCE {
+        seal_tokens(step, keys)?;
+    }
     step.pragma_update(None, "user_version", version + 1)
+}
+
+/// Seals the tokens that open jobs refer to, and drops the others with the table that held them in clear.
+fn seal_tokens(step: &Transaction<'_>, keys: &SealingKeys) -> rusqlite::Result<()> {
+    for end in ["source_credential", "destination_credential"] {
+        step.execute_batch(&format!(
+            "INSERT OR IGNORE INTO credential_use (job_id, credential_id)
+             SELECT job.job_id, json_extract(transfer.request, '$.{end}') FROM job JOIN transfer USING (job_id)
+             WHERE job.finished_ms IS NULL AND json_extract(transfer.request, '$.{end}') IS NOT NULL"
+        ))?;
+    }
+    let sql = "SELECT credential_id, token FROM credential
+               WHERE credential_id IN (SELECT credential_id FROM credential_use)";
+    let mut select = step.prepare(sql)?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        let (id, token): (String, String) = (row.get(0)?, row.get(1)?);
+        let sealed = keys
+            .seal(SecretKind::Token, &id, token.as_bytes())
+            .map_err(|why| rusqlite::Error::ToSqlConversionFailure(Box::new(why)))?;
+        let sql = "INSERT INTO sealed_credential (credential_id, sealed) VALUES (?1, ?2)";
+        step.execute(sql, (id, sealed))?;
+    }
+    drop(rows);
+    drop(select);
+    step.execute_batch("DROP TABLE credential")
+}
+
+/// Writes the file anew, because pages that were freed before `secure_delete` was on still hold old tokens. Once in
+/// the life of a database; a disk that has no room for it costs only this, and the tokens end by themselves.
+fn wipe_free_pages(connection: &Connection) {
+    let wiped = connection.execute_batch("VACUUM; PRAGMA wal_checkpoint(TRUNCATE)");
+    if let Err(why) = wiped {
+        tracing::warn!(%why, "free pages of the journal may hold old tokens: `sqlite3 FILE VACUUM` wipes them");
+    }
 }

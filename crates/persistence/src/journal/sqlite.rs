@@ -3,6 +3,8 @@
 
 use super::schema::{self, SCHEMA_VERSION};
 use super::{JobRow, Journal, JournalError, Record, TransferRow, Unfinished};
+use crate::delegations::reseal;
+use crate::sealing::{SealingError, SealingKeys, SecretKind};
 use penstock_model::ledger::LEDGER_VERSION;
 use penstock_model::{
     Bytes, CredentialId, Job, JobId, JobKind, JobParameters, JobState, LedgerEntry, LinkId,
@@ -21,11 +23,13 @@ use std::time::Duration;
 pub struct SqliteJournal {
     connection: Connection,
     path: PathBuf,
+    keys: SealingKeys,
 }
 
 impl SqliteJournal {
-    /// Opens or creates the database (mode 0600: it holds tokens) and brings its schema up to date.
-    pub fn open(path: &Path) -> Result<SqliteJournal, JournalError> {
+    /// Opens or creates the database (mode 0600) and brings its schema up to date. Tokens are sealed with `keys`; what
+    /// an older key had sealed is sealed anew.
+    pub fn open(path: &Path, keys: SealingKeys) -> Result<SqliteJournal, JournalError> {
         // SQLite would create it with the process's umask.
         let created = std::fs::OpenOptions::new()
             .create(true)
@@ -38,16 +42,25 @@ impl SqliteJournal {
         })?;
         let mut connection = Connection::open(path).map_err(at(path))?;
         configure(&connection).map_err(at(path))?;
-        schema::migrate(&mut connection)
+        schema::migrate(&mut connection, &keys)
             .map_err(at(path))?
             .map_err(|found| JournalError::TooNew {
                 path: path.display().to_string(),
                 found,
                 known: SCHEMA_VERSION,
             })?;
+        let place = ("sealed_credential", "credential_id", "sealed");
+        let resealed = reseal(&connection, &keys, place, SecretKind::Token).map_err(at(path))?;
+        if resealed.unreadable > 0 {
+            tracing::warn!(
+                count = resealed.unreadable,
+                "tokens of open jobs are sealed with a key that is not there; put its line back"
+            );
+        }
         Ok(SqliteJournal {
             connection,
             path: path.to_owned(),
+            keys,
         })
     }
 }
@@ -56,6 +69,7 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "cache_size", -64_000)?;
+    connection.pragma_update(None, "secure_delete", "ON")?;
     connection.set_prepared_statement_cache_capacity(64);
     connection.busy_timeout(Duration::from_secs(10))
 }
@@ -67,7 +81,7 @@ fn at(path: &Path) -> impl FnOnce(rusqlite::Error) -> JournalError + use<> {
 
 impl Journal for SqliteJournal {
     fn append(&mut self, records: &[Record]) -> Result<u64, JournalError> {
-        append_all(&mut self.connection, records).map_err(at(&self.path))
+        append_all(&mut self.connection, &self.keys, records).map_err(at(&self.path))
     }
 
     fn load_unfinished(&mut self) -> Result<Unfinished, JournalError> {
@@ -83,15 +97,22 @@ impl Journal for SqliteJournal {
             connection: &self.connection,
             path: &self.path,
         }
-        .credential(id)
+        .credential(id, &self.keys)
     }
 }
 
-fn append_all(connection: &mut Connection, records: &[Record]) -> rusqlite::Result<u64> {
+fn append_all(
+    connection: &mut Connection,
+    keys: &SealingKeys,
+    records: &[Record],
+) -> rusqlite::Result<u64> {
     let transaction = connection.transaction()?;
     for record in records {
         match record {
-            Record::JobAccepted { job, credentials } => insert_job(&transaction, job, credentials)?,
+            Record::JobAccepted { job, credentials } => {
+                insert_job(&transaction, job)?;
+                insert_credentials(&transaction, keys, job.id, credentials)?;
+            }
             Record::Happened {
                 at,
                 monotonic_us,
@@ -110,6 +131,7 @@ fn append_all(connection: &mut Connection, records: &[Record]) -> rusqlite::Resu
                     at.0,
                     state.name()
                 ])?;
+                remove_credentials(&transaction, *job)?;
             }
             Record::Reprioritised { job, priority } => {
                 let sql = "UPDATE job SET priority = ?2, parameters = json_set(parameters, '$.priority', ?2)
@@ -134,11 +156,45 @@ fn json<T: serde::Serialize>(value: &T) -> rusqlite::Result<String> {
         .map_err(|why| rusqlite::Error::ToSqlConversionFailure(Box::new(why)))
 }
 
-fn insert_job(
+/// Tokens by the name under which the job's transfers refer to them, and that this job does.
+fn insert_credentials(
     transaction: &Transaction<'_>,
-    job: &Job,
+    keys: &SealingKeys,
+    job: JobId,
     credentials: &[(CredentialId, String)],
 ) -> rusqlite::Result<()> {
+    let job = job.to_string();
+    for (id, token) in credentials {
+        let sealed = keys
+            .seal(SecretKind::Token, id.as_str(), token.as_bytes())
+            .map_err(|why| rusqlite::Error::ToSqlConversionFailure(Box::new(why)))?;
+        let sql =
+            "INSERT OR REPLACE INTO sealed_credential (credential_id, sealed) VALUES (?1, ?2)";
+        transaction
+            .prepare_cached(sql)?
+            .execute(params![id.as_str(), sealed])?;
+        let sql = "INSERT OR IGNORE INTO credential_use (job_id, credential_id) VALUES (?1, ?2)";
+        transaction
+            .prepare_cached(sql)?
+            .execute(params![job, id.as_str()])?;
+    }
+    Ok(())
+}
+
+/// Removes the tokens of a job that no other open job refers to. Costs a few look-ups for each of them.
+fn remove_credentials(transaction: &Transaction<'_>, job: JobId) -> rusqlite::Result<()> {
+    let job = job.to_string();
+    let sql = "DELETE FROM sealed_credential WHERE credential_id IN (
+                   SELECT credential_id FROM credential_use AS own WHERE job_id = ?1 AND NOT EXISTS (
+                       SELECT 1 FROM credential_use AS other
+                       WHERE other.credential_id = own.credential_id AND other.job_id <> ?1))";
+    transaction.prepare_cached(sql)?.execute([&job])?;
+    let sql = "DELETE FROM credential_use WHERE job_id = ?1";
+    transaction.prepare_cached(sql)?.execute([&job])?;
+    Ok(())
+}
+
+fn insert_job(transaction: &Transaction<'_>, job: &Job) -> rusqlite::Result<()> {
     let first = job.transfers.first();
     let last = match job.parameters.kind {
         JobKind::Hops => job.transfers.last(),
@@ -159,12 +215,6 @@ fn insert_job(
         source.as_ref().map_or("", StorageId::as_str),
         destination.as_ref().map_or("", StorageId::as_str),
     ])?;
-    let sql = "INSERT OR REPLACE INTO credential (credential_id, token) VALUES (?1, ?2)";
-    for (id, token) in credentials {
-        transaction
-            .prepare_cached(sql)?
-            .execute(params![id.as_str(), token])?;
-    }
     let state = job.parameters.kind.first_state();
     let (name, state) = (state.fts_name(), json(&state)?);
     let sql = "INSERT INTO transfer (transfer_id, job_id, request, state_name, state) VALUES (?1, ?2, ?3, ?4, ?5)";
@@ -275,6 +325,7 @@ pub struct JobFilter {
 pub struct JournalReader {
     connections: Vec<Mutex<Connection>>,
     path: PathBuf,
+    keys: Option<SealingKeys>,
 }
 
 impl JournalReader {
@@ -292,7 +343,16 @@ impl JournalReader {
         Ok(JournalReader {
             connections: connections.map_err(at(path))?,
             path: path.to_owned(),
+            keys: None,
         })
+    }
+
+    /// Also opens tokens, with these keys. Without, there seem to be none.
+    pub fn with_keys(self, keys: SealingKeys) -> JournalReader {
+        JournalReader {
+            keys: Some(keys),
+            ..self
+        }
     }
 
     /// One job; `None` when it is not known.
@@ -362,7 +422,10 @@ impl JournalReader {
 
     /// The token stored under a name.
     pub fn credential(&self, id: &CredentialId) -> Result<Option<String>, JournalError> {
-        self.read(|reading| reading.credential(id))
+        let Some(keys) = &self.keys else {
+            return Ok(None);
+        };
+        self.read(|reading| reading.credential(id, keys))
     }
 
     fn read<T>(
@@ -570,13 +633,25 @@ impl Reading<'_> {
         rows.and_then(Iterator::collect).map_err(at(self.path))
     }
 
-    fn credential(&self, id: &CredentialId) -> Result<Option<String>, JournalError> {
-        let sql = "SELECT token FROM credential WHERE credential_id = ?1";
+    fn credential(
+        &self,
+        id: &CredentialId,
+        keys: &SealingKeys,
+    ) -> Result<Option<String>, JournalError> {
+        let sql = "SELECT sealed FROM sealed_credential WHERE credential_id = ?1";
         let mut statement = self.connection.prepare_cached(sql).map_err(at(self.path))?;
-        statement
+        let sealed: Option<Vec<u8>> = statement
             .query_row(params![id.as_str()], |row| row.get(0))
             .optional()
-            .map_err(at(self.path))
+            .map_err(at(self.path))?;
+        let Some(sealed) = sealed else {
+            return Ok(None);
+        };
+        let unreadable = |why: &SealingError| self.corrupt("token", why.to_string());
+        let token = keys.open(SecretKind::Token, id.as_str(), &sealed);
+        let token = token.map_err(|why| unreadable(&why))?;
+        let token = String::from_utf8(token).map_err(|_| unreadable(&SealingError::Damaged))?;
+        Ok(Some(token))
     }
 
     fn unfinished(&self) -> Result<Unfinished, JournalError> {

@@ -19,7 +19,7 @@ pub use incoming::Incoming;
 pub use reach::{Reach, ReachRules};
 pub use upload::{Upload, UploadStart};
 
-use crate::tls::ClientTls;
+use crate::tls::{ClientIdentity, ClientTls};
 use exchange::{Exchange, RequestBody};
 use http::header::EXPECT;
 use http::{HeaderMap, Method};
@@ -70,6 +70,9 @@ pub struct Outgoing {
     pub url: Url,
     /// As they shall be sent.
     pub headers: HeaderMap,
+    /// Shown to a TLS server that asks. Requests of one identity never use the connections or TLS sessions of
+    /// another, or of none.
+    pub identity: Option<ClientIdentity>,
 }
 
 impl Outgoing {
@@ -79,6 +82,7 @@ impl Outgoing {
             method,
             url,
             headers: HeaderMap::new(),
+            identity: None,
         }
     }
 }
@@ -219,7 +223,11 @@ impl Client {
                 Err(why) => return Err(why),
             }
         }
-        let stream = connect::connect(&line.endpoint, &self.config, self.check.as_ref()).await?;
+        let to = connect::To {
+            endpoint: &line.endpoint,
+            identity: request.identity.as_ref(),
+        };
+        let stream = connect::connect(to, &self.config, self.check.as_ref()).await?;
         let wire = super::wire::Wire::new(stream);
         let exchange = Exchange::new(wire, &self.config, &self.pool, line, request);
         Ok((exchange.write_request(request, body).await?, false))

@@ -4,18 +4,20 @@
 //! session was made with the same context.
 #![allow(unsafe_code)]
 
+use super::ClientIdentity;
 use openssl::error::ErrorStack;
 use openssl::ex_data::Index;
 use openssl::ssl::{Ssl, SslConnectorBuilder, SslSession, SslSessionCacheMode};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-/// Servers of which a session is kept. A client speaks to some hundreds; beyond this all are forgotten at
+/// Servers, for each certificate shown to them, of which a session is kept. A client speaks to some hundreds; beyond this all are forgotten at
 /// once.
 const SERVERS_MAX: usize = 1024;
 
-/// Where a connection goes: host and port. Both, because two ports of a host may be two servers.
-type Server = (String, u16);
+/// Where a connection goes, and as whom: host, port, and the name of the certificate that is shown. Two ports of a
+/// host may be two servers; and a server remembers with a session whose it was (RFC 8446 §4.6.1, RFC 5077 §3.1).
+type Server = (String, u16, Option<[u8; 32]>);
 
 static SERVER_OF: LazyLock<Option<Index<Ssl, Server>>> = LazyLock::new(|| Ssl::new_ex_index().ok());
 
@@ -50,11 +52,18 @@ impl Sessions {
 
     /// Offers the server its latest session. `ssl` must come from the connector whose builder was collected
     /// from.
-    pub(super) fn offer(&self, ssl: &mut Ssl, host: &str, port: u16) -> Result<(), ErrorStack> {
+    pub(super) fn offer(
+        &self,
+        ssl: &mut Ssl,
+        host: &str,
+        port: u16,
+        identity: Option<&ClientIdentity>,
+    ) -> Result<(), ErrorStack> {
         let Some(server_of) = *SERVER_OF else {
             return Ok(());
         };
-        let server = (host.to_owned(), port);
+        let name = identity.map(|identity| *identity.name());
+        let server = (host.to_owned(), port, name);
         let session = self
             .0
             .lock()

@@ -176,6 +176,7 @@ mod tests {
     #[test]
     fn no_line_is_longer_than_davix_reads() {
         let full = MoverReport {
+            streamed_because: None,
             moved: Bytes(u64::MAX),
             checksum: penstock_model::Checksum::parse(&format!("sha-256:{}", "f".repeat(64))),
             pool: Some(penstock_model::PoolName::new("é".repeat(2000))),

@@ -3,6 +3,7 @@
 mod client;
 mod files;
 mod framing;
+mod identity;
 mod pki;
 mod reach;
 mod server;

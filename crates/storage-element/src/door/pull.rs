@@ -277,6 +277,7 @@ fn failure(error: ReceiveError<ClientError>) -> CopyFailure {
 fn report(mover: &Mover, landed: &Landed) -> MoverReport {
     let adler = |sum: &&Checksum| sum.algorithm() == ChecksumAlgorithm::Adler32;
     MoverReport {
+        streamed_because: None,
         moved: landed.size,
         checksum: landed.checksums.iter().find(adler).cloned(),
         pool: Some(mover.pool().name.clone()),

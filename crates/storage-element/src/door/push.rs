@@ -87,6 +87,7 @@ pub(super) async fn run(door: &Door, mut push: Push) -> Result<Copied, CopyFailu
         Ok(()) => {
             let adler = |sum: &&Checksum| sum.algorithm() == ChecksumAlgorithm::Adler32;
             let report = MoverReport {
+                streamed_because: None,
                 moved: Bytes(push.found.size),
                 checksum: push.known.iter().find(adler).cloned(),
                 pool: Some(push.found.pool.name.clone()),

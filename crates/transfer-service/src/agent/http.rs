@@ -1,25 +1,29 @@
 //! What agents ask of storage elements over HTTP, and how answers and errors become observations.
 
 use super::AgentSetup;
+use super::proxy::ProxyAccess;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderName, HeaderValue};
 use http::{HeaderMap, Method};
 use penstock_decide::classify::{Observed, classify};
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, Failure, FileUrl, Phase, Side};
 use penstock_protocol::digest;
 use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
-use penstock_protocol::tls::TlsError;
+use penstock_protocol::tls::{ClientIdentity, TlsError};
 use std::sync::Arc;
 use url::Url;
 
 /// Bytes of an error answer that are shown.
 const ERROR_TEXT_MAX: usize = 300;
 
-/// One end of a transfer: where it is, the token for it, and whose fault errors there are.
+/// One end of a transfer: where it is, by what it is reached, and whose fault errors there are.
 #[derive(Clone)]
 pub(super) struct End {
     pub(super) url: FileUrl,
     pub(super) parsed: Url,
+    /// The submitter's token for it, or a macaroon that it gave for the proxy.
     pub(super) token: Option<Arc<str>>,
+    /// The delegated proxy, when there is no token of the submitter's.
+    pub(super) proxy: Option<ProxyAccess>,
     pub(super) side: Side,
 }
 
@@ -38,6 +42,29 @@ impl End {
             headers.insert(AUTHORIZATION, self.bearer(token)?);
         }
         Ok(headers)
+    }
+
+    /// What is shown in the TLS handshake. A token counts before a certificate, and servers that know nothing of
+    /// proxies take tokens, so beside one nothing is shown.
+    pub(super) fn identity(&self) -> Option<ClientIdentity> {
+        match self.token {
+            Some(_) => None,
+            None => self.proxy.as_ref().map(|proxy| proxy.identity.clone()),
+        }
+    }
+
+    /// Whether there is anything to show a proxy to.
+    pub(super) fn speaks_tls(&self) -> bool {
+        matches!(self.parsed.scheme(), "https" | "davs")
+    }
+
+    /// Why the other end cannot be let in here, if so: it can be given a macaroon, not the proxy.
+    pub(super) fn admits_nobody_else(&self) -> Option<String> {
+        let why = self.proxy.as_ref()?.no_macaroon.as_ref()?;
+        Some(format!(
+            "{} cannot be opened to the other end: {why}",
+            self.url
+        ))
     }
 
     /// `Bearer …` as a header value that is never printed.
@@ -131,6 +158,7 @@ impl AgentSetup {
             method: Method::HEAD,
             url: end.parsed.clone(),
             headers,
+            identity: end.identity(),
         };
         let answer = self
             .client
@@ -167,6 +195,7 @@ impl AgentSetup {
             method: Method::DELETE,
             url: end.parsed.clone(),
             headers,
+            identity: end.identity(),
         };
         match self.client.send(request).await {
             Ok(answer) => answer.status.is_success() || answer.status.as_u16() == 404,
@@ -204,10 +233,16 @@ impl AgentSetup {
 
     async fn make_directory(&self, end: &End, directory: &Url) -> Option<u16> {
         let method = Method::from_bytes(b"MKCOL").expect("a valid method name");
+        // A macaroon is for the directory of the file alone; what is above it is the proxy's to make.
+        let (headers, identity) = match &end.proxy {
+            Some(proxy) => (HeaderMap::new(), Some(proxy.identity.clone())),
+            None => (end.headers().ok()?, None),
+        };
         let request = Outgoing {
             method,
             url: directory.clone(),
-            headers: end.headers().ok()?,
+            headers,
+            identity,
         };
         let answer = self.client.send(request).await.ok()?;
         Some(answer.status.as_u16())

@@ -3,16 +3,21 @@
 use super::http::{End, Stat};
 use super::{AgentSetup, Progress};
 use crate::engine::{Assignment, Outcome};
+use crate::run::wall_clock;
 use crate::run::{AgentReport, Message};
 use penstock_decide::classify::{Observed, classify};
 use penstock_model::{
-    Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CopyMode, Failure, FileUrl, MoverReport,
-    Overwrite, Phase, Side,
+    Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CopyMode, CredentialId, Errno, Failure,
+    FileUrl, MoverReport, Overwrite, Phase, Retry, Side,
 };
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use url::Url;
+
+/// Characters of the reason for which a copy was streamed.
+const REASON_CHARS_MAX: usize = 500;
 
 /// One attempt while it runs.
 pub(super) struct Attempting<'a> {
@@ -23,6 +28,8 @@ pub(super) struct Attempting<'a> {
     ours: AtomicBool,
     /// What an earlier attempt may have left at the destination has not been settled yet.
     unsettled: AtomicBool,
+    /// The ends as they were reached first: a token may be gone from the journal when a stopped copy is cleaned up.
+    ends: OnceLock<(End, End)>,
 }
 
 /// What looking at both ends found.
@@ -56,6 +63,7 @@ impl<'a> Attempting<'a> {
             progress,
             ours: AtomicBool::new(false),
             unsettled: AtomicBool::new(assignment.unsettled),
+            ends: OnceLock::new(),
         }
     }
 
@@ -67,7 +75,8 @@ impl<'a> Attempting<'a> {
     ) -> Outcome {
         match self.attempt(may_proceed, reports).await {
             Ok(outcome) => outcome,
-            Err(failure) => {
+            Err(mut failure) => {
+                self.give_up_macaroons(&mut failure);
                 let cleaned = self.clean_up().await;
                 Outcome::Failed { failure, cleaned }
             }
@@ -84,8 +93,12 @@ impl<'a> Attempting<'a> {
         may_proceed: oneshot::Receiver<()>,
         reports: &mpsc::Sender<Message>,
     ) -> Result<Outcome, Failure> {
-        let source = self.end(&self.assignment.request.source, Side::Source)?;
-        let destination = self.end(&self.assignment.request.destination, Side::Destination)?;
+        let (source, destination) = tokio::try_join!(
+            self.end(&self.assignment.request.source, Side::Source),
+            self.end(&self.assignment.request.destination, Side::Destination),
+        )?;
+        // Set once: an attempt looks once.
+        let _ = self.ends.set((source.clone(), destination.clone()));
         let plan = match self.look(&source, &destination).await? {
             Look::Copy(plan) => plan,
             Look::Arrived(size, checksum) => {
@@ -118,6 +131,8 @@ impl<'a> Attempting<'a> {
                 detail,
             ))
         })?;
+        // A long copy may have outlived the macaroon that it began with.
+        let destination = self.renewed(&destination).await;
         let size = self.verify(&destination, &plan, &mut report).await?;
         Ok(Outcome::Landed {
             size,
@@ -126,7 +141,7 @@ impl<'a> Attempting<'a> {
         })
     }
 
-    fn end(&self, url: &FileUrl, side: Side) -> Result<End, Failure> {
+    async fn end(&self, url: &FileUrl, side: Side) -> Result<End, Failure> {
         let broken =
             |observed, detail: String| classify(side, Phase::Preparation, &observed, detail);
         let parsed = Url::parse(url.as_str())
@@ -141,12 +156,71 @@ impl<'a> Attempting<'a> {
             .map(|id| self.setup.memory.token(id, &self.setup.reader))
             .transpose();
         let token = token.map_err(|detail| broken(Observed::Status(401), detail))?;
-        Ok(End {
+        let end = End {
             url: url.clone(),
             parsed,
             token,
+            proxy: None,
             side,
+        };
+        match (&end.token, &self.assignment.parameters.proxy) {
+            (None, Some(id)) if end.speaks_tls() => self.by_proxy(end, id).await,
+            _ => Ok(end),
+        }
+    }
+
+    /// Reaches an end by a macaroon that it gives for the newest proxy, or by the proxy itself.
+    async fn by_proxy(&self, end: End, id: &CredentialId) -> Result<End, Failure> {
+        let now = wall_clock();
+        let mut proxy = self.setup.newest_proxy(id, now).await?;
+        let macaroon = self.setup.macaroon(&end.parsed, end.side, &proxy, now);
+        let token = match macaroon.await {
+            Ok(macaroon) => Some(macaroon),
+            Err(why) => {
+                tracing::debug!(url = %end.url, %why, "no macaroon");
+                proxy.no_macaroon = Some(why);
+                None
+            }
+        };
+        Ok(End {
+            token,
+            proxy: Some(proxy),
+            ..end
         })
+    }
+
+    /// The same end by what is valid now; as it was when that fails.
+    async fn renewed(&self, end: &End) -> End {
+        match (&end.proxy, &self.assignment.parameters.proxy) {
+            (Some(_), Some(id)) => {
+                let bare = End {
+                    token: None,
+                    proxy: None,
+                    ..end.clone()
+                };
+                self.by_proxy(bare, id)
+                    .await
+                    .unwrap_or_else(|_| end.clone())
+            }
+            _ => end.clone(),
+        }
+    }
+
+    /// A macaroon that is accepted no longer (401) says nothing of the user: its storage element has changed its keys.
+    /// It is forgotten, and the next attempt asks for another one.
+    fn give_up_macaroons(&self, failure: &mut Failure) {
+        let Some((source, destination)) = self.ends.get() else {
+            return;
+        };
+        if failure.errno != Errno::EACCES {
+            return;
+        }
+        for end in [source, destination] {
+            if let (Some(macaroon), Some(_)) = (&end.token, &end.proxy) {
+                self.setup.memory.macaroons.forget(macaroon);
+                failure.retry = Retry::Later;
+            }
+        }
     }
 
     /// Source and destination at the same time: neither answer depends on the other.
@@ -272,20 +346,31 @@ impl<'a> Attempting<'a> {
         plan: &Plan,
     ) -> Result<(CopyMode, MoverReport), Failure> {
         use super::third_party::Refusal;
+        let mut reasons = Vec::new();
         for mode in [CopyMode::Pull, CopyMode::Push] {
+            let passive = match mode {
+                CopyMode::Pull | CopyMode::Streamed => source,
+                CopyMode::Push => destination,
+            };
+            if let Some(why) = passive.admits_nobody_else() {
+                reasons.push(format!("{}: {why}", mode.name()));
+                continue;
+            }
             self.progress.set_moved(0);
             self.ours.store(plan.was_absent, Ordering::Relaxed);
             match self.third_party(mode, source, destination, plan).await {
                 Ok(report) => return Ok((mode, report)),
                 Err(Refusal::NotOffered(why)) => {
                     tracing::debug!(transfer = self.assignment.request.id.0, mode = mode.name(), %why, "not offered");
+                    reasons.push(format!("{}: {why}", mode.name()));
                 }
                 Err(Refusal::Failed(failure)) => return Err(failure),
             }
         }
         self.progress.set_moved(0);
         self.ours.store(plan.was_absent, Ordering::Relaxed);
-        let report = self.streamed(source, destination, plan).await?;
+        let mut report = self.streamed(source, destination, plan).await?;
+        report.streamed_because = Some(shortened(&reasons.join("; ")));
         Ok((CopyMode::Streamed, report))
     }
 
@@ -373,9 +458,12 @@ impl<'a> Attempting<'a> {
         if self.assignment.parameters.disable_cleanup {
             return false;
         }
-        match self.end(&self.assignment.request.destination, Side::Destination) {
-            Ok(destination) => self.setup.remove(&destination).await,
-            Err(_) => false,
+        match self.ends.get() {
+            Some((_, destination)) => {
+                let destination = self.renewed(destination).await;
+                self.setup.remove(&destination).await
+            }
+            None => false,
         }
     }
 
@@ -410,6 +498,11 @@ impl<'a> Attempting<'a> {
             .timeout_seconds
             .map_or_else(by_size, Duration::from_secs)
     }
+}
+
+/// At most [`REASON_CHARS_MAX`], because each record is kept for good.
+fn shortened(reason: &str) -> String {
+    reason.chars().take(REASON_CHARS_MAX).collect()
 }
 
 /// The common size when both ends hold the same file as far as they tell: sizes known and equal, checksums equal

@@ -28,6 +28,7 @@ impl Attempting<'_> {
             method: Method::GET,
             url: source.parsed.clone(),
             headers: source.headers()?,
+            identity: source.identity(),
         };
         let sent = self.setup.client.send_following(get).await;
         let mut incoming = sent.map_err(|why| source.client_failure(Phase::Transfer, &why))?;
@@ -69,6 +70,7 @@ impl Attempting<'_> {
             method: Method::PUT,
             url: destination.parsed.clone(),
             headers,
+            identity: destination.identity(),
         };
         let asks = length.is_none_or(|length| length >= EXPECT_CONTINUE_FROM);
         let started = self.setup.client.start_upload(put, length, asks).await;

@@ -6,6 +6,7 @@ use penstock_model::{
     TransferRequest, VoName,
 };
 use penstock_persistence::journal::SqliteJournal;
+use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::http1::Limits;
 use penstock_protocol::http1::client::ClientConfig;
 use penstock_protocol::http1::server::Connection;
@@ -79,15 +80,21 @@ async fn attempt(copy: CopyAnswer, parameters: JobParameters) -> (Outcome, Vec<S
         unsettled: false,
     };
     let journal = std::env::temp_dir().join(format!("agent-{}.sqlite", uuid::Uuid::new_v4()));
-    drop(SqliteJournal::open(&journal).expect("made"));
+    let keys = SealingKeys::of_this_process().expect("OpenSSL works");
+    drop(SqliteJournal::open(&journal, keys.clone()).expect("made"));
+    let store = journal.with_extension("delegations");
+    let delegations = Delegations::open(&store, keys).expect("made");
     let tls = ClientTls::system().expect("OpenSSL works");
     let setup = AgentSetup {
         client: Client::new(ClientConfig::new(tls)),
         reader: Arc::new(JournalReader::open(&journal, 1).expect("opened")),
+        delegations: Arc::new(delegations),
         config: AgentConfig::default(),
         memory: Arc::default(),
     };
-    std::fs::remove_file(&journal).expect("made above");
+    for file in [journal, store] {
+        std::fs::remove_file(&file).expect("made above");
+    }
     let progress = Progress::new(&assignment, Instant::now());
     let (reports, mut reported) = mpsc::channel(8);
     let (proceed, may_proceed) = oneshot::channel();

@@ -127,6 +127,7 @@ impl Attempting<'_> {
             method,
             url: active.parsed.clone(),
             headers,
+            identity: active.identity(),
         })
     }
 

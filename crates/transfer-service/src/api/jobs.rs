@@ -2,8 +2,8 @@
 
 use super::body::{BYTES_MAX, SUBMISSION_BYTES_MAX};
 use super::caller::{Caller, Credentials};
-use super::submit::{InvalidSubmission, Submitter, parse_submission};
-use super::{Api, ApiError, wire};
+use super::submit::{InvalidSubmission, Means, Submitter, parse_submission};
+use super::{Api, ApiError, delegation, wire};
 use crate::submission::NewJob;
 use axum::Json;
 use axum::body::Body;
@@ -42,8 +42,10 @@ fn forbidden() -> ApiError {
 pub(super) async fn submit(State(api): State<Api>, credentials: Credentials, body: Body) -> Answer {
     let taken = api.take(&credentials, body, SUBMISSION_BYTES_MAX).await?;
     let (caller, bytes) = (taken.caller, taken.bytes);
-    let token = caller.token.clone();
-    let token = token.ok_or_else(ApiError::needs_delegation)?;
+    let proxy = match caller.token {
+        Some(_) => None,
+        None => Some(delegation::for_a_job(&api, &caller).await?),
+    };
     let now = crate::run::wall_clock();
     // A large job takes a second to understand, which is too long for an async thread.
     let parsed = blocking(move || {
@@ -51,7 +53,10 @@ pub(super) async fn submit(State(api): State<Api>, credentials: Credentials, bod
             user: &caller.identity.user,
             vo: &caller.vo,
             delegation: &caller.identity.delegation,
-            token: &token,
+            means: match (&caller.token, &proxy) {
+                (Some(token), _) => Means::Token(token),
+                (None, _) => Means::Proxy,
+            },
         };
         // Time-ordered ids keep the journal's index compact.
         parse_submission(&bytes, &submitter, Uuid::now_v7(), now)
@@ -524,7 +529,7 @@ fn without_port(text: &str) -> String {
 }
 
 /// Reads that may take long do not hold up other requests.
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ApiError> {
     tokio::task::spawn_blocking(work)

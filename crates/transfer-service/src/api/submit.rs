@@ -41,7 +41,7 @@ fn bad(text: impl Into<String>) -> InvalidSubmission {
     InvalidSubmission::Bad(text.into())
 }
 
-/// Who submits, with the token that stands in where files bring none of their own.
+/// Who submits, and what stands in where files bring no tokens of their own.
 #[derive(Debug, Clone)]
 pub struct Submitter<'a> {
     /// The subject.
@@ -50,8 +50,17 @@ pub struct Submitter<'a> {
     pub vo: &'a VoName,
     /// Names the identity.
     pub delegation: &'a CredentialId,
+    /// By what the files are reached.
+    pub means: Means<'a>,
+}
+
+/// By what files are reached that bring no tokens of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Means<'a> {
     /// The bearer token of the request.
-    pub token: &'a str,
+    Token(&'a str),
+    /// The newest proxy that the submitter's identity has delegated.
+    Proxy,
 }
 
 /// Reads a submission. `fresh_id` is the id of a job that does not ask for a deterministic one; the flag tells
@@ -99,7 +108,7 @@ pub fn parse_submission(
     }
     let kind = kind(params, files, transfers.len())?;
     let any_checksum = transfers.iter().any(|transfer| transfer.checksum.is_some());
-    let parameters = parameters(params, kind, any_checksum, now)?;
+    let parameters = parameters(params, kind, any_checksum, submitter, now)?;
     let (id, given) = job_id(params, submitter.vo, fresh_id)?;
     let job = NewJob {
         id,
@@ -204,6 +213,7 @@ fn parameters(
     params: &Map<String, Value>,
     kind: JobKind,
     any_checksum: bool,
+    submitter: &Submitter<'_>,
     now: Timestamp,
 ) -> Result<JobParameters, InvalidSubmission> {
     let overwrite = match (
@@ -244,7 +254,11 @@ fn parameters(
             .filter(|n| *n > 0)
             .map(|n| n.min(STREAMS_MAX) as u32),
         expires_at: expiry(params.get("max_time_in_queue"), now)?,
-        metadata: job_metadata(params.get("job_metadata"))?,
+        metadata: job_metadata(params.get("job_metadata"), submitter.means)?,
+        proxy: match submitter.means {
+            Means::Token(_) => None,
+            Means::Proxy => Some(submitter.delegation.clone()),
+        },
     })
 }
 
@@ -299,7 +313,7 @@ fn expiry(value: Option<&Value>, now: Timestamp) -> Result<Option<Timestamp>, In
 }
 
 /// An object is kept, text becomes `{"label": text}`; the way of authentication is added, as FTS does.
-fn job_metadata(value: Option<&Value>) -> Result<Value, InvalidSubmission> {
+fn job_metadata(value: Option<&Value>, means: Means<'_>) -> Result<Value, InvalidSubmission> {
     let mut object = match value {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(object)) => object.clone(),
@@ -311,7 +325,11 @@ fn job_metadata(value: Option<&Value>) -> Result<Value, InvalidSubmission> {
             "'job_metadata' is longer than {JOB_METADATA_MAX} bytes"
         )));
     }
-    object.insert("auth_method".to_owned(), json!("oauth2"));
+    let method = match means {
+        Means::Token(_) => "oauth2",
+        Means::Proxy => "certificate",
+    };
+    object.insert("auth_method".to_owned(), json!(method));
     Ok(Value::Object(object))
 }
 
@@ -368,8 +386,8 @@ fn pairs(
             pairs.push(NewTransfer {
                 source: source.url.clone(),
                 destination: destination.url.clone(),
-                source_credential: Some(source.credential.clone()),
-                destination_credential: Some(destination.credential.clone()),
+                source_credential: source.credential.clone(),
+                destination_credential: destination.credential.clone(),
                 ..of_all.clone()
             });
         }
@@ -380,10 +398,11 @@ fn pairs(
 /// One end of a pair.
 struct End {
     url: FileUrl,
-    credential: CredentialId,
+    /// `None`: it is reached by the submitter's proxy.
+    credential: Option<CredentialId>,
 }
 
-/// The URLs under a key, each with its token, or with that of the request where none are given.
+/// The URLs under a key, each with its token, or with that of the request, if any, where none are given.
 fn ends(
     file: &Map<String, Value>,
     urls: &str,
@@ -410,12 +429,17 @@ fn ends(
             return Err(bad(format!("'{urls}' must be a list of URLs")));
         };
         let token = match own.map(|own| &own[at]) {
-            None => submitter.token,
-            Some(Value::String(token)) if !token.is_empty() => token,
+            None => match submitter.means {
+                Means::Token(token) => Some(token),
+                Means::Proxy => None,
+            },
+            Some(Value::String(token)) if !token.is_empty() => Some(token.as_str()),
             Some(_) => return Err(bad(format!("'{tokens}' must hold one token for each URL"))),
         };
-        let credential = credential_id(token);
-        credentials.insert(credential.clone(), token.to_owned());
+        let credential = token.map(credential_id);
+        if let (Some(id), Some(token)) = (&credential, token) {
+            credentials.insert(id.clone(), token.to_owned());
+        }
         ends.push(End {
             url: FileUrl::parse(url).map_err(|why| bad(why.to_string()))?,
             credential,
@@ -541,7 +565,7 @@ mod tests {
             user: &user,
             vo: &vo,
             delegation: &delegation,
-            token: "submit-token",
+            means: Means::Token("submit-token"),
         };
         parse_submission(body, &submitter, Uuid::nil(), Timestamp(0))
     }

@@ -2,6 +2,7 @@
 
 use super::{ClientConfig, ClientError};
 use crate::stream::Stream;
+use crate::tls::ClientIdentity;
 use penstock_model::url::redact;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -66,12 +67,20 @@ impl Endpoint {
     }
 }
 
+/// A server, and who we are there.
+#[derive(Clone, Copy)]
+pub(super) struct To<'a> {
+    pub(super) endpoint: &'a Endpoint,
+    pub(super) identity: Option<&'a ClientIdentity>,
+}
+
 /// Connects to the first address of the endpoint that answers and that the check allows.
 pub(super) async fn connect(
-    endpoint: &Endpoint,
+    to: To<'_>,
     config: &ClientConfig,
     check: Option<&ResolvedCheck>,
 ) -> Result<Stream, ClientError> {
+    let To { endpoint, identity } = to;
     let limit = config.connect_timeout;
     let too_slow = |phase| ClientError::Timeout {
         url: endpoint.shown(),
@@ -107,7 +116,8 @@ pub(super) async fn connect(
     if !endpoint.tls {
         return Ok(Stream::plain(tcp));
     }
-    match timeout(limit, config.tls.connect(&endpoint.host, tcp)).await {
+    let shaking = config.tls.connect_as(&endpoint.host, tcp, identity);
+    match timeout(limit, shaking).await {
         Ok(stream) => Ok(stream?),
         Err(_) => Err(too_slow("shaking hands")),
     }

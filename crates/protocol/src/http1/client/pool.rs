@@ -48,6 +48,9 @@ impl Line {
                 add(b"query", value.as_bytes());
             }
         }
+        if let Some(identity) = &request.identity {
+            add(b"certificate", identity.name());
+        }
         Ok(Line {
             endpoint: Endpoint::of(&request.url)?,
             user: User(all.finish()),

@@ -14,8 +14,8 @@ const BODY_BYTES_MAX: u64 = 16 << 10;
 
 impl Client {
     /// Sends a request without a body and follows up to five redirects. On the way to another scheme, host
-    /// or port, `Authorization`, `Cookie` and every `TransferHeader…` are dropped, unless [`super::Reach`] lets them
-    /// follow.
+    /// or port, `Authorization`, `Cookie`, every `TransferHeader…` and the identity are dropped, unless
+    /// [`super::Reach`] lets them follow.
     pub async fn send_following(&self, mut request: Outgoing) -> Result<Incoming, ClientError> {
         let began_at = redact(request.url.as_str());
         for _ in 0..=REDIRECTS_MAX {
@@ -108,6 +108,7 @@ impl Outgoing {
             for name in secret {
                 self.headers.remove(name);
             }
+            self.identity = None;
         }
         self.redirected_with_secrets(status, to)
     }

@@ -71,6 +71,21 @@ impl Ca {
         self.certificate.to_pem().expect("pem")
     }
 
+    /// A user's certificate and key, in PEM.
+    pub fn user(&self, name: &str, serial: u32) -> Vec<u8> {
+        let key = new_key();
+        let mut builder = builder(name, serial, &key);
+        builder
+            .set_issuer_name(self.certificate.subject_name())
+            .expect("issuer");
+        builder
+            .sign(&self.key, MessageDigest::sha256())
+            .expect("sign");
+        let mut pem = builder.build().to_pem().expect("pem");
+        pem.extend(key.private_key_to_pem_pkcs8().expect("pem"));
+        pem
+    }
+
     /// A host certificate for the addresses and names given, `chain.pem` and `key.pem` in `dir`.
     pub fn issue(&self, dir: &Path, hosts: &[&str]) -> HostFiles {
         let key = new_key();

@@ -1,0 +1,112 @@
+//! Delegated proxies as agents use them: the newest of a delegation, with its private key.
+
+use super::{AgentSetup, REMEMBERED_MAX};
+use penstock_decide::classify::{Observed, classify};
+use penstock_model::{CredentialId, Failure, Phase, Side, Timestamp};
+use penstock_persistence::delegations::Delegation;
+use penstock_protocol::tls::ClientIdentity;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+/// How an end is reached by a proxy.
+#[derive(Clone)]
+pub(super) struct ProxyAccess {
+    /// To be shown, or to get macaroons with.
+    pub(super) identity: ClientIdentity,
+    /// When it ends.
+    pub(super) expires: Timestamp,
+    /// Why the end has given no macaroon for it; `None` when it has.
+    pub(super) no_macaroon: Option<String>,
+}
+
+/// Proxies that were opened, by delegation; each with the serial number of the stored one that it was.
+#[derive(Default)]
+pub(super) struct Proxies(Mutex<HashMap<CredentialId, (u64, ClientIdentity)>>);
+
+impl std::fmt::Debug for Proxies {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Proxies")
+    }
+}
+
+impl Proxies {
+    fn known(&self, id: &CredentialId, serial: u64) -> Option<ClientIdentity> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (known_serial, identity) = known.get(id)?;
+        (*known_serial == serial).then(|| identity.clone())
+    }
+
+    fn learn(&self, id: &CredentialId, serial: u64, identity: &ClientIdentity) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= REMEMBERED_MAX {
+            known.clear();
+        }
+        known.insert(id.clone(), (serial, identity.clone()));
+    }
+}
+
+impl AgentSetup {
+    /// The newest proxy of a delegation. Errors: none (any more), or one that has ended: only a new delegation and a
+    /// new submission help, as in FTS.
+    pub(super) async fn newest_proxy(
+        &self,
+        id: &CredentialId,
+        now: Timestamp,
+    ) -> Result<ProxyAccess, Failure> {
+        let (store, memory, wanted) = (self.delegations.clone(), self.memory.clone(), id.clone());
+        let found = tokio::task::spawn_blocking(move || {
+            let Some(found) = store.delegation(&wanted).map_err(|why| why.to_string())? else {
+                return Ok(None);
+            };
+            if let Some(identity) = memory.proxies.known(&wanted, found.serial) {
+                return Ok(Some((found, identity)));
+            }
+            let Some((found, secret)) = store.proxy(&wanted).map_err(|why| why.to_string())? else {
+                return Ok(None);
+            };
+            let identity = ClientIdentity::from_pem(&secret).map_err(|why| why.to_string())?;
+            memory.proxies.learn(&wanted, found.serial, &identity);
+            Ok::<_, String>(Some((found, identity)))
+        });
+        let unusable = |why: String| {
+            let detail = format!("the delegated proxy {id} cannot be used: {why}");
+            classify(Side::Service, Phase::Preparation, &Observed::Broken, detail)
+        };
+        let found = found.await.map_err(|why| unusable(why.to_string()))?;
+        let missing = || {
+            let detail = format!(
+                "no proxy is delegated as {id} any more; delegate again, then submit again"
+            );
+            classify(
+                Side::Service,
+                Phase::Preparation,
+                &Observed::Forbidden,
+                detail,
+            )
+        };
+        let (delegation, identity) = found.map_err(unusable)?.ok_or_else(missing)?;
+        check_alive(id, &delegation, now)?;
+        Ok(ProxyAccess {
+            identity,
+            expires: delegation.expires,
+            no_macaroon: None,
+        })
+    }
+}
+
+fn check_alive(id: &CredentialId, delegation: &Delegation, now: Timestamp) -> Result<(), Failure> {
+    if delegation.expires > now {
+        return Ok(());
+    }
+    // FTS clients know the words "proxy expired".
+    let detail = format!(
+        "proxy expired: the delegated proxy {id} expired at {}Z; delegate again, then submit again",
+        delegation.expires.to_fts()
+    );
+    Err(classify(
+        Side::Service,
+        Phase::Preparation,
+        &Observed::Forbidden,
+        detail,
+    ))
+}
