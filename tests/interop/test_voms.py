@@ -159,6 +159,59 @@ def test_a_refusal_at_the_door_is_logged_once_with_its_reason(site, alice, user_
     assert "WARN" in logged[0] and f"no rule of the site lets {alice.subject} do so" in logged[0]
 
 
+def test_every_refused_method_is_logged_once(site, alice, user_ca, tmp_path):
+    proxy = user_ca.proxy(alice)
+    file = tmp_path / "file"
+    file.write_text("x")
+    elsewhere = f"{site.door}/elsewhere"
+    for words in (
+        ["-T", str(file)],
+        ["-I"],
+        ["-X", "DELETE"],
+        ["-X", "MKCOL"],
+        ["-X", "PROPFIND", "-H", "Depth: 0"],
+        ["-X", "MOVE", "-H", f"Destination: {elsewhere}"],
+        ["-X", "COPY", "-H", f"Source: {site.door}/{VO}/source"],
+        ["-X", "COPY", "-H", f"Destination: {elsewhere}"],
+    ):
+        name = str(uuid.uuid4())
+        status, body = curl(site, proxy, f"{site.door}/{VO}/{name}", *words)
+        logged = refusals(site, name)
+        assert (status, len(logged)) == (403, 1), f"{words}: {body} {logged}"
+        assert "no rule of the site lets" in logged[0]
+
+
+def test_attributes_that_do_not_count_are_logged_once_per_connection(site, user_ca):
+    carol = user_ca.user("Carol Lab")
+    unknown = user_ca.voms_proxy(carol, vo="atlas")
+    for count in (1, 2):
+        url = f"{site.service}/whoami"
+        status, body = curl(site, unknown, url, url, url)
+        assert status == 200 and body.count(carol.subject) >= 3, body
+        assert len([line for line in refusals(site, "Carol Lab") if "do not count" in line]) == count
+
+
+def test_a_macaroon_of_a_proxy_carries_the_rights_of_its_groups(site, producer, alice, user_ca, tmp_path):
+    """As gfal2 does it before each operation."""
+    file = tmp_path / "file"
+    file.write_text("by macaroon")
+    url = f"{site.door}/{VO}/{uuid.uuid4()}"
+    ask = ["-X", "POST", "-H", "Content-Type: application/macaroon-request"]
+    ask += ["-d", '{"caveats": ["activity:DOWNLOAD,UPLOAD,MANAGE"], "validity": "PT10M"}']
+    status, body = curl(site, producer, url, *ask)
+    assert status == 200, body
+    bearer = ["-H", f"Authorization: Bearer {json.loads(body)['macaroon']}"]
+    # It counts before the certificate, which would not be enough.
+    nobody = user_ca.proxy(alice)
+    assert curl(site, nobody, url, *bearer, "-T", str(file))[0] == 201
+    assert curl(site, nobody, url, *bearer) == (200, "by macaroon")
+
+
+def test_attributes_in_the_newer_format_count_too(site, alice, user_ca):
+    newer = user_ca.voms_proxy(alice, options=["-newformat"])
+    assert whoami(site, newer)["voms_cred"] == [MEMBER]
+
+
 def test_attributes_of_an_unknown_vo_or_server_do_not_count(site, alice, user_ca):
     unknown = user_ca.voms_proxy(alice, vo="atlas")
     assert_without_vo(site, unknown, "the VO 'atlas' is not known here")

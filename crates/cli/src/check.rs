@@ -13,6 +13,7 @@ use penstock_model::Timestamp;
 use penstock_protocol::http1::client::{Client, ClientConfig, Outgoing, Reach};
 use penstock_protocol::pki;
 use penstock_protocol::tls::{ClientTls, ServerTls};
+use penstock_protocol::voms::VomsServers;
 use serde::Serialize;
 use std::net::{IpAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
@@ -82,6 +83,7 @@ pub async fn run(args: CheckArgs, output: Output) -> Result<(), CommandError> {
     let mut findings = Findings::default();
     check_certificate(&site, &config, &mut findings);
     check_trust_directory(&site, &config, &mut findings);
+    check_voms(&site, &config, &mut findings);
     check_private_files(&site, &config, &mut findings);
     check_issuer(&site, &config, &mut findings);
     check_ports(&config, &mut findings);
@@ -206,6 +208,24 @@ fn check_trust_directory(site: &SiteDirectory, config: &Config, findings: &mut F
     }
     for authority in authorities {
         check_expiry(&authority, "install the CA's new certificate", findings);
+    }
+}
+
+/// What would make proxies lose their VO.
+fn check_voms(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    let servers = VomsServers::new(&site.resolve(&config.trust.vomsdir), &config.site.hosts);
+    for problem in servers.problems() {
+        findings.warning(format!("trust.vomsdir: {problem}"));
+    }
+    let gridmap = config
+        .trust
+        .gridmap
+        .as_deref()
+        .map(|path| site.resolve(path));
+    if let Some(path) = gridmap
+        && let Err(why) = std::fs::File::open(&path)
+    {
+        findings.warning(format!("trust.gridmap {}: {why}", path.display()));
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod authorities;
 mod extensions;
+mod names;
 mod namespaces;
 mod signing_policy;
 
@@ -15,6 +16,7 @@ mod tests;
 
 pub(crate) use authorities::{Stamp, stamp};
 pub use extensions::Proxy;
+pub(crate) use names::{comparable_name, slash_form};
 
 use crate::identity::{Identity, Method, sha1_prefix};
 use crate::membership::{MemberRules, Membership};
@@ -22,15 +24,12 @@ use crate::voms::{self, ATTRIBUTE_CERTIFICATES, Attributes, VomsError, VomsServe
 use authorities::Authorities;
 use openssl::asn1::{Asn1Time, Asn1TimeRef};
 use openssl::error::ErrorStack;
-use openssl::nid::Nid;
 use openssl::sha::sha256;
 use openssl::ssl::SslRef;
 use openssl::stack::Stack;
 use openssl::x509::store::{X509Store, X509StoreBuilder};
 use openssl::x509::verify::{X509VerifyFlags, X509VerifyParam};
-use openssl::x509::{
-    CrlStatus, X509, X509NameRef, X509PurposeId, X509Ref, X509StoreContext, X509VerifyResult,
-};
+use openssl::x509::{CrlStatus, X509, X509PurposeId, X509Ref, X509StoreContext, X509VerifyResult};
 use penstock_model::{CredentialId, Timestamp, UserName, VoName};
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -487,49 +486,6 @@ fn remedy(verdict: X509VerifyResult) -> &'static str {
         EXPIRED => "make a new proxy, or have the certificate renewed",
         _ => "use a certificate of an authority that the site trusts, or an RFC 3820 proxy of one",
     }
-}
-
-/// `/DC=lab/OU=Users/CN=Alice`: the form in which grid software has always written subjects. Bytes outside
-/// printable ASCII stand as `\xHH`, as OpenSSL's one-line form has it.
-pub(crate) fn slash_form(name: &X509NameRef) -> Result<String, CertificateError> {
-    let mut out = String::new();
-    for entry in name.entries() {
-        let nid = entry.object().nid();
-        let key = match nid {
-            Nid::UNDEF => entry.object().to_string(),
-            known => known.short_name()?.to_owned(),
-        };
-        out.push('/');
-        out.push_str(&key);
-        out.push('=');
-        let before = out.len();
-        for byte in entry.data().as_slice() {
-            match byte {
-                b' '..=b'~' => out.push(char::from(*byte)),
-                _ => out.push_str(&format!("\\x{byte:02X}")),
-            }
-        }
-        if looks_like_more(&out[before..]) {
-            return Err(CertificateError::Name(out));
-        }
-    }
-    Ok(out)
-}
-
-/// A subject as it is compared with what people have written: older software has other keys for the same.
-pub(crate) fn comparable_name(subject: &str) -> String {
-    let subject = subject.replace("/Email=", "/emailAddress=");
-    let subject = subject.replace("/E=", "/emailAddress=");
-    subject.replace("/USERID=", "/UID=")
-}
-
-/// Whether a value holds what reads as a further part, `/CN=`. `host/se.example.org` does not.
-fn looks_like_more(value: &str) -> bool {
-    value.split('/').skip(1).any(|part| {
-        part.split_once('=').is_some_and(|(key, _)| {
-            !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.')
-        })
-    })
 }
 
 pub(crate) fn timestamp(time: &Asn1TimeRef) -> Result<Timestamp, ErrorStack> {

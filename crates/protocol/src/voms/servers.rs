@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 const FILE_BYTES_MAX: u64 = 64 << 10;
 /// Files looked at in one VO's directory.
 const FILES_MAX: usize = 256;
+/// A server, and who vouches for it.
+const NAMES_MIN: usize = 2;
 const NEXT_CHAIN: &str = "NEXT CHAIN";
 
 /// The VOMS servers that a site knows, and the names by which it is itself known.
@@ -55,8 +57,8 @@ impl VomsServers {
     pub(super) fn known(&self, vo: &str, host: &str) -> Result<Known, VomsError> {
         let of_vo = self.directory.join(vo);
         let lsc = of_vo.join(format!("{host}.lsc"));
-        if let Some(text) = read(&lsc)? {
-            return Ok(Known::Names(NameList::parse(lsc, &text)));
+        if lsc.exists() {
+            return NameList::read(&lsc).map(Known::Names);
         }
         let entries = match std::fs::read_dir(&of_vo) {
             Err(why) if why.kind() == ErrorKind::NotFound => {
@@ -67,14 +69,25 @@ impl VomsServers {
         let mut certificates = Vec::new();
         for entry in entries.take(FILES_MAX) {
             let path = entry.map_err(|why| unusable(&of_vo, &why))?.path();
-            if path.extension().is_some_and(|ending| ending == "pem")
-                && let Some(text) = read(&path)?
-            {
-                let kept = X509::from_pem(text.as_bytes());
-                certificates.push(kept.map_err(|_| unusable(&path, &"it holds no certificate"))?);
+            if path.extension().is_some_and(|ending| ending == "pem") {
+                certificates.push(certificate(&path)?);
             }
         }
         Ok(Known::Certificates(certificates, lsc))
+    }
+
+    /// What is wrong with the directory, each as one sentence that names the file.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        for path in files_below(&self.directory) {
+            let problem = match path.extension().and_then(|ending| ending.to_str()) {
+                Some("lsc") => NameList::read(&path).err(),
+                Some("pem") => certificate(&path).err(),
+                Some(_) | None => None,
+            };
+            problems.extend(problem.map(|why| why.to_string()));
+        }
+        problems
     }
 
     /// Whether a target is this site: a name or address of it, or a URL of one.
@@ -93,6 +106,18 @@ impl VomsServers {
 }
 
 impl NameList {
+    /// Errors: a list that no server could fit, because it names no authority.
+    fn read(path: &Path) -> Result<NameList, VomsError> {
+        let list = NameList::parse(path.to_owned(), &read(path)?);
+        match list.chains.iter().any(|chain| chain.len() >= NAMES_MIN) {
+            true => Ok(list),
+            false => Err(unusable(
+                path,
+                &"it needs the subject of the server's certificate and, below, that of its authority",
+            )),
+        }
+    }
+
     fn parse(path: PathBuf, text: &str) -> NameList {
         let mut chains = vec![Vec::new()];
         for line in text.lines().map(str::trim) {
@@ -123,7 +148,7 @@ impl NameList {
                 &name.map_err(|why| VomsError::Signer(why.to_string()))?,
             ));
         }
-        let fits = |chain: &Vec<String>| chain.len() >= 2 && names.starts_with(chain);
+        let fits = |chain: &Vec<String>| chain.len() >= NAMES_MIN && names.starts_with(chain);
         match self.chains.iter().any(fits) {
             true => Ok(()),
             false => Err(VomsError::OtherSigner {
@@ -134,15 +159,28 @@ impl NameList {
     }
 }
 
-fn read(path: &Path) -> Result<Option<String>, VomsError> {
-    let file = match File::open(path) {
-        Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
-        file => file.map_err(|why| unusable(path, &why))?,
+/// All files of all VOs.
+fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let entries = |directory: &Path| {
+        let entries = std::fs::read_dir(directory).into_iter().flatten();
+        entries.filter_map(|entry| Some(entry.ok()?.path()))
     };
+    let mut files: Vec<PathBuf> = entries(directory).flat_map(|vo| entries(&vo)).collect();
+    files.sort();
+    files
+}
+
+fn certificate(path: &Path) -> Result<X509, VomsError> {
+    let certificate = X509::from_pem(read(path)?.as_bytes());
+    certificate.map_err(|_| unusable(path, &"it holds no certificate"))
+}
+
+fn read(path: &Path) -> Result<String, VomsError> {
+    let file = File::open(path).map_err(|why| unusable(path, &why))?;
     let mut text = String::new();
     let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
     read.map_err(|why| unusable(path, &why))?;
-    Ok(Some(text))
+    Ok(text)
 }
 
 fn unusable(path: &Path, why: &dyn std::fmt::Display) -> VomsError {

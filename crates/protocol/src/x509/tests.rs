@@ -7,6 +7,7 @@ use openssl::asn1::{Asn1Integer, Asn1Object, Asn1OctetString};
 use openssl::bn::BigNum;
 use openssl::ec::{EcGroup, EcKey};
 use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
 use openssl::x509::extension::{BasicConstraints, KeyUsage};
 use openssl::x509::{X509Builder, X509Extension, X509NameBuilder};
