@@ -152,9 +152,10 @@ async fn an_identity_does_not_follow_a_redirect_elsewhere() {
     let mut request = get("https://se1.example.org/f");
     request.identity = Some(lab.user("Alice", 7));
     let to = |url: &str| {
-        let redirected = request
-            .clone()
-            .redirected(StatusCode::FOUND, url.parse().expect("a URL"));
+        let url = url.parse().expect("a URL");
+        let redirected = lab
+            .client
+            .redirected(request.clone(), StatusCode::FOUND, url);
         redirected.expect("can be sent").identity.is_some()
     };
     assert!(to("https://se1.example.org/g"));
