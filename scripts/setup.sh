@@ -6,7 +6,7 @@ shift
 
 packages=(build-essential pkg-config libssl-dev python3 python3-venv python3-dev swig curl rclone davix nodejs npm
   chromium sqlite3 openssl voms-clients xrootd-server xrootd-server-plugins xrootd-scitokens-plugins xrootd-client
-  gfal2-util-scripts gfal2-plugin-http davix-tests nginx-light)
+  gfal2-util-scripts gfal2-plugin-http davix-tests nginx-light litmus davfs2)
 missing=()
 for package in "${packages[@]}"; do
   # Node.js and npm may have come from elsewhere than Debian.

@@ -50,6 +50,13 @@ class Credential:
         """What `requests` wants as `cert`."""
         return str(self.pem)
 
+    def pkcs12(self, path):
+        """A file with certificate and key as clients with neon want it, without a password."""
+        path.touch(mode=0o600)
+        line = ["pkcs12", "-export", "-passout", "pass:", "-out", path]
+        openssl(*line, "-in", self.certificate, "-inkey", self.key)
+        return path
+
 
 class UserCa:
     """An authority of users, and a VOMS server's certificate that it has signed."""
