@@ -4,11 +4,13 @@ gfal2 and by davix, with tokens, macaroons and proxies.
 
 import os
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from .clients import adler32, content
+from .clients import Endpoint, Service, adler32, content
 from .waiting import eventually
 
 SMALL = 300_000
@@ -124,6 +126,15 @@ def submit(field, source, destination, tokens=None, **params):
     return field.service.submit(file, **params)
 
 
+class ProxyService(Service):
+    """The jobs of the field's user, who has delegated a proxy to the service and has no token."""
+
+    def __init__(self, field):
+        Endpoint.__init__(self, field.here.service, field.certificates)
+        self.session.cert = str(field.proxy.pem)
+        field.run("proxy", Path(sys.executable).parent / "fts-rest-delegate", "-s", field.here.service)
+
+
 # By our transfer service.
 
 
@@ -161,6 +172,31 @@ def test_the_service_copies_names_with_blanks_and_foreign_letters(field, way, cr
     field.service.wait_finished(job)
     assert field.here.landed_modes(job) == ["pull"]
     way.assert_copied(data, ODD)
+
+
+@pytest.mark.parametrize("size", [0, 1, SMALL, LARGE])
+def test_the_service_copies_for_a_delegated_proxy(field, way, size):
+    data, source, destination = way.put(size)
+    service = ProxyService(field)
+    job = service.submit((source, destination))
+    service.wait_finished(job)
+    assert field.here.landed_modes(job) == ["pull"]
+    way.assert_copied(data)
+
+
+@pytest.mark.parametrize("size", [0, 1, LARGE])
+@pytest.mark.parametrize("to", ["an XRootD that copies nothing", "a site that may not fetch"])
+def test_the_service_pushes_for_a_delegated_proxy(field, place, to, size):
+    """Either end gives a macaroon to the proxy, which the other end shows."""
+    data = content(place, size)
+    source, destination = (field.here, field.without_copies) if "XRootD" in to else (field.xrootd, field.secluded)
+    field.door(source).put(f"{place}/a", data, expect=201 if source is field.here else 200)
+    service = ProxyService(field)
+    ends = field.door(source).url(f"{place}/a"), field.door(destination).url(f"{place}/b")
+    job = service.submit(ends)
+    service.wait_finished(job)
+    assert field.here.landed_modes(job) == ["push"]
+    assert field.door(destination).get(f"{place}/b") == data
 
 
 @pytest.mark.parametrize("size", [0, 1, LARGE])
