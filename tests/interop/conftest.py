@@ -34,11 +34,12 @@ class Tier:
     kills: int
     kill_files: int
     stall_seconds: int
+    vanishing_jobs: int
 
 
 TIERS = {
-    "guard": Tier("guard", kills=10, kill_files=200, stall_seconds=3),
-    "soak": Tier("soak", kills=50, kill_files=500, stall_seconds=90),
+    "guard": Tier("guard", kills=10, kill_files=200, stall_seconds=3, vanishing_jobs=600),
+    "soak": Tier("soak", kills=50, kill_files=500, stall_seconds=90, vanishing_jobs=100_000),
 }
 
 
