@@ -2,6 +2,7 @@
 certificate, through the whole round: put, stat, list, read parts, checksum, move, delete.
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -108,6 +109,16 @@ def macaroons_issued(field, path):
     return sum("issued a macaroon" in line and field.user.subject in line and path in line for line in lines)
 
 
+def test_gfal_finds_no_attributes_but_those_of_tapes(field, place, door, credential):
+    """It asks for no other ones over HTTP, and this site keeps no tapes."""
+    door.put(f"{place}/a", b"x")
+    listed = field.run(credential, "gfal-xattr", door.url(f"{place}/a")).splitlines()
+    assert len(listed) == 3 and all("(received 404)" in line for line in listed), listed
+    for words, expected in [(["user.status"], 22), (["spacetoken"], 61), (["user.x=1"], 38)]:  # EINVAL, ENODATA, ENOSYS
+        done = field.run(credential, "gfal-xattr", door.url(f"{place}/a"), *words, check=False)
+        assert done.returncode == expected, (words, done.stderr)
+
+
 @pytest.mark.parametrize("mode", ["pull", "push", "streamed"])
 def test_gfal_copies_between_two_sites_with_a_proxy_alone(field, place, door, mode):
     door.put(f"{place}/a", DATA)
@@ -152,6 +163,29 @@ def test_davix_goes_the_whole_round(place, door, davix, local, tmp_path):
 
 def test_davix_lists_many(door, many, davix):
     assert len(davix("ls", door.url(many)).split()) == MANY
+    lines = davix("ls", "-l", door.url(many)).splitlines()
+    assert len(lines) == MANY
+    assert lines[-1].split()[-1] == f"file-{MANY - 1:05}"
+
+
+# Where davix's own tests look for authorities, and for nothing else.
+WITH_AUTHORITIES = 'mount --bind "$1" /etc/ssl/certs && shift && exec "$@"'
+
+
+@pytest.mark.parametrize("scheme", ["https", "davs"])
+@pytest.mark.parametrize("shown", ["proxy", "certificate"])
+def test_davix_passes_its_own_tests(field, place, door, scheme, shown):
+    door.ask("MKCOL", place)
+    as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
+    line = ["unshare", "--mount", *as_root, "sh", "-c", WITH_AUTHORITIES, "sh", field.certificates]
+    # It removes only what has this in its name, and finds a certificate where proxies are found.
+    url = door.url(f"{place}/davix-tests").replace("https", scheme, 1)
+    line += ["davix-tester", "--auth", "proxy", "--uri", url, "--command", "fulltest"]
+    pem = field.proxy.pem if shown == "proxy" else field.user.pem
+    environment = field.environment("token") | {"X509_USER_PROXY": str(pem)}
+    done = subprocess.run([str(word) for word in line], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "FAIL" not in done.stdout, done.stdout
+    assert done.stdout.count("OK") >= 108, done.stdout
 
 
 # curl
