@@ -4,9 +4,11 @@
 //! nothing is found on the day it was needed. Nothing here touches the file system beyond reading that one
 //! file.
 
+mod administrators;
 mod limits;
 mod membership;
 
+pub use administrators::Administrator;
 pub use limits::Limits;
 pub use membership::{Account, Member};
 
@@ -196,6 +198,9 @@ pub struct Transfer {
     /// Hosts to which the credentials of a file follow a redirect of its storage element, over TLS.
     #[serde(default)]
     pub credentials_follow: Vec<String>,
+    /// Who may see and stop the jobs of others, ban and configure.
+    #[serde(default, rename = "administrator")]
+    pub administrators: Vec<Administrator>,
     /// Links with a limit of their own.
     #[serde(default, rename = "link")]
     pub links: Vec<LinkLimit>,
@@ -570,6 +575,8 @@ impl Config {
             hosts.iter().filter_map(wrong).collect::<Vec<_>>()
         };
         if let Some(transfer) = &self.transfer {
+            let grants = transfer.administrators.iter().map(Administrator::grant);
+            problems.extend(grants.filter_map(Result::err));
             problems.extend(follow(
                 "transfer.credentials_follow",
                 &transfer.credentials_follow,

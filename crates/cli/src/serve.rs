@@ -23,7 +23,7 @@ use penstock_protocol::tls::{ClientTls, ServerTls};
 use penstock_protocol::token::Verifier;
 use penstock_protocol::x509::ClientCertificates;
 use penstock_storage_element::{self as storage_element, Storage};
-use penstock_transfer_service::api::{self, Banned};
+use penstock_transfer_service::api::{self, Administrators, Banned};
 use penstock_transfer_service::{AgentConfig, Service, ServiceConfig};
 use roles::Trusted;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -136,6 +136,7 @@ struct Running {
     storage: Option<Arc<Storage>>,
     transfer: Option<RunningTransfer>,
     banned: Banned,
+    administrators: Administrators,
     /// Where agents and the service's look at issuers' keys may lead.
     reach: Reach,
     published: Published,
@@ -182,6 +183,7 @@ impl Running {
             storage: None,
             transfer: None,
             banned: Banned::default(),
+            administrators: Administrators::default(),
             reach: Reach::default(),
             published: Published::default(),
             config: config.clone(),
@@ -266,6 +268,8 @@ impl Running {
         };
         let listener = listen("transfer.listen", role.listen).await?;
         self.banned.replace(config.trust.banned.iter().cloned());
+        self.administrators
+            .replace_configured(roles::administrators(role));
         let client = Client::new(ClientConfig {
             idle_per_host: IDLE_PER_HOST,
             ..ClientConfig::new(self.client_tls.clone())
@@ -297,6 +301,7 @@ impl Running {
             required_scope: role.required_scope.clone(),
             certificates: self.clients.clone(),
             banned: self.banned.clone(),
+            administrators: self.administrators.clone(),
             host: config.url_host(),
         };
         let mut router = api::router(service.clone(), api_config.clone())
@@ -439,6 +444,8 @@ impl Running {
                 .map_err(|why| usage(&why))?;
             trusted.renew(&running.verifier, roles::service_audiences(config, role));
             self.banned.replace(config.trust.banned.iter().cloned());
+            self.administrators
+                .replace_configured(roles::administrators(role));
             self.reach.replace(config.reach(&role.credentials_follow));
             running
                 .service

@@ -4,6 +4,7 @@
 //! when two people could argue about the choice that it makes.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod admission;
 pub mod attenuation;
 pub mod authorization;

@@ -11,7 +11,7 @@ mod server;
 pub mod submit;
 pub mod wire;
 
-pub use caller::{Banned, Sight};
+pub use caller::{Administrators, Banned, Sight};
 pub use server::{ServeLimits, serve};
 
 use crate::overview::Overview;
@@ -22,7 +22,9 @@ use axum::http::header::WWW_AUTHENTICATE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
-use caller::Credentials;
+use caller::{Caller, Credentials};
+use penstock_decide::access::{Operation, Rights};
+use penstock_model::VoName;
 use penstock_persistence::journal::JournalError;
 use penstock_protocol::identity::Method;
 use penstock_protocol::token::Verifier;
@@ -53,6 +55,8 @@ pub struct ApiConfig {
     pub certificates: ClientCertificates,
     /// Users who may do nothing here.
     pub banned: Banned,
+    /// Who may do more than their VO's members.
+    pub administrators: Administrators,
     /// This host's name, as shown in `submit_host` and `transfer_host`.
     pub host: String,
 }
@@ -93,6 +97,7 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
         .route("/jobs/{id}/files/{file}/retries", get(jobs::retries))
         .route("/jobs/{id}/dm", get(jobs::data_management))
         .route("/jobs/{id}/{field}", get(jobs::field))
+        .route("/status/hosts", get(hosts))
         .route("/api/v1/overview", get(overview))
         .route("/api/v1/jobs/{id}/explain", get(jobs::explain))
         .route("/api/v1/health", get(health))
@@ -200,7 +205,7 @@ async fn whoami(
     credentials: Credentials,
 ) -> Result<axum::Json<Value>, ApiError> {
     let caller = api.caller(&credentials).await?;
-    let level = if caller.is_admin { "all" } else { "vo" };
+    let is_root = caller.rights == Rights::everything();
     let vo = caller.vo.as_str();
     let method = match caller.identity.method {
         Method::Token => "oauth2",
@@ -212,15 +217,38 @@ async fn whoami(
         "vos": [vo],
         "vos_id": [Uuid::new_v5(&BASE_ID, vo.as_bytes()).to_string()],
         "voms_cred": caller.identity.fqans,
-        "roles": [],
-        "level": {"transfer": level},
+        "roles": roles(&caller.identity.fqans),
+        "level": levels(&caller),
         "delegation_id": caller.identity.delegation.as_str(),
         "base_id": BASE_ID.to_string(),
         "method": method,
-        "is_root": caller.is_admin,
+        "is_root": is_root,
         "oauth2_scope": caller.identity.scope,
         "wlcg_profile": caller.identity.method == Method::Token,
     })))
+}
+
+/// The roles in VOMS attributes, as FTS shows them.
+fn roles(fqans: &[String]) -> Vec<&str> {
+    let parts = fqans.iter().flat_map(|fqan| fqan.split('/'));
+    let roles = parts.filter_map(|part| part.strip_prefix("Role="));
+    roles.filter(|role| *role != "NULL").collect()
+}
+
+/// How far the caller's rights reach, in FTS's words.
+fn levels(caller: &Caller) -> Value {
+    let mut levels = json!({"transfer": "vo"});
+    for (name, operation) in [
+        ("transfer", Operation::Transfer),
+        ("config", Operation::Config),
+    ] {
+        if caller.rights.cover_everything(operation) {
+            levels[name] = json!("all");
+        } else if caller.rights.cover_anything(operation) {
+            levels[name] = json!("vo");
+        }
+    }
+    levels
 }
 
 async fn overview(
@@ -232,14 +260,26 @@ async fn overview(
     // File names of other VOs are not everybody's business; counts are.
     overview
         .active_transfers
-        .retain(|row| caller.is_admin || row.vo == caller.vo.as_str());
-    if !caller.is_admin {
+        .retain(|row| caller.may_look_at(&VoName::new(row.vo.as_str())));
+    if !caller.may_touch_everything() {
         overview
             .links
             .iter_mut()
             .for_each(|link| link.last_failure = None);
     }
     Ok(axum::Json(overview))
+}
+
+/// `GET /status/hosts`: what this host does. FTS's client adds up exactly these two.
+async fn hosts(
+    State(api): State<Api>,
+    credentials: Credentials,
+) -> Result<axum::Json<Value>, ApiError> {
+    let caller = api.caller(&credentials).await?;
+    caller.may_configure()?;
+    let active = api.service.overview().agents.active;
+    let host = api.config.host.clone();
+    Ok(axum::Json(json!({host: {"active": active, "staging": 0}})))
 }
 
 /// For load balancers and monitors: 200 while jobs can be accepted.

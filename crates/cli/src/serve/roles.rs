@@ -5,6 +5,7 @@ use crate::config::{Config, Pool, PoolMode as ConfiguredMode, Storage, Transfer,
 use crate::exit::CommandError;
 use crate::site::SiteDirectory;
 use crate::token::SiteIssuer;
+use penstock_decide::access::Grant;
 use penstock_decide::admission::QueueLimits;
 use penstock_decide::authorization::{GroupRule, SubjectRule};
 use penstock_decide::halting::HaltPolicy;
@@ -318,6 +319,12 @@ pub fn engine_config(role: &Transfer) -> EngineConfig {
             wait: role.halt_delay.0,
         },
     }
+}
+
+/// Who administers the transfer service. What names nobody was refused when the file was read.
+pub fn administrators(role: &Transfer) -> Vec<Grant> {
+    let named = role.administrators.iter();
+    named.filter_map(|named| named.grant().ok()).collect()
 }
 
 /// What differs between two configurations and cannot be taken over while running, in words.

@@ -6,6 +6,7 @@ use axum::extract::FromRequestParts;
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use penstock_decide::access::{Grant, Operation, Principal, Rights};
 use penstock_model::VoName;
 use penstock_persistence::journal::JobRow;
 use penstock_protocol::identity::{Identity, Method};
@@ -29,6 +30,53 @@ impl Banned {
     pub fn holds(&self, identity: &Identity) -> bool {
         let users = self.0.read().unwrap_or_else(PoisonError::into_inner);
         users.contains(identity.user.as_str())
+    }
+}
+
+/// Who administers the service, or a VO's part of it: named in the configuration, and granted while it runs. Cheap to
+/// clone; all clones see a replacement.
+#[derive(Clone, Default)]
+pub struct Administrators(Arc<RwLock<Granted>>);
+
+#[derive(Default)]
+struct Granted {
+    configured: Vec<Grant>,
+    stored: Vec<Grant>,
+}
+
+impl Administrators {
+    /// From now on the configuration names these and no others.
+    pub fn replace_configured(&self, grants: Vec<Grant>) {
+        self.0
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .configured = grants;
+    }
+
+    /// From now on these and no others are granted beside the configuration.
+    pub fn replace_stored(&self, grants: Vec<Grant>) {
+        self.0
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .stored = grants;
+    }
+
+    /// What somebody may do beyond their own VO's jobs.
+    fn rights_of(&self, identity: &Identity) -> Rights {
+        let user = identity.user.as_str();
+        let principal = match identity.method {
+            Method::Certificate => Principal::Certificate {
+                subject: user,
+                attributes: &identity.groups,
+            },
+            Method::Token => Principal::Token {
+                issuer: &identity.issuer,
+                subject: user,
+                groups: &identity.groups,
+            },
+        };
+        let granted = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        Rights::of(granted.configured.iter().chain(&granted.stored), principal)
     }
 }
 
@@ -70,13 +118,42 @@ pub(crate) struct Caller {
     /// The token, unless a certificate told who it is.
     pub(super) token: Option<String>,
     pub(super) vo: VoName,
-    pub(super) is_admin: bool,
+    /// Beyond the jobs of the own VO, which everybody sees and stops.
+    pub(super) rights: Rights,
 }
 
 impl Caller {
-    /// FTS's level "vo": a member sees and stops what belongs to the VO; an administrator everything.
+    /// FTS's level "vo": a member sees and stops what belongs to the VO; an administrator more.
     pub(super) fn may_touch(&self, job: &JobRow) -> bool {
-        self.is_admin || job.vo == self.vo
+        self.may_look_at(&job.vo)
+    }
+
+    /// Whether the jobs of a VO are this caller's to see.
+    pub(super) fn may_look_at(&self, vo: &VoName) -> bool {
+        *vo == self.vo || self.rights.cover(Operation::Transfer, vo)
+    }
+
+    /// Whether all jobs are this caller's to see and to stop.
+    pub(super) fn may_touch_everything(&self) -> bool {
+        self.rights.cover_everything(Operation::Transfer)
+    }
+
+    /// For what concerns the whole service: links, storage elements, rights, the state of its hosts.
+    /// Errors: 403 in FTS's words.
+    pub(super) fn may_configure(&self) -> Result<(), ApiError> {
+        self.needs(self.rights.cover_everything(Operation::Config))
+    }
+
+    fn needs(&self, is_granted: bool) -> Result<(), ApiError> {
+        if is_granted {
+            return Ok(());
+        }
+        let user = &self.identity.user;
+        tracing::warn!(%user, "refused a request for administrators");
+        Err(ApiError::new(
+            StatusCode::FORBIDDEN,
+            "Not enough permissions",
+        ))
     }
 }
 
@@ -100,7 +177,7 @@ impl ApiConfig {
         };
         let caller = self.caller(&credentials).await;
         let caller = caller.map_err(|refusal| refusal.status)?;
-        Ok(match caller.is_admin {
+        Ok(match caller.may_touch_everything() {
             true => Sight::Everything,
             false => Sight::Vo(caller.vo),
         })
@@ -185,11 +262,15 @@ impl ApiConfig {
             ));
         }
         let vo = identity.vo.clone();
+        let rights = match is_admin {
+            true => Rights::everything(),
+            false => self.administrators.rights_of(&identity),
+        };
         Ok(Caller {
             vo: vo.unwrap_or_else(|| VoName::new("unknown")),
             identity,
             token: Some(token.to_owned()),
-            is_admin,
+            rights,
         })
     }
 
@@ -208,7 +289,8 @@ impl ApiConfig {
             ));
         }
         let vo = identity.vo.clone();
-        if self.required_scope.is_some() && vo.is_none() {
+        let rights = self.administrators.rights_of(&identity);
+        if self.required_scope.is_some() && vo.is_none() && rights == Rights::default() {
             tracing::warn!(%user, "refused a certificate without a VO, because tokens need a scope here");
             return Err(ApiError::new(
                 StatusCode::FORBIDDEN,
@@ -220,7 +302,7 @@ impl ApiConfig {
             vo: vo.unwrap_or_else(|| VoName::new(own_vo(identity.user.as_str()))),
             identity,
             token: None,
-            is_admin: false,
+            rights,
         })
     }
 }

@@ -122,18 +122,15 @@ pub(super) async fn list(
         .dlg_id
         .as_deref()
         .is_some_and(|id| id != caller.identity.delegation.as_str());
-    if foreign_id && !caller.is_admin {
+    if foreign_id && !caller.may_touch_everything() {
         return Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "'dlg_id' names somebody else",
         ));
     }
-    if !caller.is_admin
-        && query
-            .vo_name
-            .as_deref()
-            .is_some_and(|vo| !vo.is_empty() && vo != caller.vo.as_str())
-    {
+    let vo_asked = query.vo_name.as_deref().filter(|vo| !vo.is_empty());
+    let vo_asked = vo_asked.map(VoName::new);
+    if vo_asked.as_ref().is_some_and(|vo| !caller.may_look_at(vo)) {
         return Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "'vo_name' names another VO",
@@ -159,10 +156,9 @@ pub(super) async fn list(
         ended_since,
         states,
         user: given(&query.user_dn).map(UserName::new),
-        vo: if caller.is_admin {
-            given(&query.vo_name).map(VoName::new)
-        } else {
-            Some(caller.vo.clone())
+        vo: match caller.may_touch_everything() {
+            true => vo_asked,
+            false => Some(vo_asked.unwrap_or_else(|| caller.vo.clone())),
         },
         source: given(&query.source_se).map(|se| StorageId::new(without_port(&se))),
         destination: given(&query.dest_se).map(|se| StorageId::new(without_port(&se))),
