@@ -457,11 +457,12 @@ def test_a_storage_without_macaroons_is_reached_by_the_proxy(lab, at, without, e
         assert Door(lab.there).get(f"{at}/d") == data
         [landed] = [event for event in lab.here.ledger(job) if event["event"] == "landed"]
         assert landed["mode"] == expected
-        because = landed["report"].get("streamed_because")
-        if expected == "streamed":
-            assert "cannot be opened to the other end: it answered 405 when asked for a macaroon" in because
-        else:
-            assert because is None
+        before = {"pull": [], "push": ["pull"], "streamed": ["pull", "push"]}[expected]
+        not_offered = landed["report"].get("not_offered", [])
+        assert [way["mode"] for way in not_offered] == before
+        for way in not_offered:
+            expected_why = "cannot be opened to the other end: it answered 405 when asked for a macaroon"
+            assert expected_why in way["why"], way
     finally:
         for site in sites:
             (site.directory / "keys/kept").rename(site.directory / "keys/macaroon-root")

@@ -283,6 +283,12 @@ pub struct Storage {
     /// Bytes of them, announced or come.
     #[serde(default = "Storage::default_upload_bytes_per_user")]
     pub upload_bytes_per_user_max: Size,
+    /// Connections to the source that one third-party copy may use. 1: never more than one.
+    #[serde(default = "Storage::default_streams_max")]
+    pub streams_max: u32,
+    /// Memory that all copies with several connections may take together; those that find none left use one.
+    #[serde(default = "Storage::default_streams_memory")]
+    pub streams_memory: Size,
     /// Where third-party copies may go to or come from.
     #[serde(default)]
     pub outbound: Outbound,
@@ -315,6 +321,12 @@ impl Storage {
     }
     fn default_upload_bytes_per_user() -> Size {
         Size(1_000_000_000_000)
+    }
+    fn default_streams_max() -> u32 {
+        10
+    }
+    fn default_streams_memory() -> Size {
+        Size(1 << 30)
     }
     fn default_checksums() -> Vec<ChecksumAlgorithm> {
         vec![ChecksumAlgorithm::Adler32]

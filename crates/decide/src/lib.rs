@@ -16,6 +16,7 @@ pub mod pool_selection;
 pub mod replica;
 pub mod retry;
 pub mod scheduler;
+pub mod streams;
 pub mod wording;
 
 pub use decision::Decision;

@@ -1,6 +1,6 @@
 //! Reasons as sentences. The only place where a reason becomes prose; nothing here decides anything.
 
-use penstock_model::{Timestamp, TransferState, WaitReason};
+use penstock_model::{MoverReport, StreamUse, StreamsReason, Timestamp, TransferState, WaitReason};
 
 /// Why a transfer waits, as one sentence without a full stop.
 pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
@@ -100,11 +100,16 @@ pub fn transfer_state(
             started_at,
             size,
             mode,
+            report,
             ..
         } => {
             let seconds = at.since(*started_at).as_secs_f64();
             match mode {
-                Some(mode) => format!("arrived: {size} in {seconds:.2} s, {}", mode.name()),
+                Some(mode) => format!(
+                    "arrived: {size} in {seconds:.2} s, {}{}",
+                    mode.name(),
+                    how_it_was_copied(report)
+                ),
                 None => {
                     format!("arrived: {size}, brought by an attempt that a restart had interrupted")
                 }
@@ -121,6 +126,55 @@ pub fn transfer_state(
             format!("failed after {times}: {failure}")
         }
         TransferState::Canceled { reason, .. } => format!("was canceled: {reason}"),
+    }
+}
+
+/// The connections of a copy and the ways that were not open to it, to follow the name of the way that was.
+fn how_it_was_copied(report: &MoverReport) -> String {
+    let mut text = String::new();
+    if let Some(streams) = &report.streams {
+        text += &format!(", {}", stream_use(streams));
+    }
+    for way in &report.not_offered {
+        text += &format!("; {} was not offered: {}", way.mode.name(), way.why);
+    }
+    text
+}
+
+/// How many connections were used of how many asked for, and why not as many.
+pub fn stream_use(streams: &StreamUse) -> String {
+    let used = match streams.used {
+        1 => "1 stream".to_owned(),
+        used => format!("{used} streams"),
+    };
+    let asked = match streams.asked {
+        Some(asked) if asked != streams.used => format!(" of {asked} asked for"),
+        Some(_) | None => String::new(),
+    };
+    let reasons: Vec<&str> = streams
+        .because
+        .iter()
+        .filter_map(|reason| streams_reason(*reason))
+        .collect();
+    match reasons.is_empty() {
+        true => format!("{used}{asked}"),
+        false => format!("{used}{asked} ({})", reasons.join("; ")),
+    }
+}
+
+/// What kept a copy from using the connections that were asked for; `None` when nothing did.
+pub fn streams_reason(reason: StreamsReason) -> Option<&'static str> {
+    match reason {
+        StreamsReason::AsAsked | StreamsReason::LeftToUs => None,
+        StreamsReason::SiteLimit => Some("the storage element allows no more"),
+        StreamsReason::Push => Some("a push is one request"),
+        StreamsReason::SmallFile => Some("the file is too small for more"),
+        StreamsReason::NoRanges => Some("the source gives whole files only"),
+        StreamsReason::SizeUnknown => Some("the source does not tell the size"),
+        StreamsReason::NoVersion => Some("the source tells neither a version nor a checksum"),
+        StreamsReason::NoMemory => Some("other copies hold the memory for it"),
+        StreamsReason::SourceBusy => Some("the source did not take more connections"),
+        StreamsReason::ThroughService => Some("the bytes passed through the transfer service"),
     }
 }
 

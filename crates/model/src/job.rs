@@ -157,6 +157,9 @@ pub struct JobParameters {
     pub disable_cleanup: bool,
     /// TCP streams asked for. What was in effect is recorded by the mover.
     pub streams: Option<u32>,
+    /// TCP buffer asked for, in bytes. Kernels tune it better, so it is only recorded beside what was in effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buffer: Option<Bytes>,
     /// When a job that still waits is given up.
     pub expires_at: Option<Timestamp>,
     /// Whatever the client wants back, unchanged.
@@ -180,6 +183,7 @@ impl Default for JobParameters {
             strict_copy: false,
             disable_cleanup: false,
             streams: None,
+            buffer: None,
             expires_at: None,
             metadata: Value::Null,
             proxy: None,

@@ -2,6 +2,7 @@
 
 use crate::checksum::Checksum;
 use crate::ids::PoolName;
+use crate::streams::{StreamUse, WayNotOffered};
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +74,33 @@ pub struct TcpSummary {
     pub delivery_rate: u64,
 }
 
+impl TcpSummary {
+    /// Several sockets of one copy as one: counters and rates add up, of the round trips the longest and the
+    /// shortest stand.
+    pub fn plus(self, other: TcpSummary) -> TcpSummary {
+        TcpSummary {
+            rtt_us: self.rtt_us.max(other.rtt_us),
+            min_rtt_us: self.min_rtt_us.min(other.min_rtt_us),
+            congestion_window_segments: self
+                .congestion_window_segments
+                .saturating_add(other.congestion_window_segments),
+            segment_bytes: self.segment_bytes.max(other.segment_bytes),
+            retransmitted_segments: self
+                .retransmitted_segments
+                .saturating_add(other.retransmitted_segments),
+            sent_segments: self.sent_segments.saturating_add(other.sent_segments),
+            busy_us: self.busy_us.saturating_add(other.busy_us),
+            receiver_limited_us: self
+                .receiver_limited_us
+                .saturating_add(other.receiver_limited_us),
+            send_buffer_limited_us: self
+                .send_buffer_limited_us
+                .saturating_add(other.send_buffer_limited_us),
+            delivery_rate: self.delivery_rate.saturating_add(other.delivery_rate),
+        }
+    }
+}
+
 /// What a mover reports when it has ended well.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MoverReport {
@@ -84,9 +112,13 @@ pub struct MoverReport {
     pub pool: Option<PoolName>,
     /// Where the time went.
     pub stages: StageClocks,
-    /// State of the data socket at the end.
+    /// State of the data socket at the end; of several sockets, their sum ([`TcpSummary::plus`]).
     pub tcp: Option<TcpSummary>,
-    /// Why the bytes passed through the transfer service, when they did.
+    /// How many connections were asked for and used; `None` when the storage element does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub streamed_because: Option<String>,
+    pub streams: Option<StreamUse>,
+    /// Ways of copying that the transfer service tried before, because it prefers them, and that were not
+    /// offered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_offered: Vec<WayNotOffered>,
 }

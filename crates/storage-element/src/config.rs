@@ -4,6 +4,7 @@
 use penstock_decide::admission::QueueLimits;
 use penstock_decide::authorization::{GroupRule, SubjectRule};
 use penstock_decide::pool_selection::PoolMode;
+use penstock_decide::streams::StreamsLimits;
 use penstock_model::{Bytes, ChecksumAlgorithm, NamespacePath, PoolName, VoName};
 use penstock_protocol::connections::Connections;
 use penstock_protocol::hosts::HostPattern;
@@ -149,6 +150,11 @@ pub struct StorageLimits {
     pub upload_bytes_per_user_max: Bytes,
     /// Free space that every pool's file system keeps.
     pub free_reserve: Bytes,
+    /// Connections of a pull, and how it is cut into parts.
+    pub streams: StreamsLimits,
+    /// Memory that the parts of all pulls with several connections may take together. What is set at the start
+    /// counts.
+    pub streams_memory: Bytes,
 }
 
 impl Default for StorageLimits {
@@ -172,6 +178,8 @@ impl Default for StorageLimits {
             uploads_per_user_max: 100,
             upload_bytes_per_user_max: Bytes(1_000_000_000_000),
             free_reserve: Bytes(64 << 20),
+            streams: StreamsLimits::default(),
+            streams_memory: Bytes(1 << 30),
         }
     }
 }

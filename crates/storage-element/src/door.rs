@@ -20,6 +20,8 @@ mod push;
 mod read;
 mod reserved;
 mod resumable;
+mod source;
+mod striped;
 mod tree;
 mod write;
 
@@ -59,6 +61,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 const LAST_LINES: Duration = Duration::from_secs(2);
 
 /// One door as its connections see it.
+#[derive(Clone)]
 pub(crate) struct Door {
     storage: Arc<Storage>,
     shutdown: watch::Receiver<bool>,

@@ -51,11 +51,30 @@ pub(crate) struct Incoming {
     taken: u64,
 }
 
+/// How a file was written: disks like it in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Writes {
+    pub count: u64,
+    /// Those that did not begin where the one before ended.
+    pub elsewhere: u64,
+    /// Where the last one ended.
+    end: u64,
+}
+
+impl Writes {
+    fn note(&mut self, offset: u64, length: usize) {
+        self.count += 1;
+        self.elsewhere += u64::from(offset != self.end);
+        self.end = offset + length as u64;
+    }
+}
+
 /// What the blocking threads need. Travels to them and back.
 struct Disk {
     place: DiskPlace,
     hasher: Hasher,
     offset: u64,
+    writes: Writes,
     write_us: u64,
     checksum_us: u64,
 }
@@ -80,6 +99,7 @@ enum DiskState {
 pub(crate) struct Landed {
     pub id: EntryId,
     pub size: Bytes,
+    pub writes: Writes,
     pub checksums: Vec<Checksum>,
     pub replaced: bool,
     pub write_us: u64,
@@ -100,6 +120,7 @@ impl Incoming {
             place: DiskPlace::Promised(reservation),
             hasher: Hasher::new(&order.algorithms),
             offset: 0,
+            writes: Writes::default(),
             write_us: 0,
             checksum_us: 0,
         };
@@ -216,6 +237,7 @@ impl Incoming {
         Ok(Landed {
             id: handed.id,
             size,
+            writes: handed.writes,
             checksums: handed.checksums,
             replaced: changed.replaced,
             write_us: handed.write_us,
@@ -271,6 +293,7 @@ impl Incoming {
             .map_err(|_| WriteError::Stopping)?;
         Ok(Handed {
             id: self.id,
+            writes: disk.writes,
             checksums,
             write_us: disk.write_us,
             checksum_us: disk.checksum_us,
@@ -305,6 +328,7 @@ impl Incoming {
 
 struct Handed {
     id: EntryId,
+    writes: Writes,
     checksums: Vec<Checksum>,
     write_us: u64,
     checksum_us: u64,
@@ -352,6 +376,7 @@ impl Disk {
         self.checksum_us += microseconds(hashed - started);
         if let DiskPlace::File(scratch) = &mut self.place {
             scratch.file.write_all_at(bytes, self.offset)?;
+            self.writes.note(self.offset, bytes.len());
             self.offset += bytes.len() as u64;
             scratch.reservation().allocated_to(self.offset);
         }

@@ -23,6 +23,7 @@ mod recovery;
 pub mod rights;
 mod scratch;
 mod storage;
+mod stream_memory;
 mod uploads;
 mod write_error;
 
@@ -36,3 +37,4 @@ pub use config::{
     AccessConfig, MacaroonConfig, OutboundConfig, OwnIssuer, PoolConfig, StorageConfig,
     StorageLimits, TrustedIssuerConfig,
 };
+pub use penstock_decide::streams::StreamsLimits;

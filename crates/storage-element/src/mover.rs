@@ -39,13 +39,30 @@ struct Facts {
     remote: OnceLock<SocketAddr>,
 }
 
+impl Facts {
+    fn count(&self, bytes: u64) {
+        self.moved.fetch_add(bytes, Ordering::Relaxed);
+        let direction = match self.kind {
+            MoverKind::Put | MoverKind::Pull | MoverKind::Copy => Direction::In,
+            MoverKind::Get | MoverKind::Push => Direction::Out,
+        };
+        self.pool.gate.meter.add(direction, bytes);
+    }
+}
+
 /// A mover as others may watch it.
+#[derive(Clone)]
 pub(crate) struct MoverView(Arc<Facts>);
 
 impl MoverView {
     /// It has its slot.
     pub(crate) fn is_running(&self) -> bool {
         self.0.running.load(Ordering::Relaxed)
+    }
+
+    /// Counts bytes of file data that passed.
+    pub(crate) fn count(&self, bytes: u64) {
+        self.0.count(bytes);
     }
 
     /// Bytes that passed so far.
@@ -232,12 +249,7 @@ impl Mover {
 
     /// Counts bytes of file data that passed.
     pub(crate) fn moved(&self, bytes: u64) {
-        self.facts.moved.fetch_add(bytes, Ordering::Relaxed);
-        let direction = match self.facts.kind {
-            MoverKind::Put | MoverKind::Pull | MoverKind::Copy => Direction::In,
-            MoverKind::Get | MoverKind::Push => Direction::Out,
-        };
-        self.facts.pool.gate.meter.add(direction, bytes);
+        self.facts.count(bytes);
     }
 
     /// Bytes that passed so far.

@@ -3,7 +3,7 @@
 
 use crate::clock::microseconds;
 use crate::incoming::{Incoming, Landed};
-use crate::mover::Mover;
+use crate::mover::{Mover, MoverView};
 use crate::write_error::WriteError;
 use penstock_model::Checksum;
 use penstock_protocol::http1::client::{self, ClientError};
@@ -11,37 +11,82 @@ use penstock_protocol::http1::server::{BodyError, Connection};
 use std::future::Future;
 use std::time::{Duration, Instant};
 
+/// The next bytes of a file.
+pub(crate) struct Block {
+    pub buffer: Vec<u8>,
+    /// How many of the buffer's bytes they are, from its beginning.
+    pub filled: usize,
+    /// Nothing comes after them.
+    pub last: bool,
+}
+
 /// Where bytes come from.
 pub(crate) trait ByteSource: Send {
     /// Why there are no more.
     type Error: Send;
 
-    /// Some bytes into a buffer that is not empty; 0 at the end. Bounds its waiting itself.
-    fn read_some(
+    /// The next bytes, in order, in this buffer or another of its size. Bounds its waiting itself, and counts what
+    /// passes.
+    fn next_block(
         &mut self,
-        buffer: &mut [u8],
-    ) -> impl Future<Output = Result<usize, Self::Error>> + Send;
+        buffer: Vec<u8>,
+        mover: &MoverView,
+    ) -> impl Future<Output = Result<Block, Self::Error>> + Send;
 }
 
 impl ByteSource for Connection {
     type Error = BodyError;
 
-    fn read_some(
+    async fn next_block(
         &mut self,
-        buffer: &mut [u8],
-    ) -> impl Future<Output = Result<usize, BodyError>> + Send {
-        self.read_body(buffer)
+        mut buffer: Vec<u8>,
+        mover: &MoverView,
+    ) -> Result<Block, BodyError> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.read_body(&mut buffer[filled..]).await? {
+                0 => break,
+                count => {
+                    filled += count;
+                    mover.count(count as u64);
+                }
+            }
+        }
+        Ok(Block::of(buffer, filled))
     }
 }
 
 impl ByteSource for client::Incoming {
     type Error = ClientError;
 
-    fn read_some(
+    async fn next_block(
         &mut self,
-        buffer: &mut [u8],
-    ) -> impl Future<Output = Result<usize, ClientError>> + Send {
-        self.read(buffer)
+        mut buffer: Vec<u8>,
+        mover: &MoverView,
+    ) -> Result<Block, ClientError> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.read(&mut buffer[filled..]).await? {
+                0 => break,
+                count => {
+                    filled += count;
+                    mover.count(count as u64);
+                }
+            }
+        }
+        Ok(Block::of(buffer, filled))
+    }
+}
+
+impl Block {
+    /// A buffer that could not be filled is the last one.
+    fn of(buffer: Vec<u8>, filled: usize) -> Block {
+        let last = filled < buffer.len();
+        Block {
+            buffer,
+            filled,
+            last,
+        }
     }
 }
 
@@ -68,28 +113,18 @@ pub(crate) async fn receive<S: ByteSource>(
     stall: Duration,
     expected: Vec<Checksum>,
 ) -> Result<Landed, ReceiveError<S::Error>> {
+    let view = mover.view();
     let mut ended = false;
     while !ended {
-        let mut buffer = incoming.buffer();
-        let mut filled = 0;
-        while filled < buffer.len() {
-            let started = Instant::now();
-            let read = source.read_some(&mut buffer[filled..]).await;
-            mover.clocks.network_us += microseconds(started.elapsed());
-            match read.map_err(ReceiveError::Source)? {
-                0 => {
-                    ended = true;
-                    break;
-                }
-                count => {
-                    filled += count;
-                    mover.moved(count as u64);
-                }
-            }
-        }
-        if filled > 0 {
+        let started = Instant::now();
+        let block = source.next_block(incoming.buffer(), &view).await;
+        mover.clocks.network_us += microseconds(started.elapsed());
+        let block = block.map_err(ReceiveError::Source)?;
+        ended = block.last;
+        if block.filled > 0 {
             let pool = incoming.pool().name.clone();
-            tokio::time::timeout(stall, incoming.write(buffer, filled))
+            let write = incoming.write(block.buffer, block.filled);
+            tokio::time::timeout(stall, write)
                 .await
                 .map_err(|_| WriteError::DiskStalled { pool, after: stall })??;
         }

@@ -15,6 +15,7 @@ use crate::reaper::{Pools, Reaper, ReaperHandle};
 use crate::recorder::Recorder;
 use crate::recovery::{self, OpenError};
 use crate::rights::{self, Judge};
+use crate::stream_memory::StreamMemory;
 use crate::uploads::Uploads;
 use penstock_decide::Decision;
 use penstock_decide::pool_selection::{Placement, PoolReason, PoolView, Unplaceable, choose_pool};
@@ -66,6 +67,7 @@ pub struct Storage {
     pub(crate) connections: AtomicUsize,
     /// Checksums of whole files that are computed on demand at once.
     pub(crate) checksum_turns: Semaphore,
+    pub(crate) stream_memory: StreamMemory,
 }
 
 /// What can be replaced while running.
@@ -121,6 +123,7 @@ impl Storage {
         .with_reach(&reach);
         let issuer = config.issuer.as_ref();
         let verifier = rights::verifier(&config.access, issuer, client.clone());
+        let stream_memory = StreamMemory::new(config.limits.streams_memory);
         let mut checksums = config.checksums;
         if !checksums.contains(&ChecksumAlgorithm::Adler32) {
             checksums.insert(0, ChecksumAlgorithm::Adler32);
@@ -151,6 +154,7 @@ impl Storage {
             placing: Mutex::default(),
             connections: AtomicUsize::new(0),
             checksum_turns: Semaphore::new(CHECKSUM_TURNS),
+            stream_memory,
         }))
     }
 

@@ -23,7 +23,7 @@ use penstock_protocol::voms::VomsServers;
 use penstock_protocol::x509::ClientCertificates;
 use penstock_storage_element::{
     AccessConfig, MacaroonConfig, OutboundConfig, OwnIssuer, PoolConfig, StorageConfig,
-    StorageLimits, TrustedIssuerConfig,
+    StorageLimits, StreamsLimits, TrustedIssuerConfig,
 };
 use penstock_transfer_service::engine::EngineConfig;
 use serde_json::Value;
@@ -191,6 +191,11 @@ pub fn storage_config(
             upload_expiry: role.upload_expiry.0,
             uploads_per_user_max: role.uploads_per_user_max,
             upload_bytes_per_user_max: Bytes(role.upload_bytes_per_user_max.0),
+            streams: StreamsLimits {
+                streams_max: role.streams_max,
+                ..StreamsLimits::default()
+            },
+            streams_memory: Bytes(role.streams_memory.0),
             ..StorageLimits::default()
         },
     })

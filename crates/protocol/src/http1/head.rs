@@ -1,7 +1,8 @@
 //! Reading the heads of requests and responses, and from them where the body ends (RFC 9112 §2 to §6).
 //!
-//! Stricter than the RFC demands: lines end with CRLF only, and whatever two readers could take differently
-//! is refused, never repaired.
+//! Stricter than the RFC demands: the lines of requests end with CRLF only, and whatever two readers could take
+//! differently is refused, never repaired. Responses may end header lines with LF alone (RFC 9112 §2.2): XRootD does
+//! so with `Content-Range` when a digest follows.
 
 use super::server::BodyLength;
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
@@ -94,7 +95,7 @@ pub(super) fn leading_empty_lines(bytes: &[u8]) -> usize {
 
 /// Parses a complete request head (up to and with its empty line).
 pub(super) fn parse_request(head: &[u8], headers_max: usize) -> Result<RequestHead, Refusal> {
-    check_lines(head, 0)?;
+    check_lines(head, 0, LineEnd::Crlf)?;
     let mut table = [const { MaybeUninit::uninit() }; HEADERS_CEILING];
     let mut request = httparse::Request::new(&mut []);
     match request.parse_with_uninit_headers(head, &mut table) {
@@ -132,7 +133,7 @@ pub(super) fn parse_request(head: &[u8], headers_max: usize) -> Result<RequestHe
 /// Parses a complete response head. `of` is the method of the request that it answers. Errors are for
 /// people.
 pub(super) fn parse_response(head: &[u8], of: &Method) -> Result<ResponseHead, String> {
-    check_lines(head, 0).map_err(|refusal| refusal.why)?;
+    check_lines(head, 0, LineEnd::Any).map_err(|refusal| refusal.why)?;
     let mut table = [const { MaybeUninit::uninit() }; HEADERS_CEILING];
     let mut response = httparse::Response::new(&mut []);
     let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
@@ -141,7 +142,11 @@ pub(super) fn parse_response(head: &[u8], of: &Method) -> Result<ResponseHead, S
         &mut table,
     );
     match parsed {
-        Ok(httparse::Status::Complete(_)) => {}
+        Ok(httparse::Status::Complete(end)) if end == head.len() => {}
+        // What follows could be taken for the body or for more headers.
+        Ok(httparse::Status::Complete(_)) => {
+            return Err("its head has an empty line before its end".into());
+        }
         Ok(httparse::Status::Partial) => return Err("the head is not complete".into()),
         Err(why) => return Err(refuse_syntax(why).why),
     }
@@ -162,17 +167,25 @@ pub(super) fn parse_response(head: &[u8], of: &Method) -> Result<ResponseHead, S
     })
 }
 
-/// Lines must end with CRLF, CR must not stand alone, and no line may continue the one before (RFC 9112
+/// What may end a line of a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LineEnd {
+    Crlf,
+    /// CRLF, or LF alone.
+    Any,
+}
+
+/// Lines must end as they may, CR must not stand alone, and no line may continue the one before (RFC 9112
 /// §2.2, §5.2). Looks from `from` on, so that a head that comes in pieces is refused at its first wrong
 /// byte.
-pub(super) fn check_lines(head: &[u8], from: usize) -> Result<(), Refusal> {
+pub(super) fn check_lines(head: &[u8], from: usize, ends: LineEnd) -> Result<(), Refusal> {
     let mut before = match from {
         0 => 0,
         from => head[from - 1],
     };
     for (index, &byte) in head.iter().enumerate().skip(from) {
         match byte {
-            b'\n' if before != b'\r' => {
+            b'\n' if before != b'\r' && ends == LineEnd::Crlf => {
                 return Err(Refusal::bad("a line ends with LF instead of CRLF"));
             }
             b' ' | b'\t' if before == b'\n' => {

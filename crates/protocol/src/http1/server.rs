@@ -17,7 +17,7 @@ pub use request::{BodyLength, Request, RequestError};
 use super::Limits;
 use super::body::Body;
 use super::compose;
-use super::head::{self, Refusal, RequestHead};
+use super::head::{self, LineEnd, Refusal, RequestHead};
 use super::wire::Wire;
 use crate::pace::Pace;
 use crate::stream::{ProbeOwner, Stream, TcpProbe};
@@ -186,7 +186,8 @@ impl Connection {
                 None if unread.len() >= max => {
                     return Err(HeadError::Refused(Refusal::too_large(unread, max)));
                 }
-                None => head::check_lines(unread, searched).map_err(HeadError::Refused)?,
+                None => head::check_lines(unread, searched, LineEnd::Crlf)
+                    .map_err(HeadError::Refused)?,
             }
             searched = unread.len();
             let nothing_yet = unread.len() <= 1;

@@ -1,6 +1,6 @@
 //! Writing the body of a `202` answer to `COPY`: performance markers, then one line with the outcome.
 
-use penstock_model::{Bytes, MoverReport, StageClocks, TcpSummary};
+use penstock_model::{Bytes, MoverReport, StageClocks, StreamUse, StreamsReason, TcpSummary};
 use std::fmt::Write;
 use std::net::SocketAddr;
 
@@ -88,6 +88,29 @@ fn write_report(out: &mut String, report: &MoverReport) {
     if let Some(tcp) = &report.tcp {
         put(out, format_args!("Penstock-Tcp: {}", tcp_keys(tcp)));
     }
+    if let Some(streams) = &report.streams {
+        let line = format!("Penstock-Streams: {}", stream_keys(streams));
+        out.push_str(&one_line(&line));
+    }
+}
+
+/// `asked=0`: the client left it to us, as `X-Number-Of-Streams: 0` does.
+fn stream_keys(streams: &StreamUse) -> String {
+    let numbers = listed(&[
+        ("asked", streams.asked.unwrap_or(0).into()),
+        ("used", streams.used.into()),
+        ("buffer_bytes", streams.buffer.0),
+        ("writes", streams.writes),
+        ("writes_elsewhere", streams.writes_elsewhere),
+        ("ranges_again", streams.ranges_again),
+    ]);
+    let because: Vec<&str> = streams
+        .because
+        .iter()
+        .copied()
+        .map(StreamsReason::name)
+        .collect();
+    format!("{numbers};because={}", because.join("+"))
 }
 
 /// Microseconds per stage.
@@ -176,7 +199,6 @@ mod tests {
     #[test]
     fn no_line_is_longer_than_davix_reads() {
         let full = MoverReport {
-            streamed_because: None,
             moved: Bytes(u64::MAX),
             checksum: penstock_model::Checksum::parse(&format!("sha-256:{}", "f".repeat(64))),
             pool: Some(penstock_model::PoolName::new("é".repeat(2000))),
@@ -194,6 +216,16 @@ mod tests {
                 delivery_rate: u64::MAX,
                 ..TcpSummary::default()
             }),
+            streams: Some(StreamUse {
+                asked: Some(u32::MAX),
+                used: u32::MAX,
+                buffer: Bytes(u64::MAX),
+                writes: u64::MAX,
+                writes_elsewhere: u64::MAX,
+                ranges_again: u64::MAX,
+                because: vec![StreamsReason::SizeUnknown; 200],
+            }),
+            not_offered: Vec::new(),
         };
         let marker = write_marker(&Marker {
             moved: Some(Bytes(u64::MAX)),

@@ -2,8 +2,8 @@
 
 use crate::digest::{self, InvalidDigest};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use penstock_model::Checksum;
 use penstock_model::url::redact;
+use penstock_model::{Checksum, ChecksumAlgorithm};
 use thiserror::Error;
 use url::Url;
 
@@ -67,13 +67,16 @@ pub struct CopyRequest {
     pub streams: Option<u32>,
     /// Checksums that the file is expected to have.
     pub expected: Vec<Checksum>,
+    /// Checksums that the client will ask for afterwards, best first.
+    pub wanted: Vec<ChecksumAlgorithm>,
     /// Packet marking number.
     pub scitag: Option<u32>,
     /// `job-id=…;file-id=…;retry=…` of a transfer service, for logs.
     pub client_info: Option<String>,
 }
 
-/// Why a `COPY` cannot be understood. Answer 400 with this text: clients show it to their users.
+/// Why a `COPY` cannot be understood. Answer 400 with this text ([`InvalidCopy::Scheme`]: 501): clients show it
+/// to their users.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InvalidCopy {
     /// Neither side named.
@@ -91,6 +94,17 @@ pub enum InvalidCopy {
         url: String,
         /// What is wrong with it.
         why: &'static str,
+    },
+    /// The other side speaks a protocol that we do not (draft-http-tpc-01: 501, upon which clients try another
+    /// way).
+    #[error(
+        "the '{header}' header is not usable: '{scheme}' URLs cannot be copied; use https, davs, http or dav"
+    )]
+    Scheme {
+        /// Which header.
+        header: &'static str,
+        /// The scheme, shortened.
+        scheme: String,
     },
     /// A header has a value that it cannot have, or comes twice.
     #[error("the '{header}' header must be {expected}")]
@@ -116,6 +130,7 @@ impl CopyRequest {
             transfer_headers: HeaderMap::new(),
             streams: None,
             expected: Vec::new(),
+            wanted: Vec::new(),
             scitag: None,
             client_info: None,
         }
@@ -137,6 +152,7 @@ impl CopyRequest {
             credential: credential(headers)?,
             streams: streams(headers)?,
             expected: digest::parse(headers)?,
+            wanted: wanted(headers),
             scitag: scitag(headers, &transfer_headers),
             client_info: client_info(headers),
             transfer_headers,
@@ -176,6 +192,10 @@ impl CopyRequest {
         }
         if let Some(info) = &self.client_info {
             put("clientinfo", info);
+        }
+        if !self.wanted.is_empty() {
+            let names: Vec<&str> = self.wanted.iter().map(|wanted| wanted.name()).collect();
+            put("want-digest", &names.join(","));
         }
         if !self.expected.is_empty() {
             headers.insert("digest", digest::header_value(&self.expected));
@@ -273,11 +293,11 @@ fn remote_url(header: &'static str, text: &str) -> Result<Url, InvalidCopy> {
     let scheme = match scheme.to_ascii_lowercase().as_str() {
         "https" | "davs" => "https",
         "http" | "dav" => "http",
-        _ => {
-            return Err(refused(
-                "has a scheme that cannot be copied; use https, davs, http or dav",
-            ));
+        other if is_scheme(other) => {
+            let scheme = other.chars().take(30).collect();
+            return Err(InvalidCopy::Scheme { header, scheme });
         }
+        _ => return Err(refused("is not a valid URL")),
     };
     let mut url =
         Url::parse(&format!("{scheme}://{rest}")).map_err(|_| refused("is not a valid URL"))?;
@@ -288,6 +308,25 @@ fn remote_url(header: &'static str, text: &str) -> Result<Url, InvalidCopy> {
     }
     url.set_fragment(None);
     Ok(url)
+}
+
+/// RFC 3986 §3.1.
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+}
+
+/// `Want-Digest` and `Want-Repr-Digest` on a `COPY`, as dCache understands them: of the file that is made.
+fn wanted(headers: &HeaderMap) -> Vec<ChecksumAlgorithm> {
+    let mut wanted = digest::wanted(headers);
+    for algorithm in digest::wanted_repr(headers) {
+        if !wanted.contains(&algorithm) {
+            wanted.push(algorithm);
+        }
+    }
+    wanted
 }
 
 fn flag(
@@ -322,10 +361,12 @@ fn streams(headers: &HeaderMap) -> Result<Option<u32>, InvalidCopy> {
     let Some(value) = text(headers, header, expected)? else {
         return Ok(None);
     };
+    // Rust reads a sign that HTTP's numbers do not have.
+    let number = value.bytes().all(|byte| byte.is_ascii_digit());
     match value.parse::<u32>() {
         // gfal2 sends 0 for "no wish".
-        Ok(0) => Ok(None),
-        Ok(streams) if streams <= STREAMS_MAX => Ok(Some(streams)),
+        Ok(0) if number => Ok(None),
+        Ok(streams) if number && streams <= STREAMS_MAX => Ok(Some(streams)),
         _ => Err(InvalidCopy::Header { header, expected }),
     }
 }
@@ -492,8 +533,11 @@ mod tests {
         );
         check_refused(
             &["Source: gsiftp://a/f"],
-            "the 'source' header is not usable: 'gsiftp://a/f' has a scheme that cannot be copied; \
-             use https, davs, http or dav",
+            "the 'source' header is not usable: 'gsiftp' URLs cannot be copied; use https, davs, http or dav",
+        );
+        check_refused(
+            &["Source: ht tp://a/f"],
+            "the 'source' header is not usable: 'ht tp://a/f' is not a valid URL",
         );
         check_refused(
             &["Source: /local/path"],
@@ -508,7 +552,18 @@ mod tests {
             &["Source: https://a/f", "Overwrite: yes"],
             "the 'overwrite' header must be 'T' or 'F'",
         );
-        for bad in ["101", "-1", "many", "4294967296"] {
+        for bad in [
+            "101",
+            "-1",
+            "+1",
+            "1,2",
+            "",
+            "0x4",
+            "4.0",
+            "many",
+            "4294967296",
+            "18446744073709551617",
+        ] {
             check_refused(
                 &[
                     "Source: https://a/f",

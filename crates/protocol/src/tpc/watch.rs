@@ -4,21 +4,21 @@
 //! end.
 
 use super::marker::{Marker, Outcome};
-use penstock_model::{Bytes, Checksum, MoverReport, PoolName, StageClocks, TcpSummary};
+use penstock_model::{
+    Bytes, Checksum, MoverReport, PoolName, StageClocks, StreamUse, StreamsReason, TcpSummary,
+};
 use std::net::SocketAddr;
 
 /// Bytes of a line that are looked at; the rest of a longer one is skipped.
 const LINE_LOOKED_AT: usize = 8192;
+/// Reasons for the number of streams that are kept: more are nonsense.
+const REASONS_MAX: usize = 16;
 
 /// Something that the storage element said.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "each is looked at once and dropped; none is stored"
-)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
     /// How far it has come.
-    Marker(Marker),
+    Marker(Box<Marker>),
     /// How it ended. Nothing after it counts.
     Outcome(Outcome),
 }
@@ -80,7 +80,10 @@ impl StreamParser {
         }
         let marker = self.marker.as_mut()?;
         if text.eq_ignore_ascii_case("end") {
-            return self.marker.take().map(finished).map(Item::Marker);
+            return self
+                .marker
+                .take()
+                .map(|marker| Item::Marker(Box::new(finished(marker))));
         }
         if let Some((key, value)) = text.split_once(':') {
             set(marker, key.trim(), value.trim());
@@ -141,6 +144,7 @@ fn set(marker: &mut Marker, key: &str, value: &str) {
         "penstock-checksum" => report(marker).checksum = Checksum::parse(value),
         "penstock-stages" => report(marker).stages = stages(value),
         "penstock-tcp" => report(marker).tcp = Some(tcp(value)),
+        "penstock-streams" => report(marker).streams = Some(streams(value)),
         _ => {}
     }
 }
@@ -194,6 +198,26 @@ fn tcp(value: &str) -> TcpSummary {
         receiver_limited_us: get("receiver_limited_us"),
         send_buffer_limited_us: get("send_buffer_limited_us"),
         delivery_rate: get("delivery_rate"),
+    }
+}
+
+/// Words of a later version are left out.
+fn streams(value: &str) -> StreamUse {
+    let get = |name| listed(value, name);
+    let small = |name| u32::try_from(get(name)).unwrap_or(u32::MAX);
+    let because = value.split(';').filter_map(|pair| pair.split_once('='));
+    let because = because
+        .filter(|(key, _)| key.trim() == "because")
+        .flat_map(|(_, words)| words.split('+'))
+        .filter_map(|word| StreamsReason::parse(word.trim()));
+    StreamUse {
+        asked: Some(small("asked")).filter(|asked| *asked > 0),
+        used: small("used"),
+        buffer: Bytes(get("buffer_bytes")),
+        writes: get("writes"),
+        writes_elsewhere: get("writes_elsewhere"),
+        ranges_again: get("ranges_again"),
+        because: because.take(REASONS_MAX).collect(),
     }
 }
 
@@ -306,7 +330,6 @@ mod tests {
             stripes: 4,
             remote: Some("10.1.2.3:443".parse().expect("an address")),
             report: Some(MoverReport {
-                streamed_because: None,
                 moved: Bytes(1 << 40),
                 checksum: Checksum::parse("adler32:1a2b3c4d"),
                 pool: Some(PoolName::new("pool one")),
@@ -330,6 +353,16 @@ mod tests {
                     send_buffer_limited_us: 9,
                     delivery_rate: 10,
                 }),
+                streams: Some(StreamUse {
+                    asked: Some(12),
+                    used: 10,
+                    buffer: Bytes(1 << 27),
+                    writes: 11,
+                    writes_elsewhere: 12,
+                    ranges_again: 13,
+                    because: vec![StreamsReason::AsAsked, StreamsReason::SiteLimit],
+                }),
+                not_offered: Vec::new(),
             }),
         }
     }
@@ -349,8 +382,8 @@ mod tests {
         ]
         .concat();
         let expected = [
-            Item::Marker(queued),
-            Item::Marker(full_marker()),
+            Item::Marker(Box::new(queued)),
+            Item::Marker(Box::new(full_marker())),
             Item::Outcome(outcome),
         ];
         assert_eq!(read(body.as_bytes()), expected);

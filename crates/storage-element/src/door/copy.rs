@@ -16,7 +16,7 @@ use penstock_model::url::redact;
 use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
 use penstock_protocol::http1::server::Connection;
 use penstock_protocol::tpc::{
-    CopyRequest, Credential, Direction, Marker, Outcome, write_marker, write_outcome,
+    CopyRequest, Credential, Direction, InvalidCopy, Marker, Outcome, write_marker, write_outcome,
 };
 use std::future::Future;
 use std::io;
@@ -62,8 +62,10 @@ pub(super) async fn copy(
     if duplicate::stays_here(door, &request.headers) {
         return duplicate::copy(door, connection, call).await;
     }
-    let asked = CopyRequest::parse(&request.headers)
-        .map_err(|why| Problem::bad_request(why.to_string()))?;
+    let asked = CopyRequest::parse(&request.headers).map_err(|why| match why {
+        InvalidCopy::Scheme { .. } => Problem::new(StatusCode::NOT_IMPLEMENTED, why.to_string()),
+        why => Problem::bad_request(why.to_string()),
+    })?;
     match asked.credential {
         None | Some(Credential::None) => {}
         Some(Credential::Gridsite | Credential::Oidc) => {

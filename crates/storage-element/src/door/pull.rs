@@ -1,24 +1,28 @@
 //! The pull side of COPY: GET at the source, written here as any other file.
 
 use super::answer::Problem;
-use super::copy::{Copied, CopyFailure, Watched, refusal, send_following, shown};
+use super::copy::{Copied, CopyFailure, Watched, shown};
+use super::source::{self, Opened};
+use super::striped::Striped;
 use super::write::{WritePermit, check_target, may_write};
 use super::{Call, Door, conditions};
 use crate::claims::Claim;
 use crate::clock::microseconds;
-use crate::incoming::{Landed, Order};
+use crate::incoming::{BUFFER_BYTES, Landed, Order};
 use crate::mover::{Mover, MoverRequest, MoverView};
 use crate::pool::Reservation;
 use crate::receive::{ReceiveError, receive};
 use crate::storage::Placed;
 use crate::write_error::WriteError;
-use http::{HeaderName, HeaderValue, Method, StatusCode};
+use http::StatusCode;
 use penstock_decide::pool_selection::Unplaceable;
-use penstock_model::{Checksum, ChecksumAlgorithm, MoverReport, NamespacePath, UserName, VoName};
+use penstock_model::{
+    Bytes, Checksum, ChecksumAlgorithm, MoverReport, NamespacePath, StreamUse, StreamsReason,
+    UserName, VoName,
+};
 use penstock_persistence::namespace::{MoverKind, MoverOutcome};
-use penstock_protocol::digest;
-use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
 use penstock_protocol::tpc::CopyRequest;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 use url::Url;
@@ -41,7 +45,7 @@ pub(super) struct Pull {
 
 /// How one try ended.
 enum Tried {
-    Landed(Box<Landed>),
+    Landed(Box<Landed>, StreamUse),
     /// The pool has no room for a file of this size; another may have.
     NoRoom {
         size: u64,
@@ -143,8 +147,8 @@ pub(super) async fn run(door: &Door, pull: Pull, watched: &Watched) -> Result<Co
         };
         let tried = fetch(door, &source, &asked, order(claim), reservation, &mut mover).await;
         match tried {
-            Ok(Tried::Landed(landed)) => {
-                let report = report(&mover, &landed);
+            Ok(Tried::Landed(landed, streams)) => {
+                let report = report(&mover, &landed, streams);
                 mover.end(MoverOutcome::Done);
                 return Ok(Copied { report });
             }
@@ -190,28 +194,24 @@ async fn fetch(
     mover: &mut Mover,
 ) -> Result<Tried, CopyFailure> {
     let started = Instant::now();
-    let mut request = Outgoing::new(Method::GET, source.clone());
-    request.headers = asked.transfer_headers.clone();
-    // RFC 3230: whatever the source knows can be compared while the bytes pass.
-    request.headers.insert(
-        HeaderName::from_static("want-digest"),
-        HeaderValue::from_static("adler32, crc32c;q=0.9, md5;q=0.5, sha-256;q=0.3"),
-    );
-    let mut response = send_following(door, request).await?;
+    let Opened {
+        mut response,
+        told,
+        size,
+        parts,
+        because,
+    } = source::open(door, source, asked).await?;
     mover.clocks.network_us += microseconds(started.elapsed());
     mover.set_remote(response.peer_addr());
-    if response.status != StatusCode::OK {
-        return Err(CopyFailure::Late(refusal(&mut response).await));
-    }
-    let expected = expected(asked, &response)?;
-    if response.ends_by_closing() && expected.is_empty() {
+    let expected = expected(asked, told)?;
+    if size.is_none() && response.ends_by_closing() && expected.is_empty() {
         return Err(CopyFailure::Late(format!(
             "{} tells neither the size nor a checksum of the file, so its end cannot be told from a broken connection",
             shown(response.final_url())
         )));
     }
-    order.size = response.content_length();
-    if let Some(size) = order.size
+    order.size = size;
+    if let Some(size) = size
         && reservation.grow_to(size).is_err()
     {
         return Ok(Tried::NoRoom {
@@ -220,23 +220,46 @@ async fn fetch(
         });
     }
     let algorithms = expected.iter().map(Checksum::algorithm);
+    let algorithms = algorithms.chain(asked.wanted.iter().copied());
     order.algorithms = door.storage.algorithms(algorithms);
     let pool = Arc::clone(mover.pool());
     let incoming = door.storage.incoming(order, pool, reservation);
     let stall = door.storage.settings().limits.stall_timeout;
-    let landed = receive(&mut response, incoming, mover, stall, expected).await;
-    mover.tcp = response.tcp_info();
-    landed
-        .map(|landed| Tried::Landed(Box::new(landed)))
-        .map_err(failure)
+    let (landed, streams) = match parts {
+        Some(plan) => {
+            let mut striped = Striped::start(door, plan, response, mover.view());
+            let landed = receive(&mut striped, incoming, mover, stall, expected).await;
+            mover.tcp = striped.tcp_info();
+            let streams = striped.stream_use(asked.streams, because);
+            (landed.map_err(failure)?, streams)
+        }
+        None => {
+            let landed = receive(&mut response, incoming, mover, stall, expected).await;
+            mover.tcp = response.tcp_info();
+            (landed.map_err(failure)?, one_stream(asked, because, size))
+        }
+    };
+    let streams = StreamUse {
+        writes: landed.writes.count,
+        writes_elsewhere: landed.writes.elsewhere,
+        ..streams
+    };
+    Ok(Tried::Landed(Box::new(landed), streams))
+}
+
+fn one_stream(asked: &CopyRequest, because: Vec<StreamsReason>, size: Option<u64>) -> StreamUse {
+    let most = 2 * BUFFER_BYTES as u64;
+    StreamUse {
+        asked: asked.streams,
+        used: 1,
+        buffer: Bytes(size.map_or(most, |size| size.min(most))),
+        because,
+        ..StreamUse::default()
+    }
 }
 
 /// What the file's checksums must be, by the client's word and the source's.
-fn expected(asked: &CopyRequest, response: &Incoming) -> Result<Vec<Checksum>, CopyFailure> {
-    let told = digest::parse(&response.headers).map_err(|why| {
-        let url = shown(response.final_url());
-        CopyFailure::Late(format!("{url} sent a digest that is not understood: {why}"))
-    })?;
+fn expected(asked: &CopyRequest, told: Vec<Checksum>) -> Result<Vec<Checksum>, CopyFailure> {
     if asked.require_checksum == Some(true) && told.is_empty() {
         return Err(CopyFailure::Late(
             "the source tells no checksum, and 'RequireChecksumVerification' demands one"
@@ -261,7 +284,7 @@ fn expected(asked: &CopyRequest, response: &Incoming) -> Result<Vec<Checksum>, C
     Ok(expected)
 }
 
-fn failure(error: ReceiveError<ClientError>) -> CopyFailure {
+fn failure(error: ReceiveError<impl fmt::Display>) -> CopyFailure {
     match error {
         ReceiveError::Source(why) => {
             CopyFailure::Late(format!("{why}; the partial file was removed"))
@@ -274,14 +297,15 @@ fn failure(error: ReceiveError<ClientError>) -> CopyFailure {
     }
 }
 
-fn report(mover: &Mover, landed: &Landed) -> MoverReport {
+fn report(mover: &Mover, landed: &Landed, streams: StreamUse) -> MoverReport {
     let adler = |sum: &&Checksum| sum.algorithm() == ChecksumAlgorithm::Adler32;
     MoverReport {
-        streamed_because: None,
         moved: landed.size,
         checksum: landed.checksums.iter().find(adler).cloned(),
         pool: Some(mover.pool().name.clone()),
         stages: mover.clocks,
         tcp: mover.tcp,
+        streams: Some(streams),
+        not_offered: Vec::new(),
     }
 }

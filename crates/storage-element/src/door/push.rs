@@ -10,7 +10,9 @@ use crate::mover::{Mover, MoverRequest, MoverView};
 use http::header::IF_NONE_MATCH;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::Operation;
-use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, MoverReport, NamespacePath};
+use penstock_model::{
+    Bytes, Checksum, ChecksumAlgorithm, MoverReport, NamespacePath, StreamUse, StreamsReason,
+};
 use penstock_persistence::namespace::{MoverKind, MoverOutcome};
 use penstock_protocol::digest;
 use penstock_protocol::http1::client::{Incoming, Outgoing, UploadStart};
@@ -55,6 +57,12 @@ pub(super) fn prepare(
         )
     })?;
     let known = door.storage.namespace.checksums(found.id)?;
+    if let Some((expected, known)) = contradiction(&asked.expected, &known) {
+        return Err(Problem::new(
+            StatusCode::PRECONDITION_FAILED,
+            format!("checksum mismatch: expected {expected}, {path} has {known}; nothing was sent"),
+        ));
+    }
     let destination = asked.direction.remote().clone();
     let mover = door.storage.arrive(MoverRequest {
         kind: MoverKind::Push,
@@ -75,6 +83,18 @@ pub(super) fn prepare(
     })
 }
 
+/// An expected checksum and another one of the same algorithm.
+fn contradiction<'a>(
+    expected: &'a [Checksum],
+    known: &'a [Checksum],
+) -> Option<(&'a Checksum, &'a Checksum)> {
+    expected.iter().find_map(|expected| {
+        let same = |known: &&Checksum| known.algorithm() == expected.algorithm();
+        let known = known.iter().find(same)?;
+        (known != expected).then_some((expected, known))
+    })
+}
+
 impl Push {
     pub(super) fn view(&self) -> MoverView {
         self.mover.view()
@@ -87,12 +107,13 @@ pub(super) async fn run(door: &Door, mut push: Push) -> Result<Copied, CopyFailu
         Ok(()) => {
             let adler = |sum: &&Checksum| sum.algorithm() == ChecksumAlgorithm::Adler32;
             let report = MoverReport {
-                streamed_because: None,
                 moved: Bytes(push.found.size),
                 checksum: push.known.iter().find(adler).cloned(),
                 pool: Some(push.found.pool.name.clone()),
                 stages: push.mover.clocks,
                 tcp: push.mover.tcp,
+                streams: Some(one_request(&push)),
+                not_offered: Vec::new(),
             };
             push.mover.end(MoverOutcome::Done);
             Ok(Copied { report })
@@ -112,6 +133,22 @@ pub(super) async fn run(door: &Door, mut push: Push) -> Result<Copied, CopyFailu
             push.mover.end(MoverOutcome::Failed(text.clone()));
             Err(CopyFailure::Late(text))
         }
+    }
+}
+
+/// A push is one PUT.
+fn one_request(push: &Push) -> StreamUse {
+    let asked = push.asked.streams;
+    let reason = match asked {
+        None => StreamsReason::LeftToUs,
+        Some(1) => StreamsReason::AsAsked,
+        Some(_) => StreamsReason::Push,
+    };
+    StreamUse {
+        asked,
+        used: 1,
+        because: vec![reason],
+        ..StreamUse::default()
     }
 }
 
@@ -155,8 +192,15 @@ fn upload_headers(push: &Push) -> HeaderMap {
         WANT_DIGEST,
         HeaderValue::from_static("adler32, crc32c;q=0.9, md5;q=0.5"),
     );
-    if !push.known.is_empty() {
-        headers.insert(DIGEST, digest::header_value(&push.known));
+    let mut digests = push.known.clone();
+    // What is not known here, the destination may be able to verify.
+    let unknown = push.asked.expected.iter().filter(|expected| {
+        let mut known = push.known.iter();
+        known.all(|known| known.algorithm() != expected.algorithm())
+    });
+    digests.extend(unknown.cloned());
+    if !digests.is_empty() {
+        headers.insert(DIGEST, digest::header_value(&digests));
     }
     if !push.asked.overwrite {
         headers.insert(IF_NONE_MATCH, HeaderValue::from_static("*"));

@@ -8,7 +8,7 @@ use super::{Disk, FINISHED_KEPT, Progress, Record, Upload};
 use crate::claims::Claim;
 use crate::clock::{microseconds, now};
 use crate::committer::Finished;
-use crate::incoming::{Landed, label, verify};
+use crate::incoming::{Landed, Writes, label, verify};
 use crate::scratch::Scratch;
 use crate::storage::Storage;
 use crate::write_error::WriteError;
@@ -87,6 +87,8 @@ impl Upload {
                 Ok(Landed {
                     id,
                     size: Bytes(got),
+                    // In order, by requests that have ended.
+                    writes: Writes::default(),
                     checksums,
                     replaced: changed.replaced,
                     write_us: 0,

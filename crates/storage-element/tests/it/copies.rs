@@ -9,7 +9,7 @@ use std::time::Duration;
 use url::Url;
 
 /// A COPY request to `site`, `side` being `source` or `destination`.
-fn request(
+pub fn request(
     site: &Site,
     path: &str,
     side: &str,
@@ -31,11 +31,11 @@ fn request(
     request
 }
 
-async fn begin(request: Outgoing) -> Incoming {
+pub async fn begin(request: Outgoing) -> Incoming {
     client().send(request).await.expect("an answer")
 }
 
-async fn finish(mut response: Incoming) -> Response {
+pub async fn finish(mut response: Incoming) -> Response {
     Response {
         status: response.status.as_u16(),
         headers: response.headers.clone(),
@@ -43,11 +43,11 @@ async fn finish(mut response: Incoming) -> Response {
     }
 }
 
-async fn pull(site: &Site, path: &str, source: &Url, extra: &[(&str, &str)]) -> Response {
+pub async fn pull(site: &Site, path: &str, source: &Url, extra: &[(&str, &str)]) -> Response {
     finish(begin(request(site, path, "source", source, "secret", extra)).await).await
 }
 
-fn items(response: &Response) -> (Vec<Marker>, Option<Outcome>) {
+pub fn items(response: &Response) -> (Vec<Marker>, Option<Outcome>) {
     let mut parser = StreamParser::new();
     let mut parsed = parser.push(&response.body);
     parsed.extend(parser.finish());
@@ -55,14 +55,14 @@ fn items(response: &Response) -> (Vec<Marker>, Option<Outcome>) {
     let mut outcome = None;
     for item in parsed {
         match item {
-            Item::Marker(marker) => markers.push(marker),
+            Item::Marker(marker) => markers.push(*marker),
             Item::Outcome(last) => outcome = Some(last),
         }
     }
     (markers, outcome)
 }
 
-fn failure(response: &Response) -> String {
+pub fn failure(response: &Response) -> String {
     assert_eq!(response.status, 202, "{}", response.text());
     assert!(response.text().ends_with('\n'));
     match items(response).1 {
@@ -71,7 +71,7 @@ fn failure(response: &Response) -> String {
     }
 }
 
-fn succeeded(response: &Response) -> Marker {
+pub fn succeeded(response: &Response) -> Marker {
     let (markers, outcome) = items(response);
     assert!(
         matches!(outcome, Some(Outcome::Success(_))),

@@ -3,6 +3,8 @@
 mod access;
 mod assets;
 mod copies;
+mod copies_headers;
+mod copies_streams;
 mod crowds;
 mod issuer;
 mod locks;
@@ -11,6 +13,7 @@ mod methods;
 mod overload;
 mod pages;
 mod peer;
+mod ranged;
 mod recovery;
 mod site;
 mod token_rules;

@@ -8,7 +8,7 @@ use crate::run::{AgentReport, Message};
 use penstock_decide::classify::{Observed, classify};
 use penstock_model::{
     Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CopyMode, CredentialId, Errno, Failure,
-    FileUrl, MoverReport, Overwrite, Phase, Retry, Side,
+    FileUrl, MoverReport, Overwrite, Phase, Retry, Side, WayNotOffered,
 };
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -346,23 +346,28 @@ impl<'a> Attempting<'a> {
         plan: &Plan,
     ) -> Result<(CopyMode, MoverReport), Failure> {
         use super::third_party::Refusal;
-        let mut reasons = Vec::new();
+        let mut not_offered = Vec::new();
         for mode in [CopyMode::Pull, CopyMode::Push] {
             let passive = match mode {
                 CopyMode::Pull | CopyMode::Streamed => source,
                 CopyMode::Push => destination,
             };
             if let Some(why) = passive.admits_nobody_else() {
-                reasons.push(format!("{}: {why}", mode.name()));
+                let why = shortened(&why);
+                not_offered.push(WayNotOffered { mode, why });
                 continue;
             }
             self.progress.set_moved(0);
             self.ours.store(plan.was_absent, Ordering::Relaxed);
             match self.third_party(mode, source, destination, plan).await {
-                Ok(report) => return Ok((mode, report)),
+                Ok(mut report) => {
+                    report.not_offered = not_offered;
+                    return Ok((mode, report));
+                }
                 Err(Refusal::NotOffered(why)) => {
                     tracing::debug!(transfer = self.assignment.request.id.0, mode = mode.name(), %why, "not offered");
-                    reasons.push(format!("{}: {why}", mode.name()));
+                    let why = shortened(&why);
+                    not_offered.push(WayNotOffered { mode, why });
                 }
                 Err(Refusal::Failed(failure)) => return Err(failure),
             }
@@ -370,7 +375,7 @@ impl<'a> Attempting<'a> {
         self.progress.set_moved(0);
         self.ours.store(plan.was_absent, Ordering::Relaxed);
         let mut report = self.streamed(source, destination, plan).await?;
-        report.streamed_because = Some(shortened(&reasons.join("; ")));
+        report.not_offered = not_offered;
         Ok((CopyMode::Streamed, report))
     }
 

@@ -5,7 +5,7 @@ use super::steps::{Attempting, Plan};
 use http::header::HeaderName;
 use http::{Method, StatusCode};
 use penstock_decide::classify::Observed;
-use penstock_model::{Bytes, Failure, MoverReport, Phase};
+use penstock_model::{Bytes, Failure, MoverReport, Phase, StreamUse, StreamsReason};
 use penstock_protocol::checksum::Hasher;
 use penstock_protocol::digest;
 use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing, UploadStart};
@@ -81,9 +81,18 @@ impl Attempting<'_> {
                 return Err(destination.refused(Phase::Transfer, "PUT", answer).await);
             }
         };
-        let mut report = MoverReport::default();
-        let mut hasher = Hasher::new(&[self.assignment.request.checksum_algorithm]);
         let capacity = length.unwrap_or(BUFFER_BYTES).clamp(1, BUFFER_BYTES);
+        let mut report = MoverReport {
+            streams: Some(StreamUse {
+                asked: self.assignment.parameters.streams,
+                used: 1,
+                buffer: Bytes(capacity),
+                because: vec![StreamsReason::ThroughService],
+                ..StreamUse::default()
+            }),
+            ..MoverReport::default()
+        };
+        let mut hasher = Hasher::new(&[self.assignment.request.checksum_algorithm]);
         let mut buffer = vec![0u8; capacity as usize];
         loop {
             let begun = Instant::now();

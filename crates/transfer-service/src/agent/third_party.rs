@@ -4,12 +4,12 @@
 
 use super::http::End;
 use super::steps::{Attempting, Plan};
-use http::Method;
-use http::header::{HeaderName, HeaderValue};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, Method};
 use penstock_decide::classify::{Observed, classify};
 use penstock_model::{Bytes, CopyMode, Failure, MoverReport, Phase, Side};
 use penstock_protocol::http1::client::{Incoming, Outgoing};
-use penstock_protocol::tpc::{Item, Outcome, StreamParser};
+use penstock_protocol::tpc::{CopyRequest, Credential, Direction, Item, Outcome, StreamParser};
 use std::time::{Duration, Instant};
 
 /// How long the end of an answer is waited for after its last line.
@@ -72,56 +72,34 @@ impl Attempting<'_> {
         passive: &End,
         plan: &Plan,
     ) -> Result<Outgoing, Failure> {
-        let mut headers = active.headers()?;
-        let broken =
-            |detail: &str| active.failure(Phase::Preparation, &Observed::Malformed, detail);
-        let mut put = |name: &'static str, value: HeaderValue| {
-            headers.insert(HeaderName::from_static(name), value)
+        let other = passive.parsed.clone();
+        let direction = match mode {
+            CopyMode::Pull | CopyMode::Streamed => Direction::Pull { source: other },
+            CopyMode::Push => Direction::Push { destination: other },
         };
-        let passive_url = HeaderValue::try_from(passive.parsed.as_str())
-            .map_err(|_| broken("the URL is no header"))?;
-        put(
-            if mode == CopyMode::Push {
-                "destination"
-            } else {
-                "source"
-            },
-            passive_url,
-        );
-        put(
-            "overwrite",
-            HeaderValue::from_static(if plan.replaces { "T" } else { "F" }),
-        );
-        put("credential", HeaderValue::from_static("none"));
-        put(
-            "requirechecksumverification",
-            HeaderValue::from_static("false"),
-        );
+        let mut transfer_headers = HeaderMap::new();
         if let Some(token) = &passive.token {
-            put("transferheaderauthorization", passive.bearer(token)?);
+            transfer_headers.insert(AUTHORIZATION, passive.bearer(token)?);
         }
-        if let Some(streams) = self
-            .assignment
-            .parameters
-            .streams
-            .filter(|streams| *streams > 1)
-        {
-            put("x-number-of-streams", HeaderValue::from(streams));
-        }
-        let request = &self.assignment.request;
-        let info = format!(
-            "job-id={};file-id={};retry={}",
-            self.assignment.job,
-            request.id,
-            self.assignment.attempt.0 - 1
-        );
-        put(
-            "clientinfo",
-            HeaderValue::try_from(info).map_err(|_| broken("the job id is no header"))?,
-        );
-        if let Some(scitag) = request.scitag {
-            put("scitag", HeaderValue::from(scitag));
-        }
+        let (parameters, request) = (&self.assignment.parameters, &self.assignment.request);
+        let copy = CopyRequest {
+            overwrite: plan.replaces,
+            credential: Some(Credential::None),
+            // This service compares the checksums itself, as far as its job asks for it.
+            require_checksum: Some(false),
+            transfer_headers,
+            streams: parameters.streams,
+            scitag: request.scitag.map(u32::from),
+            client_info: Some(format!(
+                "job-id={};file-id={};retry={}",
+                self.assignment.job,
+                request.id,
+                self.assignment.attempt.0 - 1
+            )),
+            ..CopyRequest::new(direction)
+        };
+        let mut headers = active.headers()?;
+        headers.extend(copy.to_headers());
         let method = Method::from_bytes(b"COPY").expect("a valid method name");
         Ok(Outgoing {
             method,

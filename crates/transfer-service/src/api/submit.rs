@@ -253,6 +253,7 @@ fn parameters(
         streams: integer(params, "nostreams")?
             .filter(|n| *n > 0)
             .map(|n| n.min(STREAMS_MAX) as u32),
+        buffer: positive(params, "buffer_size")?.map(Bytes),
         expires_at: expiry(params.get("max_time_in_queue"), now)?,
         metadata: job_metadata(params.get("job_metadata"), submitter.means)?,
         proxy: match submitter.means {

@@ -3,8 +3,8 @@
 use penstock_decide::wording;
 use penstock_model::ids::{JobId, TransferId};
 use penstock_model::{
-    ChecksumMode, JobKind, LedgerEntry, Overwrite, Timestamp, TransferEvent, TransferState,
-    WaitReason,
+    ChecksumMode, CopyMode, JobKind, LedgerEntry, MoverReport, Overwrite, Timestamp, TransferEvent,
+    TransferState, WaitReason,
 };
 use penstock_persistence::journal::{JobRow, TransferRow};
 use serde_json::{Map, Value, json};
@@ -36,9 +36,16 @@ pub fn job(row: &JobRow, host: &str) -> Map<String, Value> {
         ChecksumMode::Target => "t",
         ChecksumMode::Both => "b",
     };
-    let internal = parameters
-        .streams
-        .map(|streams| format!("nostreams:{streams}"));
+    let internal = [
+        parameters
+            .streams
+            .map(|streams| format!("nostreams:{streams}")),
+        parameters
+            .buffer
+            .map(|buffer| format!("buffersize:{}", buffer.0)),
+    ];
+    let internal: Vec<String> = internal.into_iter().flatten().collect();
+    let internal = (!internal.is_empty()).then(|| internal.join(","));
     object([
         ("job_id", json!(row.id.to_string())),
         ("job_state", json!(row.state.name())),
@@ -137,7 +144,10 @@ pub fn file(row: &TransferRow, job: &JobRow, host: &str) -> Map<String, Value> {
         ("start_time", json!(time(row.started_at))),
         ("archive_start_time", json!(null)),
         ("archive_finish_time", json!(null)),
-        ("internal_file_params", json!(null)),
+        (
+            "internal_file_params",
+            json!(report.and_then(|report| in_effect(report))),
+        ),
         ("pid", json!(null)),
         ("tx_duration", json!(seconds)),
         ("throughput", json!(throughput)),
@@ -179,6 +189,13 @@ fn selection(kind: JobKind) -> &'static str {
         JobKind::Replicas(by) => by.name(),
         JobKind::Independent | JobKind::Hops => "auto",
     }
+}
+
+/// What a copy used, in the form of the job's parameters; nothing when its storage element did not tell.
+fn in_effect(report: &MoverReport) -> Option<String> {
+    let streams = report.streams.as_ref()?;
+    let (used, buffer) = (streams.used, streams.buffer.0);
+    Some(format!("nostreams:{used},buffersize:{buffer}"))
 }
 
 /// The reason that clients match on: the failure in FTS's form, also while a retry is awaited.
@@ -225,6 +242,20 @@ pub fn retry(entry: &LedgerEntry, host: &str) -> Option<Value> {
     }
 }
 
+/// How a file was copied: what its job asked for beside what was in effect. `null` until it has arrived, and for what
+/// nobody told.
+fn copied(state: &TransferState, job: &JobRow) -> Value {
+    let TransferState::Finished { mode, report, .. } = state else {
+        return Value::Null;
+    };
+    json!({
+        "mode": mode.map(CopyMode::name),
+        "not_offered": report.not_offered,
+        "asked": { "streams": job.parameters.streams, "buffer_bytes": job.parameters.buffer },
+        "in_effect": report.streams,
+    })
+}
+
 /// What becomes of a job, for people: one line about the job, one about each file.
 pub fn explanation(
     job: &JobRow,
@@ -265,6 +296,7 @@ pub fn explanation(
             "destination": row.request.destination.to_string(),
             "waiting": waiting,
             "text": wording::transfer_state(&row.state, waiting.as_ref(), now),
+            "copied": copied(&row.state, job),
         })
     });
     json!({

@@ -98,6 +98,11 @@ async fn responses_end_where_their_framing_says() {
             "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno",
             "404 [no]",
         ),
+        // XRootD 5.5.3, when it tells a digest of a part.
+        (
+            "HTTP/1.1 206 Partial Content\r\nContent-Length: 2\r\nContent-Range: bytes 0-1/9\nDigest: adler32=1\r\n\r\nab",
+            "206 [ab]",
+        ),
     ] {
         assert_eq!(outcome(answer).await, expected, "for {answer:?}");
     }
@@ -133,6 +138,18 @@ async fn responses_that_are_cut_off_or_make_no_sense_are_errors() {
         (
             "SSH-2.0-OpenSSH_9.2\r\n\r\n",
             "the response is malformed: the head is not HTTP: invalid HTTP version",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 4\n\nabc\r\n\r\n",
+            "the response is malformed: its head has an empty line before its end",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 4\n\r\nabc\r\n\r\n",
+            "the response is malformed: its head has an empty line before its end",
+        ),
+        (
+            "HTTP/1.1 200 OK\nContent-Length: 4\n folded: 1\r\n\r\nabcd",
+            "the response is malformed: a header is folded over several lines",
         ),
         (
             "HTTP/1.1 101 Switching Protocols\r\n\r\n",

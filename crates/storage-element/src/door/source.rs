@@ -1,0 +1,349 @@
+//! The first look at the source of a pull: what its file is, and whether it is fetched whole or in parts.
+
+use super::Door;
+use super::copy::{CopyFailure, refusal, send_following, shown};
+use crate::stream_memory::MemoryShare;
+use http::header::{CONTENT_RANGE, ETAG, IF_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED, RANGE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use penstock_decide::Decision;
+use penstock_decide::streams::{
+    SourceParts, Streams, StreamsView, choose_streams, may_use_several,
+};
+use penstock_model::{Bytes, Checksum, StreamsReason};
+use penstock_protocol::digest;
+use penstock_protocol::http1::client::{Incoming, Outgoing};
+use penstock_protocol::tpc::CopyRequest;
+use url::Url;
+
+/// The size of a file, as an answer tells it.
+type Size = u64;
+
+/// A source that has begun to answer.
+pub(super) struct Opened {
+    /// The whole file, or its first part.
+    pub response: Incoming,
+    /// Checksums of the whole file, by the source's word.
+    pub told: Vec<Checksum>,
+    /// Bytes of the whole file, when the source tells.
+    pub size: Option<Size>,
+    /// How the rest is fetched; `None`: the response is the whole file.
+    pub parts: Option<PartsPlan>,
+    /// Why so many streams.
+    pub because: Vec<StreamsReason>,
+}
+
+/// A file that comes in parts.
+pub(super) struct PartsPlan {
+    /// Asks for the whole file.
+    pub request: Outgoing,
+    pub size: Size,
+    /// Where the part that is on its way ends.
+    pub first_end: Size,
+    pub streams: Streams,
+    pub version: Version,
+    pub memory: MemoryShare,
+}
+
+/// Which version of a file an answer is of, as far as the source tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Version {
+    etag: Option<HeaderValue>,
+    modified: Option<HeaderValue>,
+}
+
+/// `Content-Range: bytes first-last/size` (RFC 9110 §14.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ContentRange {
+    pub first: u64,
+    /// The byte after the last one.
+    pub end: u64,
+    /// `None`: the server does not tell.
+    pub size: Option<Size>,
+}
+
+/// Sends the first request. Asks for the whole file, or, when the client wants several streams, for the first part.
+pub(super) async fn open(
+    door: &Door,
+    source: &Url,
+    asked: &CopyRequest,
+) -> Result<Opened, CopyFailure> {
+    let mut request = Outgoing::new(Method::GET, source.clone());
+    request.headers = asked.transfer_headers.clone();
+    // RFC 3230: whatever the source knows can be compared while the bytes pass.
+    request.headers.insert(
+        HeaderName::from_static("want-digest"),
+        HeaderValue::from_static("adler32, crc32c;q=0.9, md5;q=0.5, sha-256;q=0.3"),
+    );
+    let settings = door.storage.settings();
+    let limits = &settings.limits.streams;
+    if !may_use_several(asked.streams, limits) {
+        let because = decide(door, asked, SourceParts::Whole).because;
+        return whole(door, request, because).await;
+    }
+    let mut first = request.clone();
+    let part = range_header(0, limits.range_min.0.max(1));
+    first.headers.insert(RANGE, part);
+    let mut response = send_following(door, first).await?;
+    let parts = match response.status {
+        StatusCode::OK => {
+            let because = decide(door, asked, SourceParts::Whole).because;
+            return opened_whole(response, because);
+        }
+        StatusCode::PARTIAL_CONTENT => content_range(&response.headers),
+        // An empty file has no first part.
+        StatusCode::RANGE_NOT_SATISFIABLE => {
+            let empty = SourceParts::Parts {
+                size: Bytes(0),
+                guarded: true,
+            };
+            let because = decide(door, asked, empty).because;
+            return whole(door, request, because).await;
+        }
+        _ => return Err(CopyFailure::Late(refusal(&mut response).await)),
+    };
+    let asked_to = |size: u64| size.min(limits.range_min.0.max(1));
+    let (range, size) = match parts {
+        Some(
+            range @ ContentRange {
+                first: 0,
+                size: Some(size),
+                ..
+            },
+        ) if range.end == asked_to(size) => (range, size),
+        Some(ContentRange { size: None, .. }) => {
+            let because = decide(door, asked, SourceParts::SizeUnknown).because;
+            return whole(door, request, because).await;
+        }
+        Some(_) | None => {
+            let because = decide(door, asked, SourceParts::Whole).because;
+            return whole(door, request, because).await;
+        }
+    };
+    let version = Version::of(&response.headers);
+    let told = told_of_part(door, &request, &response, size).await?;
+    let source = SourceParts::Parts {
+        size: Bytes(size),
+        guarded: version.is_told() || !told.is_empty() || !asked.expected.is_empty(),
+    };
+    let Decision {
+        choice: streams,
+        mut because,
+    } = decide(door, asked, source);
+    if streams.count > 1 {
+        if let Some(memory) = door.storage.stream_memory.take(streams.memory()) {
+            let parts = PartsPlan {
+                request,
+                size,
+                first_end: range.end,
+                streams,
+                version,
+                memory,
+            };
+            return Ok(Opened {
+                response,
+                told,
+                size: Some(size),
+                parts: Some(parts),
+                because,
+            });
+        }
+        because.push(StreamsReason::NoMemory);
+    }
+    if range.end < size {
+        return whole(door, request, because).await;
+    }
+    Ok(Opened {
+        response,
+        told,
+        size: Some(size),
+        parts: None,
+        because,
+    })
+}
+
+fn decide(
+    door: &Door,
+    asked: &CopyRequest,
+    source: SourceParts,
+) -> Decision<Streams, StreamsReason> {
+    let view = StreamsView {
+        asked: asked.streams,
+        source,
+        memory_free: door.storage.stream_memory.free(),
+    };
+    choose_streams(&view, &door.storage.settings().limits.streams)
+}
+
+async fn whole(
+    door: &Door,
+    request: Outgoing,
+    because: Vec<StreamsReason>,
+) -> Result<Opened, CopyFailure> {
+    let mut response = send_following(door, request).await?;
+    if response.status != StatusCode::OK {
+        return Err(CopyFailure::Late(refusal(&mut response).await));
+    }
+    opened_whole(response, because)
+}
+
+fn opened_whole(response: Incoming, because: Vec<StreamsReason>) -> Result<Opened, CopyFailure> {
+    let told = checksums(&response.headers, response.final_url())?;
+    Ok(Opened {
+        told,
+        size: response.content_length(),
+        response,
+        parts: None,
+        because,
+    })
+}
+
+/// Checksums of the whole file, when a part of it was answered: with the part, else in answer to a HEAD. A source
+/// that does not answer that is as good as one that tells none.
+async fn told_of_part(
+    door: &Door,
+    request: &Outgoing,
+    part: &Incoming,
+    size: Size,
+) -> Result<Vec<Checksum>, CopyFailure> {
+    let mut headers = part.headers.clone();
+    // RFC 1864 speaks of the body, which is the part; digests of RFC 3230 and 9530 of the whole.
+    headers.remove("content-md5");
+    let told = checksums(&headers, part.final_url())?;
+    if !told.is_empty() {
+        return Ok(told);
+    }
+    let mut head = request.clone();
+    head.method = Method::HEAD;
+    match send_following(door, head).await {
+        Ok(answer)
+            if answer.status == StatusCode::OK
+                && answer.content_length().is_none_or(|length| length == size) =>
+        {
+            checksums(&answer.headers, answer.final_url())
+        }
+        Ok(_) | Err(_) => Ok(Vec::new()),
+    }
+}
+
+fn checksums(headers: &HeaderMap, url: &Url) -> Result<Vec<Checksum>, CopyFailure> {
+    digest::parse(headers).map_err(|why| {
+        let url = shown(url);
+        CopyFailure::Late(format!("{url} sent a digest that is not understood: {why}"))
+    })
+}
+
+/// `Range: bytes=first-last` for the bytes from `first` until before `end`.
+pub(super) fn range_header(first: u64, end: u64) -> HeaderValue {
+    let text = format!("bytes={first}-{}", end.saturating_sub(1));
+    HeaderValue::from_str(&text).expect("digits are visible ASCII")
+}
+
+/// What part of the file an answer holds; `None` when it does not say so in an understandable way.
+pub(super) fn content_range(headers: &HeaderMap) -> Option<ContentRange> {
+    let text = headers.get(CONTENT_RANGE)?.to_str().ok()?.trim();
+    let (unit, rest) = text.split_once(' ')?;
+    let (part, size) = rest.split_once('/')?;
+    let (first, last) = part.trim().split_once('-')?;
+    let size = match size.trim() {
+        "*" => None,
+        digits => Some(number(digits)?),
+    };
+    let (first, end) = (number(first)?, number(last)?.checked_add(1)?);
+    let sound =
+        unit.eq_ignore_ascii_case("bytes") && first < end && size.is_none_or(|size| end <= size);
+    sound.then_some(ContentRange { first, end, size })
+}
+
+fn number(digits: &str) -> Option<u64> {
+    let digits = digits.trim();
+    let all = digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|_| all)
+}
+
+impl Version {
+    pub(super) fn of(headers: &HeaderMap) -> Version {
+        Version {
+            etag: headers.get(ETAG).cloned(),
+            modified: headers.get(LAST_MODIFIED).cloned(),
+        }
+    }
+
+    /// Whether two versions can be told from each other.
+    fn is_told(&self) -> bool {
+        self.etag.is_some() || self.modified.is_some()
+    }
+
+    /// Lets the source refuse when its file is another one by now. A weak tag cannot be demanded (RFC 9110
+    /// §13.1.1), but is compared in the answers.
+    pub(super) fn demand(&self, headers: &mut HeaderMap) {
+        let strong = self
+            .etag
+            .as_ref()
+            .filter(|tag| tag.as_bytes().starts_with(b"\""));
+        match (strong, &self.modified) {
+            (Some(tag), _) => headers.insert(IF_MATCH, tag.clone()),
+            (None, Some(date)) => headers.insert(IF_UNMODIFIED_SINCE, date.clone()),
+            (None, None) => None,
+        };
+    }
+
+    /// The answer is of another version than this.
+    pub(super) fn differs(&self, headers: &HeaderMap) -> bool {
+        let other = Version::of(headers);
+        let differ = |one: &Option<HeaderValue>, other: &Option<HeaderValue>| matches!((one, other), (Some(one), Some(other)) if one != other);
+        differ(&self.etag, &other.etag) || differ(&self.modified, &other.modified)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_content_range_is_understood_or_ignored() {
+        let read = |text: &str| {
+            let value = HeaderValue::from_str(text).expect("a value");
+            content_range(&HeaderMap::from_iter([(CONTENT_RANGE, value)]))
+                .map(|range| (range.first, range.end, range.size))
+        };
+        assert_eq!(read("bytes 0-9/100"), Some((0, 10, Some(100))));
+        assert_eq!(read("Bytes 90-99/*"), Some((90, 100, None)));
+        for bad in [
+            "bytes */100",
+            "bytes 9-0/100",
+            "bytes 0-100/100",
+            "bytes 0-18446744073709551615/*",
+            "bytes +0-9/100",
+            "bytes -9/100",
+            "lines 0-9/100",
+            "0-9/100",
+            "",
+        ] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_version_is_demanded_by_what_is_strong_and_compared_by_all() {
+        let of = |pairs: &[(HeaderName, &'static str)]| {
+            let pairs = pairs.iter();
+            pairs
+                .map(|(name, value)| (name.clone(), HeaderValue::from_static(value)))
+                .collect::<HeaderMap>()
+        };
+        let demanded = |headers: &HeaderMap| {
+            let mut out = HeaderMap::new();
+            Version::of(headers).demand(&mut out);
+            out
+        };
+        let date = "Sat, 21 Nov 2026 06:19:45 GMT";
+        let strong = of(&[(ETAG, "\"a\""), (LAST_MODIFIED, date)]);
+        assert_eq!(demanded(&strong), of(&[(IF_MATCH, "\"a\"")]));
+        let weak = of(&[(ETAG, "W/\"a\""), (LAST_MODIFIED, date)]);
+        assert_eq!(demanded(&weak), of(&[(IF_UNMODIFIED_SINCE, date)]));
+        assert_eq!(demanded(&HeaderMap::new()), HeaderMap::new());
+        let version = Version::of(&weak);
+        assert!(!version.differs(&weak) && !version.differs(&HeaderMap::new()));
+        assert!(version.differs(&of(&[(ETAG, "W/\"b\"")])));
+    }
+}
