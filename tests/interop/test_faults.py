@@ -3,6 +3,9 @@ the error is clear, nothing is left behind and the slots are free again.
 """
 
 import json
+import os
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -291,29 +294,74 @@ def test_an_upload_of_unknown_length_that_does_not_fit_leaves_nothing(own_grid):
     grid.there.wait_tidy()
 
 
-def test_a_full_disk_under_the_journal_is_said_and_survived(own_grid):
+def fill_disk(directory):
+    """Until the file system holds nothing more. Removing `ballast` makes room again."""
+    with open(directory / "ballast", "wb") as ballast, pytest.raises(OSError):
+        while True:
+            ballast.write(b"\0" * 65536)
+            ballast.flush()
+
+
+def submit_until_refused(grid):
+    """The statuses of submissions until one is refused, and the jobs that were accepted."""
+    statuses, jobs = [], []
+
+    def refuses():
+        pair = (grid.here_door.url("/a"), grid.there_door.url(f"/during-{len(statuses)}"))
+        answer = grid.service.try_submit(pair)
+        statuses.append(answer.status_code)
+        jobs.extend([answer.json()["job_id"]] if answer.status_code == 200 else [])
+        return statuses[-1] == 503
+
+    eventually("the service says that it cannot accept", refuses)
+    assert set(statuses) <= {200, 503}
+    return statuses, jobs
+
+
+@pytest.fixture
+def full_grid(own_grid):
+    """Sites of which one keeps its state on a small disk."""
     grid = own_grid
     grid.here.put_on_small_disk("state", "24m")
-    for site in grid.sites:
-        site.start()
+    grid.there.start()
+    return grid
+
+
+def test_a_service_that_ends_on_a_full_disk_gives_up_says_so_and_loses_nothing_acknowledged(full_grid):
+    grid = full_grid
+    grid.here.start(drain="2s")
+    grid.here_door.put("/a", content("journal", 10_000))
+    # The disk would go with the process, unless somebody has it open.
+    disk = os.open(grid.here.seen / "state", os.O_RDONLY)
+    pairs = [(grid.here_door.url("/a"), grid.there_door.url(f"/before-{number}")) for number in range(20)]
+    accepted = [grid.service.submit(pair) for pair in pairs]
+    fill_disk(grid.here.seen / "state")
+    accepted += submit_until_refused(grid)[1]
+    code, seconds = grid.here.stop()
+    assert code != 0 and seconds < 20, f"exit {code} after {seconds:.1f} s\n{grid.here.log_tail()}"
+    said = [line for line in grid.here.log_text().splitlines() if "transfer engine ended with" in line]
+    assert len(said) == 1 and "ERROR" in said[0], said
+    assert "disk is full" in said[0] and "make room" in said[0], said
+    grid.here.small_disk = None
+    for kept in Path(f"/proc/self/fd/{disk}").iterdir():
+        if kept.name != "ballast":
+            shutil.copy(kept, grid.here.directory / "state" / kept.name)
+    os.close(disk)
+    grid.here.start()
+    for job in accepted:
+        grid.service.wait_finished(job)
+
+
+def test_a_full_disk_under_the_journal_is_said_and_survived(full_grid):
+    grid = full_grid
+    grid.here.start()
     state = grid.here.seen / "state"
     data = content("journal", 10_000)
     grid.here_door.put("/a", data)
     before = grid.service.submit((grid.here_door.url("/a"), grid.there_door.url("/before")))
     grid.service.wait_finished(before)
-    with open(state / "ballast", "wb") as ballast, pytest.raises(OSError):
-        while True:
-            ballast.write(b"\0" * 65536)
-            ballast.flush()
-    statuses = []
-
-    def refuses():
-        pair = (grid.here_door.url("/a"), grid.there_door.url(f"/during-{len(statuses)}"))
-        statuses.append(grid.service.try_submit(pair).status_code)
-        return statuses[-1] == 503
-
-    eventually("the service says that it cannot accept", refuses)
-    assert set(statuses) <= {200, 503}
+    fill_disk(state)
+    statuses, _ = submit_until_refused(grid)
     assert grid.service.ask("GET", "/api/v1/health").status_code == 503
     (state / "ballast").unlink()
     eventually("it accepts again", lambda: grid.service.ask("GET", "/api/v1/health").status_code == 200, 30)

@@ -370,7 +370,7 @@ def test_copies_reach_nothing_that_is_not_allowed(grid, place, header):
         for address in addresses:
             path = f"{place}/new" if header == "Source" else f"{place}/a"
             answer = grid.here_door.ask("COPY", path, headers={header: address, "Credential": "none"})
-            refused = answer.status_code in (400, 403, 404, 502) or "failure:" in answer.text
+            refused = answer.status_code in (400, 403, 404, 501, 502) or "failure:" in answer.text
             assert refused, f"{address}: {answer.status_code} {answer.text}"
             assert "root:" not in answer.text
         assert inner.connections == 0

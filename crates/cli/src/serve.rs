@@ -60,10 +60,11 @@ pub async fn run(args: ServeArgs, output: Output) -> Result<(), CommandError> {
     running.announce(output);
     let ended_early = running.until_stopped(&site, &config, &mut signals).await;
     let _ = stop.send(true);
-    running.end(args.drain.0 + END_GRACE, &mut signals).await;
-    match ended_early {
-        None => Ok(()),
-        Some(name) => Err(CommandError::Local(format!(
+    let unwell = running.end(args.drain.0 + END_GRACE, &mut signals).await;
+    match (ended_early, unwell) {
+        (None, None) => Ok(()),
+        (None, Some(why)) => Err(CommandError::Local(why)),
+        (Some(name), _) => Err(CommandError::Local(format!(
             "{name} ended unexpectedly; see the log above"
         ))),
     }
@@ -128,7 +129,7 @@ pub struct Process {
 
 /// The roles that run, and what can be reloaded of them.
 struct Running {
-    tasks: JoinSet<&'static str>,
+    tasks: JoinSet<Ended>,
     doors: Vec<(&'static str, String)>,
     server_tls: ServerTls,
     clients: ClientCertificates,
@@ -321,12 +322,17 @@ impl Running {
         };
         self.tasks.spawn(async move {
             api::serve(listener, tls, router, limits, stopping_api).await;
-            "the transfer service's interface"
+            Ok("the transfer service's interface")
         });
         let engine = service.clone();
         self.tasks.spawn(async move {
-            engine.ended().await;
-            "the transfer engine"
+            match engine.ended().await {
+                Ok(()) => Ok("the transfer engine"),
+                Err(why) => {
+                    tracing::error!(%why, "the transfer engine ended with an error");
+                    Err(why.to_string())
+                }
+            }
         });
         self.transfer = Some(RunningTransfer {
             service,
@@ -370,7 +376,9 @@ impl Running {
                 _ = signals.interrupt.recv() => return None,
                 _ = signals.reload.recv() => self.reload(site, started_with).await,
                 _ = look.tick() => self.renew(site).await,
-                Some(ended) = self.tasks.join_next() => return Some(ended.unwrap_or("a role")),
+                Some(ended) = self.tasks.join_next() => {
+                    return Some(ended.ok().and_then(Result::ok).unwrap_or("a role"));
+                }
             }
         }
     }
@@ -456,9 +464,17 @@ impl Running {
         Ok(())
     }
 
-    /// Waits until every role has ended; a second signal, or the end of patience, ends the wait.
-    async fn end(&mut self, patience: Duration, signals: &mut Signals) {
-        let ended = async { while self.tasks.join_next().await.is_some() {} };
+    /// Waits until every role has ended; a second signal, or the end of patience, ends the wait. Gives back why a role
+    /// did not end well; the log was told.
+    async fn end(&mut self, patience: Duration, signals: &mut Signals) -> Option<String> {
+        let mut unwell = None;
+        let ended = async {
+            while let Some(ended) = self.tasks.join_next().await {
+                if let Ok(Err(why)) = ended {
+                    unwell = Some(why);
+                }
+            }
+        };
         tokio::select! {
             _ = ended => tracing::info!("everything has ended"),
             _ = tokio::time::sleep(patience) => {
@@ -466,14 +482,18 @@ impl Running {
             },
             _ = signals.stop() => tracing::warn!("asked again to stop; ending at once"),
         }
+        unwell
     }
 }
 
-fn end_of(name: &'static str, ended: std::io::Result<()>) -> &'static str {
+/// The role that has ended, or why it did not end well.
+type Ended = Result<&'static str, String>;
+
+fn end_of(name: &'static str, ended: std::io::Result<()>) -> Ended {
     if let Err(why) = ended {
         tracing::error!(%why, name, "a role ended with an error");
     }
-    name
+    Ok(name)
 }
 
 async fn listen(key: &str, address: SocketAddr) -> Result<TcpListener, CommandError> {

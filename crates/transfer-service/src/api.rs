@@ -7,6 +7,7 @@ mod caller;
 mod delegation;
 mod held;
 mod jobs;
+mod listing;
 mod server;
 pub mod submit;
 pub mod wire;
@@ -166,7 +167,10 @@ impl From<ServiceError> for ApiError {
         match error {
             ServiceError::Journal(error) => error.into(),
             ServiceError::Delegations(error) => error.into(),
-            ServiceError::JournalFull | ServiceError::ShuttingDown | ServiceError::Thread(_) => {
+            ServiceError::JournalFull
+            | ServiceError::Unwritten(_)
+            | ServiceError::ShuttingDown
+            | ServiceError::Thread(_) => {
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
             }
         }

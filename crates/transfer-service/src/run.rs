@@ -2,7 +2,8 @@
 //!
 //! One task owns the engine; one thread owns the journal. The task decides ahead while the thread commits: whatever
 //! has piled up by then goes into one transaction (group commit), and only what is durable is acted upon. When the
-//! journal cannot be written (a full disk), nothing is acted upon and nothing is dropped: it tries again until it can.
+//! journal cannot be written (a full disk), nothing is acted upon and nothing is dropped: it tries again until it can,
+//! or until the service has been asked to end and its last chance is over. What is dropped then nobody was told of.
 
 use crate::agent::{AgentSetup, Progress, StopSignal};
 use crate::engine::{
@@ -12,7 +13,7 @@ use crate::engine::{
 use crate::overview::{Meters, Overview};
 use crate::submission::NewJob;
 use penstock_model::{Attempt, Bytes, JobId, LinkId, Priority, Timestamp, TransferId, WaitReason};
-use penstock_persistence::journal::{Journal, Record};
+use penstock_persistence::journal::{Journal, JournalError, Record};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +30,8 @@ const BATCHES_MAX: usize = 16;
 const RECORDS_PER_COMMIT: usize = 20_000;
 /// How long to wait before writing to a full journal again.
 const JOURNAL_RETRY: Duration = Duration::from_millis(500);
+/// How much longer it tries once the service has been asked to end; the grace for running transfers, if that is shorter.
+const JOURNAL_LAST_CHANCE: Duration = Duration::from_secs(10);
 /// How often links are sampled.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
@@ -145,8 +148,8 @@ pub(crate) struct Loop {
     pub(crate) committed: watch::Receiver<u64>,
     pub(crate) journal_writable: Arc<AtomicBool>,
     pub(crate) task: tokio::task::JoinHandle<()>,
-    /// Closed when the journal's thread has committed its last batch.
-    pub(crate) last_commit: oneshot::Receiver<()>,
+    /// How the journal's thread ended: with its last batch committed, or without.
+    pub(crate) last_commit: oneshot::Receiver<Result<(), JournalError>>,
 }
 
 /// Everything the loop is made of.
@@ -184,13 +187,16 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         committed: committed_out,
         writable: journal_writable.clone(),
         runtime: tokio::runtime::Handle::current(),
+        shutdown: shutdown.clone(),
+        last_chance: drain_grace.min(JOURNAL_LAST_CHANCE),
+        gives_up_at: None,
     };
     let (done, last_commit) = oneshot::channel();
     std::thread::Builder::new()
         .name("journal".to_owned())
         .spawn(move || {
-            committer.run(queued);
-            drop(done);
+            // The service may have gone without waiting.
+            let _ = done.send(committer.run(queued));
         })?;
     let (overview_out, overview) = watch::channel(Arc::new(Overview::default()));
     let driver = Driver {
@@ -238,7 +244,9 @@ impl Driver {
             acts: Vec::new(),
         };
         self.take_effects(first, &mut batch);
-        self.hand_over(batch).await;
+        if !self.hand_over(batch).await {
+            return;
+        }
         let mut messages = Vec::with_capacity(INPUTS_PER_BATCH);
         let mut sampling = tokio::time::interval(SAMPLE_EVERY);
         sampling.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -277,7 +285,9 @@ impl Driver {
                     });
                 }
             }
-            self.hand_over(batch).await;
+            if !self.hand_over(batch).await {
+                return;
+            }
         }
     }
 
@@ -289,11 +299,10 @@ impl Driver {
             .clamp(Duration::from_millis(1), SAMPLE_EVERY)
     }
 
-    async fn hand_over(&mut self, batch: Batch) {
-        if !(batch.records.is_empty() && batch.acts.is_empty()) {
-            // The journal's thread ends only after this task.
-            let _ = self.batches.send(batch).await;
-        }
+    /// False when the journal's thread has given up.
+    async fn hand_over(&mut self, batch: Batch) -> bool {
+        let is_empty = batch.records.is_empty() && batch.acts.is_empty();
+        is_empty || self.batches.send(batch).await.is_ok()
     }
 
     fn take_message(&mut self, message: Message, batch: &mut Batch) {
@@ -457,10 +466,15 @@ struct Committer {
     committed: watch::Sender<u64>,
     writable: Arc<AtomicBool>,
     runtime: tokio::runtime::Handle,
+    shutdown: watch::Receiver<bool>,
+    last_chance: Duration,
+    /// Known once the service has been asked to end while the journal could not be written.
+    gives_up_at: Option<Instant>,
 }
 
 impl Committer {
-    fn run(mut self, mut queued: mpsc::Receiver<Batch>) {
+    /// Errors: the journal could not be written until the end. Who waits for an answer gets none.
+    fn run(mut self, mut queued: mpsc::Receiver<Batch>) -> Result<(), JournalError> {
         while let Some(first) = queued.blocking_recv() {
             let (mut records, mut acts) = (first.records, first.acts);
             while records.len() < RECORDS_PER_COMMIT
@@ -470,23 +484,25 @@ impl Committer {
                 acts.extend(next.acts);
             }
             if !records.is_empty() {
-                let sequence = self.append(&records);
+                let sequence = self.append(&records)?;
                 self.committed.send_replace(sequence);
             }
             acts.into_iter().for_each(|act| self.act(act));
         }
+        Ok(())
     }
 
-    /// Does not return before the records are durable.
-    fn append(&mut self, records: &[Record]) -> u64 {
+    /// Returns when the records are durable, or when it is too late for them.
+    fn append(&mut self, records: &[Record]) -> Result<u64, JournalError> {
         loop {
             match self.journal.append(records) {
                 Ok(sequence) => {
                     if !self.writable.swap(true, Ordering::Relaxed) {
                         tracing::info!("the journal can be written again");
                     }
-                    return sequence;
+                    return Ok(sequence);
                 }
+                Err(error) if self.gives_up() => return Err(error),
                 Err(error) => {
                     if self.writable.swap(false, Ordering::Relaxed) {
                         tracing::error!(%error, "nothing starts or ends until the journal can be written");
@@ -495,6 +511,18 @@ impl Committer {
                 }
             }
         }
+    }
+
+    fn gives_up(&mut self) -> bool {
+        let asked_to_end = *self.shutdown.borrow() || self.shutdown.has_changed().is_err();
+        if !asked_to_end {
+            return false;
+        }
+        let last_chance = self.last_chance;
+        let until = self
+            .gives_up_at
+            .get_or_insert_with(|| Instant::now() + last_chance);
+        Instant::now() >= *until
     }
 
     fn act(&self, act: Act) {

@@ -59,6 +59,12 @@ pub enum ServiceError {
         "the journal cannot be written (is its disk full?); nothing was accepted, try again later"
     )]
     JournalFull,
+    /// It could not be written until the end. Nobody was told of what is missing in it.
+    #[error(
+        "{0}; what happened since then is not recorded, and is looked at anew after the next start. Nothing that was \
+         acknowledged is lost: make room and start again"
+    )]
+    Unwritten(#[source] JournalError),
     /// It is ending.
     #[error("the service is shutting down")]
     ShuttingDown,
@@ -66,6 +72,12 @@ pub enum ServiceError {
     #[error("cannot start the journal's thread: {0}")]
     Thread(#[from] std::io::Error),
 }
+
+/// The engine's task, and how the journal's thread ends.
+type Ending = (
+    tokio::task::JoinHandle<()>,
+    oneshot::Receiver<Result<(), JournalError>>,
+);
 
 /// A running transfer service. Ends, drained, after its shutdown signal.
 pub struct Service {
@@ -75,7 +87,7 @@ pub struct Service {
     reader: Arc<JournalReader>,
     delegations: Arc<Delegations>,
     journal_writable: Arc<AtomicBool>,
-    ending: Mutex<Option<(tokio::task::JoinHandle<()>, oneshot::Receiver<()>)>>,
+    ending: Mutex<Option<Ending>>,
     /// Held while a job with a given id is looked up and submitted, so that no id is accepted twice.
     pub(crate) given_ids: Mutex<()>,
 }
@@ -237,16 +249,20 @@ impl Service {
         &self.reader
     }
 
-    /// Waits until the service has ended after its shutdown signal, and its last record is durable.
-    pub async fn ended(&self) {
+    /// Waits until the service has ended after its shutdown signal, and its last record is durable. Errors:
+    /// [`ServiceError::Unwritten`].
+    pub async fn ended(&self) -> Result<(), ServiceError> {
         let Some((task, last_commit)) = self.ending.lock().await.take() else {
-            return;
+            return Ok(());
         };
         if let Err(error) = task.await {
             tracing::error!(%error, "the engine's task ended unexpectedly");
         }
-        // Nothing is ever sent: the channel closes when the journal's thread ends.
-        let _ = last_commit.await;
+        match last_commit.await {
+            Ok(last_commit) => last_commit.map_err(ServiceError::Unwritten),
+            // The thread panicked, which was told.
+            Err(_) => Ok(()),
+        }
     }
 
     async fn ask<T>(

@@ -100,8 +100,9 @@ pub(super) async fn run(
     )
     .await;
     let _ = stop.send(true);
-    service.ended().await;
+    let ended = service.ended().await;
     files.extend(moved?);
+    ended.map_err(engine_failed)?;
     Ok(files)
 }
 

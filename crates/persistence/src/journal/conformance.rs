@@ -210,10 +210,8 @@ fn readers_see_the_job_its_roll_up_and_its_ledger_of_one_instant() {
         state: JobState::FinishedDirty,
     });
     journal.append(&records).expect("stored");
-    let (row, transfers) = reader
-        .job_with_transfers(first.id)
-        .expect("readable")
-        .expect("known");
+    let row = reader.job(first.id).expect("readable").expect("known");
+    let transfers = reader.transfers(first.id).expect("readable");
     assert_eq!((row.state, transfers.len()), (JobState::FinishedDirty, 2));
     assert_eq!(row.reason.as_deref(), Some("Job canceled by the user"));
     assert_eq!(transfers[0].size_bytes, Some(7));
@@ -239,6 +237,95 @@ fn readers_see_the_job_its_roll_up_and_its_ledger_of_one_instant() {
         ..filter
     };
     assert_eq!(reader.jobs(&filter).expect("readable").len(), 1);
+}
+
+#[test]
+fn a_job_of_any_size_is_read_in_pages() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("transfer.sqlite");
+    let mut journal = SqliteJournal::open(&path, keys()).expect("opens");
+    let reader = JournalReader::open(&path, 1).expect("opens");
+    let (first, other) = (job(1, 1..=5), job(2, 6..=9));
+    journal.append(&accepted(&first)).expect("stored");
+    journal.append(&accepted(&other)).expect("stored");
+    journal.append(&finish(&first, 4)).expect("stored");
+    let page = |after| {
+        let rows = reader.transfers_after(first.id, TransferId(after), 2);
+        let rows = rows.expect("readable");
+        rows.iter().map(|row| row.id.0).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        [page(0), page(2), page(4), page(5)],
+        [vec![1, 2], vec![3, 4], vec![5], vec![]]
+    );
+    let counts = reader.state_counts(first.id).expect("readable");
+    assert_eq!(
+        counts,
+        [("FINISHED".to_owned(), 1), ("SUBMITTED".to_owned(), 4)]
+    );
+}
+
+/// A journal with open, running, finished and failed jobs in turns: job `n` has the one transfer `n`.
+fn journal_of_many(path: &std::path::Path, count: u64) -> SqliteJournal {
+    let mut journal = SqliteJournal::open(path, keys()).expect("opens");
+    let mut records = Vec::new();
+    for number in 1..=count {
+        let mut job = job(number.into(), number..=number);
+        job.submitted_at = Timestamp(number as i64);
+        records.extend(accepted(&job));
+        let events = finish(&job, number);
+        let (state, taken) = match number % 4 {
+            0 => continue,
+            1 => (None, 1),
+            2 => (Some(JobState::Finished), 2),
+            _ => (Some(JobState::Canceled), 0),
+        };
+        records.extend(events.into_iter().take(taken));
+        if taken == 0 {
+            let reason = "not wanted".to_owned();
+            let event = TransferEvent::Canceled { reason };
+            let mut submitted = TransferState::submitted();
+            records.push(happened(&job, number, &mut submitted, event));
+        }
+        let ended = |state| Record::JobEnded {
+            job: job.id,
+            at: Timestamp(5000),
+            state,
+        };
+        records.extend(state.map(ended));
+    }
+    journal.append(&records).expect("stored");
+    journal
+}
+
+#[test]
+fn jobs_in_a_state_are_found_however_many_others_are_newer() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("transfer.sqlite");
+    let _journal = journal_of_many(&path, 40);
+    let reader = JournalReader::open(&path, 1).expect("opens");
+    let check = |states: &[&str], limit: usize, since: Option<i64>, expected: &[u128]| {
+        let filter = JobFilter {
+            states: states.iter().map(|state| (*state).to_owned()).collect(),
+            ended_since: since.map(Timestamp),
+            limit,
+            ..JobFilter::default()
+        };
+        let rows = reader.jobs(&filter).expect("readable");
+        let found: Vec<u128> = rows.iter().map(|row| row.id.0.as_u128()).collect();
+        assert_eq!(found, expected, "{states:?} {limit} {since:?}");
+    };
+    check(&["FINISHED"], 3, Some(0), &[38, 34, 30]);
+    check(&["CANCELED"], 2, Some(0), &[39, 35]);
+    check(&["SUBMITTED"], 2, Some(0), &[40, 36]);
+    check(&["ACTIVE"], 2, None, &[37, 33]);
+    check(&["ACTIVE", "FINISHED"], 3, Some(0), &[38, 37, 34]);
+    check(&["FINISHED"], 3, None, &[]);
+    check(&["FINISHED"], 3, Some(5001), &[]);
+    check(&["FIN", "ISHED", "%"], 3, Some(0), &[]);
+    check(&[], 3, Some(0), &[40, 39, 38]);
+    check(&[], 3, None, &[40, 37, 36]);
+    check(&[], 0, Some(0), &[]);
 }
 
 #[test]

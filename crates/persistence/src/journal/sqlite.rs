@@ -320,6 +320,16 @@ pub struct JobFilter {
     pub limit: usize,
 }
 
+impl JobFilter {
+    fn wants(&self, state: JobState) -> bool {
+        self.states.is_empty() || self.states.iter().any(|name| name == state.name())
+    }
+
+    fn wants_open(&self) -> bool {
+        self.wants(JobState::Submitted) || self.wants(JobState::Active)
+    }
+}
+
 /// Reads beside the writer, on a few read-only connections. Calls block for microseconds to milliseconds.
 #[derive(Debug)]
 pub struct JournalReader {
@@ -365,15 +375,23 @@ impl JournalReader {
         self.read(|reading| reading.transfers(job))
     }
 
-    /// A job and its transfers as they were at one instant.
-    pub fn job_with_transfers(
+    /// Some transfers of a job in the order of the submission, from the one after `after` on: for jobs of any size.
+    pub fn transfers_after(
         &self,
-        id: JobId,
-    ) -> Result<Option<(JobRow, Vec<TransferRow>)>, JournalError> {
-        self.read(|reading| match reading.job(id)? {
-            Some(job) => Ok(Some((job, reading.transfers(id)?))),
-            None => Ok(None),
-        })
+        job: JobId,
+        after: TransferId,
+        limit: usize,
+    ) -> Result<Vec<TransferRow>, JournalError> {
+        let sql = format!(
+            "{TRANSFER_COLUMNS} WHERE job_id = ?1 AND transfer_id > ?2 ORDER BY transfer_id LIMIT ?3"
+        );
+        let parameters = params![job.to_string(), after.0 as i64, limit as i64];
+        self.read(|reading| reading.transfer_rows(&sql, parameters))
+    }
+
+    /// How many transfers of a job are in which state, by the states' names on the wire.
+    pub fn state_counts(&self, job: JobId) -> Result<Vec<(String, u64)>, JournalError> {
+        self.read(|reading| reading.state_counts(job))
     }
 
     /// Jobs that fit a filter.
@@ -472,32 +490,54 @@ impl Reading<'_> {
         Ok(self.job_rows(&sql, params![id.to_string()])?.pop())
     }
 
+    /// Open jobs first, whose states follow from their transfers; then ended ones, whose states are stored.
     fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobRow>, JournalError> {
-        let ended_since = filter.ended_since.map_or(i64::MAX, |since| since.0);
-        let text = |value: Option<&str>| value.map(str::to_owned);
+        const OF_FILTER: &str =
+            "(?1 IS NULL OR user = ?1) AND (?2 IS NULL OR vo = ?2) AND (?3 IS NULL OR source_se = ?3)
+             AND (?4 IS NULL OR destination_se = ?4) AND (?5 IS NULL OR delegation = ?5)";
+        let of_filter = [
+            filter.user.as_ref().map(UserName::as_str),
+            filter.vo.as_ref().map(VoName::as_str),
+            filter.source.as_ref().map(StorageId::as_str),
+            filter.destination.as_ref().map(StorageId::as_str),
+            filter.delegation.as_ref().map(CredentialId::as_str),
+        ];
         let sql = format!(
-            "{JOB_COLUMNS} WHERE (finished_ms IS NULL OR finished_ms >= ?1)
-             AND (?2 IS NULL OR user = ?2) AND (?3 IS NULL OR vo = ?3) AND (?4 IS NULL OR source_se = ?4)
-             AND (?5 IS NULL OR destination_se = ?5) AND (?6 IS NULL OR delegation = ?6)
-             ORDER BY submitted_ms DESC LIMIT ?7"
+            "{JOB_COLUMNS} WHERE finished_ms IS NULL AND {OF_FILTER} ORDER BY submitted_ms DESC"
         );
-        // States follow from the transfers, so they are filtered after the roll-up.
-        let rows = self.job_rows(
-            &sql,
-            params![
-                ended_since,
-                text(filter.user.as_ref().map(UserName::as_str)),
-                text(filter.vo.as_ref().map(VoName::as_str)),
-                text(filter.source.as_ref().map(StorageId::as_str)),
-                text(filter.destination.as_ref().map(StorageId::as_str)),
-                text(filter.delegation.as_ref().map(CredentialId::as_str)),
-                filter.limit as i64,
-            ],
-        )?;
-        let wanted = |row: &JobRow| {
-            filter.states.is_empty() || filter.states.iter().any(|s| s == row.state.name())
+        let mut jobs = match filter.wants_open() {
+            true => {
+                self.job_rows_where(&sql, of_filter, filter.limit, |row| filter.wants(row.state))?
+            }
+            false => Vec::new(),
         };
-        Ok(rows.into_iter().filter(wanted).collect())
+        let Some(ended_since) = filter.ended_since else {
+            return Ok(jobs);
+        };
+        let sql = format!(
+            "{JOB_COLUMNS} WHERE finished_ms IS NOT NULL AND finished_ms >= ?6 AND {OF_FILTER}
+             AND (?7 = '' OR instr(?7, ',' || final_state || ',') > 0) ORDER BY submitted_ms DESC LIMIT ?8"
+        );
+        let states = match filter.states.as_slice() {
+            [] => String::new(),
+            states => format!(",{},", states.join(",")),
+        };
+        let [user, vo, source, destination, delegation] = of_filter;
+        let (since, limit) = (ended_since.0, filter.limit as i64);
+        let parameters = params![
+            user,
+            vo,
+            source,
+            destination,
+            delegation,
+            since,
+            states,
+            limit
+        ];
+        jobs.extend(self.job_rows(&sql, parameters)?);
+        jobs.sort_by_key(|row| std::cmp::Reverse(row.submitted_at));
+        jobs.truncate(filter.limit);
+        Ok(jobs)
     }
 
     fn job_rows(
@@ -505,11 +545,27 @@ impl Reading<'_> {
         sql: &str,
         parameters: impl rusqlite::Params,
     ) -> Result<Vec<JobRow>, JournalError> {
+        self.job_rows_where(sql, parameters, usize::MAX, |_| true)
+    }
+
+    /// The first `limit` rows that are wanted. What is not wanted is not kept in memory.
+    fn job_rows_where(
+        &self,
+        sql: &str,
+        parameters: impl rusqlite::Params,
+        limit: usize,
+        wanted: impl Fn(&JobRow) -> bool,
+    ) -> Result<Vec<JobRow>, JournalError> {
         let mut statement = self.connection.prepare_cached(sql).map_err(at(self.path))?;
         let mut rows = statement.query(parameters).map_err(at(self.path))?;
         let mut jobs = Vec::new();
-        while let Some(row) = rows.next().map_err(at(self.path))? {
-            jobs.push(self.job_row(row)?);
+        while jobs.len() < limit
+            && let Some(row) = rows.next().map_err(at(self.path))?
+        {
+            let job = self.job_row(row)?;
+            if wanted(&job) {
+                jobs.push(job);
+            }
         }
         Ok(jobs)
     }
@@ -592,6 +648,15 @@ impl Reading<'_> {
             });
         }
         Ok(transfers)
+    }
+
+    fn state_counts(&self, job: JobId) -> Result<Vec<(String, u64)>, JournalError> {
+        let sql = "SELECT state_name, count(*) FROM transfer WHERE job_id = ?1 GROUP BY state_name";
+        let mut statement = self.connection.prepare_cached(sql).map_err(at(self.path))?;
+        let rows = statement.query_map(params![job.to_string()], |row| {
+            Ok((row.get(0)?, row.get::<_, i64>(1)? as u64))
+        });
+        rows.and_then(Iterator::collect).map_err(at(self.path))
     }
 
     fn entries(&self, sql: &str, key: i64, limit: i64) -> Result<Vec<LedgerEntry>, JournalError> {

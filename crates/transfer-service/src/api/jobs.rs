@@ -2,6 +2,7 @@
 
 use super::body::{BYTES_MAX, SUBMISSION_BYTES_MAX};
 use super::caller::{Caller, Credentials};
+use super::listing::{Document, Shown};
 use super::submit::{InvalidSubmission, Means, Submitter, parse_submission};
 use super::{Api, ApiError, delegation, wire};
 use crate::submission::NewJob;
@@ -10,10 +11,11 @@ use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use penstock_model::{CredentialId, JobId, Priority, StorageId, UserName, VoName};
-use penstock_persistence::journal::{JobFilter, JobRow, TransferRow};
+use penstock_model::{CredentialId, JobId, Priority, StorageId, TransferId, UserName, VoName};
+use penstock_persistence::journal::{JobFilter, JobRow, JournalError, TransferRow};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -264,13 +266,10 @@ pub(super) async fn files(
     credentials: Credentials,
     Path(id): Path<String>,
 ) -> Answer {
-    let (job, files) = one_job(&api, &credentials, &id).await?;
-    let host = &api.config.host;
-    let shown: Vec<_> = files
-        .iter()
-        .map(|row| wire::file(row, &job, host))
-        .collect();
-    Ok(Json(shown).into_response())
+    let job = one_job(&api, &credentials, &id).await?;
+    let mut document = Document::default();
+    document.files(job, Shown::Everything);
+    Ok(document.answer(StatusCode::OK, &api))
 }
 
 /// Deletions and stagings of a job: this service has none, and clients ask for them with every status.
@@ -288,7 +287,7 @@ pub(super) async fn field(
     credentials: Credentials,
     Path((id, field)): Path<(String, String)>,
 ) -> Answer {
-    let (job, _) = one_job(&api, &credentials, &id).await?;
+    let job = one_job(&api, &credentials, &id).await?;
     let object = wire::job(&job, &api.config.host);
     let value = object
         .get(&field)
@@ -301,24 +300,22 @@ pub(super) async fn cancel_files(
     credentials: Credentials,
     Path((id, list)): Path<(String, String)>,
 ) -> Answer {
-    let (job, files) = one_job(&api, &credentials, &id).await?;
+    let job = one_job(&api, &credentials, &id).await?;
     let asked: Vec<_> = id_list(&list)?
         .iter()
         .map(|text| wire::transfer_id(text))
         .collect();
-    let known = |id: &penstock_model::TransferId| files.iter().any(|row| row.id == *id);
-    let transfers: Vec<_> = asked.iter().flatten().copied().filter(known).collect();
+    let known = of_job(&api, job.id, &asked).await?;
+    let transfers = known.iter().flatten().map(|row| row.id).collect();
     api.service
         .cancel(job.id, Some(transfers), CANCELED_BY_USER)
         .await?;
-    let (_, files) = one_job(&api, &credentials, &id).await?;
-    let states: Vec<&str> = asked
+    let rows = of_job(&api, job.id, &asked).await?;
+    let states: Vec<&str> = rows
         .iter()
-        .map(|asked| files.iter().find(|row| Some(row.id) == *asked))
-        .map(|row| {
-            row.map_or("File does not belong to the job", |row| {
-                row.state.fts_name()
-            })
+        .map(|row| match row {
+            Some(row) => row.state.fts_name(),
+            None => "File does not belong to the job",
         })
         .collect();
     Ok(match states.as_slice() {
@@ -332,8 +329,9 @@ pub(super) async fn retries(
     credentials: Credentials,
     Path((id, file)): Path<(String, String)>,
 ) -> Answer {
-    let (_, files) = one_job(&api, &credentials, &id).await?;
-    let transfer = wire::transfer_id(&file).filter(|id| files.iter().any(|row| row.id == *id));
+    let job = one_job(&api, &credentials, &id).await?;
+    let found = of_job(&api, job.id, &[wire::transfer_id(&file)]).await?;
+    let transfer = found.into_iter().flatten().next().map(|row| row.id);
     let transfer =
         transfer.ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "No such file in this job"))?;
     let entries = api.service.reader().entries_of(transfer, RETRIES_MAX)?;
@@ -349,31 +347,43 @@ pub(super) async fn explain(
     credentials: Credentials,
     Path(id): Path<String>,
 ) -> Answer {
-    let (job, files) = one_job(&api, &credentials, &id).await?;
-    let waiting = api
-        .service
-        .why_waiting(files.iter().map(|row| row.id).collect())
-        .await?;
-    let now = crate::run::wall_clock();
-    Ok(Json(wire::explanation(&job, &files, &waiting, now)).into_response())
+    let job = one_job(&api, &credentials, &id).await?;
+    let (reader, id) = (api.service.reader().clone(), job.id);
+    let counts = blocking(move || reader.state_counts(id)).await??;
+    let mut document = Document::default();
+    let told = wire::explanation(&job, &counts);
+    document.object_with_files(told, job, Shown::Explanation);
+    Ok(document.answer(StatusCode::OK, &api))
 }
 
-/// One job with its files, if the caller may see it.
-async fn one_job(
-    api: &Api,
-    credentials: &Credentials,
-    text: &str,
-) -> Result<(JobRow, Vec<TransferRow>), ApiError> {
+/// One job, if the caller may see it.
+async fn one_job(api: &Api, credentials: &Credentials, text: &str) -> Result<JobRow, ApiError> {
     let caller = api.caller(credentials).await?;
-    let id = wire::job_id(text).ok_or_else(|| not_found(text))?;
-    let reader = api.service.reader().clone();
-    let found = blocking(move || reader.job_with_transfers(id)).await??;
-    let (job, files) = found.ok_or_else(|| not_found(text))?;
-    if caller.may_touch(&job) {
-        Ok((job, files))
-    } else {
-        Err(forbidden())
+    let found = lookup(api, text).await?;
+    let job = found.ok_or_else(|| not_found(text))?;
+    match caller.may_touch(&job) {
+        true => Ok(job),
+        false => Err(forbidden()),
     }
+}
+
+/// For each number that was asked for the transfer, if it is one of the job.
+async fn of_job(
+    api: &Api,
+    job: JobId,
+    asked: &[Option<TransferId>],
+) -> Result<Vec<Option<TransferRow>>, ApiError> {
+    let (reader, asked) = (api.service.reader().clone(), asked.to_vec());
+    let read = move || {
+        let row = |id: Option<TransferId>| match id {
+            Some(id) => reader.transfer(id),
+            None => Ok(None),
+        };
+        let rows = asked.into_iter().map(row);
+        rows.map(|row| Ok(row?.filter(|row| row.job == job)))
+            .collect::<Result<Vec<_>, JournalError>>()
+    };
+    Ok(blocking(read).await??)
 }
 
 /// How one id of a list is answered.
@@ -392,94 +402,64 @@ async fn each_job(
     fields: Vec<String>,
 ) -> Answer {
     let texts = id_list(ids)?;
-    let mut entries = Vec::with_capacity(texts.len());
+    let is_list = texts.len() != 1;
+    let fields: Arc<[String]> = fields.into();
     let mut worst = StatusCode::OK;
-    for text in &texts {
-        let (status, object) = match lookup(api, text, !fields.is_empty()).await? {
-            None => (
-                StatusCode::NOT_FOUND,
-                problem(text, "404 Not Found", "No such job"),
-            ),
-            Some((row, _)) if !caller.may_touch(&row) => (
-                StatusCode::FORBIDDEN,
-                problem(text, "403 Forbidden", "The job belongs to another VO"),
-            ),
-            Some((row, files)) => {
-                let entry = treat(row);
-                (StatusCode::OK, entry_object(api, entry, &files, &fields))
+    let mut document = Document::default();
+    document.text(if is_list { "[" } else { "" });
+    for (number, text) in texts.iter().enumerate() {
+        document.text(if number > 0 { "," } else { "" });
+        let refusal = match lookup(api, text).await? {
+            Some(job) if caller.may_touch(&job) => {
+                write_entry(api, treat(job), &fields, &mut document);
+                continue;
             }
+            Some(_) => (StatusCode::FORBIDDEN, "The job belongs to another VO"),
+            None => (StatusCode::NOT_FOUND, "No such job"),
         };
-        if status != StatusCode::OK {
-            worst = status;
-        }
-        entries.push(Value::Object(object));
+        worst = refusal.0;
+        document.text(&problem(text, refusal).to_string());
     }
-    Ok(match (entries.len(), worst) {
-        (1, status) => (status, Json(entries.remove(0))).into_response(),
-        (_, StatusCode::OK) => Json(entries).into_response(),
-        _ => (StatusCode::MULTI_STATUS, Json(entries)).into_response(),
-    })
+    document.text(if is_list { "]" } else { "" });
+    let status = match worst {
+        StatusCode::OK => StatusCode::OK,
+        _ if is_list => StatusCode::MULTI_STATUS,
+        worst => worst,
+    };
+    Ok(document.answer(status, api))
 }
 
-async fn lookup(
-    api: &Api,
-    text: &str,
-    with_files: bool,
-) -> Result<Option<(JobRow, Vec<TransferRow>)>, ApiError> {
+async fn lookup(api: &Api, text: &str) -> Result<Option<JobRow>, ApiError> {
     let Some(id) = wire::job_id(text) else {
         return Ok(None);
     };
     let reader = api.service.reader().clone();
-    let found = blocking(move || read_job(&reader, id, with_files)).await?;
-    Ok(found?)
+    Ok(blocking(move || reader.job(id)).await??)
 }
 
-fn read_job(
-    reader: &penstock_persistence::journal::JournalReader,
-    id: JobId,
-    with_files: bool,
-) -> Result<Option<(JobRow, Vec<TransferRow>)>, penstock_persistence::journal::JournalError> {
-    match with_files {
-        true => reader.job_with_transfers(id),
-        false => Ok(reader.job(id)?.map(|row| (row, Vec::new()))),
-    }
-}
-
-fn entry_object(
-    api: &Api,
-    entry: Entry,
-    files: &[TransferRow],
-    fields: &[String],
-) -> Map<String, Value> {
-    let (row, status, message) = match &entry {
+fn write_entry(api: &Api, entry: Entry, fields: &Arc<[String]>, document: &mut Document) {
+    let (row, status, message) = match entry {
         Entry::Job(row) => (row, "200 Ok", None),
-        Entry::Untouched(row, why) => (row, "304 Not Modified", Some(*why)),
+        Entry::Untouched(row, why) => (row, "304 Not Modified", Some(why)),
     };
-    let mut object = wire::job(row, &api.config.host);
+    let mut object = wire::job(&row, &api.config.host);
     object.insert("http_status".to_owned(), json!(status));
     if let Some(message) = message {
         object.insert("http_message".to_owned(), json!(message));
     }
-    if !fields.is_empty() {
-        let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
-        let shown = files
-            .iter()
-            .map(|file| wire::select(wire::file(file, row, &api.config.host), &fields));
-        object.insert("files".to_owned(), Value::Array(shown.collect()));
+    match fields.is_empty() {
+        true => document.text(&Value::Object(object).to_string()),
+        false => document.object_with_files(object, row, Shown::Fields(Arc::clone(fields))),
     }
-    object
 }
 
-fn problem(id: &str, status: &str, message: &str) -> Map<String, Value> {
-    let pairs = [
-        ("job_id", id),
-        ("http_status", status),
-        ("http_message", message),
-    ];
-    pairs
-        .into_iter()
-        .map(|(key, value)| (key.to_owned(), json!(value)))
-        .collect()
+fn problem(id: &str, (status, message): (StatusCode, &str)) -> Value {
+    let name = status.canonical_reason().unwrap_or_default();
+    json!({
+        "job_id": id,
+        "http_status": format!("{} {name}", status.as_u16()),
+        "http_message": message,
+    })
 }
 
 fn id_list(text: &str) -> Result<Vec<&str>, ApiError> {

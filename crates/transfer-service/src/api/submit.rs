@@ -9,8 +9,12 @@ use penstock_model::{
     JobKind, JobParameters, Overwrite, Priority, Selection, Timestamp, UserName, VoName,
 };
 use penstock_protocol::token::credential_id;
+use serde::de::{Error as _, IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer as _};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 use thiserror::Error;
 use uuid::Uuid;
@@ -23,6 +27,11 @@ const JOB_METADATA_MAX: usize = 2048;
 const FILE_METADATA_MAX: usize = 4096;
 /// Pairs of sources and destinations of one file.
 const PAIRS_MAX: usize = 1000;
+/// Files in one job.
+const FILES_MAX: usize = 200_000;
+/// Bytes of `params`, and of one entry of `files`, as JSON.
+const PARAMS_BYTES_MAX: usize = 64 << 10;
+const FILE_BYTES_MAX: usize = 1 << 20;
 /// Streams that one transfer may ask for.
 const STREAMS_MAX: i64 = 100;
 
@@ -71,45 +80,29 @@ pub fn parse_submission(
     fresh_id: Uuid,
     now: Timestamp,
 ) -> Result<(NewJob, bool), InvalidSubmission> {
-    let document: Value = serde_json::from_slice(body)
-        .map_err(|why| bad(format!("the body is not valid JSON: {why}")))?;
-    let document = document
-        .as_object()
-        .ok_or_else(|| bad("the body must be a JSON object with 'files'"))?;
-    if document
-        .get("delete")
-        .is_some_and(|value| value.as_array().is_some_and(|list| !list.is_empty()))
-    {
-        return Err(InvalidSubmission::Deletion);
-    }
-    let empty = Map::new();
-    let params = match document.get("params") {
-        None | Some(Value::Null) => &empty,
-        Some(Value::Object(params)) => params,
-        Some(_) => return Err(bad("'params' must be an object")),
-    };
-    let files = match document.get("files") {
-        Some(Value::Array(files)) if !files.is_empty() => files,
-        _ => {
-            return Err(bad(
-                "No transfers have been specified: 'files' must be a list with at least one entry",
-            ));
-        }
-    };
-    refuse_unsupported(params)?;
+    let document = Document::read(body)?;
+    let params = document.params()?;
+    let files = document.files()?;
+    refuse_unsupported(&params)?;
     let mut credentials = BTreeMap::new();
     let mut transfers = Vec::with_capacity(files.len());
+    let mut selection = Selection::default();
     for (index, file) in files.iter().enumerate() {
-        let parsed = pairs(file, submitter, &mut credentials);
-        transfers.extend(parsed.map_err(|why| match why {
+        let in_file = |why| match why {
             InvalidSubmission::Bad(text) => bad(format!("files[{index}]: {text}")),
             deletion @ InvalidSubmission::Deletion => deletion,
-        })?);
+        };
+        // One at a time: as a value it takes many times the memory that its text takes.
+        let file = bounded(file, FILE_BYTES_MAX).map_err(in_file)?;
+        transfers.extend(pairs(&file, submitter, &mut credentials).map_err(in_file)?);
+        if index == 0 {
+            selection = selection_of(&file).map_err(in_file)?;
+        }
     }
-    let kind = kind(params, files, transfers.len())?;
+    let kind = kind(&params, files.len(), transfers.len(), selection)?;
     let any_checksum = transfers.iter().any(|transfer| transfer.checksum.is_some());
-    let parameters = parameters(params, kind, any_checksum, submitter, now)?;
-    let (id, given) = job_id(params, submitter.vo, fresh_id)?;
+    let parameters = parameters(&params, kind, any_checksum, submitter, now)?;
+    let (id, given) = job_id(&params, submitter.vo, fresh_id)?;
     let job = NewJob {
         id,
         user: submitter.user.clone(),
@@ -120,6 +113,99 @@ pub fn parse_submission(
         credentials: credentials.into_iter().collect(),
     };
     Ok((job, given))
+}
+
+/// A submission in its parts, which are text still. Keys that are not known are skipped, however large or deep.
+#[derive(Deserialize)]
+struct Document<'a> {
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow)]
+    files: Option<&'a RawValue>,
+    #[serde(borrow)]
+    delete: Option<&'a RawValue>,
+}
+
+impl Document<'_> {
+    fn read(body: &[u8]) -> Result<Document<'_>, InvalidSubmission> {
+        let invalid = |why| bad(format!("the body is not valid JSON: {why}"));
+        if body.trim_ascii_start().first() != Some(&b'{') {
+            let _: IgnoredAny = serde_json::from_slice(body).map_err(invalid)?;
+            return Err(bad("the body must be a JSON object with 'files'"));
+        }
+        let document: Document<'_> = serde_json::from_slice(body).map_err(invalid)?;
+        let deletes = |list: &RawValue| {
+            let entries = list.get().strip_prefix('[');
+            entries.is_some_and(|entries| !entries.trim_ascii_start().starts_with(']'))
+        };
+        match document.delete.is_some_and(deletes) {
+            true => Err(InvalidSubmission::Deletion),
+            false => Ok(document),
+        }
+    }
+
+    fn params(&self) -> Result<Map<String, Value>, InvalidSubmission> {
+        let in_params = |why| match why {
+            InvalidSubmission::Bad(text) => bad(format!("'params': {text}")),
+            deletion @ InvalidSubmission::Deletion => deletion,
+        };
+        match self.params.map(|params| bounded(params, PARAMS_BYTES_MAX)) {
+            None => Ok(Map::new()),
+            Some(read) => match read.map_err(in_params)? {
+                Value::Object(params) => Ok(params),
+                _ => Err(bad("'params' must be an object")),
+            },
+        }
+    }
+
+    /// The text of each entry of `files`.
+    fn files(&self) -> Result<Vec<&RawValue>, InvalidSubmission> {
+        let list = self.files.map_or("", RawValue::get);
+        let mut entries = serde_json::Deserializer::from_str(list);
+        let files = match list.starts_with('[') {
+            true => entries
+                .deserialize_seq(Entries)
+                .map_err(|why| bad(format!("'files': {why}")))?,
+            false => Vec::new(),
+        };
+        match files.is_empty() {
+            true => Err(bad(
+                "No transfers have been specified: 'files' must be a list with at least one entry",
+            )),
+            false => Ok(files),
+        }
+    }
+}
+
+/// Reads a list's entries as text, and stops beyond [`FILES_MAX`].
+struct Entries;
+
+impl<'a> Visitor<'a> for Entries {
+    type Value = Vec<&'a RawValue>;
+
+    fn expecting(&self, told: &mut fmt::Formatter<'_>) -> fmt::Result {
+        told.write_str("a list of files")
+    }
+
+    fn visit_seq<S: SeqAccess<'a>>(self, mut list: S) -> Result<Self::Value, S::Error> {
+        let mut files = Vec::new();
+        while let Some(file) = list.next_element()? {
+            if files.len() == FILES_MAX {
+                return Err(S::Error::custom(format_args!(
+                    "one job can hold {FILES_MAX} files; submit several jobs"
+                )));
+            }
+            files.push(file);
+        }
+        Ok(files)
+    }
+}
+
+fn bounded(text: &RawValue, bytes_max: usize) -> Result<Value, InvalidSubmission> {
+    if text.get().len() > bytes_max {
+        return Err(bad(format!("it is longer than {bytes_max} bytes")));
+    }
+    serde_json::from_str(text.get()).map_err(|why| bad(format!("it is not valid JSON: {why}")))
 }
 
 fn refuse_unsupported(params: &Map<String, Value>) -> Result<(), InvalidSubmission> {
@@ -147,12 +233,12 @@ fn refuse_unsupported(params: &Map<String, Value>) -> Result<(), InvalidSubmissi
 /// Several pairs in one entry are replicas of one file; `multihop` makes the entries the hops of one way.
 fn kind(
     params: &Map<String, Value>,
-    files: &[Value],
+    files: usize,
     pairs: usize,
+    selection: Selection,
 ) -> Result<JobKind, InvalidSubmission> {
-    let has_replicas = pairs > files.len();
-    let selection = selection(files[0].get("selection_strategy"))?;
-    match (has_replicas, flag(params, "multihop")?, files.len()) {
+    let has_replicas = pairs > files;
+    match (has_replicas, flag(params, "multihop")?, files) {
         (false, false, _) => Ok(JobKind::Independent),
         (false, true, _) => Ok(JobKind::Hops),
         (true, true, _) => Err(bad(
@@ -169,8 +255,8 @@ fn kind(
     }
 }
 
-fn selection(name: Option<&Value>) -> Result<Selection, InvalidSubmission> {
-    match name {
+fn selection_of(file: &Value) -> Result<Selection, InvalidSubmission> {
+    match file.get("selection_strategy") {
         None | Some(Value::Null) => Ok(Selection::default()),
         Some(name) => name.as_str().and_then(Selection::parse).ok_or_else(|| {
             bad(format!(
@@ -340,10 +426,10 @@ fn pairs(
     submitter: &Submitter<'_>,
     credentials: &mut BTreeMap<CredentialId, String>,
 ) -> Result<Vec<NewTransfer>, InvalidSubmission> {
+    selection_of(file)?;
     let file = file
         .as_object()
         .ok_or_else(|| bad("must be an object with 'sources' and 'destinations'"))?;
-    selection(file.get("selection_strategy"))?;
     let sources = ends(file, "sources", "source_tokens", submitter, credentials)?;
     let destinations = ends(
         file,
@@ -577,6 +663,61 @@ mod tests {
         read(body.as_bytes())
             .map(|(job, _)| job)
             .map_err(|why| why.to_string())
+    }
+
+    fn whole(body: &str) -> Result<usize, String> {
+        let read = read(body.as_bytes());
+        read.map(|(job, _)| job.transfers.len())
+            .map_err(|why| why.to_string())
+    }
+
+    const FILE: &str = r#"{"sources":["https://a/f"],"destinations":["https://b/g"]}"#;
+
+    #[test]
+    fn what_is_too_large_is_refused_before_it_takes_memory() {
+        let files =
+            |file: &str, count: usize| format!(r#"{{"files":[{}]}}"#, vec![file; count].join(","));
+        assert_eq!(whole(&files(FILE, 1000)), Ok(1000));
+        assert_eq!(
+            whole(&files("0", FILES_MAX + 1)),
+            Err("'files': one job can hold 200000 files; submit several jobs at line 1 column 400003".into())
+        );
+        let numbers = "0,".repeat(FILE_BYTES_MAX) + "0";
+        assert_eq!(
+            whole(&files(&format!(r#"{{"metadata":[{numbers}]}}"#), 1)),
+            Err("files[0]: it is longer than 1048576 bytes".into())
+        );
+        assert_eq!(
+            whole(&format!(
+                r#"{{"params":{{"job_metadata":[{numbers}]}},"files":[{FILE}]}}"#
+            )),
+            Err("'params': it is longer than 65536 bytes".into())
+        );
+    }
+
+    #[test]
+    fn what_nobody_reads_is_skipped_however_deep_it_is() {
+        let (open, close) = ("[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(
+            whole(&format!(r#"{{"new":{open}{close},"files":[{FILE}]}}"#)),
+            Ok(1)
+        );
+        let deep = format!(r#"{{"files":[{{"new":{open}{close}}}]}}"#);
+        let refused = whole(&deep).expect_err("a file is read whole");
+        assert!(
+            refused.starts_with("files[0]: it is not valid JSON: recursion limit"),
+            "{refused}"
+        );
+        assert!(whole(&format!(r#"{{"files":[{FILE}],"new":{open}"#)).is_err());
+    }
+
+    #[test]
+    fn a_key_that_stands_twice_is_refused() {
+        let refused = whole(&format!(r#"{{"files":[{FILE}],"files":[{FILE}]}}"#));
+        assert_eq!(
+            refused,
+            Err("the body is not valid JSON: duplicate field `files` at line 1 column 77".into())
+        );
     }
 
     fn refused(params: &str, file: &str, expected: &str) {

@@ -256,25 +256,11 @@ fn copied(state: &TransferState, job: &JobRow) -> Value {
     })
 }
 
-/// What becomes of a job, for people: one line about the job, one about each file.
-pub fn explanation(
-    job: &JobRow,
-    files: &[TransferRow],
-    waiting: &[Option<WaitReason>],
-    now: Timestamp,
-) -> Value {
-    let count = |name: &str| {
-        files
-            .iter()
-            .filter(|row| row.state.fts_name() == name)
-            .count()
-    };
-    let mut lines = vec![format!(
-        "job {} is {}: {} files",
-        job.id,
-        job.state.name(),
-        files.len()
-    )];
+/// What becomes of a job, for people: lines about how many of its files are in which state.
+pub fn explanation(job: &JobRow, counts: &[(String, u64)]) -> Map<String, Value> {
+    let files: u64 = counts.iter().map(|(_, count)| count).sum();
+    let (id, state) = (job.id, job.state.name());
+    let mut lines = vec![format!("job {id} is {state}: {files} files")];
     for (name, text) in [
         ("FINISHED", "arrived"),
         ("ACTIVE", "are being moved"),
@@ -283,27 +269,32 @@ pub fn explanation(
         ("CANCELED", "were canceled"),
         ("NOT_USED", "are kept in reserve"),
     ] {
-        let number = count(name);
-        if number > 0 {
+        if let Some((_, number)) = counts.iter().find(|(counted, _)| counted == name) {
             lines.push(format!("{number} {text}"));
         }
     }
-    let told = files.iter().zip(waiting).map(|(row, waiting)| {
-        json!({
-            "file_id": row.id.0,
-            "state": row.state.fts_name(),
-            "source": row.request.source.to_string(),
-            "destination": row.request.destination.to_string(),
-            "waiting": waiting,
-            "text": wording::transfer_state(&row.state, waiting.as_ref(), now),
-            "copied": copied(&row.state, job),
-        })
-    });
+    object([
+        ("job_id", json!(id.to_string())),
+        ("job_state", json!(state)),
+        ("lines", json!(lines)),
+    ])
+}
+
+/// What becomes of a file, for people.
+pub fn explained(
+    row: &TransferRow,
+    job: &JobRow,
+    waiting: Option<&WaitReason>,
+    now: Timestamp,
+) -> Value {
     json!({
-        "job_id": job.id.to_string(),
-        "job_state": job.state.name(),
-        "lines": lines,
-        "files": told.collect::<Vec<_>>(),
+        "file_id": row.id.0,
+        "state": row.state.fts_name(),
+        "source": row.request.source.to_string(),
+        "destination": row.request.destination.to_string(),
+        "waiting": waiting,
+        "text": wording::transfer_state(&row.state, waiting, now),
+        "copied": copied(&row.state, job),
     })
 }
 
