@@ -4,25 +4,22 @@
 use crate::args::CheckArgs;
 use crate::config::{Config, ForeignIssuer};
 use crate::exit::CommandError;
+use crate::expiry::{self, Expiry};
 use crate::keys::RingFiles;
 use crate::output::Output;
 use crate::site::SiteDirectory;
 use crate::token::{SiteIssuer, now};
 use openssl::x509::X509;
-use penstock_model::Timestamp;
+use penstock_decide::expiry::{Ending, Standing};
 use penstock_protocol::http1::client::{Client, ClientConfig, Outgoing, Reach};
-use penstock_protocol::pki;
 use penstock_protocol::tls::{ClientTls, ServerTls};
 use penstock_protocol::voms::VomsServers;
 use serde::Serialize;
 use std::net::{IpAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::time::Duration;
 use url::Url;
 
-/// Certificates that end sooner are worth a warning.
-const EXPIRY_WARNING: Duration = Duration::from_secs(30 * 86_400);
 /// How long a token issuer may take to answer.
 const ISSUER_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -73,6 +70,8 @@ impl Findings {
 #[derive(Serialize)]
 struct CheckReport<'a> {
     config: &'a Config,
+    /// What ends, and when.
+    expiry: &'a [Expiry],
     findings: &'a [Finding],
 }
 
@@ -84,6 +83,14 @@ pub async fn run(args: CheckArgs, output: Output) -> Result<(), CommandError> {
     check_certificate(&site, &config, &mut findings);
     check_trust_directory(&site, &config, &mut findings);
     check_voms(&site, &config, &mut findings);
+    let expiries = expiry::of_site(&site, &config, now());
+    if !expiries.iter().any(|found| found.what == Ending::Authority) {
+        findings.warning(format!(
+            "{} has no CA certificate, so no other site and no token issuer is trusted",
+            site.resolve(&config.trust.certificates).display()
+        ));
+    }
+    check_expiries(&expiries, &mut findings);
     check_private_files(&site, &config, &mut findings);
     check_issuer(&site, &config, &mut findings);
     check_ports(&config, &mut findings);
@@ -92,6 +99,7 @@ pub async fn run(args: CheckArgs, output: Output) -> Result<(), CommandError> {
 
     let report = CheckReport {
         config: &config,
+        expiry: &expiries,
         findings: &findings.0,
     };
     output.show(&report, || {
@@ -99,8 +107,9 @@ pub async fn run(args: CheckArgs, output: Output) -> Result<(), CommandError> {
             toml::to_string_pretty(&config).expect("a configuration that was read can be written");
         let found: String = findings.0.iter().map(finding_line).collect();
         format!(
-            "# Effective values of {}\n{values}\n{found}",
-            site.config_file().display()
+            "# Effective values of {}\n{values}\n{}\n{found}",
+            site.config_file().display(),
+            expiries.iter().map(expiry_line).collect::<String>(),
         )
     });
     match findings.errors() {
@@ -115,6 +124,15 @@ pub async fn run(args: CheckArgs, output: Output) -> Result<(), CommandError> {
             "{errors} error(s) in {}",
             site.root().display()
         ))),
+    }
+}
+
+fn expiry_line(expiry: &Expiry) -> String {
+    let (what, path) = (expiry.what.name().replace('_', " "), expiry.path.display());
+    match (expiry.what, &expiry.ends_at, expiry.days_left) {
+        (Ending::SigningKey, Some(at), _) => format!("{what} {path}: to be rotated by {at}\n"),
+        (_, Some(at), Some(days)) => format!("{what} {path}: {days} day(s) left, until {at}\n"),
+        _ => format!("{what} {path}: cannot be used\n"),
     }
 }
 
@@ -134,7 +152,6 @@ fn check_certificate(site: &SiteDirectory, config: &Config, findings: &mut Findi
         findings.error(why.to_string());
         return;
     }
-    check_expiry(&certificate, "issue a new one", findings);
     let read = std::fs::read(&certificate)
         .ok()
         .and_then(|pem| X509::from_pem(&pem).ok());
@@ -163,51 +180,24 @@ fn names(certificate: &X509, host: &str) -> bool {
     })
 }
 
-fn check_expiry(certificate: &Path, remedy: &str, findings: &mut Findings) {
-    let now = now();
-    match pki::expiry(certificate) {
-        Err(why) => findings.error(why.to_string()),
-        Ok(end) if end <= now => {
-            findings.error(format!(
-                "{} expired at {}Z; {remedy}",
-                certificate.display(),
-                end.to_fts()
-            ));
+/// Tells of everything that ends soon or has ended.
+fn check_expiries(expiries: &[Expiry], findings: &mut Findings) {
+    for expiry in expiries {
+        let Some(advice) = &expiry.advice else {
+            continue;
+        };
+        match expiry.standing {
+            Standing::Good => {}
+            Standing::Soon => findings.warning(advice.as_str()),
+            Standing::Over => findings.error(advice.as_str()),
         }
-        Ok(end) if end <= now + EXPIRY_WARNING => findings.warning(format!(
-            "{} expires in {} day(s), at {}Z; {remedy}",
-            certificate.display(),
-            end.since(now).as_secs() / 86_400,
-            end.to_fts()
-        )),
-        Ok(Timestamp(_)) => {}
     }
 }
 
 fn check_trust_directory(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
     let directory = site.resolve(&config.trust.certificates);
-    let entries = match std::fs::read_dir(&directory) {
-        Ok(entries) => entries,
-        Err(why) => {
-            return findings.error(format!("trust.certificates {}: {why}", directory.display()));
-        }
-    };
-    let mut authorities: Vec<_> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| {
-            path.extension()
-                .is_some_and(|end| end.to_string_lossy().bytes().all(|b| b.is_ascii_digit()))
-        })
-        .collect();
-    authorities.sort();
-    if authorities.is_empty() {
-        findings.warning(format!(
-            "{} has no CA certificate, so no other site and no token issuer is trusted",
-            directory.display()
-        ));
-    }
-    for authority in authorities {
-        check_expiry(&authority, "install the CA's new certificate", findings);
+    if let Err(why) = std::fs::read_dir(&directory) {
+        findings.error(format!("trust.certificates {}: {why}", directory.display()));
     }
 }
 

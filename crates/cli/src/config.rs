@@ -421,11 +421,19 @@ impl Pool {
 pub struct Observe {
     /// Serve the live page under `/live/` on the port of the transfer service.
     pub live_page: bool,
+    /// Addresses and networks from which `/metrics`, and the reasons of `/health`, can be seen without a credential.
+    pub monitor_addresses: Vec<String>,
+    /// Subjects of certificates that may see them from anywhere, such as `/DC=org/CN=prometheus.example.org`.
+    pub monitors: Vec<String>,
 }
 
 impl Default for Observe {
     fn default() -> Observe {
-        Observe { live_page: true }
+        Observe {
+            live_page: true,
+            monitor_addresses: vec!["127.0.0.0/8".to_owned(), "::1".to_owned()],
+            monitors: Vec::new(),
+        }
     }
 }
 
@@ -576,6 +584,20 @@ impl Config {
             if Network::parse(address).is_none() {
                 problems.push(format!(
                     "trust.private_addresses: '{address}' is no address or network, such as 10.0.0.0/8"
+                ));
+            }
+        }
+        for address in &self.observe.monitor_addresses {
+            if Network::parse(address).is_none() {
+                problems.push(format!(
+                    "observe.monitor_addresses: '{address}' is no address or network, such as 10.0.0.0/8"
+                ));
+            }
+        }
+        for subject in &self.observe.monitors {
+            if !subject.starts_with('/') {
+                problems.push(format!(
+                    "observe.monitors: '{subject}' is no subject in slash form, such as /DC=org/CN=prometheus"
                 ));
             }
         }

@@ -12,6 +12,7 @@ mod copy;
 mod demo;
 mod environment;
 mod exit;
+mod expiry;
 mod files;
 mod init;
 mod jobs;

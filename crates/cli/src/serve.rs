@@ -7,22 +7,28 @@
 mod files;
 mod issuer;
 mod live;
+mod monitor;
+mod process;
 pub mod roles;
 
 use crate::args::ServeArgs;
 use crate::config::Config;
 use crate::exit::CommandError;
+use crate::expiry;
 use crate::output::Output;
 use crate::site::SiteDirectory;
+use crate::token::now;
 use files::{LOOK_EVERY, Watched};
 use issuer::Published;
+use monitor::SiteMonitor;
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::connections::Connections;
 use penstock_protocol::http1::client::{Client, ClientConfig, Reach};
+use penstock_protocol::http1::tally::RequestTally;
 use penstock_protocol::tls::{ClientTls, ServerTls};
 use penstock_protocol::token::Verifier;
 use penstock_protocol::x509::ClientCertificates;
-use penstock_storage_element::{self as storage_element, Storage};
+use penstock_storage_element::{self as storage_element, DoorConfig, Storage};
 use penstock_transfer_service::api::{self, Administrators, Banned};
 use penstock_transfer_service::{AgentConfig, Service, ServiceConfig};
 use roles::Trusted;
@@ -59,6 +65,7 @@ pub async fn run(args: ServeArgs, output: Output) -> Result<(), CommandError> {
     let mut running = Running::start(&site, &config, process, &stopping).await?;
     running.announce(output);
     let ended_early = running.until_stopped(&site, &config, &mut signals).await;
+    running.monitor.stops();
     let _ = stop.send(true);
     let unwell = running.end(args.drain.0 + END_GRACE, &mut signals).await;
     match (ended_early, unwell) {
@@ -141,6 +148,7 @@ struct Running {
     /// Where agents and the service's look at issuers' keys may lead.
     reach: Reach,
     published: Published,
+    monitor: Arc<SiteMonitor>,
     /// What is in effect: as the process started, or as of the last reload.
     config: Config,
     watched: Watched,
@@ -187,11 +195,13 @@ impl Running {
             administrators: Administrators::default(),
             reach: Reach::default(),
             published: Published::default(),
+            monitor: Arc::new(SiteMonitor::new(config, process.connections.clone())),
             config: config.clone(),
             watched: Watched::of(site, config),
             process,
         };
         running.published.replace(&trusted);
+        running.look_at_endings(site, config).await;
         running
             .start_storage(site, config, &trusted, stopping)
             .await?;
@@ -222,16 +232,18 @@ impl Running {
         let storage = opened
             .map_err(|why| CommandError::local("opening the storage", why))?
             .map_err(|why| CommandError::Local(why.to_string()))?;
-        let (door_storage, tls, stopping_door) =
-            (storage.clone(), self.server_tls.clone(), stopping.clone());
-        let listener = listener
-            .into_std()
-            .map_err(|why| CommandError::local("storage.listen", why))?;
+        self.monitor.joined_by_storage(&storage);
+        let (door_storage, stopping_door) = (storage.clone(), stopping.clone());
+        let door = DoorConfig {
+            listener: listener
+                .into_std()
+                .map_err(|why| CommandError::local("storage.listen", why))?,
+            tls: Some(self.server_tls.clone()),
+            monitor: Some(self.monitor.clone()),
+        };
         self.tasks.spawn(async move {
-            end_of(
-                "the storage door",
-                storage_element::serve(door_storage, listener, Some(tls), stopping_door).await,
-            )
+            let ended = storage_element::serve(door_storage, door, stopping_door).await;
+            end_of("the storage door", ended)
         });
         self.doors.push((
             "storage",
@@ -239,14 +251,16 @@ impl Running {
         ));
         if let Some((listener, address)) = plain {
             let (door_storage, stopping_door) = (storage.clone(), stopping.clone());
-            let listener = listener
-                .into_std()
-                .map_err(|why| CommandError::local("storage.plain_listen", why))?;
+            let door = DoorConfig {
+                listener: listener
+                    .into_std()
+                    .map_err(|why| CommandError::local("storage.plain_listen", why))?,
+                tls: None,
+                monitor: Some(self.monitor.clone()),
+            };
             self.tasks.spawn(async move {
-                end_of(
-                    "the plain storage door",
-                    storage_element::serve(door_storage, listener, None, stopping_door).await,
-                )
+                let ended = storage_element::serve(door_storage, door, stopping_door).await;
+                end_of("the plain storage door", ended)
             });
             self.doors.push((
                 "plain",
@@ -303,6 +317,7 @@ impl Running {
             certificates: self.clients.clone(),
             banned: self.banned.clone(),
             administrators: self.administrators.clone(),
+            monitor: Some(self.monitor.clone()),
             host: config.url_host(),
         };
         let mut router = api::router(service.clone(), api_config.clone())
@@ -313,12 +328,15 @@ impl Running {
             router = router.merge(live::router(&service, &api_config));
             self.doors.push(("live page", format!("{url}/live/")));
         }
+        let requests = Arc::new(RequestTally::default());
+        self.monitor.joined_by_transfer(&service, &requests);
         let (tls, stopping_api) = (self.server_tls.clone(), stopping.clone());
         let limits = api::ServeLimits {
             connections: self.process.connections.clone(),
             head_timeout: config.limits.head_timeout.0,
             stall_timeout: config.limits.stall_timeout.0,
             body_pace: roles::body_pace(config),
+            requests,
         };
         self.tasks.spawn(async move {
             api::serve(listener, tls, router, limits, stopping_api).await;
@@ -396,6 +414,8 @@ impl Running {
         };
         match reloaded {
             Ok(config) => {
+                self.monitor.configure(&config);
+                self.look_at_endings(site, &config).await;
                 self.config = config;
                 tracing::info!("reloaded limits, certificates and trust");
             }
@@ -415,12 +435,23 @@ impl Running {
         let config = self.config.clone();
         // Before the files are read: what changes meanwhile is seen next time.
         self.watched = Watched::of(site, &config);
+        self.look_at_endings(site, &config).await;
         match self.take_over(site, &config).await {
             Ok(()) if changed => tracing::info!("took over changed keys or certificates"),
             Ok(()) => {}
             Err(why) => {
                 tracing::error!(%why, "changed keys or certificates cannot be used; those before stay in effect")
             }
+        }
+    }
+
+    /// Looks at what ends, for monitors.
+    async fn look_at_endings(&self, site: &SiteDirectory, config: &Config) {
+        let (site, config) = (site.clone(), config.clone());
+        let look = move || expiry::of_site(&site, &config, now());
+        match tokio::task::spawn_blocking(look).await {
+            Ok(found) => self.monitor.replace_endings(found),
+            Err(why) => tracing::error!(%why, "what expires when could not be found out"),
         }
     }
 

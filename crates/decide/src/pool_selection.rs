@@ -38,6 +38,14 @@ impl PoolMode {
             PoolMode::Disabled => "disabled",
         }
     }
+
+    /// Whether it takes new files, if it has room.
+    pub fn takes_new_files(self) -> bool {
+        match self {
+            PoolMode::Enabled => true,
+            PoolMode::Drained | PoolMode::Disabled => false,
+        }
+    }
 }
 
 /// A pool at the moment of the choice.

@@ -4,6 +4,23 @@ use penstock_model::{MoverReport, StreamUse, StreamsReason, Timestamp, TransferS
 
 /// Why a transfer waits, as one sentence without a full stop.
 pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
+    let text = wait_reason_for_all(reason, now);
+    match reason {
+        WaitReason::LinkHalted { last, .. } | WaitReason::BackingOff { last, .. } => {
+            format!("{text}; the last failure: {last}")
+        }
+        WaitReason::LinkFull { .. }
+        | WaitReason::SourceFull { .. }
+        | WaitReason::DestinationFull { .. }
+        | WaitReason::AgentsFull { .. }
+        | WaitReason::SameDestination { .. }
+        | WaitReason::Starting
+        | WaitReason::Draining => text,
+    }
+}
+
+/// The same without what a failure said, which may name files and is for those to whom the transfers belong.
+pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
     match reason {
         WaitReason::LinkFull { active, limit } => {
             format!(
@@ -38,23 +55,18 @@ pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
             )
         }
         WaitReason::LinkHalted {
-            until,
-            failures,
-            last,
+            until, failures, ..
         } => {
             let trial = match until.since(now).as_secs() {
                 0 => "one transfer is being tried now".to_owned(),
                 wait => format!("one transfer is tried in {wait} s"),
             };
             format!(
-                "the link is halted after {failures} failures of one kind in a row, and {trial}; the last \
-                 failure: {last}"
+                "the link is halted after {failures} failures of one kind in a row, and {trial}"
             )
         }
         WaitReason::BackingOff {
-            until,
-            failures,
-            last,
+            until, failures, ..
         } => {
             let wait = until.since(now).as_secs();
             let times = if *failures == 1 {
@@ -62,7 +74,7 @@ pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
             } else {
                 format!("{failures} times")
             };
-            format!("it failed {times} and is tried again in {wait} s; the last failure: {last}")
+            format!("it failed {times} and is tried again in {wait} s")
         }
         WaitReason::SameDestination { before } => {
             format!("transfer {before} goes to the same destination and has not ended")
@@ -216,6 +228,10 @@ mod tests {
             wait_reason(&reason, Timestamp(2_000)),
             "it failed 2 times and is tried again in 40 s; the last failure: \
              DESTINATION [11] https://se2 answered 503: all movers busy"
+        );
+        assert_eq!(
+            wait_reason_for_all(&reason, Timestamp(2_000)),
+            "it failed 2 times and is tried again in 40 s"
         );
         let full = WaitReason::LinkFull {
             active: Slots(30),

@@ -18,6 +18,7 @@ mod writer;
 pub use change::{Change, ChangeError, Changed, NewFile, Refusal, Replace, Trashed};
 pub use property::{DeadProperty, PROPERTIES_BYTES_MAX, PROPERTIES_MAX, PropertyUpdate};
 pub use record::{MoverKind, MoverOutcome, MoverRecord};
+pub use writer::WriterCounts;
 
 use penstock_model::{Bytes, PoolName, Timestamp, UserName};
 use read::Readers;
@@ -216,6 +217,11 @@ impl Namespace {
     /// A new id, not used by any visible entry, past or present.
     pub fn allocate(&self) -> EntryId {
         EntryId(self.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// What its writer has done since the start, and what waits for it.
+    pub fn writer_counts(&self) -> WriterCounts {
+        self.writer.counts()
     }
 
     /// Queues a change. `reply` is called on the writer's thread after the commit (or after the refusal),

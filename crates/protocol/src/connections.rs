@@ -62,6 +62,7 @@ struct Register {
     waiting: Line,
     shaking: Line,
     leaving: usize,
+    turned_away: u64,
     told: Told,
 }
 
@@ -110,7 +111,10 @@ impl Connections {
     pub fn admit(&self, client: IpAddr) -> Result<Admitted, TurnedAway> {
         let client = whom(client);
         let mut register = self.register();
-        register.make_room(client)?;
+        if let Err(why) = register.make_room(client) {
+            register.turned_away += 1;
+            return Err(why);
+        }
         let (id, turn) = (register.next_id, register.next_turn);
         register.next_id += 1;
         register.next_turn += 1;
@@ -145,6 +149,16 @@ impl Connections {
     pub fn tells(&self, client: IpAddr) -> Option<u64> {
         let now = Instant::now();
         self.register().told.tells(whom(client), now, TELL_INTERVAL)
+    }
+
+    /// Newcomers that were turned away since the start.
+    pub fn turned_away(&self) -> u64 {
+        self.register().turned_away
+    }
+
+    /// The limits in effect.
+    pub fn limits(&self) -> ConnectionLimits {
+        self.register().limits
     }
 
     /// Connections in the count.

@@ -10,6 +10,7 @@ pub mod client;
 mod compose;
 mod head;
 pub mod server;
+pub mod tally;
 mod wire;
 
 use crate::pace::PaceLimit;

@@ -4,7 +4,7 @@
 //! Files are made whole or not at all, private ones with mode 0600, and never overwritten: a lost CA key
 //! cannot be had again. Certificates are RSA, because the oldest clients of the field know nothing else.
 
-use openssl::asn1::{Asn1Integer, Asn1Time};
+use openssl::asn1::{Asn1Integer, Asn1Time, Asn1TimeRef};
 use openssl::bn::{BigNum, MsbOption};
 use openssl::ec::{EcGroup, EcKey};
 use openssl::error::ErrorStack;
@@ -16,7 +16,7 @@ use openssl::x509::extension::{
     AuthorityKeyIdentifier, BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName,
     SubjectKeyIdentifier,
 };
-use openssl::x509::{X509, X509Builder, X509Name, X509NameBuilder, X509NameRef};
+use openssl::x509::{X509, X509Builder, X509Crl, X509Name, X509NameBuilder, X509NameRef};
 use penstock_model::Timestamp;
 use std::fs;
 use std::io::{self, Write};
@@ -214,10 +214,42 @@ pub fn create_signing_key(path: &Path) -> Result<(), PkiError> {
     write_new(path, &key.private_key_to_pem_pkcs8()?, PRIVATE)
 }
 
-/// When the first certificate of a PEM file ends.
-pub fn expiry(certificate: &Path) -> Result<Timestamp, PkiError> {
-    let certificate = read_certificate(certificate)?;
-    let span = Asn1Time::from_unix(0)?.diff(certificate.not_after())?;
+/// From when until when the certificates of a PEM file are all valid: that of a host, and those between it and its
+/// authority.
+pub fn life(certificates: &Path) -> Result<(Timestamp, Timestamp), PkiError> {
+    let chain = X509::stack_from_pem(&read(certificates)?).map_err(|why| PkiError::Content {
+        path: certificates.to_owned(),
+        what: "certificate",
+        why,
+    })?;
+    // A file without any is what `read_certificate` refuses with a reason.
+    let chain = match chain.is_empty() {
+        true => vec![read_certificate(certificates)?],
+        false => chain,
+    };
+    let mut life = (Timestamp(i64::MIN), Timestamp(i64::MAX));
+    for certificate in &chain {
+        life.0 = life.0.max(timestamp(certificate.not_before())?);
+        life.1 = life.1.min(timestamp(certificate.not_after())?);
+    }
+    Ok(life)
+}
+
+/// When a revocation list was made, and when the next one is due; `None` when it does not tell.
+pub fn revocation_list_life(list: &Path) -> Result<(Timestamp, Option<Timestamp>), PkiError> {
+    let bytes = read(list)?;
+    let parsed = X509Crl::from_pem(&bytes).or_else(|_| X509Crl::from_der(&bytes));
+    let parsed = parsed.map_err(|why| PkiError::Content {
+        path: list.to_owned(),
+        what: "revocation list",
+        why,
+    })?;
+    let next = parsed.next_update().map(timestamp).transpose()?;
+    Ok((timestamp(parsed.last_update())?, next))
+}
+
+fn timestamp(time: &Asn1TimeRef) -> Result<Timestamp, PkiError> {
+    let span = Asn1Time::from_unix(0)?.diff(time)?;
     let seconds = i64::from(span.days) * 86_400 + i64::from(span.secs);
     Ok(Timestamp(seconds * 1000))
 }
@@ -467,14 +499,12 @@ mod tests {
                 "{host}"
             );
         }
-        let ends = expiry(&host_dir.join("cert.pem"))
-            .expect("readable")
-            .unix_seconds();
+        let (_, ends) = life(&host_dir.join("cert.pem")).expect("readable");
         let expected = SystemTime::now() + HOST_LIFETIME;
         let expected = expected
             .duration_since(SystemTime::UNIX_EPOCH)
             .expect("after 1970");
-        assert!(ends.abs_diff(expected.as_secs() as i64) < 60);
+        assert!(ends.unix_seconds().abs_diff(expected.as_secs() as i64) < 60);
         assert_eq!(
             slash_form(certificate.subject_name()).expect("plain"),
             "/DC=penstock/O=lab/CN=localhost"
@@ -487,9 +517,9 @@ mod tests {
         let host_dir = dir.path().join("host");
         issue_host_certificate(&authority, &["h".to_owned()], CA_LIFETIME * 2, &host_dir)
             .expect("issued");
-        let authority_ends = expiry(&dir.path().join("ca/ca.pem")).expect("readable");
+        let (_, authority_ends) = life(&dir.path().join("ca/ca.pem")).expect("readable");
         assert_eq!(
-            expiry(&host_dir.join("cert.pem")).expect("readable"),
+            life(&host_dir.join("cert.pem")).expect("readable").1,
             authority_ends
         );
     }

@@ -13,6 +13,7 @@ mod guard;
 mod list;
 mod lock;
 mod macaroon;
+mod monitor;
 mod pages;
 mod properties;
 mod pull;
@@ -38,6 +39,7 @@ use penstock_model::NamespacePath;
 use penstock_protocol::connections::{Admitted, Connections};
 use penstock_protocol::http1::Limits;
 use penstock_protocol::http1::server::{Connection, Request, RequestError};
+use penstock_protocol::monitoring::Monitor;
 use penstock_protocol::stream::Stream;
 use penstock_protocol::tls::ServerTls;
 use serde_json::Value;
@@ -45,7 +47,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -64,7 +66,18 @@ const LAST_LINES: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub(crate) struct Door {
     storage: Arc<Storage>,
+    monitor: Option<Arc<dyn Monitor>>,
     shutdown: watch::Receiver<bool>,
+}
+
+/// Where a door is, and how it speaks.
+pub struct DoorConfig {
+    /// Bound already.
+    pub listener: TcpListener,
+    /// HTTPS with it, plain HTTP without.
+    pub tls: Option<ServerTls>,
+    /// Answers monitors. Without it the door has nothing for them.
+    pub monitor: Option<Arc<dyn Monitor>>,
 }
 
 /// One request with what its handler needs to know.
@@ -76,21 +89,25 @@ pub(crate) struct Call<'a> {
 }
 
 /// Serves one address until `shutdown` turns true; then takes no more requests and gives running ones
-/// `shutdown_grace`. With `tls` the door is HTTPS, without it plain HTTP. Several doors may share one
-/// storage.
+/// `shutdown_grace`. Several doors may share one storage.
 ///
 /// Errors: the listener cannot be used.
 pub async fn serve(
     storage: Arc<Storage>,
-    listener: TcpListener,
-    tls: Option<ServerTls>,
+    config: DoorConfig,
     mut shutdown: watch::Receiver<bool>,
 ) -> io::Result<()> {
+    let DoorConfig {
+        listener,
+        tls,
+        monitor,
+    } = config;
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let sweeping = tokio::spawn(sweep(Arc::clone(&storage), shutdown.clone()));
     let door = Arc::new(Door {
         storage: Arc::clone(&storage),
+        monitor,
         shutdown: shutdown.clone(),
     });
     let register = storage.settings().limits.connections.clone();
@@ -243,7 +260,13 @@ impl Door {
             match request {
                 Ok(Some(request)) => {
                     admitted.works();
-                    if let Err(why) = self.answer(&mut connection, &client, &request).await {
+                    let began = Instant::now();
+                    let answered = self.answer(&mut connection, &client, &request).await;
+                    if let Some(status) = connection.answered_with() {
+                        let requests = &self.storage.metrics().requests;
+                        requests.count(&request.method, status, began.elapsed());
+                    }
+                    if let Err(why) = answered {
                         tracing::debug!(peer = %connection.peer_addr(), %why, "an answer did not arrive");
                         return;
                     }
@@ -305,6 +328,7 @@ impl Door {
             .map_err(|why| Problem::bad_request(why.to_string()))?;
         let upload = resumable::upload_of(&path);
         if upload.is_none()
+            && !(self.monitor.is_some() && monitor::reserved_question(&path).is_some())
             && let Some(asset) = reserved::asset(request, &path)
         {
             return asset.map(Reply::from);
@@ -313,6 +337,9 @@ impl Door {
             .identify(request, client, connection.peer_addr())
             .await?;
         foreign::refuse(request, &caller)?;
+        if let Some(told) = self.tell_monitor(request, &path, &caller).await? {
+            return Ok(told.into());
+        }
         let call = &Call {
             request,
             caller: &caller,

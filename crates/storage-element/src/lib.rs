@@ -14,6 +14,7 @@ mod gate;
 mod incoming;
 mod locks;
 mod meter;
+mod metrics;
 mod mover;
 mod pool;
 mod reaper;
@@ -27,8 +28,9 @@ mod stream_memory;
 mod uploads;
 mod write_error;
 
-pub use door::serve;
+pub use door::{DoorConfig, serve};
 pub use meter::SecondMoved;
+pub use metrics::{StorageCondition, StorageMetrics};
 pub use mover::MoverSnapshot;
 pub use recovery::OpenError;
 pub use storage::{PoolSnapshot, Storage, StorageSnapshot};

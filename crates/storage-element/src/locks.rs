@@ -50,6 +50,11 @@ impl Locks {
         self.count.load(Ordering::SeqCst) == 0
     }
 
+    /// How many there are; those that have expired since the last look are among them.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+
     fn with<T>(&self, work: impl FnOnce(&mut LockTable) -> T) -> T {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let done = work(&mut table);

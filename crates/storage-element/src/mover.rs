@@ -4,12 +4,14 @@
 use crate::clock::{microseconds, now};
 use crate::gate::{Arrival, Permit, Waiting};
 use crate::meter::Direction;
+use crate::metrics::StorageMetrics;
 use crate::pool::Pool;
 use crate::recorder::Recorder;
 use penstock_model::{
     Bytes, NamespacePath, PoolName, StageClocks, TcpSummary, Timestamp, UserName, VoName,
 };
 use penstock_persistence::namespace::{MoverKind, MoverOutcome, MoverRecord};
+use penstock_protocol::exposition::Counter;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -23,6 +25,39 @@ use std::time::Instant;
 pub(crate) struct LiveMovers {
     next: AtomicU64,
     movers: Mutex<BTreeMap<u64, Arc<Facts>>>,
+    ended: Arc<EndedMovers>,
+    refused: Arc<Counter>,
+}
+
+/// How many movers ended, by what they did and how.
+#[derive(Debug, Default)]
+pub(crate) struct EndedMovers([[Counter; 3]; 5]);
+
+impl EndedMovers {
+    fn count(&self, kind: MoverKind, outcome: &MoverOutcome) {
+        let kind = match kind {
+            MoverKind::Get => 0,
+            MoverKind::Put => 1,
+            MoverKind::Pull => 2,
+            MoverKind::Push => 3,
+            MoverKind::Copy => 4,
+        };
+        let outcome = match outcome {
+            MoverOutcome::Done => 0,
+            MoverOutcome::Failed(_) => 1,
+            MoverOutcome::Aborted(_) => 2,
+        };
+        self.0[kind][outcome].increment();
+    }
+
+    /// Shows each count with its names.
+    pub(crate) fn each(&self, mut show: impl FnMut(&'static str, &'static str, u64)) {
+        for (kind, counts) in ["get", "put", "pull", "push", "copy"].iter().zip(&self.0) {
+            for (outcome, count) in ["done", "failed", "aborted"].iter().zip(counts) {
+                show(kind, outcome, count.read());
+            }
+        }
+    }
 }
 
 /// What is known of a mover from the beginning, and its counters.
@@ -143,6 +178,15 @@ pub(crate) struct Busy {
 }
 
 impl LiveMovers {
+    /// None yet; those that end are counted there.
+    pub(crate) fn counted_in(metrics: &StorageMetrics) -> LiveMovers {
+        LiveMovers {
+            ended: Arc::clone(&metrics.movers),
+            refused: Arc::clone(&metrics.movers_refused),
+            ..LiveMovers::default()
+        }
+    }
+
     /// Takes a place at the gate of the pool.
     pub(crate) fn arrive(
         self: &Arc<Self>,
@@ -157,6 +201,7 @@ impl LiveMovers {
                 retry_after_seconds,
                 reason,
             } => {
+                self.refused.increment();
                 return Err(Busy {
                     pool: request.pool.name.clone(),
                     reason,
@@ -269,6 +314,7 @@ impl Drop for Mover {
         let outcome = self.outcome.take().unwrap_or_else(|| {
             MoverOutcome::Aborted("the client left, or the server stopped".to_owned())
         });
+        self.live.ended.count(self.facts.kind, &outcome);
         self.recorder.record(MoverRecord {
             at: now(),
             kind: self.facts.kind,

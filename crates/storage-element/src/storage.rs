@@ -9,6 +9,7 @@ use crate::config::{
 use crate::incoming::{Incoming, Order};
 use crate::locks::Locks;
 use crate::meter::SecondMoved;
+use crate::metrics::StorageMetrics;
 use crate::mover::{Busy, LiveMovers, Mover, MoverRequest, MoverSnapshot};
 use crate::pool::{Pool, Reservation};
 use crate::reaper::{Pools, Reaper, ReaperHandle};
@@ -54,6 +55,7 @@ pub struct Storage {
     pub(crate) locks: Locks,
     pub(crate) uploads: Uploads,
     pub(crate) live: Arc<LiveMovers>,
+    pub(crate) metrics: StorageMetrics,
     pub(crate) verifier: Verifier,
     pub(crate) client: Client,
     tls: ClientTls,
@@ -124,6 +126,7 @@ impl Storage {
         let issuer = config.issuer.as_ref();
         let verifier = rights::verifier(&config.access, issuer, client.clone());
         let stream_memory = StreamMemory::new(config.limits.streams_memory);
+        let metrics = StorageMetrics::default();
         let mut checksums = config.checksums;
         if !checksums.contains(&ChecksumAlgorithm::Adler32) {
             checksums.insert(0, ChecksumAlgorithm::Adler32);
@@ -137,7 +140,8 @@ impl Storage {
             claims: Arc::default(),
             locks,
             uploads,
-            live: Arc::default(),
+            live: Arc::new(LiveMovers::counted_in(&metrics)),
+            metrics,
             verifier,
             client,
             tls,
@@ -209,17 +213,7 @@ impl Storage {
         let (movers_total, movers) = self.live.snapshot(MOVERS_SHOWN_MAX);
         // Without the counts the rest is still worth showing.
         let usage = self.namespace.pool_usage().unwrap_or_default();
-        let views: Vec<PoolView> = self.pools.values().map(|pool| pool.view()).collect();
-        let probe = Placement {
-            size: None,
-            draw: 0,
-        };
-        let alarms = choose_pool(&views, &probe)
-            .because
-            .iter()
-            .filter(|reason| reason.is_alarm())
-            .map(PoolReason::to_string)
-            .collect();
+        let (views, alarms) = self.pools_and_alarms();
         let pools = self
             .pools
             .values()
@@ -239,6 +233,19 @@ impl Storage {
             movers,
             records_dropped: self.recorder.dropped(),
         }
+    }
+
+    /// All pools as a choice sees them, and what an operator should look at.
+    pub(crate) fn pools_and_alarms(&self) -> (Vec<PoolView>, Vec<String>) {
+        let views: Vec<PoolView> = self.pools.values().map(|pool| pool.view()).collect();
+        let probe = Placement {
+            size: None,
+            draw: 0,
+        };
+        let choice = choose_pool(&views, &probe);
+        let alarms = choice.because.iter().filter(|reason| reason.is_alarm());
+        let alarms = alarms.map(PoolReason::to_string).collect();
+        (views, alarms)
     }
 
     pub(crate) fn settings(&self) -> Arc<Settings> {

@@ -129,6 +129,11 @@ impl Uploads {
         self.open().get(&id).cloned()
     }
 
+    /// All that were begun and are remembered.
+    pub(crate) fn count(&self) -> usize {
+        self.open().len()
+    }
+
     /// What a user has begun and not finished.
     pub(crate) fn of(&self, user: Option<&UserName>) -> Begun {
         let open = self.open();

@@ -8,6 +8,7 @@ mod delegation;
 mod held;
 mod jobs;
 mod listing;
+mod monitor;
 mod server;
 pub mod submit;
 pub mod wire;
@@ -28,6 +29,7 @@ use penstock_decide::access::{Operation, Rights};
 use penstock_model::VoName;
 use penstock_persistence::journal::JournalError;
 use penstock_protocol::identity::Method;
+use penstock_protocol::monitoring::Monitor;
 use penstock_protocol::token::Verifier;
 use penstock_protocol::x509::ClientCertificates;
 use serde_json::{Value, json};
@@ -39,7 +41,7 @@ use uuid::Uuid;
 /// The version of the FTS interface that is spoken.
 const API_VERSION: [u32; 3] = [3, 14, 4];
 /// The scope that lets a token of this site's own issuer see and stop every job.
-const ADMIN_SCOPE: &str = "penstock.admin";
+pub const ADMIN_SCOPE: &str = "penstock.admin";
 /// What FTS answers to a submission without delegated credentials; HTTP has no name for it.
 const NEEDS_DELEGATION: u16 = 419;
 
@@ -58,6 +60,8 @@ pub struct ApiConfig {
     pub banned: Banned,
     /// Who may do more than their VO's members.
     pub administrators: Administrators,
+    /// Answers monitors. Without it there is nothing for them.
+    pub monitor: Option<Arc<dyn Monitor>>,
     /// This host's name, as shown in `submit_host` and `transfer_host`.
     pub host: String,
 }
@@ -101,7 +105,11 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
         .route("/status/hosts", get(hosts))
         .route("/api/v1/overview", get(overview))
         .route("/api/v1/jobs/{id}/explain", get(jobs::explain))
-        .route("/api/v1/health", get(health))
+        .route("/api/v1/health", get(monitor::tell))
+        .route("/metrics", get(monitor::tell))
+        .route("/health", get(monitor::tell))
+        .route("/health/live", get(monitor::tell))
+        .route("/health/ready", get(monitor::tell))
         .route(
             "/delegation/{id}",
             get(delegation::show).delete(delegation::forget),
@@ -284,18 +292,6 @@ async fn hosts(
     let active = api.service.overview().agents.active;
     let host = api.config.host.clone();
     Ok(axum::Json(json!({host: {"active": active, "staging": 0}})))
-}
-
-/// For load balancers and monitors: 200 while jobs can be accepted.
-async fn health(State(api): State<Api>) -> Response {
-    let (status, text) = match api.service.accepts() {
-        true => (StatusCode::OK, "ok"),
-        false => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the journal cannot be written",
-        ),
-    };
-    (status, axum::Json(json!({"status": text}))).into_response()
 }
 
 async fn unknown_path(uri: axum::http::Uri) -> ApiError {

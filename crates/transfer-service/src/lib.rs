@@ -4,6 +4,7 @@
 mod agent;
 pub mod api;
 pub mod engine;
+mod metrics;
 mod overview;
 mod run;
 pub mod service;

@@ -65,6 +65,8 @@ pub struct LinkRow {
     pub limit: u32,
     pub queued: u64,
     pub rate_bytes_per_second: u64,
+    /// Since the start of this process.
+    pub moved_bytes: u64,
     pub finished: u64,
     pub failed: u64,
     pub waiting_because: Option<String>,
@@ -200,7 +202,7 @@ impl Meters {
                 });
             }
             if let Some(reason) = &view.because {
-                let text = wording::wait_reason(reason, at);
+                let text = wording::wait_reason_for_all(reason, at);
                 let row = waiting
                     .entry(wording::wait_kind(reason))
                     .or_insert((text, 0));
@@ -218,12 +220,13 @@ impl Meters {
                 limit: view.limit.0,
                 queued: view.queued,
                 rate_bytes_per_second: meter.rate,
+                moved_bytes: meter.moved_total,
                 finished: meter.finished,
                 failed: meter.failed,
                 waiting_because: view
                     .because
                     .as_ref()
-                    .map(|reason: &WaitReason| wording::wait_reason(reason, at)),
+                    .map(|reason: &WaitReason| wording::wait_reason_for_all(reason, at)),
                 last_failure: engine.last_failure(&view.link).map(ToString::to_string),
             });
         }

@@ -10,6 +10,7 @@ use crate::engine::{
     Action, Answer, Assignment, Effects, Engine, EngineConfig, Input, LinkNotice, Now, Outcome,
     ReplyId,
 };
+use crate::metrics::TransferMetrics;
 use crate::overview::{Meters, Overview};
 use crate::submission::NewJob;
 use penstock_model::{Attempt, Bytes, JobId, LinkId, Priority, Timestamp, TransferId, WaitReason};
@@ -91,7 +92,7 @@ enum Act {
     Stop(watch::Sender<bool>),
 }
 
-struct Batch {
+pub(crate) struct Batch {
     records: Vec<Record>,
     acts: Vec<Act>,
 }
@@ -144,6 +145,8 @@ pub(crate) fn wall_clock() -> Timestamp {
 /// What the outside holds of a running loop.
 pub(crate) struct Loop {
     pub(crate) inputs: mpsc::Sender<Message>,
+    /// To see how many wait; it keeps nothing alive.
+    pub(crate) batches: mpsc::WeakSender<Batch>,
     pub(crate) overview: watch::Receiver<Arc<Overview>>,
     pub(crate) committed: watch::Receiver<u64>,
     pub(crate) journal_writable: Arc<AtomicBool>,
@@ -159,6 +162,7 @@ pub(crate) struct Parts {
     pub(crate) journal: Box<dyn Journal>,
     pub(crate) agents: AgentSetup,
     pub(crate) site: String,
+    pub(crate) metrics: Arc<TransferMetrics>,
     pub(crate) clock: Clock,
     pub(crate) shutdown: watch::Receiver<bool>,
     pub(crate) drain_grace: Duration,
@@ -172,6 +176,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         journal,
         agents,
         site,
+        metrics,
         clock,
         shutdown,
         drain_grace,
@@ -186,6 +191,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         reports: inputs.clone(),
         committed: committed_out,
         writable: journal_writable.clone(),
+        metrics: metrics.clone(),
         runtime: tokio::runtime::Handle::current(),
         shutdown: shutdown.clone(),
         last_chance: drain_grace.min(JOURNAL_LAST_CHANCE),
@@ -199,6 +205,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
             let _ = done.send(committer.run(queued));
         })?;
     let (overview_out, overview) = watch::channel(Arc::new(Overview::default()));
+    let weak_batches = batches.downgrade();
     let driver = Driver {
         engine,
         clock,
@@ -207,11 +214,13 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         reply_next: 0,
         running: HashMap::new(),
         meters: Meters::new(site),
+        metrics,
         overview: overview_out,
     };
     let task = tokio::spawn(driver.run(first, received, shutdown, drain_grace));
     Ok(Loop {
         inputs,
+        batches: weak_batches,
         overview,
         committed,
         journal_writable,
@@ -228,6 +237,7 @@ struct Driver {
     reply_next: u64,
     running: HashMap<TransferId, AgentHandle>,
     meters: Meters,
+    metrics: Arc<TransferMetrics>,
     overview: watch::Sender<Arc<Overview>>,
 }
 
@@ -394,10 +404,10 @@ impl Driver {
     }
 
     fn take_effects(&mut self, effects: Effects, batch: &mut Batch) {
-        effects
-            .records
-            .iter()
-            .for_each(|record| self.meters.count(record));
+        for record in &effects.records {
+            self.meters.count(record);
+            self.metrics.count(record);
+        }
         batch.records.extend(effects.records);
         for action in effects.actions {
             match action {
@@ -465,6 +475,7 @@ struct Committer {
     reports: mpsc::Sender<Message>,
     committed: watch::Sender<u64>,
     writable: Arc<AtomicBool>,
+    metrics: Arc<TransferMetrics>,
     runtime: tokio::runtime::Handle,
     shutdown: watch::Receiver<bool>,
     last_chance: Duration,
@@ -495,8 +506,13 @@ impl Committer {
     /// Returns when the records are durable, or when it is too late for them.
     fn append(&mut self, records: &[Record]) -> Result<u64, JournalError> {
         loop {
+            let begun = Instant::now();
             match self.journal.append(records) {
                 Ok(sequence) => {
+                    self.metrics.batch_records.observe(records.len() as u64);
+                    let took = begun.elapsed().as_micros();
+                    let took = u64::try_from(took).unwrap_or(u64::MAX);
+                    self.metrics.commit_us.observe(took);
                     if !self.writable.swap(true, Ordering::Relaxed) {
                         tracing::info!("the journal can be written again");
                     }

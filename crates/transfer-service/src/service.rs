@@ -2,6 +2,7 @@
 
 use crate::agent::{AgentConfig, AgentSetup, Memory};
 use crate::engine::{Answer, Engine, EngineConfig};
+use crate::metrics::TransferMetrics;
 use crate::overview::Overview;
 use crate::run::{self, Clock, Message};
 use crate::submission::NewJob;
@@ -79,9 +80,17 @@ type Ending = (
     oneshot::Receiver<Result<(), JournalError>>,
 );
 
+/// How many wait in the queues of a service.
+pub(crate) struct Queued {
+    pub(crate) inputs: usize,
+    pub(crate) batches: usize,
+}
+
 /// A running transfer service. Ends, drained, after its shutdown signal.
 pub struct Service {
     inputs: mpsc::Sender<Message>,
+    batches: mpsc::WeakSender<run::Batch>,
+    pub(crate) metrics: Arc<TransferMetrics>,
     overview: watch::Receiver<Arc<Overview>>,
     committed: watch::Receiver<u64>,
     reader: Arc<JournalReader>,
@@ -120,18 +129,22 @@ impl Service {
             config: config.agents,
             memory: Arc::new(Memory::default()),
         };
+        let metrics = Arc::new(TransferMetrics::default());
         let started = run::start(run::Parts {
             engine,
             first,
             journal: Box::new(journal),
             agents,
             site: config.site,
+            metrics: metrics.clone(),
             clock,
             shutdown,
             drain_grace: config.drain_grace,
         })?;
         Ok(Arc::new(Service {
             inputs: started.inputs,
+            batches: started.batches,
+            metrics,
             overview: started.overview,
             committed: started.committed,
             reader,
@@ -222,6 +235,16 @@ impl Service {
     pub async fn configure(&self, config: EngineConfig) -> Result<(), ServiceError> {
         let sent = self.inputs.send(Message::Configure(Box::new(config))).await;
         sent.map_err(|_| ServiceError::ShuttingDown)
+    }
+
+    /// What waits inside.
+    pub(crate) fn queued(&self) -> Queued {
+        let inputs = self.inputs.max_capacity() - self.inputs.capacity();
+        let batches = self.batches.upgrade();
+        Queued {
+            inputs,
+            batches: batches.map_or(0, |queue| queue.max_capacity() - queue.capacity()),
+        }
     }
 
     /// True while jobs can be accepted.

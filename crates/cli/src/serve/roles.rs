@@ -347,7 +347,10 @@ pub fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
         "trust.certificates",
     );
     compare(before.trust.vomsdir != after.trust.vomsdir, "trust.vomsdir");
-    compare(before.observe != after.observe, "[observe]");
+    compare(
+        before.observe.live_page != after.observe.live_page,
+        "observe.live_page",
+    );
     let moving = |config: &Config| {
         (
             body_pace(config),

@@ -204,3 +204,80 @@ fn a_new_host_certificate_is_shown_without_a_signal() {
     std::fs::copy(new.join("key.pem"), host.join("key.pem")).expect("copied");
     eventually("the new one is shown", || serial() != before);
 }
+
+/// A revocation list of the site's own authority with so many days left.
+pub fn install_revocation_list(site: &Site, days: &str) {
+    let ca = site.dir().join("ca");
+    let at = tempfile::tempdir().expect("a directory");
+    let database = at.path().join("index.txt");
+    std::fs::write(&database, "").expect("written");
+    let config = format!(
+        "[ca]\ndefault_ca=x\n[x]\ndatabase={}\ndefault_md=sha256\n",
+        database.display()
+    );
+    std::fs::write(at.path().join("ca.cnf"), config).expect("written");
+    let out = at.path().join("crl.pem");
+    let path = |path: &std::path::Path| path.display().to_string();
+    let made = Command::new("openssl")
+        .args([
+            "ca",
+            "-gencrl",
+            "-config",
+            &path(&at.path().join("ca.cnf")),
+            "-crlsec",
+            days,
+        ])
+        .args([
+            "-cert",
+            &path(&ca.join("ca.pem")),
+            "-keyfile",
+            &path(&ca.join("ca.key")),
+        ])
+        .args(["-out", &path(&out)])
+        .output()
+        .expect("openssl starts");
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let pem = std::fs::read(ca.join("ca.pem")).expect("read");
+    let hash = openssl::x509::X509::from_pem(&pem)
+        .expect("a certificate")
+        .subject_name_hash();
+    let installed = site
+        .dir()
+        .join("certificates")
+        .join(format!("{hash:08x}.r0"));
+    std::fs::copy(&out, installed).expect("installed");
+}
+
+#[test]
+fn check_tells_what_ends_and_how_soon() {
+    let site = Site::make(&[]);
+    let dir = site.dir_arg();
+    install_revocation_list(&site, "2592000");
+    let printed = succeed(&["check", "--dir", &dir]);
+    assert!(printed.contains("host/cert.pem: 3"), "{printed}");
+    assert!(printed.contains(".r0: 29 day(s) left"), "{printed}");
+    assert!(printed.ends_with("ok\n"), "{printed}");
+    let report: Value =
+        serde_json::from_str(&succeed(&["--json", "check", "--dir", &dir])).expect("JSON");
+    let kinds: Vec<&str> = report["expiry"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|found| found["what"].as_str().expect("text"))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            "host_certificate",
+            "authority",
+            "revocation_list",
+            "signing_key"
+        ]
+    );
+    // Past its end, everybody of that authority is locked out.
+    install_revocation_list(&site, "1");
+    eventually("it ends", || {
+        let output = crate::site::run(&["check", "--dir", &dir]);
+        output.status.code() == Some(2) && text(&output.stdout).contains("fetch it again")
+    });
+}

@@ -5,6 +5,7 @@ mod certificates;
 mod demo;
 mod jobs;
 mod keys;
+mod monitoring;
 mod site;
 mod site_directory;
 mod storage;

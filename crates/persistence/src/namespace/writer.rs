@@ -25,10 +25,30 @@ struct Request {
     reply: Reply,
 }
 
+/// What the writer has done since the start.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    submitted: AtomicU64,
+    answered: AtomicU64,
+    batches: AtomicU64,
+}
+
+/// What a namespace's writer has done since the start, and what waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WriterCounts {
+    /// Changes that were made or refused.
+    pub changes: u64,
+    /// Transactions that they shared.
+    pub batches: u64,
+    /// Changes that wait or are being made.
+    pub queued: u64,
+}
+
 /// The door to the writer's thread. Dropping it ends the thread after the last queued change.
 pub(super) struct Writer {
     queue: Option<SyncSender<Request>>,
     thread: Option<JoinHandle<()>>,
+    done: Arc<Done>,
 }
 
 impl Writer {
@@ -39,17 +59,32 @@ impl Writer {
     ) -> io::Result<Writer> {
         let (queue, requests) = sync_channel(QUEUE_MAX);
         connection.set_prepared_statement_cache_capacity(64);
+        let done = Arc::new(Done::default());
+        let counted = Arc::clone(&done);
         let thread = std::thread::Builder::new()
             .name("namespace-writer".to_owned())
-            .spawn(move || run(&connection, &requests, ids_below, &next_id))?;
+            .spawn(move || run(&connection, &requests, ids_below, &next_id, &counted))?;
         Ok(Writer {
             queue: Some(queue),
             thread: Some(thread),
+            done,
         })
+    }
+
+    pub(super) fn counts(&self) -> WriterCounts {
+        // In this order, so that what waits is never fewer than none.
+        let changes = self.done.answered.load(Ordering::Acquire);
+        let submitted = self.done.submitted.load(Ordering::Relaxed);
+        WriterCounts {
+            changes,
+            batches: self.done.batches.load(Ordering::Relaxed),
+            queued: submitted.saturating_sub(changes),
+        }
     }
 
     pub(super) fn submit(&self, change: Change, reply: Reply) {
         let request = Request { change, reply };
+        self.done.submitted.fetch_add(1, Ordering::Relaxed);
         let (request, error) = match &self.queue {
             None => (request, ChangeError::Stopped),
             Some(queue) => match queue.try_send(request) {
@@ -58,6 +93,7 @@ impl Writer {
                 Err(TrySendError::Disconnected(request)) => (request, ChangeError::Stopped),
             },
         };
+        self.done.submitted.fetch_sub(1, Ordering::Relaxed);
         (request.reply)(Err(error));
     }
 }
@@ -75,6 +111,7 @@ fn run(
     requests: &Receiver<Request>,
     mut ids_below: u64,
     next_id: &AtomicU64,
+    done: &Done,
 ) {
     while let Ok(first) = requests.recv() {
         let mut batch = vec![first];
@@ -92,6 +129,9 @@ fn run(
                 .collect(),
             Err(error) => vec![Err(error)],
         };
+        done.batches.fetch_add(1, Ordering::Relaxed);
+        done.answered
+            .fetch_add(batch.len() as u64, Ordering::Release);
         for (request, result) in batch.into_iter().zip(results) {
             (request.reply)(result);
         }

@@ -43,6 +43,8 @@ pub struct Connection {
     probes: ProbeOwner,
     /// Of the request's body.
     pace: Pace,
+    /// Of the latest answer.
+    told: Option<StatusCode>,
 }
 
 /// What a connection is doing.
@@ -93,12 +95,18 @@ impl Connection {
             peer,
             state: State::Idle,
             probes: ProbeOwner::default(),
+            told: None,
         }
     }
 
     /// The client's address (unspecified when it had gone before it was asked for).
     pub fn peer_addr(&self) -> SocketAddr {
         self.peer
+    }
+
+    /// The status that the latest request was answered with; `None` before its answer begins.
+    pub fn answered_with(&self) -> Option<StatusCode> {
+        self.told
     }
 
     /// State of the TCP connection.
@@ -201,6 +209,7 @@ impl Connection {
     }
 
     fn begin(&mut self, head: RequestHead) -> Request {
+        self.told = None;
         self.pace.restart();
         self.wire.pace.restart();
         let body = match head.body {

@@ -100,6 +100,11 @@ impl Caller {
         self.identity.as_ref()
     }
 
+    /// The address at the other end.
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
     /// Whether only a certificate says who it is.
     pub(super) fn is_by_certificate(&self) -> bool {
         let identity = self.identity.as_ref();

@@ -14,8 +14,8 @@ use penstock_protocol::pki;
 use penstock_protocol::tls::{ClientTls, ServerTls};
 use penstock_protocol::token::{Claims, Signer, openid_configuration};
 use penstock_storage_element::{
-    AccessConfig, MacaroonConfig, OutboundConfig, OwnIssuer, PoolConfig, Storage, StorageConfig,
-    StorageLimits, TrustedIssuerConfig, serve,
+    AccessConfig, DoorConfig, MacaroonConfig, OutboundConfig, OwnIssuer, PoolConfig, Storage,
+    StorageConfig, StorageLimits, TrustedIssuerConfig, serve,
 };
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -228,7 +228,15 @@ impl Site {
         let address = listener.local_addr().expect("bound");
         let (shutdown, stop) = watch::channel(false);
         let tls = trust.map(Trust::server);
-        let door = tokio::spawn(serve(Arc::clone(&storage), listener, tls, stop));
+        let door = tokio::spawn(serve(
+            Arc::clone(&storage),
+            DoorConfig {
+                listener,
+                tls,
+                monitor: None,
+            },
+            stop,
+        ));
         Site {
             storage,
             address,

@@ -192,6 +192,26 @@ impl Api {
 }
 
 impl ApiConfig {
+    /// Whom a monitor's credential speaks of; `None` when it shows none that counts. The required scope is for the
+    /// service's users, who may be others.
+    pub(super) async fn monitor_identity(
+        &self,
+        credentials: &Credentials,
+    ) -> Result<Option<Identity>, ApiError> {
+        let identity = match (&credentials.authorization, &credentials.shown) {
+            (Some(value), _) => self.verified(bearer(value)?).await?,
+            (None, Some(Shown::Known(certified))) if !credentials.is_foreign_page => {
+                certified.identity()
+            }
+            (None, Some(_) | None) => return Ok(None),
+        };
+        if identity.expires <= crate::run::wall_clock() {
+            return Ok(None);
+        }
+        self.refuse_banned(&identity)?;
+        Ok(Some(identity))
+    }
+
     /// Authenticates, by the token if there is one, and checks bans and the site's required scope. A refusal is
     /// logged here, once.
     async fn caller(&self, credentials: &Credentials) -> Result<Caller, ApiError> {
@@ -215,30 +235,25 @@ impl ApiConfig {
                 ));
             }
         };
-        if self.banned.holds(&caller.identity) {
-            let user = &caller.identity.user;
-            tracing::warn!(%user, "refused a banned user");
-            return Err(ApiError::new(
-                StatusCode::FORBIDDEN,
-                format!("{user} is banned here; ask the site's administrators"),
-            ));
-        }
+        self.refuse_banned(&caller.identity)?;
         Ok(caller)
     }
 
-    async fn by_token(&self, value: &HeaderValue) -> Result<Caller, ApiError> {
-        let token = value.to_str().ok().and_then(|text| text.split_once(' '));
-        let token = match token {
-            Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
-            _ => {
-                tracing::warn!("refused credentials that are no bearer token");
-                return Err(unauthenticated(
-                    "only bearer tokens are accepted: send 'Authorization: Bearer TOKEN'",
-                ));
-            }
-        };
+    fn refuse_banned(&self, identity: &Identity) -> Result<(), ApiError> {
+        if !self.banned.holds(identity) {
+            return Ok(());
+        }
+        let user = &identity.user;
+        tracing::warn!(%user, "refused a banned user");
+        Err(ApiError::new(
+            StatusCode::FORBIDDEN,
+            format!("{user} is banned here; ask the site's administrators"),
+        ))
+    }
+
+    async fn verified(&self, token: &str) -> Result<Identity, ApiError> {
         let verified = self.verifier.verify(token, crate::run::wall_clock()).await;
-        let identity = verified.map_err(|error| {
+        verified.map_err(|error| {
             tracing::warn!(%error, "a token was refused");
             match error {
                 TokenError::KeysUnavailable { .. } => {
@@ -246,7 +261,12 @@ impl ApiConfig {
                 }
                 error => unauthenticated(error.to_string()),
             }
-        })?;
+        })
+    }
+
+    async fn by_token(&self, value: &HeaderValue) -> Result<Caller, ApiError> {
+        let token = bearer(value)?;
+        let identity = self.verified(token).await?;
         let is_admin = identity.method == Method::Token
             && identity.issuer == self.own_issuer
             && identity.has_scope(ADMIN_SCOPE);
@@ -304,6 +324,20 @@ impl ApiConfig {
             token: None,
             rights,
         })
+    }
+}
+
+/// The token of an `Authorization` header.
+fn bearer(value: &HeaderValue) -> Result<&str, ApiError> {
+    let told = value.to_str().ok().and_then(|text| text.split_once(' '));
+    match told {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(token.trim()),
+        _ => {
+            tracing::warn!("refused credentials that are no bearer token");
+            Err(unauthenticated(
+                "only bearer tokens are accepted: send 'Authorization: Bearer TOKEN'",
+            ))
+        }
     }
 }
 

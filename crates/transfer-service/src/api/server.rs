@@ -11,6 +11,7 @@ use axum::response::IntoResponse;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use penstock_protocol::connections::{Admitted, Connections};
+use penstock_protocol::http1::tally::RequestTally;
 use penstock_protocol::pace::PaceLimit;
 use penstock_protocol::stream::Stream;
 use penstock_protocol::tls::ServerTls;
@@ -19,7 +20,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -37,7 +38,11 @@ pub(super) enum Shown {
     Doubtful(String),
 }
 
-/// What clients may do to this port.
+/// The address at the other end, as handlers find it among the request's extensions.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peer(pub(super) SocketAddr);
+
+/// What clients may do to this port, and where their requests are counted.
 #[derive(Debug, Clone)]
 pub struct ServeLimits {
     /// The client connections of the process, this port's among others.
@@ -48,6 +53,8 @@ pub struct ServeLimits {
     pub stall_timeout: Duration,
     /// How slowly it may take one.
     pub body_pace: PaceLimit,
+    /// Its requests.
+    pub requests: Arc<RequestTally>,
 }
 
 /// Serves until the shutdown signal, then lets open requests end.
@@ -137,6 +144,8 @@ impl Port {
     async fn requests(&self, stream: Stream, shown: Option<Shown>, admitted: Arc<Admitted>) {
         let service = Prepare {
             router: self.router.clone(),
+            peer: stream.peer_addr().ok().map(Peer),
+            requests: Arc::clone(&self.limits.requests),
             shown,
             admitted: Arc::clone(&admitted),
         };
@@ -186,6 +195,8 @@ async fn shown_by(tls: &ServerTls, stream: &Stream) -> Option<Shown> {
 #[derive(Clone)]
 struct Prepare {
     router: Router,
+    peer: Option<Peer>,
+    requests: Arc<RequestTally>,
     shown: Option<Shown>,
     admitted: Arc<Admitted>,
 }
@@ -205,10 +216,13 @@ impl tower_service::Service<Request<hyper::body::Incoming>> for Prepare {
 
     fn call(&mut self, request: Request<hyper::body::Incoming>) -> Self::Future {
         let in_hand = InHand::new(&self.admitted);
+        let (method, began) = (request.method().clone(), Instant::now());
+        let requests = Arc::clone(&self.requests);
         if let Some(why) = ambiguity(request.headers(), request.version()) {
             let mut refused = ApiError::new(StatusCode::BAD_REQUEST, why).into_response();
             let close = HeaderValue::from_static("close");
             refused.headers_mut().insert(CONNECTION, close);
+            requests.count(&method, refused.status(), began.elapsed());
             return Box::pin(async move { Ok(in_hand.until_sent(refused)) });
         }
         let mut request = request.map(Body::new);
@@ -218,8 +232,15 @@ impl tower_service::Service<Request<hyper::body::Incoming>> for Prepare {
         if let Some(shown) = &self.shown {
             request.extensions_mut().insert(shown.clone());
         }
+        if let Some(peer) = self.peer {
+            request.extensions_mut().insert(peer);
+        }
         let answering = self.router.call(request);
-        Box::pin(async move { Ok(in_hand.until_sent(answering.await?)) })
+        Box::pin(async move {
+            let answer = answering.await?;
+            requests.count(&method, answer.status(), began.elapsed());
+            Ok(in_hand.until_sent(answer))
+        })
     }
 }
 

@@ -216,6 +216,7 @@ impl Connection {
         };
         let mut out = Vec::with_capacity(512 + room);
         compose::status_line(&mut out, status);
+        self.told = Some(status);
         if !headers.contains_key(DATE) {
             compose::date(&mut out);
         }

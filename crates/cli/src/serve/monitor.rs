@@ -1,0 +1,341 @@
+//! What the process tells its monitors, on each of its ports alike: every role's metrics on one page, and one health
+//! report. Who may see them is configured; whether it is well at all, everybody may ask.
+
+use super::process;
+use crate::config::Config;
+use crate::expiry::Expiry;
+use http::StatusCode;
+use penstock_decide::authorization::Verdict;
+use penstock_decide::expiry::Standing;
+use penstock_decide::health::{Health, HealthFacts, StorageHealth, TransferHealth, judge_health};
+use penstock_decide::monitoring::{MONITOR_SCOPE, MonitorFacts, may_monitor};
+use penstock_model::Timestamp;
+use penstock_protocol::connections::Connections;
+use penstock_protocol::exposition::{self, Page};
+use penstock_protocol::http1::tally::RequestTally;
+use penstock_protocol::identity::{Identity, Method};
+use penstock_protocol::monitoring::{Monitor, Question, Told, Viewer};
+use penstock_protocol::network::Network;
+use penstock_storage_element::Storage;
+use penstock_transfer_service::Service;
+use penstock_transfer_service::api::ADMIN_SCOPE;
+use serde_json::json;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Instant;
+
+const JSON: &str = "application/json";
+/// Files with an end that are shown one by one, those that end first.
+const ENDINGS_MAX: usize = 300;
+
+/// Everything that monitors may ask about. Roles join it when they have started.
+pub struct SiteMonitor {
+    site: String,
+    started: Instant,
+    started_at: Timestamp,
+    connections: Connections,
+    storage: OnceLock<Arc<Storage>>,
+    transfer: OnceLock<(Arc<Service>, Arc<RequestTally>)>,
+    stopping: AtomicBool,
+    access: RwLock<MonitorAccess>,
+    endings: RwLock<Arc<Vec<Expiry>>>,
+}
+
+/// Who may see what is told to monitors.
+struct MonitorAccess {
+    addresses: Vec<Network>,
+    subjects: Vec<String>,
+    own_issuer: Option<String>,
+}
+
+impl MonitorAccess {
+    fn of(config: &Config) -> MonitorAccess {
+        let addresses = config.observe.monitor_addresses.iter();
+        MonitorAccess {
+            // What is none was refused when the file was read.
+            addresses: addresses.filter_map(|text| Network::parse(text)).collect(),
+            subjects: config.observe.monitors.clone(),
+            own_issuer: config.issuer.as_ref().map(|issuer| issuer.url.clone()),
+        }
+    }
+
+    fn facts(&self, viewer: &Viewer) -> MonitorFacts {
+        let has_scope = |identity: &Identity| {
+            identity.method == Method::Token
+                && Some(&identity.issuer) == self.own_issuer.as_ref()
+                && (identity.has_scope(MONITOR_SCOPE) || identity.has_scope(ADMIN_SCOPE))
+        };
+        // A token's subject means something only together with its issuer, and the list has no issuers.
+        let is_listed = |identity: &Identity| {
+            identity.method == Method::Certificate
+                && self.subjects.iter().any(|dn| dn == identity.user.as_str())
+        };
+        let identity = viewer.identity.as_ref();
+        MonitorFacts {
+            at_listed_address: self.addresses.iter().any(|net| net.contains(viewer.peer)),
+            has_scope: identity.is_some_and(has_scope),
+            is_listed: identity.is_some_and(is_listed),
+            is_known: identity.is_some(),
+        }
+    }
+}
+
+impl SiteMonitor {
+    /// Before any role has started.
+    pub fn new(config: &Config, connections: Connections) -> SiteMonitor {
+        SiteMonitor {
+            site: config.site.name.clone(),
+            started: Instant::now(),
+            started_at: crate::token::now(),
+            connections,
+            storage: OnceLock::new(),
+            transfer: OnceLock::new(),
+            stopping: AtomicBool::new(false),
+            access: RwLock::new(MonitorAccess::of(config)),
+            endings: RwLock::default(),
+        }
+    }
+
+    /// The storage element has started.
+    pub fn joined_by_storage(&self, storage: &Arc<Storage>) {
+        let _ = self.storage.set(Arc::clone(storage));
+    }
+
+    /// The transfer service has started.
+    pub fn joined_by_transfer(&self, service: &Arc<Service>, requests: &Arc<RequestTally>) {
+        let _ = self
+            .transfer
+            .set((Arc::clone(service), Arc::clone(requests)));
+    }
+
+    /// Other rules from now on.
+    pub fn configure(&self, config: &Config) {
+        let access = MonitorAccess::of(config);
+        *self.access.write().unwrap_or_else(PoisonError::into_inner) = access;
+    }
+
+    /// What ends, and when, as it was just found. Tells the log about what was well before and is not any more.
+    pub fn replace_endings(&self, found: Vec<Expiry>) {
+        let mut endings = self.endings.write().unwrap_or_else(PoisonError::into_inner);
+        for ending in &found {
+            let known = |before: &&Expiry| before.path == ending.path;
+            let before = endings.iter().find(known).map(|before| before.standing);
+            if let Some(advice) = ending
+                .advice
+                .as_ref()
+                .filter(|_| before != Some(ending.standing))
+            {
+                match ending.standing {
+                    Standing::Good => {}
+                    Standing::Soon => tracing::warn!("{advice}"),
+                    Standing::Over => tracing::error!("{advice}"),
+                }
+            }
+        }
+        *endings = Arc::new(found);
+    }
+
+    /// The process was asked to stop.
+    pub fn stops(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    fn endings(&self) -> Arc<Vec<Expiry>> {
+        let endings = self.endings.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&endings)
+    }
+
+    fn health(&self, now: Timestamp) -> Health {
+        let transfer = self.transfer.get().map(|(service, _)| {
+            // Before its first word it has been silent since the start.
+            let silent = match service.overview().at {
+                0 => self.started.elapsed(),
+                at => now.since(Timestamp(at)),
+            };
+            TransferHealth {
+                journal_writable: service.accepts(),
+                engine_silent: silent.min(self.started.elapsed()),
+            }
+        });
+        let storage = self.storage.get().map(|storage| {
+            let condition = storage.condition();
+            StorageHealth {
+                namespace_readable: condition.namespace_readable,
+                pools_enabled: condition.pools_enabled,
+                alarms: condition.alarms,
+            }
+        });
+        let endings = self.endings();
+        let told = endings.iter().filter_map(|ending| {
+            let advice = ending.advice.clone()?;
+            Some((ending.what, ending.standing, advice))
+        });
+        judge_health(&HealthFacts {
+            stopping: self.stopping.load(Ordering::Relaxed),
+            transfer,
+            storage,
+            endings: told.collect(),
+        })
+    }
+
+    fn metrics(&self, now: Timestamp) -> String {
+        let mut page = Page::default();
+        let mut family = page.gauge(
+            "penstock_build_info",
+            "1; the version and the site are labels.",
+        );
+        let labels = [
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("site", &*self.site),
+        ];
+        family.sample(&labels, 1_u64);
+        self.write_requests(&mut page);
+        self.write_connections(&mut page);
+        self.write_endings(&mut page, now);
+        let health = self.health(now);
+        let mut family = page.gauge("penstock_ready", "1 while requests should be sent here.");
+        family.sample(&[], health.ready);
+        if let Some((service, _)) = self.transfer.get() {
+            service.write_metrics(&mut page);
+        }
+        if let Some(storage) = self.storage.get() {
+            storage.write_metrics(&mut page);
+        }
+        process::write(&mut page, self.started_at);
+        page.into_text()
+    }
+
+    fn write_requests(&self, page: &mut Page) {
+        let door = self
+            .storage
+            .get()
+            .map(|storage| &storage.metrics().requests);
+        let transfer = self.transfer.get().map(|(_, requests)| &**requests);
+        let tallies = || {
+            let door = door.map(|tally| ("door", tally));
+            door.into_iter()
+                .chain(transfer.map(|tally| ("transfer", tally)))
+        };
+        let mut family = page.counter(
+            "penstock_http_requests_total",
+            "Answered requests: at the door of the storage element, and at the transfer service.",
+        );
+        for (port, tally) in tallies() {
+            tally.write_counts(&mut family, port);
+        }
+        let mut family = page.histogram(
+            "penstock_http_request_duration_seconds",
+            "From a request's head to its answer: at the door to its last byte, at the transfer service to its head.",
+        );
+        for (port, tally) in tallies() {
+            tally.write_durations(&mut family, port);
+        }
+    }
+
+    fn write_connections(&self, page: &mut Page) {
+        let mut family = page.gauge(
+            "penstock_connections",
+            "Connections of clients, over all ports.",
+        );
+        family.sample(&[], self.connections.count());
+        let mut family = page.gauge("penstock_connections_max", "How many there may be.");
+        family.sample(&[], self.connections.limits().connections_max);
+        let mut family = page.counter(
+            "penstock_connections_turned_away_total",
+            "Clients for whom there was no room.",
+        );
+        family.sample(&[], self.connections.turned_away());
+    }
+
+    fn write_endings(&self, page: &mut Page, now: Timestamp) {
+        let endings = self.endings();
+        let mut by_end: Vec<(&Expiry, Timestamp)> = endings
+            .iter()
+            .filter_map(|ending| Some((ending, ending.ends?)))
+            .collect();
+        by_end.sort_by(|one, other| (one.1, &one.0.path).cmp(&(other.1, &other.0.path)));
+        by_end.truncate(ENDINGS_MAX);
+        let mut family = page.gauge(
+            "penstock_expiry_seconds",
+            "Time left of a certificate, an authority, a revocation list, or until a signing key should be rotated; \
+             negative when it is over.",
+        );
+        for (ending, ends) in &by_end {
+            let left = (ends.0.saturating_sub(now.0)) as f64 / 1000.0;
+            let name = ending.name();
+            family.sample(&[("what", ending.what.name()), ("file", &name)], left);
+        }
+        let mut family = page.gauge(
+            "penstock_expiry_findings",
+            "Files that end soon, or have ended or cannot be used, by the thresholds of `penstock check`.",
+        );
+        for (standing, name) in [(Standing::Soon, "soon"), (Standing::Over, "over")] {
+            let those = endings.iter().filter(|ending| ending.standing == standing);
+            family.sample(&[("standing", name)], those.count());
+        }
+    }
+}
+
+impl Monitor for SiteMonitor {
+    fn answer(&self, question: Question, viewer: &Viewer) -> Told {
+        let facts = self
+            .access
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .facts(viewer);
+        let decision = may_monitor(facts);
+        let may_see = decision.choice == Verdict::Allowed;
+        let now = crate::token::now();
+        if question != Question::Metrics {
+            return tell_health(question, &self.health(now), may_see);
+        }
+        if may_see {
+            return Told {
+                status: StatusCode::OK,
+                media_type: exposition::MEDIA_TYPE,
+                body: self.metrics(now),
+            };
+        }
+        let why: Vec<String> = decision.because.iter().map(ToString::to_string).collect();
+        let (peer, why) = (viewer.peer, why.join("; "));
+        let user = viewer
+            .identity
+            .as_ref()
+            .map(|identity| identity.user.as_str());
+        tracing::warn!(%peer, user, why, "refused the metrics");
+        Told {
+            status: match facts.is_known {
+                true => StatusCode::FORBIDDEN,
+                false => StatusCode::UNAUTHORIZED,
+            },
+            media_type: "text/plain; charset=utf-8",
+            body: format!("{why}\n"),
+        }
+    }
+}
+
+/// The status is everybody's; why is for monitors.
+fn tell_health(question: Question, health: &Health, may_see: bool) -> Told {
+    let (is_well, well, ill) = match question {
+        Question::Live => (health.live, "ok", "dead"),
+        Question::Ready | Question::Health | Question::Metrics => (health.ready, "ok", "unready"),
+    };
+    let status = if is_well { well } else { ill };
+    let body = match may_see {
+        true => json!({
+            "status": status,
+            "live": health.live,
+            "ready": health.ready,
+            "findings": health.findings,
+        }),
+        false => json!({ "status": status }),
+    };
+    Told {
+        status: match is_well {
+            true => StatusCode::OK,
+            false => StatusCode::SERVICE_UNAVAILABLE,
+        },
+        media_type: JSON,
+        body: format!("{body}\n"),
+    }
+}

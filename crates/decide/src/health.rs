@@ -1,0 +1,274 @@
+//! Whether a site should be left running, whether requests should be sent to it, and what a person should look at.
+//!
+//! What a restart cannot mend never asks for one, and what hits one client never takes the site from all the others.
+
+use crate::expiry::{Ending, Standing};
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+/// An engine that has not been heard of for longer stands still.
+pub const ENGINE_SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// What is known of a process.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HealthFacts {
+    /// It was asked to stop and ends what it has begun.
+    pub stopping: bool,
+    /// The transfer service; `None` when it does not run here.
+    pub transfer: Option<TransferHealth>,
+    /// The storage element; `None` when it does not run here.
+    pub storage: Option<StorageHealth>,
+    /// What ends soon or has ended, with what to do.
+    pub endings: Vec<(Ending, Standing, String)>,
+}
+
+/// What is known of a transfer service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TransferHealth {
+    /// Its journal takes records.
+    pub journal_writable: bool,
+    /// Since when nothing was heard of its engine, which tells every second.
+    pub engine_silent: Duration,
+}
+
+/// What is known of a storage element.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StorageHealth {
+    /// Its namespace can be read.
+    pub namespace_readable: bool,
+    /// Pools that take new files, if they have room.
+    pub pools_enabled: usize,
+    /// Why pools are left out that should take new files.
+    pub alarms: Vec<String>,
+}
+
+/// How it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Health {
+    /// It should be left running.
+    pub live: bool,
+    /// Requests should be sent to it.
+    pub ready: bool,
+    /// What speaks against it, and what a person should look at, the worst first.
+    pub findings: Vec<HealthFinding>,
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct HealthFinding {
+    /// How bad it is.
+    pub severity: HealthSeverity,
+    /// What it is about.
+    pub about: HealthSubject,
+    /// What is wrong and what to do, in one line.
+    pub text: String,
+}
+
+/// How bad a finding is. The worst comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HealthSeverity {
+    /// Only a restart can help.
+    Dead,
+    /// Requests would fail.
+    Unready,
+    /// A person should look.
+    Warning,
+}
+
+/// What a finding is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HealthSubject {
+    /// The process as a whole.
+    Process,
+    /// The transfer service's engine.
+    Engine,
+    /// The transfer service's journal.
+    Journal,
+    /// The storage element's namespace.
+    Namespace,
+    /// Its pools.
+    Pools,
+    /// A certificate, revocation list or key.
+    Expiry,
+}
+
+impl fmt::Display for HealthFinding {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.text)
+    }
+}
+
+/// Judges the facts.
+pub fn judge_health(facts: &HealthFacts) -> Health {
+    let mut findings = Vec::new();
+    let mut find = |severity, about, text: String| {
+        findings.push(HealthFinding {
+            severity,
+            about,
+            text,
+        });
+    };
+    if facts.stopping {
+        let text = "it was asked to stop, and ends what it has begun".to_owned();
+        find(HealthSeverity::Unready, HealthSubject::Process, text);
+    }
+    if let Some((severity, about, text)) = facts.transfer.and_then(judge_transfer) {
+        find(severity, about, text);
+    }
+    if let Some(storage) = &facts.storage {
+        if !storage.namespace_readable {
+            let text = "the namespace cannot be read; the log says why".to_owned();
+            find(HealthSeverity::Unready, HealthSubject::Namespace, text);
+        }
+        // Whoever reads needs no pool that takes files.
+        if storage.pools_enabled == 0 {
+            let text = "no pool takes new files: all are drained or disabled".to_owned();
+            find(HealthSeverity::Warning, HealthSubject::Pools, text);
+        }
+        for alarm in &storage.alarms {
+            find(HealthSeverity::Warning, HealthSubject::Pools, alarm.clone());
+        }
+    }
+    for (what, standing, text) in &facts.endings {
+        let severity = match (what, standing) {
+            (_, Standing::Good) => continue,
+            // Nobody's client would shake hands.
+            (Ending::HostCertificate, Standing::Over) => HealthSeverity::Unready,
+            _ => HealthSeverity::Warning,
+        };
+        find(severity, HealthSubject::Expiry, text.clone());
+    }
+    findings.sort();
+    let worst = findings.first().map(|finding| finding.severity);
+    Health {
+        live: worst != Some(HealthSeverity::Dead),
+        ready: worst.is_none_or(|worst| worst == HealthSeverity::Warning),
+        findings,
+    }
+}
+
+fn judge_transfer(transfer: TransferHealth) -> Option<(HealthSeverity, HealthSubject, String)> {
+    if !transfer.journal_writable {
+        // The engine waits for its journal, so its silence says nothing then; and no restart makes room on a disk.
+        let text = "the journal cannot be written, so no job is accepted and nothing starts; most often its disk \
+                    is full"
+            .to_owned();
+        return Some((HealthSeverity::Unready, HealthSubject::Journal, text));
+    }
+    (transfer.engine_silent > ENGINE_SILENCE_MAX).then(|| {
+        let text = format!(
+            "the engine has stood still for {} s; restart the process, it continues where it was",
+            transfer.engine_silent.as_secs()
+        );
+        (HealthSeverity::Dead, HealthSubject::Engine, text)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn well() -> HealthFacts {
+        HealthFacts {
+            stopping: false,
+            transfer: Some(TransferHealth {
+                journal_writable: true,
+                engine_silent: Duration::from_secs(1),
+            }),
+            storage: Some(StorageHealth {
+                namespace_readable: true,
+                pools_enabled: 1,
+                alarms: Vec::new(),
+            }),
+            endings: Vec::new(),
+        }
+    }
+
+    /// What is live and ready, and the subject of the first finding.
+    fn check(change: impl FnOnce(&mut HealthFacts), expected: (bool, bool, Option<HealthSubject>)) {
+        let mut facts = well();
+        change(&mut facts);
+        let health = judge_health(&facts);
+        let first = health.findings.first().map(|finding| finding.about);
+        assert_eq!((health.live, health.ready, first), expected, "{facts:?}");
+    }
+
+    fn transfer(journal_writable: bool, seconds: u64) -> Option<TransferHealth> {
+        Some(TransferHealth {
+            journal_writable,
+            engine_silent: Duration::from_secs(seconds),
+        })
+    }
+
+    #[test]
+    fn only_what_a_restart_may_mend_asks_for_one() {
+        check(|_| (), (true, true, None));
+        let engine = Some(HealthSubject::Engine);
+        check(
+            |facts| facts.transfer = transfer(true, 31),
+            (false, false, engine),
+        );
+        check(
+            |facts| facts.transfer = transfer(true, 30),
+            (true, true, None),
+        );
+        // A full disk holds up the engine as well.
+        let journal = Some(HealthSubject::Journal);
+        check(
+            |facts| facts.transfer = transfer(false, 3000),
+            (true, false, journal),
+        );
+        check(
+            |facts| facts.stopping = true,
+            (true, false, Some(HealthSubject::Process)),
+        );
+    }
+
+    #[test]
+    fn an_ended_host_certificate_takes_the_site_out_and_an_ended_revocation_list_does_not() {
+        let ended = |what, standing| {
+            move |facts: &mut HealthFacts| facts.endings = vec![(what, standing, "x".to_owned())]
+        };
+        let expiry = Some(HealthSubject::Expiry);
+        check(
+            ended(Ending::HostCertificate, Standing::Over),
+            (true, false, expiry),
+        );
+        check(
+            ended(Ending::HostCertificate, Standing::Soon),
+            (true, true, expiry),
+        );
+        check(
+            ended(Ending::RevocationList, Standing::Over),
+            (true, true, expiry),
+        );
+        check(ended(Ending::Authority, Standing::Good), (true, true, None));
+    }
+
+    #[test]
+    fn a_full_storage_element_still_serves_readers() {
+        let storage = |namespace_readable, pools_enabled, alarms: &[&str]| StorageHealth {
+            namespace_readable,
+            pools_enabled,
+            alarms: alarms.iter().map(ToString::to_string).collect(),
+        };
+        let pools = Some(HealthSubject::Pools);
+        check(
+            |facts| facts.storage = Some(storage(true, 1, &["pool a is full"])),
+            (true, true, pools),
+        );
+        check(
+            |facts| facts.storage = Some(storage(true, 0, &[])),
+            (true, true, pools),
+        );
+        // The worst comes first.
+        check(
+            |facts| facts.storage = Some(storage(false, 0, &[])),
+            (true, false, Some(HealthSubject::Namespace)),
+        );
+        check(|facts| facts.storage = None, (true, true, None));
+    }
+}

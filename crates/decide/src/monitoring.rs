@@ -1,0 +1,124 @@
+//! Who may see what a site tells its monitors: its metrics, and the reasons of its health. They name pools, files of
+//! certificates and other sites, which is nobody's business who merely can connect.
+
+use crate::Decision;
+use crate::authorization::Verdict;
+use std::fmt;
+
+/// The scope by which a token of the site's own issuer may see them; `penstock.admin` may as well.
+pub const MONITOR_SCOPE: &str = "penstock.monitor";
+
+/// What is known of somebody who asks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MonitorFacts {
+    /// The request comes from an address that the site lists.
+    pub at_listed_address: bool,
+    /// A token of the site's own issuer carries a scope for it.
+    pub has_scope: bool,
+    /// The site lists this subject.
+    pub is_listed: bool,
+    /// A credential says who it is.
+    pub is_known: bool,
+}
+
+/// Why somebody may, or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MonitorReason {
+    /// By address.
+    Address,
+    /// By token.
+    Scope,
+    /// By name.
+    Listed,
+    /// Known, and none of it.
+    NoRight,
+    /// Nobody known, from elsewhere.
+    NobodyKnown,
+}
+
+impl fmt::Display for MonitorReason {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MonitorReason::Address => out.write_str("observe.monitor_addresses has the address"),
+            MonitorReason::Scope => write!(out, "the token carries {MONITOR_SCOPE}"),
+            MonitorReason::Listed => out.write_str("observe.monitors has the subject"),
+            MonitorReason::NoRight => write!(
+                out,
+                "this is for monitors: a token of the site's own issuer with the scope {MONITOR_SCOPE}, a subject in \
+                 observe.monitors, or an address in observe.monitor_addresses"
+            ),
+            MonitorReason::NobodyKnown => write!(
+                out,
+                "this is for monitors: send a token with the scope {MONITOR_SCOPE} as 'Authorization: Bearer', or ask \
+                 from an address in observe.monitor_addresses"
+            ),
+        }
+    }
+}
+
+/// Whether somebody may see them.
+pub fn may_monitor(facts: MonitorFacts) -> Decision<Verdict, MonitorReason> {
+    let allowed = |reason| Decision::new(Verdict::Allowed, reason);
+    let refused = |reason| Decision::new(Verdict::Refused, reason);
+    match facts {
+        MonitorFacts {
+            has_scope: true, ..
+        } => allowed(MonitorReason::Scope),
+        MonitorFacts {
+            is_listed: true, ..
+        } => allowed(MonitorReason::Listed),
+        MonitorFacts {
+            at_listed_address: true,
+            ..
+        } => allowed(MonitorReason::Address),
+        MonitorFacts { is_known: true, .. } => refused(MonitorReason::NoRight),
+        MonitorFacts {
+            is_known: false, ..
+        } => refused(MonitorReason::NobodyKnown),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_address_scope_and_name_is_needed() {
+        let nothing = MonitorFacts::default();
+        let check = |facts, expected, reason| {
+            let decision = may_monitor(facts);
+            assert_eq!(decision.choice, expected, "{facts:?}");
+            assert_eq!(decision.because, [reason], "{facts:?}");
+        };
+        check(nothing, Verdict::Refused, MonitorReason::NobodyKnown);
+        let known = MonitorFacts {
+            is_known: true,
+            ..nothing
+        };
+        check(known, Verdict::Refused, MonitorReason::NoRight);
+        check(
+            MonitorFacts {
+                has_scope: true,
+                ..known
+            },
+            Verdict::Allowed,
+            MonitorReason::Scope,
+        );
+        check(
+            MonitorFacts {
+                is_listed: true,
+                ..known
+            },
+            Verdict::Allowed,
+            MonitorReason::Listed,
+        );
+        check(
+            MonitorFacts {
+                at_listed_address: true,
+                ..nothing
+            },
+            Verdict::Allowed,
+            MonitorReason::Address,
+        );
+    }
+}

@@ -1,0 +1,59 @@
+//! What monitors ask a process, on whichever of its ports: its metrics, and whether it is well.
+//!
+//! The ports find out who asks; what is told, and to whom, is decided by who runs the process.
+
+use crate::identity::Identity;
+use http::StatusCode;
+use std::net::IpAddr;
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    /// All metrics.
+    Metrics,
+    /// Everything that is or will be wrong, with the status of readiness.
+    Health,
+    /// Whether the process should be left running.
+    Live,
+    /// Whether requests should be sent to it.
+    Ready,
+}
+
+impl Question {
+    /// By its path: `/metrics`, `/health`, `/health/live` or `/health/ready`.
+    pub fn at(path: &str) -> Option<Question> {
+        match path {
+            "/metrics" => Some(Question::Metrics),
+            "/health" => Some(Question::Health),
+            "/health/live" => Some(Question::Live),
+            "/health/ready" => Some(Question::Ready),
+            _ => None,
+        }
+    }
+}
+
+/// Who asks.
+#[derive(Debug, Clone)]
+pub struct Viewer {
+    /// The address at the other end.
+    pub peer: IpAddr,
+    /// Whom a credential speaks of, if one was shown and is believed.
+    pub identity: Option<Identity>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// 200, 401, 403 or 503.
+    pub status: StatusCode,
+    /// Of the body.
+    pub media_type: &'static str,
+    /// Text.
+    pub body: String,
+}
+
+/// Answers monitors. May block for a few system calls.
+pub trait Monitor: Send + Sync {
+    /// The answer for this viewer.
+    fn answer(&self, question: Question, viewer: &Viewer) -> Told;
+}

@@ -1,0 +1,170 @@
+//! What a storage element counts for monitors. Labels are pools, kinds and methods, never users, paths or peers; a page
+//! costs the same however many files and requests there are.
+
+use crate::mover::EndedMovers;
+use crate::storage::Storage;
+use penstock_model::NamespacePath;
+use penstock_protocol::exposition::{Counter, Family, Page};
+use penstock_protocol::http1::tally::RequestTally;
+use std::sync::Arc;
+
+/// Counters of one storage element since its start.
+#[derive(Debug, Default)]
+pub struct StorageMetrics {
+    /// Requests at the doors, with and without TLS.
+    pub requests: RequestTally,
+    /// Movers that ended, by what they did and how.
+    pub(crate) movers: Arc<EndedMovers>,
+    /// Requests that found all places of a pool's queue taken.
+    pub(crate) movers_refused: Arc<Counter>,
+}
+
+/// What a health report needs to know of a storage element.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StorageCondition {
+    /// The namespace can be read.
+    pub namespace_readable: bool,
+    /// Pools that take new files, if they have room.
+    pub pools_enabled: usize,
+    /// Why pools are left out that should take new files.
+    pub alarms: Vec<String>,
+}
+
+impl Storage {
+    /// What was counted since the start.
+    pub fn metrics(&self) -> &StorageMetrics {
+        &self.metrics
+    }
+
+    /// How it is. Blocks for a few system calls.
+    pub fn condition(&self) -> StorageCondition {
+        let (views, alarms) = self.pools_and_alarms();
+        let enabled = views.iter().filter(|view| view.mode.takes_new_files());
+        StorageCondition {
+            namespace_readable: self.namespace.lookup(&NamespacePath::root()).is_ok(),
+            pools_enabled: enabled.count(),
+            alarms,
+        }
+    }
+
+    /// Adds its families to a page, all but those of requests, which are shared with other ports. Blocks for a few
+    /// system calls.
+    pub fn write_metrics(&self, page: &mut Page) {
+        self.write_space(page);
+        self.write_movers(page);
+        let mut family = page.counter(
+            "penstock_mover_records_dropped_total",
+            "Records of ended movers that were lost because too many ended at once.",
+        );
+        family.sample(&[], self.recorder.dropped());
+        let writer = self.namespace.writer_counts();
+        let mut family = page.counter(
+            "penstock_namespace_changes_total",
+            "Changes to the namespace, made or refused.",
+        );
+        family.sample(&[], writer.changes);
+        let mut family = page.counter(
+            "penstock_namespace_batches_total",
+            "Transactions of the namespace; changes that come together share one.",
+        );
+        family.sample(&[], writer.batches);
+        let mut family = page.gauge(
+            "penstock_namespace_changes_queued",
+            "Changes that wait for the namespace, or are being made.",
+        );
+        family.sample(&[], writer.queued);
+        let mut family = page.gauge(
+            "penstock_uploads_open",
+            "Uploads in several requests that were begun and not finished.",
+        );
+        family.sample(&[], self.uploads.count());
+        let mut family = page.gauge("penstock_locks", "Write locks of WebDAV clients.");
+        family.sample(&[], self.locks.count());
+    }
+
+    fn write_space(&self, page: &mut Page) {
+        let mut each_pool =
+            |name, help: &str, write: &dyn Fn(&crate::pool::Pool) -> Option<u64>| {
+                let mut family = page.gauge(name, help);
+                for pool in self.pools() {
+                    if let Some(value) = write(pool) {
+                        family.sample(&[("pool", pool.name.as_str())], value);
+                    }
+                }
+            };
+        each_pool(
+            "penstock_pool_free_bytes",
+            "What new files may have in a pool: the least of its file system and its capacity, less what is promised.",
+            &|pool| Some(pool.view().free.0),
+        );
+        each_pool(
+            "penstock_pool_used_bytes",
+            "Files in a pool, and removed ones that are still on its disk.",
+            &|pool| Some(pool.filling().0.0),
+        );
+        each_pool(
+            "penstock_pool_reserved_bytes",
+            "Promised to running writers.",
+            &|pool| Some(pool.filling().1.0),
+        );
+        each_pool(
+            "penstock_pool_capacity_bytes",
+            "As configured; absent where the file system is the bound.",
+            &|pool| pool.filling().2.map(|capacity| capacity.0),
+        );
+        each_pool(
+            "penstock_pool_enabled",
+            "1 when a pool takes new files, 0 when it is drained or disabled.",
+            &|pool| Some(pool.mode().takes_new_files().into()),
+        );
+        each_pool(
+            "penstock_pool_movers_max",
+            "Movers of a pool that may run at once.",
+            &|pool| Some(pool.gate.load().limits.movers_max.into()),
+        );
+        each_pool(
+            "penstock_pool_queue_max",
+            "Movers of a pool that may wait.",
+            &|pool| Some(pool.gate.load().limits.queue_max.into()),
+        );
+    }
+
+    fn write_movers(&self, page: &mut Page) {
+        let mut family = page.gauge(
+            "penstock_pool_movers",
+            "Movers of a pool: files on their way in or out, and those that wait for a slot.",
+        );
+        for pool in self.pools() {
+            let (name, load) = (pool.name.as_str(), pool.gate.load());
+            family.sample(&[("pool", name), ("state", "active")], load.active);
+            family.sample(&[("pool", name), ("state", "queued")], load.queued);
+        }
+        let mut family = page.counter(
+            "penstock_pool_moved_bytes_total",
+            "Bytes of file data that passed, by pool and direction.",
+        );
+        for pool in self.pools() {
+            let (name, (moved, _)) = (pool.name.as_str(), pool.gate.meter.read(0));
+            family.sample(&[("pool", name), ("direction", "in")], moved.in_bytes);
+            family.sample(&[("pool", name), ("direction", "out")], moved.out_bytes);
+        }
+        let mut family = page.counter(
+            "penstock_movers_total",
+            "Movers that ended: get and put by clients, pull and push as the active party, copy within the site.",
+        );
+        self.metrics.movers.write(&mut family);
+        let mut family = page.counter(
+            "penstock_movers_refused_total",
+            "Requests that were answered 503 because a pool's queue was full.",
+        );
+        family.sample(&[], self.metrics.movers_refused.read());
+    }
+}
+
+impl EndedMovers {
+    fn write(&self, family: &mut Family<'_>) {
+        self.each(|kind, outcome, count| {
+            family.sample(&[("kind", kind), ("outcome", outcome)], count);
+        });
+    }
+}

@@ -1,0 +1,44 @@
+//! What monitors ask this port: `/metrics`, `/health`, `/health/live`, `/health/ready`.
+
+use super::caller::Credentials;
+use super::server::Peer;
+use super::{Api, ApiError};
+use axum::extract::{Extension, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use penstock_protocol::monitoring::{Question, Viewer};
+use std::net::{IpAddr, Ipv4Addr};
+
+/// Answers by the path.
+pub(super) async fn tell(
+    State(api): State<Api>,
+    credentials: Credentials,
+    peer: Option<Extension<Peer>>,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    let nothing = || ApiError::new(StatusCode::NOT_FOUND, "this service has no monitor");
+    let monitor = api.config.monitor.clone().ok_or_else(nothing)?;
+    // What load balancers were told to ask before there was anything else.
+    let question = match uri.path() {
+        "/api/v1/health" => Question::Ready,
+        path => Question::at(path).ok_or_else(nothing)?,
+    };
+    let viewer = Viewer {
+        peer: peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0.0.ip()),
+        identity: api.config.monitor_identity(&credentials).await?,
+    };
+    let told = tokio::task::spawn_blocking(move || monitor.answer(question, &viewer)).await;
+    let told = told.map_err(|why| {
+        tracing::error!(%why, "a monitor was not answered");
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "see the service's log")
+    })?;
+    let headers = [(CONTENT_TYPE, told.media_type), (CACHE_CONTROL, "no-store")];
+    let mut answer = (told.status, headers, told.body).into_response();
+    if told.status == StatusCode::UNAUTHORIZED {
+        // RFC 6750 §3.
+        let challenge = HeaderValue::from_static("Bearer");
+        answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    }
+    Ok(answer)
+}

@@ -1,0 +1,330 @@
+//! What the transfer service counts for monitors. Labels are states, sides and phases; links have labels as well, but
+//! only the first so many, because users choose them. A page costs the same however many transfers wait.
+
+use crate::overview::{LinkRow, Overview};
+use crate::service::Service;
+use penstock_model::{Failure, Phase, Side, TransferEvent};
+use penstock_persistence::journal::Record;
+use penstock_protocol::exposition::{Counter, Family, Histogram, Number, Page};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+/// Links with series of their own; further ones are shown together as `other`.
+const LINKS_MAX: usize = 200;
+/// Records in a transaction.
+const BATCH_BOUNDS: [u64; 9] = [1, 4, 16, 64, 256, 1024, 4096, 16_384, 65_536];
+/// Microseconds of a transaction.
+const COMMIT_BOUNDS: [u64; 9] = [
+    500, 1_000, 2_000, 5_000, 10_000, 50_000, 250_000, 1_000_000, 10_000_000,
+];
+const SIDES: [&str; 4] = ["source", "destination", "network", "service"];
+const PHASES: [&str; 4] = ["preparation", "transfer", "finalization", "service"];
+
+/// Counters of one transfer service since its start.
+#[derive(Debug)]
+pub(crate) struct TransferMetrics {
+    submitted: Counter,
+    started: Counter,
+    /// By side and phase.
+    failures: [[Counter; 4]; 4],
+    lost: Counter,
+    finished: Counter,
+    failed: Counter,
+    canceled: Counter,
+    not_used: Counter,
+    /// Records in each of the journal's transactions.
+    pub(crate) batch_records: Histogram,
+    /// How long each took, in microseconds.
+    pub(crate) commit_us: Histogram,
+    /// Links that have series of their own.
+    labelled: Mutex<BTreeSet<(String, String)>>,
+}
+
+impl Default for TransferMetrics {
+    fn default() -> TransferMetrics {
+        TransferMetrics {
+            submitted: Counter::default(),
+            started: Counter::default(),
+            failures: Default::default(),
+            lost: Counter::default(),
+            finished: Counter::default(),
+            failed: Counter::default(),
+            canceled: Counter::default(),
+            not_used: Counter::default(),
+            batch_records: Histogram::of_counts(&BATCH_BOUNDS),
+            commit_us: Histogram::of_microseconds(&COMMIT_BOUNDS),
+            labelled: Mutex::default(),
+        }
+    }
+}
+
+impl TransferMetrics {
+    /// Counts what a record says.
+    pub(crate) fn count(&self, record: &Record) {
+        let Record::Happened { event, state, .. } = record else {
+            return;
+        };
+        match event {
+            TransferEvent::Submitted => self.submitted.increment(),
+            TransferEvent::Started { .. } => self.started.increment(),
+            TransferEvent::Landed { .. } => self.finished.increment(),
+            TransferEvent::AttemptFailed { failure, .. } => {
+                self.count_failure(failure);
+                if state.is_terminal() {
+                    self.failed.increment();
+                }
+            }
+            TransferEvent::Expired { failure } => {
+                self.count_failure(failure);
+                self.failed.increment();
+            }
+            TransferEvent::AttemptLost { .. } => self.lost.increment(),
+            TransferEvent::Canceled { .. } => self.canceled.increment(),
+            TransferEvent::NotNeeded => self.not_used.increment(),
+            TransferEvent::Chosen { .. } | TransferEvent::Prepared { .. } => {}
+        }
+    }
+
+    fn count_failure(&self, failure: &Failure) {
+        let side = match failure.side {
+            Side::Source => 0,
+            Side::Destination => 1,
+            Side::Network => 2,
+            Side::Service => 3,
+        };
+        let phase = match failure.phase {
+            Phase::Preparation => 0,
+            Phase::Transfer => 1,
+            Phase::Finalization => 2,
+            Phase::Service => 3,
+        };
+        self.failures[side][phase].increment();
+    }
+
+    fn write_transfers(&self, page: &mut Page) {
+        let mut family = page.counter(
+            "penstock_transfers_submitted_total",
+            "Files of accepted jobs.",
+        );
+        family.sample(&[], self.submitted.read());
+        let mut family = page.counter(
+            "penstock_transfers_ended_total",
+            "Transfers that ended, by state; not_used are replicas and hops that were not needed.",
+        );
+        for (state, count) in [
+            ("finished", &self.finished),
+            ("failed", &self.failed),
+            ("canceled", &self.canceled),
+            ("not_used", &self.not_used),
+        ] {
+            family.sample(&[("state", state)], count.read());
+        }
+        let mut family = page.counter(
+            "penstock_attempts_started_total",
+            "Attempts to move a file.",
+        );
+        family.sample(&[], self.started.read());
+        let mut family = page.counter(
+            "penstock_attempts_failed_total",
+            "Attempts that failed, and transfers that expired, by where the fault lay and when it showed.",
+        );
+        for (side, phases) in SIDES.iter().zip(&self.failures) {
+            for (phase, count) in PHASES.iter().zip(phases) {
+                family.sample(&[("side", side), ("phase", phase)], count.read());
+            }
+        }
+        let mut family = page.counter(
+            "penstock_attempts_lost_total",
+            "Attempts whose outcome is unknown because a process ended.",
+        );
+        family.sample(&[], self.lost.read());
+    }
+
+    /// Links with labels of their own, and the others together. Which are which never changes, so that no counter
+    /// falls.
+    fn rows(&self, links: &[LinkRow]) -> Vec<LinkSum> {
+        let mut labelled = self.labelled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = Vec::new();
+        let mut other = LinkSum::default();
+        for link in links {
+            let key = (link.source.clone(), link.destination.clone());
+            if labelled.contains(&key) || labelled.len() < LINKS_MAX {
+                let mut row = LinkSum {
+                    source: key.0.clone(),
+                    destination: key.1.clone(),
+                    ..LinkSum::default()
+                };
+                row.add(link);
+                rows.push(row);
+                labelled.insert(key);
+            } else {
+                other.source = "other".to_owned();
+                other.destination = "other".to_owned();
+                other.add(link);
+            }
+        }
+        rows.extend(Some(other).filter(|other| !other.source.is_empty()));
+        rows
+    }
+}
+
+/// What is shown of one link, or of several together.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct LinkSum {
+    source: String,
+    destination: String,
+    active: u64,
+    limit: u64,
+    queued: u64,
+    finished: u64,
+    failed: u64,
+    moved_bytes: u64,
+}
+
+impl LinkSum {
+    fn add(&mut self, link: &LinkRow) {
+        self.active += u64::from(link.active);
+        self.limit += u64::from(link.limit);
+        self.queued += link.queued;
+        self.finished += link.finished;
+        self.failed += link.failed;
+        self.moved_bytes += link.moved_bytes;
+    }
+
+    fn show(&self, family: &mut Family<'_>, more: Option<(&str, &str)>, value: impl Into<Number>) {
+        let link = [
+            ("source", &*self.source),
+            ("destination", &*self.destination),
+        ];
+        let labels: Vec<(&str, &str)> = link.into_iter().chain(more).collect();
+        family.sample(&labels, value);
+    }
+}
+
+impl Service {
+    /// Adds its families to a page, all but those of requests, which are shared with other ports.
+    pub fn write_metrics(&self, page: &mut Page) {
+        let overview = self.overview();
+        write_totals(page, &overview);
+        self.metrics.write_transfers(page);
+        write_links(page, &self.metrics.rows(&overview.links));
+        let mut family = page.gauge(
+            "penstock_journal_writable",
+            "1 while the journal takes records; without it no job is accepted.",
+        );
+        family.sample(&[], self.accepts());
+        let queues = self.queued();
+        let mut family = page.gauge(
+            "penstock_engine_inputs_queued",
+            "Submissions, cancels and reports of agents that wait for the engine.",
+        );
+        family.sample(&[], queues.inputs);
+        let mut family = page.gauge(
+            "penstock_journal_batches_queued",
+            "Batches of records that wait for the journal.",
+        );
+        family.sample(&[], queues.batches);
+        page.histogram(
+            "penstock_journal_batch_records",
+            "Records in one transaction of the journal.",
+        )
+        .distribution(&[], &self.metrics.batch_records);
+        page.histogram(
+            "penstock_journal_commit_seconds",
+            "How long a transaction of the journal took until it was durable.",
+        )
+        .distribution(&[], &self.metrics.commit_us);
+    }
+}
+
+fn write_totals(page: &mut Page, overview: &Overview) {
+    let totals = &overview.totals;
+    let mut family = page.gauge(
+        "penstock_transfers",
+        "Transfers that have not ended: submitted ones wait, for whatever reason.",
+    );
+    family.sample(&[("state", "submitted")], totals.submitted);
+    family.sample(&[("state", "active")], totals.active);
+    let mut family = page.gauge(
+        "penstock_transfers_waiting",
+        "Transfers that wait, by the reason that holds up their link; absent reasons hold up none.",
+    );
+    for row in &overview.waiting {
+        family.sample(&[("reason", row.reason)], row.transfers);
+    }
+    let mut family = page.gauge(
+        "penstock_transfers_active_max",
+        "Transfers that may run at once in this service.",
+    );
+    family.sample(&[], overview.agents.limit);
+    let mut family = page.counter(
+        "penstock_transfer_moved_bytes_total",
+        "Bytes that transfers moved, those of failed attempts among them.",
+    );
+    family.sample(&[], totals.moved_bytes);
+}
+
+fn write_links(page: &mut Page, rows: &[LinkSum]) {
+    let mut family = page.gauge("penstock_link_transfers", "Transfers of a link, by state.");
+    for row in rows {
+        row.show(&mut family, Some(("state", "submitted")), row.queued);
+        row.show(&mut family, Some(("state", "active")), row.active);
+    }
+    let mut family = page.gauge(
+        "penstock_link_active_max",
+        "Transfers that may run at once on a link.",
+    );
+    for row in rows {
+        row.show(&mut family, None, row.limit);
+    }
+    let mut family = page.counter(
+        "penstock_link_attempts_total",
+        "Attempts on a link that landed or failed.",
+    );
+    for row in rows {
+        row.show(&mut family, Some(("outcome", "landed")), row.finished);
+        row.show(&mut family, Some(("outcome", "failed")), row.failed);
+    }
+    let mut family = page.counter("penstock_link_moved_bytes_total", "Bytes moved on a link.");
+    for row in rows {
+        row.show(&mut family, None, row.moved_bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(number: usize) -> LinkRow {
+        LinkRow {
+            source: format!("https://s{number}"),
+            destination: "https://d".to_owned(),
+            active: 1,
+            limit: 2,
+            queued: 3,
+            rate_bytes_per_second: 0,
+            moved_bytes: 5,
+            finished: 7,
+            failed: 0,
+            waiting_because: None,
+            last_failure: None,
+        }
+    }
+
+    #[test]
+    fn users_who_invent_links_make_no_more_series() {
+        let metrics = TransferMetrics::default();
+        let mut links: Vec<LinkRow> = (0..LINKS_MAX).map(link).collect();
+        assert_eq!(metrics.rows(&links).len(), LINKS_MAX);
+        // In whatever order they come later, those that were shown stay shown.
+        links.splice(0..0, (1000..3000).map(link));
+        let rows = metrics.rows(&links);
+        assert_eq!(rows.len(), LINKS_MAX + 1);
+        assert!(rows.iter().any(|row| row.source == "https://s0"));
+        let other = rows.last().expect("rows");
+        assert_eq!(
+            (other.source.as_str(), other.finished, other.moved_bytes),
+            ("other", 14_000, 10_000)
+        );
+    }
+}
