@@ -158,6 +158,13 @@ impl LockTable {
 
     /// Adds a lock, or says what is in its way.
     pub fn grant(&mut self, lock: Lock, limits: &LockLimits) -> Result<(), LockRefusal> {
+        self.check(&lock, limits)?;
+        self.restore(lock);
+        Ok(())
+    }
+
+    /// Whether a lock would be granted, or what is in its way.
+    pub fn check(&self, lock: &Lock, limits: &LockLimits) -> Result<(), LockRefusal> {
         let excludes = |other: &Lock| {
             LockScope::Exclusive == lock.scope || other.scope == LockScope::Exclusive
         };
@@ -181,10 +188,9 @@ impl LockTable {
         }
         let count = self.by_user.get(&lock.user).copied().unwrap_or(0);
         if count >= limits.per_user_max {
-            let user = lock.user;
+            let user = lock.user.clone();
             return Err(LockRefusal::TooManyOfUser { user, count });
         }
-        self.restore(lock);
         Ok(())
     }
 

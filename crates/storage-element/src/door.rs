@@ -15,6 +15,7 @@ mod lock;
 mod macaroon;
 mod monitor;
 mod pages;
+mod parts;
 mod properties;
 mod pull;
 mod push;

@@ -74,13 +74,23 @@ impl Storage {
         done
     }
 
-    /// Takes a lock; it is durable then.
-    pub(crate) async fn take_lock(&self, lock: Lock) -> Result<(), LockError> {
-        let limits = self.settings().limits.clone();
-        let limits = LockLimits {
+    /// Whether a lock would be granted now.
+    pub(crate) fn check_lock(&self, lock: &Lock) -> Result<(), LockRefusal> {
+        let limits = self.lock_limits();
+        self.with_locks(|table| table.check(lock, &limits))
+    }
+
+    fn lock_limits(&self) -> LockLimits {
+        let limits = &self.settings().limits;
+        LockLimits {
             per_user_max: limits.locks_per_user_max,
             total_max: limits.locks_max,
-        };
+        }
+    }
+
+    /// Takes a lock; it is durable then.
+    pub(crate) async fn take_lock(&self, lock: Lock) -> Result<(), LockError> {
+        let limits = self.lock_limits();
         self.with_locks(|table| table.grant(lock.clone(), &limits))?;
         let token = lock.token;
         if self.claims.is_busy_under(&lock) {
@@ -104,6 +114,11 @@ impl Storage {
             return Ok(None);
         };
         self.change(Change::KeepLock(lock.clone())).await?;
+        if self.with_locks(|table| table.get(token).is_none()) {
+            // It was released meanwhile, and the row may have come after that.
+            self.change(Change::DropLocks(vec![token])).await?;
+            return Ok(None);
+        }
         Ok(Some(lock))
     }
 

@@ -128,6 +128,16 @@ impl Caller {
         self.identity.as_ref().map(|identity| identity.user.clone())
     }
 
+    /// To whom a lock belongs that this caller takes. A token's subject is unique only together with its issuer; a
+    /// certificate's begins with a slash, so that no URL of an issuer is like it.
+    pub(super) fn lock_holder(&self) -> Option<UserName> {
+        let identity = self.identity.as_ref()?;
+        Some(match identity.method {
+            Method::Token => UserName::new(format!("{} {}", identity.issuer, identity.user)),
+            Method::Certificate => identity.user.clone(),
+        })
+    }
+
     pub(super) fn vo(&self) -> Option<VoName> {
         self.identity
             .as_ref()
@@ -322,6 +332,32 @@ mod tests {
         check("/f?x=1&authz=Bearer%20abc", None, Ok(Some("abc")));
         check("/f?authz=abc", None, Ok(Some("abc")));
         check("/f?authz=abc", Some("Bearer def"), Ok(Some("def")));
+    }
+
+    #[test]
+    fn one_name_at_two_issuers_is_two_holders_of_locks() {
+        let holder = |method, issuer: &str, user: &str| {
+            let identity = Identity {
+                method,
+                user: UserName::new(user),
+                issuer: issuer.to_owned(),
+                vo: None,
+                fqans: Vec::new(),
+                groups: Vec::new(),
+                capabilities: Vec::new(),
+                expires: now(),
+                delegation: penstock_model::CredentialId::new("0"),
+                scope: String::new(),
+            };
+            let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+            Caller::new(Some(identity), peer).lock_holder()
+        };
+        let token = |issuer, user| holder(Method::Token, issuer, user);
+        assert_ne!(token("https://a", "alice"), token("https://b", "alice"));
+        assert_ne!(token("https://a", "alice"), token("https://a", "bob"));
+        let certificate = |authority| holder(Method::Certificate, authority, "/CN=alice");
+        assert_eq!(certificate("/CN=one"), certificate("/CN=two"));
+        assert_ne!(certificate("/CN=one"), token("https://a", "/CN=alice"));
     }
 
     #[test]

@@ -12,7 +12,6 @@ use crate::mover::{Mover, MoverRequest};
 use crate::write_error::WriteError;
 use http::{HeaderMap, StatusCode};
 use penstock_decide::authorization::Operation;
-use penstock_decide::locking::Touched;
 use penstock_model::{Checksum, NamespacePath};
 use penstock_persistence::namespace::{
     Change, Entry, MoverKind, MoverOutcome, NamespaceError, Replace,
@@ -91,6 +90,7 @@ impl Duplicate<'_> {
         }
         let existing = door.storage.namespace.lookup(to)?;
         self.permit_destination(to, existing.is_some(), is_directory)?;
+        door.permit_removal_of_parts(call.caller, to)?;
         if existing.is_some() && !overwrite {
             return Err(exists(to));
         }
@@ -141,9 +141,8 @@ impl Duplicate<'_> {
             false => Replace::Refused,
         };
         let check = || {
-            self.door.check_locks(self.call, shown, || match existed {
-                true => Ok(vec![Touched::Tree(to.clone())]),
-                false => self.door.touched_by_writing(to, false),
+            self.door.check_locks(self.call, shown, || {
+                self.door.touched_by_replacing(to, existed)
             })
         };
         let replaced = self.file(self.call.path, entry, to, replace, check).await?;
@@ -265,9 +264,8 @@ impl Duplicate<'_> {
         if let Some(written) = door.storage.claims.written_within(to) {
             return Err(Problem::being_written(&written));
         }
-        door.check_locks(self.call, shown, || match existing {
-            Some(_) => Ok(vec![Touched::Tree(to.clone())]),
-            None => door.touched_by_writing(to, false),
+        door.check_locks(self.call, shown, || {
+            door.touched_by_replacing(to, existing.is_some())
         })?;
         if let Some(existing) = existing {
             // RFC 4918 §9.8.4: what stands there goes first, as by DELETE.

@@ -6,6 +6,7 @@ use super::conditions::etag;
 use super::tree::local_path;
 use super::{Call, Door};
 use http::StatusCode;
+use penstock_decide::authorization::Operation;
 use penstock_decide::locking::{Holder, Touched};
 use penstock_model::{LockToken, NamespacePath};
 use penstock_protocol::webdav::{
@@ -33,6 +34,10 @@ impl Door {
                 // A resource of another server has no state that could be known here.
                 Some(url) => local_path(self, &call.request.headers, url).ok().flatten(),
             };
+            // Nor has one that the client may know nothing of.
+            let path = path.filter(|path| {
+                path == call.path || self.allows(call.caller, &Operation::Stat, path)
+            });
             let holds = path.map_or(Ok(false), |path| self.holds(&path, test));
             holds.unwrap_or_else(|problem| {
                 unreadable = Some(problem);
@@ -78,7 +83,7 @@ impl Door {
             return Ok(());
         }
         let touched = touched()?;
-        let user = call.caller.user();
+        let user = call.caller.lock_holder();
         let holder = Holder {
             user: user.as_ref(),
             tokens: &shown.0,
@@ -154,6 +159,17 @@ impl Door {
             }
             above = directory.parent();
         }
+        Ok(touched)
+    }
+
+    /// What putting something at a path touches when it may replace all that stands there, or will stand there by then.
+    pub(super) fn touched_by_replacing(
+        &self,
+        path: &NamespacePath,
+        exists: bool,
+    ) -> Result<Vec<Touched>, Problem> {
+        let mut touched = self.touched_by_writing(path, exists)?;
+        touched.push(Touched::Tree(path.clone()));
         Ok(touched)
     }
 

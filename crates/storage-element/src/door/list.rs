@@ -20,6 +20,8 @@ use std::sync::Arc;
 
 /// Entries read and written at once.
 pub(super) const PAGE_ENTRIES: usize = 1000;
+/// Bytes of a listing that are collected before they are sent.
+const CHUNK_BYTES: usize = 1 << 20;
 /// Entries shown to people.
 const HTML_ENTRIES_MAX: usize = 10_000;
 
@@ -102,18 +104,15 @@ async fn stream(
             if let Ok(child) = path.child(&entry.name) {
                 listing.write(&mut out, &child, entry);
             }
+            // Clients may keep so much with each entry that a page of them is large.
+            if out.len() >= CHUNK_BYTES {
+                send_piece(connection, &headers, &mut started, &mut out).await?;
+            }
         }
         if page.len() < PAGE_ENTRIES {
             break;
         }
-        if !started {
-            started = true;
-            connection
-                .start_chunked(StatusCode::MULTI_STATUS, headers.clone())
-                .await?;
-        }
-        connection.write_chunk(&out).await?;
-        out.clear();
+        send_piece(connection, &headers, &mut started, &mut out).await?;
         let last = page.last().map(|entry| entry.name.clone());
         page = match next_page(door, directory, last).await {
             Ok(page) => page,
@@ -130,6 +129,23 @@ async fn stream(
             .respond(StatusCode::MULTI_STATUS, headers, &out)
             .await
     }
+}
+
+/// Sends what has been collected; with the first piece the answer begins.
+async fn send_piece(
+    connection: &mut Connection,
+    headers: &HeaderMap,
+    started: &mut bool,
+    out: &mut Vec<u8>,
+) -> io::Result<()> {
+    if !std::mem::replace(started, true) {
+        connection
+            .start_chunked(StatusCode::MULTI_STATUS, headers.clone())
+            .await?;
+    }
+    connection.write_chunk(out).await?;
+    out.clear();
+    Ok(())
 }
 
 /// What a PROPFIND asks for, and what that needs to be looked up.

@@ -80,10 +80,11 @@ async fn take(
         }
     };
     if reach == LockReach::Tree {
-        check_parts(door, call)?;
+        // Whoever may not write in a part of it must not keep others from it.
+        door.permit_parts(caller, &Operation::Modify, path)?;
     }
     let user = caller
-        .user()
+        .lock_holder()
         .ok_or_else(|| caller.unknown("a lock needs a user".to_owned()))?;
     let limits = door.storage.settings().limits.clone();
     let lasts = lock_timeout(
@@ -91,7 +92,6 @@ async fn take(
         limits.lock_timeout,
         limits.lock_timeout_max,
     );
-    let created = !exists && make_empty(door, call, shown).await?;
     let lock = Lock {
         token: LockToken(Uuid::new_v4()),
         root: path.clone(),
@@ -100,6 +100,15 @@ async fn take(
         user,
         owner: asked.owner,
         expires: now() + lasts,
+    };
+    let created = match exists {
+        true => false,
+        false => {
+            // A lock that is refused leaves no file behind.
+            let granted = door.storage.check_lock(&lock);
+            granted.map_err(|why| refused(door, path, &why.into()))?;
+            make_empty(door, call, shown).await?
+        }
     };
     let token = lock.token;
     let taken = door.storage.take_lock(lock).await;
@@ -111,21 +120,6 @@ async fn take(
     };
     let token = HeaderValue::from_str(&format!("<{token}>")).expect("a token is visible ASCII");
     Ok(told(door, path, status).with(LOCK_TOKEN, token).into())
-}
-
-/// A lock on a directory reaches into parts of it for which the site has rules of their own: whoever may not write
-/// there must not keep others from it.
-fn check_parts(door: &Door, call: &Call<'_>) -> Result<(), Problem> {
-    let settings = door.storage.settings();
-    let groups = settings.access.group_rules.iter().map(|rule| &rule.path);
-    let subjects = settings.access.subject_rules.iter().map(|rule| &rule.path);
-    let inside = groups
-        .chain(subjects)
-        .filter(|part| part.is_within(call.path) && *part != call.path);
-    for part in inside {
-        door.permit(call.caller, &Operation::Modify, part)?;
-    }
-    Ok(())
 }
 
 /// RFC 4918 §7.3: to lock a free name makes an empty file. False when one has appeared meanwhile.
@@ -214,7 +208,7 @@ fn mine(
     token: LockToken,
     elsewhere: StatusCode,
 ) -> Result<(), Problem> {
-    let Some(user) = call.caller.user() else {
+    let Some(user) = call.caller.lock_holder() else {
         return Err(call
             .caller
             .unknown("a lock belongs to a user; say who you are".to_owned()));
@@ -229,7 +223,8 @@ fn mine(
                 lock.root
             ),
         )),
-        Some(_) => Ok(()),
+        // A credential of the user that merely reads is shown around.
+        Some(lock) => door.permit(call.caller, &Operation::Create, &lock.root),
     }
 }
 

@@ -10,7 +10,7 @@ use http::{HeaderMap, StatusCode};
 use penstock_decide::authorization::Operation;
 use penstock_decide::locking::Touched;
 use penstock_model::NamespacePath;
-use penstock_persistence::namespace::{Change, Entry, Refusal, Replace};
+use penstock_persistence::namespace::{Change, Refusal, Replace};
 use penstock_protocol::http1::server::BodyLength;
 
 pub(super) async fn make_directory(door: &Door, call: &Call<'_>) -> Result<Reply, Problem> {
@@ -53,6 +53,7 @@ pub(super) async fn delete(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     } = *call;
     door.permit(caller, &Operation::Delete, path)?;
     let entry = door.entry(path)?;
+    door.permit_removal_of_parts(caller, path)?;
     conditions::evaluate(&request.method, &request.headers, Some(&entry))?;
     let shown = door.check_if(call)?;
     let _intent = door.storage.claims.intend(path);
@@ -81,11 +82,13 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     let operation = Operation::Rename { to: to.clone() };
     door.permit(caller, &operation, from)?;
     let entry = door.entry(from)?;
+    door.permit_move_of_parts(caller, from, &to)?;
     conditions::evaluate(&request.method, &request.headers, Some(&entry))?;
     let shown = door.check_if(call)?;
     let existing = door.storage.namespace.lookup(&to)?;
     if existing.is_some() && overwrite {
         door.permit(caller, &Operation::Modify, &to)?;
+        door.permit_removal_of_parts(caller, &to)?;
     }
     let _intents = [
         door.storage.claims.intend(from),
@@ -94,7 +97,7 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     refuse_while_written(door, from)?;
     refuse_while_written(door, &to)?;
     door.check_locks(call, &shown, || {
-        touched_by_move(door, from, &to, existing.as_ref())
+        touched_by_move(door, from, &to, existing.is_some())
     })?;
     // Something may appear at the destination meanwhile; only who may modify may replace it then.
     let may_replace = overwrite && door.allows(caller, &Operation::Modify, &to);
@@ -128,13 +131,10 @@ fn touched_by_move(
     door: &Door,
     from: &NamespacePath,
     to: &NamespacePath,
-    existing: Option<&Entry>,
+    exists: bool,
 ) -> Result<Vec<Touched>, Problem> {
     let mut touched = touched_by_removal(from);
-    match existing {
-        Some(_) => touched.push(Touched::Tree(to.clone())),
-        None => touched.extend(door.touched_by_writing(to, false)?),
-    }
+    touched.extend(door.touched_by_replacing(to, exists)?);
     Ok(touched)
 }
 

@@ -310,6 +310,8 @@ async fn one_user_can_only_take_so_many_locks() {
             "{path}"
         );
     }
+    // The one that was refused left nothing behind.
+    check(&site, "HEAD", "/3", &[], 404).await;
     let bob = site.token_with(|claims| claims.sub = "bob".to_owned());
     let other = site
         .send_as(&bob, "LOCK", "/4", &[], EXCLUSIVE.as_bytes())
@@ -404,4 +406,101 @@ async fn the_if_header_is_a_condition_of_its_own() {
         };
         check(&site, "PUT", "/f", &[("if", &condition)], expected).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_credential_that_merely_reads_neither_releases_nor_prolongs_a_lock() {
+    let site = Site::new().await;
+    site.put("/d/f", b"x").await;
+    let token = locked(&site, "/d", "infinity").await;
+    let shown = format!("({token})");
+    for (scope, refresh, release) in [
+        ("storage.read:/", 403, 403),
+        // What may be written is a part of what is locked.
+        ("storage.read:/ storage.modify:/d/f", 403, 403),
+        ("storage.modify:/d", 200, 204),
+    ] {
+        let same_user = site.token(scope);
+        let ask = async |method: &str, header: (&str, &str)| {
+            let asked = [header];
+            let answer = site.send_as(&same_user, method, "/d/f", &asked, b"");
+            answer.await.status
+        };
+        assert_eq!(ask("LOCK", ("if", &shown)).await, refresh, "{scope}");
+        assert_eq!(
+            ask("UNLOCK", ("lock-token", &token)).await,
+            release,
+            "{scope}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_if_header_tells_nothing_of_what_may_not_be_seen() {
+    let site = Site::new().await;
+    site.put("/secret/f", b"x").await;
+    let tag = site.get("/secret/f").await.header("etag").to_owned();
+    let condition = format!("</secret/f> ([{tag}])");
+    let stranger = site.token("storage.modify:/d storage.read:/d");
+    let shown = [("if", condition.as_str())];
+    let response = site.send_as(&stranger, "PUT", "/d/f", &shown, b"y").await;
+    assert_eq!(response.status, 412);
+    check(&site, "PUT", "/d/f", &shown, 201).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_two_holders_of_a_shared_lock_may_remove_what_is_locked() {
+    let site = Site::new().await;
+    site.put("/d/f", b"x").await;
+    let mine = lock(&site, "/d", &[], SHARED).await;
+    let bob = site.token_with(|claims| claims.sub = "bob".to_owned());
+    let body = SHARED.as_bytes();
+    let his = site
+        .send_as(&bob, "LOCK", "/d/f", &[("depth", "0")], body)
+        .await;
+    assert_eq!((mine.status, his.status), (200, 200));
+    let exclusive = site
+        .send_as(&bob, "LOCK", "/d/f", &[], EXCLUSIVE.as_bytes())
+        .await;
+    assert_eq!(exclusive.status, 423);
+    check(&site, "DELETE", "/d", &[], 423).await;
+    let shown = format!("({})", mine.header("lock-token"));
+    check(&site, "DELETE", "/d", &[("if", &shown)], 204).await;
+    // Both locks have ended with it.
+    site.put("/d/f", b"new").await;
+    let gone = ("lock-token", his.header("lock-token"));
+    assert_eq!(
+        site.send_as(&bob, "UNLOCK", "/d/f", &[gone], b"")
+            .await
+            .status,
+        409
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_is_replaced_takes_no_lock_of_others_with_it() {
+    let site = Site::new().await;
+    site.put("/d/f", b"x").await;
+    site.put("/new/f", b"y").await;
+    site.put("/g", b"z").await;
+    let bob = site.token_with(|claims| claims.sub = "bob".to_owned());
+    let held = site
+        .send_as(
+            &bob,
+            "LOCK",
+            "/d/f",
+            &[("depth", "0")],
+            EXCLUSIVE.as_bytes(),
+        )
+        .await;
+    assert_eq!(held.status, 200);
+    for (method, from) in [
+        ("MOVE", "/new"),
+        ("COPY", "/new"),
+        ("MOVE", "/g"),
+        ("COPY", "/g"),
+    ] {
+        check(&site, method, from, &[("destination", "/d")], 207).await;
+    }
+    assert_eq!(site.get("/d/f").await.body, b"x");
 }

@@ -12,6 +12,7 @@ mod macaroons;
 mod methods;
 mod overload;
 mod pages;
+mod parts;
 mod peer;
 mod ranged;
 mod recovery;

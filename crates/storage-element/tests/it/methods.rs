@@ -438,3 +438,25 @@ async fn bytes_are_counted_while_they_move() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_with_many_properties_comes_in_pieces() {
+    let site = Site::new().await;
+    let text = "x".repeat(15_000);
+    let update = format!(
+        "<propertyupdate xmlns='DAV:'><set><prop><a xmlns='y:'>{text}</a></prop></set></propertyupdate>"
+    );
+    for number in 0..90 {
+        let path = format!("/d/{number:02}");
+        site.put(&path, b"").await;
+        let kept = site.send("PROPPATCH", &path, &[], update.as_bytes()).await;
+        assert_eq!(kept.status, 207);
+    }
+    let listed = site.send("PROPFIND", "/d", &[("depth", "1")], b"").await;
+    assert_eq!(
+        (listed.status, listed.header("transfer-encoding")),
+        (207, "chunked")
+    );
+    assert_eq!(listed.text().matches(&text).count(), 90);
+    assert!(listed.text().trim_end().ends_with("</D:multistatus>"));
+}

@@ -279,3 +279,51 @@ async fn a_piece_whose_connection_is_lost_is_kept_as_far_as_it_came() {
     assert!(site.get("/d/f").await.body == data);
     drop(stream);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_respects_a_lock_that_came_after_it() {
+    const EXCLUSIVE: &[u8] = b"<lockinfo xmlns='DAV:'><lockscope><exclusive/></lockscope>\
+        <locktype><write/></locktype></lockinfo>";
+    let site = Site::new().await;
+    site.put("/d/f", b"old").await;
+    let upload = begun(&site, "/d/f", &[]).await;
+    assert_eq!(patch(&site, &upload, 0, "?0", b"new ").await.status, 204);
+    let bob = site.token_with(|claims| claims.sub = "bob".to_owned());
+    let his = site
+        .send_as(&bob, "LOCK", "/d/f", &[("depth", "0")], EXCLUSIVE)
+        .await;
+    assert_eq!(his.status, 200);
+    let refused = patch(&site, &upload, 4, "?1", b"file").await;
+    assert_eq!(refused.status, 423, "{}", refused.text());
+    assert_eq!(site.get("/d/f").await.body, b"old");
+    // Nothing is lost: the upload goes on when the lock has ended, or with the lock of its user.
+    let released = ("lock-token", his.header("lock-token"));
+    assert_eq!(
+        site.send_as(&bob, "UNLOCK", "/d/f", &[released], b"")
+            .await
+            .status,
+        204
+    );
+    let mine = site
+        .send("LOCK", "/d/f", &[("depth", "0")], EXCLUSIVE)
+        .await;
+    let told = offset(&site, &upload).await;
+    let arrived: usize = told
+        .split(' ')
+        .next()
+        .expect("a word")
+        .parse()
+        .expect("a number");
+    let shown = format!("</d/f> ({})", mine.header("lock-token"));
+    let at = arrived.to_string();
+    let headers = [
+        PARTIAL,
+        ("upload-offset", &at),
+        ("upload-complete", "?1"),
+        ("if", &shown),
+    ];
+    let rest = &b"new file"[arrived..];
+    let last = site.send("PATCH", &upload, &headers, rest).await;
+    assert_eq!(last.status, 204, "{}", last.text());
+    assert_eq!(site.get("/d/f").await.body, b"new file");
+}
