@@ -1,6 +1,9 @@
 //! What can be typed: the commands with their options, defaults and examples. What it means is decided
 //! elsewhere.
 
+pub mod settings;
+
+use self::settings::{AuditArgs, AuthorizeCommand, DrainArgs, LinkCommand, SeCommand};
 use crate::exit::EXIT_CODES_HELP;
 use crate::quantity::{Size, Span};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -125,6 +128,40 @@ pub enum Command {
         after_help = "Example:\n  penstock checksum --dir cern https://127.0.0.2:8443/data/f"
     )]
     Checksum(ChecksumArgs),
+    /// Limits of a transfer service's links, while it runs.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+        penstock link list --dir cern\n  \
+        penstock link set --dir cern cern-lyon --from https://se.cern.ch --to https://se.in2p3.fr --max 80\n  \
+        penstock link remove --dir cern cern-lyon"
+    )]
+    Link(LinkCommand),
+    /// What holds for a storage element in a transfer service, while it runs.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+        penstock se show --dir cern https://se.in2p3.fr\n  \
+        penstock se set --dir cern https://se.in2p3.fr --in 100 --out 50"
+    )]
+    Se(SeCommand),
+    /// Who may change a transfer service's settings, beside its administrators.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+        penstock authorize list --dir cern\n  \
+        penstock authorize set --dir cern '/DC=org/CN=Bob' --storage https://se.in2p3.fr"
+    )]
+    Authorize(AuthorizeCommand),
+    /// Let a transfer service start nothing more, or start again. It accepts submissions all the while.
+    #[command(
+        after_help = "Examples:\n  penstock drain show --dir cern\n  penstock drain on --dir cern\n  \
+        penstock drain off --dir cern\n\nIt stays drained over restarts."
+    )]
+    Drain(DrainArgs),
+    /// Show who changed which setting of a transfer service, and when.
+    #[command(after_help = "Example:\n  penstock audit --dir cern --limit 100")]
+    Audit(AuditArgs),
 }
 
 /// Options of `init`.

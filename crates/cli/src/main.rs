@@ -21,6 +21,7 @@ mod output;
 mod progress;
 mod quantity;
 mod serve;
+mod settings;
 mod share;
 mod site;
 mod token;
@@ -80,6 +81,13 @@ fn run(command: Command, environment: &Environment, output: Output) -> Result<()
         Command::Cat(args) => in_runtime(files::cat(args, environment)),
         Command::Share(args) => in_runtime(share::run(args, environment, output)),
         Command::Checksum(args) => in_runtime(files::checksum(args, environment, output)),
+        Command::Link(command) => in_runtime(settings::link(command, environment, output)),
+        Command::Se(command) => in_runtime(settings::se(command, environment, output)),
+        Command::Authorize(command) => {
+            in_runtime(settings::authorize(command, environment, output))
+        }
+        Command::Drain(args) => in_runtime(settings::drain(args, environment, output)),
+        Command::Audit(args) => in_runtime(settings::audit(args, environment, output)),
     }
 }
 

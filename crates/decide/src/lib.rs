@@ -19,6 +19,7 @@ pub mod pool_selection;
 pub mod replica;
 pub mod retry;
 pub mod scheduler;
+pub mod settings;
 pub mod streams;
 pub mod wording;
 

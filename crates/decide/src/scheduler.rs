@@ -9,7 +9,7 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-use penstock_model::{LinkId, Priority, Slots, StorageId, TransferId, VoName, WaitReason};
+use penstock_model::{ANY, LinkId, Priority, Slots, StorageId, TransferId, VoName, WaitReason};
 use queue::LinkQueue;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -24,7 +24,7 @@ pub struct SlotLimits {
     pub storage_inbound: Slots,
     /// In this service, over everything.
     pub agents: Slots,
-    /// Links with a limit of their own.
+    /// Links with a limit of their own. Either end may be `*`; the most specific pattern counts.
     pub links: BTreeMap<LinkId, Slots>,
     /// Storage elements with limits of their own: outbound, inbound.
     pub storages: BTreeMap<StorageId, (Slots, Slots)>,
@@ -154,6 +154,7 @@ pub struct Scheduler {
     /// Pools that got a slot back while links wait for it.
     freed: VecDeque<PoolId>,
     draining: bool,
+    drained: bool,
 }
 
 impl Scheduler {
@@ -173,6 +174,7 @@ impl Scheduler {
             round: VecDeque::new(),
             freed: VecDeque::new(),
             draining: false,
+            drained: false,
         }
     }
 
@@ -218,7 +220,7 @@ impl Scheduler {
 
     /// Starts one transfer, if any may start: takes its slots and returns it. Call until it returns `None`.
     pub fn start_next(&mut self) -> Option<TransferId> {
-        if self.draining {
+        if self.draining || self.drained {
             return None;
         }
         loop {
@@ -293,15 +295,23 @@ impl Scheduler {
         self.recheck(index);
     }
 
-    /// Starts nothing more; what runs may end.
+    /// Starts nothing more before the end of this process; what runs may end.
     pub fn drain(&mut self) {
         self.draining = true;
+    }
+
+    /// Starts nothing more while `drained`; what runs may end.
+    pub fn set_drained(&mut self, drained: bool) {
+        self.drained = drained;
     }
 
     /// Why a waiting transfer of this link has not started.
     pub fn why_waiting(&self, link: &LinkId) -> WaitReason {
         if self.draining {
             return WaitReason::Draining;
+        }
+        if self.drained {
+            return WaitReason::Drained;
         }
         match self
             .link_index
@@ -492,7 +502,26 @@ impl Scheduler {
 }
 
 fn link_limit(limits: &SlotLimits, link: &LinkId) -> u32 {
-    limits.links.get(link).copied().unwrap_or(limits.link).0
+    let patterns = most_specific_first(link);
+    let own = patterns
+        .iter()
+        .find_map(|pattern| limits.links.get(pattern));
+    own.copied().unwrap_or(limits.link).0
+}
+
+/// The patterns that a link fits, in the order in which they count: as FTS orders them.
+fn most_specific_first(link: &LinkId) -> [LinkId; 4] {
+    let any = || StorageId::new(ANY);
+    let pattern = |source: StorageId, destination: StorageId| LinkId {
+        source,
+        destination,
+    };
+    [
+        link.clone(),
+        pattern(link.source.clone(), any()),
+        pattern(any(), link.destination.clone()),
+        pattern(any(), any()),
+    ]
 }
 
 fn storage_limits(limits: &SlotLimits, storage: &StorageId) -> (u32, u32) {

@@ -15,7 +15,8 @@ pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
         | WaitReason::AgentsFull { .. }
         | WaitReason::SameDestination { .. }
         | WaitReason::Starting
-        | WaitReason::Draining => text,
+        | WaitReason::Draining
+        | WaitReason::Drained => text,
     }
 }
 
@@ -82,6 +83,9 @@ pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
         WaitReason::Starting => "it is about to start".to_owned(),
         WaitReason::Draining => {
             "the service is draining before it stops; it continues after the restart".to_owned()
+        }
+        WaitReason::Drained => {
+            "an operator drained the service; it continues when that is taken back".to_owned()
         }
     }
 }
@@ -202,6 +206,7 @@ pub fn wait_kind(reason: &WaitReason) -> &'static str {
         WaitReason::SameDestination { .. } => "same_destination",
         WaitReason::Starting => "starting",
         WaitReason::Draining => "draining",
+        WaitReason::Drained => "drained",
     }
 }
 

@@ -12,5 +12,6 @@ pub mod progress;
 pub mod remote;
 pub mod remote_error;
 pub mod remote_tree;
+pub mod settings_api;
 pub mod transfer_api;
 pub mod verify;

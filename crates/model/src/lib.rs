@@ -13,6 +13,7 @@ pub mod ledger;
 pub mod lock;
 pub mod path;
 pub mod reason;
+pub mod setting;
 pub mod stages;
 pub mod streams;
 pub mod transfer;
@@ -34,6 +35,9 @@ pub use ledger::{LedgerEntry, LinkSample, TransferEvent};
 pub use lock::{Lock, LockReach, LockScope, LockToken};
 pub use path::NamespacePath;
 pub use reason::{ChoiceReason, WaitReason};
+pub use setting::{
+    ANY, Grant, LinkRule, Setting, SettingChange, SettingKey, Settings, StorageRule,
+};
 pub use stages::{MoverReport, StageClocks, TcpSummary};
 pub use streams::{StreamUse, StreamsReason, WayNotOffered};
 pub use transfer::{Attempt, CopyMode, InvalidTransition, TransferState, advance};

@@ -69,6 +69,8 @@ pub enum WaitReason {
     Starting,
     /// The service drains before it stops; it continues after the restart.
     Draining,
+    /// An operator drained the service; it continues when that is taken back.
+    Drained,
 }
 
 /// Why a replica or a hop was the next one.

@@ -6,6 +6,7 @@
 mod memory;
 mod rows;
 mod schema;
+mod settings;
 mod sqlite;
 
 pub use memory::MemoryJournal;
@@ -13,8 +14,8 @@ pub use rows::{JobRow, TransferRow};
 pub use sqlite::{JobFilter, JournalReader, SqliteJournal};
 
 use penstock_model::{
-    CredentialId, Job, JobId, JobState, LinkSample, Priority, Timestamp, TransferEvent, TransferId,
-    TransferState,
+    CredentialId, Job, JobId, JobState, LinkSample, Priority, SettingChange, Settings, Timestamp,
+    TransferEvent, TransferId, TransferState,
 };
 use thiserror::Error;
 
@@ -60,11 +61,13 @@ pub enum Record {
         /// The new priority.
         priority: Priority,
     },
+    /// An operator changed a setting.
+    Configured(Box<SettingChange>),
     /// What a link did in the last second.
     Sampled(LinkSample),
 }
 
-/// What a restart finds: everything that has not ended.
+/// What a restart finds: everything that has not ended, and what is set.
 #[derive(Debug, Default)]
 pub struct Unfinished {
     /// Jobs with at least one open transfer; their `transfers` hold the open ones only.
@@ -75,6 +78,8 @@ pub struct Unfinished {
     pub ended: Vec<(JobId, TransferState)>,
     /// The highest transfer id ever given.
     pub transfer_id_max: u64,
+    /// What operators have set.
+    pub settings: Settings,
 }
 
 /// Why the journal could not be read or written.
@@ -117,7 +122,7 @@ pub enum JournalError {
 pub trait Journal: Send {
     /// Stores the records durably in one transaction and returns the ledger's last sequence number.
     fn append(&mut self, records: &[Record]) -> Result<u64, JournalError>;
-    /// Everything that has not ended.
+    /// Everything that has not ended, and all settings.
     fn load_unfinished(&mut self) -> Result<Unfinished, JournalError>;
     /// The token stored under a name; `None` when there is none (or no more).
     fn credential(&mut self, id: &CredentialId) -> Result<Option<String>, JournalError>;

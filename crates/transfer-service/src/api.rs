@@ -4,6 +4,7 @@
 
 mod body;
 mod caller;
+mod config;
 mod delegation;
 mod held;
 mod jobs;
@@ -119,6 +120,7 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
             "/delegation/{id}/credential",
             put(delegation::deliver).post(delegation::deliver),
         )
+        .merge(config::routes())
         .fallback(unknown_path)
         .with_state(api)
 }
@@ -177,6 +179,7 @@ impl From<ServiceError> for ApiError {
             ServiceError::Delegations(error) => error.into(),
             ServiceError::JournalFull
             | ServiceError::Unwritten(_)
+            | ServiceError::Undecided
             | ServiceError::ShuttingDown
             | ServiceError::Thread(_) => {
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())

@@ -7,6 +7,7 @@ mod choosing;
 mod destinations;
 mod halting;
 mod interface;
+mod setting;
 #[cfg(test)]
 mod tests;
 
@@ -21,10 +22,11 @@ use halting::Halting;
 use penstock_decide::Decision;
 use penstock_decide::retry::{FailedAttempt, RetryReason, next_retry};
 use penstock_decide::scheduler::{LinkView, Scheduler, StorageView, Waiting};
+use penstock_decide::settings::slots_in_effect;
 use penstock_model::url::FilePlace;
 use penstock_model::{
     Attempt, Failure, Job, JobId, JobKind, JobParameters, JobState, LinkId, Overwrite, Priority,
-    Slots, Timestamp, TransferEvent, TransferId, TransferRequest, TransferState, VoName,
+    Settings, Slots, Timestamp, TransferEvent, TransferId, TransferRequest, TransferState, VoName,
     WaitReason, advance, job_state,
 };
 use penstock_model::{Errno, Phase, Retry, Side};
@@ -81,13 +83,14 @@ pub struct Engine {
     /// Failures by link since the start of this process.
     last_failure: BTreeMap<LinkId, Failure>,
     transfer_id_next: u64,
+    settings: Arc<Settings>,
 }
 
 impl Engine {
     /// An engine that continues with what a restart found. Attempts that were running are recorded as lost.
     pub fn restore(config: EngineConfig, found: Unfinished, now: Now) -> (Engine, Effects) {
         let mut engine = Engine {
-            scheduler: Scheduler::new(config.slots.clone()),
+            scheduler: Scheduler::new(slots_in_effect(&config.slots, &found.settings)),
             config,
             jobs: HashMap::new(),
             transfers: HashMap::new(),
@@ -100,7 +103,9 @@ impl Engine {
             history: History::default(),
             last_failure: BTreeMap::new(),
             transfer_id_next: found.transfer_id_max + 1,
+            settings: Arc::new(found.settings),
         };
+        engine.scheduler.set_drained(engine.settings.is_drained());
         let mut states: HashMap<TransferId, TransferState> = found.states.into_iter().collect();
         for job in found.jobs {
             let ended = found
@@ -185,9 +190,18 @@ impl Engine {
             } => {
                 self.ended(now, transfer, attempt, outcome, &mut effects);
             }
+            Input::Set {
+                wish,
+                asker,
+                user,
+                reply,
+            } => {
+                let answer = self.set(now, &wish, &asker, user, &mut effects);
+                effects.actions.push(Action::Answer { reply, answer });
+            }
             Input::Configure(config) => {
-                self.scheduler.set_limits(config.slots.clone());
                 self.config = config;
+                self.follow_settings();
             }
             Input::Drain => self.scheduler.drain(),
             Input::Tick => {}
@@ -258,6 +272,11 @@ impl Engine {
     /// The latest failure on a link since the start.
     pub fn last_failure(&self, link: &LinkId) -> Option<&Failure> {
         self.last_failure.get(link)
+    }
+
+    /// What operators have set.
+    pub fn settings(&self) -> &Arc<Settings> {
+        &self.settings
     }
 
     /// Transfers that have not ended.

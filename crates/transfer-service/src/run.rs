@@ -13,7 +13,10 @@ use crate::engine::{
 use crate::metrics::TransferMetrics;
 use crate::overview::{Meters, Overview};
 use crate::submission::NewJob;
-use penstock_model::{Attempt, Bytes, JobId, LinkId, Priority, Timestamp, TransferId, WaitReason};
+use penstock_decide::settings::{Asker, Wish};
+use penstock_model::{
+    Attempt, Bytes, JobId, LinkId, Priority, Settings, Timestamp, TransferId, UserName, WaitReason,
+};
 use penstock_persistence::journal::{Journal, JournalError, Record};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -54,6 +57,12 @@ pub(crate) enum Message {
         priority: Priority,
         answer: oneshot::Sender<Answer>,
     },
+    Set {
+        wish: Box<Wish>,
+        asker: Asker,
+        user: UserName,
+        answer: oneshot::Sender<Answer>,
+    },
     Agent(AgentReport),
     Configure(Box<EngineConfig>),
     WhyWaiting {
@@ -88,6 +97,7 @@ enum Act {
         StopSignal,
     ),
     Answer(oneshot::Sender<Answer>, Answer),
+    Publish(Arc<Settings>),
     Proceed(oneshot::Sender<()>),
     Stop(watch::Sender<bool>),
 }
@@ -149,6 +159,8 @@ pub(crate) struct Loop {
     pub(crate) batches: mpsc::WeakSender<Batch>,
     pub(crate) overview: watch::Receiver<Arc<Overview>>,
     pub(crate) committed: watch::Receiver<u64>,
+    /// As far as they are durable.
+    pub(crate) settings: watch::Receiver<Arc<Settings>>,
     pub(crate) journal_writable: Arc<AtomicBool>,
     pub(crate) task: tokio::task::JoinHandle<()>,
     /// How the journal's thread ended: with its last batch committed, or without.
@@ -184,12 +196,14 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
     let (inputs, received) = mpsc::channel(INPUTS_MAX);
     let (batches, queued) = mpsc::channel(BATCHES_MAX);
     let (committed_out, committed) = watch::channel(0);
+    let (settings_out, settings) = watch::channel(engine.settings().clone());
     let journal_writable = Arc::new(AtomicBool::new(true));
     let committer = Committer {
         journal,
         agents: Arc::new(agents),
         reports: inputs.clone(),
         committed: committed_out,
+        settings: settings_out,
         writable: journal_writable.clone(),
         metrics: metrics.clone(),
         runtime: tokio::runtime::Handle::current(),
@@ -223,6 +237,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         batches: weak_batches,
         overview,
         committed,
+        settings,
         journal_writable,
         task,
         last_commit,
@@ -341,6 +356,17 @@ impl Driver {
                 priority,
                 reply: self.owe(answer),
             },
+            Message::Set {
+                wish,
+                asker,
+                user,
+                answer,
+            } => Input::Set {
+                wish,
+                asker,
+                user,
+                reply: self.owe(answer),
+            },
             Message::Configure(config) => Input::Configure(*config),
             Message::Agent(AgentReport::Prepared {
                 transfer,
@@ -424,6 +450,7 @@ impl Driver {
                     batch.acts.extend(stop.map(Act::Stop));
                 }
                 Action::Tell { link, notice } => tell(&link, &notice),
+                Action::Publish(settings) => batch.acts.push(Act::Publish(settings)),
                 Action::Answer { reply, answer } => {
                     batch.acts.extend(
                         self.replies
@@ -474,6 +501,7 @@ struct Committer {
     agents: Arc<AgentSetup>,
     reports: mpsc::Sender<Message>,
     committed: watch::Sender<u64>,
+    settings: watch::Sender<Arc<Settings>>,
     writable: Arc<AtomicBool>,
     metrics: Arc<TransferMetrics>,
     runtime: tokio::runtime::Handle,
@@ -556,6 +584,9 @@ impl Committer {
             // In each case the other side may have gone meanwhile, which is its right.
             Act::Answer(to, answer) => drop(to.send(answer)),
             Act::Proceed(proceed) => drop(proceed.send(())),
+            Act::Publish(settings) => {
+                self.settings.send_replace(settings);
+            }
             Act::Stop(stop) => {
                 stop.send_replace(true);
             }

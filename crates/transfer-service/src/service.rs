@@ -6,7 +6,8 @@ use crate::metrics::TransferMetrics;
 use crate::overview::Overview;
 use crate::run::{self, Clock, Message};
 use crate::submission::NewJob;
-use penstock_model::{JobId, Priority, TransferId, WaitReason};
+use penstock_decide::settings::{Asker, Refusal, Wish};
+use penstock_model::{JobId, Priority, SettingChange, Settings, TransferId, UserName, WaitReason};
 use penstock_persistence::delegations::{DelegationError, Delegations};
 use penstock_persistence::journal::{Journal, JournalError, JournalReader, SqliteJournal};
 use penstock_persistence::sealing::SealingKeys;
@@ -66,6 +67,11 @@ pub enum ServiceError {
          acknowledged is lost: make room and start again"
     )]
     Unwritten(#[source] JournalError),
+    /// The journal stopped to be writable while it was asked.
+    #[error(
+        "the journal cannot be written (is its disk full?); what you asked for may still happen when it can: look again"
+    )]
+    Undecided,
     /// It is ending.
     #[error("the service is shutting down")]
     ShuttingDown,
@@ -93,6 +99,7 @@ pub struct Service {
     pub(crate) metrics: Arc<TransferMetrics>,
     overview: watch::Receiver<Arc<Overview>>,
     committed: watch::Receiver<u64>,
+    settings: watch::Receiver<Arc<Settings>>,
     reader: Arc<JournalReader>,
     delegations: Arc<Delegations>,
     journal_writable: Arc<AtomicBool>,
@@ -147,6 +154,7 @@ impl Service {
             metrics,
             overview: started.overview,
             committed: started.committed,
+            settings: started.settings,
             reader,
             delegations,
             journal_writable: started.journal_writable,
@@ -166,17 +174,59 @@ impl Service {
             job: Box::new(job),
             answer,
         });
-        tokio::pin!(accepted);
-        loop {
-            match tokio::time::timeout(JOURNAL_PATIENCE, &mut accepted).await {
-                Ok(answer) => return answer.map(|_| id),
-                Err(_) if self.accepts() => {}
-                Err(_) => {
-                    self.withdraw(id);
-                    return Err(ServiceError::JournalFull);
-                }
+        match self.unless_journal_is_full(accepted).await {
+            Some(answer) => answer.map(|_| id),
+            None => {
+                self.withdraw(id);
+                Err(ServiceError::JournalFull)
             }
         }
+    }
+
+    /// Waits for an answer as long as the journal can be written.
+    async fn unless_journal_is_full<T>(
+        &self,
+        answer: impl Future<Output = Result<T, ServiceError>>,
+    ) -> Option<Result<T, ServiceError>> {
+        tokio::pin!(answer);
+        loop {
+            match tokio::time::timeout(JOURNAL_PATIENCE, &mut answer).await {
+                Ok(answer) => return Some(answer),
+                Err(_) if self.accepts() => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Changes settings. When this returns what was changed, that is durable and in effect.
+    pub async fn set(
+        &self,
+        wish: Wish,
+        asker: Asker,
+        user: UserName,
+    ) -> Result<Result<Vec<SettingChange>, Refusal>, ServiceError> {
+        if !self.accepts() {
+            return Err(ServiceError::JournalFull);
+        }
+        let answer = self.ask(|answer| Message::Set {
+            wish: Box::new(wish),
+            asker,
+            user,
+            answer,
+        });
+        let answer = self.unless_journal_is_full(answer).await;
+        match answer.unwrap_or(Err(ServiceError::Undecided))? {
+            Answer::Set(changes) => Ok(Ok(changes)),
+            Answer::Refused(refusal) => Ok(Err(refusal)),
+            Answer::Accepted(_) | Answer::Done | Answer::NotOpen => {
+                unreachable!("a wish is answered by what it changed, or refused")
+            }
+        }
+    }
+
+    /// What operators have set, as far as it is durable.
+    pub fn settings(&self) -> Arc<Settings> {
+        self.settings.borrow().clone()
     }
 
     fn withdraw(&self, job: JobId) {

@@ -73,6 +73,43 @@ fn finish(job: &Job, transfer: u64) -> Vec<Record> {
     vec![started, happened(job, transfer, &mut state, landed)]
 }
 
+fn rule(slots_max: u32) -> LinkRule {
+    let any = || StorageId::new(ANY);
+    LinkRule {
+        name: "x".into(),
+        ends: LinkId {
+            source: any(),
+            destination: any(),
+        },
+        slots_min: Slots(2),
+        slots_max: Slots(slots_max),
+    }
+}
+
+fn configured(key: SettingKey, before: Option<Setting>, after: Option<Setting>) -> Record {
+    Record::Configured(Box::new(SettingChange {
+        at: Timestamp(2500),
+        user: UserName::new("/CN=Admin"),
+        action: "link".into(),
+        key,
+        before,
+        after,
+    }))
+}
+
+fn drained(before: Option<Setting>, after: Option<Setting>) -> Record {
+    configured(SettingKey::Drain, before, after)
+}
+
+fn limited(before: Option<u32>, after: Option<u32>) -> Record {
+    let setting = |slots: Option<u32>| slots.map(|slots| Setting::Link(rule(slots)));
+    configured(
+        SettingKey::Link("x".into()),
+        setting(before),
+        setting(after),
+    )
+}
+
 /// `reopen` gives the journal as a restarted process would find it.
 fn conforms<J: Journal>(mut journal: J, reopen: impl Fn(J) -> J) {
     let (first, second) = (job(1, 1..=3), job(2, 4..=4));
@@ -102,9 +139,19 @@ fn conforms<J: Journal>(mut journal: J, reopen: impl Fn(J) -> J) {
         priority: Priority::clamped(5),
     };
     journal.append(&[higher]).expect("stored");
+    let set = [drained(None, Some(Setting::Drain)), limited(None, Some(5))];
+    journal.append(&set).expect("stored");
+    let changed = [
+        drained(Some(Setting::Drain), None),
+        limited(Some(5), Some(7)),
+    ];
+    journal.append(&changed).expect("stored");
 
     let mut journal = reopen(journal);
     let found = journal.load_unfinished().expect("readable");
+    assert!(!found.settings.is_drained(), "it was taken back");
+    assert_eq!(found.settings.link("x"), Some(&rule(7)));
+    assert_eq!(found.settings.count(), 1);
     assert_eq!(
         found.jobs.iter().map(|job| job.id).collect::<Vec<_>>(),
         [first.id]
@@ -326,6 +373,23 @@ fn jobs_in_a_state_are_found_however_many_others_are_newer() {
     check(&[], 3, Some(0), &[40, 39, 38]);
     check(&[], 3, None, &[40, 37, 36]);
     check(&[], 0, Some(0), &[]);
+}
+
+#[test]
+fn the_record_of_settings_tells_who_changed_what_newest_first() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("transfer.sqlite");
+    let mut journal = SqliteJournal::open(&path, keys()).expect("opens");
+    let reader = JournalReader::open(&path, 1).expect("opens");
+    journal.append(&[limited(None, Some(5))]).expect("stored");
+    journal.append(&[limited(Some(5), None)]).expect("stored");
+    let changes = reader.setting_changes(10).expect("readable");
+    let records: Vec<Record> = changes
+        .into_iter()
+        .map(|change| Record::Configured(Box::new(change)))
+        .collect();
+    assert_eq!(records, [limited(Some(5), None), limited(None, Some(5))]);
+    assert_eq!(reader.setting_changes(1).expect("readable").len(), 1);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{Journal, JournalError, Record, Unfinished};
 use penstock_model::{
-    CredentialId, Job, JobId, Timestamp, TransferEvent, TransferId, TransferState,
+    CredentialId, Job, JobId, Settings, Timestamp, TransferEvent, TransferId, TransferState,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,6 +16,7 @@ pub struct MemoryJournal {
     credentials: HashMap<CredentialId, String>,
     uses: HashMap<JobId, Vec<CredentialId>>,
     ledger: Vec<(Timestamp, TransferId, TransferEvent)>,
+    settings: Settings,
 }
 
 impl MemoryJournal {
@@ -81,6 +82,7 @@ impl Journal for MemoryJournal {
                         job.parameters.priority = *priority;
                     }
                 }
+                Record::Configured(change) => self.settings.apply(change),
                 Record::Sampled(_) => {}
             }
         }
@@ -102,6 +104,7 @@ impl Journal for MemoryJournal {
             }
             found.jobs.push(open);
         }
+        found.settings = self.settings.clone();
         found.transfer_id_max = self.states.keys().next_back().map_or(0, |id| id.0);
         Ok(found)
     }

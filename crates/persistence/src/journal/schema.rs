@@ -4,7 +4,7 @@ use crate::sealing::{SealingKeys, SecretKind};
 use rusqlite::{Connection, Transaction};
 
 /// The newest schema this code knows. Each migration raises it by one.
-pub(super) const SCHEMA_VERSION: u32 = 2;
+pub(super) const SCHEMA_VERSION: u32 = 3;
 
 const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
     // 1: the first schema.
@@ -70,6 +70,22 @@ const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
         PRIMARY KEY (job_id, credential_id)
     ) WITHOUT ROWID;
     CREATE INDEX credential_use_credential ON credential_use (credential_id);",
+    // 3: what operators have set, and each change of it.
+    "CREATE TABLE setting (
+        setting_key     TEXT PRIMARY KEY,
+        version         INTEGER NOT NULL,
+        setting         TEXT NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE setting_change (
+        sequence        INTEGER PRIMARY KEY AUTOINCREMENT,
+        at_ms           INTEGER NOT NULL,
+        user            TEXT NOT NULL,
+        action          TEXT NOT NULL,
+        setting_key     TEXT NOT NULL,
+        version         INTEGER NOT NULL,
+        setting_before  TEXT,
+        setting_after   TEXT
+    );",
 ];
 /// The version from which on no token is stored in clear.
 const SEALED_SINCE: u32 = 2;

@@ -2,14 +2,15 @@
 //! read-only connections that see whole transactions only.
 
 use super::schema::{self, SCHEMA_VERSION};
+use super::settings;
 use super::{JobRow, Journal, JournalError, Record, TransferRow, Unfinished};
 use crate::delegations::reseal;
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
 use penstock_model::ledger::LEDGER_VERSION;
 use penstock_model::{
     Bytes, CredentialId, Job, JobId, JobKind, JobParameters, JobState, LedgerEntry, LinkId,
-    LinkSample, Slots, StorageId, Timestamp, TransferEvent, TransferId, TransferState, UserName,
-    VoName, job_state,
+    LinkSample, SettingChange, Slots, StorageId, Timestamp, TransferEvent, TransferId,
+    TransferState, UserName, VoName, job_state,
 };
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, Transaction, params};
 use serde::de::DeserializeOwned;
@@ -74,7 +75,7 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::from_secs(10))
 }
 
-fn at(path: &Path) -> impl FnOnce(rusqlite::Error) -> JournalError + use<> {
+pub(super) fn at(path: &Path) -> impl FnOnce(rusqlite::Error) -> JournalError + use<> {
     let path = path.display().to_string();
     move |source| JournalError::Sqlite { path, source }
 }
@@ -139,6 +140,7 @@ fn append_all(
                 let mut update = transaction.prepare_cached(sql)?;
                 update.execute(params![job.to_string(), priority.get()])?;
             }
+            Record::Configured(change) => settings::record(&transaction, change)?,
             Record::Sampled(sample) => insert_sample(&transaction, sample)?,
         }
     }
@@ -151,7 +153,7 @@ fn append_all(
     Ok(sequence.unwrap_or(0) as u64)
 }
 
-fn json<T: serde::Serialize>(value: &T) -> rusqlite::Result<String> {
+pub(super) fn json<T: serde::Serialize>(value: &T) -> rusqlite::Result<String> {
     serde_json::to_string(value)
         .map_err(|why| rusqlite::Error::ToSqlConversionFailure(Box::new(why)))
 }
@@ -430,6 +432,11 @@ impl JournalReader {
         self.read(|reading| reading.samples(from, to))
     }
 
+    /// The latest changes of settings, newest first, at most `limit`.
+    pub fn setting_changes(&self, limit: usize) -> Result<Vec<SettingChange>, JournalError> {
+        self.read(|reading| settings::changes(reading, limit))
+    }
+
     /// What one transfer asked for.
     pub fn transfer(&self, id: TransferId) -> Result<Option<TransferRow>, JournalError> {
         self.read(|reading| {
@@ -473,9 +480,9 @@ impl JournalReader {
     }
 }
 
-struct Reading<'a> {
-    connection: &'a Connection,
-    path: &'a Path,
+pub(super) struct Reading<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) path: &'a Path,
 }
 
 const JOB_COLUMNS: &str =
@@ -749,10 +756,11 @@ impl Reading<'_> {
             .query_row(sql, [], |row| row.get(0))
             .map_err(at(self.path))?;
         found.transfer_id_max = highest as u64;
+        found.settings = settings::load(self)?;
         Ok(found)
     }
 
-    fn get<T: rusqlite::types::FromSql>(
+    pub(super) fn get<T: rusqlite::types::FromSql>(
         &self,
         row: &Row<'_>,
         column: usize,
@@ -760,7 +768,7 @@ impl Reading<'_> {
         row.get(column).map_err(at(self.path))
     }
 
-    fn decode<T: DeserializeOwned>(
+    pub(super) fn decode<T: DeserializeOwned>(
         &self,
         what: &'static str,
         text: &str,

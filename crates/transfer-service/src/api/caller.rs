@@ -141,7 +141,12 @@ impl Caller {
     /// For what concerns the whole service: links, storage elements, rights, the state of its hosts.
     /// Errors: 403 in FTS's words.
     pub(super) fn may_configure(&self) -> Result<(), ApiError> {
-        self.needs(self.rights.cover_everything(Operation::Config))
+        self.needs(self.may_configure_everything())
+    }
+
+    /// The same as an answer.
+    pub(super) fn may_configure_everything(&self) -> bool {
+        self.rights.cover_everything(Operation::Config)
     }
 
     fn needs(&self, is_granted: bool) -> Result<(), ApiError> {

@@ -3,9 +3,10 @@
 use crate::submission::NewJob;
 use penstock_decide::halting::{Halt, HaltPolicy};
 use penstock_decide::scheduler::SlotLimits;
+use penstock_decide::settings::{Asker, Refusal, Wish};
 use penstock_model::{
     Attempt, Bytes, Checksum, CopyMode, Failure, JobId, JobParameters, LinkId, MoverReport,
-    Priority, Timestamp, TransferId, TransferRequest, VoName,
+    Priority, SettingChange, Settings, Timestamp, TransferId, TransferRequest, UserName, VoName,
 };
 use penstock_persistence::journal::Record;
 use std::sync::Arc;
@@ -76,7 +77,18 @@ pub enum Input {
         /// How it ended.
         outcome: Outcome,
     },
-    /// Other limits.
+    /// Somebody wants a setting changed.
+    Set {
+        /// What is wanted.
+        wish: Box<Wish>,
+        /// Who asks.
+        asker: Asker,
+        /// As the record names them.
+        user: UserName,
+        /// Names the answer.
+        reply: ReplyId,
+    },
+    /// Another configuration file.
     Configure(EngineConfig),
     /// Start nothing more.
     Drain,
@@ -135,6 +147,8 @@ pub enum Action {
         /// What.
         notice: LinkNotice,
     },
+    /// Show these settings to whoever asks for them.
+    Publish(Arc<Settings>),
     /// Answer somebody.
     Answer {
         /// Whom.
@@ -162,6 +176,10 @@ pub enum Answer {
     Done,
     /// The job is unknown or has ended.
     NotOpen,
+    /// What was changed of the settings; nothing, when all was so already.
+    Set(Vec<SettingChange>),
+    /// The settings stay as they are.
+    Refused(Refusal),
 }
 
 /// Everything an agent needs to know about one attempt.

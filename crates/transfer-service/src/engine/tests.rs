@@ -4,8 +4,8 @@ use super::*;
 use crate::submission::NewTransfer;
 use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
-use penstock_model::Selection;
 use penstock_model::{Activity, Bytes, ChecksumAlgorithm, CopyMode, FileUrl, Overwrite, UserName};
+use penstock_model::{Selection, StorageId};
 use penstock_persistence::journal::{Journal, MemoryJournal};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -151,6 +151,13 @@ impl World {
                 }
                 Action::Stop { transfer } => self.stopping.push(transfer),
                 Action::Tell { link, notice } => self.told.push((link, notice)),
+                Action::Publish(settings) => {
+                    let found = self.journal.load_unfinished().expect("readable");
+                    assert_eq!(
+                        found.settings, *settings,
+                        "what is shown is what is durable"
+                    );
+                }
                 Action::Answer { reply, answer } => {
                     self.answers.insert(reply.0, answer);
                 }
@@ -321,6 +328,46 @@ impl World {
             );
         }
     }
+}
+
+#[test]
+fn a_limit_that_is_set_acts_on_the_queue_and_outlives_a_crash_and_a_reload() {
+    use penstock_decide::settings::{Asker, LinkWish, Refusal, Wish};
+    let mut world = World::new();
+    let set = |world: &mut World, slots_max: u32, is_admin: bool| {
+        let reply = world.reply();
+        let wish = Wish::SetLink(LinkWish {
+            name: "all".into(),
+            slots_max: Some(Slots(slots_max)),
+            ..LinkWish::default()
+        });
+        world.feed(Input::Set {
+            wish: Box::new(wish),
+            asker: Asker {
+                names: vec!["alice".into()],
+                is_admin,
+            },
+            user: UserName::new("alice"),
+            reply,
+        });
+        world.answers[&reply.0].clone()
+    };
+    assert!(matches!(set(&mut world, 1, true), Answer::Set(changes) if changes.len() == 1));
+    world.submit(3, 0, 0);
+    assert_eq!(world.agents.len(), 1);
+    let refused = Answer::Refused(Refusal::NotManagerOfEnd(
+        StorageId::new("*"),
+        StorageId::new("*"),
+    ));
+    assert_eq!(set(&mut world, 2, false), refused);
+    assert_eq!(world.agents.len(), 1);
+    world.crash();
+    world.feed(Input::Configure(config()));
+    assert_eq!(world.agents.len(), 1, "the file allows {LINK_LIMIT}");
+    assert!(matches!(set(&mut world, 2, true), Answer::Set(_)));
+    assert_eq!(world.agents.len(), 2, "no other input was needed");
+    assert_eq!(set(&mut world, 2, true), Answer::Set(Vec::new()));
+    world.settle();
 }
 
 #[derive(Debug, Clone)]

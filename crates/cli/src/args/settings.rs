@@ -1,0 +1,210 @@
+//! What can be typed to look at and change the settings of a running transfer service.
+
+use super::ServiceArgs;
+use clap::{Args, Subcommand, ValueEnum};
+
+/// What `link` does.
+#[derive(Debug, Subcommand)]
+pub enum LinkCommand {
+    /// List all rules.
+    #[command(after_help = "Example:\n  penstock link list --dir cern")]
+    List(SettingsArgs),
+    /// Show one rule.
+    #[command(after_help = "Example:\n  penstock link show --dir cern cern-lyon")]
+    Show(NamedArgs),
+    /// Make a rule, or change what is said of one.
+    #[command(after_help = "Examples:\n  \
+        penstock link set --dir cern cern-lyon --from https://se.cern.ch --to https://se.in2p3.fr --max 80\n  \
+        penstock link set --dir cern into-lyon --to https://se.in2p3.fr --max 200   # from everywhere\n  \
+        penstock link set --dir cern cern-lyon --max 40\n\n\
+        Of several rules that fit a link, the one that names both ends counts, then the one that names the source, \
+        then the one that names the destination. What runs goes on; more starts once fewer run than the new limit.")]
+    Set(LinkSetArgs),
+    /// Remove a rule: what is in the configuration file counts again.
+    #[command(after_help = "Example:\n  penstock link remove --dir cern cern-lyon")]
+    Remove(NamedArgs),
+}
+
+/// What `se` does.
+#[derive(Debug, Subcommand)]
+pub enum SeCommand {
+    /// List all storage elements for which something is set.
+    #[command(after_help = "Example:\n  penstock se list --dir cern")]
+    List(SettingsArgs),
+    /// Show what is set for one.
+    #[command(after_help = "Example:\n  penstock se show --dir cern https://se.in2p3.fr")]
+    Show(StorageArgs),
+    /// Set limits and notes; what is not said stays, `none` takes back.
+    #[command(after_help = "Examples:\n  \
+        penstock se set --dir cern https://se.in2p3.fr --in 100 --out 50\n  \
+        penstock se set --dir cern '*' --in 200             # each that has no limit of its own\n  \
+        penstock se set --dir cern https://se.in2p3.fr --out none")]
+    Set(SeSetArgs),
+    /// Remove all that is set for one.
+    #[command(after_help = "Example:\n  penstock se remove --dir cern https://se.in2p3.fr")]
+    Remove(StorageArgs),
+}
+
+/// What `authorize` does.
+#[derive(Debug, Subcommand)]
+pub enum AuthorizeCommand {
+    /// List who may change settings beside the administrators.
+    #[command(after_help = "Example:\n  penstock authorize list --dir cern")]
+    List(SettingsArgs),
+    /// Let somebody change settings: all, or those of one storage element and its links.
+    #[command(after_help = "Examples:\n  \
+        penstock authorize set --dir cern '/DC=org/CN=Alice'\n  \
+        penstock authorize set --dir cern '/DC=org/CN=Bob' --storage https://se.in2p3.fr\n  \
+        penstock authorize set --dir cern 'https://iam.example.org/#0b5e7c0e'   # a token's issuer and subject")]
+    Set(GrantArgs),
+    /// Take it back: what was granted for one storage element, or all.
+    #[command(after_help = "Example:\n  penstock authorize remove --dir cern '/DC=org/CN=Bob'")]
+    Remove(GrantArgs),
+}
+
+/// Options of commands that list settings.
+#[derive(Debug, Args)]
+pub struct SettingsArgs {
+    /// The service.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
+/// Options of commands about a named rule.
+#[derive(Debug, Args)]
+pub struct NamedArgs {
+    /// The rule's symbolic name.
+    pub name: String,
+    /// The service.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
+/// Options of commands about a storage element.
+#[derive(Debug, Args)]
+pub struct StorageArgs {
+    /// Scheme and host without port, such as https://se.example.org; or * for each that has nothing of its own.
+    pub storage: String,
+    /// The service.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
+/// Options of `link set`.
+#[derive(Debug, Args)]
+pub struct LinkSetArgs {
+    /// The rule's symbolic name.
+    pub name: String,
+    /// The source's scheme and host without port. A new rule without it is for every source.
+    #[arg(long = "from", value_name = "STORAGE")]
+    pub source: Option<String>,
+    /// The destination's, likewise.
+    #[arg(long = "to", value_name = "STORAGE")]
+    pub destination: Option<String>,
+    /// Transfers that may run at once on each link that fits.
+    #[arg(long, value_name = "N")]
+    pub max: Option<u32>,
+    /// What an optimiser would not go below.
+    #[arg(long, value_name = "N")]
+    pub min: Option<u32>,
+    /// The service.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
+/// A value, or none any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OrNone<T> {
+    /// It.
+    Some(T),
+    /// None.
+    None,
+}
+
+fn number_or_none(text: &str) -> Result<OrNone<u32>, String> {
+    match text {
+        "none" => Ok(OrNone::None),
+        _ => {
+            let number = text.parse();
+            number
+                .map(OrNone::Some)
+                .map_err(|_| format!("'{text}' is no number, and not 'none'"))
+        }
+    }
+}
+
+fn text_or_none(text: &str) -> Result<OrNone<String>, String> {
+    Ok(match text {
+        "none" => OrNone::None,
+        _ => OrNone::Some(text.to_owned()),
+    })
+}
+
+/// Options of `se set`.
+#[derive(Debug, Args)]
+pub struct SeSetArgs {
+    /// Scheme and host without port, such as https://se.example.org; or * for each that has nothing of its own.
+    pub storage: String,
+    /// Transfers that may write to it at once, over all links.
+    #[arg(long = "in", value_name = "N|none", value_parser = number_or_none)]
+    pub inbound: Option<OrNone<u32>>,
+    /// Transfers that may read from it at once, over all links.
+    #[arg(long = "out", value_name = "N|none", value_parser = number_or_none)]
+    pub outbound: Option<OrNone<u32>>,
+    /// Where it stands, for people.
+    #[arg(long, value_name = "TEXT|none", value_parser = text_or_none)]
+    pub site: Option<OrNone<String>>,
+    /// A note, for people.
+    #[arg(long, value_name = "TEXT|none", value_parser = text_or_none)]
+    pub note: Option<OrNone<String>>,
+    /// The service.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
+/// Options of `authorize set` and `remove`.
+#[derive(Debug, Args)]
+pub struct GrantArgs {
+    /// A certificate's subject in slash form; the subject of a token of the service's own issuer; or
+    /// ISSUER#SUBJECT.
+    pub user: String,
+    /// Only for this storage element and its links.
+    #[arg(long, value_name = "STORAGE")]
+    pub storage: Option<String>,
+    /// The service.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
+/// What `drain` does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DrainVerb {
+    /// Show whether it is drained.
+    Show,
+    /// Start nothing more; what runs ends, submissions are accepted and wait.
+    On,
+    /// Start again.
+    Off,
+}
+
+/// Options of `drain`.
+#[derive(Debug, Args)]
+pub struct DrainArgs {
+    /// What to do.
+    #[arg(default_value = "show")]
+    pub verb: DrainVerb,
+    /// The service.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
+/// Options of `audit`.
+#[derive(Debug, Args)]
+pub struct AuditArgs {
+    /// How many changes at most, newest first.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub limit: u32,
+    /// The service.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}

@@ -1,0 +1,333 @@
+//! Who may change which setting, what a wish means for what is set already, and what settings do to the limits of
+//! the configuration file.
+//!
+//! A wish is judged against the settings as they are when its turn comes, so that two wishes at once cannot
+//! contradict each other. It is taken as a whole or not at all.
+
+#[cfg(test)]
+mod tests;
+
+use crate::scheduler::SlotLimits;
+use penstock_model::{
+    ANY, Grant, LinkId, LinkRule, Setting, SettingKey, Settings, Slots, StorageId, StorageRule,
+};
+use thiserror::Error;
+
+/// How many settings there may be in all. FTS instances of the WLCG have a few hundred.
+const SETTINGS_MAX: usize = 20_000;
+/// What a new link rule has when it does not say, as in FTS.
+const LINK_SLOTS: Slots = Slots(2);
+
+/// Who asks for a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asker {
+    /// The names by which grants may speak of them.
+    pub names: Vec<String>,
+    /// An administrator may change everything.
+    pub is_admin: bool,
+}
+
+/// What somebody wants to be set. What is not said stays as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wish {
+    /// Make or change a link rule.
+    SetLink(LinkWish),
+    /// Remove the link rule of that name.
+    RemoveLink(String),
+    /// Make or change what holds for storage elements.
+    SetStorages(Vec<StorageWish>),
+    /// Remove what is set for a storage element.
+    RemoveStorage(StorageId),
+    /// Let somebody change settings.
+    Grant(Grant),
+    /// Take back what was granted to a user: this grant, or all.
+    Revoke {
+        /// Whose.
+        user: String,
+        /// Which; `None`: all of them.
+        only: Option<Grant>,
+    },
+    /// Start nothing, or start again.
+    Drain(bool),
+}
+
+/// A link rule as far as it is said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LinkWish {
+    /// Its name.
+    pub name: String,
+    /// A new rule without it is for every source.
+    pub source: Option<StorageId>,
+    /// A new rule without it is for every destination.
+    pub destination: Option<StorageId>,
+    /// See [`LinkRule::slots_min`].
+    pub slots_min: Option<Slots>,
+    /// See [`LinkRule::slots_max`].
+    pub slots_max: Option<Slots>,
+}
+
+/// What holds for a storage element as far as it is said; the inner `None` takes back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StorageWish {
+    /// Which.
+    pub storage: StorageId,
+    /// See [`StorageRule::outbound_max`].
+    pub outbound_max: Option<Option<Slots>>,
+    /// See [`StorageRule::inbound_max`].
+    pub inbound_max: Option<Option<Slots>>,
+    /// See [`StorageRule::site`].
+    pub site: Option<Option<String>>,
+    /// See [`StorageRule::note`].
+    pub note: Option<Option<String>>,
+}
+
+/// A change that may be recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    /// In FTS's words.
+    pub action: &'static str,
+    /// What it changes.
+    pub key: SettingKey,
+    /// What was set before.
+    pub before: Option<Setting>,
+    /// What is set from then on.
+    pub after: Option<Setting>,
+}
+
+/// Why a wish is not granted.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// Only administrators may.
+    #[error(
+        "only administrators of this service may do that, or those to whom they granted 'config'"
+    )]
+    NotAdministrator,
+    /// The asker manages neither end.
+    #[error(
+        "you manage neither {0} nor {1}; their managers and the administrators may change this link"
+    )]
+    NotManagerOfEnd(StorageId, StorageId),
+    /// The asker does not manage it.
+    #[error("you do not manage {0}; its managers and the administrators may change it")]
+    NotManager(StorageId),
+    /// Wording of FTS.
+    #[error("max_active is lower than min_active")]
+    MaxBelowMin,
+    /// There is a rule with these ends.
+    #[error("the link rule '{name}' is for {ends} already; change that one, or remove it first")]
+    PatternTaken {
+        /// Its name.
+        name: String,
+        /// Its ends.
+        ends: LinkId,
+    },
+    /// So that nobody fills the memory.
+    #[error("there are {SETTINGS_MAX} settings already; remove some first")]
+    TooMany,
+}
+
+/// What has to be recorded for a wish to be fulfilled; nothing, when all is so already.
+pub fn plan(settings: &Settings, asker: &Asker, wish: &Wish) -> Result<Vec<Planned>, Refusal> {
+    let planned = match wish {
+        Wish::SetLink(wish) => vec![set_link(settings, asker, wish)?],
+        Wish::RemoveLink(name) => match settings.link(name) {
+            Some(rule) => {
+                may_change_link(settings, asker, &rule.ends)?;
+                vec![remove("link-delete", Setting::Link(rule.clone()))]
+            }
+            None => vec![],
+        },
+        Wish::SetStorages(wishes) => {
+            let each = wishes.iter();
+            each.map(|wish| set_storage(settings, asker, wish))
+                .collect::<Result<_, _>>()?
+        }
+        Wish::RemoveStorage(storage) => {
+            may_change_storage(settings, asker, storage)?;
+            let rule = settings.storage(storage).into_iter();
+            rule.map(|rule| remove("se-delete", Setting::Storage(rule.clone())))
+                .collect()
+        }
+        Wish::Grant(grant) => {
+            may_change_all(settings, asker)?;
+            vec![put(settings, "authorize", Setting::Grant(grant.clone()))]
+        }
+        Wish::Revoke { user, only } => {
+            may_change_all(settings, asker)?;
+            let granted = settings.grants().filter(|grant| {
+                grant.user.as_str() == user && only.as_ref().is_none_or(|only| only == *grant)
+            });
+            granted
+                .map(|grant| remove("revoke", Setting::Grant(grant.clone())))
+                .collect()
+        }
+        Wish::Drain(drained) => {
+            may_change_all(settings, asker)?;
+            match drained {
+                true => vec![put(settings, "drain", Setting::Drain)],
+                false if settings.is_drained() => vec![remove("drain", Setting::Drain)],
+                false => vec![],
+            }
+        }
+    };
+    let changed: Vec<Planned> = planned
+        .into_iter()
+        .filter(|change| change.before != change.after)
+        .collect();
+    let more = changed.iter().filter(|change| change.before.is_none());
+    match settings.count() + more.count() > SETTINGS_MAX {
+        true => Err(Refusal::TooMany),
+        false => Ok(changed),
+    }
+}
+
+/// Whether somebody may change every setting.
+pub fn may_configure(settings: &Settings, asker: &Asker) -> bool {
+    asker.is_admin || granted(settings, asker).any(|grant| grant.storage.is_none())
+}
+
+/// Whether somebody may look at the settings: whoever may change any.
+pub fn may_look(settings: &Settings, asker: &Asker) -> bool {
+    asker.is_admin || granted(settings, asker).next().is_some()
+}
+
+/// The limits in effect: those of the file, with what is set above them. A pattern that is set replaces the same
+/// pattern of the file.
+pub fn slots_in_effect(file: &SlotLimits, settings: &Settings) -> SlotLimits {
+    let mut slots = file.clone();
+    for rule in settings.links() {
+        slots.links.insert(rule.ends.clone(), rule.slots_max);
+    }
+    if let Some(any) = settings.storage(&StorageId::new(ANY)) {
+        slots.storage_outbound = any.outbound_max.unwrap_or(slots.storage_outbound);
+        slots.storage_inbound = any.inbound_max.unwrap_or(slots.storage_inbound);
+    }
+    let otherwise = (slots.storage_outbound, slots.storage_inbound);
+    for rule in settings
+        .storages()
+        .filter(|rule| rule.storage.as_str() != ANY)
+    {
+        let before = slots
+            .storages
+            .get(&rule.storage)
+            .copied()
+            .unwrap_or(otherwise);
+        let limits = (
+            rule.outbound_max.unwrap_or(before.0),
+            rule.inbound_max.unwrap_or(before.1),
+        );
+        slots.storages.insert(rule.storage.clone(), limits);
+    }
+    slots
+}
+
+fn set_link(settings: &Settings, asker: &Asker, wish: &LinkWish) -> Result<Planned, Refusal> {
+    let before = settings.link(&wish.name);
+    if let Some(before) = before {
+        may_change_link(settings, asker, &before.ends)?;
+    }
+    let end = |said: &Option<StorageId>, of: fn(&LinkId) -> &StorageId| {
+        let known = || before.map_or_else(|| StorageId::new(ANY), |rule| of(&rule.ends).clone());
+        said.clone().unwrap_or_else(known)
+    };
+    let ends = LinkId {
+        source: end(&wish.source, |ends| &ends.source),
+        destination: end(&wish.destination, |ends| &ends.destination),
+    };
+    may_change_link(settings, asker, &ends)?;
+    if let Some(other) = settings
+        .links()
+        .find(|rule| rule.ends == ends && rule.name != wish.name)
+    {
+        return Err(Refusal::PatternTaken {
+            name: other.name.clone(),
+            ends,
+        });
+    }
+    let (min, max) = before.map_or((LINK_SLOTS, LINK_SLOTS), |rule| {
+        (rule.slots_min, rule.slots_max)
+    });
+    let slots_max = wish.slots_max.unwrap_or(max);
+    let rule = LinkRule {
+        name: wish.name.clone(),
+        ends,
+        // A minimum that nobody asked for is in nobody's way.
+        slots_min: wish.slots_min.unwrap_or(min.min(slots_max)),
+        slots_max,
+    };
+    match rule.slots_min > rule.slots_max {
+        true => Err(Refusal::MaxBelowMin),
+        false => Ok(put(settings, "link", Setting::Link(rule))),
+    }
+}
+
+fn set_storage(settings: &Settings, asker: &Asker, wish: &StorageWish) -> Result<Planned, Refusal> {
+    may_change_storage(settings, asker, &wish.storage)?;
+    let before = settings.storage(&wish.storage).cloned();
+    let mut rule = before.unwrap_or_else(|| StorageRule::new(wish.storage.clone()));
+    rule.outbound_max = wish.outbound_max.unwrap_or(rule.outbound_max);
+    rule.inbound_max = wish.inbound_max.unwrap_or(rule.inbound_max);
+    rule.site = wish.site.clone().unwrap_or(rule.site);
+    rule.note = wish.note.clone().unwrap_or(rule.note);
+    Ok(put(settings, "set-se-config", Setting::Storage(rule)))
+}
+
+fn put(settings: &Settings, action: &'static str, after: Setting) -> Planned {
+    let key = after.key();
+    Planned {
+        action,
+        before: settings.get(&key).cloned(),
+        key,
+        after: Some(after),
+    }
+}
+
+fn remove(action: &'static str, before: Setting) -> Planned {
+    Planned {
+        action,
+        key: before.key(),
+        before: Some(before),
+        after: None,
+    }
+}
+
+fn granted<'a>(settings: &'a Settings, asker: &'a Asker) -> impl Iterator<Item = &'a Grant> {
+    let named = |grant: &&Grant| asker.names.iter().any(|name| name == grant.user.as_str());
+    settings.grants().filter(named)
+}
+
+fn may_change_all(settings: &Settings, asker: &Asker) -> Result<(), Refusal> {
+    match may_configure(settings, asker) {
+        true => Ok(()),
+        false => Err(Refusal::NotAdministrator),
+    }
+}
+
+fn manages(settings: &Settings, asker: &Asker, storage: &StorageId) -> bool {
+    granted(settings, asker).any(|grant| grant.storage.as_ref() == Some(storage))
+}
+
+fn may_change_link(settings: &Settings, asker: &Asker, ends: &LinkId) -> Result<(), Refusal> {
+    let (source, destination) = (&ends.source, &ends.destination);
+    match may_configure(settings, asker)
+        || manages(settings, asker, source)
+        || manages(settings, asker, destination)
+    {
+        true => Ok(()),
+        false => Err(Refusal::NotManagerOfEnd(
+            source.clone(),
+            destination.clone(),
+        )),
+    }
+}
+
+fn may_change_storage(
+    settings: &Settings,
+    asker: &Asker,
+    storage: &StorageId,
+) -> Result<(), Refusal> {
+    match may_configure(settings, asker) || manages(settings, asker, storage) {
+        true => Ok(()),
+        false => Err(Refusal::NotManager(storage.clone())),
+    }
+}

@@ -1,0 +1,276 @@
+//! Who may change what, and which limit counts.
+
+use super::*;
+use penstock_model::{SettingChange, Timestamp, UserName};
+
+fn admin() -> Asker {
+    Asker {
+        names: vec!["/CN=Admin".into()],
+        is_admin: true,
+    }
+}
+
+fn user(name: &str) -> Asker {
+    Asker {
+        names: vec![name.into()],
+        is_admin: false,
+    }
+}
+
+fn storage(name: &str) -> StorageId {
+    StorageId::new(name)
+}
+
+fn ends(text: &str) -> LinkId {
+    let (source, destination) = text.split_once('→').expect("a→b");
+    LinkId {
+        source: storage(source),
+        destination: storage(destination),
+    }
+}
+
+fn link(name: &str, of: &str, slots_max: u32) -> Wish {
+    let LinkId {
+        source,
+        destination,
+    } = ends(of);
+    Wish::SetLink(LinkWish {
+        name: name.into(),
+        source: Some(source),
+        destination: Some(destination),
+        slots_min: None,
+        slots_max: Some(Slots(slots_max)),
+    })
+}
+
+fn about(name: &str) -> StorageWish {
+    StorageWish {
+        storage: storage(name),
+        outbound_max: None,
+        inbound_max: None,
+        site: None,
+        note: None,
+    }
+}
+
+fn grant(user: &str, of: Option<&str>) -> Wish {
+    Wish::Grant(Grant {
+        user: UserName::new(user),
+        storage: of.map(storage),
+    })
+}
+
+/// Grants the wish, as the engine does.
+fn make(settings: &mut Settings, asker: &Asker, wish: Wish) -> Result<usize, Refusal> {
+    let planned = plan(settings, asker, &wish)?;
+    for change in &planned {
+        settings.apply(&SettingChange {
+            at: Timestamp(1),
+            user: UserName::new("x"),
+            action: change.action.into(),
+            key: change.key.clone(),
+            before: change.before.clone(),
+            after: change.after.clone(),
+        });
+    }
+    Ok(planned.len())
+}
+
+fn of(wishes: impl IntoIterator<Item = Wish>) -> Settings {
+    let mut settings = Settings::default();
+    for wish in wishes {
+        make(&mut settings, &admin(), wish).expect("an administrator may");
+    }
+    settings
+}
+
+#[test]
+fn a_change_knows_what_was_before_and_what_is_so_already_changes_nothing() {
+    let mut settings = of([link("x", "a→b", 5)]);
+    let Ok(planned) = plan(&settings, &admin(), &link("x", "a→b", 7)) else {
+        panic!("an administrator may")
+    };
+    let slots = |setting: &Option<Setting>| match setting {
+        Some(Setting::Link(rule)) => Some(rule.slots_max.0),
+        _ => None,
+    };
+    assert_eq!(planned.len(), 1);
+    assert_eq!(
+        (slots(&planned[0].before), slots(&planned[0].after)),
+        (Some(5), Some(7))
+    );
+    assert_eq!(make(&mut settings, &admin(), link("x", "a→b", 5)), Ok(0));
+    assert_eq!(
+        make(&mut settings, &admin(), Wish::RemoveLink("y".into())),
+        Ok(0)
+    );
+}
+
+#[test]
+fn what_is_not_said_of_a_rule_stays() {
+    let mut settings = of([link("x", "a→b", 5)]);
+    let wish = LinkWish {
+        name: "x".into(),
+        slots_min: Some(Slots(3)),
+        ..LinkWish::default()
+    };
+    make(&mut settings, &admin(), Wish::SetLink(wish)).expect("valid");
+    let rule = settings.link("x").expect("set");
+    assert_eq!(rule.ends, ends("a→b"));
+    assert_eq!((rule.slots_min, rule.slots_max), (Slots(3), Slots(5)));
+    let refused = make(&mut settings, &admin(), link("x", "a→b", 2));
+    assert_eq!(
+        refused,
+        Ok(1),
+        "a minimum that would be in the way gives way unless it is said"
+    );
+    let wish = LinkWish {
+        name: "x".into(),
+        slots_min: Some(Slots(9)),
+        ..LinkWish::default()
+    };
+    let refused = make(&mut settings, &admin(), Wish::SetLink(wish));
+    assert_eq!(refused, Err(Refusal::MaxBelowMin));
+}
+
+#[test]
+fn two_rules_for_the_same_links_are_refused() {
+    let mut settings = of([link("x", "a→*", 5)]);
+    let refused = make(&mut settings, &admin(), link("y", "a→*", 6));
+    assert!(matches!(refused, Err(Refusal::PatternTaken { name, .. }) if name == "x"));
+    assert_eq!(
+        make(&mut settings, &admin(), link("x", "a→b", 6)),
+        Ok(1),
+        "it moves"
+    );
+    assert_eq!(
+        make(&mut settings, &admin(), link("y", "a→*", 6)),
+        Ok(1),
+        "and makes room"
+    );
+}
+
+#[test]
+fn nobody_changes_anything_without_a_grant() {
+    let wishes = [
+        link("x", "a→b", 5),
+        Wish::RemoveLink("known".into()),
+        Wish::SetStorages(vec![about("a")]),
+        Wish::RemoveStorage(storage("a")),
+        grant("/CN=Eve", None),
+        Wish::Revoke {
+            user: "/CN=Bob".into(),
+            only: None,
+        },
+        Wish::Drain(true),
+    ];
+    let settings = of([link("known", "a→c", 5), grant("/CN=Bob", None)]);
+    for wish in &wishes {
+        assert!(plan(&settings, &user("/CN=Eve"), wish).is_err(), "{wish:?}");
+        plan(&settings, &user("/CN=Bob"), wish).expect("Bob was granted everything");
+    }
+    assert!(may_look(&settings, &user("/CN=Bob")) && !may_look(&settings, &user("/CN=Eve")));
+}
+
+#[test]
+fn a_manager_changes_the_storage_element_and_the_links_at_either_end() {
+    let mut settings = of([grant("/CN=Bob", Some("a")), link("foreign", "b→c", 5)]);
+    let bob = user("/CN=Bob");
+    let mut may = |wish: Wish| make(&mut settings, &bob, wish).is_ok();
+    assert!(may(link("out", "a→b", 5)));
+    assert!(may(link("in", "b→a", 5)));
+    assert!(may(link("all", "a→*", 5)));
+    assert!(may(Wish::SetStorages(vec![about("a")])));
+    assert!(may(Wish::RemoveLink("in".into())));
+    assert!(!may(link("any", "*→*", 5)));
+    assert!(
+        !may(link("foreign", "a→c", 5)),
+        "taking another's rule over"
+    );
+    assert!(
+        !may(link("out", "b→c", 5)),
+        "moving the own rule to others' links"
+    );
+    assert!(!may(Wish::RemoveLink("foreign".into())));
+    assert!(
+        !may(Wish::SetStorages(vec![about("a"), about("b")])),
+        "all or nothing"
+    );
+    assert!(!may(Wish::SetStorages(vec![about("*")])));
+    assert!(!may(grant("/CN=Bob", None)), "managers make no managers");
+    assert!(!may(Wish::Drain(true)));
+}
+
+#[test]
+fn what_is_taken_back_counts_no_more() {
+    let mut settings = of([grant("/CN=Bob", Some("a")), grant("/CN=Bob", Some("b"))]);
+    let only = Grant {
+        user: UserName::new("/CN=Bob"),
+        storage: Some(storage("a")),
+    };
+    let user_name = "/CN=Bob".to_owned();
+    let wish = Wish::Revoke {
+        user: user_name.clone(),
+        only: Some(only),
+    };
+    assert_eq!(make(&mut settings, &admin(), wish), Ok(1));
+    let bob = user("/CN=Bob");
+    assert!(make(&mut settings, &bob, Wish::SetStorages(vec![about("a")])).is_err());
+    assert!(make(&mut settings, &bob, Wish::SetStorages(vec![about("b")])).is_ok());
+    let wish = Wish::Revoke {
+        user: user_name,
+        only: None,
+    };
+    assert_eq!(make(&mut settings, &admin(), wish), Ok(1));
+    assert!(!may_look(&settings, &bob));
+}
+
+#[test]
+fn a_pattern_that_is_set_replaces_the_file_s_and_the_most_specific_one_counts() {
+    let file = SlotLimits {
+        link: Slots(50),
+        links: [(ends("a→b"), Slots(10)), (ends("a→c"), Slots(11))].into(),
+        ..SlotLimits::default()
+    };
+    let settings = of([
+        link("1", "a→b", 20),
+        link("2", "*→*", 30),
+        link("3", "*→d", 40),
+    ]);
+    let limits = slots_in_effect(&file, &settings);
+    let mut scheduler = crate::scheduler::Scheduler::new(limits);
+    let mut check = |of: &str, expected: u32| {
+        scheduler.halt(&ends(of), penstock_model::WaitReason::Starting);
+        let view = scheduler.links().find(|view| view.link == ends(of));
+        assert_eq!(view.expect("seen").limit, Slots(expected), "{of}");
+    };
+    check("a→b", 20);
+    check("a→c", 11);
+    check("a→d", 40);
+    check("a→e", 30);
+}
+
+#[test]
+fn what_is_set_for_a_storage_element_counts_before_what_is_set_for_all() {
+    let file = SlotLimits {
+        storage_outbound: Slots(100),
+        storage_inbound: Slots(200),
+        ..SlotLimits::default()
+    };
+    let mut any = about("*");
+    any.outbound_max = Some(Some(Slots(5)));
+    let mut a = about("a");
+    a.inbound_max = Some(Some(Slots(7)));
+    let mut settings = of([Wish::SetStorages(vec![any, a])]);
+    let limits = slots_in_effect(&file, &settings);
+    assert_eq!(limits.storages[&storage("a")], (Slots(5), Slots(7)));
+    assert_eq!(
+        (limits.storage_outbound, limits.storage_inbound),
+        (Slots(5), Slots(200))
+    );
+    let mut back = about("a");
+    back.inbound_max = Some(None);
+    make(&mut settings, &admin(), Wish::SetStorages(vec![back])).expect("may");
+    let limits = slots_in_effect(&file, &settings);
+    assert_eq!(limits.storages[&storage("a")], (Slots(5), Slots(200)));
+}

@@ -1,0 +1,199 @@
+//! Settings: what operators change of a running transfer service through its interface.
+//!
+//! They stand above the configuration file. What is in effect is the sum of all changes, each of which says who made
+//! it, when, and what was there before.
+
+use crate::ids::{LinkId, StorageId, UserName};
+use crate::units::{Slots, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Version of the stored form of [`Setting`] and [`SettingKey`].
+pub const SETTING_VERSION: u32 = 1;
+
+/// The name that stands for every storage element or VO without a setting of its own.
+pub const ANY: &str = "*";
+
+/// One thing that is set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Setting {
+    /// How many transfers may run on links.
+    Link(LinkRule),
+    /// What holds for a storage element.
+    Storage(StorageRule),
+    /// Somebody may change settings.
+    Grant(Grant),
+    /// The service starts nothing.
+    Drain,
+}
+
+/// What a setting is about: there is at most one for each key.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SettingKey {
+    /// A link rule's symbolic name.
+    Link(String),
+    /// A storage element, or [`ANY`].
+    Storage(StorageId),
+    /// The grant itself.
+    Grant(Grant),
+    /// There is one service.
+    Drain,
+}
+
+/// Limits of the links that fit a pattern. Of several that fit, the one with most named ends counts, and of two
+/// with one, the one that names the source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkRule {
+    /// What operators call it; unique.
+    pub name: String,
+    /// Which links. Either end may be [`ANY`].
+    pub ends: LinkId,
+    /// An optimiser would not go below.
+    pub slots_min: Slots,
+    /// Transfers that may run at once on each of these links.
+    pub slots_max: Slots,
+}
+
+/// What holds for a storage element; [`ANY`] for each that has no value of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorageRule {
+    /// Which.
+    pub storage: StorageId,
+    /// Transfers that may read from it at once, over all links.
+    pub outbound_max: Option<Slots>,
+    /// Transfers that may write to it at once, over all links.
+    pub inbound_max: Option<Slots>,
+    /// Where it stands, for people.
+    pub site: Option<String>,
+    /// A note, for people.
+    pub note: Option<String>,
+}
+
+impl StorageRule {
+    /// One that says nothing yet.
+    pub fn new(storage: StorageId) -> StorageRule {
+        StorageRule {
+            storage,
+            outbound_max: None,
+            inbound_max: None,
+            site: None,
+            note: None,
+        }
+    }
+}
+
+/// Somebody may change settings.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Grant {
+    /// Whom: the subject of a certificate, or of a token of the service's own issuer; `issuer#subject` for others'.
+    pub user: UserName,
+    /// Only what concerns this storage element and its links; `None`: all settings.
+    pub storage: Option<StorageId>,
+}
+
+impl Setting {
+    /// What it is about.
+    pub fn key(&self) -> SettingKey {
+        match self {
+            Setting::Link(rule) => SettingKey::Link(rule.name.clone()),
+            Setting::Storage(rule) => SettingKey::Storage(rule.storage.clone()),
+            Setting::Grant(grant) => SettingKey::Grant(grant.clone()),
+            Setting::Drain => SettingKey::Drain,
+        }
+    }
+}
+
+/// One change, as it is recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingChange {
+    /// When.
+    pub at: Timestamp,
+    /// Who.
+    pub user: UserName,
+    /// What was done, in FTS's words: `link`, `link-delete`, `set-se-config` and so on.
+    pub action: String,
+    /// What was changed.
+    pub key: SettingKey,
+    /// What was set before, if anything.
+    pub before: Option<Setting>,
+    /// What is set from then on; `None`: nothing any more.
+    pub after: Option<Setting>,
+}
+
+/// All settings that are in effect.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settings(BTreeMap<SettingKey, Setting>);
+
+impl Settings {
+    /// Takes a change over.
+    pub fn apply(&mut self, change: &SettingChange) {
+        match &change.after {
+            Some(setting) => self.put(setting.clone()),
+            None => {
+                self.0.remove(&change.key);
+            }
+        }
+    }
+
+    /// Sets one thing in the place of any before.
+    pub fn put(&mut self, setting: Setting) {
+        self.0.insert(setting.key(), setting);
+    }
+
+    /// What is set under a key.
+    pub fn get(&self, key: &SettingKey) -> Option<&Setting> {
+        self.0.get(key)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The link rule of that name.
+    pub fn link(&self, name: &str) -> Option<&LinkRule> {
+        match self.get(&SettingKey::Link(name.to_owned())) {
+            Some(Setting::Link(rule)) => Some(rule),
+            _ => None,
+        }
+    }
+
+    /// All link rules, by name.
+    pub fn links(&self) -> impl Iterator<Item = &LinkRule> {
+        self.0.values().filter_map(|setting| match setting {
+            Setting::Link(rule) => Some(rule),
+            _ => None,
+        })
+    }
+
+    /// What is set for a storage element, or for [`ANY`].
+    pub fn storage(&self, storage: &StorageId) -> Option<&StorageRule> {
+        match self.get(&SettingKey::Storage(storage.clone())) {
+            Some(Setting::Storage(rule)) => Some(rule),
+            _ => None,
+        }
+    }
+
+    /// All storage elements for which something is set.
+    pub fn storages(&self) -> impl Iterator<Item = &StorageRule> {
+        self.0.values().filter_map(|setting| match setting {
+            Setting::Storage(rule) => Some(rule),
+            _ => None,
+        })
+    }
+
+    /// Who may change settings.
+    pub fn grants(&self) -> impl Iterator<Item = &Grant> {
+        self.0.values().filter_map(|setting| match setting {
+            Setting::Grant(grant) => Some(grant),
+            _ => None,
+        })
+    }
+
+    /// Whether nothing shall start.
+    pub fn is_drained(&self) -> bool {
+        self.0.contains_key(&SettingKey::Drain)
+    }
+}

@@ -1,0 +1,226 @@
+//! Handlers of `/config`: what operators may change of the running service.
+//!
+//! They translate between FTS's forms and wishes; whether a wish is granted is decided in `decide::settings`, by the
+//! engine, when its turn comes. What the scheduler cannot honour is refused, never stored in silence.
+
+mod fields;
+mod grants;
+mod links;
+mod storages;
+
+use super::body::BYTES_MAX;
+use super::caller::{Caller, Credentials};
+use super::jobs::blocking;
+use super::{Api, ApiError};
+use axum::body::Body;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use fields::Fields;
+use penstock_decide::settings::{Asker, Refusal, Wish, may_look};
+use penstock_model::{Setting, SettingChange, SettingKey, Settings};
+use penstock_protocol::identity::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+type Answer = Result<Response, ApiError>;
+
+/// Changes in one answer, unless asked for fewer or more: as in FTS.
+const AUDIT_ENTRIES: usize = 100;
+const AUDIT_ENTRIES_MAX: usize = 10_000;
+
+pub(super) fn routes() -> Router<Api> {
+    Router::new()
+        .route("/config", get(hosts))
+        .route("/config/links", get(links::list).post(links::set))
+        .route(
+            "/config/links/{name}",
+            get(links::show).delete(links::remove),
+        )
+        .route(
+            "/config/se",
+            get(storages::list)
+                .post(storages::set)
+                .delete(storages::remove),
+        )
+        .route(
+            "/config/authorize",
+            get(grants::list).post(grants::add).delete(grants::remove),
+        )
+        .route("/config/drain", post(drain))
+        .route("/config/audit", get(audit))
+}
+
+impl Api {
+    /// Who asks, when they may look at the settings, and these.
+    async fn operator(
+        &self,
+        credentials: &Credentials,
+    ) -> Result<(Caller, Arc<Settings>), ApiError> {
+        let caller = self.caller(credentials).await?;
+        let settings = self.service.settings();
+        match may_look(&settings, &self.asker(&caller)) {
+            true => Ok((caller, settings)),
+            false => Err(Refusal::NotAdministrator.into()),
+        }
+    }
+
+    /// Reads a body for somebody who may look at the settings.
+    async fn form(
+        &self,
+        credentials: &Credentials,
+        body: Body,
+    ) -> Result<(Caller, Fields), ApiError> {
+        let taken = self.take(credentials, body, BYTES_MAX).await?;
+        match may_look(&self.service.settings(), &self.asker(&taken.caller)) {
+            true => Ok((taken.caller, Fields::parse(&taken.bytes)?)),
+            false => Err(Refusal::NotAdministrator.into()),
+        }
+    }
+
+    /// Has a wish judged and, if it is granted, recorded and in effect.
+    async fn wish(&self, caller: &Caller, wish: Wish) -> Result<Vec<SettingChange>, ApiError> {
+        let user = &caller.identity.user;
+        let asked = self.service.set(wish, self.asker(caller), user.clone());
+        let changes = match asked.await? {
+            Ok(changes) => changes,
+            Err(refusal) => {
+                tracing::warn!(%user, why = %refusal, "refused to change a setting");
+                return Err(refusal.into());
+            }
+        };
+        for change in &changes {
+            tracing::info!(%user, action = %change.action, key = ?change.key, "a setting was changed");
+        }
+        Ok(changes)
+    }
+
+    /// The names by which grants may speak of a caller. A token's subject is unique only together with its issuer;
+    /// only this site's own may stand for itself, and none may look like a certificate's.
+    fn asker(&self, caller: &Caller) -> Asker {
+        let identity = &caller.identity;
+        let user = identity.user.as_str();
+        let names = match identity.method {
+            Method::Certificate => vec![user.to_owned()],
+            Method::Token => {
+                let full = format!("{}#{user}", identity.issuer);
+                match identity.issuer == self.config.own_issuer && !user.starts_with('/') {
+                    true => vec![full, user.to_owned()],
+                    false => vec![full],
+                }
+            }
+        };
+        Asker {
+            names,
+            is_admin: caller.may_configure_everything(),
+        }
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> ApiError {
+        let status = match &refusal {
+            Refusal::NotAdministrator | Refusal::NotManager(_) | Refusal::NotManagerOfEnd(_, _) => {
+                StatusCode::FORBIDDEN
+            }
+            Refusal::MaxBelowMin | Refusal::PatternTaken { .. } | Refusal::TooMany => {
+                StatusCode::BAD_REQUEST
+            }
+        };
+        ApiError::new(status, refusal.to_string())
+    }
+}
+
+fn bad_request(text: impl Into<String>) -> ApiError {
+    ApiError::new(StatusCode::BAD_REQUEST, text)
+}
+
+fn not_found(text: impl Into<String>) -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, text)
+}
+
+fn no_content() -> Response {
+    StatusCode::NO_CONTENT.into_response()
+}
+
+/// `GET /config`: the hosts of this service, of which there is one, and whether it is drained.
+async fn hosts(State(api): State<Api>, credentials: Credentials) -> Answer {
+    let (_, settings) = api.operator(&credentials).await?;
+    let beat = crate::run::wall_clock().to_fts();
+    Ok(Json(json!([{
+        "hostname": api.config.host,
+        "service_name": "fts_server",
+        "beat": beat,
+        "drain": settings.is_drained(),
+    }]))
+    .into_response())
+}
+
+/// `POST /config/drain`: nothing starts here, or something does again. Submissions are accepted all the while.
+async fn drain(State(api): State<Api>, credentials: Credentials, body: Body) -> Answer {
+    let (caller, mut fields) = api.form(&credentials, body).await?;
+    let drained = fields.boolean("drain")?.unwrap_or(true);
+    let Some(host) = fields.text("hostname")? else {
+        return Err(bad_request("Invalid drain request"));
+    };
+    fields.end()?;
+    if !host.eq_ignore_ascii_case(&api.config.host) {
+        return Err(bad_request(format!(
+            "Host not found: this service is {}",
+            api.config.host
+        )));
+    }
+    api.wish(&caller, Wish::Drain(drained)).await?;
+    Ok(Json(Value::Null).into_response())
+}
+
+#[derive(Deserialize)]
+struct AuditQuery {
+    limit: Option<usize>,
+}
+
+/// `GET /config/audit`: the latest changes, newest first.
+async fn audit(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Query(query): Query<AuditQuery>,
+) -> Answer {
+    api.operator(&credentials).await?;
+    let limit = query.limit.unwrap_or(AUDIT_ENTRIES).min(AUDIT_ENTRIES_MAX);
+    let service = api.service.clone();
+    let changes = blocking(move || service.reader().setting_changes(limit)).await??;
+    let rows: Vec<Value> = changes.iter().map(audit_row).collect();
+    Ok(Json(rows).into_response())
+}
+
+/// FTS's four keys, and what was before and after, which FTS does not keep.
+fn audit_row(change: &SettingChange) -> Value {
+    let shown = |setting: &Option<Setting>| setting.as_ref().map(setting_form);
+    let (before, after) = (shown(&change.before), shown(&change.after));
+    let config = match &change.key {
+        SettingKey::Drain => json!({"drain": after.is_some()}),
+        _ => after.clone().or(before.clone()).unwrap_or_default(),
+    };
+    json!({
+        "datetime": change.at.to_fts(),
+        "dn": change.user.as_str(),
+        "action": change.action,
+        "config": config.to_string(),
+        "old": before,
+        "new": after,
+    })
+}
+
+fn setting_form(setting: &Setting) -> Value {
+    match setting {
+        Setting::Link(rule) => links::form(rule),
+        Setting::Storage(rule) => {
+            json!({"se": rule.storage.as_str(), "se_info": storages::form(rule)})
+        }
+        Setting::Grant(grant) => grants::form(grant),
+        Setting::Drain => json!({"drain": true}),
+    }
+}

@@ -1,0 +1,84 @@
+//! `/config/links`: limits of links, by symbolic name.
+
+use super::{Answer, bad_request, no_content, not_found};
+use crate::api::Api;
+use crate::api::caller::Credentials;
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use penstock_decide::settings::{LinkWish, Wish};
+use penstock_model::LinkRule;
+use serde_json::{Value, json};
+
+/// A rule as FTS shows it. What this service does not do is null.
+pub(super) fn form(rule: &LinkRule) -> Value {
+    json!({
+        "symbolicname": rule.name,
+        "source": rule.ends.source.as_str(),
+        "destination": rule.ends.destination.as_str(),
+        "min_active": rule.slots_min.0,
+        "max_active": rule.slots_max.0,
+        "optimizer_mode": null,
+        "tcp_buffer_size": null,
+        "nostreams": null,
+        "no_delegation": null,
+    })
+}
+
+/// `GET /config/links`.
+pub(super) async fn list(State(api): State<Api>, credentials: Credentials) -> Answer {
+    let (_, settings) = api.operator(&credentials).await?;
+    let rules: Vec<Value> = settings.links().map(form).collect();
+    Ok(Json(rules).into_response())
+}
+
+/// `GET /config/links/NAME`.
+pub(super) async fn show(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Path(name): Path<String>,
+) -> Answer {
+    let (_, settings) = api.operator(&credentials).await?;
+    match settings.link(&name) {
+        Some(rule) => Ok(Json(form(rule)).into_response()),
+        None => Err(not_found(format!("Link {name} does not exist"))),
+    }
+}
+
+/// `POST /config/links`: makes a rule, or changes what is said of it.
+pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: Body) -> Answer {
+    let (caller, mut fields) = api.form(&credentials, body).await?;
+    let Some(name) = fields.text("symbolicname")? else {
+        return Err(bad_request("Missing symbolicname"));
+    };
+    let wish = LinkWish {
+        name: name.clone(),
+        source: fields.storage("source")?,
+        destination: fields.storage("destination")?,
+        slots_min: fields.slots("min_active")?,
+        slots_max: fields.slots("max_active")?,
+    };
+    // There is no optimiser: a link runs as many as it may.
+    fields.not_offered("optimizer_mode", &[json!(0)])?;
+    fields.not_offered("tcp_buffer_size", &[json!(0)])?;
+    fields.not_offered("nostreams", &[json!(0), json!(1)])?;
+    fields.not_offered("no_delegation", &[json!(false), json!("off")])?;
+    fields.end()?;
+    api.wish(&caller, Wish::SetLink(wish)).await?;
+    let settings = api.service.settings();
+    let rule = settings.link(&name).map(form);
+    Ok((StatusCode::CREATED, Json(rule)).into_response())
+}
+
+/// `DELETE /config/links/NAME`. The configuration file's limits count again.
+pub(super) async fn remove(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Path(name): Path<String>,
+) -> Answer {
+    let (caller, _) = api.operator(&credentials).await?;
+    api.wish(&caller, Wish::RemoveLink(name)).await?;
+    Ok(no_content())
+}

@@ -1,0 +1,214 @@
+//! `/config/se`: what holds for a storage element, over all its links.
+
+use super::fields::{Fields, storage};
+use super::{Answer, bad_request, no_content};
+use crate::api::caller::Credentials;
+use crate::api::{Api, ApiError};
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Query, State};
+use axum::response::IntoResponse;
+use penstock_decide::settings::{StorageWish, Wish};
+use penstock_model::{StorageId, StorageRule};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// The storage element that a request is about.
+#[derive(Deserialize)]
+pub(super) struct Which {
+    se: Option<String>,
+}
+
+impl Which {
+    fn storage(&self) -> Result<Option<StorageId>, ApiError> {
+        let said = self.se.as_deref().filter(|text| !text.is_empty());
+        said.map(storage).transpose()
+    }
+}
+
+/// A rule as FTS shows it. What this service does not do is null.
+pub(super) fn form(rule: &StorageRule) -> Value {
+    json!({
+        "inbound_max_active": rule.inbound_max.map(|slots| slots.0),
+        "inbound_max_throughput": null,
+        "outbound_max_active": rule.outbound_max.map(|slots| slots.0),
+        "outbound_max_throughput": null,
+        "udt": null,
+        "ipv6": null,
+        "se_metadata": rule.note,
+        "site": rule.site,
+        "debug_level": null,
+        "eviction": null,
+        "skip_eviction": null,
+        "tpc_support": null,
+        "overwrite_disk_enabled": null,
+        "tape_endpoint": null,
+    })
+}
+
+/// `GET /config/se[?se=]`.
+pub(super) async fn list(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Query(which): Query<Which>,
+) -> Answer {
+    let (_, settings) = api.operator(&credentials).await?;
+    let only = which.storage()?;
+    let rules = settings
+        .storages()
+        .filter(|rule| only.as_ref().is_none_or(|only| *only == rule.storage));
+    let entry = |rule: &StorageRule| {
+        let entry = json!({"se_info": form(rule), "operations": {}});
+        (rule.storage.to_string(), entry)
+    };
+    Ok(Json(rules.map(entry).collect::<Map<String, Value>>()).into_response())
+}
+
+/// `POST /config/se`: `{SE: {"se_info": {…}}, …}`; what is not said stays. The answer is FTS's pair for the last one.
+pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: Body) -> Answer {
+    let (caller, fields) = api.form(&credentials, body).await?;
+    let mut wishes = BTreeMap::new();
+    let mut last = None;
+    for (name, value) in fields.into_each() {
+        let wish = wish(&name, value)?;
+        last = Some(wish.storage.clone());
+        if wishes.insert(wish.storage.clone(), wish).is_some() {
+            return Err(bad_request(format!("{name} is named twice")));
+        }
+    }
+    let Some(last) = last else {
+        return Err(bad_request("Malformed configuration"));
+    };
+    let wish = Wish::SetStorages(wishes.into_values().collect());
+    api.wish(&caller, wish).await?;
+    let settings = api.service.settings();
+    let shown = settings.storage(&last).map(form);
+    Ok(Json(json!([shown, null])).into_response())
+}
+
+fn wish(name: &str, value: Value) -> Result<StorageWish, ApiError> {
+    let storage = storage(name)?;
+    let mut parts = Fields::of(value)?;
+    let mut info = Fields::of(parts.raw("se_info").unwrap_or_else(|| json!({})))?;
+    let wish = StorageWish {
+        storage,
+        outbound_max: info.slots_or_null("outbound_max_active")?,
+        inbound_max: info.slots_or_null("inbound_max_active")?,
+        site: info.text_or_null("site")?,
+        note: info.text_or_null("se_metadata")?,
+    };
+    for name in ["outbound_max_throughput", "inbound_max_throughput"] {
+        info.not_offered(name, &[json!(0), json!(0.0)])?;
+    }
+    for name in [
+        "udt",
+        "debug_level",
+        "eviction",
+        "skip_eviction",
+        "overwrite_disk_enabled",
+    ] {
+        info.not_offered(name, &[json!(0), json!(false), json!("off")])?;
+    }
+    // IPv6 is used wherever a host has it.
+    info.not_offered("ipv6", &[json!(1), json!(true), json!("on")])?;
+    info.not_offered("tpc_support", &[json!("FULL")])?;
+    info.not_offered("tape_endpoint", &[json!("")])?;
+    info.end()?;
+    if let Some(operations) = parts.raw("operations") {
+        no_operations(&operations)?;
+    }
+    parts.end()?;
+    Ok(wish)
+}
+
+/// Limits of operations are about tape, which this service does not do. `{}` and zeros are FTS's "none".
+fn no_operations(operations: &Value) -> Result<(), ApiError> {
+    let is_none = |limit: &Value| limit.is_null() || limit.as_i64().is_some_and(|limit| limit <= 0);
+    let limits = match operations {
+        Value::Null => return Ok(()),
+        Value::Object(vos) => vos.values(),
+        _ => return Err(bad_request("Malformed configuration")),
+    };
+    for of_vo in limits {
+        match of_vo {
+            Value::Object(limits) if limits.values().all(is_none) => {}
+            Value::Object(_) => {
+                return Err(bad_request(
+                    "this service brings nothing from tape yet, so limits of operations were not set; leave them out",
+                ));
+            }
+            _ => return Err(bad_request("Malformed configuration")),
+        }
+    }
+    Ok(())
+}
+
+/// `DELETE /config/se?se=`.
+pub(super) async fn remove(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Query(which): Query<Which>,
+) -> Answer {
+    let (caller, _) = api.operator(&credentials).await?;
+    let Some(storage) = which.storage()? else {
+        return Err(bad_request("Missing storage (se)"));
+    };
+    api.wish(&caller, Wish::RemoveStorage(storage)).await?;
+    Ok(no_content())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_model::Slots;
+
+    fn wish_of(value: Value) -> Result<StorageWish, String> {
+        wish("https://se", value).map_err(|refused| refused.message)
+    }
+
+    #[test]
+    fn what_is_not_said_stays_and_null_takes_back() {
+        let said = wish_of(json!({"se_info": {"inbound_max_active": 5, "site": null}}));
+        let said = said.expect("valid");
+        assert_eq!(said.inbound_max, Some(Some(Slots(5))));
+        assert_eq!(
+            (said.outbound_max, said.site, said.note),
+            (None, Some(None), None)
+        );
+    }
+
+    #[test]
+    fn nothing_is_stored_that_would_have_no_effect() {
+        for (given, expected) in [
+            (
+                json!({"se_info": {"inbound_max_throughput": 100}}),
+                "is not offered",
+            ),
+            (
+                json!({"se_info": {"tpc_support": "NONE"}}),
+                "is not offered",
+            ),
+            (
+                json!({"operations": {"cms": {"staging": 10}}}),
+                "nothing from tape",
+            ),
+            (json!({"se_info": {"nonsense": 1}}), "nonsense unknown"),
+            (json!({"se_infos": {}}), "se_infos unknown"),
+            (json!({"operations": 5}), "Malformed configuration"),
+            (json!([]), "Malformed configuration"),
+        ] {
+            let refused = wish_of(given.clone()).expect_err("refused");
+            assert!(refused.contains(expected), "{given}: {refused}");
+        }
+    }
+
+    #[test]
+    fn fts_s_ways_of_saying_nothing_are_understood() {
+        let given = json!({
+            "se_info": {"inbound_max_throughput": null, "udt": 0, "debug_level": 0, "tpc_support": "FULL"},
+            "operations": {"cms": {"staging": 0}},
+        });
+        wish_of(given).expect("nothing of it asks for anything");
+    }
+}

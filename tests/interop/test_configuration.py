@@ -1,0 +1,262 @@
+"""Settings of a running transfer service, as FTS's /config has them: by HTTP, the fts3 client, and our commands."""
+
+import itertools
+import json
+import os
+import random
+import threading
+
+import pytest
+import requests
+from fts3.rest.client.context import Context
+from fts3.rest.client.exceptions import ClientError, NotFound
+
+from .clients import Service, content
+from .fault_server import stalled
+from .waiting import eventually
+
+DATA = content("configuration", 200_000)
+KILLS = {"guard": 4, "soak": 25}
+
+
+@pytest.fixture
+def own(own_grid):
+    """Two sites of this test, served, with an administrator of the first one's service."""
+    for site in own_grid.sites:
+        site.start()
+    own_grid.admin = admin_of(own_grid.here)
+    return own_grid
+
+
+@pytest.fixture
+def admin(grid):
+    return admin_of(grid.here)
+
+
+def admin_of(site):
+    return Service(site, site.token("penstock.admin", subject="root"))
+
+
+def as_user(site, subject):
+    return Service(site, site.token(subject=subject))
+
+
+def link(site, name, expect=201, **fields):
+    answer = site.ask("POST", "/config/links", json={"symbolicname": name, **fields})
+    assert answer.status_code == expect, answer.text
+    return answer.json()
+
+
+def removed(service, path):
+    answer = service.ask("DELETE", path)
+    assert (answer.status_code, answer.text) == (204, ""), answer.text
+
+
+@pytest.fixture
+def client(grid):
+    """The library under the fts3 commands, which has no verbs for settings but speaks to any path."""
+    token = grid.here.token("penstock.admin", subject="root")
+    return Context(grid.service.base, verify=True, fts_access_token=token, capath=str(grid.here.certificates))
+
+
+def test_the_fts3_client_makes_reads_and_removes_a_link(client):
+    rule = {"symbolicname": "by-fts3", "source": "https://a.lab", "destination": "*", "max_active": 7}
+    made = json.loads(client.post_json("/config/links", rule))
+    assert (made["symbolicname"], made["min_active"], made["max_active"]) == ("by-fts3", 2, 7)
+    assert json.loads(client.get("/config/links/by-fts3")) == made
+    assert made in json.loads(client.get("/config/links"))
+    client.delete("/config/links/by-fts3")
+    with pytest.raises(NotFound, match="Link by-fts3 does not exist"):
+        client.get("/config/links/by-fts3")
+
+
+def test_the_fts3_client_is_told_what_is_wrong(client):
+    for body, why in [
+        ({"max_active": 5}, "Missing symbolicname"),
+        ({"symbolicname": "x", "min_active": 6, "max_active": 5}, "max_active is lower than min_active"),
+        ({"symbolicname": "x", "max_active": "many"}, "Field max_active is expected to be int"),
+        ({"symbolicname": "x", "max_activ": 5}, "Field max_activ unknown"),
+        ({"symbolicname": "x", "source": "https://a.lab:8443"}, "without port"),
+        ({"symbolicname": "x", "optimizer_mode": 2}, "optimizer_mode = 2 is not offered"),
+    ]:
+        with pytest.raises(ClientError, match=why):
+            client.post_json("/config/links", body)
+
+
+def test_storage_elements_are_set_as_rucio_does(client):
+    se = "https://rucio-sets.lab"
+    [info, _] = json.loads(client.post_json("/config/se", {se: {"se_info": {"inbound_max_active": 9}}}))
+    assert info["inbound_max_active"] == 9
+    client.post_json("/config/se", {se: {"se_info": {"outbound_max_active": 4}, "operations": {}}})
+    [shown] = json.loads(client.get("/config/se", {"se": se})).values()
+    assert (shown["se_info"]["inbound_max_active"], shown["se_info"]["outbound_max_active"]) == (9, 4)
+    assert shown["operations"] == {}
+    client.delete(f"/config/se?se={se}")
+    assert json.loads(client.get("/config/se", {"se": se})) == {}
+
+
+def test_nobody_changes_settings_without_a_right(grid, client):
+    alice = grid.service
+    for method, path, body in [
+        ("GET", "/config", None),
+        ("GET", "/config/links", None),
+        ("GET", "/config/audit", None),
+        ("POST", "/config/links", {"symbolicname": "x"}),
+        ("DELETE", "/config/links/x", None),
+        ("POST", "/config/se", {"*": {"se_info": {"inbound_max_active": 1}}}),
+        ("POST", "/config/authorize", {"dn": "alice", "operation": "config"}),
+        ("POST", "/config/drain", {"hostname": grid.here.host, "drain": True}),
+    ]:
+        answer = alice.ask(method, path, json=body)
+        assert (answer.status_code, answer.json()["status"]) == (403, "403 Forbidden"), (method, path)
+    assert requests.get(f"{alice.base}/config", verify=alice.session.verify, timeout=30).status_code == 401
+
+
+def test_a_manager_of_a_storage_element_changes_its_links_and_no_others(grid, client, admin):
+    mine = "https://managed.lab"
+    grant = {"dn": "bob", "operation": "config", "storage": mine}
+    client.post_json("/config/authorize", grant)
+    assert grant in json.loads(client.get("/config/authorize"))
+    bob = as_user(grid.here, "bob")
+    link(bob, "bobs", source=mine, max_active=3)
+    link(bob, "bobs-too", destination=mine, source="https://else.lab", max_active=3)
+    for rule in [{"source": "https://else.lab"}, {"source": "*", "destination": "*"}]:
+        refused = link(bob, "not-bobs", 403, **rule)
+        assert "you manage neither" in refused["message"]
+    assert bob.ask("POST", "/config/se", json={mine: {"se_info": {"site": "Here"}}}).status_code == 200
+    assert bob.ask("POST", "/config/authorize", json={**grant, "dn": "eve"}).status_code == 403
+    removed(admin, "/config/authorize?dn=bob")
+    assert bob.ask("GET", "/config/links").status_code == 403
+    for name in ("bobs", "bobs-too"):
+        removed(admin, f"/config/links/{name}")
+    removed(admin, f"/config/se?se={mine}")
+
+
+def test_a_namesake_from_another_issuer_has_not_the_grant(grid, client, admin):
+    client.post_json("/config/authorize", {"dn": "carol", "operation": "config"})
+    assert as_user(grid.here, "carol").ask("GET", "/config/links").status_code == 200
+    stranger = Service(grid.here, grid.there.token(subject="carol"))
+    assert stranger.ask("GET", "/whoami").status_code == 200, "the issuer is trusted"
+    assert stranger.ask("GET", "/config/links").status_code == 403
+    removed(admin, "/config/authorize?dn=carol")
+
+
+def test_the_record_says_who_changed_what_and_when(grid, admin):
+    link(admin, "audited", source="https://audited.lab", max_active=5)
+    link(admin, "audited", max_active=8)
+    link(admin, "audited", max_active=8)
+    removed(admin, "/config/links/audited")
+    gone, changed, made = admin.ask("GET", "/config/audit?limit=3").json()
+    assert [entry["action"] for entry in (made, changed, gone)] == ["link", "link", "link-delete"]
+    assert (made["old"], gone["new"]) == (None, None)
+    assert [changed[side]["max_active"] for side in ("old", "new")] == [5, 8]
+    assert changed["new"] == gone["old"] and json.loads(changed["config"]) == changed["new"]
+    assert {entry["dn"] for entry in (made, changed, gone)} == {"root"}
+
+
+def active(service):
+    return service.overview()["totals"]["active"]
+
+
+def waiting_job(own, faulty, files):
+    """Files that do not move once they have started."""
+    pairs = []
+    for number in range(files):
+        source = faulty.offer(f"/{number}", DATA, get=stalled(DATA, after=10))
+        pairs.append((source, own.there_door.url(f"/{number}")))
+    return own.service.submit(*pairs)
+
+
+def test_a_limit_acts_on_the_queue_at_once_and_counts_more_than_the_file(own, faulty):
+    storage = f"https://{faulty.host}"
+    link(own.admin, "narrow", source=storage, max_active=1)
+    job = waiting_job(own, faulty, files=6)
+    eventually("one file moves", lambda: active(own.service) == 1)
+    lines = own.service.ask("GET", f"/api/v1/jobs/{job}/explain").text
+    assert "the link runs 1 of 1 transfers allowed at once" in lines
+    link(own.admin, "narrow", max_active=3)
+    eventually("three files move", lambda: active(own.service) == 3)
+    own.admin.ask("POST", "/config/se", json={storage: {"se_info": {"outbound_max_active": 4}}})
+    removed(own.admin, "/config/links/narrow")
+    eventually("the storage element's limit counts", lambda: active(own.service) == 4)
+    own.here.configure("[transfer]", active_max_per_storage=2, active_max_per_link=5)
+    own.here.reload()
+    removed(own.admin, f"/config/se?se={storage}")
+    link(own.admin, "wide", max_active=6)
+
+    def limit():
+        return own.service.overview()["links"][0]["limit"]
+
+    eventually("a rule for all links counts more than the file's default", lambda: limit() == 6)
+    faulty.release()
+    own.service.wait_finished(job)
+
+
+def test_a_drained_service_accepts_and_starts_nothing_even_after_a_restart(own):
+    [host] = own.admin.ask("GET", "/config").json()
+    drain = {"hostname": host["hostname"], "drain": True}
+    assert own.admin.ask("POST", "/config/drain", json={**drain, "hostname": "other"}).status_code == 400
+    assert own.admin.ask("POST", "/config/drain", json=drain).json() is None
+    own.here_door.put("/a", DATA)
+    job = own.service.submit((own.here_door.url("/a"), own.there_door.url("/b")))
+    explained = own.service.ask("GET", f"/api/v1/jobs/{job}/explain").text
+    assert "an operator drained the service" in explained
+    own.here.stop()
+    own.here.start()
+    assert own.admin.ask("GET", "/config").json()[0]["drain"] is True
+    assert own.service.job(job)["job_state"] == "SUBMITTED"
+    own.admin.ask("POST", "/config/drain", json={**drain, "drain": False})
+    own.service.wait_finished(job)
+    assert own.there_door.get("/b") == DATA
+
+
+def test_what_was_acknowledged_survives_kills_and_is_recorded_once(own, tier):
+    """Each round changes one rule again and again until the service is killed in the middle of it."""
+    draw = random.Random(int.from_bytes(os.urandom(4)))
+    values = itertools.count(2)
+    told, asked = 0, 1
+    for _ in range(KILLS[tier.name]):
+        threading.Timer(draw.uniform(0.05, 0.4), own.here.strike).start()
+        while True:
+            asked = next(values)
+            try:
+                link(own.admin, "again", max_active=asked, min_active=1)
+            except requests.RequestException:
+                break
+            told = asked
+        own.here.kill()
+        own.here.start()
+        kept = own.admin.ask("GET", "/config/links/again").json()["max_active"]
+        assert kept in (told, asked), f"acknowledged {told}, asked for {asked}, kept {kept}"
+        told = kept
+    rows = own.here.journal("SELECT setting_after FROM setting_change ORDER BY sequence")
+    recorded = [json.loads(after)["slots_max"] for (after,) in rows]
+    assert recorded == sorted(set(recorded)), "each change once, in order"
+    assert recorded[-1] == told
+
+
+@pytest.fixture
+def penstock(grid):
+    def run(*words):
+        return grid.here.command(*words)
+
+    return run
+
+
+def test_operators_change_links_and_storage_elements_by_command(penstock, admin):
+    line = "cli  https://a.lab -> *  max 9, min 2\n"
+    assert penstock("link", "set", "cli", "--from", "https://a.lab", "--max", "9") == line
+    assert line in penstock("link", "list") and penstock("link", "show", "cli") == line
+    assert json.loads(penstock("--json", "link", "show", "cli"))["max_active"] == 9
+    assert "nothing is set" in penstock("link", "remove", "cli")
+    shown = penstock("se", "set", "https://b.lab", "--in", "5", "--site", "Lyon")
+    assert shown == "https://b.lab  in 5, out -  Lyon\n" == penstock("se", "show", "https://b.lab")
+    assert penstock("se", "set", "https://b.lab", "--in", "none", "--out", "3").startswith("https://b.lab  in -, out 3")
+    penstock("se", "remove", "https://b.lab")
+    granted = penstock("authorize", "set", "/DC=lab/CN=Bob", "--storage", "https://b.lab")
+    assert granted == "/DC=lab/CN=Bob  config: https://b.lab\n" == penstock("authorize", "list")
+    penstock("authorize", "remove", "/DC=lab/CN=Bob")
+    assert "starts transfers" in penstock("drain", "show")
+    lines = penstock("audit", "--limit", "3").splitlines()
+    assert lines[2].endswith("outbound_max_active 3 -> none, site Lyon -> none")
+    assert lines[0].endswith("revoke: /DC=lab/CN=Bob, operation config -> none, storage https://b.lab -> none")
