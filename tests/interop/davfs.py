@@ -1,5 +1,5 @@
-"""A door mounted by davfs2 as a file system, in namespaces of its own: nothing of it is seen outside, and nothing has to be
-unmounted, whatever becomes of the test.
+"""A door mounted by davfs2 as a file system, in namespaces of its own: nothing of it is seen outside, and
+nothing has to be unmounted, whatever becomes of the test.
 """
 
 import os

@@ -1,5 +1,5 @@
-"""A relay in front of a plain door for clients that cannot show a token: it adds headers to each request, passes all
-else on byte by byte, and remembers what was asked and answered.
+"""A relay in front of a plain door for clients that cannot show a token: it adds headers to each request,
+passes all else on byte by byte, and remembers what was asked and answered.
 """
 
 import socket

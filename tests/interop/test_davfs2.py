@@ -1,5 +1,5 @@
-"""davfs2 on our door: a site mounted as a file system, with a token and with a user's certificate. What it sends was recorded
-as well, so that its requests are also seen where nothing can be mounted.
+"""davfs2 on our door: a site mounted as a file system, with a token and with a user's certificate. What it
+sends was recorded as well, so that its requests are also seen where nothing can be mounted.
 """
 
 import json
@@ -17,7 +17,9 @@ from .waiting import eventually
 DATA = content("davfs2", 3_000_000)
 # Those that change what a request means.
 TOLD = ["depth", "timeout", "if", "if-match", "lock-token", "destination", "overwrite", "content-type"]
-EXECUTABLE = '<propfind xmlns="DAV:"><prop><executable xmlns="http://apache.org/dav/props/"/></prop></propfind>'
+EXECUTABLE = (
+    '<propfind xmlns="DAV:"><prop><executable xmlns="http://apache.org/dav/props/"/></prop></propfind>'
+)
 SHARED = (
     '<lockinfo xmlns="DAV:"><lockscope><shared/></lockscope><locktype><write/></locktype>'
     "<owner>another program</owner></lockinfo>"
@@ -28,7 +30,8 @@ SHARED = (
 def can_mount():
     why = davfs.why_not()
     if why:
-        warnings.warn(f"nothing can be mounted here ({why}): of davfs2 only the record is tested", stacklevel=1)
+        text = f"nothing can be mounted here ({why}): of davfs2 only the record is tested"
+        warnings.warn(text, stacklevel=1)
     return not why
 
 
@@ -79,7 +82,8 @@ def test_davfs2_goes_the_whole_round(field, can_mount, place, door, tmp_path, sh
         eventually("it is told that the file can be run", lambda: is_executable(door, f"{place}/deep/b"))
         assert os.statvfs(root).f_bavail > 0
         door.put(f"{place}/deep/b", b"by another client", expect=204)
-        eventually("it sees the other content", lambda: (root / "deep/b").read_bytes() == b"by another client")
+        other = b"by another client"
+        eventually("it sees the other content", lambda: (root / "deep/b").read_bytes() == other)
         os.remove(root / "deep/b")
         os.rmdir(root / "deep/er")
         assert not door.exists(f"{place}/deep/b") and not door.exists(f"{place}/deep/er")
@@ -102,7 +106,9 @@ def is_executable(door, path):
     return b">T<" in answer.content and b"200 OK" in answer.content
 
 
-def test_davfs2_keeps_others_from_what_it_writes_and_is_kept_from_theirs(field, can_mount, place, door, tmp_path, shown):
+def test_davfs2_keeps_others_from_what_it_writes_and_is_kept_from_theirs(
+    field, can_mount, place, door, tmp_path, shown
+):
     if not can_mount:
         return
     path = f"{place}/a"

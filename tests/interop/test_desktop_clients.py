@@ -1,5 +1,5 @@
-"""The requests of desktop clients, as they send them: Finder, Windows, Nautilus, Cyberduck; and rclone with the settings
-that people use. None of them may need anything that the door does not say.
+"""The requests of desktop clients, as they send them: Finder, Windows, Nautilus, Cyberduck; and rclone with
+the settings that people use. None of them may need anything that the door does not say.
 """
 
 import re
@@ -26,13 +26,15 @@ FINDER_LIST = FINDER_STAT.replace(
     '<D:resourcetype/>\n<A:appledoubleheader xmlns:A="http://www.apple.com/webdav_fs/props/"/>',
 )
 FINDER_QUOTA = (
-    '<?xml version="1.0" encoding="utf-8"?>\n<D:propfind xmlns:D="DAV:">\n<D:prop>\n<D:quota-available-bytes/>\n'
-    "<D:quota-used-bytes/>\n<D:quota/>\n<D:quotaused/>\n</D:prop>\n</D:propfind>\n"
+    '<?xml version="1.0" encoding="utf-8"?>\n<D:propfind xmlns:D="DAV:">\n<D:prop>\n'
+    "<D:quota-available-bytes/>\n<D:quota-used-bytes/>\n<D:quota/>\n<D:quotaused/>\n</D:prop>\n"
+    "</D:propfind>\n"
 )
-WINDOWS = {"User-Agent": "Microsoft-WebDAV-MiniRedir/10.0.19045", "translate": "f", "Connection": "Keep-Alive"}
+WINDOWS = {"User-Agent": "Microsoft-WebDAV-MiniRedir/10.0.19045", "translate": "f"}
 WINDOWS_LOCK = (
-    '<?xml version="1.0" encoding="utf-8" ?><D:lockinfo xmlns:D="DAV:"><D:lockscope><D:exclusive/></D:lockscope>'
-    "<D:locktype><D:write/></D:locktype><D:owner><D:href>LAB\\alice</D:href></D:owner></D:lockinfo>"
+    '<?xml version="1.0" encoding="utf-8" ?><D:lockinfo xmlns:D="DAV:">'
+    "<D:lockscope><D:exclusive/></D:lockscope><D:locktype><D:write/></D:locktype>"
+    "<D:owner><D:href>LAB\\alice</D:href></D:owner></D:lockinfo>"
 )
 WINDOWS_TIMES = {
     "Win32CreationTime": "Sat, 21 Nov 2026 12:00:00 GMT",
@@ -126,7 +128,8 @@ def test_finder_writes_a_file(ask, door, place, name):
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", stat[f"{DAV}creationdate"].text)
     listed = entries(ask(207, FINDER, "PROPFIND", f"{place}/", FINDER_LIST, Depth="1"))
     assert set(listed) == {f"{place}/", path}
-    part = ask(206, FINDER, "GET", path, Range="bytes=100000-", If_Range=ask(200, FINDER, "HEAD", path).headers["ETag"])
+    tag = ask(200, FINDER, "HEAD", path).headers["ETag"]
+    part = ask(206, FINDER, "GET", path, Range="bytes=100000-", If_Range=tag)
     assert part.content == DATA[100_000:]
 
 
@@ -149,7 +152,8 @@ def test_finder_renames_and_throws_away(ask, door, place):
 
 def test_windows_finds_a_share(field, ask, place):
     # The first requests come without credentials, to the root.
-    first = requests.options(field.here.door + "/", headers=WINDOWS, verify=str(field.certificates), timeout=60)
+    trusting = {"verify": str(field.certificates), "timeout": 60}
+    first = requests.options(field.here.door + "/", headers=WINDOWS, **trusting)
     assert first.status_code == 200
     assert first.headers["MS-Author-Via"] == "DAV"
     assert first.headers["DAV"].startswith("1, 2")
@@ -157,8 +161,7 @@ def test_windows_finds_a_share(field, ask, place):
         "PROPFIND",
         field.here.door + "/",
         headers=WINDOWS | {"Depth": "0", "Content-Length": "0"},
-        verify=str(field.certificates),
-        timeout=60,
+        **trusting,
     )
     assert anonymous.status_code == 401
     for path in ("/", place, f"{place}/"):
@@ -196,7 +199,8 @@ def win32(times):
     properties = "".join(f"<Z:{name}>{value}</Z:{name}>" for name, value in times.items())
     return (
         '<?xml version="1.0" encoding="utf-8" ?><D:propertyupdate xmlns:D="DAV:" '
-        f'xmlns:Z="urn:schemas-microsoft-com:"><D:set><D:prop>{properties}</D:prop></D:set></D:propertyupdate>'
+        f'xmlns:Z="urn:schemas-microsoft-com:"><D:set><D:prop>{properties}</D:prop></D:set>'
+        "</D:propertyupdate>"
     )
 
 
@@ -230,8 +234,8 @@ def test_cyberduck_keeps_the_time_of_a_file(ask, door, place):
     ask(201, CYBERDUCK, "PUT", path, DATA, Content_Type="application/octet-stream")
     time = "Sat, 21 Nov 2026 12:00:00 GMT"
     update = (
-        '<?xml version="1.0" encoding="UTF-8" standalone="yes"?><D:propertyupdate xmlns:D="DAV:"><D:set><D:prop>'
-        f'<lastmodified xmlns="http://sardine.example/">{time}</lastmodified>'
+        '<?xml version="1.0" encoding="UTF-8" standalone="yes"?><D:propertyupdate xmlns:D="DAV:">'
+        f'<D:set><D:prop><lastmodified xmlns="http://sardine.example/">{time}</lastmodified>'
         f'<Win32LastModifiedTime xmlns="urn:schemas-microsoft-com:">{time}</Win32LastModifiedTime>'
         '</D:prop></D:set><D:remove><D:prop><old xmlns="SAR:"/></D:prop></D:remove></D:propertyupdate>'
     )
@@ -256,7 +260,8 @@ def test_rclone_syncs_whatever_it_takes_us_for(field, door, place, tmp_path, ven
     tree = tmp_path / "tree"
     (tree / "sub").mkdir(parents=True)
     (tree / "sub/a").write_bytes(DATA)
-    line = ["rclone", "-v", "--config", tmp_path / "rclone.conf", "--ca-cert", field.here.directory / "ca/ca.pem"]
+    authority = field.here.directory / "ca/ca.pem"
+    line = ["rclone", "-v", "--config", tmp_path / "rclone.conf", "--ca-cert", authority]
     line += ["--webdav-vendor", vendor, "--webdav-url", door.url(place), "--webdav-bearer-token", field.token]
     line += ["--retries", "1", "--low-level-retries", "1"]
 

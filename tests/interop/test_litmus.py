@@ -1,5 +1,5 @@
-"""litmus, the suite of the WebDAV project, on our door: each of its tests passes, with a user's certificate over TLS and,
-through a relay that adds it, with a token.
+"""litmus, the suite of the WebDAV project, on our door: each of its tests passes, with a user's certificate
+over TLS and, through a relay that adds it, with a token.
 """
 
 import re
@@ -23,9 +23,9 @@ def litmus(field, place, tmp_path):
         line = ["litmus", "-k", *options, f"{base}{place}"]
         environment = field.environment("token") | {"TESTS": suite}
         # It writes its own logs to where it is.
-        done = subprocess.run(
-            [str(word) for word in line], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120
-        )
+        line = [str(word) for word in line]
+        options = {"capture_output": True, "text": True, "timeout": 120}
+        done = subprocess.run(line, env=environment, cwd=tmp_path, **options)
         results = results_of(done.stdout)
         assert len(results) == SUITES[suite], f"exit {done.returncode}\n{done.stdout}{done.stderr}"
         return results

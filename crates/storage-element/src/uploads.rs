@@ -135,11 +135,11 @@ impl Uploads {
     }
 
     /// What a user has begun and not finished.
-    pub(crate) fn of(&self, user: Option<&UserName>) -> Begun {
+    pub(crate) fn of(&self, holder: Option<&UserName>) -> Begun {
         let open = self.open();
         let theirs = open
             .values()
-            .filter(|upload| upload.plan.user.as_ref() == user && !upload.is_finished());
+            .filter(|upload| upload.plan.whose() == holder && !upload.is_finished());
         theirs.fold(Begun::default(), |begun, upload| Begun {
             uploads: begun.uploads + 1,
             bytes: begun.bytes.saturating_add(upload.bytes()),

@@ -84,7 +84,10 @@ pub fn lock_timeout(headers: &HeaderMap, usual: Duration, longest: Duration) -> 
         // More digits than fit mean longer than any bound.
         (sound && !digits.is_empty()).then(|| digits.parse().map_or(longest, Duration::from_secs))
     });
-    wish.unwrap_or(usual).min(longest)
+    // A lock that ends at once could not be told.
+    wish.unwrap_or(usual)
+        .max(Duration::from_secs(1))
+        .min(longest)
 }
 
 /// The token in a `Lock-Token` header (RFC 4918 §10.5), without its brackets; `None` when there is none, or no token.
@@ -209,6 +212,7 @@ mod tests {
     #[test]
     fn the_first_understood_timeout_counts_up_to_the_bound() {
         assert_eq!(timeout("Second-30"), 30);
+        assert_eq!(timeout("Second-0"), 1);
         assert_eq!(timeout("Infinite, Second-4100000000"), 3600);
         assert_eq!(timeout("Extend, second-90, Second-30"), 90);
         assert_eq!(timeout("Second-99999999999999999999999"), 3600);

@@ -128,9 +128,9 @@ impl Caller {
         self.identity.as_ref().map(|identity| identity.user.clone())
     }
 
-    /// To whom a lock belongs that this caller takes. A token's subject is unique only together with its issuer; a
+    /// To whom locks and uploads of this caller belong. A token's subject is unique only together with its issuer; a
     /// certificate's begins with a slash, so that no URL of an issuer is like it.
-    pub(super) fn lock_holder(&self) -> Option<UserName> {
+    pub(super) fn holder(&self) -> Option<UserName> {
         let identity = self.identity.as_ref()?;
         Some(match identity.method {
             Method::Token => UserName::new(format!("{} {}", identity.issuer, identity.user)),
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn one_name_at_two_issuers_is_two_holders_of_locks() {
+    fn one_name_at_two_issuers_is_two_holders() {
         let holder = |method, issuer: &str, user: &str| {
             let identity = Identity {
                 method,
@@ -350,7 +350,7 @@ mod tests {
                 scope: String::new(),
             };
             let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-            Caller::new(Some(identity), peer).lock_holder()
+            Caller::new(Some(identity), peer).holder()
         };
         let token = |issuer, user| holder(Method::Token, issuer, user);
         assert_ne!(token("https://a", "alice"), token("https://b", "alice"));

@@ -83,7 +83,7 @@ impl Door {
             return Ok(());
         }
         let touched = touched()?;
-        let user = call.caller.lock_holder();
+        let user = call.caller.holder();
         let holder = Holder {
             user: user.as_ref(),
             tokens: &shown.0,

@@ -84,7 +84,7 @@ async fn take(
         door.permit_parts(caller, &Operation::Modify, path)?;
     }
     let user = caller
-        .lock_holder()
+        .holder()
         .ok_or_else(|| caller.unknown("a lock needs a user".to_owned()))?;
     let limits = door.storage.settings().limits.clone();
     let lasts = lock_timeout(
@@ -208,7 +208,7 @@ fn mine(
     token: LockToken,
     elsewhere: StatusCode,
 ) -> Result<(), Problem> {
-    let Some(user) = call.caller.lock_holder() else {
+    let Some(user) = call.caller.holder() else {
         return Err(call
             .caller
             .unknown("a lock belongs to a user; say who you are".to_owned()));

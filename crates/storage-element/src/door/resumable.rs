@@ -68,6 +68,7 @@ pub(super) async fn begin(
     let plan = Plan {
         path: path.clone(),
         user: caller.user(),
+        holder: caller.holder(),
         length: number(&request.headers, &UPLOAD_LENGTH)?,
         must_be_absent,
         only: conditions::pinned(&request.headers, current_id),
@@ -109,7 +110,7 @@ pub(super) async fn begin(
 /// Refuses a user who has begun too much.
 fn bound(door: &Door, plan: &Plan) -> Result<(), Problem> {
     let limits = &door.storage.settings().limits;
-    let begun = door.storage.uploads.of(plan.user.as_ref());
+    let begun = door.storage.uploads.of(plan.whose());
     if begun.uploads >= limits.uploads_per_user_max {
         return Err(Problem::new(
             StatusCode::TOO_MANY_REQUESTS,
@@ -145,7 +146,10 @@ pub(super) async fn resource(
 ) -> Result<Reply, Problem> {
     let upload = door.storage.uploads.get(id);
     let upload = upload
-        .filter(|upload| call.caller.identity().is_some() && upload.plan.user == call.caller.user())
+        .filter(|upload| {
+            let holder = call.caller.holder();
+            holder.is_some() && upload.plan.whose() == holder.as_ref()
+        })
         .ok_or_else(|| missing(id))?;
     let path = &upload.plan.path;
     if !door.allows(call.caller, &Operation::Modify, path) {
@@ -323,7 +327,7 @@ async fn take_body(
         }
         mover.clocks.network_us += microseconds(started.elapsed());
         if filled > 0 {
-            let begun = door.storage.uploads.of(upload.plan.user.as_ref());
+            let begun = door.storage.uploads.of(upload.plan.whose());
             if upload.plan.length.is_none()
                 && begun.bytes.saturating_add(filled as u64)
                     > settings.limits.upload_bytes_per_user_max.0

@@ -19,6 +19,9 @@ const RECORD_BYTES_MAX: u64 = 64 << 10;
 pub(crate) struct Plan {
     pub path: NamespacePath,
     pub user: Option<UserName>,
+    /// Whose upload it is: one name at two issuers of tokens is two users. The first records have none.
+    #[serde(default)]
+    pub holder: Option<UserName>,
     /// Bytes of the whole file, when announced.
     pub length: Option<u64>,
     /// Nothing may stand at the path.
@@ -27,6 +30,13 @@ pub(crate) struct Plan {
     pub only: Option<EntryId>,
     /// What the whole file's bytes must have.
     pub expected: Vec<Checksum>,
+}
+
+impl Plan {
+    /// Who may go on with it, and is counted for it.
+    pub(crate) fn whose(&self) -> Option<&UserName> {
+        self.holder.as_ref().or(self.user.as_ref())
+    }
 }
 
 /// A plan, and how far it has come.
@@ -141,5 +151,6 @@ mod tests {
         let record: Record = serde_json::from_str(old).expect("understood");
         assert_eq!((record.offset, record.plan.length), (4, Some(10)));
         assert_eq!(record.plan.path.to_string(), "/d/f");
+        assert_eq!(record.plan.whose(), Some(&UserName::new("alice")));
     }
 }

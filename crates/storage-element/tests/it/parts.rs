@@ -21,10 +21,18 @@ async fn site() -> Site {
             rule("/e", &all),
             rule("/d/kept", &[Right::Read]),
             rule("/d/x/kept", &[Right::Read]),
+            rule("/e/secret", &[]),
         ];
     })
     .await;
-    for file in ["/d/kept/f", "/d/free/f", "/e/x/kept/f", "/e/x/free", "/e/f"] {
+    for file in [
+        "/d/kept/f",
+        "/d/free/f",
+        "/e/x/kept/f",
+        "/e/x/free",
+        "/e/f",
+        "/e/secret/f",
+    ] {
         site.put(file, b"x").await;
     }
     site
@@ -78,6 +86,19 @@ async fn nothing_comes_to_where_it_may_only_be_read() {
     check(&site, "DELETE", "/d/x", None, 204).await;
     check(&site, "DELETE", "/e/x/kept", None, 204).await;
     check(&site, "MOVE", "/e/x", Some("/d/x"), 201).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_may_not_be_read_is_not_read_by_copying_or_moving_its_directory() {
+    let site = site().await;
+    let copied = ask(&site, "COPY", "/e", Some("/d/e")).await;
+    assert_eq!(copied.status, 207, "{}", copied.text());
+    assert!(copied.text().contains("/d/e/secret"), "{}", copied.text());
+    assert_eq!(site.status("HEAD", "/d/e/secret").await, 404);
+    assert_eq!(site.get("/d/e/x/kept/f").await.body, b"x");
+    let moved = ask(&site, "MOVE", "/e", Some("/d/again")).await;
+    assert_eq!(moved.status, 403, "{}", moved.text());
+    assert_eq!(site.status("HEAD", "/e/secret/f").await, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
