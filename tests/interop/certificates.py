@@ -27,6 +27,7 @@ HOST_EXTENSIONS = (
 )
 LIMITED = "1.3.6.1.4.1.3536.1.1.1.9"
 INHERIT_ALL = "id-ppl-inheritAll"
+ATTRIBUTES = "1.3.6.1.4.1.8005.100.100.5"
 NUMBERS = itertools.count(1_000_000)
 
 
@@ -164,6 +165,25 @@ class UserCa:
         write_private(key, "".join(blocks(text, "PRIVATE KEY") + blocks(text, "RSA PRIVATE KEY")))
         return Credential(slash_subject(certificate), certificate, key, pem)
 
+    def proxy_with_attributes(self, signer, attributes):
+        """A proxy that carries VOMS attributes as bytes, whoever they were made for."""
+        at = self.new_directory()
+        certificate, key, pem = at / "cert.pem", at / "key.pem", at / "proxy.pem"
+        number = next(NUMBERS)
+        subject = f"{signer.subject}/CN={number}"
+        openssl(*NEW_KEY, "-keyout", key, "-out", at / "request", "-subj", subject)
+        (at / "extensions").write_text(
+            "keyUsage=critical,digitalSignature,keyEncipherment\n"
+            f"proxyCertInfo=critical,language:{INHERIT_ALL}\n"
+            f"{ATTRIBUTES}=DER:{attributes.hex()}\n"
+        )
+        line = ["x509", "-req", "-in", at / "request", "-CA", signer.certificate, "-CAkey", signer.key]
+        line += ["-set_serial", str(number), "-days", "1", "-extfile", at / "extensions", "-out", certificate]
+        openssl(*line)
+        above = "".join(blocks(signer.pem.read_text(), "CERTIFICATE"))
+        write_private(pem, certificate.read_text() + key.read_text() + above)
+        return Credential(subject, certificate, key, pem)
+
     def revoke(self, *credentials):
         """A revocation list in PEM that names these certificates and all that were revoked before."""
         at = self.new_directory()
@@ -207,6 +227,13 @@ def run(*words, env=None):
     done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=env)
     assert done.returncode == 0, f"{' '.join(line)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout
+
+
+def attributes_of(proxy):
+    """The VOMS attributes that a proxy carries, as bytes."""
+    shown = openssl("asn1parse", "-in", proxy.certificate).splitlines()
+    [at] = [number for number, line in enumerate(shown) if ATTRIBUTES in line]
+    return bytes.fromhex(shown[at + 1].rpartition(":")[2])
 
 
 def slash_subject(certificate):

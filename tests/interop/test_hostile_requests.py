@@ -106,19 +106,37 @@ def forgeries(grid, tmp_path):
         "zeros for a signature": f"{encoded(header)}.{encoded(claims)}.{encoded(bytes(64))}",
         "a critical extension": signed_by(key, header | {"crit": ["exp"]}, claims, tmp_path),
         "a token in a token": f"{encoded(header)}.{encoded(grid.token.encode())}.{signature}",
+        "meant for another service": grid.here.token(audience="https://elsewhere.org"),
         "a bomb for a header": f"{encoded(b'[' * 3000)}.{encoded(claims)}.{signature}",
     }
+
+
+def refusals(grid):
+    """What the log says of credentials that were refused."""
+    said = ("refused a bearer credential", "a token was refused")
+    return [line for line in grid.here.log_text().splitlines() if any(text in line for text in said)]
+
+
+def assert_refused(grid, endpoint, method, path, credential, name):
+    """401, and one line in the log that says why without saying what."""
+    before = len(refusals(grid))
+    asking = Endpoint(endpoint.base, endpoint.session.verify, credential)
+    answer = asking.ask(method, path, headers={"Depth": "0"})
+    assert answer.status_code == 401, f"{name}: {answer.status_code} {answer.text}"
+    [line] = refusals(grid)[before:]
+    assert "WARN" in line and credential not in line, f"{name}: {line}"
+    return answer
 
 
 def test_forged_tokens_are_refused_at_both_ports(grid, forgeries):
     for endpoint, method, path in ((grid.here_door, "PROPFIND", "/"), (grid.service, "GET", "/whoami")):
         for name, token in forgeries.items():
-            asking = Endpoint(endpoint.base, endpoint.session.verify, token)
-            answer = asking.ask(method, path, headers={"Depth": "0"})
-            assert answer.status_code == 401, f"{name}: {answer.status_code} {answer.text}"
+            answer = assert_refused(grid, endpoint, method, path, token, name)
             assert answer.headers["WWW-Authenticate"].startswith("Bearer")
             # A text that is echoed must not be a credential.
             assert token not in answer.text
+        honest = endpoint.ask(method, path, headers={"Depth": "0"})
+        assert honest.status_code in (200, 207), honest.text
 
 
 # Macaroons.
@@ -184,10 +202,11 @@ def test_changed_macaroons_are_refused(grid, place):
     for number in range(len(caveats)):
         forged[f"without caveat {number}"] = others + caveats[:number] + caveats[number + 1 :] + signature
     for name, found in forged.items():
-        holder = Endpoint(grid.here_door.base, grid.here_door.session.verify, macaroon_of(found))
         for path in (f"{place}/in/a", f"{place}/out"):
-            answer = holder.ask("GET", path)
-            assert answer.status_code == 401, f"{name}: {answer.status_code} {answer.text}"
+            assert_refused(grid, grid.here_door, "GET", path, macaroon_of(found), name)
+        # The transfer service believes no macaroon, changed or not.
+        assert_refused(grid, grid.service, "GET", "/whoami", macaroon_of(found), name)
+    assert_refused(grid, grid.service, "GET", "/jobs", text, "a good one")
     holder = Endpoint(grid.here_door.base, grid.here_door.session.verify, text)
     assert holder.ask("GET", f"{place}/in/a").content == b"content"
     assert holder.ask("GET", f"{place}/out").status_code == 403

@@ -6,11 +6,10 @@ import hashlib
 import json
 import subprocess
 import uuid
-from dataclasses import replace
 
 import pytest
 
-from .certificates import BASE, VO, UserCa, blocks, slash_subject, write_private
+from .certificates import BASE, VO, UserCa, attributes_of
 from .clients import Service
 from .conftest import HOSTS
 from .site import Site
@@ -242,42 +241,17 @@ def test_attributes_end_with_their_time(site, alice, user_ca):
     assert_without_vo(site, late, "they expired at")
 
 
-def test_stolen_attributes_do_not_count(site, user_ca, alice, producer, tmp_path):
+def test_stolen_attributes_do_not_count(site, user_ca, alice, producer):
     """Alice's extension in a proxy that somebody else has signed."""
     bob = user_ca.user("Bob Lab")
-    stolen = with_attributes_of(producer, bob, user_ca, tmp_path)
+    stolen = user_ca.proxy_with_attributes(bob, attributes_of(producer))
     reason = "made for another certificate"
     known = len(refusals(site, reason))
     told = whoami(site, stolen)
     assert (told["user_dn"], told["voms_cred"]) == (bob.subject, [])
     eventually("the reason is logged", lambda: len(refusals(site, reason)) == known + 1)
-    own = with_attributes_of(producer, alice, user_ca, tmp_path)
+    own = user_ca.proxy_with_attributes(alice, attributes_of(producer))
     assert whoami(site, own)["voms_cred"] == [MEMBER, PRODUCTION]
-
-
-def with_attributes_of(proxy, signer, user_ca, tmp_path):
-    """A proxy of `signer` that carries the attributes of another."""
-    shown = subprocess.run(
-        ["openssl", "asn1parse", "-in", str(proxy.certificate)], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    [at] = [number for number, line in enumerate(shown) if "1.3.6.1.4.1.8005.100.100.5" in line]
-    value = shown[at + 1].rpartition(":")[2]
-    own = tmp_path / str(uuid.uuid4())
-    own.mkdir()
-    subject = f"{signer.subject}/CN=77"
-    request = ["openssl", "req", "-new", "-newkey", "rsa:2048", "-nodes", "-subj", subject]
-    subprocess.run([*request, "-keyout", own / "key", "-out", own / "request"], check=True, capture_output=True)
-    (own / "extensions").write_text(
-        "keyUsage=critical,digitalSignature,keyEncipherment\n"
-        "proxyCertInfo=critical,language:id-ppl-inheritAll\n"
-        f"1.3.6.1.4.1.8005.100.100.5=DER:{value}\n"
-    )
-    sign = ["openssl", "x509", "-req", "-in", own / "request", "-CA", signer.certificate, "-CAkey", signer.key]
-    sign += ["-set_serial", "77", "-days", "1", "-extfile", own / "extensions", "-out", own / "cert"]
-    subprocess.run(sign, check=True, capture_output=True)
-    chain = "".join(blocks(signer.pem.read_text(), "CERTIFICATE"))
-    write_private(own / "pem", (own / "cert").read_text() + (own / "key").read_text() + chain)
-    return replace(proxy, subject=slash_subject(own / "cert"), certificate=own / "cert", key=own / "key", pem=own / "pem")
 
 
 def test_what_is_out_of_date_or_too_long_a_chain_is_refused(site, alice, user_ca):

@@ -18,6 +18,9 @@ use tokio::runtime::Runtime;
 /// Small enough that a socket's buffer takes it, so that one thread can play both ends.
 const INPUT_BYTES_MAX: usize = 8 << 10;
 
+/// Headers that a request may have.
+const HEADERS_MAX: usize = 100;
+
 pub const TARGET: Target = Target {
     name: "http1",
     check,
@@ -70,6 +73,10 @@ fn check(data: &[u8]) {
         assert_eq!(again, requests);
     }
     for request in requests {
+        // Written again, it says of itself what it had not to say before: its host and the length of its body.
+        if without_framing(&request.headers).len() + 2 > HEADERS_MAX {
+            continue;
+        }
         let by_length = written(&request, &[b"", &request.body]);
         let (again, _) = serve(&[&by_length]);
         assert_eq!(again.len(), 1, "{}", String::from_utf8_lossy(&by_length));
