@@ -3,10 +3,10 @@
 set -euo pipefail
 venv=$1
 missing=()
-for tool in curl rclone davix-get node npm openssl sqlite3 chromium voms-proxy-fake gfal-copy davix-tester xrootd cc; do
+for tool in curl rclone davix-get node npm openssl sqlite3 chromium voms-proxy-fake gfal-copy davix-tester xrootd cc epmd /usr/sbin/nats-server; do
   command -v "$tool" >/dev/null || missing+=("$tool")
 done
-"$venv/bin/python" -c 'import fts3, pytest, requests, uproot, aiohttp' 2>/dev/null || missing+=("Python packages in $venv")
+"$venv/bin/python" -c 'import fts3, pytest, requests, uproot, aiohttp, stomp, nats' 2>/dev/null || missing+=("Python packages in $venv")
 if ((${#missing[@]})); then
   printf 'missing: %s\n' "${missing[@]}" >&2
   echo "run 'make setup' first: it installs them" >&2

@@ -6,7 +6,7 @@ shift
 
 packages=(build-essential pkg-config libssl-dev python3 python3-venv python3-dev swig curl rclone davix nodejs npm
   chromium sqlite3 openssl voms-clients xrootd-server xrootd-server-plugins xrootd-scitokens-plugins xrootd-client
-  gfal2-util-scripts gfal2-plugin-http davix-tests nginx-light litmus davfs2)
+  gfal2-util-scripts gfal2-plugin-http davix-tests nginx-light litmus davfs2 rabbitmq-server nats-server)
 missing=()
 for package in "${packages[@]}"; do
   # Node.js and npm may have come from elsewhere than Debian.
@@ -28,7 +28,8 @@ if ((${#missing[@]})); then
     root=(sudo)
   fi
   "${root[@]}" apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive "${root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  # In this run level the servers among them are not started.
+  DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 "${root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
 [[ -x $venv/bin/python ]] || python3 -m venv "$venv"

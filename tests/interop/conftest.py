@@ -20,7 +20,8 @@ from .site import Site
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOOLS = ["curl", "rclone", "davix-get", "openssl", "node", "npm", "chromium", "voms-proxy-fake"]
-TOOLS += ["cc", "davix-tester", "gfal-copy", "xrootd", "litmus", "/usr/sbin/mount.davfs"]
+TOOLS += ["cc", "davix-tester", "gfal-copy", "xrootd", "litmus", "/usr/sbin/mount.davfs", "/usr/sbin/nats-server"]
+TOOLS += ["epmd"]
 HOSTS = ["127.0.0.2", "127.0.0.3"]
 NUMBERS = itertools.count(1)
 FAULTY_HOST, ELSEWHERE_HOST = "127.0.0.4", "127.0.0.5"

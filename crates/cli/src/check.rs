@@ -241,7 +241,17 @@ fn check_private_files(site: &SiteDirectory, config: &Config, findings: &mut Fin
         Some(site.ca().join("ca.key")),
         Some(site.admin_token()),
     ];
-    for path in private.into_iter().flatten().chain(signing_keys) {
+    let sinks = config
+        .transfer
+        .iter()
+        .flat_map(|transfer| &transfer.messages);
+    let passwords = sinks.filter_map(|sink| Some(site.resolve(sink.password_file.as_ref()?)));
+    for path in private
+        .into_iter()
+        .flatten()
+        .chain(signing_keys)
+        .chain(passwords)
+    {
         // What does not exist was removed on purpose, or is missed by the check of what needs it.
         let Ok(metadata) = std::fs::metadata(&path) else {
             continue;

@@ -12,6 +12,7 @@ pub use administrators::Administrator;
 pub use limits::Limits;
 pub use membership::{Account, Member};
 
+use crate::messages::MessageSink;
 use crate::quantity::{Size, Span};
 use penstock_model::capability::Right;
 use penstock_model::{ChecksumAlgorithm, NamespacePath};
@@ -204,9 +205,18 @@ pub struct Transfer {
     /// Links with a limit of their own.
     #[serde(default, rename = "link")]
     pub links: Vec<LinkLimit>,
+    /// Directory that remembers how far each sink of messages was told.
+    #[serde(default = "Transfer::default_message_positions")]
+    pub message_positions: PathBuf,
+    /// Whom it tells what happens.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<MessageSink>,
 }
 
 impl Transfer {
+    fn default_message_positions() -> PathBuf {
+        "state/messages".into()
+    }
     fn default_database() -> PathBuf {
         "state/transfer.sqlite".into()
     }
@@ -558,6 +568,17 @@ impl Config {
             require(false, problem);
         }
         if let Some(transfer) = &self.transfer {
+            let mut names = BTreeSet::new();
+            for sink in &transfer.messages {
+                let name = &sink.name;
+                require(
+                    names.insert(name),
+                    format!("transfer.messages '{name}' is there twice"),
+                );
+                for problem in sink.problems() {
+                    require(false, problem);
+                }
+            }
             for (key, value) in [
                 ("active_max_per_link", transfer.active_max_per_link),
                 ("active_max_per_storage", transfer.active_max_per_storage),

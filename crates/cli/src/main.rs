@@ -17,6 +17,7 @@ mod files;
 mod init;
 mod jobs;
 mod keys;
+mod messages;
 mod output;
 mod progress;
 mod quantity;

@@ -12,7 +12,7 @@ mod process;
 pub mod roles;
 
 use crate::args::ServeArgs;
-use crate::config::Config;
+use crate::config::{Config, Transfer};
 use crate::exit::CommandError;
 use crate::expiry;
 use crate::output::Output;
@@ -30,6 +30,7 @@ use penstock_protocol::token::Verifier;
 use penstock_protocol::x509::ClientCertificates;
 use penstock_storage_element::{self as storage_element, DoorConfig, Storage};
 use penstock_transfer_service::api::{self, Administrators, Banned};
+use penstock_transfer_service::messages::{self, MessagesConfig};
 use penstock_transfer_service::{AgentConfig, Service, ServiceConfig};
 use roles::Trusted;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -306,6 +307,7 @@ impl Running {
         let service = Service::start(service_config, client, stopping.clone())
             .await
             .map_err(|why| CommandError::Local(why.to_string()))?;
+        self.tell(site, config, role, &service, stopping)?;
         let api_config = api::ApiConfig {
             verifier: verifier.clone(),
             own_issuer: config
@@ -358,6 +360,33 @@ impl Running {
             keys,
         });
         Ok(())
+    }
+
+    /// Lets brokers and files know what happens to transfers.
+    fn tell(
+        &self,
+        site: &SiteDirectory,
+        config: &Config,
+        role: &Transfer,
+        service: &Arc<Service>,
+        stopping: &watch::Receiver<bool>,
+    ) -> Result<(), CommandError> {
+        let sinks: Result<_, String> = role
+            .messages
+            .iter()
+            .map(|sink| sink.resolve(site))
+            .collect();
+        let messages = MessagesConfig {
+            endpoint: config.url_host(),
+            positions: site.resolve(&role.message_positions),
+            sinks: sinks.map_err(CommandError::Usage)?,
+        };
+        if messages.sinks.is_empty() {
+            return Ok(());
+        }
+        let positions = messages.positions.display().to_string();
+        messages::start(messages, service, &self.client_tls, stopping)
+            .map_err(|why| CommandError::Local(format!("{positions}: {why}")))
     }
 
     fn announce(&self, output: Output) {

@@ -78,6 +78,30 @@ impl Errno {
     pub const ECANCELED: Errno = Errno(125);
 }
 
+impl Errno {
+    /// Its symbol in POSIX, for those that this service gives.
+    pub fn name(self) -> Option<&'static str> {
+        let name = match self {
+            Errno::EPERM => "EPERM",
+            Errno::ENOENT => "ENOENT",
+            Errno::EIO => "EIO",
+            Errno::EAGAIN => "EAGAIN",
+            Errno::EACCES => "EACCES",
+            Errno::EEXIST => "EEXIST",
+            Errno::EISDIR => "EISDIR",
+            Errno::EINVAL => "EINVAL",
+            Errno::ENOSPC => "ENOSPC",
+            Errno::ECOMM => "ECOMM",
+            Errno::EPROTONOSUPPORT => "EPROTONOSUPPORT",
+            Errno::ETIMEDOUT => "ETIMEDOUT",
+            Errno::ECONNREFUSED => "ECONNREFUSED",
+            Errno::ECANCELED => "ECANCELED",
+            _ => return None,
+        };
+        Some(name)
+    }
+}
+
 /// Why an attempt did not succeed. `detail` is one line for people: what happened, to which thing, what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {

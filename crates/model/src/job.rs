@@ -297,17 +297,14 @@ pub fn job_state<'a>(
     kind: JobKind,
     states: impl IntoIterator<Item = &'a TransferState>,
 ) -> JobState {
-    let mut count = Count::default();
-    states.into_iter().for_each(|state| count.add(state));
-    match kind {
-        JobKind::Independent => count.independent(),
-        JobKind::Replicas(_) => count.replicas(),
-        JobKind::Hops => count.hops(),
-    }
+    let mut tally = JobTally::default();
+    states.into_iter().for_each(|state| tally.add(state));
+    tally.state(kind)
 }
 
-#[derive(Default)]
-struct Count {
+/// How many transfers of a job are in which state: the roll-up of a job that is followed event by event.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobTally {
     unused: u32,
     waiting: u32,
     active: u32,
@@ -316,17 +313,36 @@ struct Count {
     canceled: u32,
 }
 
-impl Count {
-    fn add(&mut self, state: &TransferState) {
-        let of_kind = match state {
+impl JobTally {
+    /// Counts a transfer.
+    pub fn add(&mut self, state: &TransferState) {
+        *self.of(state) += 1;
+    }
+
+    /// Takes back what was added.
+    pub fn remove(&mut self, state: &TransferState) {
+        let count = self.of(state);
+        *count = count.saturating_sub(1);
+    }
+
+    /// The job's state.
+    pub fn state(&self, kind: JobKind) -> JobState {
+        match kind {
+            JobKind::Independent => self.independent(),
+            JobKind::Replicas(_) => self.replicas(),
+            JobKind::Hops => self.hops(),
+        }
+    }
+
+    fn of(&mut self, state: &TransferState) -> &mut u32 {
+        match state {
             TransferState::NotUsed => &mut self.unused,
             TransferState::Submitted { .. } => &mut self.waiting,
             TransferState::Active { .. } => &mut self.active,
             TransferState::Finished { .. } => &mut self.finished,
             TransferState::Failed { .. } => &mut self.failed,
             TransferState::Canceled { .. } => &mut self.canceled,
-        };
-        *of_kind += 1;
+        }
     }
 
     fn open(&self) -> JobState {

@@ -28,8 +28,8 @@ pub use ids::{
     Activity, CredentialId, JobId, LinkId, PoolName, StorageId, TransferId, UserName, VoName,
 };
 pub use job::{
-    ChecksumMode, Job, JobKind, JobParameters, JobState, Overwrite, Selection, TransferRequest,
-    job_state,
+    ChecksumMode, Job, JobKind, JobParameters, JobState, JobTally, Overwrite, Selection,
+    TransferRequest, job_state,
 };
 pub use ledger::{LedgerEntry, LinkSample, TransferEvent};
 pub use lock::{Lock, LockReach, LockScope, LockToken};

@@ -4,6 +4,7 @@
 //! service.
 #![deny(unsafe_code)]
 
+pub mod broker;
 pub mod checksum;
 pub mod connections;
 pub mod delegation;

@@ -4,6 +4,7 @@
 mod agent;
 pub mod api;
 pub mod engine;
+pub mod messages;
 mod metrics;
 mod overview;
 mod run;

@@ -401,6 +401,17 @@ impl JournalReader {
         self.read(|reading| reading.jobs(filter))
     }
 
+    /// The sequence number of the ledger's last entry; 0 when there is none.
+    pub fn last_sequence(&self) -> Result<u64, JournalError> {
+        self.read(|reading| {
+            let sql = "SELECT coalesce(max(sequence), 0) FROM ledger";
+            let last = reading
+                .connection
+                .query_row(sql, [], |row| row.get::<_, i64>(0));
+            Ok(last.map_err(at(reading.path))? as u64)
+        })
+    }
+
     /// The ledger after a sequence number, at most `limit` entries.
     pub fn entries_after(
         &self,

@@ -1,0 +1,239 @@
+//! FTS3's monitoring messages, told to brokers and files: start, complete and state of each transfer, and how links are.
+//!
+//! They are read from the ledger, which is durable and in order, from where each sink had come to: so whatever
+//! happens while a broker is away is told when it is back, and what had been told when the process was killed is told
+//! again at most once more. Nothing waits for a sink.
+
+mod composing;
+mod following;
+mod position;
+mod sink;
+
+pub use sink::{SinkConfig, SinkTarget};
+
+use crate::service::Service;
+use composing::Told;
+use following::{Follower, LinkState};
+use penstock_persistence::journal::{JournalError, JournalReader};
+use penstock_protocol::tls::ClientTls;
+use position::Position;
+use sink::{Sink, SinkError};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Ledger entries that are told at once.
+const ENTRIES_AT_ONCE: usize = 200;
+/// The wait before a sink that failed is tried again; doubled each time up to the longest.
+const PATIENCE_FIRST: Duration = Duration::from_millis(500);
+const PATIENCE_LONGEST: Duration = Duration::from_secs(60);
+
+/// What is told, and to whom.
+#[derive(Debug, Clone)]
+pub struct MessagesConfig {
+    /// By which name the service calls itself (`endpnt`).
+    pub endpoint: String,
+    /// Directory of a file for each sink that says how far it was told.
+    pub positions: PathBuf,
+    /// Who is told.
+    pub sinks: Vec<SinkConfig>,
+}
+
+/// Starts to tell, each sink in a task of its own, until the shutdown signal.
+pub fn start(
+    config: MessagesConfig,
+    service: &Arc<Service>,
+    tls: &ClientTls,
+    shutdown: &watch::Receiver<bool>,
+) -> std::io::Result<()> {
+    std::fs::create_dir_all(&config.positions)?;
+    for sink in config.sinks {
+        let teller = Teller {
+            name: sink.name.clone(),
+            optimizer_every: sink.optimizer_every,
+            position: Position::at(config.positions.join(&sink.name)),
+            sink: Sink::new(sink, tls.clone()),
+            service: service.clone(),
+            endpoint: config.endpoint.clone(),
+            shutdown: shutdown.clone(),
+        };
+        tokio::spawn(teller.run());
+    }
+    Ok(())
+}
+
+struct Teller {
+    name: String,
+    optimizer_every: Duration,
+    position: Position,
+    sink: Sink,
+    service: Arc<Service>,
+    endpoint: String,
+    shutdown: watch::Receiver<bool>,
+}
+
+/// Why a batch was not told.
+enum Ended {
+    /// The service ends.
+    Shutdown,
+    /// The record cannot be read.
+    Journal(JournalError),
+}
+
+impl Teller {
+    async fn run(mut self) {
+        match self.tell().await {
+            Ended::Shutdown => {}
+            Ended::Journal(error) => {
+                tracing::error!(sink = %self.name, %error, "messages end: the record cannot be read");
+            }
+        }
+    }
+
+    async fn tell(&mut self) -> Ended {
+        let mut committed = self.service.committed();
+        let mut follower = match self.begin().await {
+            Ok(follower) => follower,
+            Err(ended) => return ended,
+        };
+        let mut due = tokio::time::interval(self.optimizer_every);
+        due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        // The first tick is immediate, and there is nothing to say yet.
+        due.tick().await;
+        loop {
+            committed.borrow_and_update();
+            let (back, told) = match self.read(follower).await {
+                Ok(read) => read,
+                Err(ended) => return ended,
+            };
+            follower = back;
+            if let Some(told) = told {
+                if let Err(ended) = self.deliver(&told).await {
+                    return ended;
+                }
+                self.remember(follower.position());
+                continue;
+            }
+            let links_are_due = tokio::select! {
+                changed = committed.changed() => match changed {
+                    Ok(()) => false,
+                    Err(_) => return Ended::Shutdown,
+                },
+                _ = due.tick() => true,
+                _ = self.shutdown.wait_for(|stop| *stop) => return Ended::Shutdown,
+            };
+            if links_are_due {
+                let told = self.links(&mut follower);
+                if let Err(ended) = self.deliver(&told).await {
+                    return ended;
+                }
+            }
+        }
+    }
+
+    /// Where it had come to; a sink that is new begins with what happens from now on.
+    async fn begin(&self) -> Result<Follower, Ended> {
+        let found = self.position.read();
+        let reader = self.service.reader().clone();
+        let last = tokio::task::spawn_blocking(move || reader.last_sequence()).await;
+        let last = last.map_err(|_| Ended::Shutdown)?.map_err(Ended::Journal)?;
+        let at = match found {
+            Ok(Some(at)) if at <= last => at,
+            Ok(_) => last,
+            Err(error) => {
+                tracing::warn!(sink = %self.name, %error, "where it had come to cannot be read: it begins with now");
+                last
+            }
+        };
+        self.remember(at);
+        Ok(Follower::new(at, self.endpoint.clone()))
+    }
+
+    /// The messages of the next entries; `None` when there are none yet.
+    async fn read(&self, mut follower: Follower) -> Result<(Follower, Option<Vec<Told>>), Ended> {
+        let reader = self.service.reader().clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let told = next(&mut follower, &reader);
+            (follower, told)
+        });
+        let (follower, told) = read.await.map_err(|_| Ended::Shutdown)?;
+        Ok((follower, told.map_err(Ended::Journal)?))
+    }
+
+    /// Until it was taken: what follows must not overtake it.
+    async fn deliver(&mut self, told: &[Told]) -> Result<(), Ended> {
+        let mut patience = PATIENCE_FIRST;
+        let mut failed: Option<String> = None;
+        loop {
+            let mut ending = self.shutdown.clone();
+            let delivered = tokio::select! {
+                delivered = self.sink.deliver(told) => delivered,
+                _ = ending.wait_for(|stop| *stop) => return Err(Ended::Shutdown),
+            };
+            let Err(error) = delivered else {
+                if failed.is_some() {
+                    tracing::info!(sink = %self.name, "messages are taken again");
+                }
+                return Ok(());
+            };
+            self.complain(&error, &mut failed);
+            tokio::select! {
+                _ = tokio::time::sleep(patience) => {}
+                _ = ending.wait_for(|stop| *stop) => return Err(Ended::Shutdown),
+            }
+            patience = (patience * 2).min(PATIENCE_LONGEST);
+        }
+    }
+
+    /// Once for each reason, not once for each try.
+    fn complain(&self, error: &SinkError, failed: &mut Option<String>) {
+        let text = error.to_string();
+        if failed.as_ref() != Some(&text) {
+            tracing::warn!(sink = %self.name, error = %text, "messages are not taken; they are kept and sent later");
+            *failed = Some(text);
+        }
+    }
+
+    fn remember(&self, at: u64) {
+        if let Err(error) = self.position.write(at) {
+            tracing::warn!(sink = %self.name, %error, "how far it was told cannot be kept: some may be told twice");
+        }
+    }
+
+    fn links(&self, follower: &mut Follower) -> Vec<Told> {
+        let overview = self.service.overview();
+        let states = overview.links.iter().map(|link| LinkState {
+            source: &link.source,
+            destination: &link.destination,
+            active: link.active,
+            limit: link.limit,
+            queued: link.queued,
+            bytes_per_second: link.rate_bytes_per_second,
+            because: link.waiting_because.as_deref(),
+        });
+        let busy = states.filter(|link| link.active > 0 || link.queued > 0);
+        follower.links(busy, crate::run::wall_clock())
+    }
+}
+
+/// Reads on. An entry's messages may depend on the one after it, which is of the same transaction if there is one.
+fn next(
+    follower: &mut Follower,
+    reader: &JournalReader,
+) -> Result<Option<Vec<Told>>, JournalError> {
+    let mut entries = reader.entries_after(follower.position(), ENTRIES_AT_ONCE + 1)?;
+    if entries.is_empty() {
+        return Ok(None);
+    }
+    let ahead = match entries.len() > ENTRIES_AT_ONCE {
+        true => entries.pop(),
+        false => None,
+    };
+    let mut told = Vec::with_capacity(entries.len() * 2);
+    for (number, entry) in entries.iter().enumerate() {
+        let after = entries.get(number + 1).or(ahead.as_ref());
+        follower.take(reader, entry, after, &mut told)?;
+    }
+    Ok(Some(told))
+}
