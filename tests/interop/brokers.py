@@ -21,8 +21,9 @@ from .waiting import eventually
 HOST = "127.0.0.1"
 # RabbitMQ reads a backslash in CONNECT as an escape, which STOMP 1.2 does not know there.
 USER, PASSWORD = "penstock", "not: a secret"
-START_SECONDS = 60
+START_SECONDS = 150
 STOP_SECONDS = 30
+COLLECT_SECONDS = 120
 RABBITMQ = Path("/usr/lib/rabbitmq/lib")
 TOPICS = [f"transfer.fts_monitoring_{kind}" for kind in ("start", "complete", "state", "queue_state")]
 
@@ -102,7 +103,7 @@ class RabbitMq:
         connection = self.connect(listener)
         for number, topic in enumerate(TOPICS):
             connection.subscribe(f"/queue/{topic}", id=number, ack="auto")
-        eventually(f"{count} messages came", lambda: len(listener.messages) >= count, 60)
+        eventually(f"{count} messages came", lambda: len(listener.messages) >= count, COLLECT_SECONDS)
         connection.disconnect()
         return listener.messages
 
@@ -203,7 +204,7 @@ class Nats:
                     found.append((message.subject, json.loads(message.data), message))
             return found
 
-        eventually(f"{count} messages came", lambda: asyncio.run(self.ask(stored)) >= count, 60)
+        eventually(f"{count} messages came", lambda: asyncio.run(self.ask(stored)) >= count, COLLECT_SECONDS)
         count = asyncio.run(self.ask(stored))
         return asyncio.run(self.ask(fetch))
 
