@@ -1,7 +1,10 @@
 //! What can be typed: the commands with their options, defaults and examples. What it means is decided
 //! elsewhere.
 
+mod ban;
 pub mod settings;
+
+pub use ban::{BanCommand, BanListArgs, BanRemoveArgs, BanStorageArgs, BanUserArgs};
 
 use self::settings::{AuditArgs, AuthorizeCommand, DrainArgs, LinkCommand, SeCommand};
 use crate::exit::EXIT_CODES_HELP;
@@ -86,6 +89,12 @@ pub enum Command {
     /// Cancel jobs. What has arrived stays.
     #[command(after_help = "Example:\n  penstock cancel --dir cern 0192d3a4-…")]
     Cancel(CancelArgs),
+    /// Keep storage elements and users away from a transfer service, and let them back.
+    #[command(
+        subcommand,
+        after_help = "Example:\n  penstock ban se --dir cern https://se.example.org --wait --message 'maintenance'"
+    )]
+    Ban(BanCommand),
     /// Tell why each file of a job waits, or why it failed.
     #[command(after_help = "Example:\n  penstock explain --dir cern 0192d3a4-…")]
     Explain(ExplainArgs),

@@ -1,5 +1,6 @@
 //! Looking at and stopping the jobs of a transfer service; submitting and explaining them are below.
 
+pub mod ban;
 pub mod explain;
 pub mod submit;
 pub mod wait;

@@ -284,8 +284,7 @@ impl Running {
         };
         let listener = listen("transfer.listen", role.listen).await?;
         self.banned.replace(config.trust.banned.iter().cloned());
-        self.administrators
-            .replace_configured(roles::administrators(role));
+        self.administrators.replace(roles::administrators(role));
         let client = Client::new(ClientConfig {
             idle_per_host: IDLE_PER_HOST,
             ..ClientConfig::new(self.client_tls.clone())
@@ -302,6 +301,7 @@ impl Running {
             keys: keys.clone(),
             engine: roles::engine_config(role),
             agents: AgentConfig::default(),
+            banned: self.banned.clone(),
             drain_grace: self.process.drain,
         };
         let service = Service::start(service_config, client, stopping.clone())
@@ -512,8 +512,7 @@ impl Running {
                 .map_err(|why| usage(&why))?;
             trusted.renew(&running.verifier, roles::service_audiences(config, role));
             self.banned.replace(config.trust.banned.iter().cloned());
-            self.administrators
-                .replace_configured(roles::administrators(role));
+            self.administrators.replace(roles::administrators(role));
             self.reach.replace(config.reach(&role.credentials_follow));
             running
                 .service

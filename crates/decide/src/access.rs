@@ -127,6 +127,11 @@ impl Rights {
         rights
     }
 
+    /// Adds what operators granted while the service runs: the configuration of all of it.
+    pub fn add_configuration(&mut self) {
+        self.config.everything = true;
+    }
+
     /// Whether this may be done to everything in the service: FTS's level `all`.
     pub fn cover_everything(&self, operation: Operation) -> bool {
         self.reach(operation).everything

@@ -14,6 +14,7 @@ pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
         | WaitReason::DestinationFull { .. }
         | WaitReason::AgentsFull { .. }
         | WaitReason::SameDestination { .. }
+        | WaitReason::StorageBanned { .. }
         | WaitReason::Starting
         | WaitReason::Draining
         | WaitReason::Drained => text,
@@ -79,6 +80,23 @@ pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
         }
         WaitReason::SameDestination { before } => {
             format!("transfer {before} goes to the same destination and has not ended")
+        }
+        WaitReason::StorageBanned {
+            storage,
+            since,
+            cancel_at,
+            message,
+        } => {
+            let since = since.to_fts();
+            let mut text = format!("{storage} is banned by the operators since {since}Z");
+            if !message.is_empty() {
+                text.push_str(&format!(": {message}"));
+            }
+            if let Some(at) = cancel_at {
+                let wait = at.since(now).as_secs();
+                text.push_str(&format!("; if that goes on, it is canceled in {wait} s"));
+            }
+            text
         }
         WaitReason::Starting => "it is about to start".to_owned(),
         WaitReason::Draining => {
@@ -204,6 +222,7 @@ pub fn wait_kind(reason: &WaitReason) -> &'static str {
         WaitReason::LinkHalted { .. } => "link_halted",
         WaitReason::BackingOff { .. } => "backing_off",
         WaitReason::SameDestination { .. } => "same_destination",
+        WaitReason::StorageBanned { .. } => "storage_banned",
         WaitReason::Starting => "starting",
         WaitReason::Draining => "draining",
         WaitReason::Drained => "drained",

@@ -2,6 +2,10 @@
 //!
 //! Speaks what any FTS3 service speaks; `explain` and `overview` are answered by Penstock's only.
 
+mod bans;
+
+pub use bans::{BanInfo, StorageBanRequest};
+
 use crate::job_list::Entry;
 use crate::remote_error::RemoteError;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
@@ -264,6 +268,21 @@ impl TransferService {
         path: &str,
         body: Option<&[u8]>,
     ) -> Result<T, RemoteError> {
+        let (url, text) = self.send(method, path, body).await?;
+        // What was removed leaves an empty answer (204).
+        let text = if text.is_empty() { b"null" } else { &text[..] };
+        serde_json::from_slice(text).map_err(|why| {
+            RemoteError::nonsense(&url, format!("not an answer of a transfer service: {why}"))
+        })
+    }
+
+    /// The URL that was asked, and the body of its answer.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&[u8]>,
+    ) -> Result<(Url, Vec<u8>), RemoteError> {
         let url = self
             .base
             .join(&format!("/{path}"))
@@ -297,11 +316,7 @@ impl TransferService {
                 &text,
             ));
         }
-        // What was removed leaves an empty answer (204).
-        let text = if text.is_empty() { b"null" } else { &text[..] };
-        serde_json::from_slice(text).map_err(|why| {
-            RemoteError::nonsense(&url, format!("not an answer of a transfer service: {why}"))
-        })
+        Ok((url, text))
     }
 }
 

@@ -57,6 +57,14 @@ name!(
     CredentialId
 );
 
+impl StorageId {
+    /// The host alone, by which it is one storage element for every scheme.
+    pub fn host(&self) -> &str {
+        let text = self.as_str();
+        text.split_once("://").map_or(text, |(_, host)| host)
+    }
+}
+
 /// A job: what one submission created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

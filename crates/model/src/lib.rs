@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attenuation;
+pub mod ban;
 pub mod capability;
 pub mod checksum;
 pub mod failure;
@@ -21,6 +22,7 @@ pub mod units;
 pub mod url;
 
 pub use attenuation::{Attenuation, MacaroonActivity};
+pub use ban::{Ban, BanChange, BanEffect, BanTarget, StorageBan, UserBan};
 pub use capability::{Capability, Right};
 pub use checksum::{Checksum, ChecksumAlgorithm};
 pub use failure::{Errno, Failure, FailureKind, Phase, Retry, Side};

@@ -65,6 +65,17 @@ pub enum WaitReason {
         /// The one that comes first.
         before: TransferId,
     },
+    /// Operators have banned an end of it for now.
+    StorageBanned {
+        /// Which storage element.
+        storage: StorageId,
+        /// Since when.
+        since: Timestamp,
+        /// When it is canceled if the ban still holds; `None`: it waits on.
+        cancel_at: Option<Timestamp>,
+        /// What the operators say of it.
+        message: String,
+    },
     /// A slot is free and this transfer will be started in the current pass.
     Starting,
     /// The service drains before it stops; it continues after the restart.

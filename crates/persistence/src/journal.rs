@@ -3,6 +3,7 @@
 //! The writer appends records in one transaction at a time (the caller groups them); readers answer questions from
 //! connections of their own and never disturb it. Nothing here selects which work to do.
 
+mod bans;
 mod memory;
 mod rows;
 mod schema;
@@ -14,8 +15,8 @@ pub use rows::{JobRow, TransferRow};
 pub use sqlite::{JobFilter, JournalReader, SqliteJournal};
 
 use penstock_model::{
-    CredentialId, Job, JobId, JobState, LinkSample, Priority, SettingChange, Settings, Timestamp,
-    TransferEvent, TransferId, TransferState,
+    Ban, BanChange, CredentialId, Job, JobId, JobState, LinkSample, Priority, SettingChange,
+    Settings, Timestamp, TransferEvent, TransferId, TransferState,
 };
 use thiserror::Error;
 
@@ -63,6 +64,8 @@ pub enum Record {
     },
     /// An operator changed a setting.
     Configured(Box<SettingChange>),
+    /// A ban was imposed, changed or lifted.
+    Banned(Box<BanChange>),
     /// What a link did in the last second.
     Sampled(LinkSample),
 }
@@ -80,6 +83,8 @@ pub struct Unfinished {
     pub transfer_id_max: u64,
     /// What operators have set.
     pub settings: Settings,
+    /// The bans that hold.
+    pub bans: Vec<Ban>,
 }
 
 /// Why the journal could not be read or written.
@@ -123,6 +128,7 @@ pub trait Journal: Send {
     /// Stores the records durably in one transaction and returns the ledger's last sequence number.
     fn append(&mut self, records: &[Record]) -> Result<u64, JournalError>;
     /// Everything that has not ended, and all settings.
+    /// Everything that has not ended, and all bans.
     fn load_unfinished(&mut self) -> Result<Unfinished, JournalError>;
     /// The token stored under a name; `None` when there is none (or no more).
     fn credential(&mut self, id: &CredentialId) -> Result<Option<String>, JournalError>;

@@ -2,6 +2,7 @@
 //!
 //! Every request but the static page is authenticated, by a bearer token or a client certificate. Handlers translate; they do not decide.
 
+mod ban;
 mod body;
 mod caller;
 mod config;
@@ -103,6 +104,18 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
         .route("/jobs/{id}/files/{file}/retries", get(jobs::retries))
         .route("/jobs/{id}/dm", get(jobs::data_management))
         .route("/jobs/{id}/{field}", get(jobs::field))
+        .route(
+            "/ban/se",
+            get(ban::banned_storages)
+                .post(ban::ban_storage)
+                .delete(ban::lift_storage),
+        )
+        .route(
+            "/ban/dn",
+            get(ban::banned_users)
+                .post(ban::ban_user)
+                .delete(ban::lift_user),
+        )
         .route("/status/hosts", get(hosts))
         .route("/api/v1/overview", get(overview))
         .route("/api/v1/jobs/{id}/explain", get(jobs::explain))
@@ -177,6 +190,10 @@ impl From<ServiceError> for ApiError {
         match error {
             ServiceError::Journal(error) => error.into(),
             ServiceError::Delegations(error) => error.into(),
+            ServiceError::StorageBanned(_) => {
+                ApiError::new(StatusCode::FORBIDDEN, error.to_string())
+            }
+            ServiceError::TooManyBans => ApiError::new(StatusCode::BAD_REQUEST, error.to_string()),
             ServiceError::JournalFull
             | ServiceError::Unwritten(_)
             | ServiceError::Undecided

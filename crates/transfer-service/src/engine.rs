@@ -3,6 +3,7 @@
 //! No I/O, no clock, no randomness. It holds everything that has not ended in memory and knows nothing of how
 //! bytes move or where events are stored. The driver persists the records of a call before it performs its actions.
 
+mod bans;
 mod choosing;
 mod destinations;
 mod halting;
@@ -16,6 +17,7 @@ pub use interface::{
 };
 
 use crate::submission::NewJob;
+use bans::Bans;
 use choosing::History;
 use destinations::Destinations;
 use halting::Halting;
@@ -26,8 +28,8 @@ use penstock_decide::settings::slots_in_effect;
 use penstock_model::url::FilePlace;
 use penstock_model::{
     Attempt, Failure, Job, JobId, JobKind, JobParameters, JobState, LinkId, Overwrite, Priority,
-    Settings, Slots, Timestamp, TransferEvent, TransferId, TransferRequest, TransferState, VoName,
-    WaitReason, advance, job_state,
+    Settings, Slots, Timestamp, TransferEvent, TransferId, TransferRequest, TransferState,
+    UserName, VoName, WaitReason, advance, job_state,
 };
 use penstock_model::{Errno, Phase, Retry, Side};
 use penstock_persistence::journal::{Record, Unfinished};
@@ -37,6 +39,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 struct JobEntry {
+    user: UserName,
     vo: VoName,
     parameters: Arc<JobParameters>,
     /// Transfers that wait or run.
@@ -79,6 +82,7 @@ pub struct Engine {
     /// Jobs that may not wait forever, by time.
     expiring: BinaryHeap<Reverse<(Timestamp, JobId)>>,
     halting: Halting,
+    bans: Bans,
     history: History,
     /// Failures by link since the start of this process.
     last_failure: BTreeMap<LinkId, Failure>,
@@ -100,6 +104,7 @@ impl Engine {
             delayed: BinaryHeap::new(),
             expiring: BinaryHeap::new(),
             halting: Halting::default(),
+            bans: Bans::restore(found.bans),
             history: History::default(),
             last_failure: BTreeMap::new(),
             transfer_id_next: found.transfer_id_max + 1,
@@ -120,6 +125,7 @@ impl Engine {
             });
         }
         let mut effects = Effects::default();
+        effects.actions.extend(engine.lock_out_if_any());
         let mut interrupted: Vec<(TransferId, Attempt)> = engine
             .transfers
             .iter()
@@ -199,6 +205,14 @@ impl Engine {
                 let answer = self.set(now, &wish, &asker, user, &mut effects);
                 effects.actions.push(Action::Answer { reply, answer });
             }
+            Input::Ban { ban, reply } => {
+                let answer = self.ban(now, *ban, &mut effects);
+                effects.actions.push(Action::Answer { reply, answer });
+            }
+            Input::Lift { target, by, reply } => {
+                let answer = self.lift(now, &target, by, &mut effects);
+                effects.actions.push(Action::Answer { reply, answer });
+            }
             Input::Configure(config) => {
                 self.config = config;
                 self.follow_settings();
@@ -209,6 +223,7 @@ impl Engine {
         self.wake_delayed(now);
         self.try_halted(now);
         self.expire(now, &mut effects);
+        self.end_patience(now, &mut effects);
         self.start_what_may(now, &mut effects);
         effects
     }
@@ -218,7 +233,13 @@ impl Engine {
         let delayed = self.delayed.peek().map(|Reverse((at, _))| *at);
         let expiring = self.expiring.peek().map(|Reverse((at, _))| *at);
         let trial = self.halting.wake_at();
-        delayed.into_iter().chain(expiring).chain(trial).min()
+        let ban = self.bans.wake_at();
+        delayed
+            .into_iter()
+            .chain(expiring)
+            .chain(trial)
+            .chain(ban)
+            .min()
     }
 
     /// Why an open transfer waits; `None` when it runs or is not open.
@@ -239,7 +260,10 @@ impl Engine {
                 .destinations
                 .first_at(entry.destination)
                 .map(|before| WaitReason::SameDestination { before }),
-            TransferState::Submitted { .. } => Some(self.scheduler.why_waiting(&entry.link)),
+            TransferState::Submitted { .. } => {
+                let slots = || self.scheduler.why_waiting(&entry.link);
+                Some(self.why_banned(transfer).unwrap_or_else(slots))
+            }
             _ => None,
         }
     }
@@ -269,6 +293,11 @@ impl Engine {
         self.held_back.len()
     }
 
+    /// Transfers that wait for the end of a ban.
+    pub fn held_by_bans(&self) -> usize {
+        self.bans.held()
+    }
+
     /// The latest failure on a link since the start.
     pub fn last_failure(&self, link: &LinkId) -> Option<&Failure> {
         self.last_failure.get(link)
@@ -285,6 +314,11 @@ impl Engine {
     }
 
     fn submit(&mut self, now: Now, new: NewJob, reply: ReplyId, effects: &mut Effects) {
+        if let Some(storage) = self.refused_by_ban(&new) {
+            let answer = Answer::StorageBanned(storage);
+            effects.actions.push(Action::Answer { reply, answer });
+            return;
+        }
         let first = self.transfer_id_next;
         self.transfer_id_next += new.transfers.len() as u64;
         let (job, credentials) = new.into_job(first, now.at);
@@ -325,6 +359,7 @@ impl Engine {
         self.jobs.insert(
             job.id,
             JobEntry {
+                user: job.user,
                 vo: job.vo,
                 parameters,
                 open: BTreeSet::new(),
@@ -376,7 +411,7 @@ impl Engine {
                 not_before: None, ..
             } => {
                 if let Some(waiting) = self.waiting(transfer) {
-                    self.scheduler.enqueue(waiting);
+                    self.queue(waiting);
                 }
             }
             _ => {}
@@ -402,7 +437,7 @@ impl Engine {
             }
             self.delayed.pop();
             if let Some(waiting) = self.waiting(transfer) {
-                self.scheduler.enqueue(waiting);
+                self.queue(waiting);
             }
         }
     }
@@ -436,7 +471,7 @@ impl Engine {
             && self.held_back.remove(&next)
             && let Some(waiting) = self.waiting(next)
         {
-            self.scheduler.enqueue(waiting);
+            self.queue(waiting);
         }
     }
 
@@ -612,7 +647,7 @@ impl Engine {
         let entry = self.jobs.get_mut(&job).expect("found above");
         Arc::make_mut(&mut entry.parameters).priority = priority;
         for waiting in queued {
-            self.scheduler.enqueue(Waiting {
+            self.queue(Waiting {
                 priority,
                 ..waiting
             });
@@ -658,6 +693,7 @@ impl Engine {
             }
             let gone = self.transfers.remove(&transfer).expect("found above");
             self.held_back.remove(&transfer);
+            self.bans.let_go(transfer);
             if !self.running.contains_key(&transfer) {
                 self.leave_destination(transfer);
             }

@@ -237,6 +237,12 @@ impl Meters {
             overview.totals.submitted += count;
             waiting.insert("backing_off", (text, count));
         }
+        if engine.held_by_bans() > 0 {
+            let text = "a storage element of theirs is banned".to_owned();
+            let count = engine.held_by_bans() as u64;
+            overview.totals.submitted += count;
+            waiting.insert("storage_banned", (text, count));
+        }
         if engine.held_back() > 0 {
             let text = "another transfer to the same destination has not ended".to_owned();
             let count = engine.held_back() as u64;

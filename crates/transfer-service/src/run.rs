@@ -6,6 +6,7 @@
 //! or until the service has been asked to end and its last chance is over. What is dropped then nobody was told of.
 
 use crate::agent::{AgentSetup, Progress, StopSignal};
+use crate::api::Banned;
 use crate::engine::{
     Action, Answer, Assignment, Effects, Engine, EngineConfig, Input, LinkNotice, Now, Outcome,
     ReplyId,
@@ -15,10 +16,11 @@ use crate::overview::{Meters, Overview};
 use crate::submission::NewJob;
 use penstock_decide::settings::{Asker, Wish};
 use penstock_model::{
-    Attempt, Bytes, JobId, LinkId, Priority, Settings, Timestamp, TransferId, UserName, WaitReason,
+    Attempt, Ban, BanTarget, Bytes, JobId, LinkId, Priority, Settings, Timestamp, TransferId,
+    UserName, WaitReason,
 };
 use penstock_persistence::journal::{Journal, JournalError, Record};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -63,6 +65,15 @@ pub(crate) enum Message {
         user: UserName,
         answer: oneshot::Sender<Answer>,
     },
+    Ban {
+        ban: Box<Ban>,
+        answer: oneshot::Sender<Answer>,
+    },
+    Lift {
+        target: BanTarget,
+        by: UserName,
+        answer: oneshot::Sender<Answer>,
+    },
     Agent(AgentReport),
     Configure(Box<EngineConfig>),
     WhyWaiting {
@@ -98,6 +109,7 @@ enum Act {
     ),
     Answer(oneshot::Sender<Answer>, Answer),
     Publish(Arc<Settings>),
+    LockOut(BTreeSet<String>),
     Proceed(oneshot::Sender<()>),
     Stop(watch::Sender<bool>),
 }
@@ -175,6 +187,7 @@ pub(crate) struct Parts {
     pub(crate) agents: AgentSetup,
     pub(crate) site: String,
     pub(crate) metrics: Arc<TransferMetrics>,
+    pub(crate) banned: Banned,
     pub(crate) clock: Clock,
     pub(crate) shutdown: watch::Receiver<bool>,
     pub(crate) drain_grace: Duration,
@@ -189,6 +202,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         agents,
         site,
         metrics,
+        banned,
         clock,
         shutdown,
         drain_grace,
@@ -201,6 +215,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
     let committer = Committer {
         journal,
         agents: Arc::new(agents),
+        banned,
         reports: inputs.clone(),
         committed: committed_out,
         settings: settings_out,
@@ -367,6 +382,15 @@ impl Driver {
                 user,
                 reply: self.owe(answer),
             },
+            Message::Ban { ban, answer } => Input::Ban {
+                ban,
+                reply: self.owe(answer),
+            },
+            Message::Lift { target, by, answer } => Input::Lift {
+                target,
+                by,
+                reply: self.owe(answer),
+            },
             Message::Configure(config) => Input::Configure(*config),
             Message::Agent(AgentReport::Prepared {
                 transfer,
@@ -449,6 +473,7 @@ impl Driver {
                     let stop = self.running.get(&transfer).map(|agent| agent.stop.clone());
                     batch.acts.extend(stop.map(Act::Stop));
                 }
+                Action::LockOut(users) => batch.acts.push(Act::LockOut(users)),
                 Action::Tell { link, notice } => tell(&link, &notice),
                 Action::Publish(settings) => batch.acts.push(Act::Publish(settings)),
                 Action::Answer { reply, answer } => {
@@ -499,6 +524,7 @@ impl Driver {
 struct Committer {
     journal: Box<dyn Journal>,
     agents: Arc<AgentSetup>,
+    banned: Banned,
     reports: mpsc::Sender<Message>,
     committed: watch::Sender<u64>,
     settings: watch::Sender<Arc<Settings>>,
@@ -583,6 +609,7 @@ impl Committer {
             }
             // In each case the other side may have gone meanwhile, which is its right.
             Act::Answer(to, answer) => drop(to.send(answer)),
+            Act::LockOut(users) => self.banned.replace_imposed(users),
             Act::Proceed(proceed) => drop(proceed.send(())),
             Act::Publish(settings) => {
                 self.settings.send_replace(settings);

@@ -1,13 +1,17 @@
 //! A running transfer service: what the command line starts and what the REST interface asks.
 
 use crate::agent::{AgentConfig, AgentSetup, Memory};
+use crate::api::Banned;
 use crate::engine::{Answer, Engine, EngineConfig};
 use crate::metrics::TransferMetrics;
 use crate::overview::Overview;
 use crate::run::{self, Clock, Message};
 use crate::submission::NewJob;
 use penstock_decide::settings::{Asker, Refusal, Wish};
-use penstock_model::{JobId, Priority, SettingChange, Settings, TransferId, UserName, WaitReason};
+use penstock_model::{
+    Ban, BanTarget, JobId, Priority, SettingChange, Settings, StorageId, TransferId, UserName,
+    WaitReason,
+};
 use penstock_persistence::delegations::{DelegationError, Delegations};
 use penstock_persistence::journal::{Journal, JournalError, JournalReader, SqliteJournal};
 use penstock_persistence::sealing::SealingKeys;
@@ -29,7 +33,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(600);
 const JOURNAL_PATIENCE: Duration = Duration::from_secs(3);
 
 /// What a transfer service needs to run.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ServiceConfig {
     /// The site's name, shown in the live view.
     pub site: String,
@@ -43,6 +47,8 @@ pub struct ServiceConfig {
     pub engine: EngineConfig,
     /// How long agents wait for what.
     pub agents: AgentConfig,
+    /// Learns whom operators ban while the service runs.
+    pub banned: Banned,
     /// How long running transfers may go on after the shutdown signal before they are stopped.
     pub drain_grace: Duration,
 }
@@ -72,6 +78,12 @@ pub enum ServiceError {
         "the journal cannot be written (is its disk full?); what you asked for may still happen when it can: look again"
     )]
     Undecided,
+    /// A storage element of the job takes no submissions. The wording is FTS's.
+    #[error("{0} is banned")]
+    StorageBanned(StorageId),
+    /// So that nobody fills the memory.
+    #[error("there are too many bans already; lift some first")]
+    TooManyBans,
     /// It is ending.
     #[error("the service is shutting down")]
     ShuttingDown,
@@ -144,6 +156,7 @@ impl Service {
             agents,
             site: config.site,
             metrics: metrics.clone(),
+            banned: config.banned,
             clock,
             shutdown,
             drain_grace: config.drain_grace,
@@ -175,7 +188,10 @@ impl Service {
             answer,
         });
         match self.unless_journal_is_full(accepted).await {
-            Some(answer) => answer.map(|_| id),
+            Some(answer) => match answer? {
+                Answer::StorageBanned(storage) => Err(ServiceError::StorageBanned(storage)),
+                _ => Ok(id),
+            },
             None => {
                 self.withdraw(id);
                 Err(ServiceError::JournalFull)
@@ -218,7 +234,12 @@ impl Service {
         match answer.unwrap_or(Err(ServiceError::Undecided))? {
             Answer::Set(changes) => Ok(Ok(changes)),
             Answer::Refused(refusal) => Ok(Err(refusal)),
-            Answer::Accepted(_) | Answer::Done | Answer::NotOpen => {
+            Answer::Accepted(_)
+            | Answer::Done
+            | Answer::NotOpen
+            | Answer::StorageBanned(_)
+            | Answer::Banned(_)
+            | Answer::TooManyBans => {
                 unreachable!("a wish is answered by what it changed, or refused")
             }
         }
@@ -270,6 +291,30 @@ impl Service {
             })
             .await?;
         Ok(answer == Answer::Done)
+    }
+
+    /// Bans somebody or something from now on, also after a restart. Gives back the jobs that it concerned.
+    pub async fn ban(&self, ban: Ban) -> Result<Vec<JobId>, ServiceError> {
+        if !self.accepts() {
+            return Err(ServiceError::JournalFull);
+        }
+        let ban = Box::new(ban);
+        let answer = self.ask(|answer| Message::Ban { ban, answer });
+        let answer = self.unless_journal_is_full(answer).await;
+        match answer.unwrap_or(Err(ServiceError::Undecided))? {
+            Answer::Banned(jobs) => Ok(jobs),
+            _ => Err(ServiceError::TooManyBans),
+        }
+    }
+
+    /// Lifts a ban. True when there was one.
+    pub async fn lift(&self, target: BanTarget, by: UserName) -> Result<bool, ServiceError> {
+        if !self.accepts() {
+            return Err(ServiceError::JournalFull);
+        }
+        let answer = self.ask(|answer| Message::Lift { target, by, answer });
+        let answer = self.unless_journal_is_full(answer).await;
+        Ok(answer.unwrap_or(Err(ServiceError::Undecided))? == Answer::Done)
     }
 
     /// Why each of these transfers waits; `None` for one that does not.

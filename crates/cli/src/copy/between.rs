@@ -21,6 +21,7 @@ use penstock_model::{
 };
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::token::credential_id;
+use penstock_transfer_service::api::Banned;
 use penstock_transfer_service::engine::EngineConfig;
 use penstock_transfer_service::submission::{NewJob, NewTransfer};
 use penstock_transfer_service::{AgentConfig, Service, ServiceConfig};
@@ -81,6 +82,7 @@ pub(super) async fn run(
         keys: SealingKeys::of_this_process().map_err(engine_failed)?,
         engine: engine_config(parallel),
         agents: AgentConfig::default(),
+        banned: Banned::default(),
         drain_grace: Duration::ZERO,
     };
     let service = Service::start(config, access.client, stopping)

@@ -199,6 +199,74 @@ fn conforms<J: Journal>(mut journal: J, reopen: impl Fn(J) -> J) {
     assert_eq!(token.as_deref(), Some("secret"), "it came back");
 }
 
+fn imposed(ban: &Ban, before: Option<&Ban>) -> Record {
+    Record::Banned(Box::new(BanChange {
+        at: Timestamp(1),
+        by: UserName::new("op"),
+        before: before.cloned(),
+        after: Some(ban.clone()),
+    }))
+}
+
+fn ban(vo: Option<&str>, message: &str) -> Ban {
+    Ban::Storage(StorageBan {
+        storage: StorageId::new("https://se.org"),
+        vo: vo.map(VoName::new),
+        effect: BanEffect::Wait,
+        cancel_at: Some(Timestamp(9)),
+        since: Timestamp(1),
+        by: UserName::new("op"),
+        message: message.to_owned(),
+    })
+}
+
+/// Of several bans of one target the last one holds, until it is lifted; VOs are different targets.
+fn keeps_bans<J: Journal>(mut journal: J, reopen: impl Fn(J) -> J) {
+    let (all, of_cms, changed) = (ban(None, "a"), ban(Some("cms"), "b"), ban(Some("cms"), "c"));
+    let user = Ban::User(UserBan {
+        user: UserName::new("/CN=m"),
+        since: Timestamp(1),
+        by: UserName::new("op"),
+        message: String::new(),
+    });
+    let records = [
+        imposed(&all, None),
+        imposed(&of_cms, None),
+        imposed(&user, None),
+        imposed(&changed, Some(&of_cms)),
+    ];
+    journal.append(&records).expect("stored");
+    let mut journal = reopen(journal);
+    let found = |journal: &mut J| journal.load_unfinished().expect("readable").bans;
+    assert_eq!(found(&mut journal), [all.clone(), changed, user.clone()]);
+    let lifted = Record::Banned(Box::new(BanChange {
+        at: Timestamp(2),
+        by: UserName::new("op"),
+        before: Some(all),
+        after: None,
+    }));
+    journal.append(&[lifted]).expect("stored");
+    let mut journal = reopen(journal);
+    assert_eq!(found(&mut journal), [ban(Some("cms"), "c"), user]);
+}
+
+#[test]
+fn both_journals_keep_bans() {
+    keeps_bans(MemoryJournal::default(), |journal| journal);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("transfer.sqlite");
+    let keys = keys();
+    let opened = SqliteJournal::open(&path, keys.clone()).expect("opens");
+    keeps_bans(opened, |journal| {
+        drop(journal);
+        SqliteJournal::open(&path, keys.clone()).expect("opens again")
+    });
+    let reader = JournalReader::open(&path, 1).expect("opens");
+    let changes = reader.ban_changes(2).expect("readable");
+    let actions: Vec<&str> = changes.iter().map(BanChange::action).collect();
+    assert_eq!(actions, ["unban-se", "ban-se"], "newest first");
+}
+
 fn keys() -> SealingKeys {
     SealingKeys::of_this_process().expect("OpenSSL works")
 }

@@ -2,7 +2,8 @@
 
 use super::{Journal, JournalError, Record, Unfinished};
 use penstock_model::{
-    CredentialId, Job, JobId, Settings, Timestamp, TransferEvent, TransferId, TransferState,
+    Ban, BanTarget, CredentialId, Job, JobId, Settings, Timestamp, TransferEvent, TransferId,
+    TransferState,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,6 +18,7 @@ pub struct MemoryJournal {
     uses: HashMap<JobId, Vec<CredentialId>>,
     ledger: Vec<(Timestamp, TransferId, TransferEvent)>,
     settings: Settings,
+    bans: BTreeMap<BanTarget, Ban>,
 }
 
 impl MemoryJournal {
@@ -83,6 +85,14 @@ impl Journal for MemoryJournal {
                     }
                 }
                 Record::Configured(change) => self.settings.apply(change),
+                Record::Banned(change) => {
+                    if let Some(ended) = &change.before {
+                        self.bans.remove(&ended.target());
+                    }
+                    if let Some(ban) = &change.after {
+                        self.bans.insert(ban.target(), ban.clone());
+                    }
+                }
                 Record::Sampled(_) => {}
             }
         }
@@ -105,6 +115,7 @@ impl Journal for MemoryJournal {
             found.jobs.push(open);
         }
         found.settings = self.settings.clone();
+        found.bans = self.bans.values().cloned().collect();
         found.transfer_id_max = self.states.keys().next_back().map_or(0, |id| id.0);
         Ok(found)
     }

@@ -4,7 +4,7 @@ use crate::sealing::{SealingKeys, SecretKind};
 use rusqlite::{Connection, Transaction};
 
 /// The newest schema this code knows. Each migration raises it by one.
-pub(super) const SCHEMA_VERSION: u32 = 3;
+pub(super) const SCHEMA_VERSION: u32 = 4;
 
 const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
     // 1: the first schema.
@@ -85,6 +85,23 @@ const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
         version         INTEGER NOT NULL,
         setting_before  TEXT,
         setting_after   TEXT
+    );",
+    // 4: bans, and each change of them.
+    "CREATE TABLE ban (
+        kind            TEXT NOT NULL,
+        name            TEXT NOT NULL,
+        vo              TEXT NOT NULL,
+        version         INTEGER NOT NULL,
+        ban             TEXT NOT NULL,
+        PRIMARY KEY (kind, name, vo)
+    ) WITHOUT ROWID;
+    CREATE TABLE ban_change (
+        sequence        INTEGER PRIMARY KEY AUTOINCREMENT,
+        at_ms           INTEGER NOT NULL,
+        user            TEXT NOT NULL,
+        version         INTEGER NOT NULL,
+        ban_before      TEXT,
+        ban_after       TEXT
     );",
 ];
 /// The version from which on no token is stored in clear.

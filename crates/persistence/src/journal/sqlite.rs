@@ -1,6 +1,7 @@
 //! The journal in SQLite: one writer in WAL mode with `synchronous=FULL`, so a commit survives a power cut, and
 //! read-only connections that see whole transactions only.
 
+use super::bans;
 use super::schema::{self, SCHEMA_VERSION};
 use super::settings;
 use super::{JobRow, Journal, JournalError, Record, TransferRow, Unfinished};
@@ -8,8 +9,8 @@ use crate::delegations::reseal;
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
 use penstock_model::ledger::LEDGER_VERSION;
 use penstock_model::{
-    Bytes, CredentialId, Job, JobId, JobKind, JobParameters, JobState, LedgerEntry, LinkId,
-    LinkSample, SettingChange, Slots, StorageId, Timestamp, TransferEvent, TransferId,
+    Ban, BanChange, Bytes, CredentialId, Job, JobId, JobKind, JobParameters, JobState, LedgerEntry,
+    LinkId, LinkSample, SettingChange, Slots, StorageId, Timestamp, TransferEvent, TransferId,
     TransferState, UserName, VoName, job_state,
 };
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, Transaction, params};
@@ -141,6 +142,7 @@ fn append_all(
                 update.execute(params![job.to_string(), priority.get()])?;
             }
             Record::Configured(change) => settings::record(&transaction, change)?,
+            Record::Banned(change) => bans::record(&transaction, change)?,
             Record::Sampled(sample) => insert_sample(&transaction, sample)?,
         }
     }
@@ -446,6 +448,16 @@ impl JournalReader {
     /// The latest changes of settings, newest first, at most `limit`.
     pub fn setting_changes(&self, limit: usize) -> Result<Vec<SettingChange>, JournalError> {
         self.read(|reading| settings::changes(reading, limit))
+    }
+
+    /// The bans that hold.
+    pub fn bans(&self) -> Result<Vec<Ban>, JournalError> {
+        self.read(bans::load)
+    }
+
+    /// The latest changes of bans, newest first, at most `limit`.
+    pub fn ban_changes(&self, limit: usize) -> Result<Vec<BanChange>, JournalError> {
+        self.read(|reading| bans::changes(reading, limit))
     }
 
     /// What one transfer asked for.
@@ -768,6 +780,7 @@ impl Reading<'_> {
             .map_err(at(self.path))?;
         found.transfer_id_max = highest as u64;
         found.settings = settings::load(self)?;
+        found.bans = bans::load(self)?;
         Ok(found)
     }
 

@@ -7,6 +7,7 @@ use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use penstock_decide::access::{Grant, Operation, Principal, Rights};
+use penstock_decide::settings::may_configure;
 use penstock_model::VoName;
 use penstock_persistence::journal::JobRow;
 use penstock_protocol::identity::{Identity, Method};
@@ -18,47 +19,44 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// Users who may do nothing here: subjects of certificates or of tokens. Cheap to clone; all clones see a
 /// replacement.
 #[derive(Clone, Default)]
-pub struct Banned(Arc<RwLock<BTreeSet<String>>>);
+pub struct Banned(Arc<RwLock<BannedUsers>>);
+
+#[derive(Default)]
+struct BannedUsers {
+    configured: BTreeSet<String>,
+    imposed: BTreeSet<String>,
+}
 
 impl Banned {
-    /// From now on these and no others.
+    /// From now on the configuration bans these and no others.
     pub fn replace(&self, users: impl IntoIterator<Item = String>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = users.into_iter().collect();
+        let mut banned = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        banned.configured = users.into_iter().collect();
+    }
+
+    /// From now on operators ban these, beside the configuration.
+    pub(crate) fn replace_imposed(&self, users: BTreeSet<String>) {
+        let mut banned = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        banned.imposed = users;
     }
 
     /// Whether somebody is among them.
     pub fn holds(&self, identity: &Identity) -> bool {
-        let users = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        users.contains(identity.user.as_str())
+        let user = identity.user.as_str();
+        let banned = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        banned.configured.contains(user) || banned.imposed.contains(user)
     }
 }
 
-/// Who administers the service, or a VO's part of it: named in the configuration, and granted while it runs. Cheap to
-/// clone; all clones see a replacement.
+/// Who administers the service, or a VO's part of it, by the configuration file. Cheap to clone; all clones see a
+/// replacement.
 #[derive(Clone, Default)]
-pub struct Administrators(Arc<RwLock<Granted>>);
-
-#[derive(Default)]
-struct Granted {
-    configured: Vec<Grant>,
-    stored: Vec<Grant>,
-}
+pub struct Administrators(Arc<RwLock<Vec<Grant>>>);
 
 impl Administrators {
     /// From now on the configuration names these and no others.
-    pub fn replace_configured(&self, grants: Vec<Grant>) {
-        self.0
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .configured = grants;
-    }
-
-    /// From now on these and no others are granted beside the configuration.
-    pub fn replace_stored(&self, grants: Vec<Grant>) {
-        self.0
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .stored = grants;
+    pub fn replace(&self, grants: Vec<Grant>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = grants;
     }
 
     /// What somebody may do beyond their own VO's jobs.
@@ -75,8 +73,8 @@ impl Administrators {
                 groups: &identity.groups,
             },
         };
-        let granted = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        Rights::of(granted.configured.iter().chain(&granted.stored), principal)
+        let grants = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        Rights::of(grants.iter(), principal)
     }
 }
 
@@ -149,6 +147,16 @@ impl Caller {
         self.rights.cover_everything(Operation::Config)
     }
 
+    /// For what concerns one VO only. Errors: 403 in FTS's words.
+    pub(super) fn may_configure_vo(&self, vo: &VoName) -> Result<(), ApiError> {
+        self.needs(self.rights.cover(Operation::Config, vo))
+    }
+
+    /// For lists that an administrator of any VO may read. Errors: 403 in FTS's words.
+    pub(super) fn may_read_configuration(&self) -> Result<(), ApiError> {
+        self.needs(self.rights.cover_anything(Operation::Config))
+    }
+
     fn needs(&self, is_granted: bool) -> Result<(), ApiError> {
         if is_granted {
             return Ok(());
@@ -192,7 +200,11 @@ impl ApiConfig {
 impl Api {
     /// Who asks, if this interface answers them.
     pub(super) async fn caller(&self, credentials: &Credentials) -> Result<Caller, ApiError> {
-        self.config.caller(credentials).await
+        let mut caller = self.config.caller(credentials).await?;
+        if may_configure(&self.service.settings(), &self.asker(&caller)) {
+            caller.rights.add_configuration();
+        }
+        Ok(caller)
     }
 }
 
@@ -252,7 +264,10 @@ impl ApiConfig {
         tracing::warn!(%user, "refused a banned user");
         Err(ApiError::new(
             StatusCode::FORBIDDEN,
-            format!("{user} is banned here; ask the site's administrators"),
+            // FTS's words, and who it is.
+            format!(
+                "The user has been banned: {user} is banned here; ask the site's administrators"
+            ),
         ))
     }
 

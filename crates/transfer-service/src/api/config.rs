@@ -11,7 +11,7 @@ mod storages;
 use super::body::BYTES_MAX;
 use super::caller::{Caller, Credentials};
 use super::jobs::blocking;
-use super::{Api, ApiError};
+use super::{Api, ApiError, ban};
 use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -20,7 +20,8 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use fields::Fields;
 use penstock_decide::settings::{Asker, Refusal, Wish, may_look};
-use penstock_model::{Setting, SettingChange, SettingKey, Settings};
+use penstock_model::{Setting, SettingChange, SettingKey, Settings, Timestamp};
+use penstock_persistence::journal::JournalError;
 use penstock_protocol::identity::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -100,7 +101,7 @@ impl Api {
 
     /// The names by which grants may speak of a caller. A token's subject is unique only together with its issuer;
     /// only this site's own may stand for itself, and none may look like a certificate's.
-    fn asker(&self, caller: &Caller) -> Asker {
+    pub(super) fn asker(&self, caller: &Caller) -> Asker {
         let identity = &caller.identity;
         let user = identity.user.as_str();
         let names = match identity.method {
@@ -182,7 +183,7 @@ struct AuditQuery {
     limit: Option<usize>,
 }
 
-/// `GET /config/audit`: the latest changes, newest first.
+/// `GET /config/audit`: the latest changes of settings and of bans, newest first.
 async fn audit(
     State(api): State<Api>,
     credentials: Credentials,
@@ -191,9 +192,20 @@ async fn audit(
     api.operator(&credentials).await?;
     let limit = query.limit.unwrap_or(AUDIT_ENTRIES).min(AUDIT_ENTRIES_MAX);
     let service = api.service.clone();
-    let changes = blocking(move || service.reader().setting_changes(limit)).await??;
-    let rows: Vec<Value> = changes.iter().map(audit_row).collect();
-    Ok(Json(rows).into_response())
+    let read = move || {
+        let reader = service.reader();
+        Ok::<_, JournalError>((reader.setting_changes(limit)?, reader.ban_changes(limit)?))
+    };
+    let (settings, bans) = blocking(read).await??;
+    let settings = settings.iter().map(|change| (change.at, audit_row(change)));
+    let bans = bans
+        .iter()
+        .map(|change| (change.at, ban::audit_row(change)));
+    let mut rows: Vec<(Timestamp, Value)> = settings.chain(bans).collect();
+    // Stable: of one millisecond, the order of each list stays.
+    rows.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+    let rows = rows.into_iter().take(limit).map(|(_, row)| row);
+    Ok(Json(rows.collect::<Vec<_>>()).into_response())
 }
 
 /// FTS's four keys, and what was before and after, which FTS does not keep.

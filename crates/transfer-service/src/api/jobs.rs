@@ -498,7 +498,7 @@ fn time_window(text: &str) -> Option<Duration> {
 }
 
 /// Clients name storage elements with or without port; jobs know them without.
-fn without_port(text: &str) -> String {
+pub(super) fn without_port(text: &str) -> String {
     let url = url::Url::parse(text).ok();
     // Not by `port()`, which hides a scheme's default port.
     match url

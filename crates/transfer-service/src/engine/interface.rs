@@ -5,10 +5,12 @@ use penstock_decide::halting::{Halt, HaltPolicy};
 use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::settings::{Asker, Refusal, Wish};
 use penstock_model::{
-    Attempt, Bytes, Checksum, CopyMode, Failure, JobId, JobParameters, LinkId, MoverReport,
-    Priority, SettingChange, Settings, Timestamp, TransferId, TransferRequest, UserName, VoName,
+    Attempt, Ban, BanTarget, Bytes, Checksum, CopyMode, Failure, JobId, JobParameters, LinkId,
+    MoverReport, Priority, SettingChange, Settings, StorageId, Timestamp, TransferId,
+    TransferRequest, UserName, VoName,
 };
 use penstock_persistence::journal::Record;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,6 +78,22 @@ pub enum Input {
         attempt: Attempt,
         /// How it ended.
         outcome: Outcome,
+    },
+    /// An operator bans somebody or something.
+    Ban {
+        /// From now on.
+        ban: Box<Ban>,
+        /// Names the answer.
+        reply: ReplyId,
+    },
+    /// An operator lifts a ban.
+    Lift {
+        /// Which.
+        target: BanTarget,
+        /// Who.
+        by: UserName,
+        /// Names the answer.
+        reply: ReplyId,
     },
     /// Somebody wants a setting changed.
     Set {
@@ -149,6 +167,8 @@ pub enum Action {
     },
     /// Show these settings to whoever asks for them.
     Publish(Arc<Settings>),
+    /// Answer these users no more, and all others.
+    LockOut(BTreeSet<String>),
     /// Answer somebody.
     Answer {
         /// Whom.
@@ -174,12 +194,18 @@ pub enum Answer {
     Accepted(JobId),
     /// The states of the job's transfers were changed as asked, as far as they were still open.
     Done,
-    /// The job is unknown or has ended.
+    /// The job is unknown or has ended; there is no such ban.
     NotOpen,
     /// What was changed of the settings; nothing, when all was so already.
     Set(Vec<SettingChange>),
     /// The settings stay as they are.
     Refused(Refusal),
+    /// The job is refused: this storage element takes no submissions.
+    StorageBanned(StorageId),
+    /// The ban holds, and concerned these jobs.
+    Banned(Vec<JobId>),
+    /// There are so many bans that no further one is taken.
+    TooManyBans,
 }
 
 /// Everything an agent needs to know about one attempt.

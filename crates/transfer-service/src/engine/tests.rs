@@ -1,14 +1,16 @@
 //! The engine under random trouble: submissions, outcomes, cancels, crashes, full disks, in any order.
 
+mod bans;
+
 use super::*;
 use crate::submission::NewTransfer;
 use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_model::{Activity, Bytes, ChecksumAlgorithm, CopyMode, FileUrl, Overwrite, UserName};
-use penstock_model::{Selection, StorageId};
+use penstock_model::{Ban, BanEffect, BanTarget, Selection, StorageBan, StorageId};
 use penstock_persistence::journal::{Journal, MemoryJournal};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
 const LINK_LIMIT: u32 = 2;
@@ -105,6 +107,8 @@ struct World {
     stopping: Vec<TransferId>,
     told: Vec<(LinkId, LinkNotice)>,
     answers: BTreeMap<u64, Answer>,
+    bans: BTreeMap<BanTarget, StorageBan>,
+    locked_out: BTreeSet<String>,
     replies: u64,
     jobs: u128,
 }
@@ -125,6 +129,8 @@ impl World {
             stopping: Vec::new(),
             told: Vec::new(),
             answers: BTreeMap::new(),
+            bans: BTreeMap::new(),
+            locked_out: BTreeSet::new(),
             replies: 0,
             jobs: 0,
         }
@@ -143,6 +149,7 @@ impl World {
         for action in effects.actions {
             match action {
                 Action::Start(assignment) => {
+                    self.check_ban(&assignment);
                     let before = self.agents.insert(assignment.request.id, assignment);
                     assert!(before.is_none(), "two attempts of one transfer ran at once");
                 }
@@ -150,6 +157,7 @@ impl World {
                     assert_eq!(self.agents[&transfer].attempt, attempt)
                 }
                 Action::Stop { transfer } => self.stopping.push(transfer),
+                Action::LockOut(users) => self.locked_out = users,
                 Action::Tell { link, notice } => self.told.push((link, notice)),
                 Action::Publish(settings) => {
                     let found = self.journal.load_unfinished().expect("readable");
@@ -213,7 +221,13 @@ impl World {
             job: Box::new(job),
             reply,
         });
-        assert_eq!(self.answers[&reply.0], Answer::Accepted(id));
+        match &self.answers[&reply.0] {
+            Answer::StorageBanned(storage) => {
+                let host = |target: &&BanTarget| matches!(target, BanTarget::Storage { host, .. } if host == storage.host());
+                assert!(self.bans.keys().any(|target| host(&target)), "{storage}");
+            }
+            answer => assert_eq!(*answer, Answer::Accepted(id)),
+        }
         id
     }
 
@@ -266,6 +280,7 @@ impl World {
 
     /// Lets everything end well.
     fn settle(&mut self) {
+        self.lift_all();
         for _ in 0..10_000 {
             for transfer in std::mem::take(&mut self.stopping) {
                 self.end(transfer, Outcome::Stopped);
@@ -385,6 +400,14 @@ enum Step {
     Prioritise(u8, i64),
     Stopped,
     Sleep(u8),
+    Ban {
+        at_source: bool,
+        host: u8,
+        vo: Option<bool>,
+        effect: BanEffect,
+        patience: Option<u8>,
+    },
+    Lift(usize),
     Crash,
 }
 
@@ -407,6 +430,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (any::<u8>(), 1..=5i64).prop_map(|(job, priority)| Step::Prioritise(job, priority)),
         2 => Just(Step::Stopped),
         2 => any::<u8>().prop_map(Step::Sleep),
+        1 => bans::step(),
+        1 => any::<usize>().prop_map(Step::Lift),
         1 => Just(Step::Crash),
     ]
 }
@@ -480,6 +505,19 @@ impl World {
                 }
             }
             Step::Sleep(seconds) => self.sleep(seconds.into()),
+            Step::Ban {
+                at_source,
+                host,
+                vo,
+                effect,
+                patience,
+            } => {
+                let side = if at_source { "s" } else { "d" };
+                let storage = format!("davs://{side}{}", host % 3);
+                let vo = vo.map(|even| if even { "cms" } else { "atlas" });
+                self.ban(&storage, vo, effect, patience.map(u64::from));
+            }
+            Step::Lift(nth) => self.lift_nth(nth),
             Step::Crash => self.crash(),
         }
     }
