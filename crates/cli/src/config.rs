@@ -7,12 +7,13 @@
 mod administrators;
 mod limits;
 mod membership;
+mod messages;
 
 pub use administrators::Administrator;
 pub use limits::Limits;
 pub use membership::{Account, Member};
+pub use messages::MessageSink;
 
-use crate::messages::MessageSink;
 use crate::quantity::{Size, Span};
 use penstock_model::capability::Right;
 use penstock_model::{ChecksumAlgorithm, NamespacePath};

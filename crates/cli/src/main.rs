@@ -17,7 +17,6 @@ mod files;
 mod init;
 mod jobs;
 mod keys;
-mod messages;
 mod output;
 mod progress;
 mod quantity;

@@ -10,6 +10,7 @@ mod live;
 mod monitor;
 mod process;
 pub mod roles;
+mod sinks;
 
 use crate::args::ServeArgs;
 use crate::config::{Config, Transfer};
@@ -374,7 +375,7 @@ impl Running {
         let sinks: Result<_, String> = role
             .messages
             .iter()
-            .map(|sink| sink.resolve(site))
+            .map(|sink| sinks::resolve(sink, site))
             .collect();
         let messages = MessagesConfig {
             endpoint: config.url_host(),

@@ -1,9 +1,7 @@
 //! `[[transfer.messages]]`: whom the transfer service tells what happens.
 
 use crate::quantity::Span;
-use crate::site::SiteDirectory;
 use penstock_protocol::broker::{Broker, Language};
-use penstock_transfer_service::messages::{SinkConfig, SinkTarget};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -84,56 +82,5 @@ impl MessageSink {
             format!("{at}: optimizer_every is a second at least"),
         );
         problems
-    }
-
-    /// As the service takes it. Errors: a password that cannot be read.
-    pub fn resolve(&self, site: &SiteDirectory) -> Result<SinkConfig, String> {
-        let target = match &self.file {
-            Some(file) => SinkTarget::File(site.resolve(file)),
-            None => {
-                let login = self.login(site)?;
-                let brokers: Result<Vec<Broker>, _> = self
-                    .brokers
-                    .iter()
-                    .map(|url| Broker::new(url, login.clone()))
-                    .collect();
-                let brokers = brokers.map_err(|why| why.to_string())?;
-                let usual = match brokers.first().map(Broker::language) {
-                    Some(Language::Stomp) => "/topic/",
-                    Some(Language::Nats) | None => "",
-                };
-                let prefix = self.prefix.clone().unwrap_or_else(|| usual.to_owned());
-                SinkTarget::Brokers { brokers, prefix }
-            }
-        };
-        Ok(SinkConfig {
-            name: self.name.clone(),
-            target,
-            optimizer_every: self.optimizer_every.0,
-        })
-    }
-
-    fn login(&self, site: &SiteDirectory) -> Result<Option<(String, String)>, String> {
-        let (Some(user), Some(file)) = (&self.user, &self.password_file) else {
-            return Ok(None);
-        };
-        let path = site.resolve(file);
-        let text = std::fs::read_to_string(&path).map_err(|why| {
-            format!(
-                "transfer.messages '{}': password_file {}: {why}",
-                self.name,
-                path.display()
-            )
-        })?;
-        let password = text.trim_end_matches(['\r', '\n']);
-        let usable = !password.is_empty() && !password.contains(['\r', '\n', '\0']);
-        match usable {
-            true => Ok(Some((user.clone(), password.to_owned()))),
-            false => Err(format!(
-                "transfer.messages '{}': {} does not hold a password on one line",
-                self.name,
-                path.display()
-            )),
-        }
     }
 }
