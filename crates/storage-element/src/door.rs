@@ -10,6 +10,7 @@ mod copy;
 mod duplicate;
 mod foreign;
 mod guard;
+mod leftover;
 mod list;
 mod lock;
 mod macaroon;

@@ -10,7 +10,7 @@ mod steps;
 mod streamed;
 mod third_party;
 
-use crate::engine::{Assignment, Outcome};
+use crate::engine::{Assignment, Outcome, Task};
 use crate::overview::ActiveRow;
 use crate::run::{AgentReport, Message};
 use penstock_decide::classify::{Observed, classify};
@@ -22,12 +22,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 /// A size that is not known.
 const UNKNOWN: u64 = u64::MAX;
 /// How many tokens and directories are remembered before the memory is emptied.
 const REMEMBERED_MAX: usize = 10_000;
+/// How many agents tidy up at once.
+const TIDYING_MAX: usize = 16;
 
 /// How long agents wait for what.
 #[derive(Debug, Clone)]
@@ -63,14 +65,28 @@ pub(crate) struct AgentSetup {
     pub(crate) memory: Arc<Memory>,
 }
 
-/// What agents remember between transfers.
-#[derive(Debug, Default)]
+/// What agents remember between transfers, and share.
+#[derive(Debug)]
 pub(crate) struct Memory {
+    /// Agents that tidy up hold no slots: this bounds how many do it at once.
+    tidying: Semaphore,
     tokens: Mutex<HashMap<CredentialId, Arc<str>>>,
     /// Directories (as URLs) that are known to exist at destinations.
     directories: Mutex<HashSet<String>>,
     proxies: proxy::Proxies,
     macaroons: macaroons::Macaroons,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory {
+            tidying: Semaphore::new(TIDYING_MAX),
+            tokens: Mutex::default(),
+            directories: Mutex::default(),
+            proxies: proxy::Proxies::default(),
+            macaroons: macaroons::Macaroons::default(),
+        }
+    }
 }
 
 impl Memory {
@@ -195,6 +211,17 @@ impl StopSignal {
 }
 
 impl AgentSetup {
+    /// Remembers what the journal forgets when the job ends, for an agent that works after that. Blocks.
+    pub(crate) fn remember(&self, assignment: &Assignment) {
+        if let (Task::TidyUp, Some(id)) =
+            (assignment.task, &assignment.request.destination_credential)
+            && let Err(why) = self.memory.token(id, &self.reader)
+        {
+            let transfer = assignment.request.id.0;
+            tracing::warn!(transfer, %why, "nobody can tidy up at the destination");
+        }
+    }
+
     /// Runs one attempt to its end and reports it. Never panics on what storage elements answer; should it panic
     /// all the same, the slot is given back with a failure.
     pub(crate) async fn agent(
@@ -213,10 +240,19 @@ impl AgentSetup {
             sent: false,
         };
         let work = steps::Attempting::new(&self, &assignment, &progress);
-        let outcome = tokio::select! {
-            outcome = work.run(may_proceed, &reports) => outcome,
-            () = stop.stopped() => {
-                work.clean_up_after_stop().await;
+        let outcome = match assignment.task {
+            Task::Copy => tokio::select! {
+                outcome = work.run(may_proceed, &reports) => outcome,
+                () = stop.stopped() => {
+                    work.clean_up_after_stop().await;
+                    Outcome::Stopped
+                }
+            },
+            Task::TidyUp => {
+                tokio::select! {
+                    () = work.tidy_up() => {}
+                    () = stop.stopped() => {}
+                }
                 Outcome::Stopped
             }
         };

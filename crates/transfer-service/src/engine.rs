@@ -14,6 +14,7 @@ mod tests;
 
 pub use interface::{
     Action, Answer, Assignment, Effects, EngineConfig, Input, LinkNotice, Now, Outcome, ReplyId,
+    Task,
 };
 
 use crate::submission::NewJob;
@@ -60,10 +61,19 @@ struct TransferEntry {
     state: TransferState,
 }
 
-/// An attempt that holds slots.
+/// An agent at work.
 struct Running {
     attempt: Attempt,
-    link: LinkId,
+    holds: Holds,
+    /// What to do at the destination when it has ended, because the transfer was canceled.
+    then: Option<Box<Assignment>>,
+}
+
+enum Holds {
+    /// The slots of a copy on this link.
+    Slots(LinkId),
+    /// None: it tidies up after a transfer that has ended.
+    Nothing,
 }
 
 /// All transfers that have not ended, and the decisions about them.
@@ -459,10 +469,77 @@ impl Engine {
                     TransferState::Submitted { .. }
                 ) {
                     let failure = waited_too_long();
-                    self.happen(now, transfer, TransferEvent::Expired { failure }, effects);
+                    self.give_up(now, transfer, TransferEvent::Expired { failure }, effects);
                 }
             }
         }
+    }
+
+    /// Ends a transfer that nobody waits for any more. Its place before the destination is kept until its agent has
+    /// ended, and what an attempt of unknown outcome may have left there has been looked after.
+    fn give_up(
+        &mut self,
+        now: Now,
+        transfer: TransferId,
+        event: TransferEvent,
+        effects: &mut Effects,
+    ) {
+        let tidying = self.tidying_after(transfer);
+        match (self.running.get_mut(&transfer), tidying) {
+            (Some(running), tidying) => {
+                running.then = tidying.map(Box::new);
+                effects.actions.push(Action::Stop { transfer });
+                self.happen(now, transfer, event, effects);
+            }
+            (None, None) => {
+                self.happen(now, transfer, event, effects);
+            }
+            (None, Some(tidying)) => {
+                self.tidy_up(tidying, effects);
+                self.happen(now, transfer, event, effects);
+            }
+        }
+    }
+
+    fn tidy_up(&mut self, tidying: Assignment, effects: &mut Effects) {
+        let running = Running {
+            attempt: tidying.attempt,
+            holds: Holds::Nothing,
+            then: None,
+        };
+        self.running.insert(tidying.request.id, running);
+        effects.actions.push(Action::Start(tidying));
+    }
+
+    /// For an agent that tidies up after this transfer, if an attempt of unknown outcome may have left something.
+    fn tidying_after(&self, transfer: TransferId) -> Option<Assignment> {
+        let entry = self.transfers.get(&transfer)?;
+        let attempt = match entry.state {
+            TransferState::Submitted {
+                unsettled: true,
+                attempts,
+                ..
+            } => Attempt(attempts + 1),
+            TransferState::Active {
+                unsettled: true,
+                attempt,
+                ..
+            } => Attempt(attempt.0 + 1),
+            _ => return None,
+        };
+        if self.destinations.first_at(entry.destination) != Some(transfer) {
+            return None;
+        }
+        let job = &self.jobs[&entry.job];
+        Some(Assignment {
+            job: entry.job,
+            vo: job.vo.clone(),
+            request: entry.request.clone(),
+            parameters: parameters_of(job),
+            attempt,
+            unsettled: true,
+            task: Task::TidyUp,
+        })
     }
 
     /// A transfer has ended, and so has its agent: the next one to its destination may start.
@@ -502,7 +579,11 @@ impl Engine {
                 let entry = &self.jobs[&job];
                 (entry.vo.clone(), parameters_of(entry))
             };
-            let running = Running { attempt, link };
+            let running = Running {
+                attempt,
+                holds: Holds::Slots(link),
+                then: None,
+            };
             self.running.insert(transfer, running);
             self.happen(now, transfer, TransferEvent::Started { attempt }, effects);
             let assignment = Assignment {
@@ -512,6 +593,7 @@ impl Engine {
                 parameters,
                 attempt,
                 unsettled,
+                task: Task::Copy,
             };
             effects.actions.push(Action::Start(assignment));
         }
@@ -531,11 +613,17 @@ impl Engine {
             _ => return,
         }
         let ended = self.running.remove(&transfer).expect("found a line ago");
-        let link = ended.link;
+        let Holds::Slots(link) = ended.holds else {
+            self.leave_destination(transfer);
+            return;
+        };
         self.scheduler.release(&link);
         let halted = self.learn(now, &link, &outcome, effects);
         let Some(entry) = self.transfers.get(&transfer) else {
-            self.leave_destination(transfer);
+            match ended.then {
+                Some(tidying) => self.tidy_up(*tidying, effects),
+                None => self.leave_destination(transfer),
+            }
             return;
         };
         let TransferState::Active {
@@ -619,17 +707,8 @@ impl Engine {
         let unused = entry.unused.iter();
         let open: Vec<TransferId> = unused.chain(&entry.open).copied().filter(asked).collect();
         for transfer in open {
-            if self.running.contains_key(&transfer) {
-                effects.actions.push(Action::Stop { transfer });
-            }
-            self.happen(
-                now,
-                transfer,
-                TransferEvent::Canceled {
-                    reason: reason.to_owned(),
-                },
-                effects,
-            );
+            let reason = reason.to_owned();
+            self.give_up(now, transfer, TransferEvent::Canceled { reason }, effects);
         }
         Answer::Done
     }

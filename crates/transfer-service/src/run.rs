@@ -548,6 +548,11 @@ impl Committer {
                 records.extend(next.records);
                 acts.extend(next.acts);
             }
+            for act in &acts {
+                if let Act::Start(assignment, ..) = act {
+                    self.agents.remember(assignment);
+                }
+            }
             if !records.is_empty() {
                 let sequence = self.append(&records)?;
                 self.committed.send_replace(sequence);

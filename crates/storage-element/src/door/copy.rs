@@ -6,6 +6,7 @@
 //! `failure:` line, because davix takes most statuses for "not supported".
 
 use super::answer::{Problem, Reply};
+use super::leftover::Leftover;
 use super::{Call, Door, duplicate, pull, push};
 use crate::clock::now;
 use crate::mover::MoverView;
@@ -91,8 +92,12 @@ pub(super) async fn copy(
             let push = push::prepare(door, caller, path, asked)?;
             check_host(door, &remote)?;
             watched.follow(push.view());
-            let work = push::run(door, push);
-            drive(door, connection, &watched, work).await
+            let leftover = Leftover::default();
+            let work = push::run(door, push, &leftover);
+            let reply = drive(door, connection, &watched, work).await;
+            // A push that was given up half-way has been dropped by now, and its connection closed.
+            leftover.remove(door).await;
+            reply
         }
     }
 }

@@ -4,6 +4,7 @@ use super::Door;
 use super::access::Caller;
 use super::answer::Problem;
 use super::copy::{Copied, CopyFailure, follow, refusal, send_following, shown};
+use super::leftover::{Leftover, is_absent};
 use super::read::{DIGEST, Found, open};
 use crate::clock::microseconds;
 use crate::mover::{Mover, MoverRequest, MoverView};
@@ -15,7 +16,7 @@ use penstock_model::{
 };
 use penstock_persistence::namespace::{MoverKind, MoverOutcome};
 use penstock_protocol::digest;
-use penstock_protocol::http1::client::{Incoming, Outgoing, UploadStart};
+use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing, UploadStart};
 use penstock_protocol::tpc::CopyRequest;
 use serde_json::Value;
 use std::fs::File;
@@ -101,10 +102,16 @@ impl Push {
     }
 }
 
-pub(super) async fn run(door: &Door, mut push: Push) -> Result<Copied, CopyFailure> {
+/// Dropped half-way, it may leave something at the destination: see `leftover`.
+pub(super) async fn run(
+    door: &Door,
+    mut push: Push,
+    leftover: &Leftover,
+) -> Result<Copied, CopyFailure> {
     push.mover.wait().await;
-    match send(door, &mut push).await {
+    match send(door, &mut push, leftover).await {
         Ok(()) => {
+            leftover.settled();
             let adler = |sum: &&Checksum| sum.algorithm() == ChecksumAlgorithm::Adler32;
             let report = MoverReport {
                 moved: Bytes(push.found.size),
@@ -123,8 +130,9 @@ pub(super) async fn run(door: &Door, mut push: Push) -> Result<Copied, CopyFailu
             Err(CopyFailure::Early(problem))
         }
         Err(CopyFailure::Late(text)) => {
+            let removal = leftover.remove(door).await.words();
             let text = format!(
-                "{text}; local={} in pool {}, remote={}, {} bytes moved",
+                "{text}{removal}; local={} in pool {}, remote={}, {} bytes moved",
                 push.path,
                 push.found.pool.name,
                 shown(&push.destination),
@@ -152,14 +160,16 @@ fn one_request(push: &Push) -> StreamUse {
     }
 }
 
-async fn send(door: &Door, push: &mut Push) -> Result<(), CopyFailure> {
+async fn send(door: &Door, push: &mut Push, leftover: &Leftover) -> Result<(), CopyFailure> {
     let file = open(door, &push.path, &push.found)
         .await
         .map_err(CopyFailure::Early)?;
-    if !push.asked.overwrite {
-        refuse_existing(door, push).await?;
+    let was_absent = look(door, push).await?;
+    let mut response = upload(door, push, &file, was_absent.then_some(leftover)).await?;
+    if response.status.is_client_error() {
+        // It refused before it took a byte: what is there came from somebody else meanwhile.
+        leftover.settled();
     }
-    let mut response = upload(door, push, &file).await?;
     if !response.status.is_success() {
         return Err(CopyFailure::Late(refusal(&mut response).await));
     }
@@ -169,12 +179,18 @@ async fn send(door: &Door, push: &mut Push) -> Result<(), CopyFailure> {
     verify(door, push, &response, told).await
 }
 
-/// RFC 4918 §10.6. Servers that do not know `If-None-Match` are asked first.
-async fn refuse_existing(door: &Door, push: &Push) -> Result<(), CopyFailure> {
+/// Whether nothing is at the destination, for sure. `Overwrite: F` refuses what is there (RFC 4918 §10.6), because not
+/// all servers know `If-None-Match`.
+async fn look(door: &Door, push: &Push) -> Result<bool, CopyFailure> {
     let mut request = Outgoing::new(Method::HEAD, push.destination.clone());
     request.headers = push.asked.transfer_headers.clone();
-    let response = send_following(door, request).await?;
-    if response.status.is_success() {
+    let response = match send_following(door, request).await {
+        Ok(response) => response,
+        // Whether it can be written, the upload will tell.
+        Err(_) if push.asked.overwrite => return Ok(false),
+        Err(why) => return Err(why),
+    };
+    if response.status.is_success() && !push.asked.overwrite {
         return Err(CopyFailure::Early(Problem::new(
             StatusCode::PRECONDITION_FAILED,
             format!(
@@ -183,7 +199,7 @@ async fn refuse_existing(door: &Door, push: &Push) -> Result<(), CopyFailure> {
             ),
         )));
     }
-    Ok(())
+    Ok(is_absent(response.status))
 }
 
 fn upload_headers(push: &Push) -> HeaderMap {
@@ -208,10 +224,21 @@ fn upload_headers(push: &Push) -> HeaderMap {
     headers
 }
 
-/// Sends the file, wherever redirects lead among the allowed hosts.
-async fn upload(door: &Door, push: &mut Push, file: &File) -> Result<Incoming, CopyFailure> {
-    let late =
-        |why: penstock_protocol::http1::client::ClientError| CopyFailure::Late(why.to_string());
+/// Sends the file, wherever redirects lead among the allowed hosts. With a `leftover`, nothing is at the destination.
+async fn upload(
+    door: &Door,
+    push: &mut Push,
+    file: &File,
+    leftover: Option<&Leftover>,
+) -> Result<Incoming, CopyFailure> {
+    let late = |why: ClientError| {
+        if let (ClientError::EarlyAnswer { status, .. }, Some(leftover)) = (&why, leftover)
+            && status.is_client_error()
+        {
+            leftover.settled();
+        }
+        CopyFailure::Late(why.to_string())
+    };
     let size = push.found.size;
     let mut request = Outgoing::new(Method::PUT, push.destination.clone());
     request.headers = upload_headers(push);
@@ -228,9 +255,15 @@ async fn upload(door: &Door, push: &mut Push, file: &File) -> Result<Incoming, C
             UploadStart::Answered(response) => response,
             UploadStart::Ready(mut upload) => {
                 push.mover.set_remote(upload.peer_addr());
+                if let Some(leftover) = leftover {
+                    leftover.begun(&push.destination, &push.asked.transfer_headers);
+                }
                 let mut position = 0;
                 while position < size {
                     let end = size.min(position + PIECE_BYTES);
+                    if let Some(leftover) = leftover {
+                        leftover.sending(end);
+                    }
                     let sent = upload.send_file(file, position..end).await;
                     push.mover.tcp = upload.tcp_info();
                     let sent = sent.map_err(late)?;

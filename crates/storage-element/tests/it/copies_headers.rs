@@ -7,6 +7,17 @@ use crate::site::Site;
 const FILE: &str =
     "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nDigest: adler32=11e60398\r\n\r\nWikipedia";
 
+/// Where nothing is yet, and nine bytes are taken.
+async fn destination() -> Peer {
+    const TAKEN: &str =
+        "HTTP/1.1 201 Created\r\nContent-Length: 0\r\nDigest: adler32=11e60398\r\n\r\n";
+    Peer::by_method(|head| match head.starts_with("PUT ") {
+        true => vec![Step::Read(9), send(TAKEN)],
+        false => vec![send("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")],
+    })
+    .await
+}
+
 async fn source() -> Peer {
     Peer::new(vec![send(FILE)]).await
 }
@@ -188,11 +199,7 @@ async fn a_wanted_digest_is_computed_while_the_bytes_pass() {
 async fn an_expected_checksum_that_the_file_here_has_not_stops_a_push_before_it_begins() {
     let site = Site::new().await;
     site.put("/f", b"Wikipedia").await;
-    let peer = Peer::new(vec![
-        Step::Read(9),
-        send("HTTP/1.1 201 Created\r\nContent-Length: 0\r\nDigest: adler32=11e60398\r\n\r\n"),
-    ])
-    .await;
+    let peer = destination().await;
     let push = async |digest: &str| {
         let extra = [("digest", digest)];
         finish(
@@ -219,7 +226,12 @@ async fn an_expected_checksum_that_the_file_here_has_not_stops_a_push_before_it_
     succeeded(&push("adler32=11e60398").await);
     // What is not known here is for the destination to judge.
     succeeded(&push("md5=AAAAAAAAAAAAAAAAAAAAAA==").await);
-    let head = peer.heads()[1].to_ascii_lowercase();
+    let heads = peer.heads();
+    let puts: Vec<&String> = heads
+        .iter()
+        .filter(|head| head.starts_with("PUT "))
+        .collect();
+    let head = puts[1].to_ascii_lowercase();
     assert!(
         head.contains("adler32=11e60398") && head.contains("md5=aaaaaaaaaaaaaaaaaaaaaa=="),
         "{head}"
@@ -230,11 +242,7 @@ async fn an_expected_checksum_that_the_file_here_has_not_stops_a_push_before_it_
 async fn a_push_uses_one_stream_and_says_so() {
     let site = Site::new().await;
     site.put("/f", b"Wikipedia").await;
-    let peer = Peer::new(vec![
-        Step::Read(9),
-        send("HTTP/1.1 201 Created\r\nContent-Length: 0\r\nDigest: adler32=11e60398\r\n\r\n"),
-    ])
-    .await;
+    let peer = destination().await;
     let extra = [("x-number-of-streams", "8")];
     let response = finish(
         begin(request(

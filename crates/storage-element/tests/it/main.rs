@@ -4,6 +4,7 @@ mod access;
 mod assets;
 mod copies;
 mod copies_headers;
+mod copies_leftovers;
 mod copies_streams;
 mod crowds;
 mod issuer;

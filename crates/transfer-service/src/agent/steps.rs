@@ -8,7 +8,7 @@ use crate::run::{AgentReport, Message};
 use penstock_decide::classify::{Observed, classify};
 use penstock_model::{
     Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CopyMode, CredentialId, Errno, Failure,
-    FileUrl, MoverReport, Overwrite, Phase, Retry, Side, WayNotOffered,
+    FileUrl, MoverReport, Overwrite, Phase, Retry, Side, TransferEvent, WayNotOffered,
 };
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +18,17 @@ use url::Url;
 
 /// Characters of the reason for which a copy was streamed.
 const REASON_CHARS_MAX: usize = 500;
+
+/// Records of one transfer that are looked through; more are not made by any number of retries that is allowed.
+const ENTRIES_MAX: usize = 10_000;
+
+/// What an attempt found at the destination before it moved a byte.
+struct Prepared {
+    /// Of the file that it was to bring.
+    size: Option<Bytes>,
+    /// Something was there, and could be replaced.
+    replaces: bool,
+}
 
 /// One attempt while it runs.
 pub(super) struct Attempting<'a> {
@@ -86,6 +97,68 @@ impl<'a> Attempting<'a> {
     /// Removes what this attempt made at the destination, when it was stopped half-way.
     pub(super) async fn clean_up_after_stop(&self) {
         self.clean_up().await;
+    }
+
+    /// Removes what an attempt of unknown outcome has left at the destination.
+    pub(super) async fn tidy_up(&self) {
+        if self.assignment.parameters.disable_cleanup {
+            return;
+        }
+        let _turn = self.setup.memory.tidying.acquire().await;
+        let url = &self.assignment.request.destination;
+        let Ok(destination) = self.end(url, Side::Destination).await else {
+            return;
+        };
+        let there = self
+            .setup
+            .stat(&destination, self.algorithm(), Phase::Finalization);
+        let removed = match there.await {
+            Ok(None) => true,
+            Ok(Some(there)) if self.is_ours(&there).await => self.setup.remove(&destination).await,
+            // Somebody else's.
+            Ok(Some(_)) => true,
+            Err(_) => false,
+        };
+        if !removed {
+            let transfer = self.assignment.request.id.0;
+            tracing::warn!(transfer, destination = %url, "what an interrupted attempt may have left there was not removed");
+        }
+    }
+
+    /// What is at the destination can only come from an attempt of unknown outcome: the journal tells that nothing was
+    /// there before it, and there are not more bytes than it was to bring.
+    async fn is_ours(&self, there: &Stat) -> bool {
+        // With `strict_copy` nobody had looked.
+        if !self.assignment.unsettled || self.assignment.parameters.strict_copy {
+            return false;
+        }
+        match self.last_prepared().await {
+            Some(Prepared {
+                size,
+                replaces: false,
+            }) => there
+                .size
+                .is_some_and(|there| size.is_none_or(|size| there <= size)),
+            Some(_) | None => false,
+        }
+    }
+
+    /// What the last attempt that was allowed to move bytes had found. `None` also when the journal cannot tell.
+    async fn last_prepared(&self) -> Option<Prepared> {
+        let (reader, transfer) = (self.setup.reader.clone(), self.assignment.request.id);
+        let entries =
+            tokio::task::spawn_blocking(move || reader.entries_of(transfer, ENTRIES_MAX)).await;
+        let entries = entries.ok()?.ok()?;
+        if entries.len() == ENTRIES_MAX {
+            return None;
+        }
+        entries.iter().rev().find_map(|entry| match &entry.event {
+            TransferEvent::Prepared { size, replaces, .. } => Some(Prepared {
+                size: *size,
+                replaces: *replaces,
+            }),
+            _ => None,
+        })
     }
 
     async fn attempt(
@@ -254,7 +327,7 @@ impl<'a> Attempting<'a> {
                 {
                     return Ok(Look::Arrived(size, there.checksum));
                 }
-                self.make_way(destination).await?
+                self.make_way(destination, &there).await?
             }
         };
         self.unsettled.store(false, Ordering::Relaxed);
@@ -269,11 +342,12 @@ impl<'a> Attempting<'a> {
     /// Decides about a destination that exists. True: it is to be replaced. False: it was removed, because it was
     /// left by our own attempt, whose outcome was not known and before which nothing was there. What may be replaced
     /// is not removed for that: it stays until the new file is whole.
-    async fn make_way(&self, destination: &End) -> Result<bool, Failure> {
-        if self.may_overwrite() {
+    async fn make_way(&self, destination: &End, there: &Stat) -> Result<bool, Failure> {
+        let is_ours = self.is_ours(there).await;
+        if self.may_overwrite() && !is_ours {
             return Ok(true);
         }
-        if !self.assignment.unsettled {
+        if !is_ours {
             let detail = "Destination file exists and overwrite is not enabled";
             return Err(destination.failure(Phase::Preparation, &Observed::Exists, detail));
         }

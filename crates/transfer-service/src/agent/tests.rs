@@ -78,6 +78,7 @@ async fn attempt(copy: CopyAnswer, parameters: JobParameters) -> (Outcome, Vec<S
         parameters: Arc::new(parameters),
         attempt: Attempt(1),
         unsettled: false,
+        task: Task::Copy,
     };
     let journal = std::env::temp_dir().join(format!("agent-{}.sqlite", uuid::Uuid::new_v4()));
     let keys = SealingKeys::of_this_process().expect("OpenSSL works");

@@ -223,6 +223,18 @@ pub struct Assignment {
     pub attempt: Attempt,
     /// An earlier attempt may have left the file, whole or in part, at a destination that was empty before.
     pub unsettled: bool,
+    /// What is to be done.
+    pub task: Task,
+}
+
+/// What an agent is given to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// Move the file.
+    Copy,
+    /// The transfer has ended while the outcome of an attempt was unknown: remove what that may have left at the
+    /// destination, if it can only be ours. It answers `Stopped`.
+    TidyUp,
 }
 
 /// The records and actions of one call.

@@ -182,7 +182,8 @@ impl World {
         }
         let mut links: BTreeMap<LinkId, u32> = BTreeMap::new();
         let mut into: BTreeMap<penstock_model::StorageId, u32> = BTreeMap::new();
-        for assignment in self.agents.values() {
+        let copies = self.agents.values().filter(|of| of.task == Task::Copy);
+        for assignment in copies {
             let link = assignment.request.link();
             *into.entry(link.destination.clone()).or_default() += 1;
             *links.entry(link).or_default() += 1;
@@ -650,6 +651,83 @@ fn an_attempt_that_was_let_go_on_is_unsettled_after_a_crash() {
         "nothing had been allowed to move"
     );
     assert_eq!(world.agents[&first].attempt, Attempt(2));
+}
+
+/// A world in which an attempt of unknown outcome has been, and a second transfer waits for its destination.
+fn world_with_something_left() -> (World, JobId, TransferId, TransferId) {
+    let mut world = World::new();
+    let job = world.submit(1, 0, 0);
+    let first = world.nth_agent(0).expect("runs");
+    world.feed(Input::Prepared {
+        transfer: first,
+        attempt: Attempt(1),
+        size: Some(Bytes(1)),
+        checksum: None,
+        replaces: false,
+    });
+    let mut again = new_job(JobKind::Independent, 6, 1, 1, 0);
+    again.transfers[0].destination = world.agents[&first].request.destination.clone();
+    world.jobs = 6;
+    world.submit_job(again);
+    (world, job, first, TransferId(2))
+}
+
+fn cancel(world: &mut World, job: JobId) {
+    let reply = world.reply();
+    world.feed(Input::Cancel {
+        job,
+        transfers: None,
+        reason: "test".into(),
+        reply,
+    });
+    assert_eq!(world.answers[&reply.0], Answer::Done);
+}
+
+#[test]
+fn what_an_interrupted_attempt_left_is_tidied_up_after_a_cancel_before_others_write_there() {
+    // While the next attempt runs, which may not have come to look.
+    let (mut world, job, first, second) = world_with_something_left();
+    world.crash();
+    assert_eq!(world.agents[&first].task, Task::Copy);
+    cancel(&mut world, job);
+    assert_eq!(world.stopping, [first]);
+    world.stopping.clear();
+    world.end(first, Outcome::Stopped);
+    assert_eq!(world.agents[&first].task, Task::TidyUp);
+    assert!(!world.agents.contains_key(&second));
+    world.end(first, Outcome::Stopped);
+    assert!(world.agents.contains_key(&second));
+    world.settle();
+    world.check_record();
+
+    // While it waits for its next attempt.
+    let (mut world, job, first, second) = world_with_something_left();
+    let failed = Outcome::Failed {
+        failure: failure(Retry::Later),
+        cleaned: false,
+    };
+    world.end(first, failed);
+    assert!(world.agents.is_empty());
+    cancel(&mut world, job);
+    assert_eq!(world.agents[&first].task, Task::TidyUp);
+    assert_eq!(world.engine.agents().0, Slots(0), "it holds no slot");
+    assert!(!world.agents.contains_key(&second));
+    world.end(first, Outcome::Stopped);
+    assert!(world.agents.contains_key(&second));
+    world.settle();
+    world.check_record();
+}
+
+#[test]
+fn nothing_is_tidied_up_after_a_transfer_that_left_nothing() {
+    let (mut world, job, first, second) = world_with_something_left();
+    let failed = Outcome::Failed {
+        failure: failure(Retry::Later),
+        cleaned: true,
+    };
+    world.end(first, failed);
+    cancel(&mut world, job);
+    assert_eq!(world.agents.keys().collect::<Vec<_>>(), [&second]);
 }
 
 #[test]
