@@ -171,7 +171,7 @@ def handler_of(fault):
             answer = fault.answers.get((self.command, self.path), ORDINARY.get(self.command, not_offered))
             answer(self)
 
-        do_GET = do_HEAD = do_PUT = do_DELETE = do_MKCOL = do_COPY = do_PROPFIND = serve
+        do_POST = do_GET = do_HEAD = do_PUT = do_DELETE = do_MKCOL = do_COPY = do_PROPFIND = serve
 
         @property
         def fault(self):

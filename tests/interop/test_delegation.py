@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from . import golden
 from .certificates import INHERIT_ALL, blocks, openssl, utc
 from .clients import TERMINAL, Door, Service, adler32, content
 from .conftest import make_grid
@@ -235,6 +236,87 @@ def test_credentials_that_are_not_what_was_asked_for_are_refused(signing):
     signing.assert_refused(signing.sign(request, lab.voms_proxy), "does not carry the attributes")
     assert termination_time(lab) is None
     assert signing.deliver(good).status_code == 201
+
+
+def test_the_exchanges_of_a_delegation_are_those_of_fts(signing, request):
+    """In the order in which the client asks, and what else there is; compared with a golden file."""
+    lab, exchanges = signing.lab, []
+    own = lab.delegation_id()
+    normalised = golden.Normalised()
+
+    def record(method, path, told=None, **options):
+        answer = lab.ask(method, path.replace("ID", own), **options)
+        body = answer.json() if "json" in answer.headers.get("Content-Type", "") else told
+        exchanges.append(
+            normalised.value(
+                {
+                    "request": f"{method} {path}",
+                    "status": answer.status_code,
+                    "type": answer.headers.get("Content-Type", "").split(";")[0],
+                    "answer": body,
+                }
+            )
+        )
+        return answer
+
+    record("GET", "//whoami")
+    record("GET", "//delegation/ID")
+    record("PUT", "//delegation/ID/credential", data="nothing was asked for")
+    asked = record("GET", "//delegation/ID/request", told="<PKCS#10>")
+    assert asked.headers["X-Delegation-ID"] == own
+    record("PUT", "//delegation/ID/credential", data="not a proxy")
+    record("PUT", "//delegation/ID/credential", data=signing.sign(asked.text, lab.proxy))
+    record("GET", "//delegation/ID")
+    record("POST", "/delegation/ID/voms", json=["dteam:/dteam"])
+    record("POST", "/delegation/ID/voms", json={"dteam": 1})
+    record("GET", "/delegation/0123456789abcdef")
+    record("DELETE", "/delegation/ID")
+    record("DELETE", "/delegation/ID")
+    record("POST", "/delegation/ID/voms", json=["dteam"])
+    golden.check("delegate", exchanges, request.config.getoption("--write-golden"))
+
+
+def test_a_renewed_proxy_is_used_by_what_starts_next(signing, at):
+    """The job waits for the end of a ban; meanwhile its owner delegates again."""
+    lab = signing.lab
+    lab.put(f"{at}/source", b"x" * 1000)
+    assert signing.deliver(signing.sign(signing.fetch(), lab.proxy, hours=2)).status_code == 201
+    lab.here.command("ban", "se", lab.there.storage_id, "--wait", "--allow-submit")
+    try:
+        ends = {"sources": [f"{lab.here.door}{at}/source"], "destinations": [f"{lab.there.door}{at}/d"]}
+        job = lab.submit([ends])
+        assert signing.deliver(signing.sign(signing.fetch(), lab.proxy, hours=9)).status_code == 201
+    finally:
+        lab.here.command("ban", "remove", lab.there.storage_id)
+    assert lab.wait(job)["job_state"] == "FINISHED", lab.files(job)
+    [line] = [line for line in log_of(lab.there).splitlines() if "issued a macaroon" in line and at in line]
+    seconds = int(re.search(r"seconds=(\d+)", line).group(1))
+    assert 8.9 * 3600 < seconds <= 9 * 3600, "as long as the proxy that was delegated last"
+
+
+def test_a_storage_with_a_token_endpoint_gives_the_service_a_token(delegated, at, faulty):
+    """As StoRM does: no macaroons, but OAuth; the other end gets the token, and not the proxy."""
+    data = content(at, 50_000)
+    source = faulty.offer(f"{at}/source", data)
+    asked = []
+
+    def token(exchange):
+        asked.append(exchange.read_body().decode())
+        exchange.reply(200, b'{"access_token": "of-the-endpoint", "token_type": "bearer", "expires_in": 3600}')
+
+    document = f'{{"issuer": "{faulty.url}", "token_endpoint": "{faulty.url}/oauth/token"}}'.encode()
+    faulty.answers["GET", "/.well-known/openid-configuration"] = lambda exchange: exchange.reply(200, document)
+    faulty.answers["GET", "/.well-known/oauth-authorization-server"] = lambda exchange: exchange.reply(404)
+    faulty.answers["POST", "/oauth/token"] = token
+    destination = f"{delegated.there.door}{at}/d"
+    job = delegated.submit([{"sources": [source], "destinations": [destination]}])
+    assert delegated.wait(job)["job_state"] == "FINISHED", delegated.files(job)
+    assert Door(delegated.there).get(f"{at}/d") == data
+    assert delegated.here.landed_modes(job) == ["pull"]
+    [form] = asked
+    assert "grant_type=client_credentials" in form and "scope=LIST%3A" in form and "DOWNLOAD%3A" in form
+    [read] = faulty.requests("GET", f"{at}/source")
+    assert read.headers["Authorization"] == "Bearer of-the-endpoint"
 
 
 def test_a_clock_that_is_two_minutes_ahead_is_forgiven(signing):

@@ -9,6 +9,7 @@ mod proxy;
 mod steps;
 mod streamed;
 mod third_party;
+mod token_endpoint;
 
 use crate::engine::{Assignment, Outcome, Task};
 use crate::overview::ActiveRow;

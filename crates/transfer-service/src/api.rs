@@ -130,6 +130,10 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
         )
         .route("/delegation/{id}/request", get(delegation::request))
         .route(
+            "/delegation/{id}/voms",
+            axum::routing::post(delegation::add_attributes),
+        )
+        .route(
             "/delegation/{id}/credential",
             put(delegation::deliver).post(delegation::deliver),
         )

@@ -185,16 +185,27 @@ impl AgentSetup {
             .await;
         let mut answer = sent.map_err(|why| unreachable(&why))?;
         let status = answer.status.as_u16();
-        if status != 200 {
-            return Err(Refused {
-                why: format!("it answered {status} when asked for a macaroon"),
-                // 400: XRootD without macaroons; 404, 405, 415, 501: no such thing here.
-                by_all: matches!(status, 400 | 404 | 405 | 415 | 501),
-            });
-        }
-        let body = answer.read_all(ANSWER_BYTES_MAX).await;
-        let body = body.map_err(|why| unreachable(&why))?;
-        let given = parse_answer(&body, asked, now).ok_or_else(|| Refused {
+        // 400: XRootD without macaroons; 404, 405, 415, 501: no such thing here.
+        let by_all = matches!(status, 400 | 404 | 405 | 415 | 501);
+        let given = if status == 200 {
+            let body = answer.read_all(ANSWER_BYTES_MAX).await;
+            let body = body.map_err(|why| unreachable(&why))?;
+            parse_answer(&body, asked, now)
+        } else {
+            let mut why = format!("it answered {status} when asked for a macaroon");
+            let tried = match by_all {
+                true => self.access_token(url, activities, asked, proxy).await,
+                false => return Err(Refused { why, by_all }),
+            };
+            match tried {
+                Ok(token) => usable(token.text, token.expires_in, asked, now),
+                Err(also) => {
+                    why = format!("{why}, and {also}");
+                    return Err(Refused { why, by_all });
+                }
+            }
+        };
+        let given = given.ok_or_else(|| Refused {
             why: "its answer to the request for a macaroon is not understood".to_owned(),
             by_all: true,
         })?;
@@ -220,15 +231,19 @@ fn parse_answer(body: &[u8], asked: Duration, now: Timestamp) -> Option<Given> {
         expires_in: Option<f64>,
     }
     let answer: Answer = serde_json::from_slice(body).ok()?;
-    let text = answer.macaroon;
-    let usable = !text.is_empty()
+    usable(answer.macaroon, answer.expires_in, asked, now)
+}
+
+/// What can be shown as a header; it lives no longer than was asked for.
+fn usable(text: String, expires_in: Option<f64>, asked: Duration, now: Timestamp) -> Option<Given> {
+    let is_usable = !text.is_empty()
         && text.len() <= MACAROON_BYTES_MAX
         && text.bytes().all(|byte| byte.is_ascii_graphic());
-    let seconds = answer.expires_in.filter(|seconds| *seconds >= 0.0);
+    let seconds = expires_in.filter(|seconds| *seconds >= 0.0);
     let life = seconds.map_or(asked, |seconds| {
         asked.min(Duration::from_secs_f64(seconds.min(1e9)))
     });
-    usable.then(|| Given {
+    is_usable.then(|| Given {
         text: text.into(),
         from: now,
         until: now + life,

@@ -2,6 +2,7 @@
 //!
 //! A credential belongs to the identity that `whoami` names by `delegation_id`; nobody sees or replaces another's.
 
+use super::body::BYTES_MAX;
 use super::caller::{Caller, Credentials};
 use super::jobs::blocking;
 use super::{Api, ApiError};
@@ -138,6 +139,35 @@ pub(super) async fn forget(
             format!("nothing is delegated under {shown}"),
         )),
     }
+}
+
+/// `POST /delegation/ID/voms`: FTS would fetch attributes of a VO for the delegated proxy. Attributes that the service
+/// fetched in a user's name would be another identity's than the user's; here they come with the proxy.
+pub(super) async fn add_attributes(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Path(id): Path<String>,
+    body: Body,
+) -> Answer {
+    let taken = api.take(&credentials, body, BYTES_MAX).await?;
+    let id = own(&taken.caller, &id)?;
+    needs_certificate(&taken.caller)?;
+    if serde_json::from_slice::<Vec<String>>(&taken.bytes).is_err() {
+        return Err(ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "Invalid VOMS request: it must be a list of texts",
+        ));
+    }
+    if delegation(&api, id.clone()).await?.is_none() {
+        return Err(ApiError::new(
+            StatusCode::NOT_FOUND,
+            format!("nothing is delegated under {id}"),
+        ));
+    }
+    Err(ApiError::new(
+        StatusCode::FAILED_DEPENDENCY,
+        "this service fetches no VOMS attributes; make a proxy that has them (voms-proxy-init) and delegate again",
+    ))
 }
 
 /// The delegation that a job of this caller would use. Errors: 419, FTS's word for one that is missing or ends too soon.
