@@ -69,8 +69,11 @@ impl World {
         }
     }
 
-    /// Nothing starts that a ban concerns.
+    /// No copy starts that a ban concerns. What a canceled one has left is removed all the same.
     pub(super) fn check_ban(&self, assignment: &Assignment) {
+        if assignment.task == Task::TidyUp {
+            return;
+        }
         let link = assignment.request.link();
         let covers = |ban: &StorageBan| {
             let covers = |storage| ban.covers(storage, &assignment.vo);
