@@ -355,6 +355,8 @@ pub enum RotatedKey {
     Token,
     /// The root key of macaroons.
     Macaroon,
+    /// The key that seals tokens and delegated proxies where they are stored.
+    Credential,
 }
 
 /// How to reach a server: whose certificates to trust and which token to show.

@@ -4,17 +4,20 @@
 //! A running `penstock serve` sees the files change; nobody needs to restart it.
 
 use crate::args::{KeyCommand, KeyListArgs, KeyRotateArgs, RotatedKey};
-use crate::config::Issuer;
+use crate::config::{Issuer, Transfer};
 use crate::exit::CommandError;
 use crate::output::Output;
 use crate::site::SiteDirectory;
 use crate::token::now;
 use penstock_model::Timestamp;
+use penstock_persistence::resealing::keys_in_use;
+use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::macaroon::RootKeys;
 use penstock_protocol::pki;
 use penstock_protocol::token::{KeyRing, RingKey, SIGNS_AFTER, SIGNS_SOON, Signer};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -203,7 +206,7 @@ pub struct KeyRow {
     state: &'static str,
     /// Since when it is known; `None` for keys whose file does not tell.
     since: Option<String>,
-    /// When it begins to sign, or its last token ends.
+    /// When it begins to sign, or its last token ends; of a credential key, how much it has sealed.
     until: Option<String>,
 }
 
@@ -243,8 +246,33 @@ fn rotate(args: &KeyRotateArgs, output: Output) -> Result<(), CommandError> {
                  ({removed} key(s) that nothing needed were removed)"
             )
         }
+        RotatedKey::Credential => {
+            let transfer = config.transfer.as_ref().ok_or_else(|| {
+                CommandError::Usage(
+                    "the site has no [transfer], so it stores no credentials".into(),
+                )
+            })?;
+            let (path, used) = (
+                site.resolve(&transfer.credential_keys),
+                used(&site, transfer)?,
+            );
+            let removed = SealingKeys::rotate(&path, now(), &used)
+                .map_err(|why| CommandError::Usage(why.to_string()))?;
+            format!(
+                "a new key seals credentials within seconds, and what is stored is sealed anew by the running \
+                 service; older keys stay until nothing needs them ({removed} removed)"
+            )
+        }
     };
     show(&site, output, Some(&said))
+}
+
+/// How many stored secrets each key has sealed.
+fn used(site: &SiteDirectory, transfer: &Transfer) -> Result<BTreeMap<String, u64>, CommandError> {
+    let journal = site.resolve(&transfer.database);
+    let delegations = site.resolve(&transfer.delegations);
+    keys_in_use(&journal, &delegations)
+        .map_err(|why| CommandError::local("cannot find out which keys are needed", why))
 }
 
 fn show(site: &SiteDirectory, output: Output, said: Option<&str>) -> Result<(), CommandError> {
@@ -254,7 +282,7 @@ fn show(site: &SiteDirectory, output: Output, said: Option<&str>) -> Result<(), 
             let until = row.until.as_deref().unwrap_or("-");
             let since = row.since.as_deref().unwrap_or("-");
             format!(
-                "{:8} {:9} since {since:20} {until:27} {}\n",
+                "{:10} {:9} since {since:20} {until:27} {}\n",
                 row.kind, row.state, row.id
             )
         };
@@ -293,6 +321,19 @@ fn rows(site: &SiteDirectory) -> Result<Vec<KeyRow>, CommandError> {
             state: if at == 0 { "signing" } else { "retired" },
             since: None,
             until: None,
+        }));
+    }
+    if let Some(transfer) = &config.transfer {
+        let path = site.resolve(&transfer.credential_keys);
+        let names = SealingKeys::names(&path);
+        let names = names.map_err(|why| CommandError::Usage(why.to_string()))?;
+        let used = used(site, transfer)?;
+        rows.extend(names.into_iter().enumerate().map(|(at, id)| KeyRow {
+            kind: "credential",
+            state: if at == 0 { "sealing" } else { "retired" },
+            since: None,
+            until: used.get(&id).map(|count| format!("has sealed {count}")),
+            id,
         }));
     }
     Ok(rows)

@@ -507,10 +507,14 @@ impl Running {
                 .map_err(|why| usage(&why))?;
         }
         if let (Some(running), Some(role)) = (&self.transfer, &config.transfer) {
-            running
+            let has_newer = running
                 .keys
                 .reload(&site.resolve(&role.credential_keys))
                 .map_err(|why| usage(&why))?;
+            if has_newer {
+                let sealed = running.service.seal_anew().await;
+                sealed.map_err(|why| usage(&why))?;
+            }
             trusted.renew(&running.verifier, roles::service_audiences(config, role));
             self.banned.replace(config.trust.banned.iter().cloned());
             self.administrators.replace(roles::administrators(role));

@@ -3,6 +3,7 @@
 //! A database of its own beside the journal: small, written by the REST interface, read when a transfer starts. Each
 //! call is one transaction, durable when it returns. Blocks for milliseconds.
 
+use crate::resealing::{PROXIES, Pass, REQUEST_KEYS};
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
 use penstock_model::{CredentialId, Timestamp, UserName};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -321,22 +322,16 @@ impl Delegations {
         })
     }
 
-    fn seal_anew(&self) -> Result<(), DelegationError> {
-        for (table, column, kind) in [
-            ("request", "sealed_key", SecretKind::RequestKey),
-            ("delegation", "sealed_proxy", SecretKind::Proxy),
-        ] {
-            let resealed = self.write(|transaction| {
-                reseal(
-                    transaction,
-                    &self.keys,
-                    (table, "delegation_id", column),
-                    kind,
-                )
-            })?;
-            if resealed.unreadable > 0 {
+    /// Seals with the newest key what another one had sealed, some rows at a time. Blocks.
+    pub fn seal_anew(&self) -> Result<(), DelegationError> {
+        for place in [REQUEST_KEYS, PROXIES] {
+            let mut pass = Pass::default();
+            while !pass.is_done {
+                self.write(|transaction| pass.advance(transaction, &self.keys, place))?;
+            }
+            if pass.unreadable > 0 {
                 tracing::warn!(
-                    path = %self.path.display(), table, count = resealed.unreadable,
+                    path = %self.path.display(), table = place.table, count = pass.unreadable,
                     "credentials are sealed with a key that is not there; put its line back, or have them delegated again"
                 );
             }
@@ -381,48 +376,6 @@ impl Delegations {
 
 /// How long a proxy that has ended is kept, so that its owner is told when it ended: a week.
 const ENDED_KEPT_MS: i64 = 7 * 86_400_000;
-
-/// What sealing anew has done.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Resealed {
-    /// Rows whose key is not there.
-    pub(crate) unreadable: usize,
-}
-
-/// Seals with the newest key what another one had sealed. `place`: table, column of the id, column of the secret.
-pub(crate) fn reseal(
-    connection: &Connection,
-    keys: &SealingKeys,
-    place: (&str, &str, &str),
-    kind: SecretKind,
-) -> rusqlite::Result<Resealed> {
-    let (table, id_column, column) = place;
-    let mut select = connection.prepare(&format!("SELECT {id_column}, {column} FROM {table}"))?;
-    let rows = select.query_map([], |row| {
-        Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?))
-    })?;
-    let stale: Vec<_> = rows
-        .filter(|row| {
-            row.as_ref()
-                .map_or(true, |(_, sealed)| keys.is_stale(sealed))
-        })
-        .collect::<rusqlite::Result<_>>()?;
-    let mut done = Resealed::default();
-    let mut update = connection.prepare(&format!(
-        "UPDATE {table} SET {column} = ?2 WHERE {id_column} = ?1"
-    ))?;
-    for (id, sealed) in stale {
-        let Ok(secret) = keys.open(kind, &id, &sealed) else {
-            done.unreadable += 1;
-            continue;
-        };
-        let sealed = keys
-            .seal(kind, &id, &secret)
-            .map_err(|why| rusqlite::Error::ToSqlConversionFailure(Box::new(why)))?;
-        update.execute(params![id, sealed])?;
-    }
-    Ok(done)
-}
 
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "WAL")?;

@@ -127,6 +127,9 @@ pub enum JournalError {
 pub trait Journal: Send {
     /// Stores the records durably in one transaction and returns the ledger's last sequence number.
     fn append(&mut self, records: &[Record]) -> Result<u64, JournalError>;
+    /// Seals some secrets with the newest key that another one had sealed. True when a pass over all of them has
+    /// ended; the next call begins another.
+    fn seal_some_anew(&mut self) -> Result<bool, JournalError>;
     /// Everything that has not ended, and all settings.
     /// Everything that has not ended, and all bans.
     fn load_unfinished(&mut self) -> Result<Unfinished, JournalError>;

@@ -4,4 +4,5 @@
 pub mod delegations;
 pub mod journal;
 pub mod namespace;
+pub mod resealing;
 pub mod sealing;

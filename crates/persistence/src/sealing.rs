@@ -1,8 +1,10 @@
 //! Secrets at rest: tokens and private keys are stored sealed (AES-256-GCM), each bound to what it is and whose it
 //! is, so that a row of the database is of use neither to who copies the file nor in another row's place.
 //!
-//! The keys are in a file of their own, one a line, the newest first: the first seals, all open. To change the key,
-//! put a new line on top; the old line may go after the next start, which seals anew what the old key had sealed.
+//! The keys are in a file of their own, one a line, the newest first: the first seals, all open. A new key is put on
+//! top; the old line goes when nothing is sealed with its key any more.
+
+mod rotation;
 
 use openssl::error::ErrorStack;
 use openssl::hash::{MessageDigest, hash};
@@ -126,11 +128,25 @@ impl SealingKeys {
         Ok(SealingKeys(Arc::new(RwLock::new(vec![Key::new(bytes)?]))))
     }
 
-    /// Reads the file again. On error the keys in use stay.
-    pub fn reload(&self, path: &Path) -> Result<(), SealingError> {
+    /// Reads the file again. True when another key is the newest now, so that what is stored should be sealed anew. On
+    /// error the keys in use stay.
+    pub fn reload(&self, path: &Path) -> Result<bool, SealingError> {
         let keys = read(path)?;
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = keys;
-        Ok(())
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let has_newer = keys[0].name != known[0].name;
+        *known = keys;
+        Ok(has_newer)
+    }
+
+    /// Names the keys of a file without telling them, the newest first; none when there is no file.
+    pub fn names(path: &Path) -> Result<Vec<String>, SealingError> {
+        match read(path) {
+            Ok(keys) => Ok(keys.iter().map(|key| hex(&key.name)).collect()),
+            Err(SealingError::File { why, .. }) if why.kind() == io::ErrorKind::NotFound => {
+                Ok(Vec::new())
+            }
+            Err(why) => Err(why),
+        }
     }
 
     /// Seals a secret of `kind` that is stored under `id`.
@@ -202,6 +218,15 @@ impl Key {
         name.copy_from_slice(&digest[..NAME_BYTES]);
         Ok(Key { name, bytes })
     }
+}
+
+/// The name of the key that a secret was sealed with; `None` for what is none.
+pub(crate) fn key_name_of(sealed: &[u8]) -> Option<String> {
+    sealed.get(1..=NAME_BYTES).map(hex)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn bound_to(kind: SecretKind, id: &str) -> Vec<u8> {

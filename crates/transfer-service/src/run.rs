@@ -174,6 +174,8 @@ pub(crate) struct Loop {
     /// As far as they are durable.
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
     pub(crate) journal_writable: Arc<AtomicBool>,
+    /// Set to have the journal's secrets sealed anew; the journal's thread takes it back.
+    pub(crate) sealing_due: Arc<AtomicBool>,
     pub(crate) task: tokio::task::JoinHandle<()>,
     /// How the journal's thread ended: with its last batch committed, or without.
     pub(crate) last_commit: oneshot::Receiver<Result<(), JournalError>>,
@@ -212,6 +214,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
     let (committed_out, committed) = watch::channel(0);
     let (settings_out, settings) = watch::channel(engine.settings().clone());
     let journal_writable = Arc::new(AtomicBool::new(true));
+    let sealing_due = Arc::new(AtomicBool::new(false));
     let committer = Committer {
         journal,
         agents: Arc::new(agents),
@@ -220,6 +223,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         committed: committed_out,
         settings: settings_out,
         writable: journal_writable.clone(),
+        sealing_due: sealing_due.clone(),
         metrics: metrics.clone(),
         runtime: tokio::runtime::Handle::current(),
         shutdown: shutdown.clone(),
@@ -242,6 +246,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         replies: HashMap::new(),
         reply_next: 0,
         running: HashMap::new(),
+        sealing_due: sealing_due.clone(),
         meters: Meters::new(site),
         metrics,
         overview: overview_out,
@@ -254,6 +259,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         committed,
         settings,
         journal_writable,
+        sealing_due,
         task,
         last_commit,
     })
@@ -266,6 +272,7 @@ struct Driver {
     replies: HashMap<ReplyId, oneshot::Sender<Answer>>,
     reply_next: u64,
     running: HashMap<TransferId, AgentHandle>,
+    sealing_due: Arc<AtomicBool>,
     meters: Meters,
     metrics: Arc<TransferMetrics>,
     overview: watch::Sender<Arc<Overview>>,
@@ -342,7 +349,9 @@ impl Driver {
     /// False when the journal's thread has given up.
     async fn hand_over(&mut self, batch: Batch) -> bool {
         let is_empty = batch.records.is_empty() && batch.acts.is_empty();
-        is_empty || self.batches.send(batch).await.is_ok()
+        // An empty one lets the journal's thread go on sealing.
+        let is_needed = !is_empty || self.sealing_due.load(Ordering::Relaxed);
+        !is_needed || self.batches.send(batch).await.is_ok()
     }
 
     fn take_message(&mut self, message: Message, batch: &mut Batch) {
@@ -529,6 +538,7 @@ struct Committer {
     committed: watch::Sender<u64>,
     settings: watch::Sender<Arc<Settings>>,
     writable: Arc<AtomicBool>,
+    sealing_due: Arc<AtomicBool>,
     metrics: Arc<TransferMetrics>,
     runtime: tokio::runtime::Handle,
     shutdown: watch::Receiver<bool>,
@@ -558,8 +568,25 @@ impl Committer {
                 self.committed.send_replace(sequence);
             }
             acts.into_iter().for_each(|act| self.act(act));
+            if self.sealing_due.load(Ordering::Relaxed) {
+                self.seal_some_anew();
+            }
         }
         Ok(())
+    }
+
+    /// A few secrets after each batch, so that nobody waits for all of them.
+    fn seal_some_anew(&mut self) {
+        // Taken back first: should the key change again meanwhile, another pass is due.
+        self.sealing_due.store(false, Ordering::Relaxed);
+        match self.journal.seal_some_anew() {
+            Ok(true) => tracing::info!("the journal's secrets are sealed with the newest key"),
+            Ok(false) => self.sealing_due.store(true, Ordering::Relaxed),
+            Err(error) => {
+                tracing::warn!(%error, "secrets could not be sealed anew; it is tried again");
+                self.sealing_due.store(true, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Returns when the records are durable, or when it is too late for them.

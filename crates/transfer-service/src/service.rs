@@ -115,6 +115,7 @@ pub struct Service {
     reader: Arc<JournalReader>,
     delegations: Arc<Delegations>,
     journal_writable: Arc<AtomicBool>,
+    sealing_due: Arc<AtomicBool>,
     ending: Mutex<Option<Ending>>,
     /// Held while a job with a given id is looked up and submitted, so that no id is accepted twice.
     pub(crate) given_ids: Mutex<()>,
@@ -171,6 +172,7 @@ impl Service {
             reader,
             delegations,
             journal_writable: started.journal_writable,
+            sealing_due: started.sealing_due,
             ending: Mutex::new(Some((started.task, started.last_commit))),
             given_ids: Mutex::new(()),
         }))
@@ -330,6 +332,19 @@ impl Service {
     pub async fn configure(&self, config: EngineConfig) -> Result<(), ServiceError> {
         let sent = self.inputs.send(Message::Configure(Box::new(config))).await;
         sent.map_err(|_| ServiceError::ShuttingDown)
+    }
+
+    /// The newest of the keys that seal secrets is another now: what is stored is sealed anew, by and by. Returns when
+    /// that has begun for the journal and ended for the delegations.
+    ///
+    /// Errors: the delegations cannot be read or written.
+    pub async fn seal_anew(&self) -> Result<(), ServiceError> {
+        self.sealing_due.store(true, Ordering::Relaxed);
+        let delegations = self.delegations.clone();
+        let sealing = tokio::task::spawn_blocking(move || delegations.seal_anew());
+        Ok(sealing
+            .await
+            .map_err(|why| ServiceError::Thread(why.into()))??)
     }
 
     /// What waits inside.

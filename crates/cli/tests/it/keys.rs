@@ -205,6 +205,79 @@ fn a_new_host_certificate_is_shown_without_a_signal() {
     eventually("the new one is shown", || serial() != before);
 }
 
+/// How much each credential key has sealed, the newest key first.
+fn sealed(site: &Site) -> Vec<String> {
+    let printed = succeed(&["--json", "key", "list", "--dir", &site.dir_arg()]);
+    let rows: Vec<Value> = serde_json::from_str(&printed).expect("JSON");
+    let credential = rows.iter().filter(|row| row["kind"] == "credential");
+    credential
+        .map(|row| row["until"].as_str().unwrap_or("nothing").to_owned())
+        .collect()
+}
+
+#[test]
+fn the_key_of_stored_credentials_rotates_while_jobs_run() {
+    let mut site = Site::make(&[]);
+    let other = Site::start(&[&site]);
+    site.serve();
+    let dir = site.dir_arg();
+    let (status, body) = curl(
+        &site,
+        &token(&site, "1h"),
+        &["-T", "/etc/hostname", &site.url("/f")],
+    );
+    assert_eq!(status, "201", "{body}");
+    // Nobody listens there: these wait for their next attempt, and their tokens with them.
+    let submit = |number: usize, port: u16, more: &[&str]| {
+        let source = site.url("/f");
+        let destination = format!("https://{}:{port}/new/{number}", other.address);
+        let args = ["submit", "--dir", &dir, &source, &destination];
+        succeed(&[&args[..], more].concat())
+    };
+    for number in 0..5 {
+        submit(number, 1, &[]);
+    }
+    assert_eq!(sealed(&site), ["has sealed 5"]);
+    let (stop, moved) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let number = 100 + moved.load(Ordering::Relaxed);
+                let printed = submit(number, other.port, &["--wait"]);
+                assert!(printed.contains("1/1 files arrived"), "{printed}");
+                moved.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        for rotations in 1..=2 {
+            succeed(&["key", "rotate", "credential", "--dir", &dir]);
+            eventually("everything is sealed anew", || {
+                let sealed = sealed(&site);
+                sealed.len() == rotations + 1
+                    && sealed[0] != "nothing"
+                    && sealed[1..].iter().all(|count| count == "nothing")
+            });
+        }
+        let before = moved.load(Ordering::Relaxed);
+        eventually("copies go on", || {
+            moved.load(Ordering::Relaxed) > before + 1
+        });
+        stop.store(true, Ordering::Relaxed);
+    });
+    // The old lines may go: what waited is still readable.
+    let path = site.dir().join("keys/credential-encryption");
+    let keys = std::fs::read_to_string(&path).expect("read");
+    let newest: Vec<&str> = keys.lines().take(2).collect();
+    std::fs::write(&path, newest.join("\n")).expect("written");
+    assert_eq!(site.stop(), Some(0));
+    site.serve();
+    assert!(
+        !site.log().contains("with a key that is not there"),
+        "{}",
+        site.log()
+    );
+    assert_eq!(sealed(&site), ["has sealed 5"]);
+}
+
 /// A revocation list of the site's own authority with so many days left.
 pub fn install_revocation_list(site: &Site, days: &str) {
     let ca = site.dir().join("ca");

@@ -5,7 +5,7 @@ use super::bans;
 use super::schema::{self, SCHEMA_VERSION};
 use super::settings;
 use super::{JobRow, Journal, JournalError, Record, TransferRow, Unfinished};
-use crate::delegations::reseal;
+use crate::resealing::{Pass, TOKENS};
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
 use penstock_model::ledger::LEDGER_VERSION;
 use penstock_model::{
@@ -26,6 +26,8 @@ pub struct SqliteJournal {
     connection: Connection,
     path: PathBuf,
     keys: SealingKeys,
+    /// Over the tokens, when the newest key is another than that which sealed them.
+    pass: Pass,
 }
 
 impl SqliteJournal {
@@ -51,19 +53,14 @@ impl SqliteJournal {
                 found,
                 known: SCHEMA_VERSION,
             })?;
-        let place = ("sealed_credential", "credential_id", "sealed");
-        let resealed = reseal(&connection, &keys, place, SecretKind::Token).map_err(at(path))?;
-        if resealed.unreadable > 0 {
-            tracing::warn!(
-                count = resealed.unreadable,
-                "tokens of open jobs are sealed with a key that is not there; put its line back"
-            );
-        }
-        Ok(SqliteJournal {
+        let mut journal = SqliteJournal {
             connection,
             path: path.to_owned(),
             keys,
-        })
+            pass: Pass::default(),
+        };
+        while !journal.seal_some_anew()? {}
+        Ok(journal)
     }
 }
 
@@ -84,6 +81,30 @@ pub(super) fn at(path: &Path) -> impl FnOnce(rusqlite::Error) -> JournalError + 
 impl Journal for SqliteJournal {
     fn append(&mut self, records: &[Record]) -> Result<u64, JournalError> {
         append_all(&mut self.connection, &self.keys, records).map_err(at(&self.path))
+    }
+
+    fn seal_some_anew(&mut self) -> Result<bool, JournalError> {
+        let failed = at(&self.path);
+        let advanced = self.connection.transaction().and_then(|transaction| {
+            self.pass.advance(&transaction, &self.keys, TOKENS)?;
+            transaction.commit()
+        });
+        if let Err(why) = advanced {
+            // What was rolled back is looked at again.
+            self.pass = Pass::default();
+            return Err(failed(why));
+        }
+        if !self.pass.is_done {
+            return Ok(false);
+        }
+        let pass = std::mem::take(&mut self.pass);
+        if pass.unreadable > 0 {
+            tracing::warn!(
+                count = pass.unreadable,
+                "tokens of open jobs are sealed with a key that is not there; put its line back"
+            );
+        }
+        Ok(true)
     }
 
     fn load_unfinished(&mut self) -> Result<Unfinished, JournalError> {
