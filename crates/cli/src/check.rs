@@ -11,11 +11,12 @@ use crate::site::SiteDirectory;
 use crate::token::{SiteIssuer, now};
 use openssl::x509::X509;
 use penstock_decide::expiry::{Ending, Standing};
+use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::http1::client::{Client, ClientConfig, Outgoing, Reach};
 use penstock_protocol::tls::{ClientTls, ServerTls};
 use penstock_protocol::voms::VomsServers;
 use serde::Serialize;
-use std::net::{IpAddr, TcpListener};
+use std::net::{IpAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 use url::Url;
@@ -91,6 +92,7 @@ pub async fn run(args: CheckArgs, output: Output) -> Result<(), CommandError> {
         ));
     }
     check_expiries(&expiries, &mut findings);
+    check_credentials_follow(&config, &mut findings);
     check_private_files(&site, &config, &mut findings);
     check_issuer(&site, &config, &mut findings);
     check_ports(&config, &mut findings);
@@ -217,6 +219,40 @@ fn check_voms(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
     {
         findings.warning(format!("trust.gridmap {}: {why}", path.display()));
     }
+}
+
+/// Hosts that are given users' credentials after a redirect. What can never be right is refused when the file is read.
+fn check_credentials_follow(config: &Config, findings: &mut Findings) {
+    let transfer = config.transfer.iter();
+    let transfer = transfer.map(|role| ("transfer.credentials_follow", &role.credentials_follow));
+    let storage = config.storage.iter().map(|role| {
+        let hosts = &role.outbound.credentials_follow;
+        ("storage.outbound.credentials_follow", hosts)
+    });
+    for (key, hosts) in transfer.chain(storage) {
+        for host in hosts {
+            let Ok(pattern) = HostPattern::parse(host) else {
+                continue;
+            };
+            if let Some(name) = pattern.host()
+                && let Err(why) = (name, 443).to_socket_addrs()
+            {
+                findings.warning(format!("{key}: '{name}' is not known here: {why}"));
+            }
+            if pattern.domain().is_some_and(is_probably_shared) {
+                findings.warning(format!(
+                    "{key}: '{host}' looks like a domain in which anybody can have a name; credentials would follow \
+                     to all of them"
+                ));
+            }
+        }
+    }
+}
+
+/// `ac.uk` and the like: two short parts, the last a country's.
+fn is_probably_shared(domain: &str) -> bool {
+    let parts: Vec<&str> = domain.split('.').collect();
+    matches!(parts.as_slice(), [second, country] if second.len() <= 3 && country.len() == 2)
 }
 
 fn check_private_files(site: &SiteDirectory, config: &Config, findings: &mut Findings) {

@@ -625,8 +625,13 @@ impl Config {
         }
         let follow = |key: &str, hosts: &[String]| {
             let wrong = |host: &String| {
-                let why = HostPattern::parse(host).err()?;
-                Some(format!("{key}: {why}"))
+                match HostPattern::parse(host) {
+                Err(why) => Some(format!("{key}: {why}")),
+                // Whoever has any name there would get users' credentials.
+                Ok(pattern) => pattern.domain().filter(|domain| !domain.contains('.')).map(|_| {
+                    format!("{key}: '{host}' is too wide; name hosts, or a domain of your own such as '*.se.example.org'")
+                }),
+            }
             };
             hosts.iter().filter_map(wrong).collect::<Vec<_>>()
         };

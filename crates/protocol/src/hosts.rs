@@ -28,13 +28,7 @@ impl HostPattern {
         };
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let is_address = host.parse::<std::net::IpAddr>().is_ok();
-        let is_name = !host.is_empty()
-            && host.split('.').all(|label| {
-                !label.is_empty()
-                    && label
-                        .bytes()
-                        .all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
-            });
+        let is_name = is_possible_name(host);
         if (is_address && !below) || is_name {
             Ok(HostPattern {
                 host: host.to_owned(),
@@ -62,6 +56,34 @@ impl HostPattern {
                 .is_some_and(|sub| sub.len() > 1 && sub.ends_with('.')),
         }
     }
+}
+
+impl HostPattern {
+    /// The domain, when it means every host below one.
+    pub fn domain(&self) -> Option<&str> {
+        self.below.then_some(&*self.host)
+    }
+
+    /// The one host that is meant, when it is one.
+    pub fn host(&self) -> Option<&str> {
+        (!self.below).then_some(&*self.host)
+    }
+}
+
+/// Whether a resolver could ever know a name (RFC 1123 §2.1: the last part of a name is no number, and what looks like
+/// an address is one). Underscores are none of DNS's business and in use.
+fn is_possible_name(host: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+    };
+    let is_number = |label: &str| label.bytes().all(|b| b.is_ascii_digit());
+    let last = host.rsplit('.').next().unwrap_or_default();
+    host.len() <= 253 && !is_number(last) && host.split('.').all(is_label)
 }
 
 impl fmt::Display for HostPattern {
@@ -107,6 +129,12 @@ mod tests {
             "*.",
             "a b",
             "*.127.0.0.1.x y",
+            "256.1.1.1",
+            "10.0.0",
+            "*.0.0.1",
+            "-se.example.org",
+            "se-.example.org",
+            "se..example.org",
         ] {
             assert!(HostPattern::parse(bad).is_err(), "{bad}");
         }

@@ -301,6 +301,12 @@ impl Door {
                     let path = request.path();
                     tracing::warn!(method = %request.method, path, %status, text, "a request failed");
                 }
+                if problem.is_denial() && !problem.is_told {
+                    let (method, path, peer) =
+                        (&request.method, request.path(), connection.peer_addr());
+                    let Problem { status, text, .. } = &problem;
+                    tracing::warn!(%peer, %method, path, %status, why = text, "refused a request");
+                }
                 match pages::are_wanted(request) {
                     true => pages::problem(request, problem),
                     false => Answer::from(problem),

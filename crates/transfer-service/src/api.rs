@@ -147,13 +147,28 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
 pub(crate) struct ApiError {
     status: StatusCode,
     message: String,
+    /// The log has been told, with more than is known to who answers.
+    is_told: bool,
 }
+
+/// Why a request was refused, where the log was not told yet: on its way to who knows the request.
+#[derive(Debug, Clone)]
+pub(crate) struct Untold(pub(crate) String);
 
 impl ApiError {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> ApiError {
         ApiError {
             status,
             message: message.into(),
+            is_told: false,
+        }
+    }
+
+    /// The same, after the log was told.
+    pub(crate) fn told(self) -> ApiError {
+        ApiError {
+            is_told: true,
+            ..self
         }
     }
 
@@ -170,6 +185,11 @@ impl IntoResponse for ApiError {
         let status = format!("{} {name}", self.status.as_u16());
         let body = json!({"status": status, "message": self.message});
         let mut response = (self.status, axum::Json(body)).into_response();
+        let is_denial =
+            self.status == StatusCode::UNAUTHORIZED || self.status == StatusCode::FORBIDDEN;
+        if is_denial && !self.is_told {
+            response.extensions_mut().insert(Untold(self.message));
+        }
         if self.status == StatusCode::UNAUTHORIZED {
             response
                 .headers_mut()

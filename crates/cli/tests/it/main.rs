@@ -3,6 +3,7 @@
 mod authz;
 mod certificates;
 mod demo;
+mod hygiene;
 mod jobs;
 mod keys;
 mod monitoring;

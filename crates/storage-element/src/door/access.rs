@@ -171,7 +171,8 @@ impl Door {
             return Err(Problem::new(
                 StatusCode::FORBIDDEN,
                 format!("{user} is banned here; ask the site's administrators"),
-            ));
+            )
+            .told());
         }
         Ok(caller)
     }
@@ -198,7 +199,7 @@ impl Door {
             Err(why) => {
                 let (method, path) = (&request.method, request.path());
                 tracing::warn!(%peer, %method, path, %why, "refused a bearer credential");
-                Err(Problem::unauthenticated(why.to_string()))
+                Err(Problem::unauthenticated(why.to_string()).told())
             }
         }
     }
@@ -218,10 +219,11 @@ impl Door {
         let peer = caller.peer;
         let Some(identity) = &caller.identity else {
             tracing::warn!(%peer, ?operation, %path, "refused a request of nobody known");
-            return Err(caller.unknown(format!(
+            let problem = caller.unknown(format!(
                 "{path} needs a token or a certificate; send 'Authorization: Bearer', or connect with a \
                  client certificate"
-            )));
+            ));
+            return Err(problem.told());
         };
         let reasons: Vec<String> = decision.because.iter().map(ToString::to_string).collect();
         let (user, reasons) = (&identity.user, reasons.join("; "));
@@ -229,7 +231,8 @@ impl Door {
         Err(Problem::new(
             StatusCode::FORBIDDEN,
             format!("not allowed on {path}: {reasons}"),
-        ))
+        )
+        .told())
     }
 
     /// The same as a question, without a trace in the log.

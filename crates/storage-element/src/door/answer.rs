@@ -43,6 +43,8 @@ pub(super) struct Problem {
     pub text: String,
     /// What WebDAV clients read instead of the line.
     xml: Option<Vec<u8>>,
+    /// The log has been told, with more than is known to who answers.
+    pub is_told: bool,
 }
 
 impl Answer {
@@ -80,7 +82,21 @@ impl Problem {
             headers: Vec::new(),
             text: text.into(),
             xml: None,
+            is_told: false,
         }
+    }
+
+    /// The same, after the log was told.
+    pub(super) fn told(self) -> Problem {
+        Problem {
+            is_told: true,
+            ..self
+        }
+    }
+
+    /// Whether it keeps somebody out.
+    pub(super) fn is_denial(&self) -> bool {
+        self.status == StatusCode::UNAUTHORIZED || self.status == StatusCode::FORBIDDEN
     }
 
     /// The same with a body for WebDAV clients.

@@ -24,7 +24,8 @@ pub(super) fn refuse(request: &Request, caller: &Caller) -> Result<(), Problem> 
     Err(Problem::new(
         StatusCode::FORBIDDEN,
         "a page of another site cannot use the certificate; open this door's own page, or send a token",
-    ))
+    )
+    .told())
 }
 
 fn is_foreign(headers: &HeaderMap) -> bool {

@@ -163,10 +163,7 @@ impl Caller {
         }
         let user = &self.identity.user;
         tracing::warn!(%user, "refused a request for administrators");
-        Err(ApiError::new(
-            StatusCode::FORBIDDEN,
-            "Not enough permissions",
-        ))
+        Err(ApiError::new(StatusCode::FORBIDDEN, "Not enough permissions").told())
     }
 }
 
@@ -216,7 +213,10 @@ impl ApiConfig {
         credentials: &Credentials,
     ) -> Result<Option<Identity>, ApiError> {
         let identity = match (&credentials.authorization, &credentials.shown) {
-            (Some(value), _) => self.verified(bearer(value)?).await?,
+            (Some(value), _) => {
+                let token = bearer(value).map_err(ApiError::told)?;
+                self.verified(token).await.map_err(ApiError::told)?
+            }
             (None, Some(Shown::Known(certified))) if !credentials.is_foreign_page => {
                 certified.identity()
             }
@@ -225,13 +225,17 @@ impl ApiConfig {
         if identity.expires <= crate::run::wall_clock() {
             return Ok(None);
         }
-        self.refuse_banned(&identity)?;
+        self.refuse_banned(&identity).map_err(ApiError::told)?;
         Ok(Some(identity))
     }
 
     /// Authenticates, by the token if there is one, and checks bans and the site's required scope. A refusal is
     /// logged here, once.
     async fn caller(&self, credentials: &Credentials) -> Result<Caller, ApiError> {
+        self.known_caller(credentials).await.map_err(ApiError::told)
+    }
+
+    async fn known_caller(&self, credentials: &Credentials) -> Result<Caller, ApiError> {
         let caller = match (&credentials.authorization, &credentials.shown) {
             (Some(value), _) => self.by_token(value).await?,
             (None, Some(_)) if credentials.is_foreign_page => {

@@ -420,7 +420,11 @@ async fn each_job(
                 write_entry(api, treat(job), &fields, &mut document);
                 continue;
             }
-            Some(_) => (StatusCode::FORBIDDEN, "The job belongs to another VO"),
+            Some(_) => {
+                let user = &caller.identity.user;
+                tracing::warn!(%user, job = text, "refused a request for a job of another VO");
+                (StatusCode::FORBIDDEN, "The job belongs to another VO")
+            }
             None => (StatusCode::NOT_FOUND, "No such job"),
         };
         worst = refusal.0;

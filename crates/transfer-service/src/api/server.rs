@@ -1,8 +1,8 @@
 //! Serves a router over TLS: connections counted, idle ones closed, FTS's doubled slashes understood, clients
 //! known by their certificates.
 
-use super::ApiError;
 use super::held::{InHand, Taken};
+use super::{ApiError, Untold};
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
@@ -232,12 +232,17 @@ impl tower_service::Service<Request<hyper::body::Incoming>> for Prepare {
         if let Some(shown) = &self.shown {
             request.extensions_mut().insert(shown.clone());
         }
+        let (peer, path) = (self.peer, request.uri().path().to_owned());
         if let Some(peer) = self.peer {
             request.extensions_mut().insert(peer);
         }
         let answering = self.router.call(request);
         Box::pin(async move {
-            let answer = answering.await?;
+            let mut answer = answering.await?;
+            if let Some(Untold(why)) = answer.extensions_mut().remove() {
+                let (status, peer) = (answer.status(), peer.map(|peer| peer.0));
+                tracing::warn!(?peer, %method, path, %status, why, "refused a request");
+            }
             requests.count(&method, answer.status(), began.elapsed());
             Ok(in_hand.until_sent(answer))
         })
