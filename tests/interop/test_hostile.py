@@ -26,6 +26,7 @@ HOST = "127.0.0.8"
 SOURCES = [f"127.0.1.{last}" for last in range(1, 11)]
 HONEST = "127.0.1.200"
 IDLE_CONNECTIONS = 10_000
+VANISHING = {"guard": 3_000, "soak": 30_000}
 # Under a build beside it a request may take a while; a service that is held up takes for ever.
 HONEST_SECONDS_MAX = 15.0
 # What may stay with the process: the allocator keeps some of what was used once.
@@ -327,14 +328,14 @@ def test_a_slow_but_steady_upload_goes_through(site, honest, door):
     assert door.get("/steady") == data
 
 
-def test_clients_that_vanish_leave_nothing_behind(site, honest, door):
-    """Ten thousand connections in all states, closed without a word; the fixture looks for what stays."""
+def test_clients_that_vanish_leave_nothing_behind(site, honest, door, tier):
+    """Thousands of connections in all states, closed without a word; the fixture looks for what stays."""
     token = site.token()
     head = f"PUT /vanished HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Length: 9\r\n\r\nhalf"
     beginnings = [b"", b"G", b"GET / HTTP/1.1\r\nHost: x\r\n", head.encode(), b"OPTIONS / HTTP/1.1\r\nHost: x\r\n\r\n"]
     before, kept = descriptors(site), memory(site)
     for round_number in range(3):
-        for number in range(IDLE_CONNECTIONS // 3):
+        for number in range(VANISHING[tier.name] // 3):
             offset = 1 if number % 20 else 0
             with connect(site, offset, SOURCES[number % len(SOURCES)]) as stream:
                 if offset == 1:

@@ -28,8 +28,9 @@ SECONDS_MAX = 60
 
 
 @pytest.fixture(scope="module")
-def site(binary, tmp_path_factory):
+def site(binary, tmp_path_factory, tier):
     site = Site(binary, tmp_path_factory.mktemp("bodies") / "site", "bodies", HOST)
+    site.configure("[transfer]", retry_delay="1h", open_max=FILES[tier.name] + 2)
     site.start()
     yield site
     code = site.stop()[0]
@@ -193,9 +194,8 @@ def test_depth_is_refused_wherever_json_is_read(site, service):
 
 
 @pytest.fixture(scope="module")
-def job(site, service, tier):
+def job(service, tier):
     """A large job that waits: nothing listens at its source."""
-    site.configure("[transfer]", retry_delay="1h")
     files = [(f"https://127.0.0.250:1/{n}", f"https://127.0.0.251:1/{n}") for n in range(FILES[tier.name])]
     return service.submit(*files, retry=3)
 
@@ -239,7 +239,16 @@ def test_the_explanation_of_a_large_job_is_whole_and_in_bounded_memory(service, 
     assert told["lines"][0].endswith(f"{FILES[tier.name]} files")
 
 
+def test_what_is_more_than_the_service_may_hold_is_not_accepted(service, job):
+    pairs = [(f"https://127.0.0.250:1/more/{n}", f"https://127.0.0.251:1/more/{n}") for n in range(3)]
+    answer = service.try_submit(*pairs)
+    assert answer.status_code == 503 and "transfer.open_max" in answer.text, f"{answer.status_code} {answer.text}"
+    assert service.try_submit(pairs[0]).status_code == 200
+
+
 def test_a_large_job_is_canceled_and_what_it_held_is_free(site, service, job):
     assert service.ask("DELETE", f"/jobs/{job}").status_code == 200
     assert service.wait(job)["job_state"] == "CANCELED"
+    for more in service.ask("GET", "/jobs").json():
+        service.ask("DELETE", f"/jobs/{more['job_id']}")
     eventually("nothing waits any more", lambda: not service.ask("GET", "/jobs").json())

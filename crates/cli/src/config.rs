@@ -179,6 +179,9 @@ pub struct Transfer {
     /// Transfers that may run at once in this service.
     #[serde(default = "Transfer::default_active_max")]
     pub active_max: u32,
+    /// Transfers that may be open at once, waiting ones included. Each takes some 2.5 kB of memory.
+    #[serde(default = "Transfer::default_open_max")]
+    pub open_max: u32,
     /// How often a failed transfer is tried again, when its job does not say.
     #[serde(default = "Transfer::default_retries")]
     pub retries: u32,
@@ -235,6 +238,9 @@ impl Transfer {
     }
     fn default_active_max() -> u32 {
         500
+    }
+    fn default_open_max() -> u32 {
+        1_000_000
     }
     fn default_retries() -> u32 {
         3
@@ -584,6 +590,7 @@ impl Config {
                 ("active_max_per_link", transfer.active_max_per_link),
                 ("active_max_per_storage", transfer.active_max_per_storage),
                 ("active_max", transfer.active_max),
+                ("open_max", transfer.open_max),
             ] {
                 require(
                     value > 0,

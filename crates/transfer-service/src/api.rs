@@ -219,6 +219,7 @@ impl From<ServiceError> for ApiError {
             }
             ServiceError::TooManyBans => ApiError::new(StatusCode::BAD_REQUEST, error.to_string()),
             ServiceError::JournalFull
+            | ServiceError::NoRoom(_)
             | ServiceError::Unwritten(_)
             | ServiceError::Undecided
             | ServiceError::ShuttingDown

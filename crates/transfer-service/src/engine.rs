@@ -329,6 +329,12 @@ impl Engine {
             effects.actions.push(Action::Answer { reply, answer });
             return;
         }
+        let open = self.open_transfers();
+        if open.saturating_add(new.transfers.len()) > self.config.open_max {
+            let answer = Answer::NoRoom(open);
+            effects.actions.push(Action::Answer { reply, answer });
+            return;
+        }
         let first = self.transfer_id_next;
         self.transfer_id_next += new.transfers.len() as u64;
         let (job, credentials) = new.into_job(first, now.at);

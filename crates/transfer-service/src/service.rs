@@ -67,6 +67,12 @@ pub enum ServiceError {
         "the journal cannot be written (is its disk full?); nothing was accepted, try again later"
     )]
     JournalFull,
+    /// Too many transfers are open. Nothing was accepted.
+    #[error(
+        "{0} transfers are open, and the job's would be more than the service may hold (transfer.open_max); \
+         nothing was accepted, try again when some have ended"
+    )]
+    NoRoom(usize),
     /// It could not be written until the end. Nobody was told of what is missing in it.
     #[error(
         "{0}; what happened since then is not recorded, and is looked at anew after the next start. Nothing that was \
@@ -192,6 +198,7 @@ impl Service {
         match self.unless_journal_is_full(accepted).await {
             Some(answer) => match answer? {
                 Answer::StorageBanned(storage) => Err(ServiceError::StorageBanned(storage)),
+                Answer::NoRoom(open) => Err(ServiceError::NoRoom(open)),
                 _ => Ok(id),
             },
             None => {
@@ -237,6 +244,7 @@ impl Service {
             Answer::Set(changes) => Ok(Ok(changes)),
             Answer::Refused(refusal) => Ok(Err(refusal)),
             Answer::Accepted(_)
+            | Answer::NoRoom(_)
             | Answer::Done
             | Answer::NotOpen
             | Answer::StorageBanned(_)

@@ -122,6 +122,7 @@ fn engine_config(parallel: usize) -> EngineConfig {
             failures: 0,
             ..HaltPolicy::default()
         },
+        open_max: usize::MAX,
     }
 }
 

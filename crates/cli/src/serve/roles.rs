@@ -323,6 +323,7 @@ pub fn engine_config(role: &Transfer) -> EngineConfig {
             failures: role.halt_after,
             wait: role.halt_delay.0,
         },
+        open_max: usize::try_from(role.open_max).unwrap_or(usize::MAX),
     }
 }
 

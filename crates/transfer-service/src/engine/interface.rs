@@ -25,6 +25,8 @@ pub struct EngineConfig {
     pub retry_delay: Duration,
     /// When links are halted.
     pub halting: HaltPolicy,
+    /// How many transfers may be open, because each takes memory: some 2.5 kB.
+    pub open_max: usize,
 }
 
 /// What can happen to the engine.
@@ -192,6 +194,8 @@ pub enum LinkNotice {
 pub enum Answer {
     /// The job is durable.
     Accepted(JobId),
+    /// Nothing was accepted: so many transfers are open that there is no room for the job's.
+    NoRoom(usize),
     /// The states of the job's transfers were changed as asked, as far as they were still open.
     Done,
     /// The job is unknown or has ended; there is no such ban.

@@ -15,6 +15,8 @@ use uuid::Uuid;
 
 const LINK_LIMIT: u32 = 2;
 const STORAGE_LIMIT: u32 = 3;
+/// More than the tests need, but one.
+const OPEN_MAX: usize = 20_000;
 
 fn config() -> EngineConfig {
     let slots = SlotLimits {
@@ -32,6 +34,7 @@ fn config() -> EngineConfig {
             failures: 3,
             wait: Duration::from_secs(5),
         },
+        open_max: OPEN_MAX,
     }
 }
 
@@ -344,6 +347,26 @@ impl World {
             );
         }
     }
+}
+
+#[test]
+fn a_job_that_would_take_too_much_memory_is_not_accepted_and_leaves_nothing() {
+    let mut world = World::new();
+    let files = 200;
+    for _ in 0..OPEN_MAX / usize::from(files) {
+        world.submit(files, 1, 2);
+    }
+    let job = new_job(JobKind::Independent, 999_999, 1, 1, 2);
+    let reply = world.reply();
+    world.feed(Input::Submit {
+        job: Box::new(job),
+        reply,
+    });
+    assert_eq!(world.answers[&reply.0], Answer::NoRoom(OPEN_MAX));
+    assert_eq!(world.engine.open_transfers(), OPEN_MAX);
+    let agent = world.nth_agent(0).expect("something runs");
+    world.end(agent, landed());
+    world.submit(1, 1, 2);
 }
 
 #[test]
