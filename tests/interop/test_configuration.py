@@ -141,6 +141,55 @@ def test_a_namesake_from_another_issuer_has_not_the_grant(grid, client, admin):
     removed(admin, "/config/authorize?dn=carol")
 
 
+def test_a_grant_for_the_whole_service_counts_wherever_rights_do(grid, admin):
+    place = content("grants", 8).hex()
+    job = grid.service.submit((grid.here_door.url(f"/{place}"), grid.there_door.url(f"/{place}")))
+    stranger = Service(grid.here, grid.there.token(subject="dave"))
+    issuer = json.loads(requests.get(
+        f"{grid.there.door}/.well-known/openid-configuration", verify=str(grid.here.certificates), timeout=30
+    ).text)["issuer"]
+    for operation, (method, path) in {
+        "transfer": ("GET", f"/jobs/{job}"),
+        "config": ("GET", "/status/hosts"),
+    }.items():
+        assert stranger.ask(method, path).status_code == 403
+        grant = {"dn": f"{issuer}#dave", "operation": operation}
+        assert admin.ask("POST", "/config/authorize", json=grant).json() == {**grant, "storage": None}
+        assert stranger.ask(method, path).status_code == 200
+    assert stranger.ask("GET", "/whoami").json()["level"] == {"transfer": "all", "config": "all"}
+    removed(admin, f"/config/authorize?dn={issuer}%23dave")
+    assert stranger.ask("GET", "/status/hosts").status_code == 403
+    for operation in ("admin", "deleg", "nonsense"):
+        refused = admin.ask("POST", "/config/authorize", json={"dn": "/CN=x", "operation": operation})
+        assert refused.status_code == 400
+
+
+def test_defaults_of_a_vo_count_for_jobs_that_do_not_say(grid, client, admin):
+    rows = json.loads(client.post_json("/config/global", {"vo_name": "here", "retry": 0, "max_time_queue": 5}))
+    assert (rows["here"]["retry"], rows["here"]["max_time_queue"]) == (0, 5) and rows["*"]["retry"] is None
+    pair = (grid.here_door.url("/not-there"), grid.there_door.url("/not-there"))
+    job = grid.service.submit(pair)
+    assert grid.service.job(job)["max_time_in_queue"]
+    grid.service.wait_failed(job)
+    client.delete("/config/global?vo_name=here")
+    assert "here" not in json.loads(client.get("/config/global"))
+    for body in [{"retry": -1}, {"retry": "x"}, {"global_timeout": 100}, {"nonsense": 1}]:
+        assert admin.ask("POST", "/config/global", json=body).status_code == 400, body
+    assert admin.ask("DELETE", "/config/global?vo_name=*").status_code == 400
+
+
+def test_what_the_scheduler_cannot_honour_is_refused_and_reads_as_unset(client):
+    share = {"source": "https://a.lab", "destination": "https://b.lab", "vo": "cms", "share": 80}
+    for path, body, unset in [
+        ("/config/shares", share, []),
+        ("/config/activity_shares", {"vo": "cms", "share": {"A": 1}, "active": True}, {}),
+        ("/config/cloud_storage", {"storage_name": "S3:x", "app_key": "k", "app_secret": "s"}, []),
+    ]:
+        with pytest.raises(ClientError, match="not offered|none were stored"):
+            client.post_json(path, body)
+        assert json.loads(client.get(path)) == unset
+
+
 def test_the_record_says_who_changed_what_and_when(grid, admin):
     link(admin, "audited", source="https://audited.lab", max_active=5)
     link(admin, "audited", max_active=8)
@@ -260,3 +309,37 @@ def test_operators_change_links_and_storage_elements_by_command(penstock, admin)
     lines = penstock("audit", "--limit", "3").splitlines()
     assert lines[2].endswith("outbound_max_active 3 -> none, site Lyon -> none")
     assert lines[0].endswith("revoke: /DC=lab/CN=Bob, operation config -> none, storage https://b.lab -> none")
+
+
+def test_the_configuration_of_an_fts3_is_taken_over_once(penstock, admin, tmp_path):
+    fts3 = {
+        "links": [
+            {"symbolicname": "imported", "source": "https://i.lab", "destination": "*", "min_active": 2,
+             "max_active": 40, "optimizer_mode": 2, "nostreams": 0, "tcp_buffer_size": None}
+        ],
+        "se": {"https://i.lab": {"se_info": {"inbound_max_active": 100, "udt": 0, "tpc_support": "FULL"}}},
+    }
+    file = tmp_path / "fts3.json"
+    file.write_text(json.dumps(fts3))
+    seen = penstock("import-fts3", str(file), "--dry-run")
+    assert '+ link imported: destination "*", max_active 40, min_active 2, source "https://i.lab"' in seen
+    assert "- link imported: optimizer_mode 2 has no counterpart here" in seen
+    assert "2 to be changed, nothing was" in seen
+    assert admin.ask("GET", "/config/links/imported").status_code == 404
+    assert "2 changed" in penstock("import-fts3", str(file))
+    assert admin.ask("GET", "/config/links/imported").json()["max_active"] == 40
+    again = json.loads(penstock("--json", "import-fts3", str(file)))
+    assert (again["changes"], again["unchanged"], again["failed"]) == ([], 2, [])
+    removed(admin, "/config/links/imported")
+    removed(admin, "/config/se?se=https://i.lab")
+
+
+def test_one_service_s_configuration_is_imported_from_its_url(own, tmp_path):
+    link(own.admin, "from-url", source="https://u.lab", max_active=12)
+    token = tmp_path / "token"
+    token.write_text(own.here.token("penstock.admin"))
+    line = ["import-fts3", own.here.service, "--source-token-file", str(token)]
+    line += ["--source-capath", str(own.here.certificates)]
+    assert "+ link from-url" in own.there.command(*line)
+    there = admin_of(own.there)
+    assert there.ask("GET", "/config/links/from-url").json()["max_active"] == 12

@@ -6,7 +6,9 @@ pub mod settings;
 
 pub use ban::{BanCommand, BanListArgs, BanRemoveArgs, BanStorageArgs, BanUserArgs};
 
-use self::settings::{AuditArgs, AuthorizeCommand, DrainArgs, LinkCommand, SeCommand};
+use self::settings::{
+    AuditArgs, AuthorizeCommand, DrainArgs, ImportFts3Args, LinkCommand, SeCommand,
+};
 use crate::exit::EXIT_CODES_HELP;
 use crate::quantity::{Size, Span};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -171,6 +173,14 @@ pub enum Command {
     /// Show who changed which setting of a transfer service, and when.
     #[command(after_help = "Example:\n  penstock audit --dir cern --limit 100")]
     Audit(AuditArgs),
+    /// Take the configuration of an FTS3 over: limits of links and storage elements, defaults of VOs.
+    #[command(after_help = "Examples:\n  \
+        curl --cert proxy --capath /etc/grid-security/certificates https://fts3:8446/config/links > links.json\n  \
+        penstock import-fts3 --dir cern links.json se.json --dry-run\n  \
+        penstock import-fts3 --dir cern https://fts3:8446 --source-token-file token\n\n\
+        + is a change, - is left out because it has no counterpart here, ! was refused. Nothing is removed; run \
+        again, it changes nothing more.")]
+    ImportFts3(ImportFts3Args),
 }
 
 /// Options of `init`.

@@ -14,6 +14,7 @@ mod environment;
 mod exit;
 mod expiry;
 mod files;
+mod import_fts3;
 mod init;
 mod jobs;
 mod keys;
@@ -88,6 +89,7 @@ fn run(command: Command, environment: &Environment, output: Output) -> Result<()
             in_runtime(settings::authorize(command, environment, output))
         }
         Command::Drain(args) => in_runtime(settings::drain(args, environment, output)),
+        Command::ImportFts3(args) => in_runtime(import_fts3::run(args, environment, output)),
         Command::Audit(args) => in_runtime(settings::audit(args, environment, output)),
     }
 }

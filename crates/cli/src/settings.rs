@@ -261,7 +261,7 @@ pub async fn authorize(
         AuthorizeCommand::Set(args) => {
             let form = form([
                 ("dn", Some(json!(args.user))),
-                ("operation", Some(json!("config"))),
+                ("operation", Some(json!(args.operation.name()))),
                 ("storage", said(&args.storage)),
             ]);
             let set = service.set(place("authorize", None), &form).await?;
@@ -270,7 +270,7 @@ pub async fn authorize(
         AuthorizeCommand::Remove(args) => {
             let query = [
                 ("dn", Some(args.user.as_str())),
-                ("operation", Some("config")),
+                ("operation", Some(args.operation.name())),
                 ("storage", args.storage.as_deref()),
             ];
             service.unset(filtered("authorize", &query)).await?;

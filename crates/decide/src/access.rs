@@ -3,19 +3,10 @@
 //! Knows no configuration file, no token and no certificate: grants and names come in, rights go out. A name counts
 //! only in its own world: a token's subject never stands for a certificate's, nor one issuer's groups for another's.
 
+pub use penstock_model::Operation;
 use penstock_model::VoName;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-
-/// What can be granted, by FTS's names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Operation {
-    /// Look at jobs, cancel them, change their priority.
-    Transfer,
-    /// Ban, configure, look at the state of the service.
-    Config,
-}
 
 /// Somebody, as a grant names them. Each is compared whole.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -127,9 +118,12 @@ impl Rights {
         rights
     }
 
-    /// Adds what operators granted while the service runs: the configuration of all of it.
-    pub fn add_configuration(&mut self) {
-        self.config.everything = true;
+    /// Adds one operation on the whole service.
+    pub fn add(&mut self, operation: Operation) {
+        match operation {
+            Operation::Transfer => self.transfer.everything = true,
+            Operation::Config => self.config.everything = true,
+        }
     }
 
     /// Whether this may be done to everything in the service: FTS's level `all`.

@@ -9,7 +9,8 @@ mod tests;
 
 use crate::scheduler::SlotLimits;
 use penstock_model::{
-    ANY, Grant, LinkId, LinkRule, Setting, SettingKey, Settings, Slots, StorageId, StorageRule,
+    ANY, Grant, JobDefaults, LinkId, LinkRule, Operation, Setting, SettingKey, Settings, Slots,
+    StorageId, StorageRule, VoName,
 };
 use thiserror::Error;
 
@@ -38,15 +39,14 @@ pub enum Wish {
     SetStorages(Vec<StorageWish>),
     /// Remove what is set for a storage element.
     RemoveStorage(StorageId),
-    /// Let somebody change settings.
+    /// Make or change what holds for the jobs of a VO.
+    SetDefaults(DefaultsWish),
+    /// Remove what is set for the jobs of a VO.
+    RemoveDefaults(VoName),
+    /// Let somebody do more.
     Grant(Grant),
-    /// Take back what was granted to a user: this grant, or all.
-    Revoke {
-        /// Whose.
-        user: String,
-        /// Which; `None`: all of them.
-        only: Option<Grant>,
-    },
+    /// Take back what was granted.
+    Revoke(Revoked),
     /// Start nothing, or start again.
     Drain(bool),
 }
@@ -79,6 +79,28 @@ pub struct StorageWish {
     pub site: Option<Option<String>>,
     /// See [`StorageRule::note`].
     pub note: Option<Option<String>>,
+}
+
+/// What holds for the jobs of a VO as far as it is said; the inner `None` takes back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DefaultsWish {
+    /// Which VO, or [`ANY`].
+    pub vo: VoName,
+    /// See [`JobDefaults::retries_max`].
+    pub retries_max: Option<Option<u32>>,
+    /// See [`JobDefaults::queue_hours_max`].
+    pub queue_hours_max: Option<Option<u32>>,
+}
+
+/// Which grants are taken back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Revoked {
+    /// Whose.
+    pub user: String,
+    /// Only this operation.
+    pub operation: Option<Operation>,
+    /// Only that for this storage element.
+    pub storage: Option<StorageId>,
 }
 
 /// A change that may be recorded.
@@ -152,10 +174,28 @@ pub fn plan(settings: &Settings, asker: &Asker, wish: &Wish) -> Result<Vec<Plann
             may_change_all(settings, asker)?;
             vec![put(settings, "authorize", Setting::Grant(grant.clone()))]
         }
-        Wish::Revoke { user, only } => {
+        Wish::SetDefaults(wish) => {
             may_change_all(settings, asker)?;
+            vec![set_defaults(settings, wish)]
+        }
+        Wish::RemoveDefaults(vo) => {
+            may_change_all(settings, asker)?;
+            let defaults = settings.defaults(vo).into_iter();
+            defaults
+                .map(|defaults| remove("global-delete", Setting::Defaults(defaults.clone())))
+                .collect()
+        }
+        Wish::Revoke(which) => {
+            may_change_all(settings, asker)?;
+            let Revoked {
+                user,
+                operation,
+                storage,
+            } = which;
             let granted = settings.grants().filter(|grant| {
-                grant.user.as_str() == user && only.as_ref().is_none_or(|only| only == *grant)
+                grant.user.as_str() == user
+                    && operation.is_none_or(|operation| operation == grant.operation)
+                    && (storage.is_none() || *storage == grant.storage)
             });
             granted
                 .map(|grant| remove("revoke", Setting::Grant(grant.clone())))
@@ -183,12 +223,17 @@ pub fn plan(settings: &Settings, asker: &Asker, wish: &Wish) -> Result<Vec<Plann
 
 /// Whether somebody may change every setting.
 pub fn may_configure(settings: &Settings, asker: &Asker) -> bool {
-    asker.is_admin || granted(settings, asker).any(|grant| grant.storage.is_none())
+    asker.is_admin || is_granted(settings, asker, Operation::Config)
+}
+
+/// Whether a setting grants an operation on the whole service to somebody.
+pub fn is_granted(settings: &Settings, asker: &Asker, operation: Operation) -> bool {
+    granted(settings, asker).any(|grant| grant.storage.is_none() && grant.operation == operation)
 }
 
 /// Whether somebody may look at the settings: whoever may change any.
 pub fn may_look(settings: &Settings, asker: &Asker) -> bool {
-    asker.is_admin || granted(settings, asker).next().is_some()
+    asker.is_admin || granted(settings, asker).any(|grant| grant.operation == Operation::Config)
 }
 
 /// The limits in effect: those of the file, with what is set above them. A pattern that is set replaces the same
@@ -219,6 +264,19 @@ pub fn slots_in_effect(file: &SlotLimits, settings: &Settings) -> SlotLimits {
         slots.storages.insert(rule.storage.clone(), limits);
     }
     slots
+}
+
+/// What holds for the jobs of a VO that do not say: its own values, then those of all.
+pub fn defaults_in_effect(settings: &Settings, vo: &VoName) -> JobDefaults {
+    let (own, any) = (settings.defaults(vo), settings.defaults(&VoName::new(ANY)));
+    let of = |value: fn(&JobDefaults) -> Option<u32>| {
+        own.and_then(value).or_else(|| any.and_then(value))
+    };
+    JobDefaults {
+        vo: vo.clone(),
+        retries_max: of(|defaults| defaults.retries_max),
+        queue_hours_max: of(|defaults| defaults.queue_hours_max),
+    }
 }
 
 fn set_link(settings: &Settings, asker: &Asker, wish: &LinkWish) -> Result<Planned, Refusal> {
@@ -272,6 +330,19 @@ fn set_storage(settings: &Settings, asker: &Asker, wish: &StorageWish) -> Result
     Ok(put(settings, "set-se-config", Setting::Storage(rule)))
 }
 
+fn set_defaults(settings: &Settings, wish: &DefaultsWish) -> Planned {
+    let before = settings.defaults(&wish.vo);
+    let of = |value: fn(&JobDefaults) -> Option<u32>| before.and_then(value);
+    let defaults = JobDefaults {
+        vo: wish.vo.clone(),
+        retries_max: wish.retries_max.unwrap_or(of(|known| known.retries_max)),
+        queue_hours_max: wish
+            .queue_hours_max
+            .unwrap_or(of(|known| known.queue_hours_max)),
+    };
+    put(settings, "set-globals", Setting::Defaults(defaults))
+}
+
 fn put(settings: &Settings, action: &'static str, after: Setting) -> Planned {
     let key = after.key();
     Planned {
@@ -304,7 +375,9 @@ fn may_change_all(settings: &Settings, asker: &Asker) -> Result<(), Refusal> {
 }
 
 fn manages(settings: &Settings, asker: &Asker, storage: &StorageId) -> bool {
-    granted(settings, asker).any(|grant| grant.storage.as_ref() == Some(storage))
+    granted(settings, asker).any(|grant| {
+        grant.operation == Operation::Config && grant.storage.as_ref() == Some(storage)
+    })
 }
 
 fn may_change_link(settings: &Settings, asker: &Asker, ends: &LinkId) -> Result<(), Refusal> {

@@ -38,7 +38,8 @@ pub use lock::{Lock, LockReach, LockScope, LockToken};
 pub use path::NamespacePath;
 pub use reason::{ChoiceReason, WaitReason};
 pub use setting::{
-    ANY, Grant, LinkRule, Setting, SettingChange, SettingKey, Settings, StorageRule,
+    ANY, Grant, JobDefaults, LinkRule, Operation, Setting, SettingChange, SettingKey, Settings,
+    StorageRule,
 };
 pub use stages::{MoverReport, StageClocks, TcpSummary};
 pub use streams::{StreamUse, StreamsReason, WayNotOffered};

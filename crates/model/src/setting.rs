@@ -3,7 +3,7 @@
 //! They stand above the configuration file. What is in effect is the sum of all changes, each of which says who made
 //! it, when, and what was there before.
 
-use crate::ids::{LinkId, StorageId, UserName};
+use crate::ids::{LinkId, StorageId, UserName, VoName};
 use crate::units::{Slots, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -22,7 +22,9 @@ pub enum Setting {
     Link(LinkRule),
     /// What holds for a storage element.
     Storage(StorageRule),
-    /// Somebody may change settings.
+    /// What holds for jobs that do not say.
+    Defaults(JobDefaults),
+    /// Somebody may do more than others.
     Grant(Grant),
     /// The service starts nothing.
     Drain,
@@ -36,6 +38,8 @@ pub enum SettingKey {
     Link(String),
     /// A storage element, or [`ANY`].
     Storage(StorageId),
+    /// A VO, or [`ANY`].
+    Defaults(VoName),
     /// The grant itself.
     Grant(Grant),
     /// There is one service.
@@ -84,12 +88,49 @@ impl StorageRule {
     }
 }
 
-/// Somebody may change settings.
+/// What holds for the jobs of a VO that do not say; [`ANY`]: of each VO that has no value of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobDefaults {
+    /// Which VO.
+    pub vo: VoName,
+    /// Retries of a failed transfer.
+    pub retries_max: Option<u32>,
+    /// Hours that a job may wait from its submission on.
+    pub queue_hours_max: Option<u32>,
+}
+
+/// What can be granted, by FTS's names.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// Look at jobs, cancel them, change their priority.
+    Transfer,
+    /// Ban, configure, look at the state of the service.
+    #[default]
+    Config,
+}
+
+impl Operation {
+    /// FTS's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::Transfer => "transfer",
+            Operation::Config => "config",
+        }
+    }
+}
+
+/// Somebody may do more than others.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Grant {
     /// Whom: the subject of a certificate, or of a token of the service's own issuer; `issuer#subject` for others'.
     pub user: UserName,
-    /// Only what concerns this storage element and its links; `None`: all settings.
+    /// What.
+    #[serde(default)]
+    pub operation: Operation,
+    /// Only settings of this storage element and its links; `None`: everything.
     pub storage: Option<StorageId>,
 }
 
@@ -99,6 +140,7 @@ impl Setting {
         match self {
             Setting::Link(rule) => SettingKey::Link(rule.name.clone()),
             Setting::Storage(rule) => SettingKey::Storage(rule.storage.clone()),
+            Setting::Defaults(defaults) => SettingKey::Defaults(defaults.vo.clone()),
             Setting::Grant(grant) => SettingKey::Grant(grant.clone()),
             Setting::Drain => SettingKey::Drain,
         }
@@ -184,7 +226,23 @@ impl Settings {
         })
     }
 
-    /// Who may change settings.
+    /// What is set for the jobs of a VO, or of [`ANY`].
+    pub fn defaults(&self, vo: &VoName) -> Option<&JobDefaults> {
+        match self.get(&SettingKey::Defaults(vo.clone())) {
+            Some(Setting::Defaults(defaults)) => Some(defaults),
+            _ => None,
+        }
+    }
+
+    /// All VOs for whose jobs something is set.
+    pub fn all_defaults(&self) -> impl Iterator<Item = &JobDefaults> {
+        self.0.values().filter_map(|setting| match setting {
+            Setting::Defaults(defaults) => Some(defaults),
+            _ => None,
+        })
+    }
+
+    /// What is granted.
     pub fn grants(&self) -> impl Iterator<Item = &Grant> {
         self.0.values().filter_map(|setting| match setting {
             Setting::Grant(grant) => Some(grant),

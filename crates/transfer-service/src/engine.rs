@@ -25,7 +25,7 @@ use halting::Halting;
 use penstock_decide::Decision;
 use penstock_decide::retry::{FailedAttempt, RetryReason, next_retry};
 use penstock_decide::scheduler::{LinkView, Scheduler, StorageView, Waiting};
-use penstock_decide::settings::slots_in_effect;
+use penstock_decide::settings::{defaults_in_effect, slots_in_effect};
 use penstock_model::url::FilePlace;
 use penstock_model::{
     Attempt, Failure, Job, JobId, JobKind, JobParameters, JobState, LinkId, Overwrite, Priority,
@@ -337,8 +337,9 @@ impl Engine {
         }
         let first = self.transfer_id_next;
         self.transfer_id_next += new.transfers.len() as u64;
-        let (job, credentials) = new.into_job(first, now.at);
+        let (mut job, credentials) = new.into_job(first, now.at);
         let id = job.id;
+        self.bound_its_wait(&mut job);
         effects.records.push(Record::JobAccepted {
             job: Box::new(job.clone()),
             credentials,
@@ -682,7 +683,10 @@ impl Engine {
         let has_others = matches!(parameters.kind, JobKind::Replicas(_)) && !job.unused.is_empty();
         let retries_max = match has_others {
             true => 0,
-            false => parameters.retries_max.unwrap_or(self.config.retries_max),
+            false => parameters
+                .retries_max
+                .or(defaults_in_effect(&self.settings, &job.vo).retries_max)
+                .unwrap_or(self.config.retries_max),
         };
         next_retry(&FailedAttempt {
             transfer,

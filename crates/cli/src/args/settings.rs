@@ -2,6 +2,7 @@
 
 use super::ServiceArgs;
 use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
 
 /// What `link` does.
 #[derive(Debug, Subcommand)]
@@ -169,11 +170,33 @@ pub struct GrantArgs {
     /// ISSUER#SUBJECT.
     pub user: String,
     /// Only for this storage element and its links.
-    #[arg(long, value_name = "STORAGE")]
+    #[arg(long, value_name = "STORAGE", conflicts_with = "operation")]
     pub storage: Option<String>,
+    /// What: `config` (change settings, ban) or `transfer` (see and stop everybody's jobs).
+    #[arg(long, value_enum, default_value_t = GrantedOperation::Config)]
+    pub operation: GrantedOperation,
     /// The service.
     #[command(flatten)]
     pub service: ServiceArgs,
+}
+
+/// What can be granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GrantedOperation {
+    /// Change settings, ban.
+    Config,
+    /// See and stop everybody's jobs.
+    Transfer,
+}
+
+impl GrantedOperation {
+    /// FTS's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            GrantedOperation::Config => "config",
+            GrantedOperation::Transfer => "transfer",
+        }
+    }
 }
 
 /// What `drain` does.
@@ -204,6 +227,26 @@ pub struct AuditArgs {
     /// How many changes at most, newest first.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub limit: u32,
+    /// The service.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
+/// Options of `import-fts3`.
+#[derive(Debug, Args)]
+pub struct ImportFts3Args {
+    /// Files with answers of FTS3's /config/…, or the https:// URL of an FTS3.
+    #[arg(required = true, value_name = "FILE|URL")]
+    pub sources: Vec<String>,
+    /// Only tell what would change.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// A token for the FTS3.
+    #[arg(long, value_name = "FILE")]
+    pub source_token_file: Option<PathBuf>,
+    /// A hashed directory of CA certificates for the FTS3.
+    #[arg(long, value_name = "DIR")]
+    pub source_capath: Option<PathBuf>,
     /// The service.
     #[command(flatten)]
     pub service: ServiceArgs,

@@ -56,8 +56,25 @@ fn about(name: &str) -> StorageWish {
 fn grant(user: &str, of: Option<&str>) -> Wish {
     Wish::Grant(Grant {
         user: UserName::new(user),
+        operation: Operation::Config,
         storage: of.map(storage),
     })
+}
+
+fn revoke(user: &str, of: Option<&str>) -> Wish {
+    Wish::Revoke(Revoked {
+        user: user.into(),
+        operation: None,
+        storage: of.map(storage),
+    })
+}
+
+fn retries(vo: &str, retries_max: Option<u32>) -> DefaultsWish {
+    DefaultsWish {
+        vo: VoName::new(vo),
+        retries_max: Some(retries_max),
+        queue_hours_max: None,
+    }
 }
 
 /// Grants the wish, as the engine does.
@@ -158,10 +175,9 @@ fn nobody_changes_anything_without_a_grant() {
         Wish::SetStorages(vec![about("a")]),
         Wish::RemoveStorage(storage("a")),
         grant("/CN=Eve", None),
-        Wish::Revoke {
-            user: "/CN=Bob".into(),
-            only: None,
-        },
+        revoke("/CN=Bob", None),
+        Wish::SetDefaults(retries("cms", Some(5))),
+        Wish::RemoveDefaults(VoName::new("*")),
         Wish::Drain(true),
     ];
     let settings = of([link("known", "a→c", 5), grant("/CN=Bob", None)]);
@@ -204,24 +220,17 @@ fn a_manager_changes_the_storage_element_and_the_links_at_either_end() {
 #[test]
 fn what_is_taken_back_counts_no_more() {
     let mut settings = of([grant("/CN=Bob", Some("a")), grant("/CN=Bob", Some("b"))]);
-    let only = Grant {
-        user: UserName::new("/CN=Bob"),
-        storage: Some(storage("a")),
-    };
-    let user_name = "/CN=Bob".to_owned();
-    let wish = Wish::Revoke {
-        user: user_name.clone(),
-        only: Some(only),
-    };
-    assert_eq!(make(&mut settings, &admin(), wish), Ok(1));
+    assert_eq!(
+        make(&mut settings, &admin(), revoke("/CN=Bob", Some("a"))),
+        Ok(1)
+    );
     let bob = user("/CN=Bob");
     assert!(make(&mut settings, &bob, Wish::SetStorages(vec![about("a")])).is_err());
     assert!(make(&mut settings, &bob, Wish::SetStorages(vec![about("b")])).is_ok());
-    let wish = Wish::Revoke {
-        user: user_name,
-        only: None,
-    };
-    assert_eq!(make(&mut settings, &admin(), wish), Ok(1));
+    assert_eq!(
+        make(&mut settings, &admin(), revoke("/CN=Bob", None)),
+        Ok(1)
+    );
     assert!(!may_look(&settings, &bob));
 }
 
@@ -273,4 +282,35 @@ fn what_is_set_for_a_storage_element_counts_before_what_is_set_for_all() {
     make(&mut settings, &admin(), Wish::SetStorages(vec![back])).expect("may");
     let limits = slots_in_effect(&file, &settings);
     assert_eq!(limits.storages[&storage("a")], (Slots(5), Slots(200)));
+}
+
+#[test]
+fn what_is_set_for_a_vo_counts_before_what_is_set_for_all() {
+    let mut hours = retries("*", Some(2));
+    hours.queue_hours_max = Some(Some(24));
+    let mut settings = of([
+        Wish::SetDefaults(hours),
+        Wish::SetDefaults(retries("cms", Some(5))),
+    ]);
+    let both = |settings: &Settings, vo: &str| {
+        let found = defaults_in_effect(settings, &VoName::new(vo));
+        (found.retries_max, found.queue_hours_max)
+    };
+    assert_eq!(both(&settings, "cms"), (Some(5), Some(24)));
+    assert_eq!(both(&settings, "atlas"), (Some(2), Some(24)));
+    let wish = Wish::RemoveDefaults(VoName::new("cms"));
+    make(&mut settings, &admin(), wish).expect("may");
+    assert_eq!(both(&settings, "cms"), (Some(2), Some(24)));
+}
+
+#[test]
+fn a_grant_of_another_operation_changes_no_settings() {
+    let transfer = Wish::Grant(Grant {
+        user: UserName::new("/CN=Bob"),
+        operation: Operation::Transfer,
+        storage: None,
+    });
+    let settings = of([transfer]);
+    assert!(!may_look(&settings, &user("/CN=Bob")));
+    assert!(plan(&settings, &user("/CN=Bob"), &Wish::Drain(true)).is_err());
 }

@@ -7,7 +7,7 @@ use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use penstock_decide::access::{Grant, Operation, Principal, Rights};
-use penstock_decide::settings::may_configure;
+use penstock_decide::settings::is_granted;
 use penstock_model::VoName;
 use penstock_persistence::journal::JobRow;
 use penstock_protocol::identity::{Identity, Method};
@@ -198,8 +198,11 @@ impl Api {
     /// Who asks, if this interface answers them.
     pub(super) async fn caller(&self, credentials: &Credentials) -> Result<Caller, ApiError> {
         let mut caller = self.config.caller(credentials).await?;
-        if may_configure(&self.service.settings(), &self.asker(&caller)) {
-            caller.rights.add_configuration();
+        let (settings, asker) = (self.service.settings(), self.asker(&caller));
+        for operation in [Operation::Transfer, Operation::Config] {
+            if is_granted(&settings, &asker, operation) {
+                caller.rights.add(operation);
+            }
         }
         Ok(caller)
     }

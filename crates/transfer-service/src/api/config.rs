@@ -3,9 +3,11 @@
 //! They translate between FTS's forms and wishes; whether a wish is granted is decided in `decide::settings`, by the
 //! engine, when its turn comes. What the scheduler cannot honour is refused, never stored in silence.
 
+mod defaults;
 mod fields;
 mod grants;
 mod links;
+mod shares;
 mod storages;
 
 use super::body::BYTES_MAX;
@@ -50,6 +52,28 @@ pub(super) fn routes() -> Router<Api> {
         .route(
             "/config/authorize",
             get(grants::list).post(grants::add).delete(grants::remove),
+        )
+        .route(
+            "/config/global",
+            get(defaults::list)
+                .post(defaults::set)
+                .delete(defaults::remove),
+        )
+        .route(
+            "/config/shares",
+            get(shares::list).post(shares::set).delete(shares::remove),
+        )
+        .route(
+            "/config/activity_shares",
+            get(shares::list_activities).post(shares::set),
+        )
+        .route(
+            "/config/activity_shares/{vo}",
+            get(shares::show_activities).delete(shares::show_activities),
+        )
+        .route(
+            "/config/cloud_storage",
+            get(shares::list).post(shares::keep_keys),
         )
         .route("/config/drain", post(drain))
         .route("/config/audit", get(audit))
@@ -231,6 +255,11 @@ fn setting_form(setting: &Setting) -> Value {
         Setting::Link(rule) => links::form(rule),
         Setting::Storage(rule) => {
             json!({"se": rule.storage.as_str(), "se_info": storages::form(rule)})
+        }
+        Setting::Defaults(defaults) => {
+            let mut form = defaults::form(defaults);
+            form["vo_name"] = json!(defaults.vo.as_str());
+            form
         }
         Setting::Grant(grant) => grants::form(grant),
         Setting::Drain => json!({"drain": true}),

@@ -1,10 +1,11 @@
 //! Settings that operators change while everything runs.
 
 use super::{Action, Answer, Effects, Engine, Now};
-use penstock_decide::settings::{Asker, Wish, plan, slots_in_effect};
-use penstock_model::{SettingChange, UserName};
+use penstock_decide::settings::{Asker, Wish, defaults_in_effect, plan, slots_in_effect};
+use penstock_model::{Job, SettingChange, UserName};
 use penstock_persistence::journal::Record;
 use std::sync::Arc;
+use std::time::Duration;
 
 impl Engine {
     /// Judges a wish, records what it changes, and goes by it from now on.
@@ -44,6 +45,15 @@ impl Engine {
         self.follow_settings();
         effects.actions.push(Action::Publish(self.settings.clone()));
         Answer::Set(changes)
+    }
+
+    /// A job that does not say how long it may wait may do so as long as is set for its VO.
+    pub(super) fn bound_its_wait(&self, job: &mut Job) {
+        let defaults = defaults_in_effect(&self.settings, &job.vo);
+        if let (None, Some(hours)) = (job.parameters.expires_at, defaults.queue_hours_max) {
+            let wait = Duration::from_secs(u64::from(hours) * 3600);
+            job.parameters.expires_at = Some(job.submitted_at + wait);
+        }
     }
 
     /// The scheduler goes by the configuration file and the settings above it.

@@ -88,6 +88,39 @@ impl Fields {
 
     /// The same, but null is told from a field that is not there.
     pub(super) fn slots_or_null(&mut self, name: &str) -> Result<Option<Option<Slots>>, ApiError> {
+        let number = match self.integer_or_null(name)? {
+            Some(Some(number)) => number,
+            Some(None) => return Ok(Some(None)),
+            None => return Ok(None),
+        };
+        match u32::try_from(number) {
+            Ok(slots @ 1..=SLOTS_MAX) => Ok(Some(Some(Slots(slots)))),
+            _ => Err(bad_request(format!(
+                "Field {name} is {number}; it may be 1 to {SLOTS_MAX}, or null for no limit of its own. To stop \
+                 all transfers of a storage element, ban it (/ban/se)"
+            ))),
+        }
+    }
+
+    /// A number from 0 to `max`; null is told from a field that is not there.
+    pub(super) fn number_or_null(
+        &mut self,
+        name: &str,
+        max: u32,
+    ) -> Result<Option<Option<u32>>, ApiError> {
+        let Some(value) = self.integer_or_null(name)? else {
+            return Ok(None);
+        };
+        let number = value.map(|number| match u32::try_from(number) {
+            Ok(small) if small <= max => Ok(small),
+            _ => Err(bad_request(format!(
+                "Field {name} is {number}; it may be 0 to {max}"
+            ))),
+        });
+        Ok(Some(number.transpose()?))
+    }
+
+    fn integer_or_null(&mut self, name: &str) -> Result<Option<Option<i64>>, ApiError> {
         let number = match self.0.remove(name) {
             None => return Ok(None),
             Some(Value::Null) => return Ok(Some(None)),
@@ -95,13 +128,9 @@ impl Fields {
             Some(Value::String(text)) => text.trim().parse().ok(),
             Some(_) => None,
         };
-        let number: i64 = number.ok_or_else(|| wrong_type(name, "int"))?;
-        match u32::try_from(number) {
-            Ok(slots @ 1..=SLOTS_MAX) => Ok(Some(Some(Slots(slots)))),
-            _ => Err(bad_request(format!(
-                "Field {name} is {number}; it may be 1 to {SLOTS_MAX}, or null for no limit of its own. To stop \
-                 all transfers of a storage element, ban it (/ban/se)"
-            ))),
+        match number {
+            Some(number) => Ok(Some(Some(number))),
+            None => Err(wrong_type(name, "int")),
         }
     }
 

@@ -10,20 +10,17 @@ use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use penstock_decide::settings::Wish;
-use penstock_model::{ANY, Grant, StorageId, UserName};
+use penstock_decide::settings::{Revoked, Wish};
+use penstock_model::{ANY, Grant, Operation, StorageId, UserName};
 use penstock_protocol::identity::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
-
-/// FTS's operation that settings are under.
-const CONFIG: &str = "config";
 
 /// As FTS shows it, with the storage element beside.
 pub(super) fn form(grant: &Grant) -> Value {
     json!({
         "dn": grant.user.as_str(),
-        "operation": CONFIG,
+        "operation": grant.operation.name(),
         "storage": grant.storage.as_ref().map(StorageId::as_str),
     })
 }
@@ -37,17 +34,18 @@ fn needs_certificate(caller: &Caller) -> Result<(), ApiError> {
     }
 }
 
-fn check_operation(operation: &str) -> Result<(), ApiError> {
-    match operation {
-        CONFIG => Ok(()),
+fn operation(name: &str) -> Result<Operation, ApiError> {
+    match name {
+        "config" => Ok(Operation::Config),
+        "transfer" => Ok(Operation::Transfer),
         "admin" => Err(bad_request(
-            "administrators are named in the configuration file, not here",
+            "administrators are named in the configuration file; grant 'transfer' and 'config'",
         )),
-        "deleg" | "transfer" | "datamanagement" => Err(bad_request(format!(
-            "'{operation}' needs no grant at this service, so none was made; only 'config' does"
+        "deleg" | "datamanagement" => Err(bad_request(format!(
+            "'{name}' needs no grant at this service, so none was made"
         ))),
         _ => Err(bad_request(format!(
-            "operation '{operation}' unknown; write 'config'"
+            "operation '{name}' unknown; write 'config' or 'transfer'"
         ))),
     }
 }
@@ -65,17 +63,22 @@ fn managed(text: &str) -> Result<StorageId, ApiError> {
 pub(super) async fn add(State(api): State<Api>, credentials: Credentials, body: Body) -> Answer {
     let (caller, mut fields) = api.form(&credentials, body).await?;
     needs_certificate(&caller)?;
-    let (user, operation) = (fields.text("dn")?, fields.text("operation")?);
-    let (Some(user), Some(operation)) = (user, operation) else {
+    let (user, what) = (fields.text("dn")?, fields.text("operation")?);
+    let (Some(user), Some(what)) = (user, what) else {
         return Err(bad_request("Missing dn and/or operation"));
     };
-    check_operation(&operation)?;
     let storage = fields.text("storage")?;
     fields.end()?;
     let grant = Grant {
         user: UserName::new(user),
+        operation: operation(&what)?,
         storage: storage.as_deref().map(managed).transpose()?,
     };
+    if grant.storage.is_some() && grant.operation != Operation::Config {
+        return Err(bad_request(
+            "only 'config' can be granted for one storage element",
+        ));
+    }
     api.wish(&caller, Wish::Grant(grant.clone())).await?;
     Ok(Json(form(&grant)).into_response())
 }
@@ -88,6 +91,26 @@ pub(super) struct Which {
     storage: Option<String>,
 }
 
+struct Understood {
+    user: Option<String>,
+    operation: Option<Operation>,
+    storage: Option<StorageId>,
+}
+
+impl Which {
+    /// Empty texts count as not said.
+    fn understood(self) -> Result<Understood, ApiError> {
+        let said = |text: Option<String>| text.filter(|text| !text.is_empty());
+        Ok(Understood {
+            user: said(self.dn),
+            operation: said(self.operation)
+                .map(|name| operation(&name))
+                .transpose()?,
+            storage: said(self.storage).map(|name| managed(&name)).transpose()?,
+        })
+    }
+}
+
 /// `GET /config/authorize[?dn=][&operation=]`.
 pub(super) async fn list(
     State(api): State<Api>,
@@ -96,17 +119,14 @@ pub(super) async fn list(
 ) -> Answer {
     let (caller, settings) = api.operator(&credentials).await?;
     needs_certificate(&caller)?;
-    let said = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-    let (user, operation) = (said(&which.dn), said(&which.operation));
-    let storage = said(&which.storage);
-    let storage = storage.as_deref().map(managed).transpose()?;
+    let which = which.understood()?;
     let shown = settings.grants().filter(|grant| {
-        user.as_deref()
-            .is_none_or(|user| user == grant.user.as_str())
-            && operation
-                .as_deref()
-                .is_none_or(|operation| operation == CONFIG)
-            && (storage.is_none() || storage == grant.storage)
+        let user = which.user.as_deref();
+        user.is_none_or(|user| user == grant.user.as_str())
+            && which
+                .operation
+                .is_none_or(|operation| operation == grant.operation)
+            && (which.storage.is_none() || which.storage == grant.storage)
     });
     Ok(Json(shown.map(form).collect::<Vec<_>>()).into_response())
 }
@@ -119,19 +139,19 @@ pub(super) async fn remove(
 ) -> Answer {
     let (caller, _) = api.operator(&credentials).await?;
     needs_certificate(&caller)?;
-    let Some(user) = which.dn.filter(|user| !user.is_empty()) else {
+    let Understood {
+        user: Some(user),
+        operation,
+        storage,
+    } = which.understood()?
+    else {
         return Err(bad_request("Missing DN parameter"));
     };
-    if let Some(operation) = which.operation.filter(|operation| !operation.is_empty()) {
-        check_operation(&operation)?;
-    }
-    let only = match which.storage.as_deref().filter(|text| !text.is_empty()) {
-        Some(text) => Some(Grant {
-            user: UserName::new(user.as_str()),
-            storage: Some(managed(text)?),
-        }),
-        None => None,
+    let revoked = Revoked {
+        user,
+        operation,
+        storage,
     };
-    api.wish(&caller, Wish::Revoke { user, only }).await?;
+    api.wish(&caller, Wish::Revoke(revoked)).await?;
     Ok(no_content())
 }

@@ -1,0 +1,344 @@
+//! What of an FTS3's configuration is taken over, in which form, and what is left out and why. No I/O.
+
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Fields of a link that this service keeps.
+const LINK_FIELDS: [&str; 4] = ["source", "destination", "min_active", "max_active"];
+/// Fields of a storage element that this service keeps.
+const SE_FIELDS: [&str; 4] = [
+    "inbound_max_active",
+    "outbound_max_active",
+    "site",
+    "se_metadata",
+];
+/// Fields of `global` that this service keeps.
+const GLOBAL_FIELDS: [&str; 2] = ["retry", "max_time_queue"];
+/// Fields that mean nothing by themselves, or are about the row.
+const QUIET: [&str; 4] = ["symbolicname", "vo_name", "storage", "ipv6"];
+
+type Row = Map<String, Value>;
+
+/// A configuration as FTS's API tells it, by what names each row.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    links: BTreeMap<String, Row>,
+    storages: BTreeMap<String, Row>,
+    globals: BTreeMap<String, Row>,
+    /// What is never taken over, told at once.
+    left_out: Vec<String>,
+}
+
+/// One change of a service.
+#[derive(Debug, PartialEq)]
+pub(super) struct Step {
+    /// The place below `/config`.
+    pub(super) kind: &'static str,
+    /// What is sent there.
+    pub(super) form: Value,
+    /// For people.
+    pub(super) told: String,
+}
+
+/// All that has to be done.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) steps: Vec<Step>,
+    pub(super) left_out: Vec<String>,
+    pub(super) unchanged: usize,
+}
+
+impl Found {
+    /// Adds what a file holds: answers by kind (`{"links": […], "se": {…}}`), or one answer alone.
+    pub(super) fn add(&mut self, value: Value) -> Result<(), String> {
+        match value {
+            Value::Object(parts) if parts.contains_key("links") || parts.contains_key("se") => {
+                for (kind, value) in parts {
+                    self.add_kind(&kind, value)?;
+                }
+                Ok(())
+            }
+            Value::Object(rows) if rows.values().any(|row| row.get("retry").is_some()) => {
+                self.add_kind("global", Value::Object(rows))
+            }
+            Value::Object(rows) => self.add_kind("se", Value::Object(rows)),
+            Value::Array(rows) => self.add_kind("links", Value::Array(rows)),
+            _ => Err("this is no answer of FTS3's /config".to_owned()),
+        }
+    }
+
+    /// Adds the answer to one question.
+    pub(super) fn add_kind(&mut self, kind: &str, value: Value) -> Result<(), String> {
+        match (kind, value) {
+            ("links", Value::Array(rows)) => {
+                for row in rows {
+                    let Value::Object(row) = row else {
+                        return Err("a link is no object".to_owned());
+                    };
+                    let name = row.get("symbolicname").and_then(Value::as_str);
+                    let name = name.ok_or("a link has no symbolicname")?.to_owned();
+                    self.links.insert(name, row);
+                }
+                Ok(())
+            }
+            ("se", Value::Object(rows)) => {
+                for (name, row) in rows {
+                    let Value::Object(mut row) = row else {
+                        return Err(format!("'{name}' is no storage element's row"));
+                    };
+                    if row
+                        .get("operations")
+                        .and_then(Value::as_object)
+                        .is_some_and(|o| !o.is_empty())
+                    {
+                        self.left_out.push(format!(
+                            "se {name}: limits of operations; nothing is brought from tape here"
+                        ));
+                    }
+                    if let Some(Value::Object(info)) = row.remove("se_info") {
+                        self.storages.insert(name, info);
+                    }
+                }
+                Ok(())
+            }
+            ("global", Value::Object(rows)) => {
+                for (name, row) in rows {
+                    if let Value::Object(row) = row {
+                        self.globals.insert(name, row);
+                    }
+                }
+                Ok(())
+            }
+            ("shares", Value::Array(rows)) => {
+                self.leave_out(
+                    rows.len(),
+                    "shares of VOs: they take turns on each link here",
+                );
+                Ok(())
+            }
+            ("activity_shares", Value::Object(rows)) => {
+                self.leave_out(
+                    rows.len(),
+                    "activity shares: the activities of a VO go by age here",
+                );
+                Ok(())
+            }
+            ("authorize", Value::Array(rows)) => {
+                let why = "rights: give them with `penstock authorize set`";
+                self.leave_out(rows.len(), why);
+                Ok(())
+            }
+            (kind, _) => Err(format!(
+                "'{kind}' is not in the form of FTS3's /config/{kind}"
+            )),
+        }
+    }
+
+    fn leave_out(&mut self, count: usize, what: &str) {
+        if count > 0 {
+            self.left_out.push(format!("{count} {what}"));
+        }
+    }
+
+    /// What has to change so that a service which holds `current` holds this as well.
+    pub(super) fn against(&self, current: &Found) -> Plan {
+        let mut plan = Plan {
+            left_out: self.left_out.clone(),
+            ..Plan::default()
+        };
+        for (name, row) in &self.links {
+            let kept = plan.keep("link", name, row, &LINK_FIELDS);
+            let form = |mut said: Row| {
+                said.insert("symbolicname".to_owned(), json!(name));
+                said.into()
+            };
+            plan.step(("links", "link", name), kept, current.links.get(name), form);
+        }
+        for (name, row) in &self.storages {
+            let kept = plan.keep("se", name, row, &SE_FIELDS);
+            let form = |said: Row| json!({name: {"se_info": said}});
+            plan.step(("se", "se", name), kept, current.storages.get(name), form);
+        }
+        for (name, row) in &self.globals {
+            let kept = plan.keep("global", name, row, &GLOBAL_FIELDS);
+            let form = |mut said: Row| {
+                said.insert("vo_name".to_owned(), json!(name));
+                said.into()
+            };
+            plan.step(
+                ("global", "global", name),
+                kept,
+                current.globals.get(name),
+                form,
+            );
+        }
+        plan
+    }
+}
+
+impl Plan {
+    /// The fields that are kept here; what says something else is left out and told.
+    fn keep(&mut self, what: &str, name: &str, row: &Row, fields: &[&str]) -> Row {
+        let mut kept = Row::new();
+        for (key, value) in row {
+            if says_nothing(value) {
+                continue;
+            }
+            if fields.contains(&key.as_str()) {
+                kept.insert(key.clone(), value.clone());
+            } else if !QUIET.contains(&key.as_str()) && !is_our_way(key, value) {
+                self.left_out.push(format!(
+                    "{what} {name}: {key} {value} has no counterpart here"
+                ));
+            }
+        }
+        kept
+    }
+
+    fn step(
+        &mut self,
+        (kind, what, name): (&'static str, &str, &str),
+        kept: Row,
+        current: Option<&Row>,
+        form: impl FnOnce(Row) -> Value,
+    ) {
+        if kept.is_empty() {
+            return;
+        }
+        let known = |key: &str| current.and_then(|row| row.get(key)).unwrap_or(&Value::Null);
+        let differences: Vec<String> = kept
+            .iter()
+            .filter(|(key, value)| known(key) != *value)
+            .map(|(key, value)| match known(key) {
+                Value::Null => format!("{key} {value}"),
+                before => format!("{key} {before} -> {value}"),
+            })
+            .collect();
+        if differences.is_empty() {
+            self.unchanged += 1;
+            return;
+        }
+        self.steps.push(Step {
+            kind,
+            told: format!("{what} {name}: {}", differences.join(", ")),
+            form: form(kept),
+        });
+    }
+}
+
+/// FTS's ways of leaving a field unset.
+fn says_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty() || text == "off",
+        Value::Bool(true) | Value::Array(_) | Value::Object(_) => false,
+    }
+}
+
+/// What this service does without being told.
+fn is_our_way(key: &str, value: &Value) -> bool {
+    match key {
+        "tpc_support" => value == "FULL",
+        "nostreams" => *value == json!(1),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(value: Value) -> Found {
+        let mut found = Found::default();
+        found.add(value).expect("an answer of FTS3");
+        found
+    }
+
+    fn fts3() -> Value {
+        json!({
+            "links": [
+                {"symbolicname": "*", "source": "*", "destination": "*", "min_active": 2, "max_active": 130,
+                 "optimizer_mode": 2, "tcp_buffer_size": 0, "nostreams": 0, "no_delegation": null},
+                {"symbolicname": "a-b", "source": "https://a", "destination": "https://b", "min_active": 2,
+                 "max_active": 20, "optimizer_mode": null, "nostreams": 4},
+            ],
+            "se": {
+                "*": {"se_info": {"inbound_max_active": 200, "outbound_max_active": 200, "udt": 0, "debug_level": 0}},
+                "davs://c": {"operations": {"cms": {"staging": 10}}},
+                "https://d": {"se_info": {"inbound_max_active": 0, "site": "D", "tpc_support": "PULL"}},
+            },
+            "global": {"*": {"retry": 0, "max_time_queue": 48, "sec_per_mb": 2}},
+            "shares": [{}],
+            "activity_shares": {},
+        })
+    }
+
+    #[test]
+    fn what_has_a_counterpart_is_taken_over_and_the_rest_is_told() {
+        let plan = found(fts3()).against(&Found::default());
+        let told: Vec<&str> = plan.steps.iter().map(|step| step.told.as_str()).collect();
+        assert_eq!(
+            told,
+            [
+                "link *: destination \"*\", max_active 130, min_active 2, source \"*\"",
+                "link a-b: destination \"https://b\", max_active 20, min_active 2, source \"https://a\"",
+                "se *: inbound_max_active 200, outbound_max_active 200",
+                "se https://d: site \"D\"",
+                "global *: max_time_queue 48",
+            ]
+        );
+        let left_out: Vec<&str> = plan.left_out.iter().map(|text| &text[..18]).collect();
+        assert_eq!(
+            left_out,
+            [
+                "se davs://c: limit",
+                "1 shares of VOs: t",
+                "link *: optimizer_",
+                "link a-b: nostream",
+                "se https://d: tpc_",
+                "global *: sec_per_",
+            ]
+        );
+        assert_eq!(
+            plan.steps[3].form,
+            json!({"https://d": {"se_info": {"site": "D"}}})
+        );
+    }
+
+    #[test]
+    fn what_is_so_already_is_left_alone_and_a_change_tells_both_values() {
+        let current = json!({
+            "links": [
+                {"symbolicname": "*", "source": "*", "destination": "*", "min_active": 2, "max_active": 130},
+                {"symbolicname": "a-b", "source": "https://a", "destination": "https://b", "min_active": 2,
+                 "max_active": 10},
+            ],
+            "se": {},
+        });
+        let plan = found(fts3()).against(&found(current));
+        assert_eq!(plan.unchanged, 1);
+        assert_eq!(plan.steps[0].told, "link a-b: max_active 10 -> 20");
+        let again = found(fts3()).against(&found(fts3()));
+        assert_eq!((again.steps.len(), again.unchanged), (0, 5));
+    }
+
+    #[test]
+    fn an_answer_alone_is_known_by_its_form() {
+        assert_eq!(found(fts3()["links"].clone()).links.len(), 2);
+        assert_eq!(found(fts3()["se"].clone()).storages.len(), 2);
+        assert_eq!(found(fts3()["global"].clone()).globals.len(), 1);
+        for nonsense in [
+            json!(5),
+            json!(["x"]),
+            json!([{}]),
+            json!({"a": 5}),
+            json!({"links": 5}),
+        ] {
+            assert!(
+                Found::default().add(nonsense.clone()).is_err(),
+                "{nonsense}"
+            );
+        }
+    }
+}
