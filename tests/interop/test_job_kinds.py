@@ -2,7 +2,7 @@
 
 import pytest
 
-from .clients import content
+from .clients import adler32, content
 from .fault_server import refused
 
 DATA = content("kinds", 200_000)
@@ -102,3 +102,37 @@ def test_what_does_not_fit_together_is_refused(grid, replicas):
     ]:
         answer = grid.service.try_submit(*files, **params)
         assert answer.status_code == 400 and text in answer.json()["message"], answer.text
+
+
+def test_files_of_one_session_stand_for_themselves(grid, place):
+    """FTS loses a whole session with one process; its label is kept, its penalty is not."""
+    grid.here_door.put(f"{place}/a", DATA)
+    pairs = [(grid.here_door.url(f"{place}/a"), grid.there_door.url(f"{place}/session/{n}")) for n in range(5)]
+    pairs.append((grid.here_door.url(f"{place}/none"), grid.there_door.url(f"{place}/session/none")))
+    job = grid.service.submit(*pairs, reuse=True, retry=-1)
+    seen = grid.service.wait(job)
+    assert (seen["job_type"], seen["job_state"]) == ("Y", "FINISHEDDIRTY")
+    assert states(grid, job) == ["FINISHED"] * 5 + ["FAILED"]
+
+
+@pytest.mark.parametrize("given, expected", [(None, {}), ({"scope": "x"}, {"scope": "x"})])
+def test_a_file_that_was_in_the_way_is_told_when_asked(grid, place, given, expected):
+    grid.here_door.put(f"{place}/a", DATA)
+    grid.there_door.put(f"{place}/b", b"older")
+    pair = {"sources": [grid.here_door.url(f"{place}/a")], "destinations": [grid.there_door.url(f"{place}/b")]}
+    pair["metadata"] = given
+    silent = grid.service.submit(pair, retry=-1)
+    job = grid.service.submit(pair, retry=-1, dst_file_report=True)
+    assert grid.service.wait_failed(silent) == grid.service.wait_failed(job)
+    assert "dst_file" not in (grid.service.files(silent)[0]["file_metadata"] or {})
+    told = grid.service.files(job)[0]["file_metadata"]
+    found = told.pop("dst_file")
+    assert told == expected
+    assert found == {
+        "file_size": 5,
+        "checksum_type": "ADLER32",
+        "checksum_value": adler32(b"older"),
+        "file_on_tape": False,
+        "file_on_disk": True,
+    }
+    assert grid.service.job(job)["dst_file_report"] is True

@@ -62,6 +62,7 @@ pub fn classify(side: Side, phase: Phase, observed: &Observed, detail: String) -
         phase,
         errno,
         detail,
+        found: None,
     }
 }
 

@@ -136,6 +136,7 @@ mod tests {
             phase: Phase::Preparation,
             errno,
             detail: "a test says so".to_owned(),
+            found: None,
         }
     }
 

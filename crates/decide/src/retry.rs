@@ -118,6 +118,7 @@ mod tests {
             phase: Phase::Transfer,
             errno: Errno::EIO,
             detail,
+            found: None,
         };
         let attempt = |failures_before| FailedAttempt {
             transfer: TransferId(7),

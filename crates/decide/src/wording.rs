@@ -242,6 +242,7 @@ mod tests {
             phase: Phase::Preparation,
             errno: Errno::EAGAIN,
             detail: "https://se2 answered 503: all movers busy".into(),
+            found: None,
         };
         let reason = WaitReason::BackingOff {
             until: Timestamp(42_000),

@@ -1,5 +1,7 @@
 //! Why an attempt did not succeed, in the terms that a retry decision and a person need.
 
+use crate::checksum::Checksum;
+use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -115,6 +117,18 @@ pub struct Failure {
     pub errno: Errno,
     /// One line for people. Never holds a secret.
     pub detail: String,
+    /// The file that was in the way, when the job asked to be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found: Option<Box<FoundFile>>,
+}
+
+/// A file at a destination, as its storage element tells.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundFile {
+    /// Its size.
+    pub size: Option<Bytes>,
+    /// Its checksum.
+    pub checksum: Option<Checksum>,
 }
 
 /// What failures have in common when they have one cause.

@@ -45,6 +45,9 @@ pub enum JobKind {
     /// Not at all (`N`).
     #[default]
     Independent,
+    /// Not at all, and all go the same way (`Y`). FTS moves them in one session; here connections are kept for every
+    /// job, so it is a label, and one file that fails fails alone.
+    Session,
     /// All bring the same file from different places: one that arrives is enough (`R`).
     Replicas(Selection),
     /// Each begins where the one before it ended (`H`).
@@ -56,6 +59,7 @@ impl JobKind {
     pub fn fts_letter(self) -> &'static str {
         match self {
             JobKind::Independent => "N",
+            JobKind::Session => "Y",
             JobKind::Replicas(_) => "R",
             JobKind::Hops => "H",
         }
@@ -64,7 +68,7 @@ impl JobKind {
     /// How each of its transfers begins.
     pub fn first_state(self) -> TransferState {
         match self {
-            JobKind::Independent => TransferState::submitted(),
+            JobKind::Independent | JobKind::Session => TransferState::submitted(),
             JobKind::Replicas(_) | JobKind::Hops => TransferState::NotUsed,
         }
     }
@@ -155,6 +159,9 @@ pub struct JobParameters {
     pub strict_copy: bool,
     /// Keep what a failed copy left behind.
     pub disable_cleanup: bool,
+    /// Tell size and checksum of a file that is in the way (`dst_file_report`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub report_existing: bool,
     /// TCP streams asked for. What was in effect is recorded by the mover.
     pub streams: Option<u32>,
     /// TCP buffer asked for, in bytes. Kernels tune it better, so it is only recorded beside what was in effect.
@@ -182,6 +189,7 @@ impl Default for JobParameters {
             timeout_seconds: None,
             strict_copy: false,
             disable_cleanup: false,
+            report_existing: false,
             streams: None,
             buffer: None,
             expires_at: None,
@@ -328,7 +336,7 @@ impl JobTally {
     /// The job's state.
     pub fn state(&self, kind: JobKind) -> JobState {
         match kind {
-            JobKind::Independent => self.independent(),
+            JobKind::Independent | JobKind::Session => self.independent(),
             JobKind::Replicas(_) => self.replicas(),
             JobKind::Hops => self.hops(),
         }

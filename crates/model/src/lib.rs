@@ -25,7 +25,7 @@ pub use attenuation::{Attenuation, MacaroonActivity};
 pub use ban::{Ban, BanChange, BanEffect, BanTarget, StorageBan, UserBan};
 pub use capability::{Capability, Right};
 pub use checksum::{Checksum, ChecksumAlgorithm};
-pub use failure::{Errno, Failure, FailureKind, Phase, Retry, Side};
+pub use failure::{Errno, Failure, FailureKind, FoundFile, Phase, Retry, Side};
 pub use ids::{
     Activity, CredentialId, JobId, LinkId, PoolName, StorageId, TransferId, UserName, VoName,
 };

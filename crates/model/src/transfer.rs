@@ -286,6 +286,7 @@ mod tests {
             phase: Phase::Transfer,
             errno: Errno::EIO,
             detail: "the source hung up".into(),
+            found: None,
         }
     }
 

@@ -889,5 +889,6 @@ fn waited_too_long() -> Failure {
         phase: Phase::Service,
         errno: Errno::ETIMEDOUT,
         detail: "the job waited in the queue for longer than max_time_in_queue allows".to_owned(),
+        found: None,
     }
 }

@@ -63,7 +63,7 @@ impl NewJob {
                     index: match kind {
                         // All of one file.
                         JobKind::Replicas(_) => 0,
-                        JobKind::Independent | JobKind::Hops => index,
+                        JobKind::Independent | JobKind::Session | JobKind::Hops => index,
                     },
                     source: new.source,
                     destination: new.destination,

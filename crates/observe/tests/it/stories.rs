@@ -78,6 +78,7 @@ pub fn failed(attempt: u32, detail: &str, retry_at: Option<i64>) -> TransferEven
         phase: Phase::Transfer,
         errno: Errno::ENOSPC,
         detail: detail.to_owned(),
+        found: None,
     };
     TransferEvent::AttemptFailed {
         attempt: Attempt(attempt),

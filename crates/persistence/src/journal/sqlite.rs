@@ -223,7 +223,7 @@ fn insert_job(transaction: &Transaction<'_>, job: &Job) -> rusqlite::Result<()> 
     let first = job.transfers.first();
     let last = match job.parameters.kind {
         JobKind::Hops => job.transfers.last(),
-        JobKind::Independent | JobKind::Replicas(_) => first,
+        JobKind::Independent | JobKind::Session | JobKind::Replicas(_) => first,
     };
     let source = first.map(|first| first.source.storage());
     let destination = last.map(|last| last.destination.storage());

@@ -8,7 +8,7 @@ use crate::run::{AgentReport, Message};
 use penstock_decide::classify::{Observed, classify};
 use penstock_model::{
     Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CopyMode, CredentialId, Errno, Failure,
-    FileUrl, MoverReport, Overwrite, Phase, Retry, Side, TransferEvent, WayNotOffered,
+    FileUrl, FoundFile, MoverReport, Overwrite, Phase, Retry, Side, TransferEvent, WayNotOffered,
 };
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -349,7 +349,14 @@ impl<'a> Attempting<'a> {
         }
         if !is_ours {
             let detail = "Destination file exists and overwrite is not enabled";
-            return Err(destination.failure(Phase::Preparation, &Observed::Exists, detail));
+            let mut failure = destination.failure(Phase::Preparation, &Observed::Exists, detail);
+            if self.assignment.parameters.report_existing {
+                failure.found = Some(Box::new(FoundFile {
+                    size: there.size,
+                    checksum: there.checksum.clone(),
+                }));
+            }
+            return Err(failure);
         }
         if !self.setup.remove(destination).await {
             let detail = format!(

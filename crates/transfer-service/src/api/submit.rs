@@ -100,6 +100,9 @@ pub fn parse_submission(
         }
     }
     let kind = kind(&params, files.len(), transfers.len(), selection)?;
+    if kind == JobKind::Session {
+        one_way(&transfers)?;
+    }
     let any_checksum = transfers.iter().any(|transfer| transfer.checksum.is_some());
     let parameters = parameters(&params, kind, any_checksum, submitter, now)?;
     let (id, given) = job_id(&params, submitter.vo, fresh_id)?;
@@ -239,6 +242,7 @@ fn kind(
 ) -> Result<JobKind, InvalidSubmission> {
     let has_replicas = pairs > files;
     match (has_replicas, flag(params, "multihop")?, files) {
+        (false, false, _) if flag(params, "reuse")? => Ok(JobKind::Session),
         (false, false, _) => Ok(JobKind::Independent),
         (false, true, _) => Ok(JobKind::Hops),
         (true, true, _) => Err(bad(
@@ -251,6 +255,17 @@ fn kind(
         (true, false, _) => Err(bad(
             "a job with several sources or destinations for one file can hold that file only: submit one job \
              for each file",
+        )),
+    }
+}
+
+/// What goes in one session goes between the same two storage elements.
+fn one_way(transfers: &[NewTransfer]) -> Result<(), InvalidSubmission> {
+    let way = |transfer: &NewTransfer| (transfer.source.storage(), transfer.destination.storage());
+    match transfers.windows(2).all(|two| way(&two[0]) == way(&two[1])) {
+        true => Ok(()),
+        false => Err(bad(
+            "Reuse jobs can only contain transfers for the same source and destination storage",
         )),
     }
 }
@@ -336,6 +351,7 @@ fn parameters(
         timeout_seconds: positive(params, "timeout")?,
         strict_copy: flag(params, "strict_copy")?,
         disable_cleanup: flag(params, "disable_cleanup")?,
+        report_existing: flag(params, "dst_file_report")?,
         streams: integer(params, "nostreams")?
             .filter(|n| *n > 0)
             .map(|n| n.min(STREAMS_MAX) as u32),
@@ -860,6 +876,11 @@ mod tests {
         let hop = r#"{"sources":["https://a/f"],"destinations":["https://b/f"]}"#;
         let replicas =
             r#"{"sources":["https://a/f","https://c/f"],"destinations":["https://b/f"]}"#;
+        let session = r#"{"reuse":true}"#;
+        assert_eq!(text(session, hop), Ok(JobKind::Session));
+        let elsewhere = r#"{"sources":["https://c/f"],"destinations":["https://b/g"]}"#;
+        let mixed = text(session, &format!("{hop},{elsewhere}"));
+        assert!(mixed.is_err_and(|why| why.contains("same source and destination storage")));
         let hops = r#"{"multihop":true}"#;
         assert_eq!(text(hops, &format!("{hop},{hop}")), Ok(JobKind::Hops));
         assert!(text(hops, replicas).is_err_and(|why| why.contains("multihop")));

@@ -3,8 +3,8 @@
 use penstock_decide::wording;
 use penstock_model::ids::{JobId, TransferId};
 use penstock_model::{
-    ChecksumMode, CopyMode, JobKind, LedgerEntry, MoverReport, Overwrite, Timestamp, TransferEvent,
-    TransferState, WaitReason,
+    ChecksumMode, CopyMode, Failure, JobKind, LedgerEntry, MoverReport, Overwrite, Timestamp,
+    TransferEvent, TransferState, WaitReason,
 };
 use penstock_persistence::journal::{JobRow, TransferRow};
 use serde_json::{Map, Value, json};
@@ -67,7 +67,7 @@ pub fn job(row: &JobRow, host: &str) -> Map<String, Value> {
         ("destination_spacetoken", json!("")),
         ("source_spacetoken", json!("")),
         ("internal_job_params", json!(internal)),
-        ("dst_file_report", json!(false)),
+        ("dst_file_report", json!(parameters.report_existing)),
         ("overwrite_flag", json!(overwrite)),
         ("job_finished", json!(time(row.finished_at))),
         ("copy_pin_lifetime", json!(-1)),
@@ -153,7 +153,10 @@ pub fn file(row: &TransferRow, job: &JobRow, host: &str) -> Map<String, Value> {
         ("throughput", json!(throughput)),
         ("retry", json!(attempts.saturating_sub(1))),
         ("user_filesize", json!(request.size.map(|size| size.0))),
-        ("file_metadata", json!(request.metadata)),
+        (
+            "file_metadata",
+            file_metadata(&request.metadata, failure_of(&row.state)),
+        ),
         ("staging_metadata", json!(null)),
         ("archive_metadata", json!(null)),
         ("staging_start", json!(null)),
@@ -184,10 +187,42 @@ pub fn file(row: &TransferRow, job: &JobRow, host: &str) -> Map<String, Value> {
     ])
 }
 
+fn failure_of(state: &TransferState) -> Option<&Failure> {
+    match state {
+        TransferState::Failed { failure, .. } => Some(failure),
+        _ => None,
+    }
+}
+
+/// What the client gave, and `dst_file` for a file that was in the way when the job asked for that.
+pub(crate) fn file_metadata(given: &Value, failure: Option<&Failure>) -> Value {
+    let Some(found) = failure.and_then(|failure| failure.found.as_ref()) else {
+        return given.clone();
+    };
+    let mut metadata = match given {
+        Value::Object(keys) => keys.clone(),
+        Value::Null => Map::new(),
+        // As FTS keeps what is no object.
+        other => object([("label", other.clone())]),
+    };
+    let checksum = found.checksum.as_ref();
+    metadata.insert(
+        "dst_file".to_owned(),
+        json!({
+            "file_size": found.size.map(|size| size.0),
+            "checksum_type": checksum.map(|sum| sum.algorithm().name().to_uppercase()),
+            "checksum_value": checksum.map(|sum| sum.hex()),
+            "file_on_tape": false,
+            "file_on_disk": true,
+        }),
+    );
+    Value::Object(metadata)
+}
+
 fn selection(kind: JobKind) -> &'static str {
     match kind {
         JobKind::Replicas(by) => by.name(),
-        JobKind::Independent | JobKind::Hops => "auto",
+        JobKind::Independent | JobKind::Session | JobKind::Hops => "auto",
     }
 }
 

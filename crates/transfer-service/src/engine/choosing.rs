@@ -123,7 +123,7 @@ impl Engine {
     ) -> Option<(TransferId, ChoiceReason)> {
         let entry = self.jobs.get(&job)?;
         match entry.parameters.kind {
-            JobKind::Independent => None,
+            JobKind::Independent | JobKind::Session => None,
             JobKind::Hops => {
                 let landed =
                     ended.is_none_or(|(_, state)| matches!(state, TransferState::Finished { .. }));

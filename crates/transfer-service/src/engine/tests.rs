@@ -46,11 +46,11 @@ fn new_job(kind: JobKind, seed: u128, files: u8, from: u8, to: u8) -> NewJob {
     let target = |index| format!("https://d{}/{}/{index}", to % 3, seed % 5);
     let transfer = |index| NewTransfer {
         source: match kind {
-            JobKind::Independent | JobKind::Hops => url("s", from % 3, index),
+            JobKind::Independent | JobKind::Session | JobKind::Hops => url("s", from % 3, index),
             JobKind::Replicas(_) => url("s", (from % 3).wrapping_add(index) % 3, index),
         },
         destination: FileUrl::parse(&target(match kind {
-            JobKind::Independent | JobKind::Hops => index,
+            JobKind::Independent | JobKind::Session | JobKind::Hops => index,
             JobKind::Replicas(_) => 0,
         }))
         .expect("valid"),
@@ -90,6 +90,7 @@ fn failure(retry: Retry) -> Failure {
         phase: Phase::Transfer,
         errno: Errno::EIO,
         detail,
+        found: None,
     }
 }
 
@@ -438,6 +439,7 @@ enum Step {
 fn kind() -> impl Strategy<Value = JobKind> {
     prop_oneof![
         Just(JobKind::Independent),
+        Just(JobKind::Session),
         (0..Selection::ALL.len()).prop_map(|at| JobKind::Replicas(Selection::ALL[at])),
         Just(JobKind::Hops),
     ]

@@ -3,6 +3,7 @@
 //! What does not exist here (SRM's phases, space tokens) has FTS's word for nothing. Times are milliseconds since 1970.
 
 use super::following::LinkState;
+use crate::api::wire::file_metadata;
 use penstock_model::url::redact;
 use penstock_model::{
     Bytes, CopyMode, Failure, Job, JobKind, JobState, MoverReport, Phase, Retry, Side, Timestamp,
@@ -112,7 +113,7 @@ impl About<'_> {
     /// Only jobs of several ways to one file have one here; of others it is in the state messages.
     fn complete_job_state(&self) -> &'static str {
         match self.job.parameters.kind {
-            JobKind::Independent => "UNKNOWN",
+            JobKind::Independent | JobKind::Session => "UNKNOWN",
             JobKind::Replicas(_) | JobKind::Hops => self.job_state.name(),
         }
     }
@@ -156,6 +157,10 @@ impl About<'_> {
             unreachable!("both were written as objects");
         };
         message_keys.extend(keys);
+        if let Ended::Failed(failure) = ended {
+            let told = file_metadata(&self.request.metadata, Some(failure));
+            message_keys.insert("file_metadata".to_owned(), metadata(&told));
+        }
         message
     }
 
