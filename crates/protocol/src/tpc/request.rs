@@ -384,7 +384,9 @@ fn scitag(headers: &HeaderMap, transfer_headers: &HeaderMap) -> Option<u32> {
 fn client_info(headers: &HeaderMap) -> Option<String> {
     let text = headers.get("clientinfo")?.to_str().ok()?.trim();
     let short: String = text.chars().take(CLIENT_INFO_CHARS_MAX).collect();
-    (!short.is_empty()).then_some(short)
+    // A cut may leave blanks at the end, which would not come back as they are.
+    let short = short.trim_end();
+    (!short.is_empty()).then(|| short.to_owned())
 }
 
 fn text<'a>(
@@ -495,6 +497,15 @@ mod tests {
             request.transfer_headers.get_all("x-trace").iter().count(),
             2
         );
+    }
+
+    #[test]
+    fn client_information_that_is_too_long_is_cut_so_that_it_comes_back_as_it_is() {
+        let long = format!("clientinfo: {}  {}", "x".repeat(CLIENT_INFO_CHARS_MAX - 1), "y");
+        let request = parse(&["source: https://se.example.org/f", &long]).expect("understood");
+        let info = request.client_info.as_deref().expect("there");
+        assert_eq!(info, "x".repeat(CLIENT_INFO_CHARS_MAX - 1));
+        assert_eq!(CopyRequest::parse(&request.to_headers()), Ok(request));
     }
 
     #[test]
