@@ -501,7 +501,11 @@ mod tests {
 
     #[test]
     fn client_information_that_is_too_long_is_cut_so_that_it_comes_back_as_it_is() {
-        let long = format!("clientinfo: {}  {}", "x".repeat(CLIENT_INFO_CHARS_MAX - 1), "y");
+        let long = format!(
+            "clientinfo: {}  {}",
+            "x".repeat(CLIENT_INFO_CHARS_MAX - 1),
+            "y"
+        );
         let request = parse(&["source: https://se.example.org/f", &long]).expect("understood");
         let info = request.client_info.as_deref().expect("there");
         assert_eq!(info, "x".repeat(CLIENT_INFO_CHARS_MAX - 1));
