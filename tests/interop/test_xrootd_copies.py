@@ -351,14 +351,18 @@ def test_a_client_that_dies_while_our_door_fetches_leaves_nothing(field, place, 
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
-@pytest.mark.parametrize("credential", CREDENTIALS)
-def test_davix_copies_with_a_header_for_each_end(field, way, credential, mode):
+@pytest.mark.parametrize("credential", [*CREDENTIALS, "proxy"])
+def test_davix_copies_with_a_credential_for_each_end(field, way, credential, mode):
+    """A proxy opens the end that copies; davix cannot delegate it, so a macaroon opens the other one."""
     data, source, destination = way.put(SMALL)
     way.make_room()
-    tokens = way.tokens(credential)
+    tokens = way.tokens("macaroon" if credential == "proxy" else credential)
     reads, writes = (tokens.get(f"{end}_tokens", [field.token])[0] for end in ("source", "destination"))
     active, passive = (writes, reads) if mode == "pull" else (reads, writes)
-    headers = ["-H", f"Authorization: Bearer {active}", "-H", f"TransferHeaderAuthorization: Bearer {passive}"]
+    headers = ["-H", f"Authorization: Bearer {active}"]
+    if credential == "proxy":
+        headers = ["--cert", field.proxy.pem]
+    headers += ["-H", f"TransferHeaderAuthorization: Bearer {passive}"]
     field.run(
         "proxy",
         "davix-cp",
