@@ -154,7 +154,11 @@ pub async fn list(
 ) -> Result<(), CommandError> {
     let service = connect(&args.service, Intent::Manage, environment)?;
     let jobs = service.list(&args.states, args.limit).await?;
-    output.show(&jobs, || jobs.iter().map(job_line).collect());
+    output.show(&jobs, || match (jobs.is_empty(), args.states.is_empty()) {
+        (true, true) => "no job is open; those that ended: --state FINISHED\n".to_owned(),
+        (true, false) => "no job is in such a state\n".to_owned(),
+        (false, _) => jobs.iter().map(job_line).collect(),
+    });
     Ok(())
 }
 

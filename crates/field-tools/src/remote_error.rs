@@ -81,7 +81,7 @@ fn refusal(status: StatusCode, had_token: bool) -> &'static str {
         }
         (StatusCode::UNAUTHORIZED, true) => "the token was not accepted",
         (_, false) => "not allowed without a token (--token-file FILE, or --dir of a site)",
-        (_, true) => "the token does not allow this",
+        (_, true) => "refused",
     }
 }
 
@@ -181,7 +181,7 @@ mod tests {
             403,
             true,
             "create needs storage.create\nmore",
-            "https://se/f?…: the token does not allow this: create needs storage.create",
+            "https://se/f?…: refused: create needs storage.create",
         );
         check(
             507,
