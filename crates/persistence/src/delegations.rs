@@ -6,7 +6,7 @@
 use crate::resealing::{PROXIES, Pass, REQUEST_KEYS};
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
 use penstock_model::{CredentialId, Timestamp, UserName};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -256,13 +256,7 @@ impl Delegations {
         let mut statement = connection
             .prepare_cached(sql)
             .map_err(|why| self.failed(why))?;
-        let found = statement.query_row([id.as_str()], |row| {
-            Ok(Delegation {
-                serial: row.get::<_, i64>(0)? as u64,
-                expires: Timestamp(row.get(1)?),
-                attributes: serde_json::from_str(&row.get::<_, String>(2)?).unwrap_or_default(),
-            })
-        });
+        let found = statement.query_row([id.as_str()], described);
         found.optional().map_err(|why| self.failed(why))
     }
 
@@ -278,12 +272,7 @@ impl Delegations {
                 .prepare_cached(sql)
                 .map_err(|why| self.failed(why))?;
             let found = statement.query_row([id.as_str()], |row| {
-                let delegation = Delegation {
-                    serial: row.get::<_, i64>(0)? as u64,
-                    expires: Timestamp(row.get(1)?),
-                    attributes: serde_json::from_str(&row.get::<_, String>(2)?).unwrap_or_default(),
-                };
-                Ok((delegation, row.get::<_, Vec<u8>>(3)?))
+                Ok((described(row)?, row.get::<_, Vec<u8>>(3)?))
             });
             found.optional().map_err(|why| self.failed(why))?
         };
@@ -376,6 +365,15 @@ impl Delegations {
 
 /// How long a proxy that has ended is kept, so that its owner is told when it ended: a week.
 const ENDED_KEPT_MS: i64 = 7 * 86_400_000;
+
+/// From the columns serial, expires_ms and attributes, which come first.
+fn described(row: &Row<'_>) -> rusqlite::Result<Delegation> {
+    Ok(Delegation {
+        serial: row.get::<_, i64>(0)? as u64,
+        expires: Timestamp(row.get(1)?),
+        attributes: serde_json::from_str(&row.get::<_, String>(2)?).unwrap_or_default(),
+    })
+}
 
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "WAL")?;

@@ -1,6 +1,6 @@
 //! Locks at the door: who is stopped by them, who is not, and that they last.
 
-use crate::site::{Response, Site, content, eventually};
+use crate::site::{Response, Site, check, content, eventually};
 use std::sync::Arc;
 
 const EXCLUSIVE: &str = "<d:lockinfo xmlns:d='DAV:'><d:lockscope><d:exclusive/></d:lockscope>\
@@ -21,16 +21,6 @@ async fn locked(site: &Site, path: &str, depth: &str) -> String {
         response.text()
     );
     response.header("lock-token").to_owned()
-}
-
-async fn check(site: &Site, method: &str, path: &str, extra: &[(&str, &str)], expected: u16) {
-    let response = site.send(method, path, extra, b"").await;
-    assert_eq!(
-        response.status,
-        expected,
-        "{method} {path} {extra:?}: {}",
-        response.text()
-    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,16 +1,6 @@
 //! The method table: every method on what exists and what does not.
 
-use crate::site::{Response, Site, content};
-
-async fn check(site: &Site, method: &str, path: &str, extra: &[(&str, &str)], expected: u16) {
-    let response = site.send(method, path, extra, b"").await;
-    assert_eq!(
-        response.status,
-        expected,
-        "{method} {path} {extra:?}: {}",
-        response.text()
-    );
-}
+use crate::site::{Response, Site, check, content};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_method_answers_as_webdav_clients_expect() {

@@ -170,6 +170,17 @@ pub fn configuration(directory: &Path, signer: &Signer) -> StorageConfig {
     }
 }
 
+/// Sends a request without a body, with a token that may do everything.
+pub async fn check(site: &Site, method: &str, path: &str, extra: &[(&str, &str)], expected: u16) {
+    let response = site.send(method, path, extra, b"").await;
+    assert_eq!(
+        response.status,
+        expected,
+        "{method} {path} {extra:?}: {}",
+        response.text()
+    );
+}
+
 impl Site {
     pub async fn new() -> Site {
         Site::with(|_| {}).await
