@@ -17,6 +17,7 @@ from .clients import Door, Service
 from .fault_server import FaultCa, FaultServer
 from .field import make_field
 from .site import Site
+from .tape_endpoint import TapeEndpoint
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOOLS = ["curl", "rclone", "davix-get", "openssl", "node", "npm", "chromium", "voms-proxy-fake"]
@@ -25,6 +26,7 @@ TOOLS += ["epmd"]
 HOSTS = ["127.0.0.2", "127.0.0.3"]
 NUMBERS = itertools.count(1)
 FAULTY_HOST, ELSEWHERE_HOST = "127.0.0.4", "127.0.0.5"
+TAPE_HOST = "127.0.0.11"
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ def make_grid(binary, directory, fault_ca):
     there = Site(binary, directory / "there", "there", HOSTS[1], peers=[here])
     for site in (here, there):
         site.trust(fault_ca.certificate)
-        site.allow(FAULTY_HOST, ELSEWHERE_HOST)
+        site.allow(FAULTY_HOST, ELSEWHERE_HOST, TAPE_HOST)
         site.configure("[transfer]", retry_delay="1s", retries=1)
     return Grid(here, there)
 
@@ -189,6 +191,14 @@ def elsewhere(fault_ca):
     server = FaultServer(ELSEWHERE_HOST, fault_ca)
     yield server
     server.close()
+
+
+@pytest.fixture
+def tape(fault_ca):
+    """A storage element in front of a tape library, which every site of a grid trusts and may copy from."""
+    endpoint = TapeEndpoint(TAPE_HOST, fault_ca)
+    yield endpoint
+    endpoint.close()
 
 
 @pytest.fixture
