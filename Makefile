@@ -8,6 +8,8 @@ PYTEST := $(VENV)/bin/python -m pytest
 # Python packages of the interop tests, pinned where a client's exact behaviour is what is tested.
 PYTHON_PACKAGES := fts3==3.14.2 pytest==8.4.2 requests uproot==5.7.7 aiohttp==3.14.5 numpy==2.4.6 fsspec==2026.9.0 \
   stomp.py==8.2.0 nats-py==2.9.0
+# Rucio wants other versions of the same packages, so it has an environment of its own.
+RUCIO_PACKAGES := rucio==41.5.1 rucio-clients==41.5.1 psycopg[binary]==3.3.9
 
 .PHONY: help demo test test-rust test-interop test-web soak fuzz bench lint setup check-tools build
 
@@ -50,7 +52,7 @@ lint: check-rust ## rustfmt and clippy, without warnings
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 
 setup: ## Debian packages and Python packages that the tests need (asks for root where it must)
-	scripts/setup.sh $(VENV) $(PYTHON_PACKAGES)
+	scripts/setup.sh $(VENV) $(PYTHON_PACKAGES) -- $(RUCIO_PACKAGES)
 
 .PHONY: check-rust
 check-rust:

@@ -1,12 +1,19 @@
 #!/usr/bin/env bash
 # Installs what the tests need on Debian 12: real clients from Debian and PyPI. Safe to run again.
+# Usage: setup.sh VENV PACKAGE… -- PACKAGE-OF-RUCIO…
 set -euo pipefail
 venv=$1
+shift
+python_packages=()
+while [[ ${1---} != -- ]]; do
+  python_packages+=("$1")
+  shift
+done
 shift
 
 packages=(build-essential pkg-config libssl-dev python3 python3-venv python3-dev swig curl rclone davix nodejs npm
   chromium sqlite3 openssl voms-clients xrootd-server xrootd-server-plugins xrootd-scitokens-plugins xrootd-client
-  gfal2-util-scripts gfal2-plugin-http davix-tests nginx-light litmus davfs2 rabbitmq-server nats-server)
+  gfal2-util-scripts gfal2-plugin-http davix-tests nginx-light litmus davfs2 rabbitmq-server nats-server postgresql)
 missing=()
 for package in "${packages[@]}"; do
   # Node.js and npm may have come from elsewhere than Debian.
@@ -32,6 +39,10 @@ if ((${#missing[@]})); then
   DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 "${root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
-[[ -x $venv/bin/python ]] || python3 -m venv "$venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+install_python() {
+  [[ -x $1/bin/python ]] || python3 -m venv "$1"
+  "$1/bin/python" -m pip install --quiet --disable-pip-version-check "${@:2}"
+}
+install_python "$venv" "${python_packages[@]}"
+install_python "$venv/rucio" "$@"
 echo "ready: 'make test' has what it needs"

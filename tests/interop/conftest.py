@@ -16,6 +16,7 @@ from .certificates import UserCa
 from .clients import Door, Service
 from .fault_server import FaultCa, FaultServer
 from .field import make_field
+from .rucio_lab import RUCIO
 from .site import Site
 from .tape_endpoint import TapeEndpoint
 
@@ -23,6 +24,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 TOOLS = ["curl", "rclone", "davix-get", "openssl", "node", "npm", "chromium", "voms-proxy-fake"]
 TOOLS += ["cc", "davix-tester", "gfal-copy", "xrootd", "litmus", "/usr/sbin/mount.davfs", "/usr/sbin/nats-server"]
 TOOLS += ["epmd"]
+POSTGRES = Path("/usr/lib/postgresql")
 HOSTS = ["127.0.0.2", "127.0.0.3"]
 NUMBERS = itertools.count(1)
 FAULTY_HOST, ELSEWHERE_HOST = "127.0.0.4", "127.0.0.5"
@@ -55,6 +57,8 @@ def pytest_addoption(parser):
 
 def pytest_sessionstart(session):
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    missing += [] if (RUCIO / "bin/rucio-conveyor-submitter").exists() else ["rucio"]
+    missing += [] if POSTGRES.exists() else ["postgresql"]
     if not binary_path().exists():
         pytest.exit(f"{binary_path()} is missing: run 'cargo build -p penstock-cli' first", 2)
     if missing:

@@ -134,12 +134,18 @@ fn configured(issuer: &TrustedIssuer) -> TrustedIssuerConfig {
     }
 }
 
-/// What tokens may call a port of this site: each of its hosts, with the port and without.
+/// What tokens may call a port of this site: each of its hosts as URL, with the port and without, and by its bare
+/// name, which is how Rucio asks its issuer for tokens.
 fn audiences(config: &Config, port: u16) -> Vec<String> {
-    let hosts = config.site.hosts.iter().map(|host| in_url(host));
-    hosts
-        .flat_map(|host| [format!("https://{host}:{port}"), format!("https://{host}")])
-        .collect()
+    let named = |host: &String| {
+        let authority = in_url(host);
+        [
+            format!("https://{authority}:{port}"),
+            format!("https://{authority}"),
+            host.clone(),
+        ]
+    };
+    config.site.hosts.iter().flat_map(named).collect()
 }
 
 /// What tokens may call the transfer service.

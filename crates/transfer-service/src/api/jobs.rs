@@ -222,7 +222,7 @@ fn already_ended(row: JobRow) -> Entry {
     if row.state.is_terminal() && !canceled_just_now {
         Entry::Untouched(row, "The job is in a terminal state")
     } else {
-        Entry::Job(row)
+        Entry::Done(row)
     }
 }
 
@@ -390,6 +390,8 @@ async fn of_job(
 /// How one id of a list is answered.
 enum Entry {
     Job(JobRow),
+    /// What was asked is done. Rucio reads the message that goes with it, which is null.
+    Done(JobRow),
     /// Nothing was done to it, and why.
     Untouched(JobRow, &'static str),
 }
@@ -450,12 +452,13 @@ async fn lookup(api: &Api, text: &str) -> Result<Option<JobRow>, ApiError> {
 fn write_entry(api: &Api, entry: Entry, fields: &Arc<[String]>, document: &mut Document) {
     let (row, status, message) = match entry {
         Entry::Job(row) => (row, "200 Ok", None),
-        Entry::Untouched(row, why) => (row, "304 Not Modified", Some(why)),
+        Entry::Done(row) => (row, "200 Ok", Some(Value::Null)),
+        Entry::Untouched(row, why) => (row, "304 Not Modified", Some(json!(why))),
     };
     let mut object = wire::job(&row, &api.config.host);
     object.insert("http_status".to_owned(), json!(status));
     if let Some(message) = message {
-        object.insert("http_message".to_owned(), json!(message));
+        object.insert("http_message".to_owned(), message);
     }
     match fields.is_empty() {
         true => document.text(&Value::Object(object).to_string()),

@@ -1,0 +1,306 @@
+"""Rucio 41.5's own conveyor over Penstock: rules become OK, replicas AVAILABLE, and what arrived is what was sent.
+
+Submitter, poller, finisher and receiver are Rucio's commands; a test adds a rule and waits for what becomes of it.
+`docs/rucio.md` tells operators to set up what `lab` sets up here.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from .brokers import HOST as BROKER_HOST
+from .brokers import PASSWORD, USER, RabbitMq
+from .certificates import VO
+from .clients import Door, Service, adler32, content
+from .rucio_lab import TOLD, Rucio, RucioError
+from .site import Site
+from .waiting import eventually
+
+HOSTS = ["127.0.4.1", "127.0.4.2", "127.0.4.3"]
+PLACE = f"/{VO}/rucio"
+RULE_SECONDS = 90
+TOOLS = Path(sys.executable).parent
+NEW_DATASETS = iter(range(1, 1000))
+
+
+@dataclass
+class Storage:
+    """What Rucio calls an RSE: a directory at a site, and how Rucio is to reach it."""
+
+    name: str
+    site: Site
+    scheme: str = "https"
+
+    @property
+    def prefix(self):
+        return f"{PLACE}/{self.name.lower()}/"
+
+
+@dataclass
+class Shipment:
+    """A data set that a rule wants somewhere."""
+
+    dataset: str
+    contents: dict
+    destination: str
+    rule: str = None
+
+
+class Lab:
+    def __init__(self, directory, binary, user_ca):
+        self.ca, self.alice = user_ca, user_ca.user("Rucio Robot")
+        self.proxy = user_ca.voms_proxy(self.alice, hours=24)
+        self.near, self.far, self.third = self.sites = make_sites(binary, directory)
+        self.storages = {
+            storage.name: storage
+            for storage in [
+                Storage("NEAR", self.near),
+                Storage("SPARE", self.third),
+                Storage("FAR", self.far),
+                Storage("STEP", self.third),
+                Storage("REMOTE", self.far),
+                Storage("ELSEWHERE", self.far),
+                Storage("VAULT", self.far),
+                Storage("TOKEN-NEAR", self.near, "davs"),
+                Storage("TOKEN-FAR", self.far, "davs"),
+            ]
+        }
+        self.issuer = Issuer(self.near)
+        self.rucio = Rucio(directory / "rucio", self.proxy, self.near.certificates)
+
+    def start(self, broker):
+        for site in self.sites:
+            self.let_in(site)
+        tell_broker(self.near, broker)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda start: start(), [*(site.start for site in self.sites), self.start_rucio]))
+        for site in (self.near, self.third):
+            self.delegate(site)
+        self.rucio.run_conveyor()
+
+    def let_in(self, site):
+        """The collaboration may use its directory, and its tokens speak for it."""
+        self.ca.trusted_by(site)
+        site.configure("[issuer]", vo=VO)
+        site.configure("[transfer]", retries=0, retry_delay="1s")
+        site.append(f'\n[[storage.group]]\ngroup = "/{VO}"\npath = "/{VO}"\nrights = ["read", "modify"]\n')
+        site.append(f'\n[[transfer.administrator]]\ndn = "{self.alice.subject}"\n')
+
+    def start_rucio(self):
+        secrets = self.rucio.directory / "idpsecrets.json"
+        secrets.write_text(json.dumps({"test": self.issuer.client}))
+        self.rucio.start(oidc={"idpsecrets": secrets, "admin_issuer": "test"}, conveyor=DETERMINISTIC)
+        for storage in self.storages.values():
+            self.add_rse(storage)
+        for ends in DISTANCES:
+            self.rucio.ask("add_distance", *ends.split())
+
+    def add_rse(self, storage):
+        site = storage.site
+        attributes = {"fts": self.near.service, "verify_checksum": True, "supported_checksums": "adler32"}
+        attributes |= ATTRIBUTES.get(storage.name, {})
+        if storage.name == "ELSEWHERE":
+            attributes["fts"] = self.third.service
+        tape = storage.name == "VAULT"
+        words = [storage.name, storage.scheme, site.host, site.base, storage.prefix, attributes]
+        self.rucio.ask("add_rse", *words, tape=tape)
+
+    def delegate(self, site):
+        """What a cron job of Rucio's operators does."""
+        line = [str(TOOLS / "fts-rest-delegate"), "-s", site.service]
+        environment = {
+            "PATH": "/usr/bin:/bin",
+            "HOME": "/nonexistent",
+            "X509_CERT_DIR": str(site.certificates),
+            "X509_USER_PROXY": str(self.proxy.pem),
+        }
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def ship(self, destination, count=1, sources=("NEAR",), absent=(), size=20_000, **options):
+        """Registers new files at the sources, puts them there but for those where they are `absent`, and adds a rule
+        that wants them at the destination."""
+        dataset = f"set-{next(NEW_DATASETS)}"
+        contents = {f"{dataset}.{number}": content(f"{dataset} {number}", size) for number in range(count)}
+        shipment = Shipment(dataset, contents, destination)
+        with ThreadPoolExecutor(8) as pool:
+            for source in set(sources) - set(absent):
+                list(pool.map(lambda put: put(), self.puts(source, contents)))
+        files = [
+            {"name": name, "bytes": len(data), "adler32": adler32(data)} for name, data in contents.items()
+        ]
+        self.rucio.ask("register", list(sources), dataset, files)
+        shipment.rule = self.rucio.ask("add_rule", dataset, destination, **options)
+        return shipment
+
+    def puts(self, name, contents):
+        door = Door(self.storages[name].site)
+        paths = self.paths(name, contents)
+        return [lambda path=paths[file], data=data: door.put(path, data) for file, data in contents.items()]
+
+    def paths(self, name, files):
+        urls = self.rucio.ask("urls", name, list(files))
+        return {file: urlsplit(url).path for file, url in urls.items()}
+
+    def rule(self, shipment):
+        return self.rucio.ask("show_rule", shipment.rule)
+
+    def requests(self, shipment):
+        return self.rucio.ask("requests", shipment.dataset)
+
+    def replicas(self, shipment, name=None):
+        """The state of each replica at a storage."""
+        found = self.rucio.ask("replicas", shipment.dataset)
+        return {file: state for at, file, state, _ in found if at == (name or shipment.destination)}
+
+    def wait_rule(self, shipment, state):
+        self.rucio.assert_runs()
+        try:
+            eventually(f"the rule is {state}", lambda: self.rule(shipment)["state"] == state, RULE_SECONDS)
+        except AssertionError as late:
+            shown = [self.rule(shipment), *self.requests(shipment)[:6]]
+            raise AssertionError(f"{late}\n{shown}\n{self.rucio.log_tail()}\n{self.near.log_tail(10)}") from None
+
+    def wait_ok(self, shipment):
+        """The rule is OK, and every file is at the destination with all its bytes."""
+        self.wait_rule(shipment, "OK")
+        assert self.replicas(shipment) == dict.fromkeys(shipment.contents, "AVAILABLE")
+        self.assert_arrived(shipment.destination, shipment.contents)
+
+    def assert_arrived(self, name, contents):
+        door, paths = Door(self.storages[name].site), self.paths(name, contents)
+        for file, data in contents.items():
+            assert door.checksum(paths[file]) == adler32(data)
+
+    def wait_submitted(self, shipment):
+        """The requests of a shipment once they are jobs."""
+
+        def submitted():
+            found = self.requests(shipment)
+            return found if found and all(request["external_id"] for request in found) else None
+
+        return eventually("the requests are jobs", submitted, RULE_SECONDS)
+
+    def job(self, request):
+        """A request's job as the service shows it to the collaboration."""
+        [site] = [site for site in self.sites if site.service == request["external_host"]]
+        return Service(site).job(request["external_id"])
+
+    def close(self):
+        self.rucio.close()
+        self.issuer.close()
+        for site in self.sites:
+            site.kill()
+
+
+DISTANCES = [
+    "NEAR FAR",
+    "SPARE FAR",
+    "NEAR STEP",
+    "STEP REMOTE",
+    "NEAR ELSEWHERE",
+    "NEAR VAULT",
+    "TOKEN-NEAR TOKEN-FAR",
+]
+ATTRIBUTES = {
+    "STEP": {"available_for_multihop": True},
+    "TOKEN-NEAR": {"oidc_support": True},
+    "TOKEN-FAR": {"oidc_support": True},
+}
+# As experiments have it that want no job twice.
+DETERMINISTIC = {"use_deterministic_id": True}
+
+
+class Issuer:
+    """The token endpoint that Rucio asks as a client. What it gives away are tokens of a site's own issuer."""
+
+    def __init__(self, site):
+        issued = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.give({"issuer": url, "token_endpoint": f"{url}/token"})
+
+            def do_POST(self):
+                asked = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+                [scope], [audience] = asked["scope"], asked["audience"]
+                issued.append((scope, audience))
+                self.give({"access_token": site.token(scope, audience, subject="rucio"), "token_type": "Bearer"})
+
+            def give(self, value):
+                body = json.dumps(value).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *words):
+                pass
+
+        self.server = ThreadingHTTPServer((HOSTS[0], 0), Handler)
+        self.issued = issued
+        url = f"http://{HOSTS[0]}:{self.server.server_port}"
+        self.client = {"issuer": url, "client_id": "rucio", "client_secret": "secret"}
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def make_sites(binary, directory):
+    sites = []
+    for name, host in zip(["near", "far", "third"], HOSTS, strict=True):
+        sites.append(Site(binary, directory / name, name, host, peers=sites))
+    return sites
+
+
+def tell_broker(site, broker):
+    secret = site.directory / "keys/broker"
+    secret.touch(mode=0o600)
+    secret.write_text(PASSWORD + "\n")
+    values = {
+        "name": "rucio",
+        "brokers": [broker.url()],
+        "user": USER,
+        "password_file": "keys/broker",
+        "prefix": "/queue/",
+    }
+    lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+    site.append("\n".join(["", "[[transfer.messages]]", *lines, ""]))
+
+
+@pytest.fixture(scope="module")
+def lab(binary, tmp_path_factory, fault_ca, user_ca):
+    broker = RabbitMq(fault_ca)
+    lab = Lab(tmp_path_factory.mktemp("rucio"), binary, user_ca)
+    lab.broker = broker
+    try:
+        with ThreadPoolExecutor() as pool:
+            ready = pool.submit(broker.start)
+            lab.start(broker)
+            ready.result()
+        yield lab
+    finally:
+        lab.close()
+        broker.close()
+
+
+def test_a_rule_is_ok_when_its_files_have_arrived(lab):
+    shipment = lab.ship("FAR", count=3)
+    lab.wait_ok(shipment)
+    requests = lab.requests(shipment)
+    assert {request["state"] for request in requests} == {"DONE"}
+    assert {request["source"] for request in requests} == {"NEAR"}
+    [job] = {request["external_id"] for request in requests}
+    assert lab.job(requests[0])["vo_name"] == VO
