@@ -16,7 +16,7 @@ from .certificates import UserCa
 from .clients import Door, Service
 from .fault_server import FaultCa, FaultServer
 from .field import make_field
-from .rucio_lab import RUCIO
+from .rucio_daemons import RUCIO
 from .site import Site
 from .tape_endpoint import TapeEndpoint
 

@@ -1,224 +1,339 @@
-"""Rucio as experiments run it: its database, its configuration and its own daemons, over Penstock storage elements and a
-Penstock transfer service. Rucio lives in an environment of its own, which `make setup` makes.
+"""An experiment's data management: Penstock sites, and a Rucio that has their directories as its storages (RSEs).
 
-The daemons are the commands that operators run. They run as loops with a pause of a second, so that tests only wait for
-what becomes of their rules.
+`docs/rucio.md` tells operators to set up what is set up here.
 """
 
 import json
-import os
-import pwd
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
-from contextlib import contextmanager, suppress
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
+from .brokers import HOST as BROKER_HOST
+from .brokers import PASSWORD, USER
+from .certificates import VO
+from .clients import Door, Service, adler32, content
+from .rucio_daemons import Rucio
+from .site import Site
 from .waiting import eventually
 
-RUCIO = Path(sys.prefix) / "rucio"
-CONSOLE = Path(__file__).with_name("rucio_console.py")
-START_SECONDS = 120
-STOP_SECONDS = 30
-# Activities that the poller asks for. What has another one is told by messages, or by nobody.
-POLLED = ["User Subscriptions", "Staging", "Recovery"]
-TOLD = "Functional Test"
+HOSTS = ["127.0.4.1", "127.0.4.2", "127.0.4.3"]
+PLACE = f"/{VO}/rucio"
+RULE_SECONDS = 90
+TOOLS = Path(sys.executable).parent
+NEW_DATASETS = iter(range(1, 1000))
 
 
-class Postgres:
-    """A server of its own behind a Unix socket, run by nobody in particular: it refuses to be run by root."""
+@dataclass
+class Storage:
+    """What Rucio calls an RSE: a directory at a site, and how Rucio is to reach it."""
 
-    def __init__(self):
-        self.directory = Path(tempfile.mkdtemp(prefix="interop-postgres-"))
-        self.binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1]
-        self.process = None
-        self.prefix = []
-        if os.geteuid() == 0:
-            user = pwd.getpwnam("postgres")
-            os.chown(self.directory, user.pw_uid, user.pw_gid)
-            self.prefix = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+    name: str
+    site: Site
+    scheme: str = "https"
 
     @property
-    def url(self):
-        return f"postgresql+psycopg://rucio@/rucio?host={self.directory}"
-
-    def start(self):
-        data = self.directory / "data"
-        self.run("initdb", "-D", data, "-A", "trust", "-U", "rucio", "--no-sync", "-E", "UTF8", "--locale=C.UTF-8")
-        # Loopback is not listened on, and a crash of this machine loses nothing that anybody wants.
-        options = ["listen_addresses=", f"unix_socket_directories={self.directory}", "fsync=off"]
-        options += ["max_connections=200", "log_min_messages=warning"]
-        line = [*self.prefix, str(self.binaries / "postgres"), "-D", str(data)]
-        line += [word for option in options for word in ("-c", option)]
-        with open(self.directory / "log", "wb") as log:
-            self.process = subprocess.Popen(line, cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        eventually("PostgreSQL answers", self.is_ready, START_SECONDS)
-        self.run("createdb", "-h", self.directory, "-U", "rucio", "rucio")
-        return self
-
-    def is_ready(self):
-        assert self.process.poll() is None, (self.directory / "log").read_text()[-2000:]
-        line = [str(self.binaries / "pg_isready"), "-q", "-h", str(self.directory)]
-        return subprocess.run(line).returncode == 0
-
-    def run(self, command, *words):
-        line = [*self.prefix, str(self.binaries / command), *(str(word) for word in words)]
-        done = subprocess.run(line, cwd="/", capture_output=True, text=True, timeout=START_SECONDS)
-        assert done.returncode == 0, f"{line}: exit {done.returncode}\n{done.stdout}{done.stderr}"
-
-    def close(self):
-        if self.process is not None:
-            # At once, whoever is still connected.
-            self.process.send_signal(signal.SIGQUIT)
-            self.process.wait(STOP_SECONDS)
-        shutil.rmtree(self.directory, ignore_errors=True)
+    def prefix(self):
+        return f"{PLACE}/{self.name.lower()}/"
 
 
-class Rucio:
-    """One Rucio: configuration, database, console, daemons."""
+@dataclass
+class Shipment:
+    """A data set, and where a rule wants it."""
 
-    def __init__(self, directory, proxy, certificates):
-        self.directory = Path(directory)
-        self.directory.mkdir()
-        self.proxy, self.certificates = proxy, certificates
-        self.postgres = Postgres()
-        self.console = None
-        self.daemons = {}
+    dataset: str
+    contents: dict
+    destination: str = None
+    rule: str = None
 
-    def start(self, **sections):
-        """The database with its schema, and a console."""
-        self.postgres.start()
-        self.configure(sections)
-        self.console = Console(self.environment, self.directory / "console.log")
-        self.console.ask("build")
-        return self
 
-    def configure(self, sections):
-        etc = self.directory / "etc"
-        etc.mkdir()
-        repository = next(RUCIO.glob("lib/python3*/site-packages/rucio/db/sqla/migrate_repo"))
-        alembic = etc / "alembic.ini"
-        alembic.write_text(
-            f"[alembic]\nscript_location = {repository}\nsqlalchemy.url = {self.postgres.url}\n"
-            "[loggers]\nkeys = root\n[handlers]\nkeys =\n[formatters]\nkeys =\n"
-            "[logger_root]\nlevel = WARN\nhandlers =\n"
-        )
-        whole = {
-            "common": {"logdir": self.directory, "loglevel": "INFO"},
-            "database": {"default": self.postgres.url, "pool_size": 5, "max_overflow": 10},
-            "bootstrap": {"userpass_identity": "operator", "userpass_pwd": "operator"},
-            "alembic": {"cfg": alembic},
-            "policy": {"permission": "generic", "schema": "generic"},
-            "conveyor": {"scheme": "https,davs", "transfertool": "fts3", "usercert": self.proxy.pem},
-            "transfers": {"multihop_tombstone_delay": 3600},
+class Lab:
+    def __init__(self, directory, binary, user_ca):
+        self.ca, self.alice = user_ca, user_ca.user("Rucio Robot")
+        self.proxy = user_ca.voms_proxy(self.alice, hours=24)
+        self.near, self.far, self.third = self.sites = make_sites(binary, directory)
+        self.storages = {
+            storage.name: storage
+            for storage in [
+                Storage("NEAR", self.near),
+                Storage("SPARE", self.third),
+                Storage("FAR", self.far),
+                Storage("STEP", self.third),
+                Storage("REMOTE", self.far),
+                Storage("ELSEWHERE", self.far),
+                Storage("VAULT", self.far),
+                Storage("TOKEN-NEAR", self.near, "davs"),
+                Storage("TOKEN-FAR", self.far, "davs"),
+            ]
         }
-        for name, values in sections.items():
-            whole.setdefault(name, {}).update(values)
-        lines = [
-            line
-            for name, values in whole.items()
-            for line in [f"[{name}]", *(f"{key} = {value}" for key, value in values.items())]
-        ]
-        config = etc / "rucio.cfg"
-        config.touch(mode=0o600)
-        config.write_text("\n".join(lines) + "\n")
+        self.issuer = Issuer(self.near)
+        self.rucio = Rucio(directory / "rucio", self.proxy, self.near.certificates)
 
-    @property
-    def environment(self):
-        return {
+    def start(self, broker):
+        for site in self.sites:
+            self.let_in(site)
+        tell_broker(self.near, broker)
+        rucio = partial(self.start_rucio, broker)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda start: start(), [*(site.start for site in self.sites), rucio]))
+        for site in (self.near, self.third):
+            self.delegate(site)
+        self.rucio.run_conveyor()
+
+    def let_in(self, site):
+        """The collaboration may use its directory, and its tokens speak for it."""
+        self.ca.trusted_by(site)
+        site.configure("[issuer]", vo=VO)
+        site.configure("[transfer]", retries=0, retry_delay="1s")
+        site.append(f'\n[[storage.group]]\ngroup = "/{VO}"\npath = "/{VO}"\nrights = ["read", "modify"]\n')
+        site.append(f'\n[[transfer.administrator]]\ndn = "{self.alice.subject}"\n')
+
+    def start_rucio(self, broker):
+        secrets = self.rucio.directory / "idpsecrets.json"
+        secrets.write_text(json.dumps({"test": self.issuer.client}))
+        self.rucio.start(
+            oidc={"idpsecrets": secrets, "admin_issuer": "test"},
+            conveyor=DETERMINISTIC,
+            **{"messaging-fts3": broker_section(broker)},
+        )
+        for storage in self.storages.values():
+            self.add_rse(storage)
+        for ends in DISTANCES:
+            self.rucio.ask("add_distance", *ends.split())
+
+    def add_rse(self, storage):
+        site = storage.site
+        attributes = {"fts": self.near.service, "verify_checksum": True, "supported_checksums": "adler32"}
+        attributes |= ATTRIBUTES.get(storage.name, {})
+        if storage.name == "ELSEWHERE":
+            attributes["fts"] = self.third.service
+        tape = storage.name == "VAULT"
+        words = [storage.name, storage.scheme, site.host, site.base, storage.prefix, attributes]
+        self.rucio.ask("add_rse", *words, tape=tape)
+
+    def delegate(self, site):
+        """What a cron job of Rucio's operators does."""
+        line = [str(TOOLS / "fts-rest-delegate"), "-s", site.service]
+        environment = {
             "PATH": "/usr/bin:/bin",
-            "HOME": str(self.directory),
-            "LANG": "C.UTF-8",
-            "RUCIO_HOME": str(self.directory),
-            # For Rucio's requests to its token issuer; towards an FTS it verifies nothing.
-            "REQUESTS_CA_BUNDLE": str(self.certificates),
+            "HOME": "/nonexistent",
+            "X509_CERT_DIR": str(site.certificates),
+            "X509_USER_PROXY": str(self.proxy.pem),
         }
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
 
-    def ask(self, do, *words, **named):
-        return self.console.ask(do, *words, **named)
+    def load(self, count=1, sources=("NEAR",), absent=(), size=20_000):
+        """Registers new files at the sources, and puts them there but for those sources where they are `absent`."""
+        dataset = f"set-{next(NEW_DATASETS)}"
+        contents = {f"{dataset}.{number}": content(f"{dataset} {number}", size) for number in range(count)}
+        with ThreadPoolExecutor(8) as pool:
+            for source in set(sources) - set(absent):
+                list(pool.map(lambda put: put(), self.puts(source, contents)))
+        files = [
+            {"name": name, "bytes": len(data), "adler32": adler32(data)} for name, data in contents.items()
+        ]
+        self.rucio.ask("register", list(sources), dataset, files)
+        return Shipment(dataset, contents)
 
-    def run(self, name, *options):
-        """Starts one of the conveyor's daemons."""
-        line = [str(RUCIO / "bin" / f"rucio-conveyor-{name}"), *options]
-        with open(self.log(name), "wb") as log:
-            self.daemons[name] = subprocess.Popen(
-                line, env=self.environment, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+    def want(self, shipment, destination, **options):
+        """Adds a rule that wants the files at the destination."""
+        shipment.destination = destination
+        shipment.rule = self.rucio.ask("add_rule", shipment.dataset, destination, **options)
+        return shipment
 
-    def run_conveyor(self):
-        """Submitter, poller and finisher."""
-        often = ["--sleep-time", "1"]
-        self.run("submitter", *often, "--bulk", "1000", "--group-bulk", "200", "--group-policy", "rule")
-        self.run("poller", *often, "--older-than", "0", "--activities", *POLLED)
-        self.run("finisher", *often)
+    def ship(self, destination, activity=None, priority=3, **load):
+        return self.want(self.load(**load), destination, activity=activity, priority=priority)
 
-    def log(self, name):
-        return self.directory / f"{name}.out"
+    def put_in_the_way(self, shipment, destination, data):
+        """Something is at the destination of a shipment of one file. Gives back where."""
+        [path] = self.paths(destination, shipment.contents).values()
+        Door(self.storages[destination].site).put(path, data)
+        return path
 
-    def log_tail(self, lines=15):
-        """The last words of each daemon, for whoever must know why something did not happen."""
-        return "\n".join(
-            f"--- {name}\n" + "\n".join(self.log(name).read_text(errors="replace").splitlines()[-lines:])
-            for name in self.daemons
-        )
+    def puts(self, name, contents):
+        door = Door(self.storages[name].site)
+        paths = self.paths(name, contents)
+        return [lambda path=paths[file], data=data: door.put(path, data) for file, data in contents.items()]
 
-    def assert_runs(self):
-        for name, process in self.daemons.items():
-            assert process.poll() is None, f"{name} ended\n{self.log_tail()}"
+    def paths(self, name, files):
+        urls = self.rucio.ask("urls", name, list(files))
+        return {file: urlsplit(url).path for file, url in urls.items()}
+
+    def rule(self, shipment):
+        return self.rucio.ask("show_rule", shipment.rule)
+
+    def requests(self, shipment):
+        return self.rucio.ask("requests", shipment.dataset)
+
+    def replicas(self, shipment, name=None):
+        """The state of each replica at a storage."""
+        found = self.rucio.ask("replicas", shipment.dataset)
+        return {file: state for at, file, state, _ in found if at == (name or shipment.destination)}
+
+    def wait_rule(self, shipment, state):
+        self.rucio.assert_runs()
+        try:
+            eventually(f"the rule is {state}", lambda: self.rule(shipment)["state"] == state, RULE_SECONDS)
+        except AssertionError as late:
+            shown = [self.rule(shipment), *self.requests(shipment)[:6]]
+            raise AssertionError(f"{late}\n{shown}\n{self.rucio.log_tail()}\n{self.near.log_tail(10)}") from None
+
+    def wait_ok(self, shipment):
+        """The rule is OK, and every file is at the destination with all its bytes."""
+        self.wait_rule(shipment, "OK")
+        assert self.replicas(shipment) == dict.fromkeys(shipment.contents, "AVAILABLE")
+        self.assert_arrived(shipment.destination, shipment.contents)
+
+    def assert_arrived(self, name, contents):
+        door, paths = Door(self.storages[name].site), self.paths(name, contents)
+        for file, data in contents.items():
+            assert door.checksum(paths[file]) == adler32(data)
+
+    def wait_submitted(self, shipment):
+        """The requests of a shipment once they are jobs."""
+
+        def submitted():
+            found = self.requests(shipment)
+            return found if found and all(request["external_id"] for request in found) else None
+
+        return eventually("the requests are jobs", submitted, RULE_SECONDS)
+
+    def wait_failed(self, shipment, why):
+        """A request of a shipment has failed for a reason that Rucio has from us."""
+
+        def failed():
+            told = [request["err_msg"] for request in self.requests(shipment) if request["state"] == "FAILED"]
+            return any(why in text for text in told)
+
+        eventually(f"a request fails: {why}", failed, RULE_SECONDS)
+
+    def job(self, request):
+        """A request's job as the service shows it to the collaboration."""
+        [site] = [site for site in self.sites if site.service == request["external_host"]]
+        return Service(site).job(request["external_id"])
 
     @contextmanager
-    def paused(self, name):
-        """While a daemon does nothing."""
-        self.daemons[name].send_signal(signal.SIGSTOP)
+    def drained(self, site):
+        """While a service takes jobs and starts nothing."""
+        self.drain(site, "on")
         try:
             yield
         finally:
-            self.daemons[name].send_signal(signal.SIGCONT)
+            self.drain(site, "off")
+
+    def drain(self, site, state):
+        site.command("drain", state)
+
+    def lose_jobs(self, site):
+        """A service begins anew without its journal; it is delegated to before Rucio submits again."""
+        with self.rucio.paused("submitter"):
+            site.stop()
+            for file in (site.directory / "state").glob("transfer.sqlite*"):
+                file.unlink()
+            site.start()
+            self.delegate(site)
 
     def close(self):
-        for process in self.daemons.values():
-            process.kill()
-            process.wait(STOP_SECONDS)
-        if self.console is not None:
-            self.console.close()
-        self.postgres.close()
+        self.rucio.close()
+        self.issuer.close()
+        for site in self.sites:
+            site.kill()
 
 
-class Console:
-    """Rucio's core in a process of its own, asked line by line."""
+DISTANCES = [
+    "NEAR FAR",
+    "SPARE FAR",
+    "NEAR STEP",
+    "STEP REMOTE",
+    "NEAR ELSEWHERE",
+    "NEAR VAULT",
+    "TOKEN-NEAR TOKEN-FAR",
+]
+ATTRIBUTES = {
+    "STEP": {"available_for_multihop": True},
+    "TOKEN-NEAR": {"oidc_support": True},
+    "TOKEN-FAR": {"oidc_support": True},
+}
+# As experiments have it that want no job twice.
+DETERMINISTIC = {"use_deterministic_id": True}
 
-    def __init__(self, environment, log):
-        self.log = log
-        with open(log, "wb") as output:
-            self.process = subprocess.Popen(
-                [str(RUCIO / "bin/python"), str(CONSOLE)],
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                text=True,
-            )
 
-    def ask(self, do, *words, **named):
-        try:
-            print(json.dumps({"do": do, "words": words, "named": named}), file=self.process.stdin, flush=True)
-        except BrokenPipeError:
-            raise AssertionError(self.log.read_text()[-3000:]) from None
-        answer = self.process.stdout.readline()
-        assert answer, f"Rucio's console ended\n{self.log.read_text()[-3000:]}"
-        told = json.loads(answer)
-        if "error" in told:
-            raise RucioError(told["error"], told["trace"])
-        return told["value"]
+class Issuer:
+    """The token endpoint that Rucio asks as a client. What it gives away are tokens of a site's own issuer."""
+
+    def __init__(self, site):
+        issued = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.give({"issuer": url, "token_endpoint": f"{url}/token"})
+
+            def do_POST(self):
+                asked = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+                [scope], [audience] = asked["scope"], asked["audience"]
+                issued.append((scope, audience))
+                self.give({"access_token": site.token(scope, audience, subject="rucio"), "token_type": "Bearer"})
+
+            def give(self, value):
+                body = json.dumps(value).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *words):
+                pass
+
+        self.server = ThreadingHTTPServer((HOSTS[0], 0), Handler)
+        self.issued = issued
+        url = f"http://{HOSTS[0]}:{self.server.server_port}"
+        self.client = {"issuer": url, "client_id": "rucio", "client_secret": "secret"}
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def close(self):
-        with suppress(BrokenPipeError):
-            self.process.stdin.close()
-        self.process.kill()
-        self.process.wait(STOP_SECONDS)
+        self.server.shutdown()
+        self.server.server_close()
 
 
-class RucioError(Exception):
-    """What Rucio's core said no with."""
+def make_sites(binary, directory):
+    sites = []
+    for name, host in zip(["near", "far", "third"], HOSTS, strict=True):
+        sites.append(Site(binary, directory / name, name, host, peers=sites))
+    return sites
+
+
+def tell_broker(site, broker):
+    secret = site.directory / "keys/broker"
+    secret.touch(mode=0o600)
+    secret.write_text(PASSWORD + "\n")
+    values = {
+        "name": "rucio",
+        "brokers": [broker.url()],
+        "user": USER,
+        "password_file": "keys/broker",
+        "prefix": "/queue/",
+    }
+    lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+    site.append("\n".join(["", "[[transfer.messages]]", *lines, ""]))
+
+
+def broker_section(broker):
+    """How Rucio's receiver finds the messages."""
+    return {
+        "brokers": BROKER_HOST,
+        "port": broker.ports["stomp"],
+        "use_ssl": False,
+        "broker_virtual_host": "/",
+        "username": USER,
+        "password": PASSWORD,
+        "destination": "/queue/transfer.fts_monitoring_complete",
+        "voname": VO,
+    }

@@ -1,301 +1,64 @@
 """Rucio 41.5's own conveyor over Penstock: rules become OK, replicas AVAILABLE, and what arrived is what was sent.
 
 Submitter, poller, finisher and receiver are Rucio's commands; a test adds a rule and waits for what becomes of it.
-`docs/rucio.md` tells operators to set up what `lab` sets up here.
 """
 
-import json
-import subprocess
-import sys
-import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from .brokers import HOST as BROKER_HOST
-from .brokers import PASSWORD, USER, RabbitMq
+from .brokers import RabbitMq
 from .certificates import VO
-from .clients import Door, Service, adler32, content
-from .rucio_lab import TOLD, Rucio, RucioError
-from .site import Site
-from .waiting import eventually
+from .clients import Door
+from .rucio_daemons import TOLD
+from .rucio_lab import Lab, Shipment
 
-HOSTS = ["127.0.4.1", "127.0.4.2", "127.0.4.3"]
-PLACE = f"/{VO}/rucio"
-RULE_SECONDS = 90
-TOOLS = Path(sys.executable).parent
-NEW_DATASETS = iter(range(1, 1000))
-
-
-@dataclass
-class Storage:
-    """What Rucio calls an RSE: a directory at a site, and how Rucio is to reach it."""
-
-    name: str
-    site: Site
-    scheme: str = "https"
-
-    @property
-    def prefix(self):
-        return f"{PLACE}/{self.name.lower()}/"
-
-
-@dataclass
-class Shipment:
-    """A data set that a rule wants somewhere."""
-
-    dataset: str
-    contents: dict
-    destination: str
-    rule: str = None
-
-
-class Lab:
-    def __init__(self, directory, binary, user_ca):
-        self.ca, self.alice = user_ca, user_ca.user("Rucio Robot")
-        self.proxy = user_ca.voms_proxy(self.alice, hours=24)
-        self.near, self.far, self.third = self.sites = make_sites(binary, directory)
-        self.storages = {
-            storage.name: storage
-            for storage in [
-                Storage("NEAR", self.near),
-                Storage("SPARE", self.third),
-                Storage("FAR", self.far),
-                Storage("STEP", self.third),
-                Storage("REMOTE", self.far),
-                Storage("ELSEWHERE", self.far),
-                Storage("VAULT", self.far),
-                Storage("TOKEN-NEAR", self.near, "davs"),
-                Storage("TOKEN-FAR", self.far, "davs"),
-            ]
-        }
-        self.issuer = Issuer(self.near)
-        self.rucio = Rucio(directory / "rucio", self.proxy, self.near.certificates)
-
-    def start(self, broker):
-        for site in self.sites:
-            self.let_in(site)
-        tell_broker(self.near, broker)
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda start: start(), [*(site.start for site in self.sites), self.start_rucio]))
-        for site in (self.near, self.third):
-            self.delegate(site)
-        self.rucio.run_conveyor()
-
-    def let_in(self, site):
-        """The collaboration may use its directory, and its tokens speak for it."""
-        self.ca.trusted_by(site)
-        site.configure("[issuer]", vo=VO)
-        site.configure("[transfer]", retries=0, retry_delay="1s")
-        site.append(f'\n[[storage.group]]\ngroup = "/{VO}"\npath = "/{VO}"\nrights = ["read", "modify"]\n')
-        site.append(f'\n[[transfer.administrator]]\ndn = "{self.alice.subject}"\n')
-
-    def start_rucio(self):
-        secrets = self.rucio.directory / "idpsecrets.json"
-        secrets.write_text(json.dumps({"test": self.issuer.client}))
-        self.rucio.start(oidc={"idpsecrets": secrets, "admin_issuer": "test"}, conveyor=DETERMINISTIC)
-        for storage in self.storages.values():
-            self.add_rse(storage)
-        for ends in DISTANCES:
-            self.rucio.ask("add_distance", *ends.split())
-
-    def add_rse(self, storage):
-        site = storage.site
-        attributes = {"fts": self.near.service, "verify_checksum": True, "supported_checksums": "adler32"}
-        attributes |= ATTRIBUTES.get(storage.name, {})
-        if storage.name == "ELSEWHERE":
-            attributes["fts"] = self.third.service
-        tape = storage.name == "VAULT"
-        words = [storage.name, storage.scheme, site.host, site.base, storage.prefix, attributes]
-        self.rucio.ask("add_rse", *words, tape=tape)
-
-    def delegate(self, site):
-        """What a cron job of Rucio's operators does."""
-        line = [str(TOOLS / "fts-rest-delegate"), "-s", site.service]
-        environment = {
-            "PATH": "/usr/bin:/bin",
-            "HOME": "/nonexistent",
-            "X509_CERT_DIR": str(site.certificates),
-            "X509_USER_PROXY": str(self.proxy.pem),
-        }
-        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stdout + done.stderr
-
-    def ship(self, destination, count=1, sources=("NEAR",), absent=(), size=20_000, **options):
-        """Registers new files at the sources, puts them there but for those where they are `absent`, and adds a rule
-        that wants them at the destination."""
-        dataset = f"set-{next(NEW_DATASETS)}"
-        contents = {f"{dataset}.{number}": content(f"{dataset} {number}", size) for number in range(count)}
-        shipment = Shipment(dataset, contents, destination)
-        with ThreadPoolExecutor(8) as pool:
-            for source in set(sources) - set(absent):
-                list(pool.map(lambda put: put(), self.puts(source, contents)))
-        files = [
-            {"name": name, "bytes": len(data), "adler32": adler32(data)} for name, data in contents.items()
-        ]
-        self.rucio.ask("register", list(sources), dataset, files)
-        shipment.rule = self.rucio.ask("add_rule", dataset, destination, **options)
-        return shipment
-
-    def puts(self, name, contents):
-        door = Door(self.storages[name].site)
-        paths = self.paths(name, contents)
-        return [lambda path=paths[file], data=data: door.put(path, data) for file, data in contents.items()]
-
-    def paths(self, name, files):
-        urls = self.rucio.ask("urls", name, list(files))
-        return {file: urlsplit(url).path for file, url in urls.items()}
-
-    def rule(self, shipment):
-        return self.rucio.ask("show_rule", shipment.rule)
-
-    def requests(self, shipment):
-        return self.rucio.ask("requests", shipment.dataset)
-
-    def replicas(self, shipment, name=None):
-        """The state of each replica at a storage."""
-        found = self.rucio.ask("replicas", shipment.dataset)
-        return {file: state for at, file, state, _ in found if at == (name or shipment.destination)}
-
-    def wait_rule(self, shipment, state):
-        self.rucio.assert_runs()
-        try:
-            eventually(f"the rule is {state}", lambda: self.rule(shipment)["state"] == state, RULE_SECONDS)
-        except AssertionError as late:
-            shown = [self.rule(shipment), *self.requests(shipment)[:6]]
-            raise AssertionError(f"{late}\n{shown}\n{self.rucio.log_tail()}\n{self.near.log_tail(10)}") from None
-
-    def wait_ok(self, shipment):
-        """The rule is OK, and every file is at the destination with all its bytes."""
-        self.wait_rule(shipment, "OK")
-        assert self.replicas(shipment) == dict.fromkeys(shipment.contents, "AVAILABLE")
-        self.assert_arrived(shipment.destination, shipment.contents)
-
-    def assert_arrived(self, name, contents):
-        door, paths = Door(self.storages[name].site), self.paths(name, contents)
-        for file, data in contents.items():
-            assert door.checksum(paths[file]) == adler32(data)
-
-    def wait_submitted(self, shipment):
-        """The requests of a shipment once they are jobs."""
-
-        def submitted():
-            found = self.requests(shipment)
-            return found if found and all(request["external_id"] for request in found) else None
-
-        return eventually("the requests are jobs", submitted, RULE_SECONDS)
-
-    def job(self, request):
-        """A request's job as the service shows it to the collaboration."""
-        [site] = [site for site in self.sites if site.service == request["external_host"]]
-        return Service(site).job(request["external_id"])
-
-    def close(self):
-        self.rucio.close()
-        self.issuer.close()
-        for site in self.sites:
-            site.kill()
-
-
-DISTANCES = [
-    "NEAR FAR",
-    "SPARE FAR",
-    "NEAR STEP",
-    "STEP REMOTE",
-    "NEAR ELSEWHERE",
-    "NEAR VAULT",
-    "TOKEN-NEAR TOKEN-FAR",
-]
-ATTRIBUTES = {
-    "STEP": {"available_for_multihop": True},
-    "TOKEN-NEAR": {"oidc_support": True},
-    "TOKEN-FAR": {"oidc_support": True},
-}
-# As experiments have it that want no job twice.
-DETERMINISTIC = {"use_deterministic_id": True}
-
-
-class Issuer:
-    """The token endpoint that Rucio asks as a client. What it gives away are tokens of a site's own issuer."""
-
-    def __init__(self, site):
-        issued = []
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                self.give({"issuer": url, "token_endpoint": f"{url}/token"})
-
-            def do_POST(self):
-                asked = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-                [scope], [audience] = asked["scope"], asked["audience"]
-                issued.append((scope, audience))
-                self.give({"access_token": site.token(scope, audience, subject="rucio"), "token_type": "Bearer"})
-
-            def give(self, value):
-                body = json.dumps(value).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *words):
-                pass
-
-        self.server = ThreadingHTTPServer((HOSTS[0], 0), Handler)
-        self.issued = issued
-        url = f"http://{HOSTS[0]}:{self.server.server_port}"
-        self.client = {"issuer": url, "client_id": "rucio", "client_secret": "secret"}
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
-
-
-def make_sites(binary, directory):
-    sites = []
-    for name, host in zip(["near", "far", "third"], HOSTS, strict=True):
-        sites.append(Site(binary, directory / name, name, host, peers=sites))
-    return sites
-
-
-def tell_broker(site, broker):
-    secret = site.directory / "keys/broker"
-    secret.touch(mode=0o600)
-    secret.write_text(PASSWORD + "\n")
-    values = {
-        "name": "rucio",
-        "brokers": [broker.url()],
-        "user": USER,
-        "password_file": "keys/broker",
-        "prefix": "/queue/",
-    }
-    lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
-    site.append("\n".join(["", "[[transfer.messages]]", *lines, ""]))
+FILES_OF_A_LARGE_RULE = 500
+MISSING = "SOURCE [2]"
+IN_THE_WAY = "Destination file exists and overwrite is not enabled"
 
 
 @pytest.fixture(scope="module")
 def lab(binary, tmp_path_factory, fault_ca, user_ca):
     broker = RabbitMq(fault_ca)
     lab = Lab(tmp_path_factory.mktemp("rucio"), binary, user_ca)
-    lab.broker = broker
     try:
         with ThreadPoolExecutor() as pool:
             ready = pool.submit(broker.start)
             lab.start(broker)
             ready.result()
         yield lab
+        lab.rucio.assert_unharmed()
     finally:
         lab.close()
         broker.close()
 
 
+@dataclass
+class Slow:
+    """What takes Rucio a while: it is under way from the start, and looked at in the end."""
+
+    large: Shipment
+    missing: Shipment
+    missing_hop: Shipment
+    in_the_way: Shipment
+
+
+@pytest.fixture(scope="module")
+def slow(lab):
+    in_the_way = lab.load()
+    lab.put_in_the_way(in_the_way, "VAULT", b"written before")
+    return Slow(
+        missing=lab.ship("FAR", absent=["NEAR"]),
+        missing_hop=lab.ship("REMOTE", absent=["NEAR"]),
+        in_the_way=lab.want(in_the_way, "VAULT"),
+        large=lab.ship("FAR", count=FILES_OF_A_LARGE_RULE, size=500),
+    )
+
+
+@pytest.mark.usefixtures("slow")
 def test_a_rule_is_ok_when_its_files_have_arrived(lab):
     shipment = lab.ship("FAR", count=3)
     lab.wait_ok(shipment)
@@ -303,4 +66,141 @@ def test_a_rule_is_ok_when_its_files_have_arrived(lab):
     assert {request["state"] for request in requests} == {"DONE"}
     assert {request["source"] for request in requests} == {"NEAR"}
     [job] = {request["external_id"] for request in requests}
-    assert lab.job(requests[0])["vo_name"] == VO
+    shown = lab.job(requests[0])
+    assert (shown["vo_name"], shown["user_dn"]) == (VO, lab.alice.subject)
+    assert shown["job_metadata"]["issuer"] == "rucio"
+
+
+def test_rucio_knows_the_id_of_a_job_before_it_asks(lab):
+    shipment = lab.ship("FAR")
+    lab.wait_ok(shipment)
+    [request] = lab.requests(shipment)
+    who = lab.rucio.ask("transfertool", lab.near.service, "whoami")
+    assert who["vos"][0] == VO
+    expected = uuid.uuid5(uuid.uuid5(uuid.UUID(who["base_id"]), VO), request["id"])
+    assert request["external_id"] == str(expected)
+
+
+def test_tokens_submit_what_a_certificate_polls(lab):
+    before = len(lab.issuer.issued)
+    shipment = lab.ship("TOKEN-FAR", sources=["TOKEN-NEAR"], count=2)
+    lab.wait_ok(shipment)
+    near, far = lab.near.host, lab.far.host
+    asked = lab.issuer.issued[before:]
+    assert ("fts", near) in asked
+    assert (f"offline_access storage.read:{lab.storages['TOKEN-NEAR'].prefix}", near) in asked
+    assert any(host == far and "storage.modify:" in scope for scope, host in asked)
+    shown = lab.job(lab.requests(shipment)[0])
+    assert shown["job_metadata"]["auth_method"] == "oauth2"
+    assert (shown["vo_name"], shown["user_dn"]) == (VO, "rucio")
+
+
+def test_the_next_source_is_used_when_one_has_not_the_file(lab):
+    shipment = lab.ship("FAR", sources=["NEAR", "SPARE"], absent=["NEAR"])
+    lab.wait_ok(shipment)
+    [request] = lab.requests(shipment)
+    assert (request["state"], request["source"]) == ("DONE", "SPARE")
+    assert lab.job(request)["job_type"] == "R"
+
+
+def test_what_has_no_way_of_its_own_goes_by_hops(lab):
+    shipment = lab.ship("REMOTE", count=2)
+    lab.wait_ok(shipment)
+    assert lab.replicas(shipment, "STEP") == dict.fromkeys(shipment.contents, "AVAILABLE")
+    lab.assert_arrived("STEP", shipment.contents)
+    requests = lab.requests(shipment)
+    assert sorted(request["to"] for request in requests) == ["REMOTE"] * 2 + ["STEP"] * 2
+    assert lab.job(requests[0])["job_type"] == "H"
+
+
+def test_what_rucio_does_not_know_of_is_replaced(lab):
+    """Rucio allows disks to be overwritten: what is there without a replica is nobody's."""
+    shipment = lab.load()
+    lab.put_in_the_way(shipment, "FAR", b"left by somebody")
+    lab.wait_ok(lab.want(shipment, "FAR"))
+
+
+def test_a_job_that_the_service_has_lost_is_submitted_again(lab):
+    with lab.drained(lab.third):
+        shipment = lab.ship("ELSEWHERE")
+        [lost] = lab.wait_submitted(shipment)
+    lab.lose_jobs(lab.third)
+    lab.wait_ok(shipment)
+    states = {request["external_id"]: request["state"] for request in lab.requests(shipment)}
+    assert states.pop(lost["external_id"]) == "LOST"
+    assert list(states.values()) == ["DONE"]
+
+
+def test_a_priority_is_changed_and_requests_are_canceled(lab):
+    with lab.drained(lab.near):
+        shipment = lab.ship("FAR", priority=2)
+        [request] = lab.wait_submitted(shipment)
+        assert lab.job(request)["priority"] == 2
+        lab.rucio.ask("update_rule", shipment.rule, priority=5)
+        assert lab.job(request)["priority"] == 5
+        lab.rucio.ask("update_rule", shipment.rule, state="STUCK", cancel_requests=True)
+        assert (lab.rule(shipment)["state"], lab.job(request)["job_state"]) == ("STUCK", "CANCELED")
+
+
+def test_operators_ban_and_limit_storages_by_rucios_transfer_tool(lab):
+    def tool(method, *words, **named):
+        return lab.rucio.ask("transfertool", lab.near.service, method, *words, **named)
+
+    storage = lab.third.storage_id
+    assert tool("version")["api"]["major"] >= 3
+    assert tool("set_se_status", storage, "being repaired", timeout=3600) == 0
+    [ban] = [ban for ban in tool("list_se_status") if ban["se"] == storage]
+    assert (ban["message"], ban["status"].upper()) == ("being repaired", "WAIT")
+    assert tool("set_se_status", storage, "", ban=False) == 0
+    tool("set_se_config", storage, inbound_max_active=7, outbound_max_active=8)
+    kept = tool("get_se_config", storage)["se_info"]
+    assert (kept["inbound_max_active"], kept["outbound_max_active"]) == (7, 8)
+
+
+def test_a_large_rule_goes_as_a_few_jobs(lab, slow):
+    lab.wait_ok(slow.large)
+    jobs = {request["external_id"] for request in lab.requests(slow.large)}
+    assert len(jobs) == 3
+
+
+def test_what_is_in_the_way_at_a_tape_storage_stays(lab, slow):
+    """There Rucio forbids to overwrite, and knows our refusal by its words."""
+    lab.wait_rule(slow.in_the_way, "STUCK")
+    assert IN_THE_WAY in lab.rule(slow.in_the_way)["error"]
+    [path] = lab.paths("VAULT", slow.in_the_way.contents).values()
+    assert Door(lab.far).get(path) == b"written before"
+
+
+def test_a_rule_is_stuck_with_our_reason_when_no_source_has_its_file(lab, slow):
+    lab.wait_rule(slow.missing, "STUCK")
+    requests = lab.requests(slow.missing)
+    # Rucio tries four times.
+    assert [request["state"] for request in requests] == ["FAILED"] * 4
+    assert all(MISSING in request["err_msg"] for request in requests)
+    assert MISSING in lab.rule(slow.missing)["error"]
+
+
+def test_a_hop_that_never_started_fails_with_the_one_before_it(lab, slow):
+    lab.wait_rule(slow.missing_hop, "STUCK")
+    requests = lab.requests(slow.missing_hop)
+    assert {request["state"] for request in requests} == {"FAILED"}
+    first, last = ([request["err_msg"] for request in requests if request["to"] == at] for at in ("STEP", "REMOTE"))
+    assert len(first) == len(last) == 4
+    assert all(MISSING in why for why in first)
+    assert all("Unused hop in multi-hop" in why for why in last)
+
+
+def test_the_receiver_learns_everything_from_messages(lab):
+    lab.rucio.run("receiver")
+    good = [
+        lab.ship("FAR", count=3, activity=TOLD),
+        lab.ship("FAR", sources=["NEAR", "SPARE"], absent=["NEAR"], activity=TOLD),
+        lab.ship("REMOTE", activity=TOLD),
+    ]
+    bad = lab.ship("FAR", absent=["NEAR"], activity=TOLD)
+    for shipment in good:
+        lab.wait_ok(shipment)
+        assert all(request["started_at"] for request in lab.requests(shipment))
+    [request] = lab.requests(good[1])
+    assert request["source"] == "SPARE"
+    lab.wait_failed(bad, "No such file or directory")
