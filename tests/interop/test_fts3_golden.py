@@ -1,7 +1,7 @@
 """Requests of the shapes that FTS clients send with tokens, and our answers, compared with golden files.
 
-The shapes were recorded from fts3 3.14.2 (its command line and bindings) and from Rucio's transfertool; the
-golden answers are our own.
+The shapes were recorded from fts3 3.14.2, its command line and bindings; the golden answers are our own. Those that
+come with certificates, and Rucio's, are in `test_certificate_golden.py`.
 """
 
 import pytest
@@ -9,96 +9,11 @@ import pytest
 from . import golden
 from .clients import content
 from .fault_server import stalled
-
-# What the client's command line always sends, most of it null or false.
-PARAMS = {
-    "overwrite": False,
-    "overwrite_on_retry": False,
-    "overwrite_when_only_on_disk": False,
-    "overwrite_hop": False,
-    "reuse": False,
-    "job_metadata": None,
-    "gridftp": None,
-    "spacetoken": None,
-    "source_spacetoken": None,
-    "verify_checksum": "n",
-    "copy_pin_lifetime": -1,
-    "bring_online": -1,
-    "dst_file_report": False,
-    "archive_timeout": -1,
-    "timeout": None,
-    "fail_nearline": False,
-    "retry": 0,
-    "priority": None,
-    "multihop": False,
-    "credential": None,
-    "nostreams": None,
-    "s3alternate": False,
-    "ipv4": False,
-    "ipv6": False,
-    "buffer_size": None,
-    "strict_copy": False,
-    "disable_cleanup": False,
-    "unmanaged_tokens": False,
-}
-FILE = {
-    "checksum": "ADLER32",
-    "filesize": None,
-    "activity": None,
-    "scitag": None,
-    "metadata": None,
-    "staging_metadata": None,
-    "archive_metadata": None,
-}
-FIELDS_OF_RUCIO = (
-    "file_state,dest_surl,finish_time,start_time,staging_start,staging_finished,"
-    "reason,source_surl,file_metadata"
-)
-NOBODY = "00000000-0000-0000-0000-000000000000"
-
-
-class Recorder:
-    """Sends requests and keeps what was asked and answered, without what varies between runs."""
-
-    def __init__(self, grid, faulty, place):
-        self.grid, self.service = grid, grid.service
-        self.exchanges = []
-        # Files of this service's life are numbered across tests, so a path is unique but an id is not.
-        self.normalised = golden.Normalised(
-            door=grid.here.door,
-            other=grid.there.door,
-            faulty=faulty.url,
-            token=grid.token,
-            place=place,
-        )
-
-    def ask(self, method, path, body=None, agent="fts-rest-cli/3.14.2"):
-        headers = {"Accept": "application/json", "User-Agent": agent}
-        answer = self.service.ask(method, path, json=body, headers=headers)
-        exchange = {"request": f"{method} {path}"}
-        if body is not None:
-            exchange["body"] = {key: value for key, value in body.items() if key != "params"}
-            exchange["params that are set"] = set_params(body.get("params", {}))
-        exchange |= {
-            "status": answer.status_code,
-            "type": answer.headers["Content-Type"].split(";")[0],
-            "answer": answer.json(),
-        }
-        self.exchanges.append(self.normalised.value(exchange))
-        return answer.json()
-
-    def submit(self, params=None, agent="fts-rest-cli/3.14.2", **file):
-        body = {"params": PARAMS | (params or {}), "files": [FILE | file]}
-        return self.ask("POST", "//jobs", body, agent)["job_id"]
-
-
-def set_params(params):
-    return {key: value for key, value in params.items() if key not in PARAMS or value != PARAMS[key]}
-
+from .recorder import FILE, NOBODY, PARAMS, Recorder
 
 @pytest.fixture
 def recorder(grid, faulty, place):
-    return Recorder(grid, faulty, place)
+    return Recorder(grid.service, grid, faulty, token=grid.token, place=place)
 
 
 @pytest.fixture
@@ -178,30 +93,6 @@ def test_a_bulk_submission(recorder, ends, place, check, grid):
     grid.service.wait_finished(job)
     recorder.ask("GET", f"//jobs/{job}/files")
     check("submit-bulk")
-
-
-def test_a_submission_of_rucio(recorder, ends, check, grid):
-    params = {
-        "account": "root",
-        "verify_checksum": "both",
-        "job_metadata": {"issuer": "rucio", "multi_sources": False},
-        "max_time_in_queue": 168,
-        "priority": 3,
-        "s3alternate": True,
-        "bring_online": None,
-        "copy_pin_lifetime": None,
-        "overwrite_when_only_on_disk": False,
-    }
-    file = {
-        "selection_strategy": "orderly",
-        "activity": "User Subscriptions",
-        "metadata": {"request_id": "r"},
-    }
-    job = recorder.submit(params, agent="python-requests", **ends, **file)
-    grid.service.wait_finished(job)
-    recorder.ask("GET", f"/jobs/{job},{NOBODY}?files={FIELDS_OF_RUCIO}", agent="python-requests")
-    recorder.ask("GET", f"/jobs/{job}?files={FIELDS_OF_RUCIO}", agent="python-requests")
-    check("rucio")
 
 
 def test_a_deterministic_id_is_accepted_once(recorder, ends, place, check):
