@@ -550,3 +550,11 @@ def test_a_storage_without_macaroons_is_reached_by_the_proxy(lab, at, without, e
             (site.directory / "keys/kept").rename(site.directory / "keys/macaroon-root")
             site.stop()
             site.start()
+
+
+def test_the_certificate_that_was_shown_is_told_back(fresh):
+    told = fresh.ask("GET", "/whoami/certificate")
+    assert told.status_code == 200 and told.headers["Content-Type"] == "application/x-pem-file"
+    assert told.text.strip() in Path(fresh.proxy.pem).read_text()
+    by_token = Service(fresh.here).ask("GET", "/whoami/certificate")
+    assert (by_token.status_code, by_token.json()["message"]) == (403, "Certificate required")

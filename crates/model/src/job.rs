@@ -137,6 +137,26 @@ impl Selection {
     }
 }
 
+/// A version of the Internet protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IpVersion {
+    /// Version 4.
+    V4,
+    /// Version 6.
+    V6,
+}
+
+impl IpVersion {
+    /// FTS's word.
+    pub fn name(self) -> &'static str {
+        match self {
+            IpVersion::V4 => "ipv4",
+            IpVersion::V6 => "ipv6",
+        }
+    }
+}
+
 /// What holds for every file of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobParameters {
@@ -167,6 +187,9 @@ pub struct JobParameters {
     /// TCP buffer asked for, in bytes. Kernels tune it better, so it is only recorded beside what was in effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer: Option<Bytes>,
+    /// By which the service connects to both ends; `None`: by either. How the ends connect to each other is theirs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip_version: Option<IpVersion>,
     /// When a job that still waits is given up.
     pub expires_at: Option<Timestamp>,
     /// Whatever the client wants back, unchanged.
@@ -192,6 +215,7 @@ impl Default for JobParameters {
             report_existing: false,
             streams: None,
             buffer: None,
+            ip_version: None,
             expires_at: None,
             metadata: Value::Null,
             proxy: None,

@@ -104,6 +104,45 @@ pub struct LedgerEntry {
     pub event: TransferEvent,
 }
 
+/// The version of the stored form of [`LinkEvent`].
+pub const LINK_EVENT_VERSION: u32 = 1;
+
+/// Something that happened to a link.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "event")]
+pub enum LinkEvent {
+    /// From now on, or for longer, nothing starts but trials.
+    Halted {
+        /// The transfer whose failure was the last of them.
+        by: TransferId,
+        /// When one transfer is tried.
+        until: Timestamp,
+        /// Failures of one kind in a row.
+        failures: u32,
+        /// The last of them.
+        last: Failure,
+    },
+    /// One transfer may pass.
+    Tried,
+    /// A transfer arrived: all may start again.
+    Reopened {
+        /// Which one.
+        by: TransferId,
+    },
+}
+
+/// An event of a link, as it is recorded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LinkChange {
+    /// When.
+    pub at: Timestamp,
+    /// Of which link.
+    pub link: LinkId,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: LinkEvent,
+}
+
 /// What one link did in one interval of about a second, from markers and landings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkSample {

@@ -30,10 +30,10 @@ pub use ids::{
     Activity, CredentialId, JobId, LinkId, PoolName, StorageId, TransferId, UserName, VoName,
 };
 pub use job::{
-    ChecksumMode, Job, JobKind, JobParameters, JobState, JobTally, Overwrite, Selection,
+    ChecksumMode, IpVersion, Job, JobKind, JobParameters, JobState, JobTally, Overwrite, Selection,
     TransferRequest, job_state,
 };
-pub use ledger::{LedgerEntry, LinkSample, TransferEvent};
+pub use ledger::{LedgerEntry, LinkChange, LinkEvent, LinkSample, TransferEvent};
 pub use lock::{Lock, LockReach, LockScope, LockToken};
 pub use path::NamespacePath;
 pub use reason::{ChoiceReason, WaitReason};

@@ -4,19 +4,22 @@
 //! connections of their own and never disturb it. Nothing here selects which work to do.
 
 mod bans;
+mod links;
 mod memory;
 mod rows;
 mod schema;
+mod search;
 mod settings;
 mod sqlite;
 
 pub use memory::MemoryJournal;
-pub use rows::{JobRow, TransferRow};
+pub use rows::{FoundTransfer, JobRow, TransferRow};
+pub use search::{FoundPage, JobName, TransferFilter};
 pub use sqlite::{JobFilter, JournalReader, SqliteJournal};
 
 use penstock_model::{
-    Ban, BanChange, CredentialId, Job, JobId, JobState, LinkSample, Priority, SettingChange,
-    Settings, Timestamp, TransferEvent, TransferId, TransferState,
+    Ban, BanChange, CredentialId, Job, JobId, JobState, LinkChange, LinkSample, Priority,
+    SettingChange, Settings, Timestamp, TransferEvent, TransferId, TransferState,
 };
 use thiserror::Error;
 
@@ -66,6 +69,8 @@ pub enum Record {
     Configured(Box<SettingChange>),
     /// A ban was imposed, changed or lifted.
     Banned(Box<BanChange>),
+    /// A link was halted, tried or opened again.
+    LinkChanged(Box<LinkChange>),
     /// What a link did in the last second.
     Sampled(LinkSample),
 }

@@ -83,6 +83,15 @@ impl Stream {
         self.tcp().peer_addr()
     }
 
+    /// The certificate that the other end of a TLS connection showed, as PEM; believed or not.
+    pub fn peer_certificate_pem(&self) -> Option<String> {
+        let Stream::Tls(tls) = self else {
+            return None;
+        };
+        let shown = tls.ssl().peer_certificate()?;
+        String::from_utf8(shown.to_pem().ok()?).ok()
+    }
+
     /// True when the bytes are encrypted.
     pub fn is_tls(&self) -> bool {
         matches!(self, Stream::Tls(_))

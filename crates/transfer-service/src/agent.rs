@@ -15,7 +15,7 @@ use crate::engine::{Assignment, Outcome, Task};
 use crate::overview::ActiveRow;
 use crate::run::{AgentReport, Message};
 use penstock_decide::classify::{Observed, classify};
-use penstock_model::{CredentialId, LinkId, Phase, Side};
+use penstock_model::{CredentialId, IpVersion, LinkId, Phase, Side};
 use penstock_persistence::delegations::Delegations;
 use penstock_persistence::journal::JournalReader;
 use penstock_protocol::http1::client::Client;
@@ -58,12 +58,31 @@ impl Default for AgentConfig {
 }
 
 /// What all agents share.
+#[derive(Clone)]
 pub(crate) struct AgentSetup {
     pub(crate) client: Client,
+    /// For jobs that ask for one version of the Internet protocol.
+    pub(crate) by_version: ByVersion,
     pub(crate) reader: Arc<JournalReader>,
     pub(crate) delegations: Arc<Delegations>,
     pub(crate) config: AgentConfig,
     pub(crate) memory: Arc<Memory>,
+}
+
+/// Clients that connect by one version of the Internet protocol each.
+#[derive(Clone)]
+pub(crate) struct ByVersion {
+    v4: Client,
+    v6: Client,
+}
+
+impl ByVersion {
+    pub(crate) fn of(client: &Client) -> ByVersion {
+        ByVersion {
+            v4: client.with_ip_version(IpVersion::V4),
+            v6: client.with_ip_version(IpVersion::V6),
+        }
+    }
 }
 
 /// What agents remember between transfers, and share.
@@ -223,6 +242,19 @@ impl AgentSetup {
         }
     }
 
+    /// The same for a job that asks for a version of the Internet protocol.
+    fn reaching_by(self: Arc<Self>, version: Option<IpVersion>) -> Arc<Self> {
+        let client = match version {
+            None => return self,
+            Some(IpVersion::V4) => self.by_version.v4.clone(),
+            Some(IpVersion::V6) => self.by_version.v6.clone(),
+        };
+        Arc::new(AgentSetup {
+            client,
+            ..AgentSetup::clone(&self)
+        })
+    }
+
     /// Runs one attempt to its end and reports it. Never panics on what storage elements answer; should it panic
     /// all the same, the slot is given back with a failure.
     pub(crate) async fn agent(
@@ -240,7 +272,8 @@ impl AgentSetup {
             attempt,
             sent: false,
         };
-        let work = steps::Attempting::new(&self, &assignment, &progress);
+        let setup = self.reaching_by(assignment.parameters.ip_version);
+        let work = steps::Attempting::new(&setup, &assignment, &progress);
         let outcome = match assignment.task {
             Task::Copy => tokio::select! {
                 outcome = work.run(may_proceed, &reports) => outcome,

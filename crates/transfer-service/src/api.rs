@@ -2,17 +2,24 @@
 //!
 //! Every request but the static page is authenticated, by a bearer token or a client certificate. Handlers translate; they do not decide.
 
+mod archive;
+mod autocomplete;
 mod ban;
 mod body;
 mod caller;
+mod cancel_all;
 mod config;
 mod delegation;
+mod file_list;
+mod force_start;
 mod held;
 mod jobs;
 mod listing;
 mod monitor;
+mod optimizer;
 mod server;
 pub mod submit;
+mod submit_schema;
 pub mod wire;
 
 pub use caller::{Administrators, Banned, Sight};
@@ -22,7 +29,7 @@ use crate::overview::Overview;
 use crate::service::{Service, ServiceError};
 use axum::Router;
 use axum::extract::State;
-use axum::http::header::WWW_AUTHENTICATE;
+use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
@@ -88,6 +95,7 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
     Router::new()
         .route("/", get(root))
         .route("/whoami", get(whoami))
+        .route("/whoami/certificate", get(whoami_certificate))
         .route(
             "/jobs",
             get(jobs::list).post(jobs::submit).put(jobs::submit),
@@ -96,6 +104,8 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
             "/jobs/{ids}",
             get(jobs::show).delete(jobs::cancel).post(jobs::modify),
         )
+        .route("/jobs/all", get(jobs::not_an_id).delete(cancel_all::of_all))
+        .route("/jobs/vo/{vo}", axum::routing::delete(cancel_all::of_vo))
         .route("/jobs/{id}/files", get(jobs::files))
         .route(
             "/jobs/{id}/files/{files}",
@@ -116,7 +126,23 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
                 .post(ban::ban_user)
                 .delete(ban::lift_user),
         )
+        .route("/files", get(file_list::list))
         .route("/status/hosts", get(hosts))
+        .route("/optimizer", get(optimizer::is_enabled))
+        .route("/optimizer/evolution", get(optimizer::evolution))
+        .route(
+            "/optimizer/current",
+            get(optimizer::current).post(optimizer::set),
+        )
+        .route("/autocomplete/{kind}", get(autocomplete::names))
+        .route("/archive", get(archive::links))
+        .route("/archive/{id}", get(archive::show))
+        .route("/archive/{id}/{field}", get(archive::field))
+        .route(
+            "/admin/force-start",
+            axum::routing::post(force_start::refuse),
+        )
+        .route("/api-docs/schema/submit", get(submit_schema::show))
         .route("/api/v1/overview", get(overview))
         .route("/api/v1/jobs/{id}/explain", get(jobs::explain))
         .route("/api/v1/health", get(monitor::tell))
@@ -283,6 +309,19 @@ async fn whoami(
         "oauth2_scope": caller.identity.scope,
         "wlcg_profile": caller.identity.method == Method::Token,
     })))
+}
+
+/// `GET /whoami/certificate`: the certificate that the client showed, as PEM.
+async fn whoami_certificate(
+    State(api): State<Api>,
+    credentials: Credentials,
+) -> Result<Response, ApiError> {
+    let caller = api.caller(&credentials).await?;
+    let shown = credentials.certificate();
+    match shown.filter(|_| caller.identity.method == Method::Certificate) {
+        Some(pem) => Ok(([(CONTENT_TYPE, "application/x-pem-file")], pem).into_response()),
+        None => Err(ApiError::new(StatusCode::FORBIDDEN, "Certificate required")),
+    }
 }
 
 /// The roles in VOMS attributes, as FTS shows them.

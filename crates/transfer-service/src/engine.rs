@@ -14,7 +14,7 @@ mod tests;
 
 pub use interface::{
     Action, Answer, Assignment, Effects, EngineConfig, Input, LinkNotice, Now, Outcome, ReplyId,
-    Task,
+    Stopped, Task,
 };
 
 use crate::submission::NewJob;
@@ -38,6 +38,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How many transfers are stopped in one go when everything is, but for the last job's.
+const STOPPED_AT_ONCE: u64 = 10_000;
 
 struct JobEntry {
     user: UserName,
@@ -173,6 +176,11 @@ impl Engine {
                 let answer = self.cancel(now, job, transfers, &reason, &mut effects);
                 effects.actions.push(Action::Answer { reply, answer });
             }
+            Input::CancelAll { vo, reason, reply } => {
+                let stopped = self.cancel_some(now, vo.as_ref(), &reason, &mut effects);
+                let answer = Answer::Canceled(stopped);
+                effects.actions.push(Action::Answer { reply, answer });
+            }
             Input::Reprioritise {
                 job,
                 priority,
@@ -231,7 +239,7 @@ impl Engine {
             Input::Tick => {}
         }
         self.wake_delayed(now);
-        self.try_halted(now);
+        self.try_halted(now, &mut effects);
         self.expire(now, &mut effects);
         self.end_patience(now, &mut effects);
         self.start_what_may(now, &mut effects);
@@ -569,7 +577,7 @@ impl Engine {
             if self.destinations.first_at(destination) != Some(transfer) {
                 self.held_back.insert(transfer);
                 self.scheduler.release(&link);
-                self.pass_unused(now, &link, effects);
+                self.pass_unused(now, (transfer, &link), effects);
                 continue;
             }
             let TransferState::Submitted {
@@ -625,7 +633,7 @@ impl Engine {
             return;
         };
         self.scheduler.release(&link);
-        let halted = self.learn(now, &link, &outcome, effects);
+        let halted = self.learn(now, &link, (transfer, &outcome), effects);
         let Some(entry) = self.transfers.get(&transfer) else {
             match ended.then {
                 Some(tidying) => self.tidy_up(*tidying, effects),
@@ -721,6 +729,34 @@ impl Engine {
             self.give_up(now, transfer, TransferEvent::Canceled { reason }, effects);
         }
         Answer::Done
+    }
+
+    /// Cancels the oldest jobs, until [`STOPPED_AT_ONCE`] transfers are stopped: one transaction must not hold all.
+    fn cancel_some(
+        &mut self,
+        now: Now,
+        vo: Option<&VoName>,
+        reason: &str,
+        effects: &mut Effects,
+    ) -> Stopped {
+        let wanted = self.jobs.iter();
+        let mut wanted: Vec<JobId> = wanted
+            .filter(|(_, job)| vo.is_none_or(|vo| *vo == job.vo))
+            .map(|(id, _)| *id)
+            .collect();
+        wanted.sort_unstable();
+        let mut stopped = Stopped::default();
+        for job in wanted {
+            if stopped.transfers >= STOPPED_AT_ONCE {
+                break;
+            }
+            let entry = &self.jobs[&job];
+            let transfers = entry.open.len() + entry.unused.len();
+            self.cancel(now, job, None, reason, effects);
+            stopped.jobs += 1;
+            stopped.transfers += transfers as u64;
+        }
+        stopped
     }
 
     fn reprioritise(&mut self, job: JobId, priority: Priority, effects: &mut Effects) -> Answer {

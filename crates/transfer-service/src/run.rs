@@ -17,7 +17,7 @@ use crate::submission::NewJob;
 use penstock_decide::settings::{Asker, Wish};
 use penstock_model::{
     Attempt, Ban, BanTarget, Bytes, JobId, LinkId, Priority, Settings, Timestamp, TransferId,
-    UserName, WaitReason,
+    UserName, VoName, WaitReason,
 };
 use penstock_persistence::journal::{Journal, JournalError, Record};
 use std::collections::{BTreeSet, HashMap};
@@ -51,6 +51,11 @@ pub(crate) enum Message {
     Cancel {
         job: JobId,
         transfers: Option<Vec<TransferId>>,
+        reason: String,
+        answer: oneshot::Sender<Answer>,
+    },
+    CancelAll {
+        vo: Option<VoName>,
         reason: String,
         answer: oneshot::Sender<Answer>,
     },
@@ -368,6 +373,11 @@ impl Driver {
             } => Input::Cancel {
                 job,
                 transfers,
+                reason,
+                reply: self.owe(answer),
+            },
+            Message::CancelAll { vo, reason, answer } => Input::CancelAll {
+                vo,
                 reason,
                 reply: self.owe(answer),
             },

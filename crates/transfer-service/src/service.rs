@@ -1,8 +1,8 @@
 //! A running transfer service: what the command line starts and what the REST interface asks.
 
-use crate::agent::{AgentConfig, AgentSetup, Memory};
+use crate::agent::{AgentConfig, AgentSetup, ByVersion, Memory};
 use crate::api::Banned;
-use crate::engine::{Answer, Engine, EngineConfig};
+use crate::engine::{Answer, Engine, EngineConfig, Stopped};
 use crate::metrics::TransferMetrics;
 use crate::overview::Overview;
 use crate::run::{self, Clock, Message};
@@ -10,7 +10,7 @@ use crate::submission::NewJob;
 use penstock_decide::settings::{Asker, Refusal, Wish};
 use penstock_model::{
     Ban, BanTarget, JobId, Priority, SettingChange, Settings, StorageId, TransferId, UserName,
-    WaitReason,
+    VoName, WaitReason,
 };
 use penstock_persistence::delegations::{DelegationError, Delegations};
 use penstock_persistence::journal::{Journal, JournalError, JournalReader, SqliteJournal};
@@ -149,6 +149,7 @@ impl Service {
             );
         }
         let agents = AgentSetup {
+            by_version: ByVersion::of(&client),
             client,
             reader: reader.clone(),
             delegations: delegations.clone(),
@@ -247,6 +248,7 @@ impl Service {
             | Answer::NoRoom(_)
             | Answer::Done
             | Answer::NotOpen
+            | Answer::Canceled(_)
             | Answer::StorageBanned(_)
             | Answer::Banned(_)
             | Answer::TooManyBans => {
@@ -289,6 +291,28 @@ impl Service {
             })
             .await?;
         Ok(answer == Answer::Done)
+    }
+
+    /// Cancels whatever is open, of one VO or of all, a part at a time. What is submitted meanwhile may be among it.
+    pub async fn cancel_all(
+        &self,
+        vo: Option<VoName>,
+        reason: &str,
+    ) -> Result<Stopped, ServiceError> {
+        let mut all = Stopped::default();
+        loop {
+            let (vo, reason) = (vo.clone(), reason.to_owned());
+            let answer = self
+                .ask(|answer| Message::CancelAll { vo, reason, answer })
+                .await?;
+            match answer {
+                Answer::Canceled(some) if some.transfers > 0 => {
+                    all.jobs += some.jobs;
+                    all.transfers += some.transfers;
+                }
+                _ => return Ok(all),
+            }
+        }
     }
 
     /// Gives what has not started of a job another priority. True when the job was still open.

@@ -1,6 +1,9 @@
 //! What every journal must do, whatever keeps it.
 
-use super::{JobFilter, Journal, JournalReader, MemoryJournal, Record, SqliteJournal};
+use super::{
+    JobFilter, JobName, Journal, JournalReader, MemoryJournal, Record, SqliteJournal,
+    TransferFilter,
+};
 use crate::sealing::SealingKeys;
 use penstock_model::*;
 
@@ -472,6 +475,208 @@ fn tokens_are_readable_by_the_owner_only() {
         let mode = entry.metadata().expect("readable").permissions().mode();
         assert_eq!(mode & 0o077, 0, "{:?} is open to others", entry.path());
     }
+}
+
+/// The numbers of what is found, and where the next page begins.
+fn found(reader: &JournalReader, filter: TransferFilter) -> (Vec<u64>, Option<u64>) {
+    let limited = TransferFilter {
+        limit: if filter.limit == 0 { 100 } else { filter.limit },
+        examined_max: if filter.examined_max == 0 {
+            1000
+        } else {
+            filter.examined_max
+        },
+        ..filter
+    };
+    let page = reader.find(&limited).expect("readable");
+    assert!(page.examined <= limited.examined_max);
+    let ids = page.transfers.iter().map(|found| found.transfer.id.0);
+    (ids.collect(), page.before.map(|before| before.0))
+}
+
+#[test]
+fn transfers_are_found_by_what_is_known_of_them_newest_first() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("transfer.sqlite");
+    let mut journal = SqliteJournal::open(&path, keys()).expect("opens");
+    let (first, mut second) = (job(1, 1..=3), job(2, 4..=5));
+    second.vo = VoName::new("atlas");
+    second.submitted_at = Timestamp(5000);
+    journal.append(&accepted(&first)).expect("stored");
+    journal.append(&finish(&first, 2)).expect("stored");
+    journal.append(&accepted(&second)).expect("stored");
+    let reader = JournalReader::open(&path, 1).expect("opens");
+    let check = |filter: TransferFilter, expected: &[u64]| {
+        let (ids, next) = found(&reader, filter.clone());
+        assert_eq!((ids.as_slice(), next), (expected, None), "{filter:?}");
+    };
+    let any = TransferFilter::default;
+    check(any(), &[5, 4, 3, 2, 1]);
+    check(
+        TransferFilter {
+            job: Some(first.id),
+            ..any()
+        },
+        &[3, 2, 1],
+    );
+    check(
+        TransferFilter {
+            vo: Some(VoName::new("atlas")),
+            ..any()
+        },
+        &[5, 4],
+    );
+    check(
+        TransferFilter {
+            states: vec!["FINISHED".into()],
+            ..any()
+        },
+        &[2],
+    );
+    check(
+        TransferFilter {
+            states: vec!["FAILED".into()],
+            ..any()
+        },
+        &[],
+    );
+    let open = vec!["SUBMITTED".to_owned(), "ACTIVE".to_owned()];
+    check(
+        TransferFilter {
+            states: open,
+            ..any()
+        },
+        &[5, 4, 3, 1],
+    );
+    check(
+        TransferFilter {
+            submitted_since: Some(Timestamp(5000)),
+            ..any()
+        },
+        &[5, 4],
+    );
+    check(
+        TransferFilter {
+            submitted_since: Some(Timestamp(5001)),
+            ..any()
+        },
+        &[],
+    );
+    check(
+        TransferFilter {
+            ended_since: Some(Timestamp(2001)),
+            ..any()
+        },
+        &[5, 4, 3, 1],
+    );
+    check(
+        TransferFilter {
+            parts: vec!["//B".into(), "F4".into()],
+            ..any()
+        },
+        &[4],
+    );
+    check(
+        TransferFilter {
+            parts: vec!["a/f9".into()],
+            ..any()
+        },
+        &[],
+    );
+    check(
+        TransferFilter {
+            host: Some("B".into()),
+            ..any()
+        },
+        &[5, 4, 3, 2, 1],
+    );
+    check(
+        TransferFilter {
+            host: Some("c".into()),
+            ..any()
+        },
+        &[],
+    );
+    check(
+        TransferFilter {
+            source: Some(StorageId::new("https://b")),
+            ..any()
+        },
+        &[],
+    );
+    check(
+        TransferFilter {
+            destination_url: Some("https://b/f3".into()),
+            ..any()
+        },
+        &[3],
+    );
+    let mut names = reader.recent_names(JobName::Vo).expect("readable");
+    names.sort();
+    assert_eq!(names, ["atlas", "cms"]);
+}
+
+#[test]
+fn pages_follow_each_other_however_little_is_looked_at_for_one() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("transfer.sqlite");
+    let mut journal = SqliteJournal::open(&path, keys()).expect("opens");
+    journal.append(&accepted(&job(1, 1..=10))).expect("stored");
+    let reader = JournalReader::open(&path, 1).expect("opens");
+    for (limit, examined_max) in [(2, 100), (100, 3), (1, 1)] {
+        let (mut all, mut before) = (Vec::new(), None);
+        loop {
+            let filter = TransferFilter {
+                before,
+                limit,
+                examined_max,
+                ..TransferFilter::default()
+            };
+            let (ids, next) = found(&reader, filter);
+            assert!(ids.len() <= limit);
+            all.extend(ids);
+            match next {
+                Some(next) => before = Some(TransferId(next)),
+                None => break,
+            }
+        }
+        assert_eq!(
+            all,
+            [10, 9, 8, 7, 6, 5, 4, 3, 2, 1],
+            "{limit} {examined_max}"
+        );
+    }
+}
+
+#[test]
+fn what_became_of_a_link_is_kept() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("transfer.sqlite");
+    let mut journal = SqliteJournal::open(&path, keys()).expect("opens");
+    let link = rule(1).ends;
+    let change = |at, event| LinkChange {
+        at: Timestamp(at),
+        link: link.clone(),
+        event,
+    };
+    let changes = [
+        change(1, LinkEvent::Tried),
+        change(9, LinkEvent::Reopened { by: TransferId(4) }),
+    ];
+    let records = changes
+        .iter()
+        .map(|one| Record::LinkChanged(Box::new(one.clone())));
+    journal
+        .append(&records.collect::<Vec<_>>())
+        .expect("stored");
+    let reader = JournalReader::open(&path, 1).expect("opens");
+    let read = |from, to, limit| {
+        let window = (Timestamp(from), Timestamp(to));
+        reader.link_changes(&link, window, limit).expect("readable")
+    };
+    assert_eq!(read(0, 9, 10), changes);
+    assert_eq!(read(2, 9, 10), changes[1..]);
+    assert_eq!(read(0, 9, 1), changes[1..], "the latest");
 }
 
 #[test]

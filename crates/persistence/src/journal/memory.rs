@@ -93,7 +93,7 @@ impl Journal for MemoryJournal {
                         self.bans.insert(ban.target(), ban.clone());
                     }
                 }
-                Record::Sampled(_) => {}
+                Record::LinkChanged(_) | Record::Sampled(_) => {}
             }
         }
         Ok(self.ledger.len() as u64)

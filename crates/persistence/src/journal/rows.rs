@@ -50,3 +50,18 @@ pub struct TransferRow {
     /// When it ended.
     pub finished_at: Option<Timestamp>,
 }
+
+/// A transfer that was looked for, with what is needed of its job to show it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FoundTransfer {
+    /// The transfer.
+    pub transfer: TransferRow,
+    /// Who submitted it.
+    pub user: UserName,
+    /// On whose behalf.
+    pub vo: VoName,
+    /// When its job was accepted.
+    pub submitted_at: Timestamp,
+    /// What holds for every file of its job.
+    pub parameters: JobParameters,
+}

@@ -4,7 +4,7 @@ use crate::sealing::{SealingKeys, SecretKind};
 use rusqlite::{Connection, Transaction};
 
 /// The newest schema this code knows. Each migration raises it by one.
-pub(super) const SCHEMA_VERSION: u32 = 4;
+pub(super) const SCHEMA_VERSION: u32 = 5;
 
 const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
     // 1: the first schema.
@@ -103,6 +103,18 @@ const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
         ban_before      TEXT,
         ban_after       TEXT
     );",
+    // 5: what searches begin at, and what became of links.
+    "CREATE INDEX job_submitted ON job (submitted_ms);
+    CREATE INDEX transfer_failed ON transfer (transfer_id) WHERE state_name = 'FAILED';
+    CREATE TABLE link_event (
+        sequence        INTEGER PRIMARY KEY AUTOINCREMENT,
+        at_ms           INTEGER NOT NULL,
+        source          TEXT NOT NULL,
+        destination     TEXT NOT NULL,
+        version         INTEGER NOT NULL,
+        event           TEXT NOT NULL
+    );
+    CREATE INDEX link_event_link ON link_event (source, destination, sequence);",
 ];
 /// The version from which on no token is stored in clear.
 const SEALED_SINCE: u32 = 2;

@@ -2,6 +2,7 @@
 //! read-only connections that see whole transactions only.
 
 use super::bans;
+use super::links;
 use super::schema::{self, SCHEMA_VERSION};
 use super::settings;
 use super::{JobRow, Journal, JournalError, Record, TransferRow, Unfinished};
@@ -164,6 +165,7 @@ fn append_all(
             }
             Record::Configured(change) => settings::record(&transaction, change)?,
             Record::Banned(change) => bans::record(&transaction, change)?,
+            Record::LinkChanged(change) => links::record(&transaction, change)?,
             Record::Sampled(sample) => insert_sample(&transaction, sample)?,
         }
     }
@@ -497,7 +499,7 @@ impl JournalReader {
         self.read(|reading| reading.credential(id, keys))
     }
 
-    fn read<T>(
+    pub(super) fn read<T>(
         &self,
         question: impl FnOnce(&Reading<'_>) -> Result<T, JournalError>,
     ) -> Result<T, JournalError> {
@@ -532,7 +534,7 @@ pub(super) struct Reading<'a> {
 const JOB_COLUMNS: &str =
     "SELECT job_id, user, vo, delegation, submitted_ms, finished_ms, parameters, source_se,
      destination_se, final_state FROM job";
-const TRANSFER_COLUMNS: &str =
+pub(super) const TRANSFER_COLUMNS: &str =
     "SELECT transfer_id, job_id, request, state, size_bytes, started_ms, finished_ms FROM transfer";
 
 impl Reading<'_> {
@@ -688,17 +690,22 @@ impl Reading<'_> {
         let mut rows = statement.query(parameters).map_err(at(self.path))?;
         let mut transfers = Vec::new();
         while let Some(row) = rows.next().map_err(at(self.path))? {
-            transfers.push(TransferRow {
-                id: TransferId(self.get::<i64>(row, 0)? as u64),
-                job: JobId(self.parse_uuid(&self.get::<String>(row, 1)?)?),
-                request: self.decode("transfer request", &self.get::<String>(row, 2)?)?,
-                state: self.decode("transfer state", &self.get::<String>(row, 3)?)?,
-                size_bytes: self.get::<Option<i64>>(row, 4)?.map(|size| size as u64),
-                started_at: self.get::<Option<i64>>(row, 5)?.map(Timestamp),
-                finished_at: self.get::<Option<i64>>(row, 6)?.map(Timestamp),
-            });
+            transfers.push(self.transfer_row(row)?);
         }
         Ok(transfers)
+    }
+
+    /// Reads a row of [`TRANSFER_COLUMNS`].
+    pub(super) fn transfer_row(&self, row: &Row<'_>) -> Result<TransferRow, JournalError> {
+        Ok(TransferRow {
+            id: TransferId(self.get::<i64>(row, 0)? as u64),
+            job: JobId(self.parse_uuid(&self.get::<String>(row, 1)?)?),
+            request: self.decode("transfer request", &self.get::<String>(row, 2)?)?,
+            state: self.decode("transfer state", &self.get::<String>(row, 3)?)?,
+            size_bytes: self.get::<Option<i64>>(row, 4)?.map(|size| size as u64),
+            started_at: self.get::<Option<i64>>(row, 5)?.map(Timestamp),
+            finished_at: self.get::<Option<i64>>(row, 6)?.map(Timestamp),
+        })
     }
 
     fn state_counts(&self, job: JobId) -> Result<Vec<(String, u64)>, JournalError> {
@@ -821,7 +828,7 @@ impl Reading<'_> {
         serde_json::from_str(text).map_err(|why| self.corrupt(what, why.to_string()))
     }
 
-    fn parse_uuid(&self, text: &str) -> Result<uuid::Uuid, JournalError> {
+    pub(super) fn parse_uuid(&self, text: &str) -> Result<uuid::Uuid, JournalError> {
         uuid::Uuid::parse_str(text).map_err(|why| self.corrupt("job id", why.to_string()))
     }
 

@@ -86,8 +86,10 @@ async fn attempt(copy: CopyAnswer, parameters: JobParameters) -> (Outcome, Vec<S
     let store = journal.with_extension("delegations");
     let delegations = Delegations::open(&store, keys).expect("made");
     let tls = ClientTls::system().expect("OpenSSL works");
+    let client = Client::new(ClientConfig::new(tls));
     let setup = AgentSetup {
-        client: Client::new(ClientConfig::new(tls)),
+        by_version: ByVersion::of(&client),
+        client,
         reader: Arc::new(JournalReader::open(&journal, 1).expect("opened")),
         delegations: Arc::new(delegations),
         config: AgentConfig::default(),

@@ -85,6 +85,16 @@ pub(super) struct Credentials {
     is_foreign_page: bool,
 }
 
+impl Credentials {
+    /// The certificate that the connection showed, as PEM, when it is believed.
+    pub(super) fn certificate(&self) -> Option<String> {
+        match &self.shown {
+            Some(Shown::Known(_, pem)) => Some(String::clone(pem)),
+            Some(Shown::Doubtful(_)) | None => None,
+        }
+    }
+}
+
 impl<S: Sync> FromRequestParts<S> for Credentials {
     type Rejection = Infallible;
 
@@ -157,7 +167,8 @@ impl Caller {
         self.needs(self.rights.cover_anything(Operation::Config))
     }
 
-    fn needs(&self, is_granted: bool) -> Result<(), ApiError> {
+    /// What an answer depends on. Errors: 403 in FTS's words.
+    pub(super) fn needs(&self, is_granted: bool) -> Result<(), ApiError> {
         if is_granted {
             return Ok(());
         }
@@ -220,7 +231,7 @@ impl ApiConfig {
                 let token = bearer(value).map_err(ApiError::told)?;
                 self.verified(token).await.map_err(ApiError::told)?
             }
-            (None, Some(Shown::Known(certified))) if !credentials.is_foreign_page => {
+            (None, Some(Shown::Known(certified, _))) if !credentials.is_foreign_page => {
                 certified.identity()
             }
             (None, Some(_) | None) => return Ok(None),
@@ -246,7 +257,9 @@ impl ApiConfig {
                 tracing::warn!(why = text, "refused a request");
                 return Err(ApiError::new(StatusCode::FORBIDDEN, text));
             }
-            (None, Some(Shown::Known(certified))) => self.by_certificate(certified.identity())?,
+            (None, Some(Shown::Known(certified, _))) => {
+                self.by_certificate(certified.identity())?
+            }
             // The log was told when the connection was made.
             (None, Some(Shown::Doubtful(why))) => {
                 return Err(ApiError::new(StatusCode::FORBIDDEN, why));

@@ -11,7 +11,9 @@ use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use penstock_model::{CredentialId, JobId, Priority, StorageId, TransferId, UserName, VoName};
+use penstock_model::{
+    CredentialId, JobId, Priority, StorageId, Timestamp, TransferId, UserName, VoName,
+};
 use penstock_persistence::journal::{JobFilter, JobRow, JournalError, TransferRow};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -27,11 +29,11 @@ const IDS_MAX: usize = 1000;
 /// Ledger entries that are looked at for one transfer's retries.
 const RETRIES_MAX: usize = 1000;
 /// What FTS says when a user cancels.
-const CANCELED_BY_USER: &str = "Job canceled by the user";
+pub(super) const CANCELED_BY_USER: &str = "Job canceled by the user";
 
 type Answer = Result<Response, ApiError>;
 
-fn not_found(id: &str) -> ApiError {
+pub(super) fn not_found(id: &str) -> ApiError {
     ApiError::new(
         StatusCode::NOT_FOUND,
         format!("No job with the id \"{id}\" has been found"),
@@ -114,13 +116,7 @@ pub(super) async fn list(
     Query(query): Query<ListQuery>,
 ) -> Answer {
     let caller = api.caller(&credentials).await?;
-    let bad = |text: String| ApiError::new(StatusCode::BAD_REQUEST, text);
-    let limit = match query.limit.as_deref() {
-        None | Some("") => LIST_MAX,
-        Some(text) => text
-            .parse()
-            .map_err(|_| bad(format!("'limit' is '{text}'; it must be 0 to {LIST_MAX}")))?,
-    };
+    let limit = limit_of(query.limit.as_deref(), LIST_MAX)?;
     let foreign_id = query
         .dlg_id
         .as_deref()
@@ -131,42 +127,25 @@ pub(super) async fn list(
             "'dlg_id' names somebody else",
         ));
     }
-    let vo_asked = query.vo_name.as_deref().filter(|vo| !vo.is_empty());
-    let vo_asked = vo_asked.map(VoName::new);
-    if vo_asked.as_ref().is_some_and(|vo| !caller.may_look_at(vo)) {
-        return Err(ApiError::new(
-            StatusCode::FORBIDDEN,
-            "'vo_name' names another VO",
-        ));
-    }
-    let window = query.time_window.as_deref().filter(|text| !text.is_empty());
-    let window = window
-        .map(|text| time_window(text).ok_or_else(|| bad("'time_window' must be H or H:M".into())));
+    let vo = vo_to_look_at(&caller, query.vo_name.as_deref())?;
     let states: Vec<String> = split(query.state_in.as_deref())
         .map(str::to_owned)
         .collect();
-    let now = crate::run::wall_clock();
-    let ended_since = match window.transpose()? {
-        Some(window) => Some(penstock_model::Timestamp(
-            now.0
-                .saturating_sub(i64::try_from(window.as_millis()).unwrap_or(i64::MAX)),
-        )),
-        None if !states.is_empty() => Some(penstock_model::Timestamp(0)),
-        None => None,
+    let window = ended_since(query.time_window.as_deref(), crate::run::wall_clock())?;
+    let ended_since = match window {
+        None if !states.is_empty() => Some(Timestamp(0)),
+        window => window,
     };
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let filter = JobFilter {
         ended_since,
         states,
         user: given(&query.user_dn).map(UserName::new),
-        vo: match caller.may_touch_everything() {
-            true => vo_asked,
-            false => Some(vo_asked.unwrap_or_else(|| caller.vo.clone())),
-        },
+        vo,
         source: given(&query.source_se).map(|se| StorageId::new(without_port(&se))),
         destination: given(&query.dest_se).map(|se| StorageId::new(without_port(&se))),
         delegation: given(&query.dlg_id).map(CredentialId::new),
-        limit: limit.min(LIST_MAX),
+        limit,
     };
     let reader = api.service.reader().clone();
     let rows = blocking(move || reader.jobs(&filter)).await??;
@@ -289,11 +268,21 @@ pub(super) async fn field(
     Path((id, field)): Path<(String, String)>,
 ) -> Answer {
     let job = one_job(&api, &credentials, &id).await?;
-    let object = wire::job(&job, &api.config.host);
+    field_of(&api, &job, &field)
+}
+
+pub(super) fn field_of(api: &Api, job: &JobRow, field: &str) -> Answer {
+    let object = wire::job(job, &api.config.host);
     let value = object
-        .get(&field)
+        .get(field)
         .ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "No such field"))?;
     Ok(Json(value).into_response())
+}
+
+/// `GET /jobs/all`: a word where an id is expected.
+pub(super) async fn not_an_id(State(api): State<Api>, credentials: Credentials) -> Answer {
+    api.caller(&credentials).await?;
+    Err(not_found("all"))
 }
 
 pub(super) async fn cancel_files(
@@ -358,7 +347,11 @@ pub(super) async fn explain(
 }
 
 /// One job, if the caller may see it.
-async fn one_job(api: &Api, credentials: &Credentials, text: &str) -> Result<JobRow, ApiError> {
+pub(super) async fn one_job(
+    api: &Api,
+    credentials: &Credentials,
+    text: &str,
+) -> Result<JobRow, ApiError> {
     let caller = api.caller(credentials).await?;
     let found = lookup(api, text).await?;
     let job = found.ok_or_else(|| not_found(text))?;
@@ -486,7 +479,53 @@ fn id_list(text: &str) -> Result<Vec<&str>, ApiError> {
     Ok(ids)
 }
 
-fn split(text: Option<&str>) -> impl Iterator<Item = &str> {
+/// How many a list shall have at most. Errors: 400 for what is no number.
+pub(super) fn limit_of(text: Option<&str>, max: usize) -> Result<usize, ApiError> {
+    let Some(text) = text.filter(|text| !text.is_empty()) else {
+        return Ok(max);
+    };
+    let limit: Option<usize> = text.parse().ok();
+    limit.map(|limit| limit.min(max)).ok_or_else(|| {
+        ApiError::new(
+            StatusCode::BAD_REQUEST,
+            format!("'limit' is '{text}'; it must be 0 to {max}"),
+        )
+    })
+}
+
+/// Whose files and jobs a list shall show; `None`: everybody's. Errors: 403 for a VO that is not the caller's to see.
+pub(super) fn vo_to_look_at(
+    caller: &Caller,
+    asked: Option<&str>,
+) -> Result<Option<VoName>, ApiError> {
+    let asked = asked.filter(|vo| !vo.is_empty()).map(VoName::new);
+    if asked.as_ref().is_some_and(|vo| !caller.may_look_at(vo)) {
+        return Err(ApiError::new(
+            StatusCode::FORBIDDEN,
+            "'vo_name' names another VO",
+        ));
+    }
+    Ok(match caller.may_touch_everything() {
+        true => asked,
+        false => Some(asked.unwrap_or_else(|| caller.vo.clone())),
+    })
+}
+
+/// Since when something may have ended to be listed, from FTS's `time_window`. Errors: 400 for another form.
+pub(super) fn ended_since(
+    window: Option<&str>,
+    now: Timestamp,
+) -> Result<Option<Timestamp>, ApiError> {
+    let Some(text) = window.filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let window = time_window(text)
+        .ok_or_else(|| ApiError::new(StatusCode::BAD_REQUEST, "'time_window' must be H or H:M"))?;
+    let window = i64::try_from(window.as_millis()).unwrap_or(i64::MAX);
+    Ok(Some(Timestamp(now.0.saturating_sub(window))))
+}
+
+pub(super) fn split(text: Option<&str>) -> impl Iterator<Item = &str> {
     text.unwrap_or_default()
         .split(',')
         .map(str::trim)
@@ -526,7 +565,7 @@ pub(super) async fn blocking<T: Send + 'static>(
         .map_err(|error| unexpected(&error))
 }
 
-fn unexpected(error: &tokio::task::JoinError) -> ApiError {
+pub(super) fn unexpected(error: &tokio::task::JoinError) -> ApiError {
     tracing::error!(%error, "a part of a request ended unexpectedly");
     ApiError::new(
         StatusCode::INTERNAL_SERVER_ERROR,

@@ -180,12 +180,18 @@ async fn page(
     let rows = blocking(move || reader.transfers_after(id, after, PAGE_FILES)).await??;
     let values: Vec<Value> = match &shown {
         Shown::Everything => {
-            let object = |row| Value::Object(wire::file(row, &job, &api.config.host));
+            let object =
+                |row| Value::Object(wire::file(row, job.as_ref().into(), &api.config.host));
             rows.iter().map(object).collect()
         }
         Shown::Fields(fields) => {
             let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
-            let select = |row| wire::select(wire::file(row, &job, &api.config.host), &fields);
+            let select = |row| {
+                wire::select(
+                    wire::file(row, job.as_ref().into(), &api.config.host),
+                    &fields,
+                )
+            };
             rows.iter().map(select).collect()
         }
         Shown::Explanation => explained(&api, &job, &rows).await?,

@@ -32,8 +32,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The certificate that came with a request's connection, as handlers find it among the request's extensions.
 #[derive(Debug, Clone)]
 pub(super) enum Shown {
-    /// Believed.
-    Known(Certified),
+    /// Believed; and the certificate as PEM.
+    Known(Certified, Arc<String>),
     /// Not believed, for this reason.
     Doubtful(String),
 }
@@ -180,7 +180,8 @@ async fn shown_by(tls: &ServerTls, stream: &Stream) -> Option<Shown> {
                 let (peer, user) = (stream.peer_addr().ok(), &certified.subject);
                 tracing::warn!(?peer, user, %why, "attributes of a VO do not count");
             }
-            Some(Shown::Known(certified))
+            let pem = stream.peer_certificate_pem().unwrap_or_default();
+            Some(Shown::Known(certified, Arc::new(pem)))
         }
         Err(why) => {
             let peer = stream.peer_addr().ok();

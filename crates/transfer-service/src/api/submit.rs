@@ -5,8 +5,8 @@
 
 use crate::submission::{NewJob, NewTransfer};
 use penstock_model::{
-    Activity, Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CredentialId, FileUrl, JobId,
-    JobKind, JobParameters, Overwrite, Priority, Selection, Timestamp, UserName, VoName,
+    Activity, Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CredentialId, FileUrl, IpVersion,
+    JobId, JobKind, JobParameters, Overwrite, Priority, Selection, Timestamp, UserName, VoName,
 };
 use penstock_protocol::token::credential_id;
 use serde::de::{Error as _, IgnoredAny, SeqAccess, Visitor};
@@ -25,6 +25,10 @@ pub const BASE_ID: Uuid = uuid::uuid!("01874efb-4735-4595-bc9c-591aef8240c9");
 const JOB_METADATA_MAX: usize = 2048;
 /// Bytes of a file's `metadata`, as JSON.
 const FILE_METADATA_MAX: usize = 4096;
+/// Bytes of a file's `staging_metadata` and `archive_metadata`, as JSON.
+const TAPE_METADATA_MAX: usize = 1024;
+/// Characters of a share label, as wide as FTS's column.
+const ACTIVITY_CHARS_MAX: usize = 255;
 /// Pairs of sources and destinations of one file.
 const PAIRS_MAX: usize = 1000;
 /// Files in one job.
@@ -225,6 +229,12 @@ fn refuse_unsupported(params: &Map<String, Value>) -> Result<(), InvalidSubmissi
             )));
         }
     }
+    let quality = params.get("target_qos");
+    if quality.is_some_and(|name| !name.is_null() && name != "") {
+        return Err(bad(
+            "'target_qos': changing the quality of service of a file (CDMI) is not offered",
+        ));
+    }
     if flag(params, "overwrite_when_only_on_disk")? {
         return Err(bad(
             "'overwrite_when_only_on_disk' needs a tape destination",
@@ -292,9 +302,14 @@ fn job_id(
     vo: &VoName,
     fresh: Uuid,
 ) -> Result<(JobId, bool), InvalidSubmission> {
-    match params.get("id_generator").and_then(Value::as_str) {
-        None | Some("standard") => Ok((JobId(fresh), false)),
-        Some("deterministic") => {
+    let generator = match params.get("id_generator") {
+        None | Some(Value::Null) => "standard",
+        Some(Value::String(name)) => name,
+        Some(_) => "",
+    };
+    match generator {
+        "standard" => Ok((JobId(fresh), false)),
+        "deterministic" => {
             let sid = params
                 .get("sid")
                 .and_then(Value::as_str)
@@ -304,7 +319,7 @@ fn job_id(
             let of_vo = Uuid::new_v5(&BASE_ID, vo.as_str().as_bytes());
             Ok((JobId(Uuid::new_v5(&of_vo, sid.as_bytes())), true))
         }
-        Some(other) => Err(bad(format!(
+        other => Err(bad(format!(
             "'id_generator' is '{other}'; use 'standard' or 'deterministic'"
         ))),
     }
@@ -356,6 +371,12 @@ fn parameters(
             .filter(|n| *n > 0)
             .map(|n| n.min(STREAMS_MAX) as u32),
         buffer: positive(params, "buffer_size")?.map(Bytes),
+        // As in FTS, version 4 wins.
+        ip_version: match (flag(params, "ipv4")?, flag(params, "ipv6")?) {
+            (true, _) => Some(IpVersion::V4),
+            (false, true) => Some(IpVersion::V6),
+            (false, false) => None,
+        },
         expires_at: expiry(params.get("max_time_in_queue"), now)?,
         metadata: job_metadata(params.get("job_metadata"), submitter.means)?,
         proxy: match submitter.means {
@@ -461,17 +482,17 @@ fn pairs(
         )));
     }
     let (algorithm, checksum) = checksum(file.get("checksum"))?;
-    let activity = file
-        .get("activity")
-        .and_then(Value::as_str)
-        .filter(|label| !label.is_empty());
+    let activity = activity(file.get("activity"))?;
+    for key in ["staging_metadata", "archive_metadata"] {
+        check_object(file.get(key), key)?;
+    }
     let of_all = NewTransfer {
         source: sources[0].url.clone(),
         destination: destinations[0].url.clone(),
         size: size(file.get("filesize"))?,
         checksum,
         checksum_algorithm: algorithm,
-        activity: Activity::new(activity.unwrap_or("default")),
+        activity,
         scitag: scitag(file.get("scitag"))?,
         metadata: file_metadata(file)?,
         source_credential: None,
@@ -580,6 +601,32 @@ fn checksum(
     let value = Checksum::parse(text)
         .ok_or_else(|| bad(format!("'{text}' is not a valid {algorithm} checksum")))?;
     Ok((algorithm, Some(value)))
+}
+
+/// A share label; `default` when nothing is said.
+fn activity(value: Option<&Value>) -> Result<Activity, InvalidSubmission> {
+    match value {
+        None | Some(Value::Null) => Ok(Activity::new("default")),
+        Some(Value::String(label)) if label.is_empty() => Ok(Activity::new("default")),
+        Some(Value::String(label)) if label.chars().count() <= ACTIVITY_CHARS_MAX => {
+            Ok(Activity::new(label.as_str()))
+        }
+        Some(_) => Err(bad(format!(
+            "'activity' must be text of at most {ACTIVITY_CHARS_MAX} characters"
+        ))),
+    }
+}
+
+/// What is about tape must have FTS's form, also where nothing comes from tape.
+fn check_object(value: Option<&Value>, key: &str) -> Result<(), InvalidSubmission> {
+    match value {
+        None | Some(Value::Null) => Ok(()),
+        Some(object @ Value::Object(_)) if object.to_string().len() <= TAPE_METADATA_MAX => Ok(()),
+        Some(Value::Object(_)) => Err(bad(format!(
+            "'{key}' is longer than {TAPE_METADATA_MAX} bytes"
+        ))),
+        Some(_) => Err(bad(format!("'{key}' must be an object"))),
+    }
 }
 
 /// Bytes; clients send integers and floats, and 0 for unknown.
@@ -777,6 +824,214 @@ mod tests {
         assert_eq!(file.checksum.as_ref().map(Checksum::hex), Some("0000001a"));
         assert_eq!(file.metadata, json!({"label": "m"}));
         assert_eq!(job.credentials.len(), 2);
+    }
+
+    /// What a job's parameters are, in FTS's words, when `value` is given for `key`.
+    fn shown(key: &str, value: &str) -> Result<String, String> {
+        let job = one(&format!("{{\"{key}\":{value}}}"), "")?;
+        let default = one("{}", "")?.parameters;
+        let differs = job.parameters != default || job.id != JobId(Uuid::nil());
+        Ok(match differs {
+            false => "default".to_owned(),
+            true => format!("{:?}", job.parameters),
+        })
+    }
+
+    #[test]
+    fn null_and_what_switches_off_mean_the_default_for_every_parameter_of_a_job() {
+        let check = |key: &str, values: &[&str]| {
+            for value in values.iter().chain(&["null"]) {
+                assert_eq!(
+                    shown(key, value).as_deref(),
+                    Ok("default"),
+                    "{key}: {value}"
+                );
+            }
+        };
+        check("verify_checksum", &["false", "\"none\"", "\"n\""]);
+        for switch in [
+            "overwrite",
+            "overwrite_on_retry",
+            "overwrite_hop",
+            "overwrite_when_only_on_disk",
+            "reuse",
+            "multihop",
+            "dst_file_report",
+            "strict_copy",
+            "disable_cleanup",
+            "ipv4",
+            "ipv6",
+        ] {
+            check(switch, &["false"]);
+            let refused = shown(switch, "\"yes\"").expect_err("no switch");
+            assert_eq!(refused, format!("'{switch}' must be true or false"));
+        }
+        for off in ["bring_online", "copy_pin_lifetime", "archive_timeout"] {
+            check(off, &["-1"]);
+        }
+        for number in [
+            "retry",
+            "retry_delay",
+            "timeout",
+            "nostreams",
+            "buffer_size",
+        ] {
+            check(number, &["0", "\"0\"", "\"\""]);
+            assert!(shown(number, "[]").is_err(), "{number}");
+        }
+        check("priority", &["3", "\"3\""]);
+        check("max_time_in_queue", &["0", "\"0\"", "\"0s\""]);
+        check("id_generator", &["\"standard\""]);
+        check("target_qos", &["\"\""]);
+        check("job_metadata", &["{}"]);
+        // Sent by clients, without a meaning here.
+        for ignored in [
+            "account",
+            "fail_nearline",
+            "gridftp",
+            "credential",
+            "credentials",
+            "sid",
+            "new",
+        ] {
+            check(ignored, &["\"x\"", "5", "{}", "true"]);
+        }
+    }
+
+    #[test]
+    fn every_parameter_of_a_job_is_understood() {
+        let check = |key: &str, value: &str, expected: &str| {
+            let shown = shown(key, value).unwrap_or_else(|why| why);
+            assert!(shown.contains(expected), "{key}: {value}: {shown}");
+        };
+        check("verify_checksum", "true", "verify_checksum: Both");
+        check("verify_checksum", "\"Source\"", "verify_checksum: Source");
+        check("verify_checksum", "\"t\"", "verify_checksum: Target");
+        check(
+            "verify_checksum",
+            "\"x\"",
+            "use none, source, target or both",
+        );
+        check("overwrite", "true", "overwrite: Always");
+        check("overwrite_on_retry", "true", "overwrite: OnRetry");
+        check("dst_file_report", "true", "report_existing: true");
+        check("reuse", "true", "kind: Session");
+        check("multihop", "true", "kind: Hops");
+        check("strict_copy", "true", "strict_copy: true");
+        check("disable_cleanup", "true", "disable_cleanup: true");
+        check("retry", "-1", "retries_max: Some(0)");
+        check("retry", "\"5\"", "retries_max: Some(5)");
+        check("retry_delay", "30", "retry_delay_seconds: Some(30)");
+        check("priority", "0", "priority: Priority(1)");
+        check("priority", "77", "priority: Priority(5)");
+        check("timeout", "60", "timeout_seconds: Some(60)");
+        check("nostreams", "500", "streams: Some(100)");
+        check("buffer_size", "1024", "buffer: Some(Bytes(1024))");
+        check("ipv4", "true", "ip_version: Some(V4)");
+        check("ipv6", "true", "ip_version: Some(V6)");
+        for (value, milliseconds) in [
+            ("2", "7200000"),
+            ("\"2\"", "7200000"),
+            ("0.5", "1800000"),
+            ("\"90s\"", "90000"),
+            ("\"90m\"", "5400000"),
+            ("\"2h\"", "7200000"),
+            ("\" 1 d \"", "86400000"),
+        ] {
+            check(
+                "max_time_in_queue",
+                value,
+                &format!("expires_at: Some(Timestamp({milliseconds}))"),
+            );
+        }
+        for wrong in ["-1", "\"2w\"", "\"\"", "true", "\"nan\"", "[]"] {
+            check(
+                "max_time_in_queue",
+                wrong,
+                "must be hours, or a number with the suffix",
+            );
+        }
+        check(
+            "id_generator",
+            "\"random\"",
+            "use 'standard' or 'deterministic'",
+        );
+        check("id_generator", "5", "use 'standard' or 'deterministic'");
+        check("target_qos", "\"disk\"", "is not offered");
+        check(
+            "job_metadata",
+            "[1]",
+            "\"label\": Array [Number(1)]",
+        );
+        let long = format!("\"{}\"", "x".repeat(JOB_METADATA_MAX));
+        check(
+            "job_metadata",
+            &long,
+            "'job_metadata' is longer than 2048 bytes",
+        );
+        let both = one(r#"{"ipv4":true,"ipv6":true}"#, "").expect("valid");
+        assert_eq!(both.parameters.ip_version, Some(IpVersion::V4), "as in FTS");
+    }
+
+    #[test]
+    fn every_key_of_a_file_is_understood_and_null_means_its_default() {
+        let file = |key: &str, value: &str| {
+            one("{}", &format!(",\"{key}\":{value}")).map(|job| format!("{:?}", job.transfers[0]))
+        };
+        let default = one("{}", "").map(|job| format!("{:?}", job.transfers[0]));
+        let off = |key: &str, values: &[&str]| {
+            for value in values.iter().chain(&["null"]) {
+                assert_eq!(file(key, value), default, "{key}: {value}");
+            }
+        };
+        off("source_tokens", &[]);
+        off("destination_tokens", &[]);
+        off("filesize", &["0", "0.0"]);
+        off("checksum", &["\"\"", "\"ADLER32\"", "\"adler32:\""]);
+        off("activity", &["\"\"", "\"default\""]);
+        off("scitag", &[]);
+        off("metadata", &[]);
+        off("staging_metadata", &["{\"default\":{\"activity\":\"x\"}}"]);
+        off("archive_metadata", &["{}"]);
+        off("selection_strategy", &["\"auto\"", "\"orderly\""]);
+        off("unheard_of", &["1", "[[]]"]);
+        let check = |key: &str, value: &str, expected: &str| {
+            let shown = file(key, value).unwrap_or_else(|why| why);
+            assert!(shown.contains(expected), "{key}: {value}: {shown}");
+        };
+        check("filesize", "5", "size: Some(Bytes(5))");
+        check("filesize", "-1", "must be a number of bytes, not negative");
+        check("filesize", "\"5\"", "must be a number of bytes");
+        check(
+            "activity",
+            "\"User Subscriptions\"",
+            "Activity(\"User Subscriptions\")",
+        );
+        check("activity", "5", "must be text of at most 255 characters");
+        check(
+            "activity",
+            &format!("\"{}\"", "x".repeat(256)),
+            "at most 255 characters",
+        );
+        check("scitag", "65535", "scitag: Some(65535)");
+        for wrong in ["64", "65536", "-1", "65.5", "\"70\""] {
+            check(
+                "scitag",
+                wrong,
+                "'scitag' must be an integer from 65 to 65535",
+            );
+        }
+        check("metadata", "[1]", "metadata: Array [Number(1)]");
+        let long = format!("\"{}\"", "x".repeat(FILE_METADATA_MAX));
+        check("metadata", &long, "'metadata' is longer than 4096 bytes");
+        for tape in ["staging_metadata", "archive_metadata"] {
+            check(tape, "\"x\"", &format!("'{tape}' must be an object"));
+            let long = format!("{{\"k\":\"{}\"}}", "x".repeat(TAPE_METADATA_MAX));
+            check(tape, &long, &format!("'{tape}' is longer than 1024 bytes"));
+        }
+        check("checksum", "5", "'checksum' must be text");
+        check("checksum", "\"ADLER32:A\"", "hex: \"0000000a\"");
+        check("selection_strategy", "\"\"", "'selection_strategy' is \"\"");
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use penstock_decide::wording;
 use penstock_model::ids::{JobId, TransferId};
 use penstock_model::{
-    ChecksumMode, CopyMode, Failure, JobKind, LedgerEntry, MoverReport, Overwrite, Timestamp,
-    TransferEvent, TransferState, WaitReason,
+    ChecksumMode, CopyMode, Failure, IpVersion, JobKind, JobParameters, LedgerEntry, MoverReport,
+    Overwrite, Timestamp, TransferEvent, TransferState, VoName, WaitReason,
 };
 use penstock_persistence::journal::{JobRow, TransferRow};
 use serde_json::{Map, Value, json};
@@ -36,15 +36,20 @@ pub fn job(row: &JobRow, host: &str) -> Map<String, Value> {
         ChecksumMode::Target => "t",
         ChecksumMode::Both => "b",
     };
-    let internal = [
-        parameters
-            .streams
-            .map(|streams| format!("nostreams:{streams}")),
-        parameters
-            .buffer
-            .map(|buffer| format!("buffersize:{}", buffer.0)),
+    let numbers = [
+        ("nostreams", parameters.streams.map(u64::from)),
+        ("timeout", parameters.timeout_seconds),
+        ("buffersize", parameters.buffer.map(|buffer| buffer.0)),
     ];
-    let internal: Vec<String> = internal.into_iter().flatten().collect();
+    let numbers = numbers.into_iter();
+    let mut internal: Vec<String> = numbers
+        .filter_map(|(name, number)| Some(format!("{name}:{}", number?)))
+        .collect();
+    let words = [
+        parameters.strict_copy.then_some("strict"),
+        parameters.ip_version.map(IpVersion::name),
+    ];
+    internal.extend(words.into_iter().flatten().map(str::to_owned));
     let internal = (!internal.is_empty()).then(|| internal.join(","));
     object([
         ("job_id", json!(row.id.to_string())),
@@ -85,8 +90,26 @@ pub fn job(row: &JobRow, host: &str) -> Map<String, Value> {
     ])
 }
 
+/// What a file object shows of its job.
+#[derive(Debug, Clone, Copy)]
+pub struct OfJob<'a> {
+    /// On whose behalf.
+    pub vo: &'a VoName,
+    /// What holds for every file.
+    pub parameters: &'a JobParameters,
+}
+
+impl<'a> From<&'a JobRow> for OfJob<'a> {
+    fn from(row: &'a JobRow) -> OfJob<'a> {
+        OfJob {
+            vo: &row.vo,
+            parameters: &row.parameters,
+        }
+    }
+}
+
 /// A file object with all keys of FTS's file table.
-pub fn file(row: &TransferRow, job: &JobRow, host: &str) -> Map<String, Value> {
+pub fn file(row: &TransferRow, job: OfJob<'_>, host: &str) -> Map<String, Value> {
     let request = &row.request;
     let link = request.link();
     let (attempts, report) = match &row.state {

@@ -2,7 +2,8 @@
 
 use super::{Action, Effects, Engine, LinkNotice, Now, Outcome};
 use penstock_decide::halting::{LinkHealth, Verdict};
-use penstock_model::{LinkId, Timestamp, WaitReason};
+use penstock_model::{LinkChange, LinkEvent, LinkId, Timestamp, TransferId, WaitReason};
+use penstock_persistence::journal::Record;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -27,7 +28,7 @@ impl Engine {
         &mut self,
         now: Now,
         link: &LinkId,
-        outcome: &Outcome,
+        (transfer, outcome): (TransferId, &Outcome),
         effects: &mut Effects,
     ) -> bool {
         let policy = self.config.halting;
@@ -38,19 +39,25 @@ impl Engine {
             Outcome::Stopped => health.ended_without_telling(now.at),
         };
         let is_halted = health.is_halted();
-        self.follow(link, verdict, effects);
+        self.follow(now, link, (transfer, verdict), effects);
         is_halted
     }
 
     /// A transfer that was let pass did not run after all.
-    pub(super) fn pass_unused(&mut self, now: Now, link: &LinkId, effects: &mut Effects) {
+    pub(super) fn pass_unused(
+        &mut self,
+        now: Now,
+        (transfer, link): (TransferId, &LinkId),
+        effects: &mut Effects,
+    ) {
         let health = self.halting.health.get(link);
         let verdict = health.map(|health| health.ended_without_telling(now.at));
-        self.follow(link, verdict.unwrap_or(Verdict::Unchanged), effects);
+        let verdict = verdict.unwrap_or(Verdict::Unchanged);
+        self.follow(now, link, (transfer, verdict), effects);
     }
 
     /// Lets one transfer pass on each halted link whose time has come.
-    pub(super) fn try_halted(&mut self, now: Now) {
+    pub(super) fn try_halted(&mut self, now: Now, effects: &mut Effects) {
         while let Some(Reverse((at, link))) = self.halting.trials.pop() {
             if at > now.at {
                 self.halting.trials.push(Reverse((at, link)));
@@ -59,19 +66,34 @@ impl Engine {
             let health = self.halting.health.get(&link);
             if health.is_some_and(LinkHealth::is_halted) {
                 self.scheduler.let_one_pass(&link);
+                tell(now, &link, LinkEvent::Tried, effects);
             }
         }
     }
 
-    fn follow(&mut self, link: &LinkId, verdict: Verdict, effects: &mut Effects) {
+    fn follow(
+        &mut self,
+        now: Now,
+        link: &LinkId,
+        (by, verdict): (TransferId, Verdict),
+        effects: &mut Effects,
+    ) {
         let notice = match verdict {
             Verdict::Unchanged => return,
             Verdict::TryAnother => return self.scheduler.let_one_pass(link),
             Verdict::Reopen => {
                 self.scheduler.reopen(link);
+                tell(now, link, LinkEvent::Reopened { by }, effects);
                 LinkNotice::Reopened
             }
             Verdict::Halt(halt) => {
+                let event = LinkEvent::Halted {
+                    by,
+                    until: halt.until,
+                    failures: halt.failures,
+                    last: halt.last.clone(),
+                };
+                tell(now, link, event, effects);
                 let because = WaitReason::LinkHalted {
                     until: halt.until,
                     failures: halt.failures,
@@ -89,4 +111,14 @@ impl Engine {
             notice,
         });
     }
+}
+
+/// Records what became of a link.
+fn tell(now: Now, link: &LinkId, event: LinkEvent, effects: &mut Effects) {
+    let change = LinkChange {
+        at: now.at,
+        link: link.clone(),
+        event,
+    };
+    effects.records.push(Record::LinkChanged(Box::new(change)));
 }

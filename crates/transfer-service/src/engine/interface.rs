@@ -50,6 +50,15 @@ pub enum Input {
         /// Names the answer.
         reply: ReplyId,
     },
+    /// An administrator asks to stop everything, as much of it as is done at once.
+    CancelAll {
+        /// Of which VO; `None`: of all.
+        vo: Option<VoName>,
+        /// For people.
+        reason: String,
+        /// Names the answer.
+        reply: ReplyId,
+    },
     /// Another priority for what has not started.
     Reprioritise {
         /// Which job.
@@ -200,6 +209,8 @@ pub enum Answer {
     Done,
     /// The job is unknown or has ended; there is no such ban.
     NotOpen,
+    /// So much was stopped. When it was nothing, nothing is left.
+    Canceled(Stopped),
     /// What was changed of the settings; nothing, when all was so already.
     Set(Vec<SettingChange>),
     /// The settings stay as they are.
@@ -210,6 +221,15 @@ pub enum Answer {
     Banned(Vec<JobId>),
     /// There are so many bans that no further one is taken.
     TooManyBans,
+}
+
+/// How much was stopped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stopped {
+    /// Jobs that had something to stop.
+    pub jobs: u64,
+    /// Their transfers that were open.
+    pub transfers: u64,
 }
 
 /// Everything an agent needs to know about one attempt.

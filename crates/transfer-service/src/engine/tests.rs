@@ -621,6 +621,43 @@ fn a_canceled_transfer_keeps_its_slot_until_its_agent_has_ended() {
 }
 
 #[test]
+fn everything_of_a_vo_is_stopped_part_by_part_and_counted_once() {
+    let mut world = World::new();
+    for seed in 100..160 {
+        world.submit_job(new_job(JobKind::Independent, seed, 200, 0, 0));
+    }
+    let stop = |world: &mut World, vo: Option<&str>| {
+        let reply = world.reply();
+        world.feed(Input::CancelAll {
+            vo: vo.map(VoName::new),
+            reason: "enough".to_owned(),
+            reply,
+        });
+        match world.answers[&reply.0] {
+            Answer::Canceled(stopped) => stopped,
+            ref other => panic!("{other:?}"),
+        }
+    };
+    let of = |jobs, transfers| Stopped { jobs, transfers };
+    assert_eq!(stop(&mut world, Some("nobody")), of(0, 0));
+    assert_eq!(stop(&mut world, Some("cms")), of(30, 6000));
+    assert_eq!(stop(&mut world, Some("cms")), of(0, 0));
+    assert_eq!(stop(&mut world, None), of(30, 6000));
+    assert_eq!(world.engine.open_transfers(), 0);
+    for seed in 200..260 {
+        world.submit_job(new_job(JobKind::Independent, seed, 200, 0, 0));
+    }
+    assert_eq!(
+        stop(&mut world, None),
+        of(50, 10_000),
+        "one transaction must not hold all"
+    );
+    assert_eq!(stop(&mut world, None), of(10, 2000));
+    world.settle();
+    world.check_record();
+}
+
+#[test]
 fn of_two_transfers_to_one_destination_the_second_waits_for_the_end_of_the_first() {
     let mut world = World::new();
     let (first, second) = (world.submit(1, 0, 0), 6);

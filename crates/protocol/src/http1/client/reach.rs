@@ -8,6 +8,7 @@ use super::{Client, ClientError, Outgoing, ResolvedCheck};
 use crate::hosts::HostPattern;
 use crate::network::{Network, why_not_public};
 use http::StatusCode;
+use penstock_model::IpVersion;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use url::Url;
@@ -72,6 +73,22 @@ impl Client {
             reach: Some(reach.clone()),
             ..self.with_resolved_check(check)
         }
+    }
+
+    /// A client that connects by one version of the Internet protocol only, wherever the rules allow. Starts without
+    /// connections.
+    pub fn with_ip_version(&self, version: IpVersion) -> Client {
+        let judge = self.check.clone();
+        let check: ResolvedCheck = Arc::new(move |host, address: IpAddr| {
+            if address.is_ipv4() != (version == IpVersion::V4) {
+                let wanted = version.name();
+                return Err(format!(
+                    "{address} is no {wanted} address, and the job asks for {wanted}"
+                ));
+            }
+            judge.as_ref().map_or(Ok(()), |judge| judge(host, address))
+        });
+        self.with_resolved_check(check)
     }
 
     /// The same request for another place, as a redirect with `status` asks for. On the way to another scheme,

@@ -1,0 +1,60 @@
+//! `/archive`: jobs that have ended. FTS moves them to tables of their own after a week; here they stay where they
+//! were, so an archived job is one that will not change again.
+
+use super::caller::Credentials;
+use super::jobs::{field_of, not_found, one_job};
+use super::listing::{Document, Shown};
+use super::{Api, ApiError, wire};
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use penstock_persistence::journal::JobRow;
+use serde_json::json;
+
+type Answer = Result<Response, ApiError>;
+
+/// `GET /archive`: where to ask.
+pub(super) async fn links(State(api): State<Api>, credentials: Credentials) -> Answer {
+    api.caller(&credentials).await?;
+    Ok(Json(json!({
+        "_links": {
+            "curies": [{"name": "fts", "href": "/api/v1/overview"}],
+            "fts:archivedJob": {
+                "href": "/archive/{id}", "title": "Archived job information", "templated": true,
+            },
+        },
+    }))
+    .into_response())
+}
+
+async fn ended(api: &Api, credentials: &Credentials, id: &str) -> Result<JobRow, ApiError> {
+    let job = one_job(api, credentials, id).await?;
+    match job.state.is_terminal() {
+        true => Ok(job),
+        false => Err(not_found(id)),
+    }
+}
+
+/// `GET /archive/ID`: the job with its files.
+pub(super) async fn show(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Path(id): Path<String>,
+) -> Answer {
+    let job = ended(&api, &credentials, &id).await?;
+    let mut document = Document::default();
+    let object = wire::job(&job, &api.config.host);
+    document.object_with_files(object, job, Shown::Everything);
+    Ok(document.answer(StatusCode::OK, &api))
+}
+
+/// `GET /archive/ID/FIELD`.
+pub(super) async fn field(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Path((id, field)): Path<(String, String)>,
+) -> Answer {
+    let job = ended(&api, &credentials, &id).await?;
+    field_of(&api, &job, &field)
+}

@@ -1,0 +1,47 @@
+//! `DELETE /jobs/all` and `DELETE /jobs/vo/VO`: everything that is open is stopped, by an administrator.
+
+use super::caller::Credentials;
+use super::jobs::CANCELED_BY_USER;
+use super::{Api, ApiError};
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use penstock_decide::access::Operation;
+use penstock_model::VoName;
+use serde_json::json;
+
+/// `DELETE /jobs/all`: of every VO.
+pub(super) async fn of_all(
+    State(api): State<Api>,
+    credentials: Credentials,
+) -> Result<Response, ApiError> {
+    let caller = api.caller(&credentials).await?;
+    caller.needs(caller.may_touch_everything())?;
+    stop(&api, None, caller.identity.user.as_str()).await
+}
+
+/// `DELETE /jobs/vo/VO`: of one. Membership is not enough, as in FTS.
+pub(super) async fn of_vo(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Path(vo): Path<String>,
+) -> Result<Response, ApiError> {
+    let caller = api.caller(&credentials).await?;
+    let vo = VoName::new(vo);
+    caller.needs(caller.rights.cover(Operation::Transfer, &vo))?;
+    stop(&api, Some(vo), caller.identity.user.as_str()).await
+}
+
+/// In a task of its own: half of it must not stay open because the client hung up.
+async fn stop(api: &Api, vo: Option<VoName>, user: &str) -> Result<Response, ApiError> {
+    let whose = vo.as_ref().map_or("all VOs".to_owned(), VoName::to_string);
+    let service = api.service.clone();
+    let stopping = tokio::spawn(async move { service.cancel_all(vo, CANCELED_BY_USER).await });
+    let stopped = stopping
+        .await
+        .map_err(|why| super::jobs::unexpected(&why))??;
+    let (jobs, files) = (stopped.jobs, stopped.transfers);
+    tracing::warn!(%user, %whose, jobs, files, "everything that was open was canceled");
+    let told = json!({"affected_files": files, "affected_dm": 0, "affected_jobs": jobs});
+    Ok(Json(told).into_response())
+}

@@ -1,0 +1,70 @@
+//! `GET /files`: files of several jobs, newest first.
+
+use super::caller::Credentials;
+use super::jobs::{blocking, ended_since, limit_of, split, vo_to_look_at, without_port};
+use super::{Api, ApiError, wire};
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+use penstock_model::StorageId;
+use penstock_persistence::journal::TransferFilter;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Files in one answer, as in FTS.
+const FILES_MAX: usize = 1000;
+/// Files that are looked at for one answer: the newest ones.
+const EXAMINED_MAX: usize = 200_000;
+/// What FTS's word for a file may be while it has not ended.
+const OPEN: [&str; 2] = ["SUBMITTED", "ACTIVE"];
+
+/// The query.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct FilesQuery {
+    vo_name: Option<String>,
+    state_in: Option<String>,
+    source_se: Option<String>,
+    dest_se: Option<String>,
+    dest_surl: Option<String>,
+    limit: Option<String>,
+    time_window: Option<String>,
+}
+
+/// Without `state_in` and `time_window`: those that have not ended.
+pub(super) async fn list(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Query(query): Query<FilesQuery>,
+) -> Result<Response, ApiError> {
+    let caller = api.caller(&credentials).await?;
+    let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let storage = |text: &Option<String>| given(text).map(|se| StorageId::new(without_port(&se)));
+    let mut states: Vec<String> = split(query.state_in.as_deref())
+        .map(str::to_ascii_uppercase)
+        .collect();
+    let window = ended_since(query.time_window.as_deref(), crate::run::wall_clock())?;
+    if states.is_empty() && window.is_none() {
+        states = OPEN.map(str::to_owned).to_vec();
+    }
+    let filter = TransferFilter {
+        vo: vo_to_look_at(&caller, query.vo_name.as_deref())?,
+        states,
+        ended_since: window,
+        source: storage(&query.source_se),
+        destination: storage(&query.dest_se),
+        destination_url: given(&query.dest_surl),
+        limit: limit_of(query.limit.as_deref(), FILES_MAX)?,
+        examined_max: EXAMINED_MAX,
+        ..TransferFilter::default()
+    };
+    let reader = api.service.reader().clone();
+    let page = blocking(move || reader.find(&filter)).await??;
+    let rows = page.transfers.iter().map(|found| {
+        let of = wire::OfJob {
+            vo: &found.vo,
+            parameters: &found.parameters,
+        };
+        Value::Object(wire::file(&found.transfer, of, &api.config.host))
+    });
+    Ok(Json(rows.collect::<Vec<_>>()).into_response())
+}

@@ -1,0 +1,31 @@
+//! `POST /admin/force-start`: FTS starts files beyond a link's limit. Here no limit is ever exceeded, so each file is
+//! answered with what to do instead.
+
+use super::body::BYTES_MAX;
+use super::caller::Credentials;
+use super::{Api, ApiError};
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+/// Takes a list of file ids and gives one error for each.
+pub(super) async fn refuse(
+    State(api): State<Api>,
+    credentials: Credentials,
+    body: Body,
+) -> Result<Response, ApiError> {
+    let taken = api.take(&credentials, body, BYTES_MAX).await?;
+    taken.caller.may_configure()?;
+    let files: Vec<u64> = serde_json::from_slice(&taken.bytes).map_err(|_| {
+        let text = "the body must be a list of file ids";
+        ApiError::new(StatusCode::BAD_REQUEST, text)
+    })?;
+    let why = "not started: no limit is exceeded here; raise the job's priority, or the limit of its link";
+    let rows = files
+        .into_iter()
+        .map(|file| json!({"file_id": file, "error": why}));
+    Ok(Json(rows.collect::<Vec<Value>>()).into_response())
+}
