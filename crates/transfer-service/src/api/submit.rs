@@ -958,11 +958,7 @@ mod tests {
         );
         check("id_generator", "5", "use 'standard' or 'deterministic'");
         check("target_qos", "\"disk\"", "is not offered");
-        check(
-            "job_metadata",
-            "[1]",
-            "\"label\": Array [Number(1)]",
-        );
+        check("job_metadata", "[1]", "\"label\": Array [Number(1)]");
         let long = format!("\"{}\"", "x".repeat(JOB_METADATA_MAX));
         check(
             "job_metadata",
