@@ -79,16 +79,16 @@ class Postgres:
 class Rucio:
     """One Rucio: configuration, database, console, daemons."""
 
-    def __init__(self, directory, proxy, certificates):
+    def __init__(self, directory, certificates):
         self.directory = Path(directory)
         self.directory.mkdir()
-        self.proxy, self.certificates = proxy, certificates
+        self.certificates = certificates
         self.postgres = Postgres()
         self.console = None
         self.daemons = {}
 
-    def start(self, **sections):
-        """The database with its schema, and a console."""
+    def start(self, sections):
+        """The database with its schema, and a console. `sections` are those of `rucio.cfg` that concern us."""
         self.postgres.start()
         self.configure(sections)
         self.console = Console(self.environment, self.directory / "console.log")
@@ -111,11 +111,8 @@ class Rucio:
             "bootstrap": {"userpass_identity": "operator", "userpass_pwd": "operator"},
             "alembic": {"cfg": alembic},
             "policy": {"permission": "generic", "schema": "generic"},
-            "conveyor": {"scheme": "https,davs", "transfertool": "fts3", "usercert": self.proxy.pem},
-            "transfers": {"multihop_tombstone_delay": 3600},
+            **sections,
         }
-        for name, values in sections.items():
-            whole.setdefault(name, {}).update(values)
         lines = [
             line
             for name, values in whole.items()

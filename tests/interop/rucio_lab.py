@@ -1,9 +1,11 @@
 """An experiment's data management: Penstock sites, and a Rucio that has their directories as its storages (RSEs).
 
-`docs/rucio.md` tells operators to set up what is set up here.
+What operators have to set up is read from `docs/rucio.md`; only names, places and addresses are other ones here.
 """
 
+import configparser
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -73,12 +75,11 @@ class Lab:
             ]
         }
         self.issuer = Issuer(self.near)
-        self.rucio = Rucio(directory / "rucio", self.proxy, self.near.certificates)
+        self.rucio = Rucio(directory / "rucio", self.near.certificates)
 
     def start(self, broker):
         for site in self.sites:
-            self.let_in(site)
-        tell_broker(self.near, broker)
+            self.let_in(site, broker)
         rucio = partial(self.start_rucio, broker)
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda start: start(), [*(site.start for site in self.sites), rucio]))
@@ -86,22 +87,28 @@ class Lab:
             self.delegate(site)
         self.rucio.run_conveyor()
 
-    def let_in(self, site):
+    def let_in(self, site, broker):
         """The collaboration may use its directory, and its tokens speak for it."""
         self.ca.trusted_by(site)
         site.configure("[issuer]", vo=VO)
         site.configure("[transfer]", retries=0, retry_delay="1s")
-        site.append(f'\n[[storage.group]]\ngroup = "/{VO}"\npath = "/{VO}"\nrights = ["read", "modify"]\n')
-        site.append(f'\n[[transfer.administrator]]\ndn = "{self.alice.subject}"\n')
+        site.append(GUIDE.toml("At every storage"))
+        service = GUIDE.toml("At the transfer service").replace("/DC=org/DC=example/CN=rucio", self.alice.subject)
+        service = service.replace("stomp://mq.example.org:61613/%2F", broker.url())
+        site.append(service)
+        secret = site.directory / "keys/broker"
+        secret.touch(mode=0o600)
+        secret.write_text(PASSWORD + "\n")
 
     def start_rucio(self, broker):
         secrets = self.rucio.directory / "idpsecrets.json"
         secrets.write_text(json.dumps({"test": self.issuer.client}))
-        self.rucio.start(
-            oidc={"idpsecrets": secrets, "admin_issuer": "test"},
-            conveyor=DETERMINISTIC,
-            **{"messaging-fts3": broker_section(broker)},
-        )
+        sections = GUIDE.ini("In Rucio")
+        replace(sections["conveyor"], usercert=self.proxy.pem)
+        replace(sections["oidc"], idpsecrets=secrets, admin_issuer="test")
+        port = broker.ports["stomp"]
+        replace(sections["messaging-fts3"], brokers=BROKER_HOST, port=port, username=USER, password=PASSWORD)
+        self.rucio.start(sections)
         for storage in self.storages.values():
             self.add_rse(storage)
         for ends in DISTANCES:
@@ -109,10 +116,10 @@ class Lab:
 
     def add_rse(self, storage):
         site = storage.site
-        attributes = {"fts": self.near.service, "verify_checksum": True, "supported_checksums": "adler32"}
-        attributes |= ATTRIBUTES.get(storage.name, {})
-        if storage.name == "ELSEWHERE":
-            attributes["fts"] = self.third.service
+        service = self.third if storage.name == "ELSEWHERE" else self.near
+        wanted = {"fts", "verify_checksum", "supported_checksums"} | ATTRIBUTES.get(storage.name, set())
+        attributes = {key: value for key, value in GUIDE.attributes().items() if key in wanted}
+        replace(attributes, fts=service.service)
         tape = storage.name == "VAULT"
         words = [storage.name, storage.scheme, site.host, site.base, storage.prefix, attributes]
         self.rucio.ask("add_rse", *words, tape=tape)
@@ -128,6 +135,13 @@ class Lab:
         }
         done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
+
+    def forget_delegation(self, site):
+        service = Service(site)
+        del service.session.headers["Authorization"]
+        service.session.cert = str(self.proxy.pem)
+        own = service.ask("GET", "/whoami").json()["delegation_id"]
+        assert service.ask("DELETE", f"/delegation/{own}").status_code == 204
 
     def load(self, count=1, sources=("NEAR",), absent=(), size=20_000):
         """Registers new files at the sources, and puts them there but for those sources where they are `absent`."""
@@ -256,13 +270,47 @@ DISTANCES = [
     "NEAR VAULT",
     "TOKEN-NEAR TOKEN-FAR",
 ]
+# Beyond those that every storage has.
 ATTRIBUTES = {
-    "STEP": {"available_for_multihop": True},
-    "TOKEN-NEAR": {"oidc_support": True},
-    "TOKEN-FAR": {"oidc_support": True},
+    "STEP": {"available_for_multihop"},
+    "TOKEN-NEAR": {"oidc_support"},
+    "TOKEN-FAR": {"oidc_support"},
 }
-# As experiments have it that want no job twice.
-DETERMINISTIC = {"use_deterministic_id": True}
+
+
+class Guide:
+    """A page of the documentation, whose examples are tried."""
+
+    def __init__(self, path):
+        self.text = path.read_text()
+
+    def section(self, title):
+        return re.split(r"^## ", self.text.partition(f"\n## {title}\n")[2], maxsplit=1, flags=re.M)[0]
+
+    def block(self, title, language):
+        [block] = re.findall(rf"^```{language}\n(.*?)^```$", self.section(title), re.M | re.S)
+        return block
+
+    def toml(self, title):
+        return "\n" + self.block(title, "toml")
+
+    def ini(self, title):
+        parser = configparser.ConfigParser()
+        parser.read_string(self.block(title, "ini"))
+        return {name: dict(parser[name]) for name in parser.sections()}
+
+    def attributes(self):
+        rows = re.findall(r"^\| `(\w+)` \| `(.*?)` \|", self.section("In Rucio"), re.M)
+        return {key: value == "True" or value for key, value in rows}
+
+
+GUIDE = Guide(Path(__file__).resolve().parents[2] / "docs/rucio.md")
+
+
+def replace(values, **others):
+    """Puts other values in the place of those that the guide has."""
+    assert others.keys() <= values.keys(), f"the guide does not tell of {others.keys() - values.keys()}"
+    values.update(others)
 
 
 class Issuer:
@@ -308,32 +356,3 @@ def make_sites(binary, directory):
     for name, host in zip(["near", "far", "third"], HOSTS, strict=True):
         sites.append(Site(binary, directory / name, name, host, peers=sites))
     return sites
-
-
-def tell_broker(site, broker):
-    secret = site.directory / "keys/broker"
-    secret.touch(mode=0o600)
-    secret.write_text(PASSWORD + "\n")
-    values = {
-        "name": "rucio",
-        "brokers": [broker.url()],
-        "user": USER,
-        "password_file": "keys/broker",
-        "prefix": "/queue/",
-    }
-    lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
-    site.append("\n".join(["", "[[transfer.messages]]", *lines, ""]))
-
-
-def broker_section(broker):
-    """How Rucio's receiver finds the messages."""
-    return {
-        "brokers": BROKER_HOST,
-        "port": broker.ports["stomp"],
-        "use_ssl": False,
-        "broker_virtual_host": "/",
-        "username": USER,
-        "password": PASSWORD,
-        "destination": "/queue/transfer.fts_monitoring_complete",
-        "voname": VO,
-    }

@@ -14,6 +14,7 @@ from .certificates import VO
 from .clients import Door
 from .rucio_daemons import TOLD
 from .rucio_lab import Lab, Shipment
+from .waiting import eventually
 
 FILES_OF_A_LARGE_RULE = 500
 MISSING = "SOURCE [2]"
@@ -129,6 +130,15 @@ def test_a_job_that_the_service_has_lost_is_submitted_again(lab):
     states = {request["external_id"]: request["state"] for request in lab.requests(shipment)}
     assert states.pop(lost["external_id"]) == "LOST"
     assert list(states.values()) == ["DONE"]
+
+
+def test_what_was_not_delegated_for_is_tried_again(lab):
+    lab.forget_delegation(lab.third)
+    shipment = lab.ship("ELSEWHERE")
+    eventually("Rucio finds no job", lambda: "LOST" in {request["state"] for request in lab.requests(shipment)}, 60)
+    assert "The delegated" in lab.rucio.log("submitter").read_text() or "419" in lab.rucio.log("submitter").read_text()
+    lab.delegate(lab.third)
+    lab.wait_ok(shipment)
 
 
 def test_a_priority_is_changed_and_requests_are_canceled(lab):
