@@ -132,6 +132,17 @@ def test_a_job_that_the_service_has_lost_is_submitted_again(lab):
     assert list(states.values()) == ["DONE"]
 
 
+def test_a_service_that_was_killed_goes_on_with_rucios_jobs(lab):
+    shipment = lab.ship("ELSEWHERE", count=60, size=100_000)
+    jobs = {request["external_id"] for request in lab.wait_submitted(shipment)}
+    lab.third.kill()
+    lab.third.start()
+    lab.wait_ok(shipment)
+    requests = lab.requests(shipment)
+    assert {request["external_id"] for request in requests} == jobs
+    assert {request["state"] for request in requests} == {"DONE"}
+
+
 def test_what_was_not_delegated_for_is_tried_again(lab):
     lab.forget_delegation(lab.third)
     shipment = lab.ship("ELSEWHERE")
