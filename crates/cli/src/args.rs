@@ -173,6 +173,14 @@ pub enum Command {
     /// Show who changed which setting of a transfer service, and when.
     #[command(after_help = "Example:\n  penstock audit --dir cern --limit 100")]
     Audit(AuditArgs),
+    /// Work with gfal2 for a transfer service, which starts this itself: one process for each attempt of a transfer.
+    #[command(
+        name = "gfal-agent",
+        hide = true,
+        after_help = "Example:\n  penstock gfal-agent --service $PPID --memory '2 GiB'\n\n\
+        It reads orders from standard input and writes reports to standard output, one JSON document a line."
+    )]
+    GfalAgent(GfalAgentArgs),
     /// Take the configuration of an FTS3 over: limits of links and storage elements, defaults of VOs.
     #[command(after_help = "Examples:\n  \
         curl --cert proxy --capath /etc/grid-security/certificates https://fts3:8446/config/links > links.json\n  \
@@ -661,6 +669,17 @@ pub fn parse_url(text: &str) -> Result<Url, String> {
 fn parse_algorithm(text: &str) -> Result<ChecksumAlgorithm, String> {
     ChecksumAlgorithm::parse(text)
         .ok_or_else(|| format!("'{text}' is not one of adler32, crc32c, md5, sha-256"))
+}
+
+/// `penstock gfal-agent`. People have no use for it; `docs/operations.md` tells what it is.
+#[derive(Debug, Args)]
+pub struct GfalAgentArgs {
+    /// Process id of the transfer service that starts it; it ends with that.
+    #[arg(long)]
+    pub service: u32,
+    /// Memory that it may take.
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Size>,
 }
 
 #[cfg(test)]

@@ -27,11 +27,12 @@ mod share;
 mod site;
 mod token;
 
-use args::{Arguments, AuthzCommand, Command};
+use args::{Arguments, AuthzCommand, Command, GfalAgentArgs};
 use clap::Parser;
 use environment::Environment;
 use exit::{CommandError, ErrorReport};
 use output::Output;
+use penstock_protocol::gfal::child::{self, Limits};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -91,7 +92,17 @@ fn run(command: Command, environment: &Environment, output: Output) -> Result<()
         Command::Drain(args) => in_runtime(settings::drain(args, environment, output)),
         Command::ImportFts3(args) => in_runtime(import_fts3::run(args, environment, output)),
         Command::Audit(args) => in_runtime(settings::audit(args, environment, output)),
+        Command::GfalAgent(args) => gfal_agent(&args),
     }
+}
+
+/// Outside any runtime: it starts with one thread.
+fn gfal_agent(args: &GfalAgentArgs) -> Result<(), CommandError> {
+    let limits = Limits {
+        service: args.service,
+        memory_bytes_max: args.memory.map(|size| size.0),
+    };
+    child::run(limits).map_err(|why| CommandError::local("gfal-agent", why))
 }
 
 fn in_runtime(command: impl Future<Output = Result<(), CommandError>>) -> Result<(), CommandError> {

@@ -11,6 +11,7 @@ pub mod delegation;
 mod der;
 pub mod digest;
 pub mod exposition;
+pub mod gfal;
 pub mod hosts;
 pub mod http1;
 pub mod identity;

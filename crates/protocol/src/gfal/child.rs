@@ -1,0 +1,394 @@
+//! The child: loads gfal2, says which plug-ins there are, takes the orders of one attempt, and ends.
+//!
+//! One thread works with the library; one reads orders, so that a cancel is seen while the library works; one waits for
+//! SIGTERM. When the service closes the pipe, or dies, the child ends.
+
+use super::confine::{self, SecretFile};
+use super::library::{Gfal, News};
+use super::wire::{
+    self, Answer, CopyOrder, GfalError, Order, PIECE_BYTES_MAX, Report, Setup, WhichEnd,
+};
+use crate::checksum::Hasher;
+use penstock_model::ChecksumAlgorithm;
+use rustix::stdio::{dup2_stdin, dup2_stdout};
+use std::fs::File;
+use std::io::{self, BufReader, Write};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Orders, and pieces of a file, that may wait.
+const ORDERS_MAX: usize = 4;
+/// How often a copy through the child tells how far it is.
+const NEWS_EVERY: Duration = Duration::from_millis(500);
+/// How long the library may take to give up. Then the process ends without it.
+const CANCEL_GRACE: Duration = Duration::from_secs(10);
+/// Bytes that pass through the child at once.
+const BUFFER_BYTES: usize = 4 << 20;
+
+/// How a child is confined.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// The process id of the service that started it.
+    pub service: u32,
+    /// Bytes of address space. `None`: no limit.
+    pub memory_bytes_max: Option<u64>,
+}
+
+/// Runs the child to its end. To be called in a process that has done nothing yet.
+///
+/// Errors: it could not confine itself, or the service does not speak its language.
+pub fn run(limits: Limits) -> io::Result<()> {
+    confine::confine(limits.service, limits.memory_bytes_max)?;
+    let (orders, reports) = take_pipes()?;
+    let reports = Reports(Arc::new(Mutex::new(reports)));
+    let proxy = SecretFile::create()?;
+    confine::name_proxy(&proxy.path());
+    confine::hold_termination();
+    let gfal = match Gfal::load() {
+        Ok(gfal) => Arc::new(gfal),
+        Err(why) => return reports.send(&Report::Unusable { why }),
+    };
+    let version = gfal.version();
+    let plugins = gfal.plugins();
+    reports.send(&Report::Ready { version, plugins })?;
+    let canceled = gfal.clone();
+    std::thread::Builder::new().spawn(move || {
+        confine::await_termination();
+        give_up(&canceled);
+    })?;
+    let (to_worker, received) = sync_channel(ORDERS_MAX);
+    let canceled = gfal.clone();
+    std::thread::Builder::new().spawn(move || {
+        let why = read_orders(BufReader::new(File::from(orders)), move |received| {
+            to_worker.send(received).is_ok()
+        });
+        if let Err(why) = why {
+            eprintln!("penstock gfal-agent: {why}");
+        }
+        give_up(&canceled);
+    })?;
+    let worker = Worker {
+        gfal,
+        reports,
+        received,
+        proxy,
+        has_copied: false,
+    };
+    let ended = worker.work();
+    // Threads of the library may hold locks: no destructor of it is run.
+    std::process::exit(i32::from(ended.is_err()))
+}
+
+/// The pipes to the service, out of reach of what libraries read and print.
+fn take_pipes() -> io::Result<(OwnedFd, File)> {
+    let orders = rustix::io::dup(rustix::stdio::stdin())?;
+    let reports = rustix::io::dup(rustix::stdio::stdout())?;
+    dup2_stdin(File::open("/dev/null")?)?;
+    dup2_stdout(rustix::stdio::stderr())?;
+    Ok((orders, File::from(reports)))
+}
+
+/// Ends what the library does, and the process when it does not.
+fn give_up(gfal: &Arc<Gfal>) {
+    let canceled = gfal.clone();
+    // It returns only when the library has given up.
+    let asked = std::thread::Builder::new().spawn(move || canceled.cancel());
+    if asked.is_ok() {
+        std::thread::sleep(CANCEL_GRACE);
+    }
+    std::process::exit(1);
+}
+
+/// An order, with the bytes behind it.
+struct Received {
+    order: Order,
+    piece: Vec<u8>,
+}
+
+/// Reads until the service has closed, cancels, or nobody takes more.
+fn read_orders(
+    mut from: BufReader<File>,
+    mut take: impl FnMut(Received) -> bool,
+) -> io::Result<()> {
+    while let Some(order) = wire::read_line::<Order>(&mut from)? {
+        let piece = match &order {
+            Order::Cancel => return Ok(()),
+            Order::Piece { length } => wire::read_piece(&mut from, *length)?,
+            _ => Vec::new(),
+        };
+        if !take(Received { order, piece }) {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Where reports go; from any thread, because libraries call back from theirs.
+#[derive(Clone)]
+struct Reports(Arc<Mutex<File>>);
+
+impl Reports {
+    fn send(&self, report: &Report) -> io::Result<()> {
+        self.send_with(report, &[])
+    }
+
+    fn send_with(&self, report: &Report, piece: &[u8]) -> io::Result<()> {
+        let mut to = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut whole = wire::line(report);
+        whole.extend_from_slice(piece);
+        to.write_all(&whole)
+    }
+}
+
+struct Worker {
+    gfal: Arc<Gfal>,
+    reports: Reports,
+    received: Receiver<Received>,
+    proxy: SecretFile,
+    /// The library has let ends copy.
+    has_copied: bool,
+}
+
+/// Why an order ended early.
+enum Stop {
+    /// The storage element or the library did not do it: the service is told.
+    Failed(GfalError),
+    /// There is nobody to tell.
+    Gone(io::Error),
+}
+
+impl From<GfalError> for Stop {
+    fn from(error: GfalError) -> Stop {
+        Stop::Failed(error)
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Stop {
+        Stop::Gone(error)
+    }
+}
+
+impl Worker {
+    /// Takes orders until there are no more.
+    fn work(mut self) -> io::Result<()> {
+        while let Ok(Received { order, .. }) = self.received.recv() {
+            let report = match self.carry_out(order) {
+                Ok(answer) => Report::Done(answer),
+                Err(Stop::Failed(error)) => Report::Failed(error),
+                Err(Stop::Gone(why)) => return Err(why),
+            };
+            self.reports.send(&report)?;
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, order: Order) -> Result<Answer, Stop> {
+        let gfal = self.gfal.clone();
+        let none = Answer::default();
+        match order {
+            Order::Setup(setup) => self.set_up(&setup).map(|()| none),
+            Order::Stat { url } => {
+                let stat = gfal.stat(&url)?;
+                Ok(Answer {
+                    bytes: Some(stat.bytes),
+                    is_directory: stat.is_directory,
+                    ..none
+                })
+            }
+            Order::Checksum { url, algorithm } => Ok(Answer {
+                checksum: Some(gfal.checksum(&url, &algorithm)?),
+                ..none
+            }),
+            Order::MakeDirectories { url } => Ok(gfal.make_directories(&url).map(|()| none)?),
+            Order::Remove { url } => Ok(gfal.remove(&url).map(|()| none)?),
+            Order::Copy(order) => {
+                self.has_copied = true;
+                self.copy(&order).map(|()| none)
+            }
+            Order::Stream { .. } | Order::Read { .. } | Order::Write { .. } if self.has_copied => {
+                // The GridFTP plug-in keeps the session of a copy over parallel connections, and a file that is read
+                // over it comes in the wrong order.
+                let why = "bytes pass through a fresh process only, not after a copy";
+                Err(GfalError::new(libc::EINVAL, why).into())
+            }
+            Order::Stream {
+                source,
+                destination,
+                exclusive,
+                algorithm,
+            } => self.stream(&source, &destination, exclusive, &algorithm),
+            Order::Read { url } => self.read(&url),
+            Order::Write { url, exclusive } => self.write(&url, exclusive),
+            Order::BringOnline {
+                url,
+                pin_seconds,
+                timeout_seconds,
+            } => {
+                let (request, online) = gfal.bring_online(&url, pin_seconds, timeout_seconds)?;
+                Ok(Answer {
+                    request: Some(request),
+                    online: Some(online),
+                    ..none
+                })
+            }
+            Order::PollOnline { url, request } => Ok(Answer {
+                online: Some(gfal.poll_online(&url, &request)?),
+                ..none
+            }),
+            Order::Release { url, request } => Ok(gfal.release(&url, &request).map(|()| none)?),
+            // The reader of orders has taken it.
+            Order::Cancel => Ok(none),
+            // What was sent before the service heard that writing has failed.
+            Order::Piece { .. } => self.skip(),
+        }
+    }
+
+    fn set_up(&mut self, setup: &Setup) -> Result<(), Stop> {
+        if let Some(proxy) = &setup.proxy {
+            self.proxy.replace(proxy)?;
+        }
+        for (url, token) in &setup.tokens {
+            self.gfal.set_token(url, token)?;
+        }
+        if let Some(login) = &setup.sftp {
+            self.gfal.set_text("SFTP PLUGIN", "USER", &login.user)?;
+            self.gfal.set_text("SFTP PLUGIN", "PRIVKEY", &login.key)?;
+        }
+        let seconds = [
+            ("NAMESPACE_TIMEOUT", setup.question_seconds),
+            ("CHECKSUM_TIMEOUT", setup.checksum_seconds),
+        ];
+        for (key, seconds) in seconds {
+            self.gfal.set_number("CORE", key, seconds)?;
+        }
+        for (key, value) in &setup.client_info {
+            self.gfal.add_client_info(key, value)?;
+        }
+        Ok(())
+    }
+
+    fn copy(&self, order: &CopyOrder) -> Result<(), Stop> {
+        let reports = self.reports.clone();
+        let listener = move |news| {
+            let report = match news {
+                News::Moved(moved, rate) => Report::Progress {
+                    moved,
+                    rate: Some(rate),
+                },
+                News::Way(way) => Report::CopiesBy { way },
+            };
+            // When the service has gone, the thread that reads orders ends this process.
+            let _ = reports.send(&report);
+        };
+        Ok(self.gfal.copy(order, Box::new(listener))?)
+    }
+
+    /// From one end to the other through this process.
+    fn stream(
+        &self,
+        source: &str,
+        destination: &str,
+        exclusive: bool,
+        algorithm: &str,
+    ) -> Result<Answer, Stop> {
+        let at_source = |error: GfalError| error.at(WhichEnd::Source);
+        let at_destination = |error: GfalError| error.at(WhichEnd::Destination);
+        let algorithm = ChecksumAlgorithm::parse(algorithm);
+        let mut hasher = Hasher::new(algorithm.as_slice());
+        let mut from = self.gfal.open_to_read(source).map_err(at_source)?;
+        let to = self.gfal.open_to_write(destination, exclusive);
+        let mut to = to.map_err(at_destination)?;
+        let mut buffer = vec![0; BUFFER_BYTES];
+        let (mut moved, mut told) = (0u64, Instant::now());
+        loop {
+            let count = from.read(&mut buffer).map_err(at_source)?;
+            let bytes = buffer.get(..count).unwrap_or_default();
+            if bytes.is_empty() {
+                break;
+            }
+            hasher.update(bytes);
+            to.write_all(bytes).map_err(at_destination)?;
+            moved += count as u64;
+            if told.elapsed() >= NEWS_EVERY {
+                told = Instant::now();
+                self.reports.send(&Report::Progress { moved, rate: None })?;
+            }
+        }
+        to.close().map_err(at_destination)?;
+        // The bytes are here and were counted: whether the source closes well changes nothing.
+        let _ = from.close();
+        let checksum = hasher.finish().into_iter().next();
+        Ok(Answer {
+            bytes: Some(moved),
+            checksum: checksum.map(|checksum| checksum.hex().to_owned()),
+            ..Answer::default()
+        })
+    }
+
+    /// To the service.
+    fn read(&self, url: &str) -> Result<Answer, Stop> {
+        let mut from = self.gfal.open_to_read(url)?;
+        let mut buffer = vec![0; PIECE_BYTES_MAX];
+        let mut moved = 0u64;
+        loop {
+            let length = from.read(&mut buffer)?;
+            let piece = buffer.get(..length).unwrap_or_default();
+            if piece.is_empty() {
+                break;
+            }
+            self.reports.send_with(&Report::Piece { length }, piece)?;
+            moved += length as u64;
+        }
+        let _ = from.close();
+        Ok(Answer {
+            bytes: Some(moved),
+            ..Answer::default()
+        })
+    }
+
+    /// From the service.
+    fn write(&self, url: &str, exclusive: bool) -> Result<Answer, Stop> {
+        let mut to = self.gfal.open_to_write(url, exclusive)?;
+        self.reports.send(&Report::Writing)?;
+        let mut moved = 0u64;
+        loop {
+            let gone = |_| Stop::Gone(io::ErrorKind::UnexpectedEof.into());
+            match self.received.recv().map_err(gone)? {
+                Received {
+                    order: Order::Piece { length: 0 },
+                    ..
+                } => break,
+                Received {
+                    order: Order::Piece { .. },
+                    piece,
+                } => {
+                    to.write_all(&piece)?;
+                    moved += piece.len() as u64;
+                }
+                Received { order, .. } => {
+                    let why = format!("'{}' came in the middle of a file", order.name());
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, why).into());
+                }
+            }
+        }
+        to.close()?;
+        Ok(Answer {
+            bytes: Some(moved),
+            ..Answer::default()
+        })
+    }
+
+    /// Waits for the next order that is none of a file that nobody writes any more.
+    fn skip(&mut self) -> Result<Answer, Stop> {
+        let gone = |_| Stop::Gone(io::ErrorKind::UnexpectedEof.into());
+        loop {
+            let next = self.received.recv().map_err(gone)?.order;
+            if !matches!(next, Order::Piece { .. }) {
+                return self.carry_out(next);
+            }
+        }
+    }
+}
