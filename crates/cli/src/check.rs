@@ -13,6 +13,7 @@ use openssl::x509::X509;
 use penstock_decide::expiry::{Ending, Standing};
 use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::http1::client::{Client, ClientConfig, Outgoing, Reach};
+use penstock_protocol::oauth;
 use penstock_protocol::tls::{ClientTls, ServerTls};
 use penstock_protocol::voms::VomsServers;
 use serde::Serialize;
@@ -282,11 +283,15 @@ fn check_private_files(site: &SiteDirectory, config: &Config, findings: &mut Fin
         .iter()
         .flat_map(|transfer| &transfer.messages);
     let passwords = sinks.filter_map(|sink| Some(site.resolve(sink.password_file.as_ref()?)));
+    let issuers = config.trust.issuers.iter();
+    let secrets =
+        issuers.filter_map(|issuer| Some(site.resolve(issuer.client_secret_file.as_ref()?)));
     for path in private
         .into_iter()
         .flatten()
         .chain(signing_keys)
         .chain(passwords)
+        .chain(secrets)
     {
         // What does not exist was removed on purpose, or is missed by the check of what needs it.
         let Ok(metadata) = std::fs::metadata(&path) else {
@@ -406,6 +411,9 @@ async fn ask_issuer(client: &Client, issuer: &ForeignIssuer) -> Result<(), Strin
         serde_json::from_slice(&body).map_err(|why| why.to_string())?;
     // OpenID Connect Discovery §4.3: the issuer must be exactly the one asked for.
     match document.get("issuer").and_then(serde_json::Value::as_str) {
+        Some(told) if told == issuer.issuer && issuer.client_id.is_some() => {
+            oauth::token_endpoint(told, &body).map(drop)
+        }
         Some(told) if told == issuer.issuer => Ok(()),
         Some(told) => Err(format!(
             "it calls itself '{told}', which is not the same text"

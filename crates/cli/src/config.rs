@@ -153,6 +153,11 @@ pub struct ForeignIssuer {
     pub prefix: NamespacePath,
     /// The VO that its tokens stand for.
     pub vo: Option<String>,
+    /// By what it knows this service as its client: then tokens of jobs with the scope `offline_access` are exchanged
+    /// and refreshed there.
+    pub client_id: Option<String>,
+    /// A file that holds the client's secret on its first line.
+    pub client_secret_file: Option<PathBuf>,
 }
 
 /// The transfer service.
@@ -570,6 +575,15 @@ impl Config {
                 Url::parse(url).is_ok_and(|url| url.scheme() == "https" && url.host().is_some());
             require(https, format!("issuer '{url}' must be an https:// URL"));
             require(seen.insert(url), format!("issuer '{url}' is named twice"));
+        }
+        for issuer in &self.trust.issuers {
+            require(
+                issuer.client_id.is_some() == issuer.client_secret_file.is_some(),
+                format!(
+                    "issuer '{}': client_id and client_secret_file belong together",
+                    issuer.issuer
+                ),
+            );
         }
         for problem in membership::problems(&self.trust.members, &self.trust.accounts) {
             require(false, problem);

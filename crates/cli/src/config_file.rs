@@ -181,6 +181,8 @@ mod tests {
                 issuer: "https://127.0.0.3:8443".into(),
                 prefix: NamespacePath::root(),
                 vo: Some("there".into()),
+                client_id: None,
+                client_secret_file: None,
             },
             hosts: vec!["127.0.0.3".into(), "127.0.0.2".into()],
             private_addresses: vec!["127.0.0.3".into()],

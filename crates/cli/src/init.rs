@@ -333,6 +333,8 @@ fn acquaintance_of(config: &Config) -> Option<Acquaintance> {
             issuer: issuer.url.clone(),
             prefix: NamespacePath::root(),
             vo: Some(issuer.vo.clone()),
+            client_id: None,
+            client_secret_file: None,
         },
         hosts: config.site.hosts.clone(),
         private_addresses: private_addresses(&config.site.hosts, &listening),

@@ -32,7 +32,7 @@ use penstock_protocol::x509::ClientCertificates;
 use penstock_storage_element::{self as storage_element, DoorConfig, Storage};
 use penstock_transfer_service::api::{self, Administrators, Banned};
 use penstock_transfer_service::messages::{self, MessagesConfig};
-use penstock_transfer_service::{AgentConfig, Service, ServiceConfig};
+use penstock_transfer_service::{AgentConfig, Service, ServiceConfig, TokenClients};
 use roles::Trusted;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io::IsTerminal;
@@ -147,6 +147,7 @@ struct Running {
     transfer: Option<RunningTransfer>,
     banned: Banned,
     administrators: Administrators,
+    token_clients: TokenClients,
     /// Where agents and the service's look at issuers' keys may lead.
     reach: Reach,
     published: Published,
@@ -195,6 +196,7 @@ impl Running {
             transfer: None,
             banned: Banned::default(),
             administrators: Administrators::default(),
+            token_clients: TokenClients::default(),
             reach: Reach::default(),
             published: Published::default(),
             monitor: Arc::new(SiteMonitor::new(config, process.connections.clone())),
@@ -286,6 +288,8 @@ impl Running {
         let listener = listen("transfer.listen", role.listen).await?;
         self.banned.replace(config.trust.banned.iter().cloned());
         self.administrators.replace(roles::administrators(role));
+        self.token_clients
+            .replace(roles::token_clients(site, config)?);
         let client = Client::new(ClientConfig {
             idle_per_host: IDLE_PER_HOST,
             ..ClientConfig::new(self.client_tls.clone())
@@ -302,6 +306,7 @@ impl Running {
             keys: keys.clone(),
             engine: roles::engine_config(role),
             agents: AgentConfig::default(),
+            token_clients: self.token_clients.clone(),
             banned: self.banned.clone(),
             drain_grace: self.process.drain,
         };
@@ -320,6 +325,7 @@ impl Running {
             certificates: self.clients.clone(),
             banned: self.banned.clone(),
             administrators: self.administrators.clone(),
+            token_clients: self.token_clients.clone(),
             monitor: Some(self.monitor.clone()),
             host: config.url_host(),
         };
@@ -518,6 +524,8 @@ impl Running {
             trusted.renew(&running.verifier, roles::service_audiences(config, role));
             self.banned.replace(config.trust.banned.iter().cloned());
             self.administrators.replace(roles::administrators(role));
+            let clients = roles::token_clients(site, config).map_err(|why| usage(&why))?;
+            self.token_clients.replace(clients);
             self.reach.replace(config.reach(&role.credentials_follow));
             running
                 .service

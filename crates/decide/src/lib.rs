@@ -16,6 +16,7 @@ pub mod health;
 pub mod locking;
 pub mod monitoring;
 pub mod pool_selection;
+pub mod renewal;
 pub mod replica;
 pub mod retry;
 pub mod scheduler;

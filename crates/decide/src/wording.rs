@@ -15,6 +15,7 @@ pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
         | WaitReason::AgentsFull { .. }
         | WaitReason::SameDestination { .. }
         | WaitReason::StorageBanned { .. }
+        | WaitReason::TokenExchange { .. }
         | WaitReason::Starting
         | WaitReason::Draining
         | WaitReason::Drained => text,
@@ -97,6 +98,12 @@ pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
                 text.push_str(&format!("; if that goes on, it is canceled in {wait} s"));
             }
             text
+        }
+        WaitReason::TokenExchange { since } => {
+            let since = since.to_fts();
+            format!(
+                "the issuer of one of its tokens is asked since {since}Z for what the token is renewed with"
+            )
         }
         WaitReason::Starting => "it is about to start".to_owned(),
         WaitReason::Draining => {
@@ -223,6 +230,7 @@ pub fn wait_kind(reason: &WaitReason) -> &'static str {
         WaitReason::BackingOff { .. } => "backing_off",
         WaitReason::SameDestination { .. } => "same_destination",
         WaitReason::StorageBanned { .. } => "storage_banned",
+        WaitReason::TokenExchange { .. } => "token_exchange",
         WaitReason::Starting => "starting",
         WaitReason::Draining => "draining",
         WaitReason::Drained => "drained",

@@ -78,6 +78,11 @@ pub enum TransferEvent {
         /// What the client is told.
         failure: Failure,
     },
+    /// It was found before an attempt that it cannot be done.
+    Refused {
+        /// What the client is told.
+        failure: Failure,
+    },
     /// Somebody asked to stop it.
     Canceled {
         /// For people.

@@ -76,6 +76,11 @@ pub enum WaitReason {
         /// What the operators say of it.
         message: String,
     },
+    /// The issuer of a token of it is being asked for what the token is renewed with.
+    TokenExchange {
+        /// Since when.
+        since: Timestamp,
+    },
     /// A slot is free and this transfer will be started in the current pass.
     Starting,
     /// The service drains before it stops; it continues after the restart.

@@ -251,7 +251,7 @@ pub fn advance(
         }),
         (S::NotUsed, E::Chosen { .. }) => Ok(S::submitted()),
         (S::NotUsed, E::NotNeeded) => Ok(S::NotUsed),
-        (S::Submitted { .. }, E::Expired { failure }) => {
+        (S::Submitted { .. }, E::Expired { failure } | E::Refused { failure }) => {
             let S::Submitted { attempts, .. } = state else {
                 unreachable!("matched above")
             };

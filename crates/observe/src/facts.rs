@@ -157,7 +157,7 @@ impl TransferFacts {
                 self.end_run(at);
                 self.lost_attempts = self.lost_attempts.saturating_add(1);
             }
-            TransferEvent::Expired { failure } => {
+            TransferEvent::Expired { failure } | TransferEvent::Refused { failure } => {
                 self.errors.push((at, failure.clone()));
                 self.ending = Ending::Failed { at };
             }

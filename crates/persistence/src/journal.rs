@@ -11,16 +11,19 @@ mod schema;
 mod search;
 mod settings;
 mod sqlite;
+mod tokens;
 
 pub use memory::MemoryJournal;
 pub use rows::{FoundTransfer, JobRow, TransferRow};
 pub use search::{FoundPage, JobName, TransferFilter};
 pub use sqlite::{JobFilter, JournalReader, SqliteJournal};
+pub use tokens::{JobToken, Renewal, RenewedToken, StoredToken};
 
 use penstock_model::{
     Ban, BanChange, CredentialId, Job, JobId, JobState, LinkChange, LinkSample, Priority,
     SettingChange, Settings, Timestamp, TransferEvent, TransferId, TransferState,
 };
+use std::collections::BTreeSet;
 use thiserror::Error;
 
 /// Something to persist. The journal stores records of one call in one transaction, in order.
@@ -30,8 +33,8 @@ pub enum Record {
     JobAccepted {
         /// The job with all its transfers.
         job: Box<Job>,
-        /// Tokens by the name under which transfers refer to them.
-        credentials: Vec<(CredentialId, String)>,
+        /// Tokens that the transfers refer to.
+        tokens: Vec<JobToken>,
     },
     /// Something happened to a transfer: a line of the ledger, and where the transfer stands from then on.
     Happened {
@@ -57,6 +60,13 @@ pub enum Record {
         at: Timestamp,
         /// How it ended.
         state: JobState,
+    },
+    /// An issuer gave something newer for a token.
+    TokenRenewed {
+        /// Under which name transfers refer to it.
+        id: CredentialId,
+        /// What it gave.
+        renewed: RenewedToken,
     },
     /// A job that has not ended got another priority.
     Reprioritised {
@@ -90,6 +100,8 @@ pub struct Unfinished {
     pub settings: Settings,
     /// The bans that hold.
     pub bans: Vec<Ban>,
+    /// Tokens that are to be renewed, and for which their issuers have given nothing yet.
+    pub tokens_awaited: BTreeSet<CredentialId>,
 }
 
 /// Why the journal could not be read or written.
@@ -135,11 +147,10 @@ pub trait Journal: Send {
     /// Seals some secrets with the newest key that another one had sealed. True when a pass over all of them has
     /// ended; the next call begins another.
     fn seal_some_anew(&mut self) -> Result<bool, JournalError>;
-    /// Everything that has not ended, and all settings.
-    /// Everything that has not ended, and all bans.
+    /// Everything that has not ended, all settings and all bans.
     fn load_unfinished(&mut self) -> Result<Unfinished, JournalError>;
     /// The token stored under a name; `None` when there is none (or no more).
-    fn credential(&mut self, id: &CredentialId) -> Result<Option<String>, JournalError>;
+    fn token(&mut self, id: &CredentialId) -> Result<Option<StoredToken>, JournalError>;
 }
 
 #[cfg(test)]

@@ -27,6 +27,15 @@ pub(crate) const TOKENS: Place = Place {
     secret: "sealed",
     kind: SecretKind::Token,
 };
+/// With which newer ones are got.
+pub(crate) const REFRESH_TOKENS: Place = Place {
+    table: "token_renewal",
+    id: "credential_id",
+    secret: "sealed_refresh",
+    kind: SecretKind::RefreshToken,
+};
+/// All that a journal holds.
+pub(crate) const OF_JOURNAL: [Place; 2] = [TOKENS, REFRESH_TOKENS];
 /// Keys of requests that wait for their proxy.
 pub(crate) const REQUEST_KEYS: Place = Place {
     table: "request",
@@ -64,7 +73,7 @@ impl Pass {
             table, id, secret, ..
         } = place;
         let mut select = connection.prepare_cached(&format!(
-            "SELECT {id}, {secret} FROM {table} WHERE {id} > ?1 ORDER BY {id} LIMIT ?2"
+            "SELECT {id}, {secret} FROM {table} WHERE {id} > ?1 AND {secret} IS NOT NULL ORDER BY {id} LIMIT ?2"
         ))?;
         let rows = select.query_map(params![self.after, ROWS], |row| {
             Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?))
@@ -99,7 +108,7 @@ impl Pass {
 pub fn keys_in_use(journal: &Path, delegations: &Path) -> rusqlite::Result<BTreeMap<String, u64>> {
     let mut used = BTreeMap::new();
     for (path, places) in [
-        (journal, [TOKENS].as_slice()),
+        (journal, OF_JOURNAL.as_slice()),
         (delegations, [REQUEST_KEYS, PROXIES].as_slice()),
     ] {
         if !path.exists() {
@@ -127,8 +136,11 @@ fn count(
     if known.is_none() {
         return Ok(());
     }
-    let mut select =
-        connection.prepare(&format!("SELECT {} FROM {}", place.secret, place.table))?;
+    let mut select = connection.prepare(&format!(
+        "SELECT {secret} FROM {table} WHERE {secret} IS NOT NULL",
+        secret = place.secret,
+        table = place.table
+    ))?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
         let sealed: Vec<u8> = row.get(0)?;

@@ -35,6 +35,8 @@ const PRIVATE: u32 = 0o600;
 pub enum SecretKind {
     /// A bearer token.
     Token,
+    /// What an issuer gives newer bearer tokens for.
+    RefreshToken,
     /// The private key of a request for a proxy.
     RequestKey,
     /// A delegated proxy: its chain and its private key.
@@ -45,6 +47,7 @@ impl SecretKind {
     fn name(self) -> &'static str {
         match self {
             SecretKind::Token => "token",
+            SecretKind::RefreshToken => "refresh token",
             SecretKind::RequestKey => "request key",
             SecretKind::Proxy => "proxy",
         }

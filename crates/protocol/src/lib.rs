@@ -19,6 +19,7 @@ pub mod macaroon;
 pub mod membership;
 pub mod monitoring;
 pub mod network;
+pub mod oauth;
 pub mod pace;
 pub mod pki;
 pub mod stream;

@@ -4,6 +4,7 @@
 //! Says *who* and *what they carry*; whether that suffices for an operation is decided by
 //! `decide::authorization`. Texts made here never hold a token, because they end up in logs.
 
+mod contents;
 mod keys;
 mod ring;
 mod scope;
@@ -13,6 +14,7 @@ mod verifier;
 #[cfg(test)]
 mod tests;
 
+pub use contents::{Contents, contents};
 pub use keys::{FetchDocument, Fetched};
 pub use ring::{KeyRing, KeyState, RingError, RingKey, SIGNS_AFTER, SIGNS_SOON};
 pub use scope::{InvalidScope, capabilities};

@@ -14,12 +14,13 @@ mod token_endpoint;
 use crate::engine::{Assignment, Outcome, Task};
 use crate::overview::ActiveRow;
 use crate::run::{AgentReport, Message};
+use crate::tokens::TokenKeeper;
 use penstock_decide::classify::{Observed, classify};
-use penstock_model::{CredentialId, IpVersion, LinkId, Phase, Side};
+use penstock_model::{IpVersion, LinkId, Phase, Side};
 use penstock_persistence::delegations::Delegations;
 use penstock_persistence::journal::JournalReader;
 use penstock_protocol::http1::client::Client;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,7 +28,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 /// A size that is not known.
 const UNKNOWN: u64 = u64::MAX;
-/// How many tokens and directories are remembered before the memory is emptied.
+/// How many proxies and directories are remembered before the memory is emptied.
 const REMEMBERED_MAX: usize = 10_000;
 /// How many agents tidy up at once.
 const TIDYING_MAX: usize = 16;
@@ -67,6 +68,7 @@ pub(crate) struct AgentSetup {
     pub(crate) delegations: Arc<Delegations>,
     pub(crate) config: AgentConfig,
     pub(crate) memory: Arc<Memory>,
+    pub(crate) tokens: Arc<TokenKeeper>,
 }
 
 /// Clients that connect by one version of the Internet protocol each.
@@ -90,7 +92,6 @@ impl ByVersion {
 pub(crate) struct Memory {
     /// Agents that tidy up hold no slots: this bounds how many do it at once.
     tidying: Semaphore,
-    tokens: Mutex<HashMap<CredentialId, Arc<str>>>,
     /// Directories (as URLs) that are known to exist at destinations.
     directories: Mutex<HashSet<String>>,
     proxies: proxy::Proxies,
@@ -101,7 +102,6 @@ impl Default for Memory {
     fn default() -> Memory {
         Memory {
             tidying: Semaphore::new(TIDYING_MAX),
-            tokens: Mutex::default(),
             directories: Mutex::default(),
             proxies: proxy::Proxies::default(),
             macaroons: macaroons::Macaroons::default(),
@@ -110,22 +110,6 @@ impl Default for Memory {
 }
 
 impl Memory {
-    fn token(&self, id: &CredentialId, reader: &JournalReader) -> Result<Arc<str>, String> {
-        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(token) = tokens.get(id) {
-            return Ok(token.clone());
-        }
-        let found = reader.credential(id).map_err(|why| why.to_string())?;
-        let token: Arc<str> = found
-            .ok_or_else(|| format!("the token {id} is no longer stored"))?
-            .into();
-        if tokens.len() >= REMEMBERED_MAX {
-            tokens.clear();
-        }
-        tokens.insert(id.clone(), token.clone());
-        Ok(token)
-    }
-
     fn knows_directory(&self, url: &str) -> bool {
         self.directories
             .lock()
@@ -235,7 +219,7 @@ impl AgentSetup {
     pub(crate) fn remember(&self, assignment: &Assignment) {
         if let (Task::TidyUp, Some(id)) =
             (assignment.task, &assignment.request.destination_credential)
-            && let Err(why) = self.memory.token(id, &self.reader)
+            && let Err(why) = self.tokens.remember(id)
         {
             let transfer = assignment.request.id.0;
             tracing::warn!(transfer, %why, "nobody can tidy up at the destination");

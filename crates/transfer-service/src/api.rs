@@ -27,6 +27,7 @@ pub use server::{ServeLimits, serve};
 
 use crate::overview::Overview;
 use crate::service::{Service, ServiceError};
+use crate::tokens::TokenClients;
 use axum::Router;
 use axum::extract::State;
 use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
@@ -69,6 +70,8 @@ pub struct ApiConfig {
     pub banned: Banned,
     /// Who may do more than their VO's members.
     pub administrators: Administrators,
+    /// The issuers at which tokens of jobs are renewed.
+    pub token_clients: TokenClients,
     /// Answers monitors. Without it there is nothing for them.
     pub monitor: Option<Arc<dyn Monitor>>,
     /// This host's name, as shown in `submit_host` and `transfer_host`.

@@ -11,6 +11,7 @@ mod interface;
 mod setting;
 #[cfg(test)]
 mod tests;
+mod tokens;
 
 pub use interface::{
     Action, Answer, Assignment, Effects, EngineConfig, Input, LinkNotice, Now, Outcome, ReplyId,
@@ -28,9 +29,9 @@ use penstock_decide::scheduler::{LinkView, Scheduler, StorageView, Waiting};
 use penstock_decide::settings::{defaults_in_effect, slots_in_effect};
 use penstock_model::url::FilePlace;
 use penstock_model::{
-    Attempt, Failure, Job, JobId, JobKind, JobParameters, JobState, LinkId, Overwrite, Priority,
-    Settings, Slots, Timestamp, TransferEvent, TransferId, TransferRequest, TransferState,
-    UserName, VoName, WaitReason, advance, job_state,
+    Attempt, CredentialId, Failure, Job, JobId, JobKind, JobParameters, JobState, LinkId,
+    Overwrite, Priority, Settings, Slots, Timestamp, TransferEvent, TransferId, TransferRequest,
+    TransferState, UserName, VoName, WaitReason, advance, job_state,
 };
 use penstock_model::{Errno, Phase, Retry, Side};
 use penstock_persistence::journal::{Record, Unfinished};
@@ -38,6 +39,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
+use tokens::AwaitedTokens;
 
 /// How many transfers are stopped in one go when everything is, but for the last job's.
 const STOPPED_AT_ONCE: u64 = 10_000;
@@ -96,6 +98,7 @@ pub struct Engine {
     expiring: BinaryHeap<Reverse<(Timestamp, JobId)>>,
     halting: Halting,
     bans: Bans,
+    tokens: AwaitedTokens,
     history: History,
     /// Failures by link since the start of this process.
     last_failure: BTreeMap<LinkId, Failure>,
@@ -118,12 +121,15 @@ impl Engine {
             expiring: BinaryHeap::new(),
             halting: Halting::default(),
             bans: Bans::restore(found.bans),
+            tokens: AwaitedTokens::default(),
             history: History::default(),
             last_failure: BTreeMap::new(),
             transfer_id_next: found.transfer_id_max + 1,
             settings: Arc::new(found.settings),
         };
         engine.scheduler.set_drained(engine.settings.is_drained());
+        let mut effects = Effects::default();
+        engine.await_tokens(now, found.tokens_awaited, &mut effects);
         let mut states: HashMap<TransferId, TransferState> = found.states.into_iter().collect();
         for job in found.jobs {
             let ended = found
@@ -137,7 +143,6 @@ impl Engine {
                 states.remove(&id).unwrap_or_else(|| first.clone())
             });
         }
-        let mut effects = Effects::default();
         effects.actions.extend(engine.lock_out_if_any());
         let mut interrupted: Vec<(TransferId, Attempt)> = engine
             .transfers
@@ -231,6 +236,15 @@ impl Engine {
                 let answer = self.lift(now, &target, by, &mut effects);
                 effects.actions.push(Action::Answer { reply, answer });
             }
+            Input::TokenRenewed { id, renewed, reply } => {
+                effects.records.push(Record::TokenRenewed { id, renewed });
+                let answer = Answer::Done;
+                effects.actions.push(Action::Answer { reply, answer });
+            }
+            Input::TokenReady { id } => self.token_ready(&id),
+            Input::TokenRefused { id, failure } => {
+                self.token_refused(now, &id, &failure, &mut effects);
+            }
             Input::Configure(config) => {
                 self.config = config;
                 self.follow_settings();
@@ -280,7 +294,9 @@ impl Engine {
                 .map(|before| WaitReason::SameDestination { before }),
             TransferState::Submitted { .. } => {
                 let slots = || self.scheduler.why_waiting(&entry.link);
-                Some(self.why_banned(transfer).unwrap_or_else(slots))
+                let token = self.tokens.why(transfer, &entry.request);
+                let held = token.or_else(|| self.why_banned(transfer));
+                Some(held.unwrap_or_else(slots))
             }
             _ => None,
         }
@@ -316,6 +332,11 @@ impl Engine {
         self.bans.held()
     }
 
+    /// Transfers that wait for what their tokens are renewed with.
+    pub fn held_by_tokens(&self) -> usize {
+        self.tokens.held()
+    }
+
     /// The latest failure on a link since the start.
     pub fn last_failure(&self, link: &LinkId) -> Option<&Failure> {
         self.last_failure.get(link)
@@ -345,13 +366,16 @@ impl Engine {
         }
         let first = self.transfer_id_next;
         self.transfer_id_next += new.transfers.len() as u64;
-        let (mut job, credentials) = new.into_job(first, now.at);
+        let (mut job, tokens) = new.into_job(first, now.at);
         let id = job.id;
         self.bound_its_wait(&mut job);
+        let renewed = tokens.iter().filter(|token| token.renewal.is_some());
+        let renewed: Vec<CredentialId> = renewed.map(|token| token.id.clone()).collect();
         effects.records.push(Record::JobAccepted {
             job: Box::new(job.clone()),
-            credentials,
+            tokens,
         });
+        self.await_tokens(now, renewed, effects);
         let state = job.parameters.kind.first_state();
         for request in &job.transfers {
             effects.records.push(Record::Happened {
@@ -819,6 +843,7 @@ impl Engine {
             let gone = self.transfers.remove(&transfer).expect("found above");
             self.held_back.remove(&transfer);
             self.bans.let_go(transfer);
+            self.tokens.let_go(transfer, &gone.request);
             if !self.running.contains_key(&transfer) {
                 self.leave_destination(transfer);
             }

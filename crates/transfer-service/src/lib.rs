@@ -10,7 +10,9 @@ mod overview;
 mod run;
 pub mod service;
 pub mod submission;
+mod tokens;
 
 pub use agent::AgentConfig;
 pub use overview::Overview;
 pub use service::{Service, ServiceConfig, ServiceError};
+pub use tokens::TokenClients;

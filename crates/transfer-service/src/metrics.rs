@@ -74,7 +74,7 @@ impl TransferMetrics {
                     self.failed.increment();
                 }
             }
-            TransferEvent::Expired { failure } => {
+            TransferEvent::Expired { failure } | TransferEvent::Refused { failure } => {
                 self.count_failure(failure);
                 self.failed.increment();
             }

@@ -243,6 +243,13 @@ impl Meters {
             overview.totals.submitted += count;
             waiting.insert("storage_banned", (text, count));
         }
+        if engine.held_by_tokens() > 0 {
+            let text =
+                "the issuer of a token of theirs is asked for what it is renewed with".to_owned();
+            let count = engine.held_by_tokens() as u64;
+            overview.totals.submitted += count;
+            waiting.insert("token_exchange", (text, count));
+        }
         if engine.held_back() > 0 {
             let text = "another transfer to the same destination has not ended".to_owned();
             let count = engine.held_back() as u64;

@@ -16,10 +16,10 @@ use crate::overview::{Meters, Overview};
 use crate::submission::NewJob;
 use penstock_decide::settings::{Asker, Wish};
 use penstock_model::{
-    Attempt, Ban, BanTarget, Bytes, JobId, LinkId, Priority, Settings, Timestamp, TransferId,
-    UserName, VoName, WaitReason,
+    Attempt, Ban, BanTarget, Bytes, CredentialId, Failure, JobId, LinkId, Priority, Settings,
+    Timestamp, TransferId, UserName, VoName, WaitReason,
 };
-use penstock_persistence::journal::{Journal, JournalError, Record};
+use penstock_persistence::journal::{Journal, JournalError, Record, RenewedToken};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,6 +79,18 @@ pub(crate) enum Message {
         by: UserName,
         answer: oneshot::Sender<Answer>,
     },
+    KeepToken {
+        id: CredentialId,
+        renewed: RenewedToken,
+        answer: oneshot::Sender<Answer>,
+    },
+    TokenReady {
+        id: CredentialId,
+    },
+    TokenRefused {
+        id: CredentialId,
+        failure: Box<Failure>,
+    },
     Agent(AgentReport),
     Configure(Box<EngineConfig>),
     WhyWaiting {
@@ -113,6 +125,7 @@ enum Act {
         StopSignal,
     ),
     Answer(oneshot::Sender<Answer>, Answer),
+    PrepareToken(CredentialId),
     Publish(Arc<Settings>),
     LockOut(BTreeSet<String>),
     Proceed(oneshot::Sender<()>),
@@ -215,6 +228,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         drain_grace,
     } = parts;
     let (inputs, received) = mpsc::channel(INPUTS_MAX);
+    agents.tokens.persist_through(&inputs);
     let (batches, queued) = mpsc::channel(BATCHES_MAX);
     let (committed_out, committed) = watch::channel(0);
     let (settings_out, settings) = watch::channel(engine.settings().clone());
@@ -410,6 +424,17 @@ impl Driver {
                 by,
                 reply: self.owe(answer),
             },
+            Message::KeepToken {
+                id,
+                renewed,
+                answer,
+            } => Input::TokenRenewed {
+                id,
+                renewed,
+                reply: self.owe(answer),
+            },
+            Message::TokenReady { id } => Input::TokenReady { id },
+            Message::TokenRefused { id, failure } => Input::TokenRefused { id, failure },
             Message::Configure(config) => Input::Configure(*config),
             Message::Agent(AgentReport::Prepared {
                 transfer,
@@ -492,6 +517,7 @@ impl Driver {
                     let stop = self.running.get(&transfer).map(|agent| agent.stop.clone());
                     batch.acts.extend(stop.map(Act::Stop));
                 }
+                Action::PrepareToken(id) => batch.acts.push(Act::PrepareToken(id)),
                 Action::LockOut(users) => batch.acts.push(Act::LockOut(users)),
                 Action::Tell { link, notice } => tell(&link, &notice),
                 Action::Publish(settings) => batch.acts.push(Act::Publish(settings)),
@@ -653,6 +679,9 @@ impl Committer {
             Act::Answer(to, answer) => drop(to.send(answer)),
             Act::LockOut(users) => self.banned.replace_imposed(users),
             Act::Proceed(proceed) => drop(proceed.send(())),
+            Act::PrepareToken(id) => {
+                self.runtime.spawn(self.agents.tokens.clone().prepare(id));
+            }
             Act::Publish(settings) => {
                 self.settings.send_replace(settings);
             }

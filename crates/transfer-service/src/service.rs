@@ -7,6 +7,7 @@ use crate::metrics::TransferMetrics;
 use crate::overview::Overview;
 use crate::run::{self, Clock, Message};
 use crate::submission::NewJob;
+use crate::tokens::{TokenClients, TokenKeeper};
 use penstock_decide::settings::{Asker, Refusal, Wish};
 use penstock_model::{
     Ban, BanTarget, JobId, Priority, SettingChange, Settings, StorageId, TransferId, UserName,
@@ -47,6 +48,8 @@ pub struct ServiceConfig {
     pub engine: EngineConfig,
     /// How long agents wait for what.
     pub agents: AgentConfig,
+    /// The issuers at which it renews tokens.
+    pub token_clients: TokenClients,
     /// Learns whom operators ban while the service runs.
     pub banned: Banned,
     /// How long running transfers may go on after the shutdown signal before they are stopped.
@@ -148,6 +151,7 @@ impl Service {
                 "continuing what has not ended"
             );
         }
+        let tokens = TokenKeeper::new(client.clone(), reader.clone(), config.token_clients);
         let agents = AgentSetup {
             by_version: ByVersion::of(&client),
             client,
@@ -155,6 +159,7 @@ impl Service {
             delegations: delegations.clone(),
             config: config.agents,
             memory: Arc::new(Memory::default()),
+            tokens: Arc::new(tokens),
         };
         let metrics = Arc::new(TransferMetrics::default());
         let started = run::start(run::Parts {

@@ -4,6 +4,7 @@ use penstock_model::{
     Activity, Bytes, Checksum, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobKind,
     JobParameters, Timestamp, TransferId, TransferRequest, UserName, VoName,
 };
+use penstock_persistence::journal::JobToken;
 use serde_json::Value;
 
 /// What one submission asks for; everything in it has been checked.
@@ -22,7 +23,7 @@ pub struct NewJob {
     /// At least one file.
     pub transfers: Vec<NewTransfer>,
     /// Tokens that the transfers refer to.
-    pub credentials: Vec<(CredentialId, String)>,
+    pub tokens: Vec<JobToken>,
 }
 
 /// One file of a submission.
@@ -52,7 +53,7 @@ pub struct NewTransfer {
 
 impl NewJob {
     /// The job as accepted at `at`, its transfers numbered from `first`, and the tokens to keep with it.
-    pub fn into_job(self, first: u64, at: Timestamp) -> (Job, Vec<(CredentialId, String)>) {
+    pub fn into_job(self, first: u64, at: Timestamp) -> (Job, Vec<JobToken>) {
         let kind = self.parameters.kind;
         let transfers =
             self.transfers
@@ -85,6 +86,6 @@ impl NewJob {
             parameters: self.parameters,
             transfers: transfers.collect(),
         };
-        (job, self.credentials)
+        (job, self.tokens)
     }
 }

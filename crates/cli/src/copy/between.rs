@@ -19,12 +19,13 @@ use penstock_model::{
     Activity, Bytes, ChecksumAlgorithm, ChecksumMode, CredentialId, Errno, Failure, FileUrl, JobId,
     JobParameters, Overwrite, Slots, TransferState, UserName, VoName,
 };
+use penstock_persistence::journal::JobToken;
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::token::credential_id;
 use penstock_transfer_service::api::Banned;
 use penstock_transfer_service::engine::EngineConfig;
 use penstock_transfer_service::submission::{NewJob, NewTransfer};
-use penstock_transfer_service::{AgentConfig, Service, ServiceConfig};
+use penstock_transfer_service::{AgentConfig, Service, ServiceConfig, TokenClients};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,6 +83,7 @@ pub(super) async fn run(
         keys: SealingKeys::of_this_process().map_err(engine_failed)?,
         engine: engine_config(parallel),
         agents: AgentConfig::default(),
+        token_clients: TokenClients::default(),
         banned: Banned::default(),
         drain_grace: Duration::ZERO,
     };
@@ -288,10 +290,14 @@ fn new_job(pairs: &[Pair], token: Option<&str>, args: &CopyArgs) -> Result<NewJo
             .iter()
             .map(transfer)
             .collect::<Result<_, CommandError>>()?,
-        credentials: credential
+        tokens: credential
             .clone()
             .zip(token)
-            .map(|(id, token)| (id, token.to_owned()))
+            .map(|(id, token)| JobToken {
+                id,
+                text: token.to_owned(),
+                renewal: None,
+            })
             .into_iter()
             .collect(),
     })

@@ -17,6 +17,7 @@ use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::http1::client::Client;
 use penstock_protocol::macaroon::RootKeys;
 use penstock_protocol::membership::MemberRules;
+use penstock_protocol::oauth::ClientCredentials;
 use penstock_protocol::pace::PaceLimit;
 use penstock_protocol::token::{TrustedIssuer, Verifier, openid_configuration};
 use penstock_protocol::voms::VomsServers;
@@ -27,6 +28,7 @@ use penstock_storage_element::{
 };
 use penstock_transfer_service::engine::EngineConfig;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Connections at once, where nothing else is said.
 const CONNECTIONS_MAX: usize = 20_000;
@@ -153,6 +155,35 @@ pub fn service_audiences(config: &Config, role: &Transfer) -> Vec<String> {
     let mut audiences = audiences(config, role.listen.port());
     audiences.extend(role.audience.iter().cloned());
     audiences
+}
+
+/// The issuers of which the transfer service is a client. Errors: a secret cannot be read.
+pub fn token_clients(
+    site: &SiteDirectory,
+    config: &Config,
+) -> Result<BTreeMap<String, ClientCredentials>, CommandError> {
+    let mut clients = BTreeMap::new();
+    for issuer in &config.trust.issuers {
+        let (Some(id), Some(file)) = (&issuer.client_id, &issuer.client_secret_file) else {
+            continue;
+        };
+        let path = site.resolve(file);
+        let unusable = |why: String| {
+            let (issuer, path) = (&issuer.issuer, path.display());
+            CommandError::Usage(format!("issuer {issuer}: client_secret_file {path}: {why}"))
+        };
+        let text = std::fs::read_to_string(&path).map_err(|why| unusable(why.to_string()))?;
+        let secret = text.lines().next().unwrap_or_default().trim();
+        if secret.is_empty() {
+            return Err(unusable("its first line is empty".to_owned()));
+        }
+        let client = ClientCredentials {
+            id: id.clone(),
+            secret: secret.to_owned(),
+        };
+        clients.insert(issuer.issuer.clone(), client);
+    }
+    Ok(clients)
 }
 
 /// What the storage element is started with.

@@ -46,7 +46,7 @@ fn fifty_files(journal: &mut SqliteJournal, memory: &MemoryRecord) -> u64 {
         .for_each(|request| memory.put_request(request.clone()));
     let mut records = vec![journal::Record::JobAccepted {
         job: Box::new(job),
-        credentials: Vec::new(),
+        tokens: Vec::new(),
     }];
     let mut states: BTreeMap<TransferId, TransferState> = BTreeMap::new();
     for entry in story.entries {

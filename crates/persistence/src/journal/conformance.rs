@@ -1,7 +1,9 @@
 //! What every journal must do, whatever keeps it.
 
+mod tokens;
+
 use super::{
-    JobFilter, JobName, Journal, JournalReader, MemoryJournal, Record, SqliteJournal,
+    JobFilter, JobName, JobToken, Journal, JournalReader, MemoryJournal, Record, SqliteJournal,
     TransferFilter,
 };
 use crate::sealing::SealingKeys;
@@ -36,11 +38,24 @@ fn job(seed: u128, transfers: std::ops::RangeInclusive<u64>) -> Job {
 }
 
 fn accepted(job: &Job) -> Vec<Record> {
-    let credentials = vec![(CredentialId::new("c1"), "secret".to_owned())];
+    let tokens = vec![token("c1", "secret")];
     vec![Record::JobAccepted {
         job: Box::new(job.clone()),
-        credentials,
+        tokens,
     }]
+}
+
+fn token(id: &str, text: &str) -> JobToken {
+    JobToken {
+        id: CredentialId::new(id),
+        text: text.to_owned(),
+        renewal: None,
+    }
+}
+
+fn text_of(journal: &mut impl Journal, id: &str) -> Option<String> {
+    let found = journal.token(&CredentialId::new(id)).expect("readable");
+    found.map(|token| token.text)
 }
 
 fn happened(job: &Job, transfer: u64, state: &mut TransferState, event: TransferEvent) -> Record {
@@ -177,9 +192,7 @@ fn conforms<J: Journal>(mut journal: J, reopen: impl Fn(J) -> J) {
         found.transfer_id_max, 4,
         "numbers of ended transfers are not used again"
     );
-    let token = journal
-        .credential(&CredentialId::new("c1"))
-        .expect("readable");
+    let token = text_of(&mut journal, "c1");
     assert_eq!(
         token.as_deref(),
         Some("secret"),
@@ -191,14 +204,10 @@ fn conforms<J: Journal>(mut journal: J, reopen: impl Fn(J) -> J) {
         state: JobState::Canceled,
     };
     journal.append(&[ended]).expect("stored");
-    let token = journal
-        .credential(&CredentialId::new("c1"))
-        .expect("readable");
+    let token = text_of(&mut journal, "c1");
     assert_eq!(token, None, "no open job refers to it");
     journal.append(&accepted(&job(3, 5..=5))).expect("accepted");
-    let token = journal
-        .credential(&CredentialId::new("c1"))
-        .expect("readable");
+    let token = text_of(&mut journal, "c1");
     assert_eq!(token.as_deref(), Some("secret"), "it came back");
 }
 
@@ -731,19 +740,14 @@ fn tokens_of_the_first_schema_are_sealed_or_gone_and_nowhere_in_the_files() {
     drop(connection);
     let keys = keys();
     let mut journal = SqliteJournal::open(&path, keys.clone()).expect("migrates");
-    let mut token = |id| {
-        journal
-            .credential(&CredentialId::new(id))
-            .expect("readable")
-    };
+    let mut token = |id| text_of(&mut journal, id);
     assert_eq!(token("c1").as_deref(), Some("eyJ-the-open-token"));
     assert_eq!(token("c2"), None, "no open job refers to it");
     let reader = JournalReader::open(&path, 1)
         .expect("opens")
         .with_keys(keys);
-    let read = reader
-        .credential(&CredentialId::new("c1"))
-        .expect("readable");
+    let read = reader.token(&CredentialId::new("c1")).expect("readable");
+    let read = read.map(|token| token.text);
     assert_eq!(read.as_deref(), Some("eyJ-the-open-token"));
     assert_holds_no_token(directory.path(), "eyJ-the");
 }
@@ -754,10 +758,10 @@ fn no_token_is_in_the_files_of_a_journal() {
     let path = directory.path().join("transfer.sqlite");
     let mut journal = SqliteJournal::open(&path, keys()).expect("opens");
     let first = job(1, 1..=1);
-    let credentials = vec![(CredentialId::new("c1"), "eyJ-a-token".to_owned())];
+    let tokens = vec![token("c1", "eyJ-a-token")];
     let job = Box::new(first);
     journal
-        .append(&[Record::JobAccepted { job, credentials }])
+        .append(&[Record::JobAccepted { job, tokens }])
         .expect("stored");
     assert_holds_no_token(directory.path(), "eyJ-a-token");
 }

@@ -1,6 +1,6 @@
 //! A journal in memory, with a switch that makes it fail: for engine tests and simulated disasters.
 
-use super::{Journal, JournalError, Record, Unfinished};
+use super::{Journal, JournalError, Record, StoredToken, Unfinished};
 use penstock_model::{
     Ban, BanTarget, CredentialId, Job, JobId, Settings, Timestamp, TransferEvent, TransferId,
     TransferState,
@@ -14,7 +14,7 @@ pub struct MemoryJournal {
     pub full: bool,
     jobs: BTreeMap<JobId, (Job, bool)>,
     states: BTreeMap<TransferId, TransferState>,
-    credentials: HashMap<CredentialId, String>,
+    tokens: HashMap<CredentialId, StoredToken>,
     uses: HashMap<JobId, Vec<CredentialId>>,
     ledger: Vec<(Timestamp, TransferId, TransferEvent)>,
     settings: Settings,
@@ -51,14 +51,20 @@ impl Journal for MemoryJournal {
         }
         for record in records {
             match record {
-                Record::JobAccepted { job, credentials } => {
+                Record::JobAccepted { job, tokens } => {
                     for request in &job.transfers {
                         let state = job.parameters.kind.first_state();
                         self.states.insert(request.id, state);
                     }
-                    self.credentials.extend(credentials.iter().cloned());
-                    let used = credentials.iter().map(|(id, _)| id.clone()).collect();
-                    self.uses.insert(job.id, used);
+                    for token in tokens {
+                        let known = self.tokens.entry(token.id.clone());
+                        known.or_insert_with(|| StoredToken {
+                            text: token.text.clone(),
+                            renewal: token.renewal.clone().map(|renewal| (renewal, None)),
+                        });
+                    }
+                    let used = tokens.iter().map(|token| token.id.clone());
+                    self.uses.insert(job.id, used.collect());
                     self.jobs.insert(job.id, (Job::clone(job), false));
                 }
                 Record::Happened {
@@ -77,7 +83,21 @@ impl Journal for MemoryJournal {
                     }
                     self.uses.remove(job);
                     let uses: Vec<_> = self.uses.values().flatten().collect();
-                    self.credentials.retain(|id, _| uses.contains(&id));
+                    self.tokens.retain(|id, _| uses.contains(&id));
+                }
+                Record::TokenRenewed { id, renewed } => {
+                    let Some(StoredToken {
+                        text,
+                        renewal: Some((renewal, refresh)),
+                    }) = self.tokens.get_mut(id)
+                    else {
+                        continue;
+                    };
+                    *refresh = Some(renewed.refresh.clone());
+                    if let Some((newer, renew_at)) = &renewed.access {
+                        text.clone_from(newer);
+                        renewal.renew_at = *renew_at;
+                    }
                 }
                 Record::Reprioritised { job, priority } => {
                     if let Some((job, _)) = self.jobs.get_mut(job) {
@@ -121,11 +141,16 @@ impl Journal for MemoryJournal {
         }
         found.settings = self.settings.clone();
         found.bans = self.bans.values().cloned().collect();
+        let awaited = self.tokens.iter().filter(|(_, token)| {
+            let renewal = token.renewal.as_ref();
+            renewal.is_some_and(|(_, refresh)| refresh.is_none())
+        });
+        found.tokens_awaited = awaited.map(|(id, _)| id.clone()).collect();
         found.transfer_id_max = self.states.keys().next_back().map_or(0, |id| id.0);
         Ok(found)
     }
 
-    fn credential(&mut self, id: &CredentialId) -> Result<Option<String>, JournalError> {
-        Ok(self.credentials.get(id).cloned())
+    fn token(&mut self, id: &CredentialId) -> Result<Option<StoredToken>, JournalError> {
+        Ok(self.tokens.get(id).cloned())
     }
 }

@@ -49,6 +49,18 @@ pub struct TransferRow {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
+    /// The issuer of a token of it has not yet given what the token is renewed with, for which it waits.
+    pub awaits_token: bool,
+}
+
+impl TransferRow {
+    /// FTS's word on the wire for where it stands.
+    pub fn fts_state(&self) -> &'static str {
+        match (&self.state, self.awaits_token) {
+            (TransferState::Submitted { .. }, true) => "TOKEN_PREP",
+            (state, _) => state.fts_name(),
+        }
+    }
 }
 
 /// A transfer that was looked for, with what is needed of its job to show it.

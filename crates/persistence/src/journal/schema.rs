@@ -4,7 +4,7 @@ use crate::sealing::{SealingKeys, SecretKind};
 use rusqlite::{Connection, Transaction};
 
 /// The newest schema this code knows. Each migration raises it by one.
-pub(super) const SCHEMA_VERSION: u32 = 5;
+pub(super) const SCHEMA_VERSION: u32 = 6;
 
 const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
     // 1: the first schema.
@@ -115,6 +115,15 @@ const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
         event           TEXT NOT NULL
     );
     CREATE INDEX link_event_link ON link_event (source, destination, sequence);",
+    // 6: tokens that are renewed at their issuers.
+    "CREATE TABLE token_renewal (
+        credential_id   TEXT PRIMARY KEY,
+        issuer          TEXT NOT NULL,
+        scope           TEXT NOT NULL,
+        audience        TEXT NOT NULL,
+        renew_ms        INTEGER NOT NULL,
+        sealed_refresh  BLOB
+    ) WITHOUT ROWID;",
 ];
 /// The version from which on no token is stored in clear.
 const SEALED_SINCE: u32 = 2;

@@ -151,10 +151,11 @@ fn find(reading: &Reading<'_>, filter: &TransferFilter) -> Result<FoundPage, Jou
         let Some(of) = &of else {
             continue;
         };
-        let transfer = reading.transfer_row(row)?;
+        let mut transfer = reading.transfer_row(row)?;
         if !wanted.rest(&transfer, of) {
             continue;
         }
+        reading.mark_awaiting(std::slice::from_mut(&mut transfer))?;
         page.transfers.push(FoundTransfer {
             transfer,
             user: of.user.clone(),

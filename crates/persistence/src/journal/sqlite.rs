@@ -5,9 +5,10 @@ use super::bans;
 use super::links;
 use super::schema::{self, SCHEMA_VERSION};
 use super::settings;
+use super::tokens::{self, StoredToken};
 use super::{JobRow, Journal, JournalError, Record, TransferRow, Unfinished};
-use crate::resealing::{Pass, TOKENS};
-use crate::sealing::{SealingError, SealingKeys, SecretKind};
+use crate::resealing::{OF_JOURNAL, Pass};
+use crate::sealing::SealingKeys;
 use penstock_model::ledger::LEDGER_VERSION;
 use penstock_model::{
     Ban, BanChange, Bytes, CredentialId, Job, JobId, JobKind, JobParameters, JobState, LedgerEntry,
@@ -27,8 +28,8 @@ pub struct SqliteJournal {
     connection: Connection,
     path: PathBuf,
     keys: SealingKeys,
-    /// Over the tokens, when the newest key is another than that which sealed them.
-    pass: Pass,
+    /// Over each kind of secret, when the newest key is another than that which sealed them.
+    passes: [Pass; OF_JOURNAL.len()],
 }
 
 impl SqliteJournal {
@@ -58,7 +59,7 @@ impl SqliteJournal {
             connection,
             path: path.to_owned(),
             keys,
-            pass: Pass::default(),
+            passes: Default::default(),
         };
         while !journal.seal_some_anew()? {}
         Ok(journal)
@@ -87,21 +88,26 @@ impl Journal for SqliteJournal {
     fn seal_some_anew(&mut self) -> Result<bool, JournalError> {
         let failed = at(&self.path);
         let advanced = self.connection.transaction().and_then(|transaction| {
-            self.pass.advance(&transaction, &self.keys, TOKENS)?;
+            for (pass, place) in self.passes.iter_mut().zip(OF_JOURNAL) {
+                if !pass.is_done {
+                    pass.advance(&transaction, &self.keys, place)?;
+                }
+            }
             transaction.commit()
         });
         if let Err(why) = advanced {
             // What was rolled back is looked at again.
-            self.pass = Pass::default();
+            self.passes = Default::default();
             return Err(failed(why));
         }
-        if !self.pass.is_done {
+        if !self.passes.iter().all(|pass| pass.is_done) {
             return Ok(false);
         }
-        let pass = std::mem::take(&mut self.pass);
-        if pass.unreadable > 0 {
+        let passes = std::mem::take(&mut self.passes);
+        let unreadable: usize = passes.iter().map(|pass| pass.unreadable).sum();
+        if unreadable > 0 {
             tracing::warn!(
-                count = pass.unreadable,
+                count = unreadable,
                 "tokens of open jobs are sealed with a key that is not there; put its line back"
             );
         }
@@ -116,12 +122,12 @@ impl Journal for SqliteJournal {
         .unfinished()
     }
 
-    fn credential(&mut self, id: &CredentialId) -> Result<Option<String>, JournalError> {
+    fn token(&mut self, id: &CredentialId) -> Result<Option<StoredToken>, JournalError> {
         Reading {
             connection: &self.connection,
             path: &self.path,
         }
-        .credential(id, &self.keys)
+        .token(id, &self.keys)
     }
 }
 
@@ -133,9 +139,12 @@ fn append_all(
     let transaction = connection.transaction()?;
     for record in records {
         match record {
-            Record::JobAccepted { job, credentials } => {
+            Record::JobAccepted {
+                job,
+                tokens: brought,
+            } => {
                 insert_job(&transaction, job)?;
-                insert_credentials(&transaction, keys, job.id, credentials)?;
+                tokens::insert(&transaction, keys, job.id, brought)?;
             }
             Record::Happened {
                 at,
@@ -155,7 +164,10 @@ fn append_all(
                     at.0,
                     state.name()
                 ])?;
-                remove_credentials(&transaction, *job)?;
+                tokens::remove(&transaction, *job)?;
+            }
+            Record::TokenRenewed { id, renewed } => {
+                tokens::renew(&transaction, keys, id, renewed)?;
             }
             Record::Reprioritised { job, priority } => {
                 let sql = "UPDATE job SET priority = ?2, parameters = json_set(parameters, '$.priority', ?2)
@@ -181,44 +193,6 @@ fn append_all(
 pub(super) fn json<T: serde::Serialize>(value: &T) -> rusqlite::Result<String> {
     serde_json::to_string(value)
         .map_err(|why| rusqlite::Error::ToSqlConversionFailure(Box::new(why)))
-}
-
-/// Tokens by the name under which the job's transfers refer to them, and that this job does.
-fn insert_credentials(
-    transaction: &Transaction<'_>,
-    keys: &SealingKeys,
-    job: JobId,
-    credentials: &[(CredentialId, String)],
-) -> rusqlite::Result<()> {
-    let job = job.to_string();
-    for (id, token) in credentials {
-        let sealed = keys
-            .seal(SecretKind::Token, id.as_str(), token.as_bytes())
-            .map_err(|why| rusqlite::Error::ToSqlConversionFailure(Box::new(why)))?;
-        let sql =
-            "INSERT OR REPLACE INTO sealed_credential (credential_id, sealed) VALUES (?1, ?2)";
-        transaction
-            .prepare_cached(sql)?
-            .execute(params![id.as_str(), sealed])?;
-        let sql = "INSERT OR IGNORE INTO credential_use (job_id, credential_id) VALUES (?1, ?2)";
-        transaction
-            .prepare_cached(sql)?
-            .execute(params![job, id.as_str()])?;
-    }
-    Ok(())
-}
-
-/// Removes the tokens of a job that no other open job refers to. Costs a few look-ups for each of them.
-fn remove_credentials(transaction: &Transaction<'_>, job: JobId) -> rusqlite::Result<()> {
-    let job = job.to_string();
-    let sql = "DELETE FROM sealed_credential WHERE credential_id IN (
-                   SELECT credential_id FROM credential_use AS own WHERE job_id = ?1 AND NOT EXISTS (
-                       SELECT 1 FROM credential_use AS other
-                       WHERE other.credential_id = own.credential_id AND other.job_id <> ?1))";
-    transaction.prepare_cached(sql)?.execute([&job])?;
-    let sql = "DELETE FROM credential_use WHERE job_id = ?1";
-    transaction.prepare_cached(sql)?.execute([&job])?;
-    Ok(())
 }
 
 fn insert_job(transaction: &Transaction<'_>, job: &Job) -> rusqlite::Result<()> {
@@ -299,6 +273,7 @@ fn update_transfer(
         | TransferEvent::Chosen { .. }
         | TransferEvent::NotNeeded
         | TransferEvent::Expired { .. }
+        | TransferEvent::Refused { .. }
         | TransferEvent::Canceled { .. } => (None, None),
     };
     let finished = state.is_terminal().then_some(at.0);
@@ -492,11 +467,11 @@ impl JournalReader {
     }
 
     /// The token stored under a name.
-    pub fn credential(&self, id: &CredentialId) -> Result<Option<String>, JournalError> {
+    pub fn token(&self, id: &CredentialId) -> Result<Option<StoredToken>, JournalError> {
         let Some(keys) = &self.keys else {
             return Ok(None);
         };
-        self.read(|reading| reading.credential(id, keys))
+        self.read(|reading| reading.token(id, keys))
     }
 
     pub(super) fn read<T>(
@@ -692,6 +667,7 @@ impl Reading<'_> {
         while let Some(row) = rows.next().map_err(at(self.path))? {
             transfers.push(self.transfer_row(row)?);
         }
+        self.mark_awaiting(&mut transfers)?;
         Ok(transfers)
     }
 
@@ -705,6 +681,7 @@ impl Reading<'_> {
             size_bytes: self.get::<Option<i64>>(row, 4)?.map(|size| size as u64),
             started_at: self.get::<Option<i64>>(row, 5)?.map(Timestamp),
             finished_at: self.get::<Option<i64>>(row, 6)?.map(Timestamp),
+            awaits_token: false,
         })
     }
 
@@ -756,27 +733,6 @@ impl Reading<'_> {
         rows.and_then(Iterator::collect).map_err(at(self.path))
     }
 
-    fn credential(
-        &self,
-        id: &CredentialId,
-        keys: &SealingKeys,
-    ) -> Result<Option<String>, JournalError> {
-        let sql = "SELECT sealed FROM sealed_credential WHERE credential_id = ?1";
-        let mut statement = self.connection.prepare_cached(sql).map_err(at(self.path))?;
-        let sealed: Option<Vec<u8>> = statement
-            .query_row(params![id.as_str()], |row| row.get(0))
-            .optional()
-            .map_err(at(self.path))?;
-        let Some(sealed) = sealed else {
-            return Ok(None);
-        };
-        let unreadable = |why: &SealingError| self.corrupt("token", why.to_string());
-        let token = keys.open(SecretKind::Token, id.as_str(), &sealed);
-        let token = token.map_err(|why| unreadable(&why))?;
-        let token = String::from_utf8(token).map_err(|_| unreadable(&SealingError::Damaged))?;
-        Ok(Some(token))
-    }
-
     fn unfinished(&self) -> Result<Unfinished, JournalError> {
         let sql = format!("{JOB_COLUMNS} WHERE finished_ms IS NULL ORDER BY submitted_ms");
         let mut found = Unfinished::default();
@@ -809,6 +765,7 @@ impl Reading<'_> {
         found.transfer_id_max = highest as u64;
         found.settings = settings::load(self)?;
         found.bans = bans::load(self)?;
+        found.tokens_awaited = self.tokens_awaited(None)?;
         Ok(found)
     }
 
@@ -832,7 +789,7 @@ impl Reading<'_> {
         uuid::Uuid::parse_str(text).map_err(|why| self.corrupt("job id", why.to_string()))
     }
 
-    fn corrupt(&self, what: &'static str, detail: String) -> JournalError {
+    pub(super) fn corrupt(&self, what: &'static str, detail: String) -> JournalError {
         JournalError::Corrupt {
             path: self.path.display().to_string(),
             what,

@@ -262,7 +262,7 @@ fn take_apart(token: &str) -> Result<Unverified<'_>, TokenError> {
     })
 }
 
-fn json_object(part: &str) -> Option<Map<String, Value>> {
+pub(super) fn json_object(part: &str) -> Option<Map<String, Value>> {
     let bytes = URL_SAFE_NO_PAD.decode(part).ok()?;
     let UniqueNames(object) = serde_json::from_slice(&bytes).ok()?;
     Some(object)
@@ -406,7 +406,10 @@ fn text_claim<'a>(
 }
 
 /// A NumericDate (RFC 7519 §2), which may have a fraction.
-fn time_claim(claims: &Map<String, Value>, name: &'static str) -> Result<Timestamp, TokenError> {
+pub(super) fn time_claim(
+    claims: &Map<String, Value>,
+    name: &'static str,
+) -> Result<Timestamp, TokenError> {
     let seconds = claims.get(name).and_then(Value::as_f64);
     let seconds = seconds.filter(|value| (0.0..1e12).contains(value));
     seconds

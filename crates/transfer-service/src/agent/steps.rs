@@ -10,8 +10,8 @@ use penstock_model::{
     Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CopyMode, CredentialId, Errno, Failure,
     FileUrl, FoundFile, MoverReport, Overwrite, Phase, Retry, Side, TransferEvent, WayNotOffered,
 };
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use url::Url;
@@ -204,7 +204,7 @@ impl<'a> Attempting<'a> {
                 detail,
             ))
         })?;
-        // A long copy may have outlived the macaroon that it began with.
+        // A long copy may have outlived the token or the macaroon that it began with.
         let destination = self.renewed(&destination).await;
         let size = self.verify(&destination, &plan, &mut report).await?;
         Ok(Outcome::Landed {
@@ -224,11 +224,10 @@ impl<'a> Attempting<'a> {
             Side::Source => &request.source_credential,
             Side::Destination | Side::Network | Side::Service => &request.destination_credential,
         };
-        let token = credential
-            .as_ref()
-            .map(|id| self.setup.memory.token(id, &self.setup.reader))
-            .transpose();
-        let token = token.map_err(|detail| broken(Observed::Status(401), detail))?;
+        let token = match credential {
+            Some(id) => Some(self.token(id, side).await?),
+            None => None,
+        };
         let end = End {
             url: url.clone(),
             parsed,
@@ -240,6 +239,11 @@ impl<'a> Attempting<'a> {
             (None, Some(id)) if end.speaks_tls() => self.by_proxy(end, id).await,
             _ => Ok(end),
         }
+    }
+
+    async fn token(&self, id: &CredentialId, side: Side) -> Result<Arc<str>, Failure> {
+        let token = self.setup.tokens.usable(id).await;
+        token.map_err(|trouble| trouble.into_failure(side, Phase::Preparation))
     }
 
     /// Reaches an end by a macaroon that it gives for the newest proxy, or by the proxy itself.
@@ -275,7 +279,23 @@ impl<'a> Attempting<'a> {
                     .await
                     .unwrap_or_else(|_| end.clone())
             }
-            _ => end.clone(),
+            _ => self.with_newest_token(end).await,
+        }
+    }
+
+    async fn with_newest_token(&self, end: &End) -> End {
+        let request = &self.assignment.request;
+        let credential = match end.side {
+            Side::Source => &request.source_credential,
+            Side::Destination | Side::Network | Side::Service => &request.destination_credential,
+        };
+        let token = match credential {
+            Some(id) => self.token(id, end.side).await.ok(),
+            None => None,
+        };
+        End {
+            token: token.or_else(|| end.token.clone()),
+            ..end.clone()
         }
     }
 

@@ -1,6 +1,7 @@
 //! Attempts against a destination that answers as told, and what they remove there.
 
 use super::*;
+use crate::tokens::TokenClients;
 use penstock_model::{
     Activity, Attempt, ChecksumAlgorithm, FileUrl, JobId, JobParameters, TransferId,
     TransferRequest, VoName,
@@ -87,13 +88,16 @@ async fn attempt(copy: CopyAnswer, parameters: JobParameters) -> (Outcome, Vec<S
     let delegations = Delegations::open(&store, keys).expect("made");
     let tls = ClientTls::system().expect("OpenSSL works");
     let client = Client::new(ClientConfig::new(tls));
+    let reader = Arc::new(JournalReader::open(&journal, 1).expect("opened"));
+    let tokens = TokenKeeper::new(client.clone(), reader.clone(), TokenClients::default());
     let setup = AgentSetup {
         by_version: ByVersion::of(&client),
         client,
-        reader: Arc::new(JournalReader::open(&journal, 1).expect("opened")),
+        reader,
         delegations: Arc::new(delegations),
         config: AgentConfig::default(),
         memory: Arc::default(),
+        tokens: Arc::new(tokens),
     };
     for file in [journal, store] {
         std::fs::remove_file(&file).expect("made above");

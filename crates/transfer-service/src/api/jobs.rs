@@ -51,6 +51,7 @@ pub(super) async fn submit(State(api): State<Api>, credentials: Credentials, bod
         Some(_) => None,
         None => Some(delegation::for_a_job(&api, &caller).await?),
     };
+    let clients = api.config.token_clients.clone();
     let now = crate::run::wall_clock();
     // A large job takes a second to understand, which is too long for an async thread.
     let parsed = blocking(move || {
@@ -62,6 +63,7 @@ pub(super) async fn submit(State(api): State<Api>, credentials: Credentials, bod
                 (Some(token), _) => Means::Token(token),
                 (None, _) => Means::Proxy,
             },
+            clients: &clients,
         };
         // Time-ordered ids keep the journal's index compact.
         parse_submission(&bytes, &submitter, Uuid::now_v7(), now)
@@ -304,7 +306,7 @@ pub(super) async fn cancel_files(
     let states: Vec<&str> = rows
         .iter()
         .map(|row| match row {
-            Some(row) => row.state.fts_name(),
+            Some(row) => row.fts_state(),
             None => "File does not belong to the job",
         })
         .collect();

@@ -4,10 +4,12 @@
 //! What this version cannot do (tape) is refused by name and never silently dropped.
 
 use crate::submission::{NewJob, NewTransfer};
+use crate::tokens::{TokenClients, renewal_of};
 use penstock_model::{
     Activity, Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CredentialId, FileUrl, IpVersion,
     JobId, JobKind, JobParameters, Overwrite, Priority, Selection, Timestamp, UserName, VoName,
 };
+use penstock_persistence::journal::JobToken;
 use penstock_protocol::token::credential_id;
 use serde::de::{Error as _, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer as _};
@@ -65,6 +67,8 @@ pub struct Submitter<'a> {
     pub delegation: &'a CredentialId,
     /// By what the files are reached.
     pub means: Means<'a>,
+    /// The issuers at which tokens are renewed.
+    pub clients: &'a TokenClients,
 }
 
 /// By what files are reached that bring no tokens of their own.
@@ -88,7 +92,7 @@ pub fn parse_submission(
     let params = document.params()?;
     let files = document.files()?;
     refuse_unsupported(&params)?;
-    let mut credentials = BTreeMap::new();
+    let mut tokens = BTreeMap::new();
     let mut transfers = Vec::with_capacity(files.len());
     let mut selection = Selection::default();
     for (index, file) in files.iter().enumerate() {
@@ -98,7 +102,7 @@ pub fn parse_submission(
         };
         // One at a time: as a value it takes many times the memory that its text takes.
         let file = bounded(file, FILE_BYTES_MAX).map_err(in_file)?;
-        transfers.extend(pairs(&file, submitter, &mut credentials).map_err(in_file)?);
+        transfers.extend(pairs(&file, submitter, &mut tokens).map_err(in_file)?);
         if index == 0 {
             selection = selection_of(&file).map_err(in_file)?;
         }
@@ -117,9 +121,30 @@ pub fn parse_submission(
         delegation: submitter.delegation.clone(),
         parameters,
         transfers,
-        credentials: credentials.into_iter().collect(),
+        tokens: job_tokens(
+            tokens,
+            flag(&params, "unmanaged_tokens")?,
+            submitter.clients,
+        ),
     };
     Ok((job, given))
+}
+
+/// The tokens that a job brings, each with how it is renewed, unless the job's user does that (`unmanaged_tokens`).
+fn job_tokens(
+    tokens: BTreeMap<CredentialId, String>,
+    unmanaged: bool,
+    clients: &TokenClients,
+) -> Vec<JobToken> {
+    let job_token = |(id, text): (CredentialId, String)| JobToken {
+        renewal: match unmanaged {
+            true => None,
+            false => renewal_of(&text, clients),
+        },
+        id,
+        text,
+    };
+    tokens.into_iter().map(job_token).collect()
 }
 
 /// A submission in its parts, which are text still. Keys that are not known are skipped, however large or deep.
@@ -703,6 +728,9 @@ fn positive(params: &Map<String, Value>, key: &str) -> Result<Option<u64>, Inval
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use penstock_protocol::oauth::ClientCredentials;
     use proptest::prelude::*;
 
     fn read(body: &[u8]) -> Result<(NewJob, bool), InvalidSubmission> {
@@ -716,8 +744,45 @@ mod tests {
             vo: &vo,
             delegation: &delegation,
             means: Means::Token("submit-token"),
+            clients: &clients(),
         };
         parse_submission(body, &submitter, Uuid::nil(), Timestamp(0))
+    }
+
+    fn clients() -> TokenClients {
+        let clients = TokenClients::default();
+        let client = ClientCredentials {
+            id: "penstock".to_owned(),
+            secret: "s".to_owned(),
+        };
+        clients.replace(BTreeMap::from([("https://iam/".to_owned(), client)]));
+        clients
+    }
+
+    #[test]
+    fn a_token_is_renewed_when_its_user_its_scope_and_its_issuer_allow_it() {
+        let token = |issuer: &str, scope: &str| {
+            let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
+            let claims =
+                json!({"iss": issuer, "scope": scope, "aud": ["se"], "nbf": 1000, "exp": 4600});
+            format!("{}.{}.x", part(json!({"alg": "RS256"})), part(claims))
+        };
+        let check = |params: &str, token: &str, renew_at: Option<i64>| {
+            let tokens = format!(r#","source_tokens":["{token}"],"destination_tokens":["opaque"]"#);
+            let job = one(params, &tokens).expect("valid");
+            let renewals: Vec<i64> = job
+                .tokens
+                .iter()
+                .filter_map(|token| Some(token.renewal.as_ref()?.renew_at.0))
+                .collect();
+            assert_eq!(renewals, Vec::from_iter(renew_at), "{params} {token}");
+        };
+        let lasting = token("https://iam/", "storage.read:/ offline_access");
+        check("{}", &lasting, Some(4_300_000));
+        check(r#"{"unmanaged_tokens":false}"#, &lasting, Some(4_300_000));
+        check(r#"{"unmanaged_tokens":true}"#, &lasting, None);
+        check("{}", &token("https://iam/", "storage.read:/"), None);
+        check("{}", &token("https://other/", "offline_access"), None);
     }
 
     fn one(params: &str, file: &str) -> Result<NewJob, String> {
@@ -823,7 +888,7 @@ mod tests {
         assert_eq!(file.size, Some(Bytes(5_000_000)));
         assert_eq!(file.checksum.as_ref().map(Checksum::hex), Some("0000001a"));
         assert_eq!(file.metadata, json!({"label": "m"}));
-        assert_eq!(job.credentials.len(), 2);
+        assert_eq!(job.tokens.len(), 2);
     }
 
     /// What a job's parameters are, in FTS's words, when `value` is given for `key`.

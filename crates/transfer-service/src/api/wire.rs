@@ -151,7 +151,7 @@ pub fn file(row: &TransferRow, job: OfJob<'_>, host: &str) -> Map<String, Value>
         ("source_se", json!(link.source.as_str())),
         ("dest_se", json!(link.destination.as_str())),
         ("priority", json!(job.parameters.priority.get())),
-        ("file_state", json!(row.state.fts_name())),
+        ("file_state", json!(row.fts_state())),
         ("transfer_host", json!(row.started_at.map(|_| host))),
         ("source_surl", json!(request.source.as_str())),
         ("dest_surl", json!(request.destination.as_str())),
@@ -347,7 +347,7 @@ pub fn explained(
 ) -> Value {
     json!({
         "file_id": row.id.0,
-        "state": row.state.fts_name(),
+        "state": row.fts_state(),
         "source": row.request.source.to_string(),
         "destination": row.request.destination.to_string(),
         "waiting": waiting,

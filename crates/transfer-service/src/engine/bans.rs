@@ -180,8 +180,14 @@ impl Engine {
         }
     }
 
-    /// Queues a transfer, unless an end of it is banned.
+    /// Queues a transfer, unless a token of it is awaited or an end of it is banned.
     pub(super) fn queue(&mut self, waiting: Waiting) {
+        let transfer = waiting.transfer;
+        if let Some(entry) = self.transfers.get(&transfer)
+            && self.tokens.hold(transfer, &entry.request)
+        {
+            return;
+        }
         match self.bans.holding(&waiting.link, &waiting.vo) {
             Some(_) => drop(self.bans.held.insert(waiting.transfer)),
             None => self.scheduler.enqueue(waiting),

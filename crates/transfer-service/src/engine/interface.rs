@@ -5,11 +5,11 @@ use penstock_decide::halting::{Halt, HaltPolicy};
 use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::settings::{Asker, Refusal, Wish};
 use penstock_model::{
-    Attempt, Ban, BanTarget, Bytes, Checksum, CopyMode, Failure, JobId, JobParameters, LinkId,
-    MoverReport, Priority, SettingChange, Settings, StorageId, Timestamp, TransferId,
-    TransferRequest, UserName, VoName,
+    Attempt, Ban, BanTarget, Bytes, Checksum, CopyMode, CredentialId, Failure, JobId,
+    JobParameters, LinkId, MoverReport, Priority, SettingChange, Settings, StorageId, Timestamp,
+    TransferId, TransferRequest, UserName, VoName,
 };
-use penstock_persistence::journal::Record;
+use penstock_persistence::journal::{Record, RenewedToken};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -117,6 +117,27 @@ pub enum Input {
         /// Names the answer.
         reply: ReplyId,
     },
+    /// An issuer gave something newer for a token.
+    TokenRenewed {
+        /// Under which name transfers refer to it.
+        id: CredentialId,
+        /// What it gave.
+        renewed: RenewedToken,
+        /// Names the answer.
+        reply: ReplyId,
+    },
+    /// A token can be renewed from now on.
+    TokenReady {
+        /// Which.
+        id: CredentialId,
+    },
+    /// A token cannot be renewed.
+    TokenRefused {
+        /// Which.
+        id: CredentialId,
+        /// What its transfers are told.
+        failure: Box<Failure>,
+    },
     /// Another configuration file.
     Configure(EngineConfig),
     /// Start nothing more.
@@ -169,6 +190,8 @@ pub enum Action {
         /// Which transfer.
         transfer: TransferId,
     },
+    /// Get what this token is renewed with. It is answered with `TokenReady` or `TokenRefused`.
+    PrepareToken(CredentialId),
     /// Tell the site's operators.
     Tell {
         /// Of which link.

@@ -1,6 +1,7 @@
 //! The engine under random trouble: submissions, outcomes, cancels, crashes, full disks, in any order.
 
 mod bans;
+mod tokens;
 
 use super::*;
 use crate::submission::NewTransfer;
@@ -78,7 +79,7 @@ fn new_job(kind: JobKind, seed: u128, files: u8, from: u8, to: u8) -> NewJob {
             ..JobParameters::default()
         },
         transfers: (0..files.max(1)).map(transfer).collect(),
-        credentials: Vec::new(),
+        tokens: Vec::new(),
     }
 }
 
@@ -113,6 +114,8 @@ struct World {
     answers: BTreeMap<u64, Answer>,
     bans: BTreeMap<BanTarget, StorageBan>,
     locked_out: BTreeSet<String>,
+    /// Tokens that issuers are asked about.
+    asked: BTreeSet<CredentialId>,
     replies: u64,
     jobs: u128,
 }
@@ -135,6 +138,7 @@ impl World {
             answers: BTreeMap::new(),
             bans: BTreeMap::new(),
             locked_out: BTreeSet::new(),
+            asked: BTreeSet::new(),
             replies: 0,
             jobs: 0,
         }
@@ -154,6 +158,7 @@ impl World {
             match action {
                 Action::Start(assignment) => {
                     self.check_ban(&assignment);
+                    self.check_tokens(&assignment);
                     let before = self.agents.insert(assignment.request.id, assignment);
                     assert!(before.is_none(), "two attempts of one transfer ran at once");
                 }
@@ -161,6 +166,7 @@ impl World {
                     assert_eq!(self.agents[&transfer].attempt, attempt)
                 }
                 Action::Stop { transfer } => self.stopping.push(transfer),
+                Action::PrepareToken(id) => self.prepare_token(id),
                 Action::LockOut(users) => self.locked_out = users,
                 Action::Tell { link, notice } => self.told.push((link, notice)),
                 Action::Publish(settings) => {
@@ -272,6 +278,7 @@ impl World {
     fn crash(&mut self) {
         self.agents.clear();
         self.stopping.clear();
+        self.asked.clear();
         let found = self.journal.load_unfinished().expect("readable");
         let (engine, effects) = Engine::restore(config(), found, self.now);
         self.engine = engine;
@@ -286,6 +293,7 @@ impl World {
     /// Lets everything end well.
     fn settle(&mut self) {
         self.lift_all();
+        self.answer_all();
         for _ in 0..10_000 {
             for transfer in std::mem::take(&mut self.stopping) {
                 self.end(transfer, Outcome::Stopped);
@@ -433,6 +441,7 @@ enum Step {
         patience: Option<u8>,
     },
     Lift(usize),
+    Token(usize, bool),
     Crash,
 }
 
@@ -458,6 +467,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<u8>().prop_map(Step::Sleep),
         1 => bans::step(),
         1 => any::<usize>().prop_map(Step::Lift),
+        2 => (any::<usize>(), any::<bool>()).prop_map(|(nth, given)| Step::Token(nth, given)),
         1 => Just(Step::Crash),
     ]
 }
@@ -465,6 +475,12 @@ fn step() -> impl Strategy<Value = Step> {
 impl World {
     fn take(&mut self, step: Step) {
         match step {
+            Step::Submit {
+                kind,
+                files,
+                from,
+                to,
+            } if to.is_multiple_of(3) => drop(self.submit_with_tokens(kind, files, from)),
             Step::Submit {
                 kind,
                 files,
@@ -544,6 +560,7 @@ impl World {
                 self.ban(&storage, vo, effect, patience.map(u64::from));
             }
             Step::Lift(nth) => self.lift_nth(nth),
+            Step::Token(nth, given) => self.answer_nth(nth, given),
             Step::Crash => self.crash(),
         }
     }

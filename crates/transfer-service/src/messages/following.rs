@@ -349,6 +349,7 @@ fn ended<'a>(event: &'a TransferEvent, before: &Option<TransferState>) -> Option
         TransferEvent::AttemptLost { reason, .. } => Some(Ended::Canceled(reason)),
         TransferEvent::Canceled { .. }
         | TransferEvent::Expired { .. }
+        | TransferEvent::Refused { .. }
         | TransferEvent::Submitted
         | TransferEvent::Chosen { .. }
         | TransferEvent::NotNeeded

@@ -1,0 +1,147 @@
+//! Tokens that are renewed at their issuers.
+
+use super::*;
+use crate::journal::{Renewal, RenewedToken, StoredToken};
+
+fn renewal(renew_at: i64) -> Renewal {
+    Renewal {
+        issuer: "https://iam.org/".to_owned(),
+        scope: "offline_access storage.read:/".to_owned(),
+        audience: "se.org".to_owned(),
+        renew_at: Timestamp(renew_at),
+    }
+}
+
+/// A job of one file that brings a token which is renewed.
+fn brings(seed: u128, id: &str) -> Record {
+    let mut job = job(seed, seed as u64..=seed as u64);
+    job.transfers[0].source_credential = Some(CredentialId::new(id));
+    let first = JobToken {
+        renewal: Some(renewal(100)),
+        ..token(id, "eyJ-first")
+    };
+    Record::JobAccepted {
+        job: Box::new(job),
+        tokens: vec![first],
+    }
+}
+
+fn renewed(id: &str, access: Option<(&str, i64)>, refresh: &str) -> Record {
+    let access = access.map(|(text, renew_at)| (text.to_owned(), Timestamp(renew_at)));
+    Record::TokenRenewed {
+        id: CredentialId::new(id),
+        renewed: RenewedToken {
+            access,
+            refresh: refresh.to_owned(),
+        },
+    }
+}
+
+fn renews<J: Journal>(mut journal: J, reopen: impl Fn(J) -> J) {
+    let stored = |journal: &mut J, id: &str| {
+        let found = journal.token(&CredentialId::new(id));
+        found.expect("readable")
+    };
+    let awaited = |journal: &mut J| {
+        let found = journal.load_unfinished().expect("readable");
+        let ids: Vec<String> = found
+            .tokens_awaited
+            .iter()
+            .map(|id| id.as_str().to_owned())
+            .collect();
+        ids.join(" ")
+    };
+    let is = |text: &str, renew_at: i64, refresh: Option<&str>| {
+        Some(StoredToken {
+            text: text.to_owned(),
+            renewal: Some((renewal(renew_at), refresh.map(str::to_owned))),
+        })
+    };
+    journal
+        .append(&[brings(1, "r1"), brings(2, "r2")])
+        .expect("stored");
+    assert_eq!(awaited(&mut journal), "r1 r2");
+    assert_eq!(stored(&mut journal, "r1"), is("eyJ-first", 100, None));
+
+    journal
+        .append(&[renewed("r1", None, "ref-1")])
+        .expect("stored");
+    assert_eq!(awaited(&mut journal), "r2", "after a restart too");
+    assert_eq!(
+        stored(&mut journal, "r1"),
+        is("eyJ-first", 100, Some("ref-1"))
+    );
+
+    let newer = renewed("r1", Some(("eyJ-second", 200)), "ref-2");
+    journal.append(&[newer]).expect("stored");
+    let mut journal = reopen(journal);
+    let second = is("eyJ-second", 200, Some("ref-2"));
+    assert_eq!(stored(&mut journal, "r1"), second);
+
+    journal.append(&[brings(3, "r1")]).expect("stored");
+    assert_eq!(
+        stored(&mut journal, "r1"),
+        second,
+        "the same token again brings nothing newer"
+    );
+    let ended = |seed: u128| Record::JobEnded {
+        job: JobId(uuid::Uuid::from_u128(seed)),
+        at: Timestamp(4000),
+        state: JobState::Finished,
+    };
+    journal.append(&[ended(1)]).expect("stored");
+    assert_eq!(stored(&mut journal, "r1"), second, "another job needs it");
+    journal.append(&[ended(3)]).expect("stored");
+    assert_eq!(stored(&mut journal, "r1"), None);
+    let late = renewed("r1", Some(("eyJ-third", 300)), "ref-3");
+    journal.append(&[late]).expect("stored");
+    assert_eq!(stored(&mut journal, "r1"), None, "nobody needs it any more");
+}
+
+#[test]
+fn tokens_are_renewed_in_memory() {
+    renews(MemoryJournal::default(), |journal| journal);
+}
+
+#[test]
+fn tokens_are_renewed_in_sqlite_and_nowhere_in_clear() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("transfer.sqlite");
+    let keys = keys();
+    let open = || SqliteJournal::open(&path, keys.clone()).expect("opens");
+    renews(open(), |journal| {
+        drop(journal);
+        for secret in ["eyJ-first", "eyJ-second", "ref-1", "ref-2"] {
+            assert_holds_no_token(directory.path(), secret);
+        }
+        open()
+    });
+}
+
+#[test]
+fn a_new_sealing_key_is_used_for_all_that_a_token_is_renewed_with() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("transfer.sqlite");
+    let file = directory.path().join("keys");
+    let with = |lines: &[&str]| {
+        std::fs::remove_file(&file).ok();
+        SealingKeys::create(&file).expect("made");
+        std::fs::write(&file, lines.join("\n")).expect("written");
+        SqliteJournal::open(&path, SealingKeys::load_or_create(&file).expect("valid"))
+    };
+    let (old, new) = ("0a".repeat(32), "0b".repeat(32));
+    let mut journal = with(&[&old]).expect("opens");
+    journal
+        .append(&[
+            brings(1, "r1"),
+            brings(2, "r2"),
+            renewed("r1", None, "ref-1"),
+        ])
+        .expect("stored");
+    drop(journal);
+    drop(with(&[&new, &old]).expect("opens, and seals anew"));
+    let mut journal = with(&[&new]).expect("opens");
+    let found = journal.token(&CredentialId::new("r1")).expect("readable");
+    let refresh = found.and_then(|token| token.renewal?.1);
+    assert_eq!(refresh.as_deref(), Some("ref-1"));
+}

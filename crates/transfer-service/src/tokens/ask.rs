@@ -1,0 +1,152 @@
+//! Asking issuers for newer tokens.
+
+use super::{TokenClients, TokenTrouble};
+use crate::run::wall_clock;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, Method};
+use penstock_decide::renewal::{may_change_its_mind, renew_at};
+use penstock_persistence::journal::{Renewal, RenewedToken};
+use penstock_protocol::http1::client::{Client, Outgoing};
+use penstock_protocol::oauth::{ANSWER_BYTES_MAX, ClientCredentials, Given, Grant, token_endpoint};
+use penstock_protocol::token::{FetchDocument, contents};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+use url::Url;
+
+/// How long an issuer may take; those of large experiments have taken twenty seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How many questions run at once, so that no crowd of jobs becomes one at an issuer.
+const QUESTIONS_MAX: usize = 16;
+/// How long what an issuer says of itself is believed.
+const ENDPOINT_BELIEVED: Duration = Duration::from_secs(3600);
+/// How long a token is taken to live that does not tell, and whose issuer does not.
+const LIFE_UNKNOWN: Duration = Duration::from_secs(600);
+
+/// The issuers, as far as they are known.
+pub(super) struct Issuers {
+    client: Client,
+    clients: TokenClients,
+    endpoints: Mutex<HashMap<String, (Url, Instant)>>,
+    questions: Semaphore,
+}
+
+impl Issuers {
+    pub(super) fn new(client: Client, clients: TokenClients) -> Issuers {
+        Issuers {
+            client,
+            clients,
+            endpoints: Mutex::default(),
+            questions: Semaphore::new(QUESTIONS_MAX),
+        }
+    }
+
+    /// Asks for what a token is renewed with, or for a newer token.
+    pub(super) async fn ask(
+        &self,
+        renewal: &Renewal,
+        grant: Grant<'_>,
+    ) -> Result<RenewedToken, TokenTrouble> {
+        let issuer = &renewal.issuer;
+        let client = self.clients.of(issuer).ok_or_else(|| {
+            TokenTrouble::Later(format!(
+                "this service is no client of {issuer} any more; its operators can make it one again"
+            ))
+        })?;
+        let _turn = self.questions.acquire().await;
+        let asked = tokio::time::timeout(PATIENCE, self.question(renewal, grant, &client)).await;
+        let given = asked.unwrap_or_else(|_| {
+            Err(TokenTrouble::Later(format!(
+                "{issuer} did not answer within {} s",
+                PATIENCE.as_secs()
+            )))
+        })?;
+        taken(given, grant, issuer)
+    }
+
+    async fn question(
+        &self,
+        renewal: &Renewal,
+        grant: Grant<'_>,
+        client: &ClientCredentials,
+    ) -> Result<Given, TokenTrouble> {
+        let issuer = &renewal.issuer;
+        let later = |why: String| TokenTrouble::Later(format!("{issuer}: {why}"));
+        let url = self.endpoint(issuer).await.map_err(later)?;
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(AUTHORIZATION, client.basic());
+        let form = HeaderValue::from_static("application/x-www-form-urlencoded");
+        headers.insert(CONTENT_TYPE, form);
+        let request = Outgoing {
+            method: Method::POST,
+            url,
+            headers,
+            identity: None,
+        };
+        let body = grant.form(&renewal.scope, &renewal.audience);
+        let sent = self.client.send_bytes(request, body.as_bytes()).await;
+        let mut answer = sent.map_err(|why| later(why.to_string()))?;
+        let status = answer.status.as_u16();
+        let body = answer.read_all(ANSWER_BYTES_MAX).await;
+        let body = body.map_err(|why| later(why.to_string()))?;
+        grant.parse(status, &body).map_err(|refused| {
+            let why = format!("{issuer}: {refused}");
+            match may_change_its_mind(refused.status, &refused.error) {
+                true => TokenTrouble::Later(why),
+                false => TokenTrouble::Ended(why),
+            }
+        })
+    }
+
+    async fn endpoint(&self, issuer: &str) -> Result<Url, String> {
+        let known = {
+            let endpoints = self
+                .endpoints
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            endpoints.get(issuer).cloned()
+        };
+        if let Some((url, since)) = known
+            && since.elapsed() < ENDPOINT_BELIEVED
+        {
+            return Ok(url);
+        }
+        let base = issuer.trim_end_matches('/');
+        let address = format!("{base}/.well-known/openid-configuration");
+        let document = self.client.fetch(&address).await?;
+        let url = token_endpoint(issuer, &document)?;
+        let mut endpoints = self
+            .endpoints
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        endpoints.insert(issuer.to_owned(), (url.clone(), Instant::now()));
+        Ok(url)
+    }
+}
+
+/// What an answer is good for. Errors: it lacks what was asked for.
+fn taken(given: Given, grant: Grant<'_>, issuer: &str) -> Result<RenewedToken, TokenTrouble> {
+    let lacks = |what: &str| TokenTrouble::Ended(format!("{issuer} gave no {what}"));
+    let now = wall_clock();
+    let access = given.access.map(|text| {
+        let ends = contents(&text).map(|told| told.expires);
+        let ends = ends.or_else(|| given.expires_in.map(|life| now + life));
+        let renew_at = renew_at(now, ends.unwrap_or(now + LIFE_UNKNOWN));
+        (text, renew_at)
+    });
+    match grant {
+        Grant::Exchange(_) => Ok(RenewedToken {
+            // The user's own serves until it is time for the next one.
+            access: None,
+            refresh: given.refresh.ok_or_else(|| {
+                lacks("refresh token; its client must be allowed the scope 'offline_access'")
+            })?,
+        }),
+        Grant::Refresh(before) => Ok(RenewedToken {
+            access: Some(access.ok_or_else(|| lacks("access token"))?),
+            refresh: given.refresh.unwrap_or_else(|| before.to_owned()),
+        }),
+    }
+}
