@@ -154,9 +154,22 @@ def test_tokens_that_are_not_to_be_renewed_are_used_as_they_are(renewing, issuer
     assert issuer.seen == []
 
 
-def test_an_unmanaged_token_that_has_ended_is_not_tried_and_the_reason_says_what_to_do(renewing, issuer):
-    file = with_tokens(renewing, issuer, "ended", "storage.read:/ storage.modify:/", life=-5)
+def test_a_submission_with_a_token_that_has_ended_is_refused(renewing, issuer):
+    file = with_tokens(renewing, issuer, "ended", life=-5)
+    answer = renewing.service.try_submit(file)
+    assert answer.status_code == 400 and "expired at" in answer.text, answer.text
+    assert file["source_tokens"][0][:20] not in answer.text
+
+
+def test_an_unmanaged_token_that_ends_while_it_waits_is_not_tried_and_the_reason_says_what_to_do(
+    renewing, issuer
+):
+    renewing.here.command("drain", "on", "--service", renewing.service.base)
+    file = with_tokens(renewing, issuer, "ends", "storage.read:/ storage.modify:/", life=2)
     job = renewing.service.submit(file, retry=3)
+    source = file["source_tokens"][0]
+    eventually("the token has ended", lambda: time.sleep(0.5) or time.time() > issued_until(source))
+    renewing.here.command("drain", "off", "--service", renewing.service.base)
     reason = renewing.service.wait_failed(job)
     assert "expired at" in reason and "submit again" in reason
 

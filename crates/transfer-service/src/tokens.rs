@@ -17,7 +17,7 @@ use penstock_model::{CredentialId, Failure, Phase, Side, Timestamp};
 use penstock_persistence::journal::{JournalReader, Renewal, RenewedToken, StoredToken};
 use penstock_protocol::http1::client::Client;
 use penstock_protocol::oauth::{ClientCredentials, Grant};
-use penstock_protocol::token::contents;
+use penstock_protocol::token::{Contents, contents};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use tokio::sync::{mpsc, oneshot};
@@ -268,12 +268,11 @@ impl TokenKeeper {
     }
 }
 
-/// How a token that a job brings is renewed; `None` when it is used as it is until it ends: it is no token of a known
-/// form, or was not given for use without its user.
-pub(crate) fn renewal_of(token: &str, clients: &TokenClients) -> Option<Renewal> {
-    let told = contents(token)?;
-    let lasts = told.scope.split_ascii_whitespace();
-    let may_last = lasts.clone().any(|scope| scope == "offline_access");
+/// How a token that a job brings is renewed; `None` when it is used as it is until it ends: it was not given for use
+/// without its user, or this service is no client of its issuer.
+pub(crate) fn renewal_of(told: Contents, clients: &TokenClients) -> Option<Renewal> {
+    let mut scopes = told.scope.split_ascii_whitespace();
+    let may_last = scopes.any(|scope| scope == "offline_access");
     if !may_last || !clients.hold(&told.issuer) {
         return None;
     }

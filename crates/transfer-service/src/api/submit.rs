@@ -10,7 +10,7 @@ use penstock_model::{
     JobId, JobKind, JobParameters, Overwrite, Priority, Selection, Timestamp, UserName, VoName,
 };
 use penstock_persistence::journal::JobToken;
-use penstock_protocol::token::credential_id;
+use penstock_protocol::token::{contents, credential_id};
 use serde::de::{Error as _, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer as _};
 use serde_json::value::RawValue;
@@ -125,24 +125,33 @@ pub fn parse_submission(
             tokens,
             flag(&params, "unmanaged_tokens")?,
             submitter.clients,
-        ),
+            now,
+        )?,
     };
     Ok((job, given))
 }
 
 /// The tokens that a job brings, each with how it is renewed, unless the job's user does that (`unmanaged_tokens`).
+/// Errors: one has ended, so that its files could only fail.
 fn job_tokens(
     tokens: BTreeMap<CredentialId, String>,
     unmanaged: bool,
     clients: &TokenClients,
-) -> Vec<JobToken> {
-    let job_token = |(id, text): (CredentialId, String)| JobToken {
-        renewal: match unmanaged {
+    now: Timestamp,
+) -> Result<Vec<JobToken>, InvalidSubmission> {
+    let job_token = |(id, text): (CredentialId, String)| {
+        let told = contents(&text);
+        if let Some(told) = told.as_ref().filter(|told| told.expires <= now) {
+            let (issuer, ended) = (&told.issuer, told.expires.to_fts());
+            return Err(bad(format!(
+                "a token of {issuer} for the files expired at {ended}Z; get a new one"
+            )));
+        }
+        let renewal = match unmanaged {
             true => None,
-            false => renewal_of(&text, clients),
-        },
-        id,
-        text,
+            false => told.and_then(|told| renewal_of(told, clients)),
+        };
+        Ok(JobToken { id, text, renewal })
     };
     tokens.into_iter().map(job_token).collect()
 }
@@ -783,6 +792,14 @@ mod tests {
         check(r#"{"unmanaged_tokens":true}"#, &lasting, None);
         check("{}", &token("https://iam/", "storage.read:/"), None);
         check("{}", &token("https://other/", "offline_access"), None);
+        let claims = json!({"iss": "https://iam/", "exp": 0});
+        let ended = URL_SAFE_NO_PAD.encode(claims.to_string());
+        let tokens = format!(r#","source_tokens":["e30.{ended}.x"]"#);
+        let why = one("{}", &tokens).expect_err("ended");
+        assert_eq!(
+            why,
+            "a token of https://iam/ for the files expired at 1970-01-01T00:00:00Z; get a new one"
+        );
     }
 
     fn one(params: &str, file: &str) -> Result<NewJob, String> {
