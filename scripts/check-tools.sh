@@ -6,7 +6,7 @@ missing=()
 for tool in curl rclone davix-get node npm openssl sqlite3 chromium voms-proxy-fake gfal-copy davix-tester xrootd cc epmd /usr/sbin/nats-server; do
   command -v "$tool" >/dev/null || missing+=("$tool")
 done
-"$venv/bin/python" -c 'import fts3, pytest, requests, uproot, aiohttp, stomp, nats' 2>/dev/null || missing+=("Python packages in $venv")
+"$venv/bin/python" -c 'import fts3, pytest, requests, uproot, aiohttp, stomp, nats, schemathesis, openapi_spec_validator' 2>/dev/null || missing+=("Python packages in $venv")
 [[ -x $venv/rucio/bin/rucio-conveyor-submitter ]] || missing+=("Rucio in $venv/rucio")
 compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
 if ((${#missing[@]})); then

@@ -4,6 +4,7 @@
 //! Starts, stops and reloads; what the roles do is theirs. They meet only over the wire, as if each had a
 //! machine.
 
+mod documents;
 mod files;
 mod issuer;
 mod live;
@@ -330,7 +331,8 @@ impl Running {
             host: config.url_host(),
         };
         let mut router = api::router(service.clone(), api_config.clone())
-            .merge(issuer::router(self.published.clone()));
+            .merge(issuer::router(self.published.clone()))
+            .merge(documents::router());
         let url = config.service_url().unwrap_or_default();
         self.doors.push(("transfer", format!("{url}/")));
         if config.observe.live_page {

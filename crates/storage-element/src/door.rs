@@ -379,7 +379,8 @@ impl Door {
     /// What anybody may ask: the methods, and the documents of the site's token issuer and of its macaroons.
     fn public(&self, request: &Request, is_tls: bool) -> Option<Answer> {
         if request.method == Method::OPTIONS {
-            let answer = Answer::new(StatusCode::OK).with(ALLOW, HeaderValue::from_static(METHODS));
+            let methods = reserved::methods_of(request.path());
+            let answer = Answer::new(StatusCode::OK).with(ALLOW, HeaderValue::from_static(methods));
             return Some(guard::with_compliance(answer));
         }
         if request.method != Method::GET && request.method != Method::HEAD {

@@ -10,6 +10,7 @@ mod caller;
 mod cancel_all;
 mod config;
 mod delegation;
+mod extract;
 mod file_list;
 mod force_start;
 mod held;

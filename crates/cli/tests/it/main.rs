@@ -7,6 +7,7 @@ mod hygiene;
 mod jobs;
 mod keys;
 mod monitoring;
+mod openapi;
 mod site;
 mod site_directory;
 mod storage;

@@ -143,8 +143,13 @@ impl Problem {
 
     /// 405 for a method that no door knows, or not on this thing.
     pub(super) fn method(text: impl Into<String>) -> Problem {
+        Problem::method_of(METHODS, text)
+    }
+
+    /// 405 on a thing that takes these methods only (RFC 9110 §15.5.6).
+    pub(super) fn method_of(allowed: &'static str, text: impl Into<String>) -> Problem {
         let mut problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, text);
-        let value = HeaderValue::from_static(METHODS);
+        let value = HeaderValue::from_static(allowed);
         problem.headers.push((ALLOW, value));
         problem
     }

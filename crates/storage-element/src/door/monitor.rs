@@ -32,7 +32,7 @@ impl Door {
         let question = match reserved_question(path) {
             Some(_) if !reads => {
                 let text = format!("{path} belongs to the door and can only be read");
-                return Err(Problem::method(text));
+                return Err(Problem::method_of(reserved::READ_ONLY, text));
             }
             Some(question) => question,
             None => match Question::at(&path.to_string()).filter(|_| reads) {

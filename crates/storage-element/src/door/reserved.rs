@@ -1,7 +1,7 @@
-//! What the door keeps below `/.penstock` for itself: the script and style of its pages, and uploads that can be
-//! resumed. No entry of the namespace can stand there.
+//! What the door keeps below `/.penstock` for itself: the script and style of its pages, the description of its
+//! interface, and uploads that can be resumed. No entry of the namespace can stand there.
 
-use super::answer::{Answer, Problem};
+use super::answer::{Answer, METHODS, Problem};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::Operation;
@@ -15,8 +15,14 @@ const RESERVED: &str = ".penstock";
 pub(super) const RESOURCE_POLICY: HeaderName =
     HeaderName::from_static("cross-origin-resource-policy");
 
+/// What can be done with what the door serves there, and with an upload.
+pub(super) const READ_ONLY: &str = "OPTIONS, GET, HEAD";
+pub(super) const OF_UPLOADS: &str = "OPTIONS, HEAD, PATCH, DELETE";
+
 const SCRIPT: &str = include_str!("../../assets/pages.js");
 const STYLE: &str = include_str!("../../assets/pages.css");
+/// The interface beside WebDAV, for programs.
+const OPENAPI: &str = include_str!("../../../../docs/api/openapi/storage.json");
 /// The same picture as the live page has.
 const ICON: &str = "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'>\
 <rect width='16' height='16' rx='4' fill='#0b63c5'/>\
@@ -27,6 +33,16 @@ pub(super) fn rest_of(path: &NamespacePath) -> Option<&[String]> {
     match path.names().split_first() {
         Some((first, rest)) if first == RESERVED => Some(rest),
         Some(_) | None => None,
+    }
+}
+
+/// The methods for a path, as `OPTIONS` tells them.
+pub(super) fn methods_of(encoded: &str) -> &'static str {
+    let path = NamespacePath::from_encoded(encoded).ok();
+    match path.as_ref().and_then(rest_of) {
+        None => METHODS,
+        Some([uploads, _]) if uploads == "uploads" => OF_UPLOADS,
+        Some(_) => READ_ONLY,
     }
 }
 
@@ -50,13 +66,14 @@ pub(super) fn refuse(operation: &Operation, path: &NamespacePath) -> Result<(), 
     }
 }
 
-/// A file of the pages, for anybody; `None` when the path is not reserved.
+/// A file of the pages or the interface's description, for anybody; `None` when the path is not reserved.
 pub(super) fn asset(request: &Request, path: &NamespacePath) -> Option<Result<Answer, Problem>> {
     let names: Vec<&str> = rest_of(path)?.iter().map(String::as_str).collect();
     let (media_type, content) = match names.as_slice() {
         ["pages.js"] => ("text/javascript; charset=utf-8", SCRIPT),
         ["pages.css"] => ("text/css; charset=utf-8", STYLE),
         ["icon.svg"] => ("image/svg+xml", ICON),
+        ["openapi.json"] => ("application/json", OPENAPI),
         _ => {
             return Some(Err(Problem::new(
                 StatusCode::NOT_FOUND,
@@ -66,7 +83,7 @@ pub(super) fn asset(request: &Request, path: &NamespacePath) -> Option<Result<An
     };
     if request.method != Method::GET && request.method != Method::HEAD {
         let text = format!("{path} belongs to the door and can only be read");
-        return Some(Err(Problem::method(text)));
+        return Some(Err(Problem::method_of(READ_ONLY, text)));
     }
     let mut answer = Answer::new(StatusCode::OK)
         .with(CONTENT_TYPE, HeaderValue::from_static(media_type))
@@ -100,5 +117,15 @@ mod tests {
         check("/.Penstock", false);
         check("/a/.penstock", false);
         check("/", false);
+    }
+
+    #[test]
+    fn what_the_door_keeps_for_itself_takes_fewer_methods() {
+        let check = |encoded: &str, expected: &str| assert_eq!(methods_of(encoded), expected);
+        check("/", METHODS);
+        check("/a/.penstock/uploads/1", METHODS);
+        check("/%zz", METHODS);
+        check("/.penstock/pages.js", "OPTIONS, GET, HEAD");
+        check("/.penstock/uploads/1", "OPTIONS, HEAD, PATCH, DELETE");
     }
 }

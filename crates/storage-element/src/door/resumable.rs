@@ -157,7 +157,8 @@ pub(super) async fn resource(
     }
     let method = call.request.method.as_str();
     if !["HEAD", "PATCH", "DELETE"].contains(&method) {
-        return Err(Problem::method(
+        return Err(Problem::method_of(
+            reserved::OF_UPLOADS,
             "an upload takes HEAD, PATCH and DELETE; its file is read at its own path",
         ));
     }

@@ -2,11 +2,12 @@
 //! were, so an archived job is one that will not change again.
 
 use super::caller::Credentials;
+use super::extract::Path;
 use super::jobs::{field_of, not_found, one_job};
 use super::listing::{Document, Shown};
 use super::{Api, ApiError, wire};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use penstock_persistence::journal::JobRow;

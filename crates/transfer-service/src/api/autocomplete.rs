@@ -4,10 +4,11 @@
 //! jobs, for who may read the configuration; others find themselves.
 
 use super::caller::Credentials;
+use super::extract::{Path, Query};
 use super::jobs::blocking;
 use super::{Api, ApiError};
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use penstock_persistence::journal::JobName;

@@ -5,11 +5,12 @@
 
 use super::body::BYTES_MAX;
 use super::caller::{Caller, Credentials};
+use super::extract::Query;
 use super::jobs::{blocking, without_port};
-use super::{Api, ApiError};
+use super::{Api, ApiError, wire};
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use penstock_decide::access::Operation;
@@ -267,7 +268,9 @@ fn effect(asked: &Map<String, Value>) -> Result<BanEffect, ApiError> {
 fn timeout(asked: &Map<String, Value>) -> Result<Option<Duration>, ApiError> {
     let seconds = match asked.get("timeout") {
         None | Some(Value::Null) => return Ok(None),
-        Some(Value::Number(seconds)) => seconds.as_u64(),
+        Some(Value::Number(seconds)) => {
+            wire::whole(seconds).and_then(|whole| whole.try_into().ok())
+        }
         Some(Value::String(seconds)) => seconds.trim().parse().ok(),
         Some(_) => None,
     };
@@ -378,6 +381,7 @@ mod tests {
         check("{}", Some(None));
         check(r#"{"timeout":0}"#, Some(None));
         check(r#"{"timeout":"60"}"#, Some(Some(60)));
+        check(r#"{"timeout":60.0}"#, Some(Some(60)));
         check(r#"{"timeout":60}"#, Some(Some(60)));
         check(r#"{"timeout":-1}"#, None);
         check(r#"{"timeout":1e300}"#, None);

@@ -1,10 +1,11 @@
 //! `DELETE /jobs/all` and `DELETE /jobs/vo/VO`: everything that is open is stopped, by an administrator.
 
 use super::caller::Credentials;
+use super::extract::Path;
 use super::jobs::CANCELED_BY_USER;
 use super::{Api, ApiError};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use penstock_decide::access::Operation;
 use penstock_model::VoName;

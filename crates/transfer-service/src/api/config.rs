@@ -12,10 +12,11 @@ mod storages;
 
 use super::body::BYTES_MAX;
 use super::caller::{Caller, Credentials};
+use super::extract::Query;
 use super::jobs::blocking;
 use super::{Api, ApiError, ban};
 use axum::body::Body;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};

@@ -4,11 +4,12 @@
 
 use super::body::BYTES_MAX;
 use super::caller::{Caller, Credentials};
+use super::extract::Path;
 use super::jobs::blocking;
 use super::{Api, ApiError};
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};

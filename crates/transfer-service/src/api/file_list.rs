@@ -1,10 +1,11 @@
 //! `GET /files`: files of several jobs, newest first.
 
 use super::caller::Credentials;
+use super::extract::Query;
 use super::jobs::{blocking, ended_since, limit_of, split, vo_to_look_at, without_port};
 use super::{Api, ApiError, wire};
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use penstock_model::StorageId;
 use penstock_persistence::journal::TransferFilter;

@@ -2,14 +2,16 @@
 
 use super::body::{BYTES_MAX, SUBMISSION_BYTES_MAX};
 use super::caller::{Caller, Credentials};
+use super::extract::{Path, Query};
 use super::listing::{Document, Shown};
 use super::submit::{InvalidSubmission, Means, Submitter, parse_submission};
 use super::{Api, ApiError, delegation, wire};
 use crate::submission::NewJob;
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
+use axum::http::header::ALLOW;
 use axum::response::{IntoResponse, Response};
 use penstock_model::{
     CredentialId, JobId, Priority, StorageId, Timestamp, TransferId, UserName, VoName,
@@ -30,6 +32,9 @@ const IDS_MAX: usize = 1000;
 const RETRIES_MAX: usize = 1000;
 /// What FTS says when a user cancels.
 pub(super) const CANCELED_BY_USER: &str = "Job canceled by the user";
+
+/// What `/jobs` takes.
+const METHODS: &str = "GET,HEAD,POST,PUT";
 
 type Answer = Result<Response, ApiError>;
 
@@ -68,13 +73,16 @@ pub(super) async fn submit(State(api): State<Api>, credentials: Credentials, bod
         // Time-ordered ids keep the journal's index compact.
         parse_submission(&bytes, &submitter, Uuid::now_v7(), now)
     });
-    let (job, id_given) = parsed.await?.map_err(|why| {
-        let status = match &why {
-            InvalidSubmission::Bad(_) => StatusCode::BAD_REQUEST,
-            InvalidSubmission::Deletion => StatusCode::METHOD_NOT_ALLOWED,
-        };
-        ApiError::new(status, why.to_string())
-    })?;
+    let (job, id_given) = match parsed.await? {
+        Ok(parsed) => parsed,
+        Err(why @ InvalidSubmission::Bad(_)) => {
+            return Err(ApiError::new(StatusCode::BAD_REQUEST, why.to_string()));
+        }
+        Err(why @ InvalidSubmission::Deletion) => {
+            let refused = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, why.to_string());
+            return Ok(([(ALLOW, METHODS)], refused).into_response());
+        }
+    };
     let id = match id_given {
         true => submit_once(api.clone(), job).await?,
         false => api.service.submit(job).await?,
@@ -215,7 +223,7 @@ struct Modification {
 
 #[derive(Debug, Deserialize)]
 struct ModifiedParams {
-    priority: i64,
+    priority: Value,
 }
 
 pub(super) async fn modify(
@@ -226,13 +234,15 @@ pub(super) async fn modify(
 ) -> Answer {
     let taken = api.take(&credentials, body, BYTES_MAX).await?;
     let caller = taken.caller;
-    let wanted: Modification = serde_json::from_slice(&taken.bytes).map_err(|why| {
-        ApiError::new(
-            StatusCode::BAD_REQUEST,
-            format!("'params.priority' must be an integer: {why}"),
-        )
-    })?;
-    let priority = Priority::clamped(wanted.params.priority);
+    let bad = |why: String| {
+        let text = format!("'params.priority' must be an integer: {why}");
+        ApiError::new(StatusCode::BAD_REQUEST, text)
+    };
+    let wanted: Modification =
+        serde_json::from_slice(&taken.bytes).map_err(|why| bad(why.to_string()))?;
+    let number = wanted.params.priority.as_number().and_then(wire::whole);
+    let number = number.ok_or_else(|| bad(format!("it is {}", wanted.params.priority)))?;
+    let priority = Priority::clamped(number);
     for id in id_list(&ids)?.iter().filter_map(|text| wire::job_id(text)) {
         if let Some(row) = api.service.reader().job(id)?
             && caller.may_touch(&row)

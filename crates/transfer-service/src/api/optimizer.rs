@@ -4,10 +4,11 @@
 //! FTS lets anybody change it without a right; here looking and changing take the right to configure.
 
 use super::caller::Credentials;
+use super::extract::Query;
 use super::jobs::without_port;
 use super::{Api, ApiError};
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use penstock_model::Timestamp;

@@ -5,9 +5,9 @@ use super::held::{InHand, Taken};
 use super::{ApiError, Untold};
 use axum::Router;
 use axum::body::Body;
-use axum::http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
-use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, Version};
-use axum::response::IntoResponse;
+use axum::http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
+use axum::response::{IntoResponse, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use penstock_protocol::connections::{Admitted, Connections};
@@ -239,7 +239,7 @@ impl tower_service::Service<Request<hyper::body::Incoming>> for Prepare {
         }
         let answering = self.router.call(request);
         Box::pin(async move {
-            let mut answer = answering.await?;
+            let mut answer = told(&method, answering.await?);
             if let Some(Untold(why)) = answer.extensions_mut().remove() {
                 let (status, peer) = (answer.status(), peer.map(|peer| peer.0));
                 tracing::warn!(?peer, %method, path, %status, why, "refused a request");
@@ -248,6 +248,21 @@ impl tower_service::Service<Request<hyper::body::Incoming>> for Prepare {
             Ok(in_hand.until_sent(answer))
         })
     }
+}
+
+/// The same answer; a wrong method, which the router answers with `Allow` and nothing else, in the form of all errors.
+fn told(method: &Method, answer: Response) -> Response {
+    let is_bare = !answer.headers().contains_key(CONTENT_TYPE);
+    let allowed = answer.headers().get(ALLOW).cloned();
+    let (StatusCode::METHOD_NOT_ALLOWED, true, Some(allowed)) = (answer.status(), is_bare, allowed)
+    else {
+        return answer;
+    };
+    let methods = allowed.to_str().unwrap_or_default();
+    let text = format!("{method} is not offered here; use one of {methods}");
+    let mut refused = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, text).into_response();
+    refused.headers_mut().insert(ALLOW, allowed);
+    refused
 }
 
 /// Why somebody in between might read a request in another way than we do (RFC 9112 §3.2, §6.1); then where the next

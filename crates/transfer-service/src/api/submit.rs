@@ -3,6 +3,7 @@
 //! Keys, defaults and limits follow FTS3's REST server; unknown keys are tolerated, because every client sends some.
 //! What this version cannot do (tape) is refused by name and never silently dropped.
 
+use super::wire::whole;
 use crate::submission::{NewJob, NewTransfer};
 use crate::tokens::{TokenClients, renewal_of};
 use penstock_model::{
@@ -175,13 +176,13 @@ impl Document<'_> {
             return Err(bad("the body must be a JSON object with 'files'"));
         }
         let document: Document<'_> = serde_json::from_slice(body).map_err(invalid)?;
-        let deletes = |list: &RawValue| {
-            let entries = list.get().strip_prefix('[');
-            entries.is_some_and(|entries| !entries.trim_ascii_start().starts_with(']'))
+        let Some(list) = document.delete else {
+            return Ok(document);
         };
-        match document.delete.is_some_and(deletes) {
-            true => Err(InvalidSubmission::Deletion),
-            false => Ok(document),
+        match list.get().strip_prefix('[') {
+            Some(entries) if entries.trim_ascii_start().starts_with(']') => Ok(document),
+            Some(_) => Err(InvalidSubmission::Deletion),
+            None => Err(bad("'delete' must be a list")),
         }
     }
 
@@ -250,14 +251,8 @@ fn bounded(text: &RawValue, bytes_max: usize) -> Result<Value, InvalidSubmission
 }
 
 fn refuse_unsupported(params: &Map<String, Value>) -> Result<(), InvalidSubmission> {
-    let positive = |key: &str| {
-        params
-            .get(key)
-            .and_then(Value::as_f64)
-            .is_some_and(|value| value > 0.0)
-    };
     for key in ["bring_online", "copy_pin_lifetime", "archive_timeout"] {
-        if positive(key) {
+        if positive(params, key)?.is_some() {
             return Err(bad(format!(
                 "'{key}': staging and archiving are not offered by this service"
             )));
@@ -681,8 +676,8 @@ fn size(value: Option<&Value>) -> Result<Option<Bytes>, InvalidSubmission> {
 fn scitag(value: Option<&Value>) -> Result<Option<u16>, InvalidSubmission> {
     match value {
         None | Some(Value::Null) => Ok(None),
-        Some(value) => match value.as_u64().and_then(|tag| u16::try_from(tag).ok()) {
-            Some(tag) if tag >= 65 => Ok(Some(tag)),
+        Some(value) => match value.as_number().and_then(whole).map(u16::try_from) {
+            Some(Ok(tag)) if tag >= 65 => Ok(Some(tag)),
             _ => Err(bad("'scitag' must be an integer from 65 to 65535")),
         },
     }
@@ -891,7 +886,7 @@ mod tests {
         let job = one(
             r#"{"retry":-1,"nostreams":"4","priority":9,"verify_checksum":"b","max_time_in_queue":"2m","reuse":false,
                 "job_metadata":"x","timeout":100,"account":"unknown keys are tolerated"}"#,
-            r#","filesize":5e6,"checksum":"ADLER32:1a","metadata":"m","scitag":65,"activity":null,
+            r#","filesize":5e6,"checksum":"ADLER32:1a","metadata":"m","scitag":65.0,"activity":null,
                "source_tokens":["s"],"destination_tokens":["d"]"#,
         );
         let job = job.expect("valid");
@@ -1232,6 +1227,7 @@ mod tests {
         assert!(text("{").starts_with("the body is not valid JSON"));
         assert_eq!(text("[]"), "the body must be a JSON object with 'files'");
         assert!(text(r#"{"files":[]}"#).starts_with("No transfers have been specified"));
+        assert_eq!(text(r#"{"delete":{}}"#), "'delete' must be a list");
         assert_eq!(
             text(r#"{"delete":["https://a/f"]}"#),
             "Deletion jobs are no longer supported by FTS"

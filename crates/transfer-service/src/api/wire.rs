@@ -365,3 +365,34 @@ pub fn job_id(text: &str) -> Option<JobId> {
 pub fn transfer_id(text: &str) -> Option<TransferId> {
     text.trim().parse().ok().map(TransferId)
 }
+
+/// Reads a whole number, also one that is written `5.0`: JSON does not tell it from 5.
+pub fn whole(number: &serde_json::Number) -> Option<i64> {
+    number.as_i64().or_else(|| {
+        // Beyond, a float no longer tells one whole number from the next.
+        let exact = |float: &f64| float.fract() == 0.0 && float.abs() <= 9_007_199_254_740_992.0;
+        number.as_f64().filter(exact).map(|float| float as i64)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_number_may_have_a_point() {
+        let read = |text: &str| whole(&text.parse().expect("a number"));
+        for (text, expected) in [
+            ("5", Some(5)),
+            ("5.0", Some(5)),
+            ("-3.0", Some(-3)),
+            ("5e2", Some(500)),
+            ("5.5", None),
+            ("1e300", None),
+            ("9223372036854775807", Some(i64::MAX)),
+            ("9223372036854775808", None),
+        ] {
+            assert_eq!(read(text), expected, "{text}");
+        }
+    }
+}

@@ -3,10 +3,11 @@
 use super::fields::Fields;
 use super::{Answer, bad_request, no_content};
 use crate::api::caller::Credentials;
+use crate::api::extract::Query;
 use crate::api::{Api, ApiError};
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::IntoResponse;
 use penstock_decide::settings::{DefaultsWish, Wish};
 use penstock_model::{ANY, JobDefaults, Settings, VoName};

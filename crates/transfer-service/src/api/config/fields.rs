@@ -3,7 +3,7 @@
 //! Numbers and booleans may come as text, as FTS lets them.
 
 use super::bad_request;
-use crate::api::ApiError;
+use crate::api::{ApiError, wire};
 use penstock_model::{ANY, Slots, StorageId};
 use serde_json::{Map, Value};
 use url::Url;
@@ -124,7 +124,7 @@ impl Fields {
         let number = match self.0.remove(name) {
             None => return Ok(None),
             Some(Value::Null) => return Ok(Some(None)),
-            Some(Value::Number(number)) => number.as_i64(),
+            Some(Value::Number(number)) => wire::whole(&number),
             Some(Value::String(text)) => text.trim().parse().ok(),
             Some(_) => None,
         };
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn numbers_may_come_as_text_and_must_be_a_number_of_transfers() {
         let mut given = fields(
-            json!({"a": 5, "b": " 6 ", "c": null, "d": 0, "e": -1, "f": 1.5, "g": "x",
+            json!({"a": 5.0, "b": " 6 ", "c": null, "d": 0, "e": -1, "f": 1.5, "g": "x",
             "h": 4_294_967_297_u64, "i": true}),
         );
         assert_eq!(given.slots("a").expect("valid"), Some(Slots(5)));

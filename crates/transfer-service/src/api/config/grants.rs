@@ -4,10 +4,11 @@
 use super::fields::storage;
 use super::{Answer, bad_request, no_content};
 use crate::api::caller::{Caller, Credentials};
+use crate::api::extract::Query;
 use crate::api::{Api, ApiError};
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use penstock_decide::settings::{Revoked, Wish};

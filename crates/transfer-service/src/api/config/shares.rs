@@ -4,9 +4,10 @@
 use super::{Answer, bad_request, no_content, not_found};
 use crate::api::Api;
 use crate::api::caller::Credentials;
+use crate::api::extract::Path;
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::IntoResponse;
 use serde_json::json;
 
