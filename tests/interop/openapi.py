@@ -57,9 +57,15 @@ class Interface:
         return self.validators[key]
 
     def complaints(self, schema, value):
-        """What a schema has against a value, the deepest first: of several forms that is the one that was meant."""
-        found = self.validator(schema).iter_errors(value)
-        return [f"{'/'.join(map(str, error.instance_path))}: {error.message[:500]}" for error in found]
+        """What a schema has against a value; of several forms, what the one says that comes nearest."""
+        found = [
+            f"{'/'.join(map(str, error.instance_path))}: {error.message[:300]}"
+            for error in self.validator(schema).iter_errors(value)
+        ]
+        forms = schema.get("oneOf", schema.get("anyOf", []))
+        if not found or not forms:
+            return found
+        return min((self.complaints(self.resolved(form), value) for form in forms), key=len) or found
 
     def complaint(self, method, template, status, media_type, body):
         """What the document has against an answer; None when it is as it should be."""

@@ -124,7 +124,7 @@ def filled(value):
     if value in FORMS:
         return FORMS[value]
     value = re.sub(r"<id (\d+)>", lambda match: f"00000000-0000-0000-0000-{int(match[1]):012}", value)
-    value = re.sub(r"<(door|other|faulty)>", "https://se.example.org:8443", value)
+    value = re.sub(r"<(davs )?(door|other|faulty)>", "https://se.example.org:8443", value)
     return re.sub(r"<[a-z]+>", lambda match: "/place" if match[0] == "<place>" else str(FORMS.get(match[0], "x")), value)
 
 

@@ -3,13 +3,13 @@
 
 use super::body::BYTES_MAX;
 use super::caller::Credentials;
-use super::{Api, ApiError};
+use super::{Api, ApiError, wire};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde_json::{Number, Value, json};
 
 /// Takes a list of file ids and gives one error for each.
 pub(super) async fn refuse(
@@ -19,10 +19,18 @@ pub(super) async fn refuse(
 ) -> Result<Response, ApiError> {
     let taken = api.take(&credentials, body, BYTES_MAX).await?;
     taken.caller.may_configure()?;
-    let files: Vec<u64> = serde_json::from_slice(&taken.bytes).map_err(|_| {
-        let text = "the body must be a list of file ids";
-        ApiError::new(StatusCode::BAD_REQUEST, text)
-    })?;
+    let no_list = || {
+        ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "the body must be a list of file ids",
+        )
+    };
+    let numbers: Vec<Number> = serde_json::from_slice(&taken.bytes).map_err(|_| no_list())?;
+    let ids = numbers
+        .iter()
+        .map(|number| u64::try_from(wire::whole(number)?).ok());
+    let files: Option<Vec<u64>> = ids.collect();
+    let files = files.ok_or_else(no_list)?;
     let why = "not started: no limit is exceeded here; raise the job's priority, or the limit of its link";
     let rows = files
         .into_iter()
