@@ -62,7 +62,7 @@ def add_rse(name, scheme, host, port, prefix, attributes, tape=False):
         "hostname": host,
         "port": port,
         "prefix": prefix,
-        "impl": "rucio.rse.protocols.gfal.Default",
+        "impl": f"rucio.rse.protocols.{'webdav' if scheme == 'https' else 'gfal'}.Default",
         "domains": {"lan": rights, "wan": rights | {"third_party_copy_read": 1, "third_party_copy_write": 1}},
     }
     call(rse.add_protocol, number, protocol)
@@ -81,6 +81,16 @@ def urls(name, files):
     lfns = [{"scope": "test", "name": file} for file in files]
     found = rsemanager.lfns2pfns(rsemanager.get_rse_info(name, vo=VO), lfns, operation="third_party_copy_read")
     return {key.partition(":")[2]: url for key, url in found.items()}
+
+
+def storage(name, do, *files, **named):
+    """What Rucio's clients and its reaper do at a storage: upload, download, exists, rename, delete."""
+    described = rsemanager.get_rse_info(name, vo=VO)
+    if do == "download":
+        protocol = rsemanager.create_protocol(described, "read")
+        protocol.connect()
+        return [protocol.get(urls(name, [file])[file], path) for file, path in files]
+    return getattr(rsemanager, do)(described, [{"scope": "test"} | file for file in files], **named)
 
 
 def register(storages, dataset, files):

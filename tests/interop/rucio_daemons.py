@@ -79,10 +79,10 @@ class Postgres:
 class Rucio:
     """One Rucio: configuration, database, console, daemons."""
 
-    def __init__(self, directory, certificates):
+    def __init__(self, directory, proxy, certificates):
         self.directory = Path(directory)
         self.directory.mkdir()
-        self.certificates = certificates
+        self.proxy, self.certificates = proxy, certificates
         self.postgres = Postgres()
         self.console = None
         self.daemons = {}
@@ -129,6 +129,8 @@ class Rucio:
             "HOME": str(self.directory),
             "LANG": "C.UTF-8",
             "RUCIO_HOME": str(self.directory),
+            # For its own access to storages.
+            "X509_USER_PROXY": str(self.proxy.pem),
             # For Rucio's requests to its token issuer; towards an FTS it verifies nothing.
             "REQUESTS_CA_BUNDLE": str(self.certificates),
         }

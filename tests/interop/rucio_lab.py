@@ -75,7 +75,7 @@ class Lab:
             ]
         }
         self.issuer = Issuer(self.near)
-        self.rucio = Rucio(directory / "rucio", self.near.certificates)
+        self.rucio = Rucio(directory / "rucio", self.proxy, self.near.certificates)
 
     def start(self, broker):
         for site in self.sites:
@@ -170,6 +170,14 @@ class Lab:
         [path] = self.paths(destination, shipment.contents).values()
         Door(self.storages[destination].site).put(path, data)
         return path
+
+    def make_prefix(self, name):
+        """Rucio's own clients want the directory to be there."""
+        storage = self.storages[name]
+        door = Door(storage.site)
+        for length in range(2, storage.prefix.count("/") + 1):
+            path = "/".join(storage.prefix.split("/")[:length])
+            assert door.ask("MKCOL", path).status_code in (201, 405)
 
     def puts(self, name, contents):
         door = Door(self.storages[name].site)

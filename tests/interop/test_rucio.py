@@ -11,8 +11,8 @@ import pytest
 
 from .brokers import RabbitMq
 from .certificates import VO
-from .clients import Door
-from .rucio_daemons import TOLD
+from .clients import Door, adler32, content
+from .rucio_daemons import TOLD, RucioError
 from .rucio_lab import Lab, Shipment
 from .waiting import eventually
 
@@ -161,6 +161,29 @@ def test_a_priority_is_changed_and_requests_are_canceled(lab):
         assert lab.job(request)["priority"] == 5
         lab.rucio.ask("update_rule", shipment.rule, state="STUCK", cancel_requests=True)
         assert (lab.rule(shipment)["state"], lab.job(request)["job_state"]) == ("STUCK", "CANCELED")
+
+
+def test_files_are_uploaded_fetched_moved_and_removed_by_rucios_own_protocol(lab, tmp_path):
+    def at_spare(do, *files, **named):
+        return lab.rucio.ask("storage", "SPARE", do, *files, **named)
+
+    lab.make_prefix("SPARE")
+    data = content("own protocol", 70_000)
+    (tmp_path / "one").write_bytes(data)
+    one, two = {"name": "own.one"}, {"name": "own.two"}
+    described = one | {"filename": "one", "filesize": len(data), "adler32": adler32(data)}
+    assert not at_spare("exists", one)
+    said = at_spare("upload", described, source_dir=str(tmp_path))
+    assert said["success"], said
+    with pytest.raises(RucioError, match="FileReplicaAlreadyExists"):
+        at_spare("upload", described, source_dir=str(tmp_path))
+    assert at_spare("exists", one)
+    at_spare("download", ["own.one", str(tmp_path / "fetched")])
+    assert (tmp_path / "fetched").read_bytes() == data
+    assert at_spare("rename", one | {"new_name": "own.two"}) is True
+    assert (at_spare("exists", one), at_spare("exists", two)) == (False, True)
+    assert at_spare("delete", two) is True
+    assert not at_spare("exists", two)
 
 
 def test_operators_ban_and_limit_storages_by_rucios_transfer_tool(lab):
