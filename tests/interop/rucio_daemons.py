@@ -22,8 +22,8 @@ RUCIO = Path(sys.prefix) / "rucio"
 CONSOLE = Path(__file__).with_name("rucio_console.py")
 START_SECONDS = 120
 STOP_SECONDS = 30
-# Activities that the poller asks for. What has another one is told by messages, or by nobody.
-POLLED = ["User Subscriptions", "Staging", "Recovery"]
+# Activities that the pollers ask for. What has another one is told by messages, or by nobody.
+POLLED = "User Subscriptions"
 TOLD = "Functional Test"
 
 
@@ -139,18 +139,20 @@ class Rucio:
         return self.console.ask(do, *words, **named)
 
     def run(self, name, *options):
-        """Starts one of the conveyor's daemons."""
-        line = [str(RUCIO / "bin" / f"rucio-conveyor-{name}"), *options]
+        """Starts one of the conveyor's daemons, `poller`, or one more of a kind, `poller 2`."""
+        line = [str(RUCIO / "bin" / f"rucio-conveyor-{name.split()[0]}"), *options]
         with open(self.log(name), "wb") as log:
             self.daemons[name] = subprocess.Popen(
                 line, env=self.environment, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
     def run_conveyor(self):
-        """Submitter, poller and finisher."""
+        """Submitter, pollers and finisher."""
         often = ["--sleep-time", "1"]
         self.run("submitter", *often, "--bulk", "1000", "--group-bulk", "200", "--group-policy", "rule")
-        self.run("poller", *often, "--older-than", "0", "--activities", *POLLED)
+        # A poller leaves alone for ten minutes what it has asked for, but not what another poller has.
+        for number, other in enumerate(["Recovery", "Staging"], 1):
+            self.run(f"poller {number}", *often, "--older-than", "0", "--activities", POLLED, other)
         self.run("finisher", *often)
 
     def log(self, name):

@@ -8,14 +8,12 @@ import json
 import re
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from .brokers import HOST as BROKER_HOST
 from .brokers import PASSWORD, USER
@@ -23,9 +21,12 @@ from .certificates import VO
 from .clients import Door, Service, adler32, content
 from .rucio_daemons import Rucio
 from .site import Site
+from .token_issuer import TokenIssuer
 from .waiting import eventually
 
 HOSTS = ["127.0.4.1", "127.0.4.2", "127.0.4.3"]
+ISSUER_HOST = "127.0.4.4"
+CLIENTS = {"rucio": "secret of rucio", "penstock": "secret of penstock"}
 PLACE = f"/{VO}/rucio"
 RULE_SECONDS = 90
 TOOLS = Path(sys.executable).parent
@@ -56,7 +57,8 @@ class Shipment:
 
 
 class Lab:
-    def __init__(self, directory, binary, user_ca):
+    def __init__(self, directory, binary, user_ca, fault_ca):
+        self.issuer_ca = fault_ca.certificate
         self.ca, self.alice = user_ca, user_ca.user("Rucio Robot")
         self.proxy = user_ca.voms_proxy(self.alice, hours=24)
         self.near, self.far, self.third = self.sites = make_sites(binary, directory)
@@ -74,12 +76,15 @@ class Lab:
                 Storage("TOKEN-FAR", self.far, "davs"),
             ]
         }
-        self.issuer = Issuer(self.near)
+        self.issuer = TokenIssuer(ISSUER_HOST, fault_ca, CLIENTS.items())
         self.rucio = Rucio(directory / "rucio", self.proxy, self.near.certificates)
 
     def start(self, broker):
         for site in self.sites:
             self.let_in(site, broker)
+            # The one that Rucio submits to renews tokens, too.
+            self.issuer.trusted_by(site, client="penstock" if site is self.near else None, vo=VO)
+            site.trust(self.issuer_ca)
         rucio = partial(self.start_rucio, broker)
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda start: start(), [*(site.start for site in self.sites), rucio]))
@@ -88,9 +93,8 @@ class Lab:
         self.rucio.run_conveyor()
 
     def let_in(self, site, broker):
-        """The collaboration may use its directory, and its tokens speak for it."""
+        """The collaboration may use its directory."""
         self.ca.trusted_by(site)
-        site.configure("[issuer]", vo=VO)
         site.configure("[transfer]", retries=0, retry_delay="1s")
         site.append(GUIDE.toml("At every storage"))
         service = GUIDE.toml("At the transfer service").replace("/DC=org/DC=example/CN=rucio", self.alice.subject)
@@ -102,7 +106,9 @@ class Lab:
 
     def start_rucio(self, broker):
         secrets = self.rucio.directory / "idpsecrets.json"
-        secrets.write_text(json.dumps({"test": self.issuer.client}))
+        client = {"issuer": self.issuer.url, "client_id": "rucio", "client_secret": CLIENTS["rucio"]}
+        secrets.touch(mode=0o600)
+        secrets.write_text(json.dumps({"test": client}))
         sections = GUIDE.ini("In Rucio")
         replace(sections["conveyor"], usercert=self.proxy.pem)
         replace(sections["oidc"], idpsecrets=secrets, admin_issuer="test")
@@ -136,10 +142,15 @@ class Lab:
         done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def forget_delegation(self, site):
+    def service(self, site):
+        """A transfer service as Rucio's certificate sees it."""
         service = Service(site)
         del service.session.headers["Authorization"]
         service.session.cert = str(self.proxy.pem)
+        return service
+
+    def forget_delegation(self, site):
+        service = self.service(site)
         own = service.ask("GET", "/whoami").json()["delegation_id"]
         assert service.ask("DELETE", f"/delegation/{own}").status_code == 204
 
@@ -239,7 +250,7 @@ class Lab:
     def job(self, request):
         """A request's job as the service shows it to the collaboration."""
         [site] = [site for site in self.sites if site.service == request["external_host"]]
-        return Service(site).job(request["external_id"])
+        return self.service(site).job(request["external_id"])
 
     @contextmanager
     def drained(self, site):
@@ -319,44 +330,6 @@ def replace(values, **others):
     """Puts other values in the place of those that the guide has."""
     assert others.keys() <= values.keys(), f"the guide does not tell of {others.keys() - values.keys()}"
     values.update(others)
-
-
-class Issuer:
-    """The token endpoint that Rucio asks as a client. What it gives away are tokens of a site's own issuer."""
-
-    def __init__(self, site):
-        issued = []
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                self.give({"issuer": url, "token_endpoint": f"{url}/token"})
-
-            def do_POST(self):
-                asked = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-                [scope], [audience] = asked["scope"], asked["audience"]
-                issued.append((scope, audience))
-                self.give({"access_token": site.token(scope, audience, subject="rucio"), "token_type": "Bearer"})
-
-            def give(self, value):
-                body = json.dumps(value).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *words):
-                pass
-
-        self.server = ThreadingHTTPServer((HOSTS[0], 0), Handler)
-        self.issued = issued
-        url = f"http://{HOSTS[0]}:{self.server.server_port}"
-        self.client = {"issuer": url, "client_id": "rucio", "client_secret": "secret"}
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
 
 
 def make_sites(binary, directory):

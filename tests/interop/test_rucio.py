@@ -14,6 +14,7 @@ from .certificates import VO
 from .clients import Door, adler32, content
 from .rucio_daemons import TOLD, RucioError
 from .rucio_lab import Lab, Shipment
+from .token_issuer import EXCHANGE
 from .waiting import eventually
 
 FILES_OF_A_LARGE_RULE = 500
@@ -24,7 +25,7 @@ IN_THE_WAY = "Destination file exists and overwrite is not enabled"
 @pytest.fixture(scope="module")
 def lab(binary, tmp_path_factory, fault_ca, user_ca):
     broker = RabbitMq(fault_ca)
-    lab = Lab(tmp_path_factory.mktemp("rucio"), binary, user_ca)
+    lab = Lab(tmp_path_factory.mktemp("rucio"), binary, user_ca, fault_ca)
     try:
         with ThreadPoolExecutor() as pool:
             ready = pool.submit(broker.start)
@@ -83,17 +84,21 @@ def test_rucio_knows_the_id_of_a_job_before_it_asks(lab):
 
 
 def test_tokens_submit_what_a_certificate_polls(lab):
-    before = len(lab.issuer.issued)
     shipment = lab.ship("TOKEN-FAR", sources=["TOKEN-NEAR"], count=2)
     lab.wait_ok(shipment)
     near, far = lab.near.host, lab.far.host
-    asked = lab.issuer.issued[before:]
-    assert ("fts", near) in asked
-    assert (f"offline_access storage.read:{lab.storages['TOKEN-NEAR'].prefix}", near) in asked
-    assert any(host == far and "storage.modify:" in scope for scope, host in asked)
+    asked = {(form["scope"], form["audience"]) for form in lab.issuer.asked("client_credentials")}
+    source, destination = (lab.storages[name].prefix for name in ("TOKEN-NEAR", "TOKEN-FAR"))
+    of_files = {
+        (f"offline_access storage.read:{source}", near),
+        (f"offline_access storage.modify:{destination} storage.read:{destination}", far),
+    }
+    assert asked == of_files | {("fts", near)}
+    # The tokens of files are renewed in the service's own name.
+    exchanged = {(form["scope"], form["audience"]) for form in lab.issuer.asked(EXCHANGE)}
+    assert exchanged == of_files
     shown = lab.job(lab.requests(shipment)[0])
-    assert shown["job_metadata"]["auth_method"] == "oauth2"
-    assert (shown["vo_name"], shown["user_dn"]) == (VO, "rucio")
+    assert (shown["vo_name"], shown["job_metadata"]["auth_method"]) == (VO, "oauth2")
 
 
 def test_the_next_source_is_used_when_one_has_not_the_file(lab):
