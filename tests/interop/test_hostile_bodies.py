@@ -1,4 +1,4 @@
-"""Bodies that are too large, too many or too deep for a transfer service, and jobs of a size that is asked for in good
+"""Bodies that are too large, too many or too deep for a transfer service or a door, and jobs of a size that is asked for in good
 faith: each is refused with the right status or done, and the memory of the process stays bounded while it happens.
 """
 
@@ -11,6 +11,7 @@ import time
 import pytest
 
 from .clients import Door, Service
+from .openapi import concrete, interface
 from .site import Site
 from .waiting import eventually
 
@@ -80,13 +81,13 @@ def unmoved(site, service):
     assert "panicked" not in site.log_text()
 
 
-def post(site, token, pieces, path="/jobs", length=None):
+def post(site, token, pieces, path="/jobs", length=None, method="POST", port=3, media_type="application/json"):
     """Sends a body in pieces, with its length or in chunks; the status, also when it comes before the body's end."""
     context = ssl.create_default_context(capath=str(site.certificates))
-    connection = http.client.HTTPSConnection(site.host, site.base + 3, context=context, timeout=SECONDS_MAX)
-    connection.putrequest("POST", path)
+    connection = http.client.HTTPSConnection(site.host, site.base + port, context=context, timeout=SECONDS_MAX)
+    connection.putrequest(method, path)
     connection.putheader("Authorization", f"Bearer {token}")
-    connection.putheader("Content-Type", "application/json")
+    connection.putheader("Content-Type", media_type)
     connection.putheader(*(("Transfer-Encoding", "chunked") if length is None else ("Content-Length", str(length))))
     connection.endheaders()
     try:
@@ -187,10 +188,60 @@ def test_many_large_submissions_at_once_take_the_memory_of_four(site, token, mem
     assert memory.grown < FOUR_BODIES_BYTES_MAX, f"{memory.grown / MIB:.0f} MiB"
 
 
-def test_depth_is_refused_wherever_json_is_read(site, service):
-    for method, path in (("POST", "/jobs/00000000-0000-0000-0000-000000000000"), ("POST", "/jobs"), ("PUT", "/jobs")):
-        answer = service.ask(method, path, data=b"[" * 60_000)
-        assert answer.status_code == 400, f"{method} {path}: {answer.status_code}"
+OPERATIONS = [
+    (method.upper(), concrete(path), media_type)
+    for path, method, operation in interface("fts").operations()
+    for media_type in operation.get("requestBody", {}).get("content", {})
+]
+
+
+@pytest.mark.parametrize("method, path, media_type", [of for of in OPERATIONS if of[1] != "/jobs"])
+def test_no_other_operation_keeps_a_body_of_a_hundred_megabytes(site, memory, method, path, media_type):
+    pieces = repeated(b'{"x":[', b"0," * 512, b"0]}", 100 * MIB)
+    status, text = post(site, site.admin_token(), pieces, path, sum(map(len, pieces)), method)
+    assert status == 413, f"{status} {text}"
+    assert memory.grown < 16 * MIB, f"{memory.grown / MIB:.0f} MiB"
+
+
+@pytest.mark.parametrize("method, path, media_type", OPERATIONS)
+def test_depth_is_refused_wherever_json_is_read(site, method, path, media_type):
+    status, text = post(site, site.admin_token(), [b"[" * 60_000], path, 60_000, method)
+    # What belongs to a certificate is refused to a token whatever it says.
+    assert status == (403 if path.startswith("/delegation") else 400), f"{status} {text}"
+
+
+@pytest.mark.parametrize("path", ["/live/api/report", "/live/api/series", "/api/v1/overview", "/health", "/metrics", "/whoami"])
+def test_a_body_that_nobody_asked_for_is_not_kept(site, memory, path):
+    pieces = repeated(b"[", b"0," * 512, b"0]", 100 * MIB)
+    status, text = post(site, site.admin_token(), pieces, path, sum(map(len, pieces)), "GET")
+    assert status == 200, f"{status} {text}"
+    assert memory.grown < 16 * MIB, f"{memory.grown / MIB:.0f} MiB"
+
+
+@pytest.mark.parametrize(
+    "method, path, media_type",
+    [
+        ("POST", "/", "application/macaroon-request"),
+        ("POST", "/.oauth2/token", "application/x-www-form-urlencoded"),
+        ("PROPFIND", "/", "application/xml"),
+        ("PROPPATCH", "/kept", "application/xml"),
+        ("LOCK", "/lock", "application/xml"),
+    ],
+)
+@pytest.mark.parametrize("framing", ["length", "chunks"])
+def test_a_door_keeps_no_document_of_a_hundred_megabytes(site, token, memory, method, path, media_type, framing):
+    Door(site, token).ask("PUT", "/kept", data=b"kept")
+    pieces = repeated(b'{"caveats":["', b"x" * 1024, b'"]}', 100 * MIB)
+    length = sum(map(len, pieces)) if framing == "length" else None
+    status, text = post(site, token, pieces, path, length, method, 0, media_type)
+    assert status in (400, 413), f"{status} {text}"
+    assert memory.grown < 16 * MIB, f"{memory.grown / MIB:.0f} MiB"
+
+
+def test_depth_in_a_request_for_a_macaroon_is_refused(site, token):
+    for body in (b"[" * 4000, b'{"caveats":' + b"[" * 3000, b'{"validity":"PT1M","x":' + b'{"x":' * 700):
+        status, text = post(site, token, [body], "/", len(body), "POST", 0, "application/macaroon-request")
+        assert status == 400, f"{status} {text}"
 
 
 @pytest.fixture(scope="module")

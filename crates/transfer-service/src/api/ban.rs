@@ -5,6 +5,7 @@
 
 use super::body::BYTES_MAX;
 use super::caller::{Caller, Credentials};
+use super::config::is_plain;
 use super::extract::Query;
 use super::jobs::{blocking, without_port};
 use super::{Api, ApiError, wire};
@@ -294,7 +295,7 @@ fn storage_id(text: &str) -> Result<StorageId, ApiError> {
     let url = url::Url::parse(text).ok();
     let named = url.filter(|url| {
         let is_bare = matches!(url.path(), "" | "/") && url.query().is_none();
-        url.has_host() && url.username().is_empty() && is_bare
+        url.host_str().is_some_and(is_plain) && url.username().is_empty() && is_bare
     });
     match named {
         Some(_) => Ok(StorageId::new(without_port(text))),
@@ -406,6 +407,7 @@ mod tests {
             "https://a@se.org",
             "https://",
             "mailto:a@b",
+            "root://*.se.org",
         ] {
             check(text, None);
         }

@@ -22,6 +22,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use fields::Fields;
+pub(super) use fields::is_plain;
 use penstock_decide::settings::{Asker, Refusal, Wish, may_look};
 use penstock_model::{Setting, SettingChange, SettingKey, Settings, Timestamp};
 use penstock_persistence::journal::JournalError;

@@ -369,9 +369,13 @@ pub fn transfer_id(text: &str) -> Option<TransferId> {
 /// Reads a whole number, also one that is written `5.0`: JSON does not tell it from 5.
 pub fn whole(number: &serde_json::Number) -> Option<i64> {
     number.as_i64().or_else(|| {
-        // Beyond, a float no longer tells one whole number from the next.
-        let exact = |float: &f64| float.fract() == 0.0 && float.abs() <= 9_007_199_254_740_992.0;
-        number.as_f64().filter(exact).map(|float| float as i64)
+        // Large ones are read with an error in the last place. Beyond, a float does not tell one from the next.
+        let exact = |float: &f64| {
+            let error = (float - float.round()).abs();
+            error <= float.abs() * f64::EPSILON && float.abs() <= 9_007_199_254_740_992.0
+        };
+        let float = number.as_f64().filter(exact);
+        float.map(|float| float.round() as i64)
     })
 }
 
@@ -387,6 +391,8 @@ mod tests {
             ("5.0", Some(5)),
             ("-3.0", Some(-3)),
             ("5e2", Some(500)),
+            ("2246850803757175.0", Some(2_246_850_803_757_175)),
+            ("1e-300", None),
             ("5.5", None),
             ("1e300", None),
             ("9223372036854775807", Some(i64::MAX)),

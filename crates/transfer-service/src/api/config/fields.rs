@@ -184,12 +184,19 @@ pub(super) fn storage(text: &str) -> Result<StorageId, ApiError> {
         && url.username().is_empty()
         && url.password().is_none();
     match url.host_str() {
-        Some(host) if plain && !host.is_empty() => {
+        Some(host) if plain && is_plain(host) => {
             let host = host.to_ascii_lowercase();
             Ok(StorageId::new(format!("{}://{host}", url.scheme())))
         }
         _ => Err(teach()),
     }
+}
+
+/// Whether a host is a name or an address: of schemes that are not the web's, URLs take any text, also a pattern that
+/// would match nothing.
+pub(in crate::api) fn is_plain(host: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
+    !host.is_empty() && host.bytes().all(is_plain)
 }
 
 #[cfg(test)]
@@ -217,6 +224,8 @@ mod tests {
         check("https://se.example.org?x", None);
         check("se.example.org", None);
         check("file:///x", None);
+        check("root://*.example.org", None);
+        check("s3://bücket", None);
         check("", None);
     }
 
