@@ -178,16 +178,44 @@ def test_defaults_of_a_vo_count_for_jobs_that_do_not_say(grid, client, admin):
     assert admin.ask("DELETE", "/config/global?vo_name=*").status_code == 400
 
 
-def test_what_the_scheduler_cannot_honour_is_refused_and_reads_as_unset(client):
-    share = {"source": "https://a.lab", "destination": "https://b.lab", "vo": "cms", "share": 80}
-    for path, body, unset in [
-        ("/config/shares", share, []),
-        ("/config/activity_shares", {"vo": "cms", "share": {"A": 1}, "active": True}, {}),
-        ("/config/cloud_storage", {"storage_name": "S3:x", "app_key": "k", "app_secret": "s"}, []),
+def test_keys_of_cloud_storages_are_refused_and_read_as_unset(client):
+    keys = {"storage_name": "S3:x", "app_key": "k", "app_secret": "s"}
+    with pytest.raises(ClientError, match="none were stored"):
+        client.post_json("/config/cloud_storage", keys)
+    assert json.loads(client.get("/config/cloud_storage")) == []
+
+
+def test_the_fts3_client_gives_vos_and_activities_shares_and_takes_them_back(grid, client, admin):
+    share = {"source": "https://a.lab", "destination": "*", "vo": "cms", "share": 80}
+    assert json.loads(client.post_json("/config/shares", share)) == share
+    client.post_json("/config/shares", {**share, "vo": "public", "share": "0.5"})
+    listed = json.loads(client.get("/config/shares"))
+    assert share in listed and {**share, "vo": "public", "share": 0.5} in listed
+    assert json.loads(client.get("/config/shares?vo=cms&source=https://a.lab")) == [share]
+    for vo in ("cms", "public", "cms"):
+        client.delete(f"/config/shares?source=https://a.lab&destination=*&vo={vo}")
+    assert json.loads(client.get("/config/shares")) == []
+    activities = {"vo": "cms", "share": [{"Production": 0.7}, {"default": 0.3}], "active": True}
+    client.post_json("/config/activity_shares", activities)
+    kept = {"share": {"production": 0.7, "default": 0.3}, "active": True}
+    assert json.loads(client.get("/config/activity_shares")) == {"cms": kept}
+    assert json.loads(client.get("/config/activity_shares/cms")) == {"vo": "cms", **kept}
+    client.delete("/config/activity_shares/cms")
+    with pytest.raises(NotFound, match="No activity shares for cms"):
+        client.get("/config/activity_shares/cms")
+    actions = [row["action"] for row in admin.ask("GET", "/config/audit?limit=6").json()]
+    assert actions[:2] == ["activity-share-delete", "activity-share"] and "share-delete" in actions
+    for path, body, why in [
+        ("shares", {**share, "share": -1}, "a share is a number from 0"),
+        ("shares", {"vo": "cms", "share": 1}, "Missing source, destination and/or vo"),
+        ("shares", {**share, "weight": 1}, "Field weight unknown"),
+        ("activity_shares", {"vo": "cms", "share": {"a": 0}}, "would wait forever"),
+        ("activity_shares", {"share": {"a": 1}}, "Missing VO"),
     ]:
-        with pytest.raises(ClientError, match="not offered|none were stored"):
-            client.post_json(path, body)
-        assert json.loads(client.get(path)) == unset
+        with pytest.raises(ClientError, match=why):
+            client.post_json(f"/config/{path}", body)
+    assert grid.service.ask("GET", "/config/shares").status_code == 403
+    assert grid.service.ask("POST", "/config/activity_shares", json=activities).status_code == 403
 
 
 def test_the_record_says_who_changed_what_and_when(grid, admin):
@@ -239,6 +267,44 @@ def test_a_limit_acts_on_the_queue_at_once_and_counts_more_than_the_file(own, fa
     eventually("a rule for all links counts more than the file's default", lambda: limit() == 6)
     faulty.release()
     own.service.wait_finished(job)
+
+
+def test_activities_get_the_slots_of_a_link_by_their_shares(own, faulty):
+    storage = f"https://{faulty.host}"
+    link(own.admin, "narrow", source=storage, max_active=1)
+    shares = {"vo": "here", "share": {"Production": 3, "default": 1}}
+    assert own.admin.ask("POST", "/config/activity_shares", json=shares).status_code == 200
+
+    def job(name, activity, files=8, **options):
+        described = []
+        for number in range(files):
+            source = faulty.offer(f"/{name}{number}", DATA, **options)
+            end = own.there_door.url(f"/{name}{number}")
+            described.append({"sources": [source], "destinations": [end], "activity": activity})
+        return own.service.submit(*described)
+
+    first = job("first", "other", files=1, get=stalled(DATA, after=10))
+    eventually("the link is full", lambda: active(own.service) == 1)
+    urgent, other = job("production", "PRODUCTION"), job("other", "Other")
+    told = own.service.ask("GET", f"/api/v1/jobs/{urgent}/explain").text
+    assert "the link runs 1 of 1 transfers allowed at once; of the next slots of here 'production' gets 75 %" in told
+    faulty.release()
+    for one in (first, urgent, other):
+        own.service.wait_finished(one)
+    started = own.here.journal("SELECT job_id FROM ledger WHERE event LIKE '%started%' ORDER BY sequence")
+    order = [row for (row,) in started][1:9]
+    assert 5 <= order.count(urgent) <= 7, "three of four"
+
+
+def test_a_vo_without_a_share_is_told_so(own):
+    share = {"source": "*", "destination": own.there.storage_id, "vo": "here", "share": 0}
+    own.here_door.put("/a", DATA)
+    pair = (own.here_door.url("/a"), own.there_door.url("/b"))
+    assert own.admin.ask("POST", "/config/shares", json=share).json()["share"] == 0
+    why = own.service.wait_failed(own.service.submit(pair))
+    assert why == "GENERAL_FAILURE [1] No share configured for this VO"
+    own.admin.ask("POST", "/config/shares", json={**share, "share": 5})
+    own.service.wait_finished(own.service.submit(pair))
 
 
 def test_a_drained_service_accepts_and_starts_nothing_even_after_a_restart(own):
@@ -309,6 +375,17 @@ def test_operators_change_links_and_storage_elements_by_command(penstock, admin)
     lines = penstock("audit", "--limit", "3").splitlines()
     assert lines[2].endswith("outbound_max_active 3 -> none, site Lyon -> none")
     assert lines[0].endswith("revoke: /DC=lab/CN=Bob, operation config -> none, storage https://b.lab -> none")
+
+
+def test_operators_change_shares_by_command(penstock):
+    line = "cms  * -> https://a.lab  share 7.5\n"
+    assert penstock("vo-share", "set", "cms", "7.5", "--to", "https://a.lab") == line == penstock("vo-share", "list")
+    assert "nothing is set" in penstock("vo-share", "remove", "cms", "--to", "https://a.lab")
+    told = penstock("activity", "set", "atlas", "T0 Export=0.7", "default=0.3")
+    assert told == "atlas\n  default  0.3\n  t0 export  0.7\n" == penstock("activity", "list")
+    assert json.loads(penstock("--json", "activity", "show", "atlas"))["share"]["t0 export"] == 0.7
+    penstock("activity", "remove", "atlas")
+    assert penstock("activity", "list") == ""
 
 
 def test_the_configuration_of_an_fts3_is_taken_over_once(penstock, admin, tmp_path):

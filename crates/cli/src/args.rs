@@ -7,7 +7,8 @@ pub mod settings;
 pub use ban::{BanCommand, BanListArgs, BanRemoveArgs, BanStorageArgs, BanUserArgs};
 
 use self::settings::{
-    AuditArgs, AuthorizeCommand, DrainArgs, ImportFts3Args, LinkCommand, SeCommand,
+    ActivityCommand, AuditArgs, AuthorizeCommand, DrainArgs, ImportFts3Args, LinkCommand,
+    SeCommand, VoShareCommand,
 };
 use crate::exit::EXIT_CODES_HELP;
 use crate::quantity::{Size, Span};
@@ -156,6 +157,23 @@ pub enum Command {
         penstock se set --dir cern https://se.in2p3.fr --in 100 --out 50"
     )]
     Se(SeCommand),
+    /// How much of the slots of a transfer service's links goes to which VO.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+        penstock vo-share list --dir cern\n  \
+        penstock vo-share set --dir cern cms 75 --to https://se.in2p3.fr\n  \
+        penstock vo-share remove --dir cern cms --to https://se.in2p3.fr"
+    )]
+    VoShare(VoShareCommand),
+    /// How much of a VO's slots goes to which of its activities.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+        penstock activity list --dir cern\n  \
+        penstock activity set --dir cern atlas 'T0 Export=0.7' 'Production=0.25' default=0.05"
+    )]
+    Activity(ActivityCommand),
     /// Who may change a transfer service's settings, beside its administrators.
     #[command(
         subcommand,

@@ -56,7 +56,7 @@ pub async fn run(
     }
     let service = connect(&args.service, Intent::Manage, environment)?;
     let mut current = Found::default();
-    for kind in ["links", "se", "global"] {
+    for kind in KINDS {
         current
             .add_kind(kind, settings(&service, kind).await?)
             .map_err(|why| CommandError::Unreachable(format!("the service's {kind}: {why}")))?;

@@ -86,6 +86,10 @@ fn run(command: Command, environment: &Environment, output: Output) -> Result<()
         Command::Checksum(args) => in_runtime(files::checksum(args, environment, output)),
         Command::Link(command) => in_runtime(settings::link(command, environment, output)),
         Command::Se(command) => in_runtime(settings::se(command, environment, output)),
+        Command::VoShare(command) => in_runtime(settings::shares::vo(command, environment, output)),
+        Command::Activity(command) => {
+            in_runtime(settings::shares::activity(command, environment, output))
+        }
         Command::Authorize(command) => {
             in_runtime(settings::authorize(command, environment, output))
         }

@@ -2,6 +2,7 @@
 //! them, drain, and the record of changes. The service judges; here values are put into FTS's forms and back.
 
 mod audit;
+pub mod shares;
 
 pub use audit::audit;
 

@@ -21,7 +21,9 @@ pub mod replica;
 pub mod retry;
 pub mod scheduler;
 pub mod settings;
+pub mod shares;
 pub mod streams;
+mod turns;
 pub mod wording;
 
 pub use decision::Decision;

@@ -5,12 +5,17 @@
 //! that became free, never with the backlog: a link that cannot start anything leaves the round until the very
 //! slot it lacks is given back. It knows no clock, no files and no persistence.
 
+mod line;
 mod queue;
 #[cfg(test)]
 mod tests;
 
-use penstock_model::{ANY, LinkId, Priority, Slots, StorageId, TransferId, VoName, WaitReason};
-use queue::LinkQueue;
+use crate::shares::Shares;
+use line::{Offer, VoLines};
+use penstock_model::{
+    ANY, Activity, LinkId, Priority, Slots, StorageId, TransferId, VoName, WaitReason,
+};
+use queue::{LinkQueue, Standing};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// How many transfers may run where.
@@ -52,8 +57,21 @@ pub struct Waiting {
     pub link: LinkId,
     /// On whose behalf.
     pub vo: VoName,
+    /// Its share label.
+    pub activity: Activity,
     /// How urgent.
     pub priority: Priority,
+}
+
+impl Waiting {
+    fn standing(&self) -> Standing<'_> {
+        Standing {
+            vo: &self.vo,
+            activity: &self.activity,
+            priority: self.priority,
+            transfer: self.transfer,
+        }
+    }
 }
 
 /// One link as the scheduler sees it.
@@ -91,11 +109,18 @@ struct Pool {
     active: u32,
     limit: u32,
     waiters: VecDeque<LinkIndex>,
+    /// In the place of `waiters`, where slots go by shares.
+    by_share: Option<VoLines>,
 }
 
 impl Pool {
     fn has_room(&self) -> bool {
         self.active < self.limit
+    }
+
+    fn is_waited_for(&self) -> bool {
+        let by_share = self.by_share.as_ref();
+        !self.waiters.is_empty() || by_share.is_some_and(|lines| !lines.is_empty())
     }
 }
 
@@ -138,13 +163,14 @@ enum Place {
     /// Waits for one of its own slots, or for its gate.
     Full(WaitReason),
     /// Waits for a slot of a pool that it shares with other links.
-    Parked(WaitReason),
+    Parked(WaitReason, PoolId),
 }
 
 /// The scheduler: all waiting and running transfers of this service.
 #[derive(Debug)]
 pub struct Scheduler {
     limits: SlotLimits,
+    shares: Shares,
     links: Vec<Link>,
     link_index: HashMap<LinkId, LinkIndex>,
     storages: Vec<(StorageId, Pool, Pool)>,
@@ -153,6 +179,8 @@ pub struct Scheduler {
     round: VecDeque<LinkIndex>,
     /// Pools that got a slot back while links wait for it.
     freed: VecDeque<PoolId>,
+    /// Those of them whose slots go by shares: to be offered when every link has taken its place in the lines.
+    offering: VecDeque<PoolId>,
     draining: bool,
     drained: bool,
 }
@@ -166,6 +194,7 @@ impl Scheduler {
         };
         Scheduler {
             limits,
+            shares: Shares::default(),
             links: Vec::new(),
             link_index: HashMap::new(),
             storages: Vec::new(),
@@ -173,6 +202,7 @@ impl Scheduler {
             agents,
             round: VecDeque::new(),
             freed: VecDeque::new(),
+            offering: VecDeque::new(),
             draining: false,
             drained: false,
         }
@@ -182,11 +212,18 @@ impl Scheduler {
     pub fn enqueue(&mut self, waiting: Waiting) {
         let index = self.link_at(&waiting.link);
         let link = &mut self.links[index];
-        link.queue
-            .push(waiting.priority, &waiting.vo, waiting.transfer);
-        if link.place == Place::Idle {
-            link.place = Place::Round;
-            self.round.push_back(index);
+        link.queue.push(waiting.standing(), &self.shares);
+        match link.place {
+            Place::Idle => {
+                link.place = Place::Round;
+                self.round.push_back(index);
+            }
+            Place::Parked(_, pool) => {
+                if let Some(lines) = &mut self.pool(pool).by_share {
+                    lines.join(&waiting.vo, index);
+                }
+            }
+            Place::Round | Place::Full(_) => {}
         }
     }
 
@@ -195,9 +232,52 @@ impl Scheduler {
         let Some(&index) = self.link_index.get(&waiting.link) else {
             return false;
         };
-        self.links[index]
-            .queue
-            .remove(waiting.priority, &waiting.vo, waiting.transfer)
+        self.links[index].queue.remove(waiting.standing())
+    }
+
+    /// The shares in effect.
+    pub fn shares(&self) -> &Shares {
+        &self.shares
+    }
+
+    /// Changes all shares at once, while everything runs. What waits is ordered anew, for which its share labels are
+    /// asked for; that takes time for each that waits, which a change of shares may.
+    pub fn set_shares(&mut self, shares: Shares, activity_of: impl Fn(TransferId) -> Activity) {
+        if shares == self.shares {
+            return;
+        }
+        self.shares = shares;
+        for link in &mut self.links {
+            let all = link.queue.take_all();
+            link.queue = LinkQueue::new(&link.id, &self.shares);
+            for (vo, priority, transfer) in all {
+                let standing = Standing {
+                    vo: &vo,
+                    activity: &activity_of(transfer),
+                    priority,
+                    transfer,
+                };
+                link.queue.push(standing, &self.shares);
+            }
+        }
+        self.wait_anew();
+    }
+
+    /// All links that wait for slots join the round, because the lines in which they stood are others now.
+    fn wait_anew(&mut self) {
+        for (storage, outbound, inbound) in &mut self.storages {
+            outbound.waiters.clear();
+            inbound.waiters.clear();
+            let weights = self.shares.at_destination(storage);
+            inbound.by_share = weights.cloned().map(VoLines::new);
+        }
+        self.agents.waiters.clear();
+        for (index, link) in self.links.iter_mut().enumerate() {
+            if matches!(link.place, Place::Full(_) | Place::Parked(..)) {
+                link.place = Place::Round;
+                self.round.push_back(index);
+            }
+        }
     }
 
     /// Gives the slots of a transfer back that [`Scheduler::start_next`] had started.
@@ -225,7 +305,15 @@ impl Scheduler {
         }
         loop {
             self.wake_waiters();
-            let index = self.round.pop_front()?;
+            let Some(index) = self.round.pop_front() else {
+                match self.offer_slots() {
+                    true => continue,
+                    false => return None,
+                }
+            };
+            let into = PoolId::Inbound(self.links[index].destination);
+            let lines = self.pool(into).by_share.as_mut();
+            let offered = lines.and_then(|lines| lines.take_offer(index));
             if self.links[index].queue.is_empty() {
                 self.links[index].place = Place::Idle;
                 self.pass_on(index);
@@ -235,11 +323,20 @@ impl Scheduler {
                 self.set_aside(index, reason, shared);
                 continue;
             }
+            if offered.is_none() && self.pool(into).by_share.is_some() {
+                // There is room, but who gets it is decided when all who want it stand in line.
+                self.set_aside(index, WaitReason::Starting, Some(into));
+                continue;
+            }
             let link = &mut self.links[index];
-            let transfer = link
-                .queue
-                .pop()
-                .expect("the queue was not empty a line ago");
+            let next = match offered {
+                // When nothing of that VO waits here any more, something else uses the slot.
+                Some(Offer::Of(vo)) => link.queue.pop_of(&vo).map(|transfer| (vo, transfer)),
+                Some(Offer::Anything) | None => None,
+            };
+            let (vo, transfer) = next
+                .or_else(|| link.queue.pop())
+                .expect("the queue was not empty a few lines ago");
             link.active += 1;
             if let Gate::Ajar(reason) = &link.gate {
                 link.gate = Gate::Shut(reason.clone());
@@ -248,6 +345,11 @@ impl Scheduler {
             self.agents.active += 1;
             self.storages[source].1.active += 1;
             self.storages[destination].2.active += 1;
+            if let Some(lines) = &mut self.storages[destination].2.by_share {
+                lines.had(&vo);
+                // The next slot can be offered now.
+                self.freed.push_back(into);
+            }
             // Back to the end of the round, so that links take turns.
             self.round.push_back(index);
             return Some(transfer);
@@ -318,8 +420,43 @@ impl Scheduler {
             .get(link)
             .map(|&index| &self.links[index].place)
         {
-            Some(Place::Full(reason) | Place::Parked(reason)) => reason.clone(),
+            // It stood in line for a slot that another one took.
+            Some(Place::Parked(WaitReason::Starting, _)) => {
+                let obstacle = self.obstacle(self.link_index[link]);
+                obstacle.map_or(WaitReason::Starting, |(reason, _)| reason)
+            }
+            Some(Place::Full(reason) | Place::Parked(reason, _)) => reason.clone(),
             Some(Place::Idle | Place::Round) | None => WaitReason::Starting,
+        }
+    }
+
+    /// Why a waiting transfer has not started, with its share of the slots that there are too few of.
+    pub fn why_this_waits(&self, waiting: &Waiting) -> WaitReason {
+        let because = self.why_waiting(&waiting.link);
+        let Some(&index) = self.link_index.get(&waiting.link) else {
+            return because;
+        };
+        let link = &self.links[index];
+        let vo_percent = match &because {
+            WaitReason::LinkFull { .. } => link.queue.percent_of_vo(&waiting.vo),
+            WaitReason::DestinationFull { .. } => {
+                let lines = self.storages[link.destination].2.by_share.as_ref();
+                lines.and_then(|lines| lines.percent(&waiting.vo))
+            }
+            WaitReason::SourceFull { .. } | WaitReason::AgentsFull { .. } => None,
+            _ => return because,
+        };
+        let activity_percent = link
+            .queue
+            .percent_of_activity(&waiting.vo, &waiting.activity);
+        if vo_percent.is_none() && activity_percent.is_none() {
+            return because;
+        }
+        WaitReason::ByShare {
+            because: Box::new(because),
+            vo: waiting.vo.clone(),
+            vo_percent,
+            activity_percent,
         }
     }
 
@@ -409,9 +546,14 @@ impl Scheduler {
     fn set_aside(&mut self, index: LinkIndex, reason: WaitReason, shared: Option<PoolId>) {
         match shared {
             None => self.links[index].place = Place::Full(reason),
-            Some(pool) => {
-                self.links[index].place = Place::Parked(reason);
-                self.pool(pool).waiters.push_back(index);
+            Some(id) => {
+                self.links[index].place = Place::Parked(reason, id);
+                let vos: Vec<VoName> = self.links[index].queue.vos().cloned().collect();
+                let pool = self.pool(id);
+                match &mut pool.by_share {
+                    Some(lines) => vos.iter().for_each(|vo| lines.join(vo, index)),
+                    None => pool.waiters.push_back(index),
+                }
             }
         }
         self.pass_on(index);
@@ -426,7 +568,7 @@ impl Scheduler {
             PoolId::Inbound(destination),
         ] {
             let pool_of = self.pool(pool);
-            if pool_of.has_room() && !pool_of.waiters.is_empty() {
+            if pool_of.has_room() && pool_of.is_waited_for() {
                 self.freed.push_back(pool);
             }
         }
@@ -436,6 +578,10 @@ impl Scheduler {
     fn wake_waiters(&mut self) {
         while let Some(id) = self.freed.pop_front() {
             let pool = self.pool(id);
+            if pool.by_share.is_some() {
+                self.offering.push_back(id);
+                continue;
+            }
             let room = pool.limit.saturating_sub(pool.active) as usize;
             let woken: Vec<LinkIndex> =
                 pool.waiters.drain(..room.min(pool.waiters.len())).collect();
@@ -444,6 +590,35 @@ impl Scheduler {
                 self.round.push_back(index);
             }
         }
+    }
+
+    /// Lets those links join the round who get slots that go by shares. False when there are none.
+    fn offer_slots(&mut self) -> bool {
+        while let Some(id) = self.offering.pop_front() {
+            let PoolId::Inbound(at) = id else {
+                continue;
+            };
+            let links = &self.links;
+            let could_use = |index: LinkIndex| {
+                let link: &Link = &links[index];
+                let room = link.limit.saturating_sub(link.active);
+                link.queue.len().min(u64::from(room))
+            };
+            let pool = &mut self.storages[at].2;
+            let room = pool.limit.saturating_sub(pool.active);
+            let Some(lines) = &mut pool.by_share else {
+                continue;
+            };
+            let offered = lines.offer(room, could_use, |index, vo| links[index].queue.holds(vo));
+            for &index in &offered {
+                self.links[index].place = Place::Round;
+                self.round.push_back(index);
+            }
+            if !offered.is_empty() {
+                return true;
+            }
+        }
+        false
     }
 
     /// Puts a link that waited for its own slots or its gate back into the round.
@@ -476,7 +651,7 @@ impl Scheduler {
             destination,
             active: 0,
             limit,
-            queue: LinkQueue::default(),
+            queue: LinkQueue::new(id, &self.shares),
             gate: Gate::Open,
             place: Place::Idle,
         });
@@ -493,8 +668,9 @@ impl Scheduler {
             limit,
             ..Pool::default()
         };
-        self.storages
-            .push((id.clone(), pool(outbound), pool(inbound)));
+        let mut inbound = pool(inbound);
+        inbound.by_share = self.shares.at_destination(id).cloned().map(VoLines::new);
+        self.storages.push((id.clone(), pool(outbound), inbound));
         self.storage_index
             .insert(id.clone(), self.storages.len() - 1);
         self.storages.len() - 1
@@ -510,7 +686,7 @@ fn link_limit(limits: &SlotLimits, link: &LinkId) -> u32 {
 }
 
 /// The patterns that a link fits, in the order in which they count: as FTS orders them.
-fn most_specific_first(link: &LinkId) -> [LinkId; 4] {
+pub(crate) fn most_specific_first(link: &LinkId) -> [LinkId; 4] {
     let any = || StorageId::new(ANY);
     let pattern = |source: StorageId, destination: StorageId| LinkId {
         source,

@@ -9,8 +9,8 @@ mod tests;
 
 use crate::scheduler::SlotLimits;
 use penstock_model::{
-    ANY, Grant, JobDefaults, LinkId, LinkRule, Operation, Setting, SettingKey, Settings, Slots,
-    StorageId, StorageRule, VoName,
+    ANY, ActivityShares, Grant, JobDefaults, LinkId, LinkRule, Operation, Setting, SettingKey,
+    Settings, Slots, StorageId, StorageRule, VoName, VoShare,
 };
 use thiserror::Error;
 
@@ -43,6 +43,14 @@ pub enum Wish {
     SetDefaults(DefaultsWish),
     /// Remove what is set for the jobs of a VO.
     RemoveDefaults(VoName),
+    /// Give a VO a share of links.
+    SetVoShare(VoShare),
+    /// Take it back.
+    RemoveVoShare(LinkId, VoName),
+    /// Give the activities of a VO shares, in the place of any before.
+    SetActivityShares(ActivityShares),
+    /// Take them back.
+    RemoveActivityShares(VoName),
     /// Let somebody do more.
     Grant(Grant),
     /// Take back what was granted.
@@ -183,6 +191,33 @@ pub fn plan(settings: &Settings, asker: &Asker, wish: &Wish) -> Result<Vec<Plann
             let defaults = settings.defaults(vo).into_iter();
             defaults
                 .map(|defaults| remove("global-delete", Setting::Defaults(defaults.clone())))
+                .collect()
+        }
+        Wish::SetVoShare(share) => {
+            may_change_link(settings, asker, &share.ends)?;
+            vec![put(settings, "share", Setting::VoShare(share.clone()))]
+        }
+        Wish::RemoveVoShare(ends, vo) => {
+            may_change_link(settings, asker, ends)?;
+            let key = SettingKey::VoShare(ends.clone(), vo.clone());
+            let share = settings.get(&key).into_iter();
+            share
+                .map(|share| remove("share-delete", share.clone()))
+                .collect()
+        }
+        Wish::SetActivityShares(shares) => {
+            may_change_all(settings, asker)?;
+            let shares = Setting::ActivityShares(shares.clone());
+            vec![put(settings, "activity-share", shares)]
+        }
+        Wish::RemoveActivityShares(vo) => {
+            may_change_all(settings, asker)?;
+            let shares = settings.activity_shares(vo).into_iter();
+            shares
+                .map(|shares| {
+                    let before = Setting::ActivityShares(shares.clone());
+                    remove("activity-share-delete", before)
+                })
                 .collect()
         }
         Wish::Revoke(which) => {

@@ -13,6 +13,7 @@ pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
         | WaitReason::SourceFull { .. }
         | WaitReason::DestinationFull { .. }
         | WaitReason::AgentsFull { .. }
+        | WaitReason::ByShare { .. }
         | WaitReason::SameDestination { .. }
         | WaitReason::StorageBanned { .. }
         | WaitReason::TokenExchange { .. }
@@ -104,6 +105,29 @@ pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
             format!(
                 "the issuer of one of its tokens is asked since {since}Z for what the token is renewed with"
             )
+        }
+        WaitReason::ByShare {
+            because,
+            vo,
+            vo_percent,
+            activity_percent,
+        } => {
+            let mut text = wait_reason_for_all(because, now);
+            let of_vo = vo_percent.map(|percent| format!("{vo} gets {percent} %"));
+            let of_activity = activity_percent
+                .as_ref()
+                .map(|(activity, percent)| (activity.as_str(), percent));
+            text += &match (of_vo, of_activity) {
+                (Some(of_vo), Some((activity, percent))) => {
+                    format!("; of the next slots {of_vo}, and of these '{activity}' {percent} %")
+                }
+                (Some(of_vo), None) => format!("; of the next slots {of_vo}"),
+                (None, Some((activity, percent))) => {
+                    format!("; of the next slots of {vo} '{activity}' gets {percent} %")
+                }
+                (None, None) => String::new(),
+            };
+            text
         }
         WaitReason::Starting => "it is about to start".to_owned(),
         WaitReason::Draining => {
@@ -222,6 +246,7 @@ pub fn streams_reason(reason: StreamsReason) -> Option<&'static str> {
 /// A short key that groups waiting transfers with the same kind of reason.
 pub fn wait_kind(reason: &WaitReason) -> &'static str {
     match reason {
+        WaitReason::ByShare { because, .. } => wait_kind(because),
         WaitReason::LinkFull { .. } => "link_full",
         WaitReason::SourceFull { .. } => "source_full",
         WaitReason::DestinationFull { .. } => "destination_full",

@@ -38,8 +38,8 @@ pub use lock::{Lock, LockReach, LockScope, LockToken};
 pub use path::NamespacePath;
 pub use reason::{ChoiceReason, WaitReason};
 pub use setting::{
-    ANY, Grant, JobDefaults, LinkRule, Operation, Setting, SettingChange, SettingKey, Settings,
-    StorageRule,
+    ANY, ActivityShares, DEFAULT_ACTIVITY, Grant, JobDefaults, LinkRule, Operation, PUBLIC,
+    Setting, SettingChange, SettingKey, Settings, StorageRule, VoShare, Weight,
 };
 pub use stages::{MoverReport, StageClocks, TcpSummary};
 pub use streams::{StreamUse, StreamsReason, WayNotOffered};

@@ -1,7 +1,7 @@
 //! Why a transfer waits. Typed, with the numbers that mattered; `decide::wording` makes the sentence.
 
 use crate::failure::Failure;
-use crate::ids::{StorageId, TransferId};
+use crate::ids::{Activity, StorageId, TransferId, VoName};
 use crate::job::Selection;
 use crate::units::{Slots, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -80,6 +80,17 @@ pub enum WaitReason {
     TokenExchange {
         /// Since when.
         since: Timestamp,
+    },
+    /// It waits for a slot as others do, and these slots go by shares.
+    ByShare {
+        /// What there is none of at the moment.
+        because: Box<WaitReason>,
+        /// On whose behalf it waits.
+        vo: VoName,
+        /// How much of the next slots the VO gets, among those that wait now. `None`: the VOs have no shares here.
+        vo_percent: Option<u8>,
+        /// How much of that the transfer's activity gets, and which that is. `None`: the VO's activities have no shares.
+        activity_percent: Option<(Activity, u8)>,
     },
     /// A slot is free and this transfer will be started in the current pass.
     Starting,

@@ -3,7 +3,7 @@
 //! They stand above the configuration file. What is in effect is the sum of all changes, each of which says who made
 //! it, when, and what was there before.
 
-use crate::ids::{LinkId, StorageId, UserName, VoName};
+use crate::ids::{Activity, LinkId, StorageId, UserName, VoName};
 use crate::units::{Slots, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -24,6 +24,10 @@ pub enum Setting {
     Storage(StorageRule),
     /// What holds for jobs that do not say.
     Defaults(JobDefaults),
+    /// How much of the slots of links goes to a VO.
+    VoShare(VoShare),
+    /// How much of a VO's slots goes to each of its activities.
+    ActivityShares(ActivityShares),
     /// Somebody may do more than others.
     Grant(Grant),
     /// The service starts nothing.
@@ -40,6 +44,10 @@ pub enum SettingKey {
     Storage(StorageId),
     /// A VO, or [`ANY`].
     Defaults(VoName),
+    /// The ends of the links, and the VO.
+    VoShare(LinkId, VoName),
+    /// The VO.
+    ActivityShares(VoName),
     /// The grant itself.
     Grant(Grant),
     /// There is one service.
@@ -99,6 +107,85 @@ pub struct JobDefaults {
     pub queue_hours_max: Option<u32>,
 }
 
+/// The VO that stands for every other one in shares, by FTS's word.
+pub const PUBLIC: &str = "public";
+/// The activity that stands for every other one of its VO, by FTS's word.
+pub const DEFAULT_ACTIVITY: &str = "default";
+
+/// How much goes to one of several that wait, in proportion to the others. In millionths, so that FTS's fractions
+/// compare and add up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Weight {
+    millionths: u64,
+}
+
+impl Weight {
+    /// The largest that can be set: a million.
+    pub const MAX: Weight = Weight {
+        millionths: 1_000_000_000_000,
+    };
+    /// One.
+    pub const ONE: Weight = Weight {
+        millionths: 1_000_000,
+    };
+
+    /// A whole number, at most [`Weight::MAX`].
+    pub fn whole(number: u32) -> Weight {
+        let millionths = u64::from(number) * Weight::ONE.millionths;
+        Weight { millionths }.min(Weight::MAX)
+    }
+
+    /// A number as people write it. `None` below zero, above [`Weight::MAX`], and for more than zero that would be
+    /// rounded to it.
+    pub fn from_number(number: f64) -> Option<Weight> {
+        let millionths = (number * 1e6).round();
+        let fits = (0.0..=Weight::MAX.millionths as f64).contains(&millionths);
+        let weight = Weight {
+            millionths: if fits { millionths as u64 } else { 0 },
+        };
+        (fits && (number == 0.0 || weight.millionths > 0)).then_some(weight)
+    }
+
+    /// The same number.
+    pub fn number(self) -> f64 {
+        self.millionths as f64 / 1e6
+    }
+
+    /// In millionths.
+    pub fn millionths(self) -> u64 {
+        self.millionths
+    }
+
+    /// Whether it is nothing.
+    pub fn is_zero(self) -> bool {
+        self.millionths == 0
+    }
+}
+
+/// How much of the slots of links goes to a VO. Of several patterns that fit a link, the one with most named ends
+/// counts alone, as for limits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VoShare {
+    /// Which links. Either end may be [`ANY`].
+    pub ends: LinkId,
+    /// Which VO, or [`PUBLIC`] for all that have no share of their own.
+    pub vo: VoName,
+    /// In proportion to the other VOs that wait. Zero: nothing of this VO may go there.
+    pub weight: Weight,
+}
+
+/// How much of a VO's slots goes to each of its activities that wait.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActivityShares {
+    /// Which VO.
+    pub vo: VoName,
+    /// By activity in lower case; [`DEFAULT_ACTIVITY`] for those that are not named.
+    pub weights: BTreeMap<Activity, Weight>,
+    /// False: kept, but without effect.
+    pub is_active: bool,
+}
+
 /// What can be granted, by FTS's names.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -141,6 +228,8 @@ impl Setting {
             Setting::Link(rule) => SettingKey::Link(rule.name.clone()),
             Setting::Storage(rule) => SettingKey::Storage(rule.storage.clone()),
             Setting::Defaults(defaults) => SettingKey::Defaults(defaults.vo.clone()),
+            Setting::VoShare(share) => SettingKey::VoShare(share.ends.clone(), share.vo.clone()),
+            Setting::ActivityShares(shares) => SettingKey::ActivityShares(shares.vo.clone()),
             Setting::Grant(grant) => SettingKey::Grant(grant.clone()),
             Setting::Drain => SettingKey::Drain,
         }
@@ -238,6 +327,30 @@ impl Settings {
     pub fn all_defaults(&self) -> impl Iterator<Item = &JobDefaults> {
         self.0.values().filter_map(|setting| match setting {
             Setting::Defaults(defaults) => Some(defaults),
+            _ => None,
+        })
+    }
+
+    /// All shares of VOs.
+    pub fn vo_shares(&self) -> impl Iterator<Item = &VoShare> {
+        self.0.values().filter_map(|setting| match setting {
+            Setting::VoShare(share) => Some(share),
+            _ => None,
+        })
+    }
+
+    /// The shares of a VO's activities.
+    pub fn activity_shares(&self, vo: &VoName) -> Option<&ActivityShares> {
+        match self.get(&SettingKey::ActivityShares(vo.clone())) {
+            Some(Setting::ActivityShares(shares)) => Some(shares),
+            _ => None,
+        }
+    }
+
+    /// The shares of activities of all VOs.
+    pub fn all_activity_shares(&self) -> impl Iterator<Item = &ActivityShares> {
+        self.0.values().filter_map(|setting| match setting {
+            Setting::ActivityShares(shares) => Some(shares),
             _ => None,
         })
     }

@@ -99,6 +99,8 @@ pub struct Engine {
     halting: Halting,
     bans: Bans,
     tokens: AwaitedTokens,
+    /// Transfers for which nothing is left but to fail, because their VO has no share of their link.
+    without_share: BTreeSet<TransferId>,
     history: History,
     /// Failures by link since the start of this process.
     last_failure: BTreeMap<LinkId, Failure>,
@@ -122,12 +124,14 @@ impl Engine {
             halting: Halting::default(),
             bans: Bans::restore(found.bans),
             tokens: AwaitedTokens::default(),
+            without_share: BTreeSet::new(),
             history: History::default(),
             last_failure: BTreeMap::new(),
             transfer_id_next: found.transfer_id_max + 1,
             settings: Arc::new(found.settings),
         };
         engine.scheduler.set_drained(engine.settings.is_drained());
+        engine.follow_shares();
         let mut effects = Effects::default();
         engine.await_tokens(now, found.tokens_awaited, &mut effects);
         let mut states: HashMap<TransferId, TransferState> = found.states.into_iter().collect();
@@ -163,6 +167,7 @@ impl Engine {
             );
         }
         engine.close_empty_jobs(now, &mut effects);
+        engine.fail_without_share(now, &mut effects);
         engine.start_what_may(now, &mut effects);
         (engine, effects)
     }
@@ -256,6 +261,7 @@ impl Engine {
         self.try_halted(now, &mut effects);
         self.expire(now, &mut effects);
         self.end_patience(now, &mut effects);
+        self.fail_without_share(now, &mut effects);
         self.start_what_may(now, &mut effects);
         effects
     }
@@ -293,10 +299,12 @@ impl Engine {
                 .first_at(entry.destination)
                 .map(|before| WaitReason::SameDestination { before }),
             TransferState::Submitted { .. } => {
-                let slots = || self.scheduler.why_waiting(&entry.link);
                 let token = self.tokens.why(transfer, &entry.request);
                 let held = token.or_else(|| self.why_banned(transfer));
-                Some(held.unwrap_or_else(slots))
+                held.or_else(|| {
+                    let waiting = self.waiting(transfer)?;
+                    Some(self.scheduler.why_this_waits(&waiting))
+                })
             }
             _ => None,
         }
@@ -475,6 +483,7 @@ impl Engine {
             transfer,
             link,
             vo,
+            activity: entry.request.activity.clone(),
             priority: job.parameters.priority,
         })
     }

@@ -46,6 +46,47 @@ pub enum SeCommand {
     Remove(StorageArgs),
 }
 
+/// What `vo-share` does.
+#[derive(Debug, Subcommand)]
+pub enum VoShareCommand {
+    /// List all shares of VOs.
+    #[command(after_help = "Example:\n  penstock vo-share list --dir cern")]
+    List(SettingsArgs),
+    /// Give a VO a share of the links that fit.
+    #[command(after_help = "Examples:\n  \
+        penstock vo-share set --dir cern cms 75 --to https://se.in2p3.fr\n  \
+        penstock vo-share set --dir cern public 5 --to https://se.in2p3.fr   # all other VOs together\n\n\
+        Shares are in proportion to those of the other VOs that wait. Of several patterns that fit a link only the most \
+        specific one counts. Where any VO has a share, a VO without one, and no `public`, may not go: its files fail, as \
+        those of a VO with share 0 do.")]
+    Set(VoShareSetArgs),
+    /// Take it back.
+    #[command(
+        after_help = "Example:\n  penstock vo-share remove --dir cern cms --to https://se.in2p3.fr"
+    )]
+    Remove(VoShareArgs),
+}
+
+/// What `activity` does.
+#[derive(Debug, Subcommand)]
+pub enum ActivityCommand {
+    /// List the shares of activities of all VOs.
+    #[command(after_help = "Example:\n  penstock activity list --dir cern")]
+    List(SettingsArgs),
+    /// Show those of one VO.
+    #[command(after_help = "Example:\n  penstock activity show --dir cern atlas")]
+    Show(VoArgs),
+    /// Give the activities of a VO shares of its slots, in the place of any before.
+    #[command(after_help = "Example:\n  \
+        penstock activity set --dir cern atlas 'T0 Export=0.7' 'Production=0.25' default=0.05\n\n\
+        Names count without regard to capitals; what is not named shares `default`, which has the smallest share given \
+        unless it is named.")]
+    Set(ActivitySetArgs),
+    /// Take them back: the files of the VO go by age again.
+    #[command(after_help = "Example:\n  penstock activity remove --dir cern atlas")]
+    Remove(VoArgs),
+}
+
 /// What `authorize` does.
 #[derive(Debug, Subcommand)]
 pub enum AuthorizeCommand {
@@ -111,6 +152,74 @@ pub struct LinkSetArgs {
     /// The service.
     #[command(flatten)]
     pub service: ServiceArgs,
+}
+
+/// Options of commands about a VO's share of links.
+#[derive(Debug, Args)]
+pub struct VoShareArgs {
+    /// The VO; `public` for all that have no share of their own.
+    pub vo: String,
+    /// The source's scheme and host without port. Default: every source.
+    #[arg(long = "from", value_name = "STORAGE", default_value = "*")]
+    pub source: String,
+    /// The destination's, likewise.
+    #[arg(long = "to", value_name = "STORAGE", default_value = "*")]
+    pub destination: String,
+    /// The service.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
+/// Options of `vo-share set`.
+#[derive(Debug, Args)]
+pub struct VoShareSetArgs {
+    /// The VO; `public` for all that have no share of their own.
+    pub vo: String,
+    /// In proportion to the others; 0: nothing of it may go.
+    pub share: f64,
+    /// The source's scheme and host without port. Default: every source.
+    #[arg(long = "from", value_name = "STORAGE", default_value = "*")]
+    pub source: String,
+    /// The destination's, likewise.
+    #[arg(long = "to", value_name = "STORAGE", default_value = "*")]
+    pub destination: String,
+    /// The service.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
+/// Options of commands about a VO.
+#[derive(Debug, Args)]
+pub struct VoArgs {
+    /// The VO.
+    pub vo: String,
+    /// The service.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
+/// Options of `activity set`.
+#[derive(Debug, Args)]
+pub struct ActivitySetArgs {
+    /// The VO.
+    pub vo: String,
+    /// An activity and its share; `default` is for those that are not named.
+    #[arg(required = true, value_name = "ACTIVITY=SHARE", value_parser = activity_share)]
+    pub shares: Vec<(String, f64)>,
+    /// Keep them, but without effect.
+    #[arg(long)]
+    pub off: bool,
+    /// The service.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
+fn activity_share(text: &str) -> Result<(String, f64), String> {
+    // A name may have the sign in it.
+    let (name, share) = text.rsplit_once('=').ok_or("write ACTIVITY=SHARE")?;
+    let number = share.trim().parse();
+    let number = number.map_err(|_| format!("'{share}' is no number"))?;
+    Ok((name.trim().to_owned(), number))
 }
 
 /// A value, or none any more.

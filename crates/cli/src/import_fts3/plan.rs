@@ -25,6 +25,9 @@ pub(super) struct Found {
     links: BTreeMap<String, Row>,
     storages: BTreeMap<String, Row>,
     globals: BTreeMap<String, Row>,
+    /// As they are set, by what they are for.
+    vo_shares: BTreeMap<String, Value>,
+    activity_shares: BTreeMap<String, Value>,
     /// What is never taken over, told at once.
     left_out: Vec<String>,
 }
@@ -110,17 +113,26 @@ impl Found {
                 Ok(())
             }
             ("shares", Value::Array(rows)) => {
-                self.leave_out(
-                    rows.len(),
-                    "shares of VOs: they take turns on each link here",
-                );
+                for row in rows {
+                    let part = |key: &str| row.get(key).and_then(Value::as_str);
+                    let parts = (part("source"), part("destination"), part("vo"));
+                    let (Some(source), Some(destination), Some(vo)) = parts else {
+                        return Err("a share has no source, destination or vo".to_owned());
+                    };
+                    let name = format!("{vo} {source} -> {destination}");
+                    let form = json!({
+                        "source": source, "destination": destination, "vo": vo,
+                        "share": row.get("share").cloned().unwrap_or(json!(0)),
+                    });
+                    self.vo_shares.insert(name, form);
+                }
                 Ok(())
             }
             ("activity_shares", Value::Object(rows)) => {
-                self.leave_out(
-                    rows.len(),
-                    "activity shares: the activities of a VO go by age here",
-                );
+                for (vo, row) in rows {
+                    let form = self.activity_shares_of(&vo, &row)?;
+                    self.activity_shares.insert(vo, form);
+                }
                 Ok(())
             }
             ("authorize", Value::Array(rows)) => {
@@ -132,6 +144,30 @@ impl Found {
                 "'{kind}' is not in the form of FTS3's /config/{kind}"
             )),
         }
+    }
+
+    /// In the form in which this service shows them: one object, names in lower case.
+    fn activity_shares_of(&mut self, vo: &str, row: &Value) -> Result<Value, String> {
+        let share = row.get("share").unwrap_or(row);
+        let objects = match share {
+            Value::Array(objects) => objects.as_slice(),
+            one => std::slice::from_ref(one),
+        };
+        let mut weights = Map::new();
+        for object in objects {
+            let of_vo = object.as_object();
+            let of_vo = of_vo.ok_or_else(|| format!("the shares of {vo} are no object"))?;
+            for (activity, weight) in of_vo {
+                match weight.as_f64() {
+                    Some(0.0) => self.left_out.push(format!(
+                        "activity shares of {vo}: '{activity}' has 0, and would wait forever"
+                    )),
+                    _ => drop(weights.insert(activity.to_lowercase(), weight.clone())),
+                }
+            }
+        }
+        let is_active = row.get("active").and_then(Value::as_bool).unwrap_or(true);
+        Ok(json!({"vo": vo, "share": weights, "active": is_active}))
     }
 
     fn leave_out(&mut self, count: usize, what: &str) {
@@ -172,11 +208,42 @@ impl Found {
                 form,
             );
         }
+        for (name, form) in &self.vo_shares {
+            let known = current.vo_shares.get(name);
+            plan.whole(("shares", "share", name), "share", form, known);
+        }
+        for (vo, form) in &self.activity_shares {
+            let known = current.activity_shares.get(vo);
+            plan.whole(("activity_shares", "activities", vo), "share", form, known);
+        }
         plan
     }
 }
 
 impl Plan {
+    /// What is set as a whole: told by one field of it.
+    fn whole(
+        &mut self,
+        (kind, what, name): (&'static str, &str, &str),
+        told_by: &str,
+        form: &Value,
+        current: Option<&Value>,
+    ) {
+        if current.is_some_and(|current| same(current, form)) {
+            self.unchanged += 1;
+            return;
+        }
+        let told = match current.map(|current| &current[told_by]) {
+            None => form[told_by].to_string(),
+            Some(before) => format!("{before} -> {}", form[told_by]),
+        };
+        self.steps.push(Step {
+            kind,
+            told: format!("{what} {name}: {told}"),
+            form: form.clone(),
+        });
+    }
+
     /// The fields that are kept here; what says something else is left out and told.
     fn keep(&mut self, what: &str, name: &str, row: &Row, fields: &[&str]) -> Row {
         let mut kept = Row::new();
@@ -226,6 +293,20 @@ impl Plan {
     }
 }
 
+/// Whether two forms say the same; 5 and 5.0 do.
+fn same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
+        (Value::Object(one), Value::Object(other)) => {
+            let is_there = |(key, value): (&String, &Value)| {
+                other.get(key).is_some_and(|there| same(value, there))
+            };
+            one.len() == other.len() && one.iter().all(is_there)
+        }
+        _ => one == other,
+    }
+}
+
 /// FTS's ways of leaving a field unset.
 fn says_nothing(value: &Value) -> bool {
     match value {
@@ -269,8 +350,8 @@ mod tests {
                 "https://d": {"se_info": {"inbound_max_active": 0, "site": "D", "tpc_support": "PULL"}},
             },
             "global": {"*": {"retry": 0, "max_time_queue": 48, "sec_per_mb": 2}},
-            "shares": [{}],
-            "activity_shares": {},
+            "shares": [{"source": "*", "destination": "https://b", "vo": "cms", "share": 0}],
+            "activity_shares": {"cms": {"share": [{"Production": 0.7}, {"debug": 0}], "active": true}},
         })
     }
 
@@ -286,14 +367,16 @@ mod tests {
                 "se *: inbound_max_active 200, outbound_max_active 200",
                 "se https://d: site \"D\"",
                 "global *: max_time_queue 48",
+                "share cms * -> https://b: 0",
+                "activities cms: {\"production\":0.7}",
             ]
         );
         let left_out: Vec<&str> = plan.left_out.iter().map(|text| &text[..18]).collect();
         assert_eq!(
             left_out,
             [
+                "activity shares of",
                 "se davs://c: limit",
-                "1 shares of VOs: t",
                 "link *: optimizer_",
                 "link a-b: nostream",
                 "se https://d: tpc_",
@@ -320,7 +403,7 @@ mod tests {
         assert_eq!(plan.unchanged, 1);
         assert_eq!(plan.steps[0].told, "link a-b: max_active 10 -> 20");
         let again = found(fts3()).against(&found(fts3()));
-        assert_eq!((again.steps.len(), again.unchanged), (0, 5));
+        assert_eq!((again.steps.len(), again.unchanged), (0, 7));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Bounds, turns and reasons of the scheduler.
 
 use super::*;
+use penstock_model::{ActivityShares, Setting, Settings, VoShare, Weight};
 use proptest::prelude::*;
 
 fn link(name: &str) -> LinkId {
@@ -16,8 +17,216 @@ fn waiting(id: u64, on: &str, vo: &str, priority: i64) -> Waiting {
         transfer: TransferId(id),
         link: link(on),
         vo: VoName::new(vo),
+        activity: Activity::new("default"),
         priority: Priority::clamped(priority),
     }
+}
+
+/// Weights of VOs on links (`a→b cms 3`), and of activities inside VOs (`cms: Production 5`).
+fn shares(lines: &[&str]) -> Shares {
+    let mut settings = Settings::default();
+    let mut activities: BTreeMap<VoName, BTreeMap<Activity, Weight>> = BTreeMap::new();
+    for line in lines {
+        let parts: Vec<&str> = line.split(' ').collect();
+        let [ends, name, weight] = parts.as_slice() else {
+            panic!("three words")
+        };
+        let weight = Weight::from_number(weight.parse().expect("a number")).expect("in range");
+        match ends.strip_suffix(':') {
+            Some(vo) => {
+                let of_vo = activities.entry(VoName::new(vo)).or_default();
+                of_vo.insert(Activity::new(*name), weight);
+            }
+            None => settings.put(Setting::VoShare(VoShare {
+                ends: link(ends),
+                vo: VoName::new(*name),
+                weight,
+            })),
+        }
+    }
+    for (vo, weights) in activities {
+        settings.put(Setting::ActivityShares(ActivityShares {
+            vo,
+            weights,
+            is_active: true,
+        }));
+    }
+    Shares::of(&settings)
+}
+
+fn set(scheduler: &mut Scheduler, lines: &[&str]) {
+    scheduler.set_shares(shares(lines), |_| Activity::new("default"));
+}
+
+/// A scheduler in which each flow (`link vo activity`) always has more to do: how many of `starts` it gets.
+fn starts_of(scheduler: &mut Scheduler, flows: &[&str], starts: usize) -> BTreeMap<String, usize> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let mut of: BTreeMap<u64, (usize, LinkId)> = BTreeMap::new();
+    let mut running: VecDeque<u64> = VecDeque::new();
+    let mut number = 0;
+    let mut feed =
+        |scheduler: &mut Scheduler, of: &mut BTreeMap<u64, (usize, LinkId)>, flow: usize| {
+            let parts: Vec<&str> = flows[flow].split(' ').collect();
+            number += 1;
+            let mut one = waiting(number, parts[0], parts[1], 3);
+            if let Some(activity) = parts.get(2) {
+                one.activity = Activity::new(*activity);
+            }
+            of.insert(number, (flow, one.link.clone()));
+            scheduler.enqueue(one);
+        };
+    for flow in 0..flows.len() {
+        (0..3).for_each(|_| feed(scheduler, &mut of, flow));
+    }
+    for _ in 0..starts {
+        let next = loop {
+            match scheduler.start_next() {
+                Some(next) => break next.0,
+                None => {
+                    // As in life, what ends is not always the oldest.
+                    let at = (of.len() * 7919) % running.len();
+                    let ended = running.remove(at).expect("in range");
+                    scheduler.release(&of[&ended].1);
+                }
+            }
+        };
+        running.push_back(next);
+        let flow = of[&next].0;
+        *counts.entry(flows[flow].to_owned()).or_default() += 1;
+        feed(scheduler, &mut of, flow);
+    }
+    counts
+}
+
+#[test]
+fn vos_get_slots_of_a_link_by_weight_and_public_is_shared_by_the_others() {
+    let mut scheduler = Scheduler::new(limits(4, 100, 100));
+    set(
+        &mut scheduler,
+        &["*→* atlas 9", "a→b cms 6", "a→b atlas 2", "a→b public 2"],
+    );
+    let flows = ["a→b cms", "a→b atlas", "a→b dteam", "a→b ops"];
+    let counts = starts_of(&mut scheduler, &flows, 1000);
+    assert_eq!(
+        counts.values().copied().collect::<Vec<_>>(),
+        [200, 600, 100, 100],
+        "{counts:?}"
+    );
+}
+
+#[test]
+fn activities_of_a_vo_get_its_slots_by_weight_whatever_their_capitals() {
+    let mut scheduler = Scheduler::new(limits(4, 100, 100));
+    set(
+        &mut scheduler,
+        &["cms: production 0.7", "cms: DEFAULT 0.1", "cms: user 0.2"],
+    );
+    let flows = [
+        "a→b cms Production",
+        "a→b cms User",
+        "a→b cms debug",
+        "a→b cms other",
+        "a→b atlas Production",
+    ];
+    let counts = starts_of(&mut scheduler, &flows, 2000);
+    let of = |name: &str| counts[name];
+    assert_eq!(
+        of("a→b atlas Production"),
+        1000,
+        "VOs without shares are equal"
+    );
+    assert_eq!(of("a→b cms Production"), 700);
+    assert_eq!(of("a→b cms User"), 200);
+    assert_eq!(of("a→b cms debug") + of("a→b cms other"), 100, "{counts:?}");
+}
+
+#[test]
+fn slots_of_a_destination_go_by_weight_over_all_links_into_it() {
+    let mut scheduler = Scheduler::new(limits(50, 8, 100));
+    set(&mut scheduler, &["*→d cms 3", "*→d atlas 1"]);
+    let flows = ["a→d cms", "b→d atlas", "c→d atlas", "e→d atlas"];
+    let counts = starts_of(&mut scheduler, &flows, 4000);
+    assert!((2960..=3040).contains(&counts["a→d cms"]), "{counts:?}");
+    let atlas = ["b→d atlas", "c→d atlas", "e→d atlas"].map(|flow| counts[flow]);
+    assert!(
+        atlas.iter().all(|count| (310..=350).contains(count)),
+        "links take turns: {atlas:?}"
+    );
+}
+
+#[test]
+fn what_one_vo_does_not_use_goes_to_the_others() {
+    let mut scheduler = Scheduler::new(limits(3, 100, 100));
+    set(
+        &mut scheduler,
+        &["*→* cms 1000", "*→* atlas 0.001", "*→* public 1"],
+    );
+    let counts = starts_of(&mut scheduler, &["a→b atlas"], 100);
+    assert_eq!(counts["a→b atlas"], 100);
+}
+
+#[test]
+fn shares_that_are_changed_act_on_what_waits() {
+    let mut scheduler = Scheduler::new(limits(1, 100, 100));
+    for id in 1..=10 {
+        scheduler.enqueue(waiting(id, "a→b", "cms", 3));
+        scheduler.enqueue(waiting(100 + id, "a→b", "atlas", 3));
+    }
+    assert_eq!(started(&mut scheduler), [101]);
+    set(&mut scheduler, &["*→* cms 4", "*→* atlas 1"]);
+    let mut order = Vec::new();
+    for _ in 0..10 {
+        scheduler.release(&link("a→b"));
+        order.extend(started(&mut scheduler));
+    }
+    assert_eq!(order.iter().filter(|id| **id < 100).count(), 8, "{order:?}");
+    set(&mut scheduler, &[]);
+    scheduler.release(&link("a→b"));
+    assert_eq!(started(&mut scheduler).len(), 1, "nothing was lost");
+}
+
+#[test]
+fn a_vo_with_no_share_of_a_link_may_not_use_it() {
+    let given = shares(&[
+        "a→b cms 1",
+        "a→b ops 0",
+        "*→c atlas 1",
+        "*→c public 1",
+        "*→* public 0",
+    ]);
+    let allow = |ends: &str, vo: &str| given.allow(&link(ends), &VoName::new(vo));
+    assert!(allow("a→b", "cms") && allow("x→c", "ops"));
+    assert!(!allow("a→b", "ops") && !allow("a→b", "atlas") && !allow("x→y", "cms"));
+    assert!(Shares::default().allow(&link("a→b"), &VoName::new("anybody")));
+}
+
+#[test]
+fn who_waits_is_told_their_share() {
+    let mut scheduler = Scheduler::new(limits(1, 100, 100));
+    let given = [
+        "a→b cms 3",
+        "a→b atlas 1",
+        "cms: production 9",
+        "cms: default 1",
+    ];
+    set(&mut scheduler, &given);
+    let mut one = waiting(1, "a→b", "cms", 3);
+    one.activity = Activity::new("Production");
+    scheduler.enqueue(waiting(2, "a→b", "cms", 3));
+    scheduler.enqueue(waiting(3, "a→b", "atlas", 3));
+    scheduler.enqueue(waiting(9, "a→b", "atlas", 3));
+    scheduler.enqueue(one.clone());
+    (4..8).for_each(|id| scheduler.enqueue(waiting(id, "a→b", "cms", 3)));
+    started(&mut scheduler);
+    let text = crate::wording::wait_reason(
+        &scheduler.why_this_waits(&one),
+        penstock_model::Timestamp(0),
+    );
+    assert_eq!(
+        text,
+        "the link runs 1 of 1 transfers allowed at once; of the next slots cms gets 75 %, and of these \
+         'production' 90 %"
+    );
 }
 
 fn limits(link: u32, storage: u32, agents: u32) -> SlotLimits {
@@ -164,6 +373,7 @@ enum Step {
     Release(usize),
     Remove(usize),
     Limits(u8, u8, u8),
+    Shares(u8),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -172,8 +382,18 @@ fn step() -> impl Strategy<Value = Step> {
         3 => any::<usize>().prop_map(Step::Release),
         1 => any::<usize>().prop_map(Step::Remove),
         1 => (0..4u8, 0..6u8, 0..9u8).prop_map(|(l, s, a)| Step::Limits(l, s, a)),
+        1 => (0..5u8).prop_map(Step::Shares),
     ]
 }
+
+/// Nothing, links, destinations, everything, and activities.
+const SHARES: [&[&str]; 5] = [
+    &[],
+    &["s0→d0 x 5", "s0→d0 public 1", "s1→d1 y 0.5"],
+    &["*→d0 x 3", "*→d0 y 1", "*→d1 public 2"],
+    &["*→* x 1", "*→* y 1000"],
+    &["x: default 0.1", "x: other 5", "*→d2 y 2"],
+];
 
 proptest! {
     /// Bounds hold after every step, and no transfer waits while every slot it needs is free.
@@ -203,6 +423,7 @@ proptest! {
                     now = limits(l.into(), s.into(), a.into());
                     scheduler.set_limits(now.clone());
                 }
+                Step::Shares(which) => set(&mut scheduler, SHARES[usize::from(which)]),
                 Step::Release(_) | Step::Remove(_) => {}
             }
             let before = running.len();
@@ -222,6 +443,35 @@ proptest! {
                 prop_assert!(!free, "{one:?} waits though all its slots are free");
                 prop_assert!(scheduler.why_waiting(&one.link) != WaitReason::Starting);
             }
+        }
+    }
+
+    /// However weights, limits and links are, in the long run each VO gets its share of what there is too little of.
+    #[test]
+    fn shares_hold_in_the_long_run(
+        weights in proptest::collection::vec(1..50u32, 2..6), slots in 1..10u32, one_link in any::<bool>(),
+    ) {
+        let mut scheduler = match one_link {
+            true => Scheduler::new(limits(slots, 1000, 1000)),
+            false => Scheduler::new(limits(1000, slots, 1000)),
+        };
+        let vo = |number: usize| format!("vo{number}");
+        let lines = weights.iter().enumerate().map(|(number, weight)| format!("*→d {} {weight}", vo(number)));
+        let lines: Vec<String> = lines.collect();
+        set(&mut scheduler, &lines.iter().map(String::as_str).collect::<Vec<_>>());
+        let flow = |number: usize| match one_link {
+            true => format!("s→d {}", vo(number)),
+            false => format!("s{number}→d {}", vo(number)),
+        };
+        let flows: Vec<String> = (0..weights.len()).map(flow).collect();
+        let names: Vec<&str> = flows.iter().map(String::as_str).collect();
+        let starts = 3000;
+        let counts = starts_of(&mut scheduler, &names, starts);
+        let sum: u32 = weights.iter().sum();
+        for (flow, weight) in flows.iter().zip(&weights) {
+            let due = f64::from(*weight) / f64::from(sum) * starts as f64;
+            let got = counts.get(flow).copied().unwrap_or(0) as f64;
+            prop_assert!((got - due).abs() <= 3.0 + due * 0.02, "{flow}: {got} of {due}, {counts:?}");
         }
     }
 }

@@ -67,15 +67,15 @@ pub(super) fn routes() -> Router<Api> {
         )
         .route(
             "/config/activity_shares",
-            get(shares::list_activities).post(shares::set),
+            get(shares::list_activities).post(shares::set_activities),
         )
         .route(
             "/config/activity_shares/{vo}",
-            get(shares::show_activities).delete(shares::show_activities),
+            get(shares::show_activities).delete(shares::remove_activities),
         )
         .route(
             "/config/cloud_storage",
-            get(shares::list).post(shares::keep_keys),
+            get(shares::list_clouds).post(shares::keep_keys),
         )
         .route("/config/drain", post(drain))
         .route("/config/audit", get(audit))
@@ -263,6 +263,8 @@ fn setting_form(setting: &Setting) -> Value {
             form["vo_name"] = json!(defaults.vo.as_str());
             form
         }
+        Setting::VoShare(share) => shares::form(share),
+        Setting::ActivityShares(shares) => shares::activity_form(shares),
         Setting::Grant(grant) => grants::form(grant),
         Setting::Drain => json!({"drain": true}),
     }

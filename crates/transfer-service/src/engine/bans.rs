@@ -188,9 +188,10 @@ impl Engine {
         {
             return;
         }
-        match self.bans.holding(&waiting.link, &waiting.vo) {
-            Some(_) => drop(self.bans.held.insert(waiting.transfer)),
-            None => self.scheduler.enqueue(waiting),
+        if self.bans.holding(&waiting.link, &waiting.vo).is_some() {
+            self.bans.held.insert(waiting.transfer);
+        } else if !self.refuses_by_share(&waiting) {
+            self.scheduler.enqueue(waiting);
         }
     }
 

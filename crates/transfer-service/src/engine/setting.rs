@@ -1,8 +1,13 @@
 //! Settings that operators change while everything runs.
 
 use super::{Action, Answer, Effects, Engine, Now};
+use penstock_decide::scheduler::Waiting;
 use penstock_decide::settings::{Asker, Wish, defaults_in_effect, plan, slots_in_effect};
-use penstock_model::{Job, SettingChange, UserName};
+use penstock_decide::shares::Shares;
+use penstock_model::{
+    Activity, DEFAULT_ACTIVITY, Errno, Failure, Job, Phase, Retry, SettingChange, Side,
+    TransferEvent, TransferState, UserName,
+};
 use penstock_persistence::journal::Record;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,5 +66,59 @@ impl Engine {
         let slots = slots_in_effect(&self.config.slots, &self.settings);
         self.scheduler.set_limits(slots);
         self.scheduler.set_drained(self.settings.is_drained());
+        self.follow_shares();
+    }
+
+    /// The scheduler goes by the shares that are set. What is queued for a link of which its VO has no share any more
+    /// is to fail.
+    pub(super) fn follow_shares(&mut self) {
+        let shares = Shares::of(&self.settings);
+        if shares == *self.scheduler.shares() {
+            return;
+        }
+        let mut refused = Vec::new();
+        for (id, entry) in &self.transfers {
+            let waits = matches!(entry.state, TransferState::Submitted { .. });
+            if waits && !shares.allow(&entry.link, &self.jobs[&entry.job].vo) {
+                refused.push(*id);
+            }
+        }
+        for id in refused {
+            if let Some(waiting) = self.waiting(id)
+                && self.scheduler.remove(&waiting)
+            {
+                self.without_share.insert(id);
+            }
+        }
+        let transfers = &self.transfers;
+        let activity = |id| match transfers.get(&id) {
+            Some(entry) => entry.request.activity.clone(),
+            None => Activity::new(DEFAULT_ACTIVITY),
+        };
+        self.scheduler.set_shares(shares, activity);
+    }
+
+    /// True when a transfer is queued nowhere, because its VO has no share of its link.
+    pub(super) fn refuses_by_share(&mut self, waiting: &Waiting) -> bool {
+        let refuses = !self.scheduler.shares().allow(&waiting.link, &waiting.vo);
+        if refuses {
+            self.without_share.insert(waiting.transfer);
+        }
+        refuses
+    }
+
+    /// As FTS: what may never go is not left waiting.
+    pub(super) fn fail_without_share(&mut self, now: Now, effects: &mut Effects) {
+        while let Some(transfer) = self.without_share.pop_first() {
+            let failure = Failure {
+                side: Side::Service,
+                retry: Retry::Never,
+                phase: Phase::Service,
+                errno: Errno::EPERM,
+                detail: "No share configured for this VO".to_owned(),
+                found: None,
+            };
+            self.give_up(now, transfer, TransferEvent::Expired { failure }, effects);
+        }
     }
 }

@@ -638,6 +638,85 @@ fn a_canceled_transfer_keeps_its_slot_until_its_agent_has_ended() {
 }
 
 #[test]
+fn files_of_a_vo_without_a_share_fail_when_that_is_set_and_later_and_after_a_restart() {
+    use penstock_decide::settings::{Asker, Wish};
+    use penstock_model::{VoShare, Weight};
+    let mut world = World::new();
+    let share = |world: &mut World, vo: &str, weight: u32| {
+        let any = || StorageId::new(penstock_model::ANY);
+        let ends = LinkId {
+            source: any(),
+            destination: any(),
+        };
+        let share = VoShare {
+            ends,
+            vo: VoName::new(vo),
+            weight: Weight::whole(weight),
+        };
+        let asker = Asker {
+            names: vec![],
+            is_admin: true,
+        };
+        let reply = world.reply();
+        world.feed(Input::Set {
+            wish: Box::new(Wish::SetVoShare(share)),
+            asker,
+            user: UserName::new("admin"),
+            reply,
+        });
+    };
+    // Even seeds are jobs of cms, odd ones of atlas.
+    let (cms, atlas) = (100, 101);
+    for seed in [cms, atlas] {
+        world.submit_job(new_job(JobKind::Independent, seed, 10, 0, 0));
+    }
+    let open = |world: &World, seed: u128| {
+        let job = world.engine.jobs.get(&JobId(Uuid::from_u128(seed)));
+        job.map_or(0, |job| job.open.len())
+    };
+    let running = world.agents.len();
+    share(&mut world, "cms", 3);
+    assert_eq!(open(&world, cms), 10);
+    assert!(open(&world, atlas) <= running, "only what runs goes on");
+    let failed = world
+        .journal
+        .ledger()
+        .iter()
+        .filter_map(|(_, _, event)| match event {
+            TransferEvent::Expired { failure } => Some(failure.to_string()),
+            _ => None,
+        });
+    let failed: BTreeSet<String> = failed.collect();
+    assert_eq!(
+        failed,
+        BTreeSet::from(["GENERAL_FAILURE [1] No share configured for this VO".to_owned()])
+    );
+    let later = 103;
+    world.submit_job(new_job(JobKind::Independent, later, 5, 1, 1));
+    assert_eq!(open(&world, later), 0);
+    share(&mut world, "public", 1);
+    world.submit_job(new_job(JobKind::Independent, later + 2, 5, 1, 1));
+    assert_eq!(open(&world, later + 2), 5);
+    share(&mut world, "public", 0);
+    assert_eq!(
+        open(&world, later + 2),
+        world
+            .agents
+            .values()
+            .filter(|of| of.job.0.as_u128() == later + 2)
+            .count()
+    );
+    world.crash();
+    assert_eq!(
+        open(&world, later + 2),
+        0,
+        "what ran is lost, and may not start again"
+    );
+    world.settle();
+    world.check_record();
+}
+
+#[test]
 fn everything_of_a_vo_is_stopped_part_by_part_and_counted_once() {
     let mut world = World::new();
     for seed in 100..160 {

@@ -34,6 +34,11 @@ impl Fields {
         }
     }
 
+    /// Of these fields.
+    pub(super) fn given(fields: impl IntoIterator<Item = (String, Value)>) -> Fields {
+        Fields(fields.into_iter().collect())
+    }
+
     /// All that is left.
     pub(super) fn into_each(self) -> impl Iterator<Item = (String, Value)> {
         self.0.into_iter()
