@@ -7,6 +7,7 @@ use crate::exit::CommandError;
 use crate::expiry::{self, Expiry};
 use crate::keys::RingFiles;
 use crate::output::Output;
+use crate::serve::roles;
 use crate::site::SiteDirectory;
 use crate::token::{SiteIssuer, now};
 use openssl::x509::X509;
@@ -16,6 +17,7 @@ use penstock_protocol::http1::client::{Client, ClientConfig, Outgoing, Reach};
 use penstock_protocol::oauth;
 use penstock_protocol::tls::{ClientTls, ServerTls};
 use penstock_protocol::voms::VomsServers;
+use penstock_transfer_service::gfal_plugins;
 use serde::Serialize;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::fs::PermissionsExt;
@@ -69,11 +71,22 @@ impl Findings {
     }
 }
 
+/// What is found of gfal2.
+#[derive(Serialize)]
+struct GfalFound {
+    /// Its plug-ins.
+    plugins: Vec<String>,
+    /// Why there are none.
+    why_not: Option<String>,
+}
+
 #[derive(Serialize)]
 struct CheckReport<'a> {
     config: &'a Config,
     /// What ends, and when.
     expiry: &'a [Expiry],
+    /// What gfal2 can reach from here. Absent without a transfer service.
+    gfal: Option<&'a GfalFound>,
     findings: &'a [Finding],
 }
 
@@ -100,9 +113,12 @@ pub async fn run(args: CheckArgs, output: Output) -> Result<(), CommandError> {
     check_pools(&site, &config, &mut findings);
     check_foreign_issuers(&site, &config, &mut findings).await;
 
+    let gfal = find_gfal(&site, &config, &mut findings).await;
+
     let report = CheckReport {
         config: &config,
         expiry: &expiries,
+        gfal: gfal.as_ref(),
         findings: &findings.0,
     };
     output.show(&report, || {
@@ -110,9 +126,10 @@ pub async fn run(args: CheckArgs, output: Output) -> Result<(), CommandError> {
             toml::to_string_pretty(&config).expect("a configuration that was read can be written");
         let found: String = findings.0.iter().map(finding_line).collect();
         format!(
-            "# Effective values of {}\n{values}\n{}\n{found}",
+            "# Effective values of {}\n{values}\n{}{}\n{found}",
             site.config_file().display(),
             expiries.iter().map(expiry_line).collect::<String>(),
+            gfal.as_ref().map(gfal_line).unwrap_or_default(),
         )
     });
     match findings.errors() {
@@ -128,6 +145,42 @@ pub async fn run(args: CheckArgs, output: Output) -> Result<(), CommandError> {
             site.root().display()
         ))),
     }
+}
+
+fn gfal_line(found: &GfalFound) -> String {
+    match &found.why_not {
+        None => format!("gfal2 plug-ins: {}\n", found.plugins.join(", ")),
+        Some(why) => format!(
+            "gfal2 is not used: {why}. Transfers of gsiftp, root, srm and sftp are refused.\n"
+        ),
+    }
+}
+
+/// Looks by a process, as the service will. That there is no gfal2 is well, unless the configuration needs it.
+async fn find_gfal(
+    site: &SiteDirectory,
+    config: &Config,
+    findings: &mut Findings,
+) -> Option<GfalFound> {
+    let role = config.transfer.as_ref()?;
+    let found = match roles::gfal_config(site, config, role) {
+        Ok(gfal) => gfal_plugins(gfal).await,
+        Err(why) => Err(why.to_string()),
+    };
+    for account in &role.gfal.sftp {
+        let key = site.resolve(&account.key);
+        if let Err(why) = std::fs::File::open(&key) {
+            findings.error(format!("transfer.gfal.sftp: {}: {why}", key.display()));
+        }
+    }
+    if let (Err(why), false) = (&found, role.gfal.sftp.is_empty()) {
+        findings.error(format!("transfer.gfal.sftp needs gfal2: {why}"));
+    }
+    let (plugins, why_not) = match found {
+        Ok(plugins) => (plugins, None),
+        Err(why) => (Vec::new(), Some(why)),
+    };
+    Some(GfalFound { plugins, why_not })
 }
 
 fn expiry_line(expiry: &Expiry) -> String {

@@ -5,11 +5,13 @@
 //! file.
 
 mod administrators;
+mod gfal;
 mod limits;
 mod membership;
 mod messages;
 
 pub use administrators::Administrator;
+pub use gfal::Gfal;
 pub use limits::Limits;
 pub use membership::{Account, Member};
 pub use messages::MessageSink;
@@ -211,6 +213,9 @@ pub struct Transfer {
     /// Who may see and stop the jobs of others, ban and configure.
     #[serde(default, rename = "administrator")]
     pub administrators: Vec<Administrator>,
+    /// Transfers that need gfal2.
+    #[serde(default)]
+    pub gfal: Gfal,
     /// Links with a limit of their own.
     #[serde(default, rename = "link")]
     pub links: Vec<LinkLimit>,
@@ -599,6 +604,9 @@ impl Config {
                 for problem in sink.problems() {
                     require(false, problem);
                 }
+            }
+            for problem in transfer.gfal.problems() {
+                require(false, problem);
             }
             for (key, value) in [
                 ("active_max_per_link", transfer.active_max_per_link),

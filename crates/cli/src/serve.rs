@@ -307,6 +307,7 @@ impl Running {
             keys: keys.clone(),
             engine: roles::engine_config(role),
             agents: AgentConfig::default(),
+            gfal: Some(roles::gfal_config(site, config, role)?),
             token_clients: self.token_clients.clone(),
             banned: self.banned.clone(),
             drain_grace: self.process.drain,

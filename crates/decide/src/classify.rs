@@ -30,6 +30,8 @@ pub enum Observed {
     ChecksumMismatch,
     /// The storage element said that a third-party copy failed.
     CopyFailed,
+    /// A library said that it did not work, with this error number.
+    Said(Errno),
     /// Refused by our own rules (an address, a redirect).
     Forbidden,
     /// Somebody asked to stop.
@@ -53,6 +55,7 @@ pub fn classify(side: Side, phase: Phase, observed: &Observed, detail: String) -
         Observed::ChecksumMismatch if side == Side::Source => (Errno::EIO, Retry::Never),
         Observed::ChecksumMismatch => (Errno::EIO, Retry::Later),
         Observed::CopyFailed => (Errno::EIO, Retry::Later),
+        Observed::Said(errno) => (*errno, of_errno(side, *errno)),
         Observed::Forbidden => (Errno::EACCES, Retry::Never),
         Observed::Canceled => (Errno::ECANCELED, Retry::Never),
     };
@@ -63,6 +66,40 @@ pub fn classify(side: Side, phase: Phase, observed: &Observed, detail: String) -
         errno,
         detail,
         found: None,
+    }
+}
+
+/// By FTS3's lists of what is not worth a retry at which end. A missing directory at a destination is, because somebody
+/// may make it.
+fn of_errno(side: Side, errno: Errno) -> Retry {
+    let everywhere = [
+        Errno::EPERM,
+        Errno::EACCES,
+        Errno::ENAMETOOLONG,
+        Errno::EPROTONOSUPPORT,
+        Errno::ECANCELED,
+    ];
+    let here: &[Errno] = match side {
+        Side::Source => &[Errno::ENOENT, Errno::EISDIR, Errno::E2BIG, Errno::ENOTDIR],
+        Side::Destination => &[
+            Errno::EISDIR,
+            Errno::E2BIG,
+            Errno::EROFS,
+            Errno::EFAULT,
+            Errno::EEXIST,
+        ],
+        Side::Network => &[
+            Errno::ENOENT,
+            Errno::ENOSPC,
+            Errno::EEXIST,
+            Errno::EFBIG,
+            Errno::EROFS,
+        ],
+        Side::Service => &[],
+    };
+    match everywhere.contains(&errno) || here.contains(&errno) {
+        true => Retry::Never,
+        false => Retry::Later,
     }
 }
 
@@ -123,6 +160,21 @@ mod tests {
             Side::Destination,
             Observed::ChecksumMismatch,
             "DESTINATION [5] text Later",
+        );
+        check(
+            Side::Source,
+            Observed::Said(Errno::ENOENT),
+            "SOURCE [2] text Never",
+        );
+        check(
+            Side::Destination,
+            Observed::Said(Errno::ENOENT),
+            "DESTINATION [2] text Later",
+        );
+        check(
+            Side::Network,
+            Observed::Said(Errno::ECOMM),
+            "TRANSFER [70] text Later",
         );
         check(
             Side::Service,

@@ -11,6 +11,7 @@ pub mod authorization;
 pub mod classify;
 mod decision;
 pub mod expiry;
+pub mod gfal_way;
 pub mod halting;
 pub mod health;
 pub mod locking;

@@ -13,7 +13,7 @@ mod tests;
 use crate::shares::Shares;
 use line::{Offer, VoLines};
 use penstock_model::{
-    ANY, Activity, LinkId, Priority, Slots, StorageId, TransferId, VoName, WaitReason,
+    ANY, Access, Activity, LinkId, Priority, Slots, StorageId, TransferId, VoName, WaitReason,
 };
 use queue::{LinkQueue, Standing};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -29,6 +29,8 @@ pub struct SlotLimits {
     pub storage_inbound: Slots,
     /// In this service, over everything.
     pub agents: Slots,
+    /// In this service, over all links that need gfal2, because each such transfer has a process of its own.
+    pub gfal: Slots,
     /// Links with a limit of their own. Either end may be `*`; the most specific pattern counts.
     pub links: BTreeMap<LinkId, Slots>,
     /// Storage elements with limits of their own: outbound, inbound.
@@ -42,6 +44,7 @@ impl Default for SlotLimits {
             storage_outbound: Slots(200),
             storage_inbound: Slots(200),
             agents: Slots(500),
+            gfal: Slots(50),
             links: BTreeMap::new(),
             storages: BTreeMap::new(),
         }
@@ -128,6 +131,7 @@ impl Pool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PoolId {
     Agents,
+    Gfal,
     Outbound(StorageIndex),
     Inbound(StorageIndex),
 }
@@ -137,11 +141,30 @@ struct Link {
     id: LinkId,
     source: StorageIndex,
     destination: StorageIndex,
+    access: Access,
     active: u32,
     limit: u32,
     queue: LinkQueue,
     gate: Gate,
     place: Place,
+}
+
+impl Link {
+    /// What each transfer on it holds a slot of.
+    fn pools(&self) -> impl Iterator<Item = PoolId> + use<> {
+        let gfal = match self.access {
+            Access::Http => None,
+            Access::Gfal => Some(PoolId::Gfal),
+        };
+        let (outbound, inbound) = (self.source, self.destination);
+        [
+            PoolId::Agents,
+            PoolId::Outbound(outbound),
+            PoolId::Inbound(inbound),
+        ]
+        .into_iter()
+        .chain(gfal)
+    }
 }
 
 /// Whether a link may start anything, whatever its slots.
@@ -176,6 +199,7 @@ pub struct Scheduler {
     storages: Vec<(StorageId, Pool, Pool)>,
     storage_index: HashMap<StorageId, StorageIndex>,
     agents: Pool,
+    gfal: Pool,
     round: VecDeque<LinkIndex>,
     /// Pools that got a slot back while links wait for it.
     freed: VecDeque<PoolId>,
@@ -188,10 +212,11 @@ pub struct Scheduler {
 impl Scheduler {
     /// An empty one.
     pub fn new(limits: SlotLimits) -> Scheduler {
-        let agents = Pool {
-            limit: limits.agents.0,
+        let pool = |limit: Slots| Pool {
+            limit: limit.0,
             ..Pool::default()
         };
+        let (agents, gfal) = (pool(limits.agents), pool(limits.gfal));
         Scheduler {
             limits,
             shares: Shares::default(),
@@ -200,6 +225,7 @@ impl Scheduler {
             storages: Vec::new(),
             storage_index: HashMap::new(),
             agents,
+            gfal,
             round: VecDeque::new(),
             freed: VecDeque::new(),
             offering: VecDeque::new(),
@@ -272,6 +298,7 @@ impl Scheduler {
             inbound.by_share = weights.cloned().map(VoLines::new);
         }
         self.agents.waiters.clear();
+        self.gfal.waiters.clear();
         for (index, link) in self.links.iter_mut().enumerate() {
             if matches!(link.place, Place::Full(_) | Place::Parked(..)) {
                 link.place = Place::Round;
@@ -285,13 +312,8 @@ impl Scheduler {
         let Some(&index) = self.link_index.get(link) else {
             return;
         };
-        let (source, destination) = (self.links[index].source, self.links[index].destination);
         self.links[index].active -= 1;
-        for pool in [
-            PoolId::Agents,
-            PoolId::Outbound(source),
-            PoolId::Inbound(destination),
-        ] {
+        for pool in self.links[index].pools() {
             self.pool(pool).active -= 1;
             self.freed.push_back(pool);
         }
@@ -341,10 +363,10 @@ impl Scheduler {
             if let Gate::Ajar(reason) = &link.gate {
                 link.gate = Gate::Shut(reason.clone());
             }
-            let (source, destination) = (link.source, link.destination);
-            self.agents.active += 1;
-            self.storages[source].1.active += 1;
-            self.storages[destination].2.active += 1;
+            let destination = link.destination;
+            for pool in self.links[index].pools() {
+                self.pool(pool).active += 1;
+            }
             if let Some(lines) = &mut self.storages[destination].2.by_share {
                 lines.had(&vo);
                 // The next slot can be offered now.
@@ -359,6 +381,7 @@ impl Scheduler {
     /// Changes all limits at once, while everything runs.
     pub fn set_limits(&mut self, limits: SlotLimits) {
         self.agents.limit = limits.agents.0;
+        self.gfal.limit = limits.gfal.0;
         for (storage, outbound, inbound) in &mut self.storages {
             let (out, into) = storage_limits(&limits, storage);
             outbound.limit = out;
@@ -370,7 +393,10 @@ impl Scheduler {
         self.limits = limits;
         let pools =
             (0..self.storages.len()).flat_map(|at| [PoolId::Outbound(at), PoolId::Inbound(at)]);
-        self.freed = std::iter::once(PoolId::Agents).chain(pools).collect();
+        self.freed = [PoolId::Agents, PoolId::Gfal]
+            .into_iter()
+            .chain(pools)
+            .collect();
         (0..self.links.len()).for_each(|index| self.recheck(index));
     }
 
@@ -443,7 +469,9 @@ impl Scheduler {
                 let lines = self.storages[link.destination].2.by_share.as_ref();
                 lines.and_then(|lines| lines.percent(&waiting.vo))
             }
-            WaitReason::SourceFull { .. } | WaitReason::AgentsFull { .. } => None,
+            WaitReason::SourceFull { .. }
+            | WaitReason::AgentsFull { .. }
+            | WaitReason::GfalFull { .. } => None,
             _ => return because,
         };
         let activity_percent = link
@@ -540,6 +568,11 @@ impl Scheduler {
                 Some(PoolId::Agents),
             ));
         }
+        if link.access == Access::Gfal && !self.gfal.has_room() {
+            let (active, limit) = (Slots(self.gfal.active), Slots(self.gfal.limit));
+            let reason = WaitReason::GfalFull { active, limit };
+            return Some((reason, Some(PoolId::Gfal)));
+        }
         None
     }
 
@@ -561,12 +594,7 @@ impl Scheduler {
 
     /// A link that was woken for a slot but does not use it leaves that slot to the next one that waits.
     fn pass_on(&mut self, index: LinkIndex) {
-        let (source, destination) = (self.links[index].source, self.links[index].destination);
-        for pool in [
-            PoolId::Agents,
-            PoolId::Outbound(source),
-            PoolId::Inbound(destination),
-        ] {
+        for pool in self.links[index].pools() {
             let pool_of = self.pool(pool);
             if pool_of.has_room() && pool_of.is_waited_for() {
                 self.freed.push_back(pool);
@@ -633,6 +661,7 @@ impl Scheduler {
     fn pool(&mut self, id: PoolId) -> &mut Pool {
         match id {
             PoolId::Agents => &mut self.agents,
+            PoolId::Gfal => &mut self.gfal,
             PoolId::Outbound(at) => &mut self.storages[at].1,
             PoolId::Inbound(at) => &mut self.storages[at].2,
         }
@@ -649,6 +678,7 @@ impl Scheduler {
             id: id.clone(),
             source,
             destination,
+            access: id.access(),
             active: 0,
             limit,
             queue: LinkQueue::new(id, &self.shares),

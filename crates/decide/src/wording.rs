@@ -14,6 +14,7 @@ pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
         | WaitReason::DestinationFull { .. }
         | WaitReason::AgentsFull { .. }
         | WaitReason::ByShare { .. }
+        | WaitReason::GfalFull { .. }
         | WaitReason::SameDestination { .. }
         | WaitReason::StorageBanned { .. }
         | WaitReason::TokenExchange { .. }
@@ -55,6 +56,12 @@ pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
         WaitReason::AgentsFull { active, limit } => {
             format!(
                 "this service runs {} of {} transfers allowed at once",
+                active.0, limit.0
+            )
+        }
+        WaitReason::GfalFull { active, limit } => {
+            format!(
+                "this service runs {} of {} transfers allowed at once that need gfal2",
                 active.0, limit.0
             )
         }
@@ -251,6 +258,7 @@ pub fn wait_kind(reason: &WaitReason) -> &'static str {
         WaitReason::SourceFull { .. } => "source_full",
         WaitReason::DestinationFull { .. } => "destination_full",
         WaitReason::AgentsFull { .. } => "agents_full",
+        WaitReason::GfalFull { .. } => "gfal_full",
         WaitReason::LinkHalted { .. } => "link_halted",
         WaitReason::BackingOff { .. } => "backing_off",
         WaitReason::SameDestination { .. } => "same_destination",

@@ -45,4 +45,4 @@ pub use stages::{MoverReport, StageClocks, TcpSummary};
 pub use streams::{StreamUse, StreamsReason, WayNotOffered};
 pub use transfer::{Attempt, CopyMode, InvalidTransition, TransferState, advance};
 pub use units::{Bytes, Priority, Rate, Slots, Timestamp};
-pub use url::FileUrl;
+pub use url::{Access, FileUrl};

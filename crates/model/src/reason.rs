@@ -42,6 +42,13 @@ pub enum WaitReason {
         /// The limit.
         limit: Slots,
     },
+    /// As many transfers as may have a gfal process. Its link needs one.
+    GfalFull {
+        /// Running with such a process.
+        active: Slots,
+        /// The limit.
+        limit: Slots,
+    },
     /// The latest transfers on the link all failed in one way; it is tried with one transfer now and then.
     LinkHalted {
         /// When the next one is tried.

@@ -1,6 +1,6 @@
 //! Where a file is: a URL that has been checked once and is valid from then on.
 
-use crate::ids::StorageId;
+use crate::ids::{LinkId, StorageId};
 use crate::path::NamespacePath;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -8,7 +8,45 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use thiserror::Error;
 
 /// Schemes that this service can move today.
-pub const SUPPORTED_SCHEMES: [&str; 4] = ["https", "davs", "http", "dav"];
+pub const SUPPORTED_SCHEMES: [&str; 11] = [
+    "https", "davs", "http", "dav", "gsiftp", "root", "roots", "xroot", "xroots", "srm", "sftp",
+];
+
+/// How a storage element is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// By this program's own HTTP.
+    Http,
+    /// By the system's gfal2 library, in a process for each attempt.
+    Gfal,
+}
+
+impl Access {
+    fn of_scheme(scheme: &str) -> Access {
+        match scheme {
+            "gsiftp" | "root" | "roots" | "xroot" | "xroots" | "srm" | "sftp" => Access::Gfal,
+            _ => Access::Http,
+        }
+    }
+}
+
+impl StorageId {
+    /// How it is spoken to.
+    pub fn access(&self) -> Access {
+        let text = self.as_str();
+        Access::of_scheme(text.split_once("://").map_or("", |(scheme, _)| scheme))
+    }
+}
+
+impl LinkId {
+    /// gfal2 is needed when one end needs it.
+    pub fn access(&self) -> Access {
+        match (self.source.access(), self.destination.access()) {
+            (Access::Http, Access::Http) => Access::Http,
+            (Access::Gfal, _) | (_, Access::Gfal) => Access::Gfal,
+        }
+    }
+}
 
 /// The URL of a file on a storage element. Keeps the text as the user wrote it, because the wire shows it again.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -84,6 +122,11 @@ impl FileUrl {
         self.text[..self.scheme_length].to_ascii_lowercase()
     }
 
+    /// How its storage element is spoken to.
+    pub fn access(&self) -> Access {
+        Access::of_scheme(&self.scheme())
+    }
+
     /// The host, lower case, without port.
     pub fn host(&self) -> &str {
         &self.host
@@ -105,6 +148,11 @@ impl FileUrl {
     pub fn place(&self) -> FilePlace {
         let parsed = url::Url::parse(&self.text);
         let raw = parsed.as_ref().map_or(self.text.as_str(), |url| url.path());
+        // SRM's long form: the path is that of its endpoint, and the file stands in the query.
+        let raw = match self.text.split_once("?SFN=") {
+            Some((_, file)) if self.scheme() == "srm" => file,
+            Some(_) | None => raw,
+        };
         // The hasher has no random start, so that equal inputs give equal plans.
         let mut hasher = DefaultHasher::new();
         self.host.hash(&mut hasher);
@@ -180,7 +228,8 @@ mod tests {
         );
         check(
             "gopher://se/f",
-            "'gopher://se/f': scheme 'gopher' is not supported; use one of https, davs, http, dav",
+            "'gopher://se/f': scheme 'gopher' is not supported; use one of https, davs, http, dav, gsiftp, root, \
+             roots, xroot, xroots, srm, sftp",
         );
         check(
             "https://se/",
@@ -192,8 +241,37 @@ mod tests {
         );
         check(
             "file:///etc/passwd",
-            "'file:///etc/passwd': scheme 'file' is not supported; use one of https, davs, http, dav",
+            "'file:///etc/passwd': scheme 'file' is not supported; use one of https, davs, http, dav, gsiftp, root, \
+             roots, xroot, xroots, srm, sftp",
         );
+    }
+
+    #[test]
+    fn gfal_is_needed_where_http_is_not_spoken() {
+        let access = |url: &str| FileUrl::parse(url).expect("valid").access();
+        for url in [
+            "gsiftp://se/f",
+            "ROOT://se:1094//d/f",
+            "srm://se/f",
+            "sftp://se/f",
+        ] {
+            assert_eq!(access(url), Access::Gfal, "{url}");
+        }
+        assert_eq!(access("davs://se/f"), Access::Http);
+        let link = |source: &str, destination: &str| LinkId {
+            source: StorageId::new(source),
+            destination: StorageId::new(destination),
+        };
+        assert_eq!(link("https://a", "root://b").access(), Access::Gfal);
+        assert_eq!(link("https://a", "*").access(), Access::Http);
+    }
+
+    #[test]
+    fn files_of_one_srm_endpoint_have_places_of_their_own() {
+        let place = |url: &str| FileUrl::parse(url).expect("valid").place();
+        let long = "srm://se:8443/srm/managerv2?SFN=/d/f";
+        assert_eq!(place(long), place("srm://se/d/f"));
+        assert_ne!(place(long), place("srm://se:8443/srm/managerv2?SFN=/d/g"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! An agent costs a task and a few kilobytes. It reports `Prepared` and waits until that is durable before any byte
 //! moves, and it reports its end exactly once. It does not decide about retries, slots or states.
 
+mod gfal;
 mod http;
 mod macaroons;
 mod proxy;
@@ -10,6 +11,9 @@ mod steps;
 mod streamed;
 mod third_party;
 mod token_endpoint;
+
+pub(crate) use gfal::Gfal;
+pub use gfal::{GfalConfig, SftpAccount, gfal_plugins};
 
 use crate::engine::{Assignment, Outcome, Task};
 use crate::overview::ActiveRow;
@@ -69,6 +73,8 @@ pub(crate) struct AgentSetup {
     pub(crate) config: AgentConfig,
     pub(crate) memory: Arc<Memory>,
     pub(crate) tokens: Arc<TokenKeeper>,
+    /// `None`: this service moves nothing by gfal2.
+    pub(crate) gfal: Option<Arc<Gfal>>,
 }
 
 /// Clients that connect by one version of the Internet protocol each.
@@ -274,6 +280,8 @@ impl AgentSetup {
                 Outcome::Stopped
             }
         };
+        // Its slots are free when nothing of it runs any more.
+        work.let_process_go().await;
         guard.sent = true;
         let report = AgentReport::Ended {
             transfer,

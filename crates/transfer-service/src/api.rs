@@ -247,7 +247,9 @@ impl From<ServiceError> for ApiError {
             ServiceError::StorageBanned(_) => {
                 ApiError::new(StatusCode::FORBIDDEN, error.to_string())
             }
-            ServiceError::TooManyBans => ApiError::new(StatusCode::BAD_REQUEST, error.to_string()),
+            ServiceError::TooManyBans | ServiceError::OutOfReach(_) => {
+                ApiError::new(StatusCode::BAD_REQUEST, error.to_string())
+            }
             ServiceError::JournalFull
             | ServiceError::NoRoom(_)
             | ServiceError::Unwritten(_)

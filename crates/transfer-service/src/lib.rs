@@ -12,7 +12,7 @@ pub mod service;
 pub mod submission;
 mod tokens;
 
-pub use agent::AgentConfig;
+pub use agent::{AgentConfig, GfalConfig, SftpAccount, gfal_plugins};
 pub use overview::Overview;
 pub use service::{Service, ServiceConfig, ServiceError};
 pub use tokens::TokenClients;

@@ -1,6 +1,6 @@
 //! A running transfer service: what the command line starts and what the REST interface asks.
 
-use crate::agent::{AgentConfig, AgentSetup, ByVersion, Memory};
+use crate::agent::{AgentConfig, AgentSetup, ByVersion, Gfal, GfalConfig, Memory};
 use crate::api::Banned;
 use crate::engine::{Answer, Engine, EngineConfig, Stopped};
 use crate::metrics::TransferMetrics;
@@ -10,13 +10,14 @@ use crate::submission::NewJob;
 use crate::tokens::{TokenClients, TokenKeeper};
 use penstock_decide::settings::{Asker, Refusal, Wish};
 use penstock_model::{
-    Ban, BanTarget, JobId, Priority, SettingChange, Settings, StorageId, TransferId, UserName,
-    VoName, WaitReason,
+    Access, Ban, BanTarget, JobId, Priority, SettingChange, Settings, StorageId, TransferId,
+    UserName, VoName, WaitReason,
 };
 use penstock_persistence::delegations::{DelegationError, Delegations};
 use penstock_persistence::journal::{Journal, JournalError, JournalReader, SqliteJournal};
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::http1::client::Client;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,6 +34,9 @@ const SWEEP_EVERY: Duration = Duration::from_secs(600);
 /// How long a submission waits before it looks whether the journal can still be written.
 const JOURNAL_PATIENCE: Duration = Duration::from_secs(3);
 
+/// Schemes whose storage elements know nothing but proxies.
+const NEED_PROXIES: [&str; 2] = ["gsiftp", "srm"];
+
 /// What a transfer service needs to run.
 #[derive(Clone)]
 pub struct ServiceConfig {
@@ -48,6 +52,8 @@ pub struct ServiceConfig {
     pub engine: EngineConfig,
     /// How long agents wait for what.
     pub agents: AgentConfig,
+    /// How what needs gfal2 is moved. `None`: such transfers are refused.
+    pub gfal: Option<GfalConfig>,
     /// The issuers at which it renews tokens.
     pub token_clients: TokenClients,
     /// Learns whom operators ban while the service runs.
@@ -70,6 +76,9 @@ pub enum ServiceError {
         "the journal cannot be written (is its disk full?); nothing was accepted, try again later"
     )]
     JournalFull,
+    /// An end of a transfer cannot be reached from this machine. Nothing was accepted.
+    #[error("{0}")]
+    OutOfReach(String),
     /// Too many transfers are open. Nothing was accepted.
     #[error(
         "{0} transfers are open, and the job's would be more than the service may hold (transfer.open_max); \
@@ -123,6 +132,7 @@ pub struct Service {
     settings: watch::Receiver<Arc<Settings>>,
     reader: Arc<JournalReader>,
     delegations: Arc<Delegations>,
+    gfal: Option<Arc<Gfal>>,
     journal_writable: Arc<AtomicBool>,
     sealing_due: Arc<AtomicBool>,
     ending: Mutex<Option<Ending>>,
@@ -152,6 +162,7 @@ impl Service {
             );
         }
         let tokens = TokenKeeper::new(client.clone(), reader.clone(), config.token_clients);
+        let gfal = config.gfal.map(Gfal::new).transpose()?.map(Arc::new);
         let agents = AgentSetup {
             by_version: ByVersion::of(&client),
             client,
@@ -160,6 +171,7 @@ impl Service {
             config: config.agents,
             memory: Arc::new(Memory::default()),
             tokens: Arc::new(tokens),
+            gfal: gfal.clone(),
         };
         let metrics = Arc::new(TransferMetrics::default());
         let started = run::start(run::Parts {
@@ -183,6 +195,7 @@ impl Service {
             settings: started.settings,
             reader,
             delegations,
+            gfal,
             journal_writable: started.journal_writable,
             sealing_due: started.sealing_due,
             ending: Mutex::new(Some((started.task, started.last_commit))),
@@ -196,6 +209,7 @@ impl Service {
         if !self.accepts() {
             return Err(ServiceError::JournalFull);
         }
+        self.check_reach(&job).await?;
         let id = job.id;
         let accepted = self.ask(|answer| Message::Submit {
             job: Box::new(job),
@@ -212,6 +226,30 @@ impl Service {
                 Err(ServiceError::JournalFull)
             }
         }
+    }
+
+    /// Whether this machine has what the job's files need.
+    async fn check_reach(&self, job: &NewJob) -> Result<(), ServiceError> {
+        let mut seen = BTreeSet::new();
+        for transfer in &job.transfers {
+            for url in [&transfer.source, &transfer.destination] {
+                if url.access() == Access::Http || !seen.insert(url.storage()) {
+                    continue;
+                }
+                if NEED_PROXIES.contains(&&*url.scheme()) && job.parameters.proxy.is_none() {
+                    let storage = url.storage();
+                    return Err(ServiceError::OutOfReach(format!(
+                        "{storage} takes no tokens; delegate a proxy, and submit with the certificate"
+                    )));
+                }
+                let reached = match &self.gfal {
+                    Some(gfal) => gfal.reaches(url, &job.vo).await,
+                    None => Err(format!("{}: not moved by this service", url.scheme())),
+                };
+                reached.map_err(ServiceError::OutOfReach)?;
+            }
+        }
+        Ok(())
     }
 
     /// Waits for an answer as long as the journal can be written.

@@ -83,6 +83,7 @@ pub(super) async fn run(
         keys: SealingKeys::of_this_process().map_err(engine_failed)?,
         engine: engine_config(parallel),
         agents: AgentConfig::default(),
+        gfal: None,
         token_clients: TokenClients::default(),
         banned: Banned::default(),
         drain_grace: Duration::ZERO,

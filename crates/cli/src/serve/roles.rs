@@ -13,6 +13,7 @@ use penstock_decide::pool_selection::PoolMode;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_model::{Bytes, LinkId, NamespacePath, PoolName, Slots, StorageId, VoName};
 use penstock_protocol::connections::ConnectionLimits;
+use penstock_protocol::gfal::SftpLogin;
 use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::http1::client::Client;
 use penstock_protocol::macaroon::RootKeys;
@@ -27,8 +28,11 @@ use penstock_storage_element::{
     StorageLimits, StreamsLimits, TrustedIssuerConfig,
 };
 use penstock_transfer_service::engine::EngineConfig;
+use penstock_transfer_service::{GfalConfig, SftpAccount};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
 
 /// Connections at once, where nothing else is said.
 const CONNECTIONS_MAX: usize = 20_000;
@@ -351,6 +355,7 @@ pub fn engine_config(role: &Transfer) -> EngineConfig {
             storage_outbound: Slots(role.active_max_per_storage),
             storage_inbound: Slots(role.active_max_per_storage),
             agents: Slots(role.active_max),
+            gfal: Slots(role.gfal.active_max),
             links: links.collect(),
             ..SlotLimits::default()
         },
@@ -362,6 +367,58 @@ pub fn engine_config(role: &Transfer) -> EngineConfig {
         },
         open_max: usize::try_from(role.open_max).unwrap_or(usize::MAX),
     }
+}
+
+/// How processes that work with gfal2 are run: this program, with an environment of their own.
+pub fn gfal_config(
+    site: &SiteDirectory,
+    config: &Config,
+    role: &Transfer,
+) -> Result<GfalConfig, CommandError> {
+    let place = |path: &Path| {
+        std::path::absolute(site.resolve(path))
+            .map_err(|why| CommandError::local(path.display(), why))
+    };
+    let trust = &config.trust;
+    // Libraries find trust where the site has it, nobody's home, and in a server that does not answer no reason to
+    // wait for the quarter of an hour that XRootD's client would.
+    let mut environment: BTreeMap<String, OsString> = [
+        ("X509_CERT_DIR", place(&trust.certificates)?.into()),
+        ("X509_VOMS_DIR", place(&trust.vomsdir)?.into()),
+        ("HOME", "/nonexistent".into()),
+        ("LANG", "C".into()),
+        ("XRD_CONNECTIONWINDOW", "30".into()),
+        ("XRD_CONNECTIONRETRY", "2".into()),
+        ("XRD_REQUESTTIMEOUT", "120".into()),
+        ("XRD_STREAMTIMEOUT", "60".into()),
+        // Not by the name of the account that the service runs under.
+        ("XrdSecPROTOCOL", "gsi,ztn".into()),
+    ]
+    .into_iter()
+    .map(|(name, value): (&str, OsString)| (name.to_owned(), value))
+    .collect();
+    let further = role.gfal.environment.iter();
+    environment.extend(further.map(|(name, value)| (name.clone(), value.into())));
+    let sftp = role.gfal.sftp.iter().map(|account| {
+        Ok(SftpAccount {
+            host: account.host.clone(),
+            login: SftpLogin {
+                user: account.user.clone(),
+                key: place(&account.key)?.to_string_lossy().into_owned(),
+            },
+            vo: VoName::new(account.vo.as_str()),
+        })
+    });
+    Ok(GfalConfig {
+        // This very program, also when its file has been replaced meanwhile.
+        program: "/proc/self/exe".into(),
+        arguments: vec!["gfal-agent".into()],
+        environment,
+        processes_max: usize::try_from(role.gfal.active_max).unwrap_or(usize::MAX),
+        ahead: role.gfal.ahead,
+        memory_bytes_max: role.gfal.memory_max.0,
+        sftp: sftp.collect::<Result<_, CommandError>>()?,
+    })
 }
 
 /// Who administers the transfer service. What names nobody was refused when the file was read.
@@ -423,6 +480,10 @@ pub fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
         (Some(before), Some(after)) => {
             compare(before.listen != after.listen, "transfer.listen");
             compare(before.database != after.database, "transfer.database");
+            compare(
+                before.gfal != after.gfal,
+                "[transfer.gfal], apart from lower limits of active_max",
+            );
             compare(
                 before.delegations != after.delegations,
                 "transfer.delegations",

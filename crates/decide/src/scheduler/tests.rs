@@ -475,3 +475,27 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn links_that_need_gfal_share_slots_of_their_own_and_hold_nobody_else_back() {
+    let mut scheduler = Scheduler::new(SlotLimits {
+        gfal: Slots(2),
+        ..limits(10, 10, 100)
+    });
+    for id in 1..=2 {
+        scheduler.enqueue(waiting(id, "gsiftp://a→https://b", "cms", 3));
+        scheduler.enqueue(waiting(id + 10, "root://c→root://d", "cms", 3));
+        scheduler.enqueue(waiting(id + 20, "https://a→https://b", "cms", 3));
+    }
+    assert_eq!(started(&mut scheduler), [1, 11, 21, 22]);
+    let (active, limit) = (Slots(2), Slots(2));
+    let reason = scheduler.why_waiting(&link("root://c→root://d"));
+    assert_eq!(reason, WaitReason::GfalFull { active, limit });
+    scheduler.release(&link("root://c→root://d"));
+    assert_eq!(started(&mut scheduler).len(), 1);
+    scheduler.set_limits(SlotLimits {
+        gfal: Slots(3),
+        ..limits(10, 10, 100)
+    });
+    assert_eq!(started(&mut scheduler).len(), 1);
+}

@@ -68,23 +68,9 @@ impl AgentSetup {
             memory.proxies.learn(&wanted, found.serial, &identity);
             Ok::<_, String>(Some((found, identity)))
         });
-        let unusable = |why: String| {
-            let detail = format!("the delegated proxy {id} cannot be used: {why}");
-            classify(Side::Service, Phase::Preparation, &Observed::Broken, detail)
-        };
-        let found = found.await.map_err(|why| unusable(why.to_string()))?;
-        let missing = || {
-            let detail = format!(
-                "no proxy is delegated as {id} any more; delegate again, then submit again"
-            );
-            classify(
-                Side::Service,
-                Phase::Preparation,
-                &Observed::Forbidden,
-                detail,
-            )
-        };
-        let (delegation, identity) = found.map_err(unusable)?.ok_or_else(missing)?;
+        let found = found.await.map_err(|why| unusable(id, &why.to_string()))?;
+        let found = found.map_err(|why| unusable(id, &why))?;
+        let (delegation, identity) = found.ok_or_else(|| missing(id))?;
         check_alive(id, &delegation, now)?;
         Ok(ProxyAccess {
             identity,
@@ -92,6 +78,39 @@ impl AgentSetup {
             no_macaroon: None,
         })
     }
+
+    /// The same proxy as text, with its key and chain, for a program that reads it from a file.
+    pub(super) async fn newest_proxy_text(
+        &self,
+        id: &CredentialId,
+        now: Timestamp,
+    ) -> Result<String, Failure> {
+        let (store, wanted) = (self.delegations.clone(), id.clone());
+        let found = tokio::task::spawn_blocking(move || {
+            store.proxy(&wanted).map_err(|why| why.to_string())
+        });
+        let found = found.await.map_err(|why| unusable(id, &why.to_string()))?;
+        let found = found.map_err(|why| unusable(id, &why))?;
+        let (delegation, secret) = found.ok_or_else(|| missing(id))?;
+        check_alive(id, &delegation, now)?;
+        String::from_utf8(secret).map_err(|_| unusable(id, "it is no text"))
+    }
+}
+
+fn unusable(id: &CredentialId, why: &str) -> Failure {
+    let detail = format!("the delegated proxy {id} cannot be used: {why}");
+    classify(Side::Service, Phase::Preparation, &Observed::Broken, detail)
+}
+
+fn missing(id: &CredentialId) -> Failure {
+    let detail =
+        format!("no proxy is delegated as {id} any more; delegate again, then submit again");
+    classify(
+        Side::Service,
+        Phase::Preparation,
+        &Observed::Forbidden,
+        detail,
+    )
 }
 
 fn check_alive(id: &CredentialId, delegation: &Delegation, now: Timestamp) -> Result<(), Failure> {

@@ -1,5 +1,6 @@
 //! The steps of one attempt, in FTS's order: look at both ends, copy, verify; on failure clean up.
 
+use super::gfal::Process;
 use super::http::{End, Stat};
 use super::{AgentSetup, Progress};
 use crate::engine::{Assignment, Outcome};
@@ -7,8 +8,9 @@ use crate::run::wall_clock;
 use crate::run::{AgentReport, Message};
 use penstock_decide::classify::{Observed, classify};
 use penstock_model::{
-    Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CopyMode, CredentialId, Errno, Failure,
-    FileUrl, FoundFile, MoverReport, Overwrite, Phase, Retry, Side, TransferEvent, WayNotOffered,
+    Access, Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CopyMode, CredentialId, Errno,
+    Failure, FileUrl, FoundFile, MoverReport, Overwrite, Phase, Retry, Side, TransferEvent,
+    WayNotOffered,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -39,6 +41,8 @@ pub(super) struct Attempting<'a> {
     ours: AtomicBool,
     /// What an earlier attempt may have left at the destination has not been settled yet.
     unsettled: AtomicBool,
+    /// What works with gfal2 for this attempt, once it is needed.
+    pub(super) gfal: tokio::sync::Mutex<Option<Process>>,
     /// The ends as they were reached first: a token may be gone from the journal when a stopped copy is cleaned up.
     ends: OnceLock<(End, End)>,
 }
@@ -54,6 +58,13 @@ pub(super) struct Plan {
     pub(super) replaces: bool,
     /// The destination was looked at and nothing was there. Not so with `strict_copy`, which does not look.
     pub(super) was_absent: bool,
+}
+
+/// What is asked of a file. A checksum costs some storage elements a pass over the whole file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Size,
+    SizeAndChecksum,
 }
 
 /// What the look found: go on, or it is there already.
@@ -74,6 +85,7 @@ impl<'a> Attempting<'a> {
             progress,
             ours: AtomicBool::new(false),
             unsettled: AtomicBool::new(assignment.unsettled),
+            gfal: tokio::sync::Mutex::default(),
             ends: OnceLock::new(),
         }
     }
@@ -109,12 +121,10 @@ impl<'a> Attempting<'a> {
         let Ok(destination) = self.end(url, Side::Destination).await else {
             return;
         };
-        let there = self
-            .setup
-            .stat(&destination, self.algorithm(), Phase::Finalization);
+        let there = self.stat(&destination, Wanted::Size, Phase::Finalization);
         let removed = match there.await {
             Ok(None) => true,
-            Ok(Some(there)) if self.is_ours(&there).await => self.setup.remove(&destination).await,
+            Ok(Some(there)) if self.is_ours(&there).await => self.remove(&destination).await,
             // Somebody else's.
             Ok(Some(_)) => true,
             Err(_) => false,
@@ -187,7 +197,7 @@ impl<'a> Attempting<'a> {
             }
         };
         if plan.was_absent {
-            self.setup.make_directories(&destination).await;
+            self.make_directories(&destination).await;
         }
         self.announce(&plan, may_proceed, reports).await?;
         let timeout = self.timeout(plan.size);
@@ -235,13 +245,17 @@ impl<'a> Attempting<'a> {
             proxy: None,
             side,
         };
+        if url.access() == Access::Gfal {
+            let allowed = self.setup.client.may_reach(url.host()).await;
+            allowed.map_err(|why| end.client_failure(Phase::Preparation, &why))?;
+        }
         match (&end.token, &self.assignment.parameters.proxy) {
             (None, Some(id)) if end.speaks_tls() => self.by_proxy(end, id).await,
             _ => Ok(end),
         }
     }
 
-    async fn token(&self, id: &CredentialId, side: Side) -> Result<Arc<str>, Failure> {
+    pub(super) async fn token(&self, id: &CredentialId, side: Side) -> Result<Arc<str>, Failure> {
         let token = self.setup.tokens.usable(id).await;
         token.map_err(|trouble| trouble.into_failure(side, Phase::Preparation))
     }
@@ -329,10 +343,13 @@ impl<'a> Attempting<'a> {
             };
             return Ok(Look::Copy(plan));
         }
-        let algorithm = self.algorithm();
         let (at_source, at_destination) = tokio::join!(
-            self.setup.stat(source, algorithm, Phase::Preparation),
-            self.setup.stat(destination, algorithm, Phase::Preparation),
+            self.stat(source, self.wanted_of_source(), Phase::Preparation),
+            self.stat(
+                destination,
+                self.wanted_of_destination(),
+                Phase::Preparation
+            ),
         );
         let Some(at_source) = at_source? else {
             let detail = format!("No such file or directory: {}", source.url);
@@ -378,7 +395,7 @@ impl<'a> Attempting<'a> {
             }
             return Err(failure);
         }
-        if !self.setup.remove(destination).await {
+        if !self.remove(destination).await {
             let detail = format!(
                 "cannot remove what an interrupted attempt left at {}",
                 destination.url
@@ -447,6 +464,12 @@ impl<'a> Attempting<'a> {
         plan: &Plan,
     ) -> Result<(CopyMode, MoverReport), Failure> {
         use super::third_party::Refusal;
+        if [source, destination]
+            .iter()
+            .any(|end| end.url.access() == Access::Gfal)
+        {
+            return self.copy_by_gfal(source, destination, plan).await;
+        }
         let mut not_offered = Vec::new();
         for mode in [CopyMode::Pull, CopyMode::Push] {
             let passive = match mode {
@@ -458,8 +481,7 @@ impl<'a> Attempting<'a> {
                 not_offered.push(WayNotOffered { mode, why });
                 continue;
             }
-            self.progress.set_moved(0);
-            self.ours.store(plan.was_absent, Ordering::Relaxed);
+            self.begin_to_copy(plan);
             match self.third_party(mode, source, destination, plan).await {
                 Ok(mut report) => {
                     report.not_offered = not_offered;
@@ -473,8 +495,7 @@ impl<'a> Attempting<'a> {
                 Err(Refusal::Failed(failure)) => return Err(failure),
             }
         }
-        self.progress.set_moved(0);
-        self.ours.store(plan.was_absent, Ordering::Relaxed);
+        self.begin_to_copy(plan);
         let mut report = self.streamed(source, destination, plan).await?;
         report.not_offered = not_offered;
         Ok((CopyMode::Streamed, report))
@@ -491,11 +512,15 @@ impl<'a> Attempting<'a> {
             return Ok(plan.size.unwrap_or(report.moved));
         }
         let algorithm = self.algorithm();
-        let Some(there) = self
-            .setup
-            .stat(destination, algorithm, Phase::Finalization)
-            .await?
-        else {
+        let verify_target = match self.assignment.parameters.verify_checksum {
+            ChecksumMode::Target | ChecksumMode::Both => true,
+            ChecksumMode::None | ChecksumMode::Source => false,
+        };
+        let wanted = match verify_target {
+            true => Wanted::SizeAndChecksum,
+            false => Wanted::Size,
+        };
+        let Some(there) = self.stat(destination, wanted, Phase::Finalization).await? else {
             let detail = format!(
                 "{} is not there although its copy was reported as done",
                 destination.url
@@ -511,10 +536,6 @@ impl<'a> Attempting<'a> {
             );
             return Err(destination.failure(Phase::Finalization, &Observed::SizeMismatch, detail));
         }
-        let verify_target = match self.assignment.parameters.verify_checksum {
-            ChecksumMode::Target | ChecksumMode::Both => true,
-            ChecksumMode::None | ChecksumMode::Source => false,
-        };
         if verify_target {
             let Some(expected) = &plan.checksum else {
                 let detail = format!(
@@ -549,6 +570,63 @@ impl<'a> Attempting<'a> {
         Ok(size)
     }
 
+    /// A way of copying begins: what it leaves at an empty destination is ours.
+    pub(super) fn begin_to_copy(&self, plan: &Plan) {
+        self.progress.set_moved(0);
+        self.ours.store(plan.was_absent, Ordering::Relaxed);
+    }
+
+    /// What a storage element says of a file; `None` when it does not exist. This, [`Attempting::remove`],
+    /// [`Attempting::make_directories`] and [`Attempting::copy`] are where the way to speak is chosen.
+    async fn stat(&self, end: &End, wanted: Wanted, phase: Phase) -> Result<Option<Stat>, Failure> {
+        let algorithm = self.algorithm();
+        match (end.url.access(), wanted) {
+            // With HTTP the checksum comes in the same answer.
+            (Access::Http, _) => self.setup.stat(end, algorithm, phase).await,
+            (Access::Gfal, Wanted::Size) => self.gfal_stat(end, None, phase).await,
+            (Access::Gfal, Wanted::SizeAndChecksum) => {
+                self.gfal_stat(end, Some(algorithm), phase).await
+            }
+        }
+    }
+
+    /// True when the file is known to be gone.
+    async fn remove(&self, end: &End) -> bool {
+        match end.url.access() {
+            Access::Http => self.setup.remove(end).await,
+            Access::Gfal => self.gfal_remove(end).await,
+        }
+    }
+
+    async fn make_directories(&self, end: &End) {
+        match end.url.access() {
+            Access::Http => self.setup.make_directories(end).await,
+            Access::Gfal => self.gfal_make_directories(end).await,
+        }
+    }
+
+    /// The source's checksum is to be compared, or stands in for one that the user does not know.
+    fn wanted_of_source(&self) -> Wanted {
+        let stands_in = self.assignment.request.checksum.is_none();
+        match self.assignment.parameters.verify_checksum {
+            ChecksumMode::Source | ChecksumMode::Both => Wanted::SizeAndChecksum,
+            ChecksumMode::Target if stands_in => Wanted::SizeAndChecksum,
+            ChecksumMode::Target | ChecksumMode::None if self.assignment.unsettled => {
+                Wanted::SizeAndChecksum
+            }
+            ChecksumMode::Target | ChecksumMode::None => Wanted::Size,
+        }
+    }
+
+    /// Before the copy a destination's checksum matters only where it may have arrived already, or is in the way and
+    /// the user wants to know of it.
+    fn wanted_of_destination(&self) -> Wanted {
+        match self.assignment.unsettled || self.assignment.parameters.report_existing {
+            true => Wanted::SizeAndChecksum,
+            false => Wanted::Size,
+        }
+    }
+
     /// The destination refused before it took a byte. What is there, if anything, came from somebody else since we
     /// looked, and is not ours to remove.
     pub(super) fn nothing_was_written(&self) {
@@ -567,7 +645,7 @@ impl<'a> Attempting<'a> {
         match self.ends.get() {
             Some((_, destination)) => {
                 let destination = self.renewed(destination).await;
-                self.setup.remove(&destination).await
+                self.remove(&destination).await
             }
             None => false,
         }
@@ -582,7 +660,7 @@ impl<'a> Attempting<'a> {
         }
     }
 
-    fn algorithm(&self) -> ChecksumAlgorithm {
+    pub(super) fn algorithm(&self) -> ChecksumAlgorithm {
         let request = &self.assignment.request;
         request
             .checksum
@@ -590,7 +668,7 @@ impl<'a> Attempting<'a> {
             .map_or(request.checksum_algorithm, Checksum::algorithm)
     }
 
-    fn timeout(&self, size: Option<Bytes>) -> Duration {
+    pub(super) fn timeout(&self, size: Option<Bytes>) -> Duration {
         let config = &self.setup.config;
         let by_size = || {
             let mib = size.unwrap_or_default().0.div_ceil(1 << 20);

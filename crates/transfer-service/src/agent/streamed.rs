@@ -1,14 +1,17 @@
 //! Copies through this agent: GET from the source, PUT to the destination, for ends that offer no third-party copy.
 
+use super::gfal::HeldProcess;
 use super::http::{End, observe};
 use super::steps::{Attempting, Plan};
 use http::header::HeaderName;
 use http::{Method, StatusCode};
 use penstock_decide::classify::Observed;
-use penstock_model::{Bytes, Failure, MoverReport, Phase, StreamUse, StreamsReason};
+use penstock_model::{
+    Access, Bytes, Failure, MoverReport, Phase, StreamUse, StreamsReason, TcpSummary,
+};
 use penstock_protocol::checksum::Hasher;
 use penstock_protocol::digest;
-use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing, UploadStart};
+use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing, Upload, UploadStart};
 use std::time::Instant;
 
 /// Bytes held by one streamed copy.
@@ -16,14 +19,100 @@ const BUFFER_BYTES: u64 = 1 << 20;
 /// Uploads from this size on ask first (RFC 9110 §10.1.1), so that a refusal does not cost the bytes.
 const EXPECT_CONTINUE_FROM: u64 = 1 << 20;
 
+/// Where bytes come from, once begun.
+enum Reading<'a> {
+    Http(Box<Incoming>),
+    Gfal(HeldProcess<'a>),
+}
+
+/// Where bytes go, once begun.
+enum Writing<'a> {
+    Http(Box<Upload>),
+    Gfal(HeldProcess<'a>),
+}
+
 impl Attempting<'_> {
-    /// Moves the bytes through this process, computing their checksum as they pass.
+    /// Moves the bytes through this process, computing their checksum as they pass. At most one of the ends is
+    /// reached by gfal2: what needs it at both goes through a gfal process alone.
     pub(super) async fn streamed(
         &self,
         source: &End,
         destination: &End,
         plan: &Plan,
     ) -> Result<MoverReport, Failure> {
+        let (mut reading, length) = self.begin_reading(source, plan).await?;
+        let mut writing = self.begin_writing(destination, plan, length).await?;
+        let capacity = length.unwrap_or(BUFFER_BYTES).clamp(1, BUFFER_BYTES);
+        let mut report = MoverReport {
+            streams: Some(StreamUse {
+                asked: self.assignment.parameters.streams,
+                used: 1,
+                buffer: Bytes(capacity),
+                because: vec![StreamsReason::ThroughService],
+                ..StreamUse::default()
+            }),
+            ..MoverReport::default()
+        };
+        let mut hasher = Hasher::new(&[self.algorithm()]);
+        let mut buffer = vec![0u8; capacity as usize];
+        loop {
+            let begun = Instant::now();
+            let count = match &mut reading {
+                Reading::Http(incoming) => read_some(incoming, &mut buffer)
+                    .await
+                    .map_err(|why| source_broke(source, &why))?,
+                Reading::Gfal(held) => self.next_gfal_piece(held, &mut buffer).await?,
+            };
+            report.stages.source_read_us += begun.elapsed().as_micros() as u64;
+            if count == 0 {
+                break;
+            }
+            let begun = Instant::now();
+            hasher.update(&buffer[..count]);
+            report.stages.checksum_us += begun.elapsed().as_micros() as u64;
+            let begun = Instant::now();
+            match &mut writing {
+                Writing::Http(upload) => {
+                    let written = upload.write_all(&buffer[..count]).await;
+                    written.map_err(|why| self.upload_failure(destination, &why))?;
+                }
+                Writing::Gfal(held) => self.write_gfal_piece(held, Some(&buffer[..count])).await?,
+            }
+            report.stages.network_us += begun.elapsed().as_micros() as u64;
+            report.moved.0 += count as u64;
+            self.progress.add_moved(count as u64);
+        }
+        if let Some(size) = plan.size
+            && size != report.moved
+        {
+            let detail = format!(
+                "Source and destination file size mismatch: {} gave {} bytes of {}",
+                source.url, report.moved.0, size.0
+            );
+            return Err(source.failure(Phase::Transfer, &Observed::SizeMismatch, detail));
+        }
+        let begun = Instant::now();
+        match writing {
+            Writing::Http(upload) => {
+                report.tcp = self.finish_upload(destination, *upload).await?;
+            }
+            Writing::Gfal(mut held) => self.write_gfal_piece(&mut held, None).await?,
+        }
+        report.stages.commit_us += begun.elapsed().as_micros() as u64;
+        report.checksum = hasher.finish().into_iter().next();
+        Ok(report)
+    }
+
+    /// Asks for the file: its bytes, and how many there are as far as the source tells.
+    async fn begin_reading(
+        &self,
+        source: &End,
+        plan: &Plan,
+    ) -> Result<(Reading<'_>, Option<u64>), Failure> {
+        if source.url.access() == Access::Gfal {
+            let held = self.begin_gfal_read(source).await?;
+            return Ok((Reading::Gfal(held), plan.size.map(|size| size.0)));
+        }
         let get = Outgoing {
             method: Method::GET,
             url: source.parsed.clone(),
@@ -31,7 +120,7 @@ impl Attempting<'_> {
             identity: source.identity(),
         };
         let sent = self.setup.client.send_following(get).await;
-        let mut incoming = sent.map_err(|why| source.client_failure(Phase::Transfer, &why))?;
+        let incoming = sent.map_err(|why| source.client_failure(Phase::Transfer, &why))?;
         if incoming.status.as_u16() != 200 {
             return Err(source.refused(Phase::Transfer, "GET", incoming).await);
         }
@@ -52,6 +141,20 @@ impl Attempting<'_> {
                 source.url
             );
             return Err(source.failure(Phase::Transfer, &Observed::Malformed, detail));
+        }
+        Ok((Reading::Http(Box::new(incoming)), length))
+    }
+
+    /// Makes the destination ready to take bytes.
+    async fn begin_writing(
+        &self,
+        destination: &End,
+        plan: &Plan,
+        length: Option<u64>,
+    ) -> Result<Writing<'_>, Failure> {
+        if destination.url.access() == Access::Gfal {
+            let held = self.begin_gfal_write(destination, plan).await?;
+            return Ok(Writing::Gfal(held));
         }
         let mut headers = destination.headers()?;
         if let Some(expected) = &plan.checksum {
@@ -74,65 +177,28 @@ impl Attempting<'_> {
         };
         let asks = length.is_none_or(|length| length >= EXPECT_CONTINUE_FROM);
         let started = self.setup.client.start_upload(put, length, asks).await;
-        let mut upload = match started.map_err(|why| self.upload_failure(destination, &why))? {
-            UploadStart::Ready(upload) => upload,
+        match started.map_err(|why| self.upload_failure(destination, &why))? {
+            UploadStart::Ready(upload) => Ok(Writing::Http(Box::new(upload))),
             UploadStart::Answered(answer) => {
                 self.note_refusal(answer.status);
-                return Err(destination.refused(Phase::Transfer, "PUT", answer).await);
+                Err(destination.refused(Phase::Transfer, "PUT", answer).await)
             }
-        };
-        let capacity = length.unwrap_or(BUFFER_BYTES).clamp(1, BUFFER_BYTES);
-        let mut report = MoverReport {
-            streams: Some(StreamUse {
-                asked: self.assignment.parameters.streams,
-                used: 1,
-                buffer: Bytes(capacity),
-                because: vec![StreamsReason::ThroughService],
-                ..StreamUse::default()
-            }),
-            ..MoverReport::default()
-        };
-        let mut hasher = Hasher::new(&[self.assignment.request.checksum_algorithm]);
-        let mut buffer = vec![0u8; capacity as usize];
-        loop {
-            let begun = Instant::now();
-            let count = read_some(&mut incoming, &mut buffer)
-                .await
-                .map_err(|why| source_broke(source, &why))?;
-            report.stages.source_read_us += begun.elapsed().as_micros() as u64;
-            if count == 0 {
-                break;
-            }
-            let begun = Instant::now();
-            hasher.update(&buffer[..count]);
-            report.stages.checksum_us += begun.elapsed().as_micros() as u64;
-            let begun = Instant::now();
-            let written = upload.write_all(&buffer[..count]).await;
-            written.map_err(|why| self.upload_failure(destination, &why))?;
-            report.stages.network_us += begun.elapsed().as_micros() as u64;
-            report.moved.0 += count as u64;
-            self.progress.add_moved(count as u64);
         }
-        if let Some(size) = plan.size
-            && size != report.moved
-        {
-            let detail = format!(
-                "Source and destination file size mismatch: {} gave {} bytes of {}",
-                source.url, report.moved.0, size.0
-            );
-            return Err(source.failure(Phase::Transfer, &Observed::SizeMismatch, detail));
-        }
-        let begun = Instant::now();
+    }
+
+    /// Ends an upload: only the answer tells that the file is there.
+    async fn finish_upload(
+        &self,
+        destination: &End,
+        upload: Upload,
+    ) -> Result<Option<TcpSummary>, Failure> {
         let finished = upload.finish().await;
         let answer = finished.map_err(|why| self.upload_failure(destination, &why))?;
-        report.stages.commit_us += begun.elapsed().as_micros() as u64;
-        report.tcp = answer.tcp_info();
         if !answer.status.is_success() {
             self.note_refusal(answer.status);
             return Err(destination.refused(Phase::Transfer, "PUT", answer).await);
         }
-        report.checksum = hasher.finish().into_iter().next();
-        Ok(report)
+        Ok(answer.tcp_info())
     }
 
     fn upload_failure(&self, destination: &End, error: &ClientError) -> Failure {

@@ -98,6 +98,7 @@ async fn attempt(copy: CopyAnswer, parameters: JobParameters) -> (Outcome, Vec<S
         config: AgentConfig::default(),
         memory: Arc::default(),
         tokens: Arc::new(tokens),
+        gfal: None,
     };
     for file in [journal, store] {
         std::fs::remove_file(&file).expect("made above");

@@ -123,7 +123,7 @@ pub(super) async fn connect(
     }
 }
 
-async fn resolve(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, ClientError> {
+pub(super) async fn resolve(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, ClientError> {
     if let Ok(address) = endpoint.host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, endpoint.port)]);
     }
@@ -140,7 +140,7 @@ async fn resolve(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, ClientError> {
 }
 
 /// The addresses that may be tried; an error with the first reason when there are none.
-fn allowed(
+pub(super) fn allowed(
     endpoint: &Endpoint,
     mut addresses: Vec<SocketAddr>,
     check: Option<&ResolvedCheck>,

@@ -4,6 +4,7 @@
 //! The address that is judged is the one that is connected to: a name is resolved once, so it cannot lead elsewhere in
 //! between. Each connection is judged, also those that redirects ask for.
 
+use super::connect::{Endpoint, allowed, resolve};
 use super::{Client, ClientError, Outgoing, ResolvedCheck};
 use crate::hosts::HostPattern;
 use crate::network::{Network, why_not_public};
@@ -89,6 +90,25 @@ impl Client {
             judge.as_ref().map_or(Ok(()), |judge| judge(host, address))
         });
         self.with_resolved_check(check)
+    }
+
+    /// Whether another program may connect to a host on somebody's behalf. It resolves the name anew, so this keeps
+    /// out who is named plainly, not who changes a name in between.
+    ///
+    /// Errors: the name has no address; one of its addresses is off limits.
+    pub async fn may_reach(&self, host: &str) -> Result<(), ClientError> {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let endpoint = Endpoint {
+            tls: false,
+            host: host.to_owned(),
+            // Any: only addresses are judged.
+            port: 0,
+        };
+        let addresses = resolve(&endpoint).await?;
+        for address in addresses {
+            allowed(&endpoint, vec![address], self.check.as_ref())?;
+        }
+        Ok(())
     }
 
     /// The same request for another place, as a redirect with `status` asks for. On the way to another scheme,

@@ -1,0 +1,262 @@
+//! Gfal processes: how many there may be, how they are started, and whether this machine has gfal2 at all.
+//!
+//! Each serves one attempt and ends. Some are started ahead, with the library loaded and nothing done, so that an
+//! attempt need not wait for that. They are started by one thread that lives as long as the service, because the kernel
+//! ends them with the thread that started them.
+
+mod attempt;
+mod process;
+
+pub(super) use attempt::HeldProcess;
+pub(super) use process::Process;
+
+use penstock_model::{FileUrl, StorageId, VoName};
+use penstock_protocol::gfal::{Report, SftpLogin};
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+use tokio::process::{Child, Command};
+use tokio::sync::{Mutex, Semaphore, oneshot};
+
+/// How long a process may take to load the library.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// After so long it is looked again whether gfal2 has been installed.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// Processes beside those of running transfers: for what tidies up.
+const BESIDE: usize = super::TIDYING_MAX;
+
+/// How gfal processes are run.
+#[derive(Debug, Clone)]
+pub struct GfalConfig {
+    /// The program to start, with its first arguments. It runs `penstock_protocol::gfal::child`.
+    pub program: PathBuf,
+    /// What stands before the arguments that say whom it serves.
+    pub arguments: Vec<OsString>,
+    /// Its whole environment.
+    pub environment: BTreeMap<String, OsString>,
+    /// Processes at once.
+    pub processes_max: usize,
+    /// Of these, how many are started ahead.
+    pub ahead: usize,
+    /// Bytes of address space for each.
+    pub memory_bytes_max: u64,
+    /// Accounts at `sftp` servers, which know neither proxies nor tokens.
+    pub sftp: Vec<SftpAccount>,
+}
+
+/// An account at an `sftp` server, and for whom it is used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SftpAccount {
+    /// The server, as in URLs.
+    pub host: String,
+    /// The account.
+    pub login: SftpLogin,
+    /// The VO whose transfers may use it.
+    pub vo: VoName,
+}
+
+/// The gfal processes of one service.
+pub(crate) struct Gfal {
+    config: GfalConfig,
+    places: Arc<Semaphore>,
+    ahead: Mutex<VecDeque<Process>>,
+    known: Mutex<Option<Known>>,
+    starter: mpsc::Sender<oneshot::Sender<std::io::Result<Child>>>,
+}
+
+/// What is known of this machine's gfal2.
+struct Known {
+    since: Instant,
+    plugins: Result<Vec<String>, String>,
+}
+
+impl Gfal {
+    /// Starts nothing yet but the thread that will. Errors: the system refuses a thread.
+    pub(crate) fn new(config: GfalConfig) -> std::io::Result<Gfal> {
+        let (starter, asked) = mpsc::channel::<oneshot::Sender<std::io::Result<Child>>>();
+        let (runtime, of_process) = (tokio::runtime::Handle::current(), config.clone());
+        let start = move || {
+            let _in_runtime = runtime.enter();
+            while let Ok(answer) = asked.recv() {
+                // Who asked may have gone: then the process is dropped, and killed with that.
+                let _ = answer.send(command(&of_process).spawn());
+            }
+        };
+        std::thread::Builder::new()
+            .name("gfal-starter".into())
+            .spawn(start)?;
+        Ok(Gfal {
+            places: Arc::new(Semaphore::new(config.processes_max + BESIDE)),
+            config,
+            ahead: Mutex::default(),
+            known: Mutex::default(),
+            starter,
+        })
+    }
+
+    /// Whether files of this kind can be reached on this machine. Errors: why not, with the remedy.
+    pub(crate) async fn reaches(&self, url: &FileUrl, vo: &VoName) -> Result<(), String> {
+        let scheme = url.scheme();
+        let (plugin, package) = plugin_for(&scheme);
+        match self.plugins().await {
+            Ok(plugins) if plugins.iter().any(|known| known == plugin) => {}
+            Ok(_) => {
+                return Err(format!(
+                    "{scheme}: gfal2 has no plug-in for it here; install {package}"
+                ));
+            }
+            Err(why) => return Err(format!("{scheme}: {why}")),
+        }
+        match scheme == "sftp" && self.sftp_login(url, vo).is_none() {
+            true => Err(no_account(&url.storage(), vo)),
+            false => Ok(()),
+        }
+    }
+
+    /// The account by which a VO's transfers reach an `sftp` server.
+    pub(super) fn sftp_login(&self, url: &FileUrl, vo: &VoName) -> Option<&SftpLogin> {
+        let accounts = self.config.sftp.iter();
+        let mut fitting = accounts
+            .filter(|account| account.host.eq_ignore_ascii_case(url.host()) && account.vo == *vo);
+        fitting.next().map(|account| &account.login)
+    }
+
+    /// The plug-ins that this machine has. Errors: gfal2 is not there, or cannot be started.
+    pub(crate) async fn plugins(&self) -> Result<Vec<String>, String> {
+        let mut known = self.known.lock().await;
+        let is_settled =
+            |known: &Known| known.plugins.is_ok() || known.since.elapsed() < LOOK_AGAIN;
+        if let Some(known) = known.as_ref().filter(|known| is_settled(known)) {
+            return known.plugins.clone();
+        }
+        let started = self.start().await;
+        let plugins = match started {
+            Ok((process, plugins)) => {
+                self.keep(process).await;
+                Ok(plugins)
+            }
+            Err(why) => Err(why),
+        };
+        *known = Some(Known {
+            since: Instant::now(),
+            plugins: plugins.clone(),
+        });
+        plugins
+    }
+
+    /// A process for one attempt. Waits while there are as many as may be. Errors: none can be started.
+    pub(super) async fn take(self: &Arc<Self>) -> Result<Process, String> {
+        let place = self.places.clone().acquire_owned().await;
+        let place = place.map_err(|why| why.to_string())?;
+        let mut process = loop {
+            let ready = self.ahead.lock().await.pop_front();
+            match ready {
+                // Somebody may have killed it meanwhile.
+                Some(mut ready) => {
+                    if ready.is_alive() {
+                        break ready;
+                    }
+                }
+                None => break self.start().await?.0,
+            }
+        };
+        process.hold(place);
+        let gfal = self.clone();
+        tokio::spawn(async move { gfal.start_ahead().await });
+        Ok(process)
+    }
+
+    async fn start_ahead(&self) {
+        if self.ahead.lock().await.len() >= self.config.ahead {
+            return;
+        }
+        match self.start().await {
+            Ok((process, _)) => self.keep(process).await,
+            // The next attempt tries again, and tells its transfer.
+            Err(why) => tracing::debug!(%why, "no gfal process could be started ahead"),
+        }
+    }
+
+    async fn keep(&self, process: Process) {
+        let mut ahead = self.ahead.lock().await;
+        if ahead.len() < self.config.ahead {
+            ahead.push_back(process);
+            return;
+        }
+        drop(ahead);
+        process.end().await;
+    }
+
+    /// Starts one and waits until it has loaded the library.
+    async fn start(&self) -> Result<(Process, Vec<String>), String> {
+        let failed = |why: String| format!("a gfal process cannot be started: {why}");
+        let (answer, started) = oneshot::channel();
+        let gone = || failed("the service is ending".to_owned());
+        self.starter.send(answer).map_err(|_| gone())?;
+        let child = started.await.map_err(|_| gone())?;
+        let child = child.map_err(|why| failed(why.to_string()))?;
+        let mut process = Process::of(child).map_err(|why| failed(why.to_owned()))?;
+        let first = tokio::time::timeout(START_TIMEOUT, process.report()).await;
+        match first {
+            Ok(Ok(Report::Ready { plugins, .. })) => Ok((process, plugins)),
+            Ok(Ok(Report::Unusable { why })) => {
+                process.end().await;
+                Err(why)
+            }
+            Ok(Ok(_)) => {
+                process.kill().await;
+                Err(failed("it does not begin as expected".to_owned()))
+            }
+            Ok(Err(_)) => Err(failed(process.how_it_died().await)),
+            Err(_) => {
+                process.kill().await;
+                let seconds = START_TIMEOUT.as_secs();
+                Err(failed(format!("it is not ready after {seconds} s")))
+            }
+        }
+    }
+}
+
+/// The plug-ins of this machine's gfal2, by a process that is started for that and ended. Errors: there is none.
+pub async fn gfal_plugins(config: GfalConfig) -> Result<Vec<String>, String> {
+    let gfal = Gfal::new(config).map_err(|why| why.to_string())?;
+    let (process, plugins) = gfal.start().await?;
+    process.end().await;
+    Ok(plugins)
+}
+
+/// What is said where no account is configured.
+fn no_account(storage: &StorageId, vo: &VoName) -> String {
+    format!(
+        "{storage}: the site has no account there for transfers of {vo}; operators add one as [[transfer.gfal.sftp]]"
+    )
+}
+
+/// The plug-in for a scheme, and Debian's package of it.
+fn plugin_for(scheme: &str) -> (&'static str, &'static str) {
+    match scheme {
+        "gsiftp" => ("gridftp", "gfal2-plugin-gridftp"),
+        "srm" => ("srm", "gfal2-plugin-srm"),
+        "sftp" => ("sftp", "gfal2-plugin-sftp"),
+        _ => ("xrootd", "gfal2-plugin-xrootd"),
+    }
+}
+
+fn command(config: &GfalConfig) -> Command {
+    let mut command = Command::new(&config.program);
+    command
+        .args(&config.arguments)
+        .args(["--service", &std::process::id().to_string()])
+        .args(["--memory", &config.memory_bytes_max.to_string()])
+        .env_clear()
+        .envs(&config.environment)
+        .current_dir("/")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    command
+}
