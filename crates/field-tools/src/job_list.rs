@@ -167,7 +167,8 @@ mod tests {
         );
         check(
             "https://a/f https://b/f\nhttps://a/g ftp://b/g",
-            "line 2: 'ftp://b/g': scheme 'ftp' is not supported; use one of https, davs, http, dav",
+            "line 2: 'ftp://b/g': scheme 'ftp' is not supported; use one of https, davs, http, dav, \
+             gsiftp, root, roots, xroot, xroots, srm, sftp",
         );
         check(
             "https://a/f https://b/f rot13:12",

