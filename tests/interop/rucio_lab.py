@@ -19,13 +19,14 @@ from .brokers import HOST as BROKER_HOST
 from .brokers import PASSWORD, USER
 from .certificates import VO
 from .clients import Door, Service, adler32, content
+from .lossy_way import LossyWay
 from .rucio_daemons import Rucio
 from .site import Site
 from .token_issuer import TokenIssuer
 from .waiting import eventually
 
 HOSTS = ["127.0.4.1", "127.0.4.2", "127.0.4.3"]
-ISSUER_HOST = "127.0.4.4"
+ISSUER_HOST, WAY_HOST = "127.0.4.4", "127.0.4.6"
 CLIENTS = {"rucio": "secret of rucio", "penstock": "secret of penstock"}
 PLACE = f"/{VO}/rucio"
 RULE_SECONDS = 90
@@ -40,10 +41,21 @@ class Storage:
     name: str
     site: Site
     scheme: str = "https"
+    tape: bool = False
 
     @property
     def prefix(self):
         return f"{PLACE}/{self.name.lower()}/"
+
+    @property
+    def address(self):
+        return self.site.host, self.site.base
+
+    def put(self, path, data):
+        Door(self.site).put(path, data)
+
+    def checksum(self, path):
+        return Door(self.site).checksum(path)
 
 
 @dataclass
@@ -62,6 +74,7 @@ class Lab:
         self.ca, self.alice = user_ca, user_ca.user("Rucio Robot")
         self.proxy = user_ca.voms_proxy(self.alice, hours=24)
         self.near, self.far, self.third = self.sites = make_sites(binary, directory)
+        self.way = LossyWay(WAY_HOST, fault_ca, self.near.service, self.proxy, self.near.certificates)
         self.storages = {
             storage.name: storage
             for storage in [
@@ -71,7 +84,8 @@ class Lab:
                 Storage("STEP", self.third),
                 Storage("REMOTE", self.far),
                 Storage("ELSEWHERE", self.far),
-                Storage("VAULT", self.far),
+                Storage("BEHIND", self.far),
+                Storage("VAULT", self.far, tape=True),
                 Storage("TOKEN-NEAR", self.near, "davs"),
                 Storage("TOKEN-FAR", self.far, "davs"),
             ]
@@ -121,14 +135,12 @@ class Lab:
             self.rucio.ask("add_distance", *ends.split())
 
     def add_rse(self, storage):
-        site = storage.site
-        service = self.third if storage.name == "ELSEWHERE" else self.near
+        services = {"ELSEWHERE": self.third.service, "BEHIND": self.way.url}
         wanted = {"fts", "verify_checksum", "supported_checksums"} | ATTRIBUTES.get(storage.name, set())
         attributes = {key: value for key, value in GUIDE.attributes().items() if key in wanted}
-        replace(attributes, fts=service.service)
-        tape = storage.name == "VAULT"
-        words = [storage.name, storage.scheme, site.host, site.base, storage.prefix, attributes]
-        self.rucio.ask("add_rse", *words, tape=tape)
+        replace(attributes, fts=services.get(storage.name, self.near.service))
+        words = [storage.name, storage.scheme, *storage.address, storage.prefix, attributes]
+        self.rucio.ask("add_rse", *words, tape=storage.tape)
 
     def delegate(self, site):
         """What a cron job of Rucio's operators does."""
@@ -179,7 +191,7 @@ class Lab:
     def put_in_the_way(self, shipment, destination, data):
         """Something is at the destination of a shipment of one file. Gives back where."""
         [path] = self.paths(destination, shipment.contents).values()
-        Door(self.storages[destination].site).put(path, data)
+        self.storages[destination].put(path, data)
         return path
 
     def make_prefix(self, name):
@@ -191,9 +203,8 @@ class Lab:
             assert door.ask("MKCOL", path).status_code in (201, 405)
 
     def puts(self, name, contents):
-        door = Door(self.storages[name].site)
-        paths = self.paths(name, contents)
-        return [lambda path=paths[file], data=data: door.put(path, data) for file, data in contents.items()]
+        storage, paths = self.storages[name], self.paths(name, contents)
+        return [lambda path=paths[file], data=data: storage.put(path, data) for file, data in contents.items()]
 
     def paths(self, name, files):
         urls = self.rucio.ask("urls", name, list(files))
@@ -225,9 +236,9 @@ class Lab:
         self.assert_arrived(shipment.destination, shipment.contents)
 
     def assert_arrived(self, name, contents):
-        door, paths = Door(self.storages[name].site), self.paths(name, contents)
+        paths = self.paths(name, contents)
         for file, data in contents.items():
-            assert door.checksum(paths[file]) == adler32(data)
+            assert self.storages[name].checksum(paths[file]) == adler32(data)
 
     def wait_submitted(self, shipment):
         """The requests of a shipment once they are jobs."""
@@ -276,6 +287,7 @@ class Lab:
     def close(self):
         self.rucio.close()
         self.issuer.close()
+        self.way.close()
         for site in self.sites:
             site.kill()
 
@@ -286,6 +298,7 @@ DISTANCES = [
     "NEAR STEP",
     "STEP REMOTE",
     "NEAR ELSEWHERE",
+    "NEAR BEHIND",
     "NEAR VAULT",
     "TOKEN-NEAR TOKEN-FAR",
 ]

@@ -83,6 +83,16 @@ def test_rucio_knows_the_id_of_a_job_before_it_asks(lab):
     assert request["external_id"] == str(expected)
 
 
+def test_a_job_is_made_once_when_the_answer_to_its_submission_is_lost(lab):
+    lab.way.loses.set()
+    shipment = lab.ship("BEHIND", count=2)
+    eventually("the answer is lost", lambda: lab.way.lost, 60)
+    lab.way.loses.clear()
+    lab.wait_ok(shipment)
+    assert lab.way.lost == 1
+    assert [request["state"] for request in lab.requests(shipment)] == ["DONE"] * 2
+
+
 def test_tokens_submit_what_a_certificate_polls(lab):
     shipment = lab.ship("TOKEN-FAR", sources=["TOKEN-NEAR"], count=2)
     lab.wait_ok(shipment)
