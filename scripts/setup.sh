@@ -46,4 +46,8 @@ install_python() {
 }
 install_python "$venv" "${python_packages[@]}"
 install_python "$venv/rucio" "$@"
+# A cloud storage that looks at signatures: built once, a minute or two.
+s3s_fs=0.12.0
+[[ "$("$venv/bin/s3s-fs" --version 2>/dev/null)" == *" $s3s_fs" ]] ||
+  cargo install --quiet --debug --locked --root "$venv" --features binary --version "$s3s_fs" s3s-fs
 echo "ready: 'make test' has what it needs"

@@ -14,6 +14,8 @@ import pytest
 
 from .certificates import UserCa
 from .clients import Door, Service
+from .cloud_servers import TOOLS as CLOUD_TOOLS
+from .cloud_servers import Moto, S3s
 from .fault_server import FaultCa, FaultServer
 from .field import make_field
 from .rucio_daemons import RUCIO
@@ -29,6 +31,7 @@ HOSTS = ["127.0.0.2", "127.0.0.3"]
 NUMBERS = itertools.count(1)
 FAULTY_HOST, ELSEWHERE_HOST = "127.0.0.4", "127.0.0.5"
 TAPE_HOST = "127.0.0.11"
+CLOUD_HOSTS = {Moto: "127.0.0.41", S3s: "127.0.0.42"}
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ def pytest_addoption(parser):
 def pytest_sessionstart(session):
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     missing += [] if (RUCIO / "bin/rucio-conveyor-submitter").exists() else ["rucio"]
+    missing += [tool for tool in ("moto_server", "s3s-fs") if not (CLOUD_TOOLS / tool).exists()]
     missing += [] if POSTGRES.exists() else ["postgresql"]
     if not binary_path().exists():
         pytest.exit(f"{binary_path()} is missing: run 'cargo build -p penstock-cli' first", 2)
@@ -129,7 +133,7 @@ def make_grid(binary, directory, fault_ca):
     there = Site(binary, directory / "there", "there", HOSTS[1], peers=[here])
     for site in (here, there):
         site.trust(fault_ca.certificate)
-        site.allow(FAULTY_HOST, ELSEWHERE_HOST, TAPE_HOST)
+        site.allow(FAULTY_HOST, ELSEWHERE_HOST, TAPE_HOST, *CLOUD_HOSTS.values())
         site.configure("[transfer]", retry_delay="1s", retries=1)
     return Grid(here, there)
 
@@ -203,6 +207,19 @@ def tape(fault_ca):
     endpoint = TapeEndpoint(TAPE_HOST, fault_ca)
     yield endpoint
     endpoint.close()
+
+
+@pytest.fixture(scope="session")
+def clouds(tmp_path_factory, fault_ca):
+    """Cloud storages of two independent makers, by their kinds. Every site of a grid trusts them."""
+    servers = {}
+    try:
+        for make, host in CLOUD_HOSTS.items():
+            servers[make.kind] = make(host, tmp_path_factory.mktemp("clouds") / make.kind, fault_ca)
+        yield servers
+    finally:
+        for server in servers.values():
+            server.close()
 
 
 @pytest.fixture

@@ -2,10 +2,12 @@
 //! elsewhere.
 
 mod ban;
+pub mod cloud;
 pub mod settings;
 
 pub use ban::{BanCommand, BanListArgs, BanRemoveArgs, BanStorageArgs, BanUserArgs};
 
+use self::cloud::CloudCommand;
 use self::settings::{
     ActivityCommand, AuditArgs, AuthorizeCommand, DrainArgs, ImportFts3Args, LinkCommand,
     SeCommand, VoShareCommand,
@@ -182,6 +184,15 @@ pub enum Command {
         penstock authorize set --dir cern '/DC=org/CN=Bob' --storage https://se.in2p3.fr"
     )]
     Authorize(AuthorizeCommand),
+    /// Cloud storages that speak S3, and who may use which keys there, while a transfer service runs.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+        penstock cloud-storage add --dir cern S3:s3.example.org\n  \
+        penstock cloud-storage grant --dir cern S3:s3.example.org --vo dteam --keys keys.txt\n  \
+        penstock submit --dir cern https://se.cern.ch/data/f s3s://s3.example.org/bucket/f"
+    )]
+    CloudStorage(CloudCommand),
     /// Let a transfer service start nothing more, or start again. It accepts submissions all the while.
     #[command(
         after_help = "Examples:\n  penstock drain show --dir cern\n  penstock drain on --dir cern\n  \

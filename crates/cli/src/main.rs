@@ -93,6 +93,9 @@ fn run(command: Command, environment: &Environment, output: Output) -> Result<()
         Command::Authorize(command) => {
             in_runtime(settings::authorize(command, environment, output))
         }
+        Command::CloudStorage(command) => {
+            in_runtime(settings::cloud_storage(command, environment, output))
+        }
         Command::Drain(args) => in_runtime(settings::drain(args, environment, output)),
         Command::ImportFts3(args) => in_runtime(import_fts3::run(args, environment, output)),
         Command::Audit(args) => in_runtime(settings::audit(args, environment, output)),

@@ -2,9 +2,11 @@
 //! them, drain, and the record of changes. The service judges; here values are put into FTS's forms and back.
 
 mod audit;
+mod cloud;
 pub mod shares;
 
 pub use audit::audit;
+pub use cloud::cloud_storage;
 
 use crate::args::settings::{
     AuthorizeCommand, DrainArgs, DrainVerb, LinkCommand, LinkSetArgs, OrNone, SeCommand, SeSetArgs,

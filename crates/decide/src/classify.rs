@@ -34,6 +34,8 @@ pub enum Observed {
     Said(Errno),
     /// Refused by our own rules (an address, a redirect).
     Forbidden,
+    /// The clocks here and there differ by more than the other side allows.
+    ClockSkew,
     /// Somebody asked to stop.
     Canceled,
 }
@@ -57,6 +59,8 @@ pub fn classify(side: Side, phase: Phase, observed: &Observed, detail: String) -
         Observed::CopyFailed => (Errno::EIO, Retry::Later),
         Observed::Said(errno) => (*errno, of_errno(side, *errno)),
         Observed::Forbidden => (Errno::EACCES, Retry::Never),
+        // A clock is set right by its time service, or by who reads of it.
+        Observed::ClockSkew => (Errno::EACCES, Retry::Later),
         Observed::Canceled => (Errno::ECANCELED, Retry::Never),
     };
     Failure {

@@ -18,7 +18,7 @@ pub enum GfalWay {
 /// gfal2's own HTTP is not used: it keeps whole uploads in a local file, follows its own rules of trust, and cannot
 /// refuse to replace a file that has appeared meanwhile.
 pub fn gfal_way(source: &FileUrl, destination: &FileUrl) -> GfalWay {
-    if source.access() == Access::Http || destination.access() == Access::Http {
+    if source.access() != Access::Gfal || destination.access() != Access::Gfal {
         return GfalWay::ThroughService;
     }
     let family = |url: &FileUrl| match &*url.scheme() {

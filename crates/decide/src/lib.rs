@@ -9,6 +9,7 @@ pub mod admission;
 pub mod attenuation;
 pub mod authorization;
 pub mod classify;
+pub mod cloud;
 mod decision;
 pub mod expiry;
 pub mod gfal_way;

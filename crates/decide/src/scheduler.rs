@@ -153,7 +153,7 @@ impl Link {
     /// What each transfer on it holds a slot of.
     fn pools(&self) -> impl Iterator<Item = PoolId> + use<> {
         let gfal = match self.access {
-            Access::Http => None,
+            Access::Http | Access::Cloud => None,
             Access::Gfal => Some(PoolId::Gfal),
         };
         let (outbound, inbound) = (self.source, self.destination);

@@ -9,8 +9,8 @@ mod tests;
 
 use crate::scheduler::SlotLimits;
 use penstock_model::{
-    ANY, ActivityShares, Grant, JobDefaults, LinkId, LinkRule, Operation, Setting, SettingKey,
-    Settings, Slots, StorageId, StorageRule, VoName, VoShare,
+    ANY, ActivityShares, CloudKey, CloudName, CloudStorage, Grant, JobDefaults, LinkId, LinkRule,
+    Operation, Setting, SettingKey, Settings, Slots, StorageId, StorageRule, VoName, VoShare,
 };
 use thiserror::Error;
 
@@ -55,6 +55,14 @@ pub enum Wish {
     Grant(Grant),
     /// Take back what was granted.
     Revoke(Revoked),
+    /// Let a cloud storage be reached.
+    SetCloudStorage(CloudStorage),
+    /// Let it be reached no more, and forget all keys for it.
+    RemoveCloudStorage(CloudName),
+    /// Let somebody use a key of a cloud storage.
+    SetCloudKey(CloudKey),
+    /// Forget the keys that a user or a VO of that name may use there.
+    RemoveCloudKeys(CloudName, String),
     /// Start nothing, or start again.
     Drain(bool),
 }
@@ -151,6 +159,9 @@ pub enum Refusal {
         /// Its ends.
         ends: LinkId,
     },
+    /// There are no keys without what they open. Wording of FTS.
+    #[error("The storage {0} does not exist")]
+    NoCloudStorage(CloudName),
     /// So that nobody fills the memory.
     #[error("there are {SETTINGS_MAX} settings already; remove some first")]
     TooMany,
@@ -235,6 +246,32 @@ pub fn plan(settings: &Settings, asker: &Asker, wish: &Wish) -> Result<Vec<Plann
             granted
                 .map(|grant| remove("revoke", Setting::Grant(grant.clone())))
                 .collect()
+        }
+        Wish::SetCloudStorage(cloud) => {
+            may_change_all(settings, asker)?;
+            let setting = Setting::CloudStorage(cloud.clone());
+            vec![put(settings, "cloud-storage", setting)]
+        }
+        Wish::RemoveCloudStorage(name) => {
+            may_change_all(settings, asker)?;
+            let mut planned = forget_keys(settings, |key| key.storage == *name);
+            planned.extend(settings.cloud_storage(name).map(|cloud| {
+                let setting = Setting::CloudStorage(cloud.clone());
+                remove("cloud-storage-delete", setting)
+            }));
+            planned
+        }
+        Wish::SetCloudKey(key) => {
+            may_change_all(settings, asker)?;
+            let storage = settings.cloud_storage(&key.storage);
+            storage.ok_or_else(|| Refusal::NoCloudStorage(key.storage.clone()))?;
+            vec![put(settings, "cloud-key", Setting::CloudKey(key.clone()))]
+        }
+        Wish::RemoveCloudKeys(name, holder) => {
+            may_change_all(settings, asker)?;
+            forget_keys(settings, |key| {
+                key.storage == *name && key.holder.name() == holder
+            })
         }
         Wish::Drain(drained) => {
             may_change_all(settings, asker)?;
@@ -376,6 +413,12 @@ fn set_defaults(settings: &Settings, wish: &DefaultsWish) -> Planned {
             .unwrap_or(of(|known| known.queue_hours_max)),
     };
     put(settings, "set-globals", Setting::Defaults(defaults))
+}
+
+fn forget_keys(settings: &Settings, which: impl Fn(&CloudKey) -> bool) -> Vec<Planned> {
+    let keys = settings.cloud_keys().filter(|key| which(key));
+    keys.map(|key| remove("cloud-key-delete", Setting::CloudKey(key.clone())))
+        .collect()
 }
 
 fn put(settings: &Settings, action: &'static str, after: Setting) -> Planned {

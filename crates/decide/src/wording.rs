@@ -1,6 +1,8 @@
 //! Reasons as sentences. The only place where a reason becomes prose; nothing here decides anything.
 
-use penstock_model::{MoverReport, StreamUse, StreamsReason, Timestamp, TransferState, WaitReason};
+use penstock_model::{
+    MoverReport, StreamUse, StreamsReason, Timestamp, TransferState, Verification, WaitReason,
+};
 
 /// Why a transfer waits, as one sentence without a full stop.
 pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
@@ -210,7 +212,23 @@ fn how_it_was_copied(report: &MoverReport) -> String {
     for way in &report.not_offered {
         text += &format!("; {} was not offered: {}", way.mode.name(), way.why);
     }
+    if let Some(verified) = report.verified {
+        text += &format!("; {}", verification(verified));
+    }
     text
+}
+
+/// What a destination that tells no checksum was compared by.
+pub fn verification(verified: Verification) -> &'static str {
+    match verified {
+        Verification::InPassing => {
+            "the destination tells no checksum of its own: it checked the MD5 of each part, and the file's checksum was \
+             computed on the way"
+        }
+        Verification::SizeOnly => {
+            "the destination tells no checksum to compare: only the size was verified"
+        }
+    }
 }
 
 /// How many connections were used of how many asked for, and why not as many.

@@ -53,6 +53,13 @@ impl TransferService {
         let answer = self.exchange::<Value>(Method::DELETE, &path, None).await;
         answer.map(drop)
     }
+
+    /// Removes a part of what is set there.
+    pub async fn unset_part(&self, place: SettingPlace<'_>, part: &str) -> Result<(), RemoteError> {
+        let path = format!("{}/{}", place.path(), segment(part));
+        let answer = self.exchange::<Value>(Method::DELETE, &path, None).await;
+        answer.map(drop)
+    }
 }
 
 #[cfg(test)]

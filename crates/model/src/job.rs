@@ -192,6 +192,9 @@ pub struct JobParameters {
     pub ip_version: Option<IpVersion>,
     /// When a job that still waits is given up.
     pub expires_at: Option<Timestamp>,
+    /// In URLs of S3, the bucket is the first part of the path for sure (`s3alternate`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub s3_path_style: bool,
     /// Whatever the client wants back, unchanged.
     pub metadata: Value,
     /// Names the delegated proxy by which ends are reached that have no token of their own. The newest of that name
@@ -217,6 +220,7 @@ impl Default for JobParameters {
             buffer: None,
             ip_version: None,
             expires_at: None,
+            s3_path_style: false,
             metadata: Value::Null,
             proxy: None,
         }

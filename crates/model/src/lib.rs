@@ -7,6 +7,7 @@ pub mod attenuation;
 pub mod ban;
 pub mod capability;
 pub mod checksum;
+pub mod cloud;
 pub mod failure;
 pub mod ids;
 pub mod job;
@@ -25,6 +26,7 @@ pub use attenuation::{Attenuation, MacaroonActivity};
 pub use ban::{Ban, BanChange, BanEffect, BanTarget, StorageBan, UserBan};
 pub use capability::{Capability, Right};
 pub use checksum::{Checksum, ChecksumAlgorithm};
+pub use cloud::{CloudHolder, CloudKey, CloudName, CloudStorage};
 pub use failure::{Errno, Failure, FailureKind, FoundFile, Phase, Retry, Side};
 pub use ids::{
     Activity, CredentialId, JobId, LinkId, PoolName, StorageId, TransferId, UserName, VoName,
@@ -41,7 +43,7 @@ pub use setting::{
     ANY, ActivityShares, DEFAULT_ACTIVITY, Grant, JobDefaults, LinkRule, Operation, PUBLIC,
     Setting, SettingChange, SettingKey, Settings, StorageRule, VoShare, Weight,
 };
-pub use stages::{MoverReport, StageClocks, TcpSummary};
+pub use stages::{MoverReport, StageClocks, TcpSummary, Verification};
 pub use streams::{StreamUse, StreamsReason, WayNotOffered};
 pub use transfer::{Attempt, CopyMode, InvalidTransition, TransferState, advance};
 pub use units::{Bytes, Priority, Rate, Slots, Timestamp};

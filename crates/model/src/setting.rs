@@ -3,6 +3,7 @@
 //! They stand above the configuration file. What is in effect is the sum of all changes, each of which says who made
 //! it, when, and what was there before.
 
+use crate::cloud::{CloudHolder, CloudKey, CloudName, CloudStorage};
 use crate::ids::{Activity, LinkId, StorageId, UserName, VoName};
 use crate::units::{Slots, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,10 @@ pub enum Setting {
     ActivityShares(ActivityShares),
     /// Somebody may do more than others.
     Grant(Grant),
+    /// A cloud storage that may be reached.
+    CloudStorage(CloudStorage),
+    /// Somebody may use a key of a cloud storage.
+    CloudKey(CloudKey),
     /// The service starts nothing.
     Drain,
 }
@@ -50,6 +55,10 @@ pub enum SettingKey {
     ActivityShares(VoName),
     /// The grant itself.
     Grant(Grant),
+    /// A cloud storage's name.
+    CloudStorage(CloudName),
+    /// A cloud storage and who may use the key.
+    CloudKey(CloudName, CloudHolder),
     /// There is one service.
     Drain,
 }
@@ -231,6 +240,8 @@ impl Setting {
             Setting::VoShare(share) => SettingKey::VoShare(share.ends.clone(), share.vo.clone()),
             Setting::ActivityShares(shares) => SettingKey::ActivityShares(shares.vo.clone()),
             Setting::Grant(grant) => SettingKey::Grant(grant.clone()),
+            Setting::CloudStorage(cloud) => SettingKey::CloudStorage(cloud.name.clone()),
+            Setting::CloudKey(key) => SettingKey::CloudKey(key.storage.clone(), key.holder.clone()),
             Setting::Drain => SettingKey::Drain,
         }
     }
@@ -359,6 +370,30 @@ impl Settings {
     pub fn grants(&self) -> impl Iterator<Item = &Grant> {
         self.0.values().filter_map(|setting| match setting {
             Setting::Grant(grant) => Some(grant),
+            _ => None,
+        })
+    }
+
+    /// The cloud storage of that name.
+    pub fn cloud_storage(&self, name: &CloudName) -> Option<&CloudStorage> {
+        match self.get(&SettingKey::CloudStorage(name.clone())) {
+            Some(Setting::CloudStorage(cloud)) => Some(cloud),
+            _ => None,
+        }
+    }
+
+    /// All cloud storages, by name.
+    pub fn cloud_storages(&self) -> impl Iterator<Item = &CloudStorage> {
+        self.0.values().filter_map(|setting| match setting {
+            Setting::CloudStorage(cloud) => Some(cloud),
+            _ => None,
+        })
+    }
+
+    /// All keys of cloud storages: by storage, users before VOs.
+    pub fn cloud_keys(&self) -> impl Iterator<Item = &CloudKey> {
+        self.0.values().filter_map(|setting| match setting {
+            Setting::CloudKey(key) => Some(key),
             _ => None,
         })
     }

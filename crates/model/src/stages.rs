@@ -121,4 +121,17 @@ pub struct MoverReport {
     /// offered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_offered: Vec<WayNotOffered>,
+    /// What a destination that tells no checksum of its files was compared by; `None` where it tells one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified: Option<Verification>,
+}
+
+/// What stands for the checksum that a destination does not tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verification {
+    /// The checksum was computed of the bytes on their way, and the destination checked each part against its MD5.
+    InPassing,
+    /// Only the sizes were compared.
+    SizeOnly,
 }

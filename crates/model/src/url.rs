@@ -8,8 +8,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use thiserror::Error;
 
 /// Schemes that this service can move today.
-pub const SUPPORTED_SCHEMES: [&str; 11] = [
+pub const SUPPORTED_SCHEMES: [&str; 15] = [
     "https", "davs", "http", "dav", "gsiftp", "root", "roots", "xroot", "xroots", "srm", "sftp",
+    "s3s", "s3", "gclouds", "gcloud",
 ];
 
 /// How a storage element is spoken to.
@@ -17,6 +18,8 @@ pub const SUPPORTED_SCHEMES: [&str; 11] = [
 pub enum Access {
     /// By this program's own HTTP.
     Http,
+    /// The same, with requests that are signed as S3's are.
+    Cloud,
     /// By the system's gfal2 library, in a process for each attempt.
     Gfal,
 }
@@ -25,6 +28,7 @@ impl Access {
     fn of_scheme(scheme: &str) -> Access {
         match scheme {
             "gsiftp" | "root" | "roots" | "xroot" | "xroots" | "srm" | "sftp" => Access::Gfal,
+            "s3s" | "s3" | "gclouds" | "gcloud" => Access::Cloud,
             _ => Access::Http,
         }
     }
@@ -42,8 +46,9 @@ impl LinkId {
     /// gfal2 is needed when one end needs it.
     pub fn access(&self) -> Access {
         match (self.source.access(), self.destination.access()) {
-            (Access::Http, Access::Http) => Access::Http,
             (Access::Gfal, _) | (_, Access::Gfal) => Access::Gfal,
+            (Access::Cloud, _) | (_, Access::Cloud) => Access::Cloud,
+            (Access::Http, Access::Http) => Access::Http,
         }
     }
 }
@@ -229,7 +234,7 @@ mod tests {
         check(
             "gopher://se/f",
             "'gopher://se/f': scheme 'gopher' is not supported; use one of https, davs, http, dav, gsiftp, root, \
-             roots, xroot, xroots, srm, sftp",
+             roots, xroot, xroots, srm, sftp, s3s, s3, gclouds, gcloud",
         );
         check(
             "https://se/",
@@ -242,7 +247,7 @@ mod tests {
         check(
             "file:///etc/passwd",
             "'file:///etc/passwd': scheme 'file' is not supported; use one of https, davs, http, dav, gsiftp, root, \
-             roots, xroot, xroots, srm, sftp",
+             roots, xroot, xroots, srm, sftp, s3s, s3, gclouds, gcloud",
         );
     }
 

@@ -3,7 +3,11 @@
 //! A database of its own beside the journal: small, written by the REST interface, read when a transfer starts. Each
 //! call is one transaction, durable when it returns. Blocks for milliseconds.
 
-use crate::resealing::{PROXIES, Pass, REQUEST_KEYS};
+mod cloud;
+
+pub use cloud::CloudUpload;
+
+use crate::resealing::{CLOUD_KEYS, PROXIES, Pass, REQUEST_KEYS};
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
 use penstock_model::{CredentialId, Timestamp, UserName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -21,7 +25,9 @@ const REQUESTS_PER_USER: i64 = 16;
 const REQUESTS_MAX: i64 = 10_000;
 /// Delegations of one user that are kept; the one that ends first goes.
 const DELEGATIONS_PER_USER: i64 = 64;
-const SCHEMA_VERSION: u32 = 1;
+const SCHEMA_VERSION: u32 = 2;
+/// Each raises the version by one.
+const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [SCHEMA, cloud::TABLES];
 const SCHEMA: &str = "CREATE TABLE request (
         delegation_id   TEXT PRIMARY KEY,
         user            TEXT NOT NULL,
@@ -313,7 +319,7 @@ impl Delegations {
 
     /// Seals with the newest key what another one had sealed, some rows at a time. Blocks.
     pub fn seal_anew(&self) -> Result<(), DelegationError> {
-        for place in [REQUEST_KEYS, PROXIES] {
+        for place in [REQUEST_KEYS, PROXIES, CLOUD_KEYS] {
             let mut pass = Pass::default();
             while !pass.is_done {
                 self.write(|transaction| pass.advance(transaction, &self.keys, place))?;
@@ -388,10 +394,10 @@ fn migrate(connection: &mut Connection) -> rusqlite::Result<Result<(), u32>> {
     if found > SCHEMA_VERSION {
         return Ok(Err(found));
     }
-    if found == 0 {
+    for version in found..SCHEMA_VERSION {
         let step = connection.transaction()?;
-        step.execute_batch(SCHEMA)?;
-        step.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+        step.execute_batch(MIGRATIONS[version as usize])?;
+        step.pragma_update(None, "user_version", version + 1)?;
         step.commit()?;
     }
     Ok(Ok(()))

@@ -51,6 +51,14 @@ pub(crate) const PROXIES: Place = Place {
     kind: SecretKind::Proxy,
 };
 
+/// Keys of cloud storages.
+pub(crate) const CLOUD_KEYS: Place = Place {
+    table: "cloud_key",
+    id: "secret_id",
+    secret: "sealed_key",
+    kind: SecretKind::CloudKey,
+};
+
 /// How far a pass over one place has come.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Pass {
@@ -109,7 +117,7 @@ pub fn keys_in_use(journal: &Path, delegations: &Path) -> rusqlite::Result<BTree
     let mut used = BTreeMap::new();
     for (path, places) in [
         (journal, OF_JOURNAL.as_slice()),
-        (delegations, [REQUEST_KEYS, PROXIES].as_slice()),
+        (delegations, [REQUEST_KEYS, PROXIES, CLOUD_KEYS].as_slice()),
     ] {
         if !path.exists() {
             continue;

@@ -41,6 +41,8 @@ pub enum SecretKind {
     RequestKey,
     /// A delegated proxy: its chain and its private key.
     Proxy,
+    /// The secret part of a cloud storage's key.
+    CloudKey,
 }
 
 impl SecretKind {
@@ -50,6 +52,7 @@ impl SecretKind {
             SecretKind::RefreshToken => "refresh token",
             SecretKind::RequestKey => "request key",
             SecretKind::Proxy => "proxy",
+            SecretKind::CloudKey => "cloud key",
         }
     }
 }

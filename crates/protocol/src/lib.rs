@@ -22,6 +22,7 @@ pub mod network;
 pub mod oauth;
 pub mod pace;
 pub mod pki;
+pub mod s3;
 pub mod stream;
 pub mod tcp_info;
 pub mod tls;

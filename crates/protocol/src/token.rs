@@ -143,6 +143,6 @@ pub fn openid_configuration(issuer: &str) -> serde_json::Value {
 
 /// The stable name of a subject: the same for all its tokens, so that jobs can be found again with a newer
 /// one.
-fn delegation_id(issuer: &str, subject: &str) -> CredentialId {
+pub fn delegation_id(issuer: &str, subject: &str) -> CredentialId {
     CredentialId::new(sha1_prefix(format!("{issuer}{subject}").as_bytes()))
 }

@@ -11,7 +11,7 @@ mod listing;
 mod lock;
 mod multistatus;
 mod update;
-mod xml;
+pub(crate) mod xml;
 
 pub use ask::{Depth, InvalidDepth, PROPFIND_BYTES_MAX, PropertyName, Propfind, STAT_BODY};
 pub use condition::{Condition, ConditionList, IfHeader, InvalidIf, Test};

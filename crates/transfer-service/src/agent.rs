@@ -3,6 +3,8 @@
 //! An agent costs a task and a few kilobytes. It reports `Prepared` and waits until that is durable before any byte
 //! moves, and it reports its end exactly once. It does not decide about retries, slots or states.
 
+mod cloud;
+mod cloud_upload;
 mod gfal;
 mod http;
 mod macaroons;
@@ -20,7 +22,7 @@ use crate::overview::ActiveRow;
 use crate::run::{AgentReport, Message};
 use crate::tokens::TokenKeeper;
 use penstock_decide::classify::{Observed, classify};
-use penstock_model::{IpVersion, LinkId, Phase, Side};
+use penstock_model::{IpVersion, LinkId, Phase, Settings, Side};
 use penstock_persistence::delegations::Delegations;
 use penstock_persistence::journal::JournalReader;
 use penstock_protocol::http1::client::Client;
@@ -34,6 +36,8 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 const UNKNOWN: u64 = u64::MAX;
 /// How many proxies and directories are remembered before the memory is emptied.
 const REMEMBERED_MAX: usize = 10_000;
+/// MiB of parts of uploads that are held at once, over all agents.
+const UPLOAD_MEMORY_MIB: u32 = 1024;
 /// How many agents tidy up at once.
 const TIDYING_MAX: usize = 16;
 
@@ -71,6 +75,8 @@ pub(crate) struct AgentSetup {
     pub(crate) reader: Arc<JournalReader>,
     pub(crate) delegations: Arc<Delegations>,
     pub(crate) config: AgentConfig,
+    /// As far as they are durable.
+    pub(crate) settings: watch::Receiver<Arc<Settings>>,
     pub(crate) memory: Arc<Memory>,
     pub(crate) tokens: Arc<TokenKeeper>,
     /// `None`: this service moves nothing by gfal2.
@@ -98,6 +104,8 @@ impl ByVersion {
 pub(crate) struct Memory {
     /// Agents that tidy up hold no slots: this bounds how many do it at once.
     tidying: Semaphore,
+    /// A permit for each MiB of [`UPLOAD_MEMORY_MIB`].
+    uploading: Semaphore,
     /// Directories (as URLs) that are known to exist at destinations.
     directories: Mutex<HashSet<String>>,
     proxies: proxy::Proxies,
@@ -108,6 +116,7 @@ impl Default for Memory {
     fn default() -> Memory {
         Memory {
             tidying: Semaphore::new(TIDYING_MAX),
+            uploading: Semaphore::new(UPLOAD_MEMORY_MIB as usize),
             directories: Mutex::default(),
             proxies: proxy::Proxies::default(),
             macaroons: macaroons::Macaroons::default(),

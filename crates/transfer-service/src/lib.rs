@@ -3,6 +3,7 @@
 
 mod agent;
 pub mod api;
+mod cloud;
 pub mod engine;
 pub mod messages;
 mod metrics;

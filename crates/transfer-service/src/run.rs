@@ -189,8 +189,6 @@ pub(crate) struct Loop {
     pub(crate) batches: mpsc::WeakSender<Batch>,
     pub(crate) overview: watch::Receiver<Arc<Overview>>,
     pub(crate) committed: watch::Receiver<u64>,
-    /// As far as they are durable.
-    pub(crate) settings: watch::Receiver<Arc<Settings>>,
     pub(crate) journal_writable: Arc<AtomicBool>,
     /// Set to have the journal's secrets sealed anew; the journal's thread takes it back.
     pub(crate) sealing_due: Arc<AtomicBool>,
@@ -204,7 +202,9 @@ pub(crate) struct Parts {
     pub(crate) engine: Engine,
     pub(crate) first: Effects,
     pub(crate) journal: Box<dyn Journal>,
-    pub(crate) agents: AgentSetup,
+    pub(crate) agents: Arc<AgentSetup>,
+    /// Told what is set, as soon as it is durable.
+    pub(crate) settings: watch::Sender<Arc<Settings>>,
     pub(crate) site: String,
     pub(crate) metrics: Arc<TransferMetrics>,
     pub(crate) banned: Banned,
@@ -220,6 +220,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         first,
         journal,
         agents,
+        settings,
         site,
         metrics,
         banned,
@@ -231,16 +232,15 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
     agents.tokens.persist_through(&inputs);
     let (batches, queued) = mpsc::channel(BATCHES_MAX);
     let (committed_out, committed) = watch::channel(0);
-    let (settings_out, settings) = watch::channel(engine.settings().clone());
     let journal_writable = Arc::new(AtomicBool::new(true));
     let sealing_due = Arc::new(AtomicBool::new(false));
     let committer = Committer {
         journal,
-        agents: Arc::new(agents),
+        agents,
         banned,
         reports: inputs.clone(),
         committed: committed_out,
-        settings: settings_out,
+        settings,
         writable: journal_writable.clone(),
         sealing_due: sealing_due.clone(),
         metrics: metrics.clone(),
@@ -276,7 +276,6 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         batches: weak_batches,
         overview,
         committed,
-        settings,
         journal_writable,
         sealing_due,
         task,

@@ -10,8 +10,8 @@ use crate::submission::NewJob;
 use crate::tokens::{TokenClients, TokenKeeper};
 use penstock_decide::settings::{Asker, Refusal, Wish};
 use penstock_model::{
-    Access, Ban, BanTarget, JobId, Priority, SettingChange, Settings, StorageId, TransferId,
-    UserName, VoName, WaitReason,
+    Access, Ban, BanTarget, CloudKey, JobId, Priority, SettingChange, Settings, StorageId,
+    TransferId, UserName, VoName, WaitReason,
 };
 use penstock_persistence::delegations::{DelegationError, Delegations};
 use penstock_persistence::journal::{Journal, JournalError, JournalReader, SqliteJournal};
@@ -151,7 +151,6 @@ impl Service {
         let reader = JournalReader::open(&config.journal, READERS)?.with_keys(config.keys.clone());
         let reader = Arc::new(reader);
         let delegations = Arc::new(Delegations::open(&config.delegations, config.keys)?);
-        tokio::spawn(sweep(delegations.clone(), shutdown.clone()));
         let found = journal.load_unfinished()?;
         let clock = Clock::start();
         let (engine, first) = Engine::restore(config.engine, found, clock.now());
@@ -163,22 +162,26 @@ impl Service {
         }
         let tokens = TokenKeeper::new(client.clone(), reader.clone(), config.token_clients);
         let gfal = config.gfal.map(Gfal::new).transpose()?.map(Arc::new);
-        let agents = AgentSetup {
+        let (settings_out, settings) = watch::channel(engine.settings().clone());
+        let agents = Arc::new(AgentSetup {
             by_version: ByVersion::of(&client),
             client,
             reader: reader.clone(),
             delegations: delegations.clone(),
             config: config.agents,
+            settings: settings.clone(),
             memory: Arc::new(Memory::default()),
             tokens: Arc::new(tokens),
             gfal: gfal.clone(),
-        };
+        });
+        tokio::spawn(sweep(agents.clone(), shutdown.clone()));
         let metrics = Arc::new(TransferMetrics::default());
         let started = run::start(run::Parts {
             engine,
             first,
             journal: Box::new(journal),
             agents,
+            settings: settings_out,
             site: config.site,
             metrics: metrics.clone(),
             banned: config.banned,
@@ -192,7 +195,7 @@ impl Service {
             metrics,
             overview: started.overview,
             committed: started.committed,
-            settings: started.settings,
+            settings,
             reader,
             delegations,
             gfal,
@@ -233,7 +236,7 @@ impl Service {
         let mut seen = BTreeSet::new();
         for transfer in &job.transfers {
             for url in [&transfer.source, &transfer.destination] {
-                if url.access() == Access::Http || !seen.insert(url.storage()) {
+                if url.access() != Access::Gfal || !seen.insert(url.storage()) {
                     continue;
                 }
                 if NEED_PROXIES.contains(&&*url.scheme()) && job.parameters.proxy.is_none() {
@@ -487,7 +490,7 @@ impl Service {
 }
 
 /// Removes what has ended, until the shutdown signal.
-async fn sweep(delegations: Arc<Delegations>, mut shutdown: watch::Receiver<bool>) {
+async fn sweep(agents: Arc<AgentSetup>, mut shutdown: watch::Receiver<bool>) {
     let mut due = tokio::time::interval(SWEEP_EVERY);
     due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -495,10 +498,20 @@ async fn sweep(delegations: Arc<Delegations>, mut shutdown: watch::Receiver<bool
             _ = due.tick() => {}
             _ = shutdown.wait_for(|stop| *stop) => return,
         }
-        let swept = delegations.clone();
-        let swept = tokio::task::spawn_blocking(move || swept.sweep(run::wall_clock())).await;
-        if let Ok(Err(error)) = swept {
+        let delegations = agents.delegations.clone();
+        let keys: Vec<CloudKey> = agents.settings.borrow().cloud_keys().cloned().collect();
+        let swept = tokio::task::spawn_blocking(move || {
+            let now = run::wall_clock();
+            let referred = keys.into_iter().map(|key| key.secret).collect();
+            delegations.sweep(now)?;
+            delegations.sweep_cloud_secrets(&referred, now)
+        });
+        if let Ok(Err(error)) = swept.await {
             tracing::warn!(%error, "delegations that have ended could not be removed");
+        }
+        tokio::select! {
+            () = agents.end_forgotten_uploads() => {}
+            _ = shutdown.wait_for(|stop| *stop) => return,
         }
     }
 }

@@ -11,7 +11,15 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Fields that name what a change is about.
-const NAMES: [&str; 5] = ["symbolicname", "se", "dn", "vo", "vo_name"];
+const NAMES: [&str; 7] = [
+    "symbolicname",
+    "se",
+    "storage_name",
+    "dn",
+    "user_dn",
+    "vo",
+    "vo_name",
+];
 
 #[derive(Debug, Deserialize)]
 struct AuditRow {

@@ -314,3 +314,56 @@ fn a_grant_of_another_operation_changes_no_settings() {
     assert!(!may_look(&settings, &user("/CN=Bob")));
     assert!(plan(&settings, &user("/CN=Bob"), &Wish::Drain(true)).is_err());
 }
+
+fn cloud(name: &str) -> CloudStorage {
+    CloudStorage {
+        name: CloudName::parse(name).expect("valid"),
+        region: None,
+    }
+}
+
+fn cloud_key(name: &str, vo: &str) -> CloudKey {
+    CloudKey {
+        storage: CloudName::parse(name).expect("valid"),
+        holder: penstock_model::CloudHolder::Vo(VoName::new(vo)),
+        access_key: "AKIA".into(),
+        secret: penstock_model::CredentialId::new("1"),
+        is_temporary: false,
+    }
+}
+
+#[test]
+fn keys_need_their_cloud_storage_and_go_with_it() {
+    let key = |vo| Wish::SetCloudKey(cloud_key("S3:A", vo));
+    let mut settings = Settings::default();
+    let refused = make(&mut settings, &admin(), key("dteam"));
+    assert_eq!(refused, Err(Refusal::NoCloudStorage(cloud("S3:A").name)));
+    let mut settings = of([
+        Wish::SetCloudStorage(cloud("S3:A")),
+        key("dteam"),
+        key("cms"),
+    ]);
+    let forget = Wish::RemoveCloudKeys(cloud("S3:A").name, "cms".into());
+    assert_eq!(make(&mut settings, &admin(), forget), Ok(1));
+    let remove = Wish::RemoveCloudStorage(cloud("S3:A").name);
+    assert_eq!(make(&mut settings, &admin(), remove), Ok(2));
+    assert_eq!(settings.count(), 0);
+}
+
+#[test]
+fn only_who_may_change_everything_may_change_keys() {
+    let settings = of([
+        grant("/CN=Manager", Some("s3s://a")),
+        Wish::SetCloudStorage(cloud("S3:A")),
+    ]);
+    let manager = user("/CN=Manager");
+    for wish in [
+        Wish::SetCloudStorage(cloud("S3:B")),
+        Wish::SetCloudKey(cloud_key("S3:A", "dteam")),
+        Wish::RemoveCloudStorage(cloud("S3:A").name),
+        Wish::RemoveCloudKeys(cloud("S3:A").name, "dteam".into()),
+    ] {
+        let refused = plan(&settings, &manager, &wish);
+        assert_eq!(refused, Err(Refusal::NotAdministrator), "{wish:?}");
+    }
+}

@@ -226,6 +226,7 @@ mod tests {
                 because: vec![StreamsReason::SizeUnknown; 200],
             }),
             not_offered: Vec::new(),
+            verified: None,
         };
         let marker = write_marker(&Marker {
             moved: Some(Bytes(u64::MAX)),

@@ -363,6 +363,7 @@ mod tests {
                     because: vec![StreamsReason::AsAsked, StreamsReason::SiteLimit],
                 }),
                 not_offered: Vec::new(),
+                verified: None,
             }),
         }
     }

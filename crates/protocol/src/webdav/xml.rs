@@ -37,7 +37,7 @@ pub enum InvalidXml {
 }
 
 /// One step through a document.
-pub(super) enum Node {
+pub(crate) enum Node {
     /// An element begins.
     Open(Name),
     /// Character data, unescaped. May come in several pieces.
@@ -48,7 +48,7 @@ pub(super) enum Node {
 
 /// A resolved element name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Name {
+pub(crate) struct Name {
     pub namespace: String,
     pub local: String,
 }
@@ -60,7 +60,7 @@ impl Name {
 }
 
 /// Steps through a document from its beginning.
-pub(super) struct Walk<'a> {
+pub(crate) struct Walk<'a> {
     reader: NsReader<&'a [u8]>,
     depth: usize,
     roots: usize,

@@ -307,5 +307,6 @@ fn report(mover: &Mover, landed: &Landed, streams: StreamUse) -> MoverReport {
         tcp: mover.tcp,
         streams: Some(streams),
         not_offered: Vec::new(),
+        verified: None,
     }
 }

@@ -121,6 +121,7 @@ pub(super) async fn run(
                 tcp: push.mover.tcp,
                 streams: Some(one_request(&push)),
                 not_offered: Vec::new(),
+                verified: None,
             };
             push.mover.end(MoverOutcome::Done);
             Ok(Copied { report })

@@ -1,15 +1,17 @@
 //! What agents ask of storage elements over HTTP, and how answers and errors become observations.
 
 use super::AgentSetup;
+use super::cloud::CloudAccess;
 use super::proxy::ProxyAccess;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderName, HeaderValue};
 use http::{HeaderMap, Method};
 use penstock_decide::classify::{Observed, classify};
-use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, Failure, FileUrl, Phase, Side};
+use penstock_model::{Access, Bytes, Checksum, ChecksumAlgorithm, Failure, FileUrl, Phase, Side};
 use penstock_protocol::digest;
 use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
 use penstock_protocol::tls::{ClientIdentity, TlsError};
 use std::sync::Arc;
+use std::time::Duration;
 use url::Url;
 
 /// Bytes of an error answer that are shown.
@@ -24,7 +26,16 @@ pub(super) struct End {
     pub(super) token: Option<Arc<str>>,
     /// The delegated proxy, when there is no token of the submitter's.
     pub(super) proxy: Option<ProxyAccess>,
+    /// It is in a cloud storage, and reached by requests that are signed.
+    pub(super) cloud: Option<Arc<CloudAccess>>,
     pub(super) side: Side,
+}
+
+/// How an end is spoken to, with what is needed for it.
+pub(super) enum Way<'a> {
+    Http,
+    Cloud(&'a CloudAccess),
+    Gfal,
 }
 
 /// What a storage element says of a file.
@@ -65,6 +76,24 @@ impl End {
             "{} cannot be opened to the other end: {why}",
             self.url
         ))
+    }
+
+    /// How it is spoken to.
+    pub(super) fn way(&self) -> Way<'_> {
+        match (&self.cloud, self.url.access()) {
+            (Some(access), _) => Way::Cloud(access),
+            (None, Access::Http | Access::Cloud) => Way::Http,
+            (None, Access::Gfal) => Way::Gfal,
+        }
+    }
+
+    /// What the other end is told of this one, so that it can do `method` there: in a cloud storage a URL that is good
+    /// for as long as an attempt may take.
+    pub(super) fn address(&self, method: &Method, attempt: Duration) -> Url {
+        match &self.cloud {
+            Some(access) => access.presigned(method, attempt),
+            None => self.parsed.clone(),
+        }
     }
 
     /// `Bearer …` as a header value that is never printed.

@@ -1,7 +1,7 @@
 //! The steps of one attempt, in FTS's order: look at both ends, copy, verify; on failure clean up.
 
 use super::gfal::Process;
-use super::http::{End, Stat};
+use super::http::{End, Stat, Way};
 use super::{AgentSetup, Progress};
 use crate::engine::{Assignment, Outcome};
 use crate::run::wall_clock;
@@ -10,8 +10,9 @@ use penstock_decide::classify::{Observed, classify};
 use penstock_model::{
     Access, Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CopyMode, CredentialId, Errno,
     Failure, FileUrl, FoundFile, MoverReport, Overwrite, Phase, Retry, Side, TransferEvent,
-    WayNotOffered,
+    Verification, WayNotOffered,
 };
+use penstock_protocol::s3::SINGLE_PUT_MAX;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -121,6 +122,9 @@ impl<'a> Attempting<'a> {
         let Ok(destination) = self.end(url, Side::Destination).await else {
             return;
         };
+        if let Some(access) = &destination.cloud {
+            self.abort_uploads(access).await;
+        }
         let there = self.stat(&destination, Wanted::Size, Phase::Finalization);
         let removed = match there.await {
             Ok(None) => true,
@@ -182,6 +186,9 @@ impl<'a> Attempting<'a> {
         )?;
         // Set once: an attempt looks once.
         let _ = self.ends.set((source.clone(), destination.clone()));
+        if let Some(access) = &destination.cloud {
+            self.abort_uploads(access).await;
+        }
         let plan = match self.look(&source, &destination).await? {
             Look::Copy(plan) => plan,
             Look::Arrived(size, checksum) => {
@@ -225,6 +232,9 @@ impl<'a> Attempting<'a> {
     }
 
     async fn end(&self, url: &FileUrl, side: Side) -> Result<End, Failure> {
+        if url.access() == Access::Cloud {
+            return self.cloud_end(url, side).await;
+        }
         let broken =
             |observed, detail: String| classify(side, Phase::Preparation, &observed, detail);
         let parsed = Url::parse(url.as_str())
@@ -243,6 +253,7 @@ impl<'a> Attempting<'a> {
             parsed,
             token,
             proxy: None,
+            cloud: None,
             side,
         };
         if url.access() == Access::Gfal {
@@ -472,11 +483,7 @@ impl<'a> Attempting<'a> {
         }
         let mut not_offered = Vec::new();
         for mode in [CopyMode::Pull, CopyMode::Push] {
-            let passive = match mode {
-                CopyMode::Pull | CopyMode::Streamed => source,
-                CopyMode::Push => destination,
-            };
-            if let Some(why) = passive.admits_nobody_else() {
+            if let Some(why) = self.why_closed(mode, source, destination, plan) {
                 let why = shortened(&why);
                 not_offered.push(WayNotOffered { mode, why });
                 continue;
@@ -501,6 +508,59 @@ impl<'a> Attempting<'a> {
         Ok((CopyMode::Streamed, report))
     }
 
+    /// Why the ends cannot copy that way between themselves, if it is known before they are asked.
+    fn why_closed(
+        &self,
+        mode: CopyMode,
+        source: &End,
+        destination: &End,
+        plan: &Plan,
+    ) -> Option<String> {
+        let (active, passive) = match mode {
+            CopyMode::Pull | CopyMode::Streamed => (destination, source),
+            CopyMode::Push => (source, destination),
+        };
+        if active.cloud.is_some() {
+            return Some(format!(
+                "{} is in a cloud storage, which copies nothing from or to others",
+                active.url
+            ));
+        }
+        if passive.cloud.is_none() || mode != CopyMode::Push {
+            return passive.admits_nobody_else();
+        }
+        match plan.size {
+            None => {
+                return Some(
+                    "the size is not known, and a cloud storage wants it before".to_owned(),
+                );
+            }
+            Some(Bytes(size)) if size > SINGLE_PUT_MAX => {
+                let limit = SINGLE_PUT_MAX;
+                return Some(format!(
+                    "{size} bytes are more than a cloud storage takes in one piece ({limit})"
+                ));
+            }
+            Some(_) => {}
+        }
+        // Of an object that came in one piece it tells the MD5.
+        let algorithm = self.algorithm();
+        match self.verifies_target() && algorithm != ChecksumAlgorithm::Md5 {
+            true => Some(format!(
+                "a cloud storage tells no {algorithm} of what others bring, and the job wants it verified"
+            )),
+            false => None,
+        }
+    }
+
+    /// Whether the job wants the destination's checksum compared.
+    fn verifies_target(&self) -> bool {
+        match self.assignment.parameters.verify_checksum {
+            ChecksumMode::Target | ChecksumMode::Both => !self.assignment.parameters.strict_copy,
+            ChecksumMode::None | ChecksumMode::Source => false,
+        }
+    }
+
     /// Compares size and checksum at the destination with what was expected.
     async fn verify(
         &self,
@@ -512,11 +572,7 @@ impl<'a> Attempting<'a> {
             return Ok(plan.size.unwrap_or(report.moved));
         }
         let algorithm = self.algorithm();
-        let verify_target = match self.assignment.parameters.verify_checksum {
-            ChecksumMode::Target | ChecksumMode::Both => true,
-            ChecksumMode::None | ChecksumMode::Source => false,
-        };
-        let wanted = match verify_target {
+        let wanted = match self.verifies_target() {
             true => Wanted::SizeAndChecksum,
             false => Wanted::Size,
         };
@@ -536,7 +592,13 @@ impl<'a> Attempting<'a> {
             );
             return Err(destination.failure(Phase::Finalization, &Observed::SizeMismatch, detail));
         }
-        if verify_target {
+        // The storage checked each part; what it then tells of the whole is our own word.
+        let passed = match report.verified {
+            Some(Verification::InPassing) => report.checksum.clone(),
+            Some(Verification::SizeOnly) | None => None,
+        };
+        let found = passed.or_else(|| there.checksum.clone());
+        if self.verifies_target() {
             let Some(expected) = &plan.checksum else {
                 let detail = format!(
                     "the {algorithm} checksum cannot be verified: neither the job nor {} tells one",
@@ -548,7 +610,7 @@ impl<'a> Attempting<'a> {
                     detail,
                 ));
             };
-            let found = there.checksum.as_ref().map_or("none", Checksum::hex);
+            let found = found.as_ref().map_or("none", Checksum::hex);
             if found != expected.hex() {
                 let detail = format!(
                     "Source and destination checksum do not match ({} != {found})",
@@ -560,6 +622,9 @@ impl<'a> Attempting<'a> {
                     detail,
                 ));
             }
+        }
+        if destination.cloud.is_some() && report.verified.is_none() && found.is_none() {
+            report.verified = Some(Verification::SizeOnly);
         }
         if report.checksum.is_none() {
             report.checksum = there.checksum;
@@ -580,11 +645,15 @@ impl<'a> Attempting<'a> {
     /// [`Attempting::make_directories`] and [`Attempting::copy`] are where the way to speak is chosen.
     async fn stat(&self, end: &End, wanted: Wanted, phase: Phase) -> Result<Option<Stat>, Failure> {
         let algorithm = self.algorithm();
-        match (end.url.access(), wanted) {
+        match (end.way(), wanted) {
             // With HTTP the checksum comes in the same answer.
-            (Access::Http, _) => self.setup.stat(end, algorithm, phase).await,
-            (Access::Gfal, Wanted::Size) => self.gfal_stat(end, None, phase).await,
-            (Access::Gfal, Wanted::SizeAndChecksum) => {
+            (Way::Http, _) => self.setup.stat(end, algorithm, phase).await,
+            (Way::Cloud(access), _) => {
+                let there = self.setup.stat_object(end, access, algorithm, phase);
+                there.await
+            }
+            (Way::Gfal, Wanted::Size) => self.gfal_stat(end, None, phase).await,
+            (Way::Gfal, Wanted::SizeAndChecksum) => {
                 self.gfal_stat(end, Some(algorithm), phase).await
             }
         }
@@ -592,16 +661,19 @@ impl<'a> Attempting<'a> {
 
     /// True when the file is known to be gone.
     async fn remove(&self, end: &End) -> bool {
-        match end.url.access() {
-            Access::Http => self.setup.remove(end).await,
-            Access::Gfal => self.gfal_remove(end).await,
+        match end.way() {
+            Way::Http => self.setup.remove(end).await,
+            Way::Cloud(access) => self.setup.remove_object(access).await,
+            Way::Gfal => self.gfal_remove(end).await,
         }
     }
 
     async fn make_directories(&self, end: &End) {
-        match end.url.access() {
-            Access::Http => self.setup.make_directories(end).await,
-            Access::Gfal => self.gfal_make_directories(end).await,
+        match end.way() {
+            Way::Http => self.setup.make_directories(end).await,
+            // It has none.
+            Way::Cloud(_) => {}
+            Way::Gfal => self.gfal_make_directories(end).await,
         }
     }
 
@@ -635,6 +707,12 @@ impl<'a> Attempting<'a> {
 
     /// True when nothing of this attempt, or of those before it, is left at the destination.
     async fn clean_up(&self) -> bool {
+        if let Some((_, destination)) = self.ends.get()
+            && let Some(access) = &destination.cloud
+        {
+            // Nobody sees it, but it takes room.
+            self.abort_uploads(access).await;
+        }
         if !self.ours.load(Ordering::Relaxed) {
             // This attempt left nothing; whether an earlier one did may be as unknown as before.
             return !self.unsettled.load(Ordering::Relaxed);
@@ -649,6 +727,11 @@ impl<'a> Attempting<'a> {
             }
             None => false,
         }
+    }
+
+    /// A failure that neither end is to blame for.
+    pub(super) fn network_failure(&self, observed: &Observed, detail: String) -> Failure {
+        classify(Side::Network, Phase::Transfer, observed, detail)
     }
 
     fn may_overwrite(&self) -> bool {

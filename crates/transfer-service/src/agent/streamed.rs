@@ -20,7 +20,7 @@ const BUFFER_BYTES: u64 = 1 << 20;
 const EXPECT_CONTINUE_FROM: u64 = 1 << 20;
 
 /// Where bytes come from, once begun.
-enum Reading<'a> {
+pub(super) enum Reading<'a> {
     Http(Box<Incoming>),
     Gfal(HeldProcess<'a>),
 }
@@ -40,6 +40,13 @@ impl Attempting<'_> {
         destination: &End,
         plan: &Plan,
     ) -> Result<MoverReport, Failure> {
+        if let Some(access) = &destination.cloud {
+            let _memory = self.upload_memory(plan).await;
+            let (reading, _) = self.begin_reading(source, plan).await?;
+            return self
+                .stream_to_cloud(source, reading, destination, access, plan)
+                .await;
+        }
         let (mut reading, length) = self.begin_reading(source, plan).await?;
         let mut writing = self.begin_writing(destination, plan, length).await?;
         let capacity = length.unwrap_or(BUFFER_BYTES).clamp(1, BUFFER_BYTES);
@@ -57,12 +64,7 @@ impl Attempting<'_> {
         let mut buffer = vec![0u8; capacity as usize];
         loop {
             let begun = Instant::now();
-            let count = match &mut reading {
-                Reading::Http(incoming) => read_some(incoming, &mut buffer)
-                    .await
-                    .map_err(|why| source_broke(source, &why))?,
-                Reading::Gfal(held) => self.next_gfal_piece(held, &mut buffer).await?,
-            };
+            let count = self.read_piece(source, &mut reading, &mut buffer).await?;
             report.stages.source_read_us += begun.elapsed().as_micros() as u64;
             if count == 0 {
                 break;
@@ -113,14 +115,19 @@ impl Attempting<'_> {
             let held = self.begin_gfal_read(source).await?;
             return Ok((Reading::Gfal(held), plan.size.map(|size| size.0)));
         }
-        let get = Outgoing {
-            method: Method::GET,
-            url: source.parsed.clone(),
-            headers: source.headers()?,
-            identity: source.identity(),
+        let incoming = match &source.cloud {
+            Some(access) => self.open_object(source, access).await?,
+            None => {
+                let get = Outgoing {
+                    method: Method::GET,
+                    url: source.parsed.clone(),
+                    headers: source.headers()?,
+                    identity: source.identity(),
+                };
+                let sent = self.setup.client.send_following(get).await;
+                sent.map_err(|why| source.client_failure(Phase::Transfer, &why))?
+            }
         };
-        let sent = self.setup.client.send_following(get).await;
-        let incoming = sent.map_err(|why| source.client_failure(Phase::Transfer, &why))?;
         if incoming.status.as_u16() != 200 {
             return Err(source.refused(Phase::Transfer, "GET", incoming).await);
         }
@@ -143,6 +150,21 @@ impl Attempting<'_> {
             return Err(source.failure(Phase::Transfer, &Observed::Malformed, detail));
         }
         Ok((Reading::Http(Box::new(incoming)), length))
+    }
+
+    /// The next bytes; 0 at the end.
+    pub(super) async fn read_piece(
+        &self,
+        source: &End,
+        reading: &mut Reading<'_>,
+        buffer: &mut [u8],
+    ) -> Result<usize, Failure> {
+        match reading {
+            Reading::Http(incoming) => read_some(incoming, buffer)
+                .await
+                .map_err(|why| source_broke(source, &why)),
+            Reading::Gfal(held) => self.next_gfal_piece(held, buffer).await,
+        }
     }
 
     /// Makes the destination ready to take bytes.

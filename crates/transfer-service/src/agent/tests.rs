@@ -96,6 +96,7 @@ async fn attempt(copy: CopyAnswer, parameters: JobParameters) -> (Outcome, Vec<S
         reader,
         delegations: Arc::new(delegations),
         config: AgentConfig::default(),
+        settings: watch::channel(Arc::default()).1,
         memory: Arc::default(),
         tokens: Arc::new(tokens),
         gfal: None,

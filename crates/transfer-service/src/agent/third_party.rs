@@ -9,8 +9,10 @@ use http::{HeaderMap, Method};
 use penstock_decide::classify::{Observed, classify};
 use penstock_model::{Bytes, CopyMode, Failure, MoverReport, Phase, Side};
 use penstock_protocol::http1::client::{Incoming, Outgoing};
+use penstock_protocol::s3::hide_presigned;
 use penstock_protocol::tpc::{CopyRequest, Credential, Direction, Item, Outcome, StreamParser};
 use std::time::{Duration, Instant};
+use url::Url;
 
 /// How long the end of an answer is waited for after its last line.
 const END_OF_BODY: Duration = Duration::from_secs(2);
@@ -29,6 +31,16 @@ impl From<Failure> for Refusal {
     }
 }
 
+/// Who copies, from or to whom.
+#[derive(Clone, Copy)]
+struct Ways<'a> {
+    mode: CopyMode,
+    active: &'a End,
+    passive: &'a End,
+    /// Of the passive end, as the active one is told it.
+    address: &'a Url,
+}
+
 impl Attempting<'_> {
     /// Lets one end copy from or to the other.
     pub(super) async fn third_party(
@@ -38,11 +50,41 @@ impl Attempting<'_> {
         destination: &End,
         plan: &Plan,
     ) -> Result<MoverReport, Refusal> {
-        let (active, passive) = match mode {
-            CopyMode::Pull | CopyMode::Streamed => (destination, source),
-            CopyMode::Push => (source, destination),
+        let (active, passive, method) = match mode {
+            CopyMode::Pull | CopyMode::Streamed => (destination, source, Method::GET),
+            CopyMode::Push => (source, destination, Method::PUT),
         };
-        let request = self.copy_request(mode, active, passive, plan)?;
+        let address = passive.address(&method, self.timeout(plan.size));
+        let ways = Ways {
+            mode,
+            active,
+            passive,
+            address: &address,
+        };
+        let copied = self.copy_between(&ways, plan).await;
+        if passive.cloud.is_none() {
+            return copied;
+        }
+        copied.map_err(|refusal| match refusal {
+            Refusal::NotOffered(why) => Refusal::NotOffered(hide_presigned(&why, &address)),
+            Refusal::Failed(failure) => {
+                let detail = hide_presigned(&failure.detail, &address);
+                match self.progress.moved() == 0 && is_refused_there(&detail) {
+                    true => Refusal::NotOffered(detail),
+                    false => Refusal::Failed(Failure { detail, ..failure }),
+                }
+            }
+        })
+    }
+
+    async fn copy_between(&self, ways: &Ways<'_>, plan: &Plan) -> Result<MoverReport, Refusal> {
+        let Ways {
+            mode,
+            active,
+            passive,
+            ..
+        } = *ways;
+        let request = self.copy_request(ways, plan)?;
         let sent = self.setup.client.send_following(request).await;
         let answer = sent.map_err(|why| active.client_failure(Phase::Transfer, &why))?;
         if answer.status.is_client_error() {
@@ -65,14 +107,14 @@ impl Attempting<'_> {
         Ok(self.follow_markers(active, passive, plan, answer).await?)
     }
 
-    fn copy_request(
-        &self,
-        mode: CopyMode,
-        active: &End,
-        passive: &End,
-        plan: &Plan,
-    ) -> Result<Outgoing, Failure> {
-        let other = passive.parsed.clone();
+    fn copy_request(&self, ways: &Ways<'_>, plan: &Plan) -> Result<Outgoing, Failure> {
+        let Ways {
+            mode,
+            active,
+            passive,
+            address,
+        } = *ways;
+        let other = address.clone();
         let direction = match mode {
             CopyMode::Pull | CopyMode::Streamed => Direction::Pull { source: other },
             CopyMode::Push => Direction::Push { destination: other },
@@ -182,6 +224,21 @@ fn says_that_it_exists(why: &str) -> bool {
     ["exists", "already exist", "answered 412", "answered 409"]
         .iter()
         .any(|words| why.contains(words))
+}
+
+/// Whether a storage element could not use a presigned URL. Some look with HEAD first, which such a URL is not good for.
+/// There is nothing but words to go by.
+fn is_refused_there(why: &str) -> bool {
+    let why = why.to_ascii_lowercase();
+    [
+        "403",
+        "405",
+        "forbidden",
+        "accessdenied",
+        "signaturedoesnotmatch",
+    ]
+    .iter()
+    .any(|words| why.contains(words))
 }
 
 fn still(active: &End, what: &str, limit: Duration) -> Failure {

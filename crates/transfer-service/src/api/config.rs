@@ -3,6 +3,7 @@
 //! They translate between FTS's forms and wishes; whether a wish is granted is decided in `decide::settings`, by the
 //! engine, when its turn comes. What the scheduler cannot honour is refused, never stored in silence.
 
+mod clouds;
 mod defaults;
 mod fields;
 mod grants;
@@ -19,7 +20,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use fields::Fields;
 pub(super) use fields::is_plain;
@@ -73,9 +74,14 @@ pub(super) fn routes() -> Router<Api> {
             "/config/activity_shares/{vo}",
             get(shares::show_activities).delete(shares::remove_activities),
         )
+        .route("/config/cloud_storage", get(clouds::list).post(clouds::set))
         .route(
-            "/config/cloud_storage",
-            get(shares::list_clouds).post(shares::keep_keys),
+            "/config/cloud_storage/{name}",
+            get(clouds::show).post(clouds::grant).delete(clouds::remove),
+        )
+        .route(
+            "/config/cloud_storage/{name}/{holder}",
+            delete(clouds::revoke),
         )
         .route("/config/drain", post(drain))
         .route("/config/audit", get(audit))
@@ -153,6 +159,7 @@ impl From<Refusal> for ApiError {
             Refusal::NotAdministrator | Refusal::NotManager(_) | Refusal::NotManagerOfEnd(_, _) => {
                 StatusCode::FORBIDDEN
             }
+            Refusal::NoCloudStorage(_) => StatusCode::NOT_FOUND,
             Refusal::MaxBelowMin | Refusal::PatternTaken { .. } | Refusal::TooMany => {
                 StatusCode::BAD_REQUEST
             }
@@ -266,6 +273,8 @@ fn setting_form(setting: &Setting) -> Value {
         Setting::VoShare(share) => shares::form(share),
         Setting::ActivityShares(shares) => shares::activity_form(shares),
         Setting::Grant(grant) => grants::form(grant),
+        Setting::CloudStorage(cloud) => clouds::form(cloud),
+        Setting::CloudKey(key) => clouds::audit_form(key),
         Setting::Drain => json!({"drain": true}),
     }
 }

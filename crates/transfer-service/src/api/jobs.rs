@@ -6,6 +6,7 @@ use super::extract::{Path, Query};
 use super::listing::{Document, Shown};
 use super::submit::{InvalidSubmission, Means, Submitter, parse_submission};
 use super::{Api, ApiError, delegation, wire};
+use crate::cloud::KeyUser;
 use crate::submission::NewJob;
 use axum::Json;
 use axum::body::Body;
@@ -14,9 +15,10 @@ use axum::http::StatusCode;
 use axum::http::header::ALLOW;
 use axum::response::{IntoResponse, Response};
 use penstock_model::{
-    CredentialId, JobId, Priority, StorageId, Timestamp, TransferId, UserName, VoName,
+    Access, CredentialId, JobId, Priority, StorageId, Timestamp, TransferId, UserName, VoName,
 };
 use penstock_persistence::journal::{JobFilter, JobRow, JournalError, TransferRow};
+use penstock_protocol::s3::{ObjectPlace, record_names};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -83,11 +85,49 @@ pub(super) async fn submit(State(api): State<Api>, credentials: Credentials, bod
             return Ok(([(ALLOW, METHODS)], refused).into_response());
         }
     };
+    can_reach_clouds(&api, &job)?;
     let id = match id_given {
         true => submit_once(api.clone(), job).await?,
         false => api.service.submit(job).await?,
     };
     Ok(Json(json!({"job_id": id.to_string()})).into_response())
+}
+
+/// Refuses a job for whose files in cloud storages nobody has given keys: it would wait only to fail.
+fn can_reach_clouds(api: &Api, job: &NewJob) -> Result<(), ApiError> {
+    let ends = job
+        .transfers
+        .iter()
+        .flat_map(|transfer| [&transfer.source, &transfer.destination]);
+    let mut clouds = ends.filter(|url| url.access() == Access::Cloud).peekable();
+    if clouds.peek().is_none() {
+        return Ok(());
+    }
+    let (settings, path_style) = (api.service.settings(), job.parameters.s3_path_style);
+    let user = KeyUser {
+        user: job.user.clone(),
+        delegation: job.delegation.clone(),
+        is_by_certificate: job.parameters.proxy.is_some(),
+        vo: job.vo.clone(),
+    };
+    // Thousands of files are in a few places.
+    let mut known = HashMap::new();
+    for url in clouds {
+        let refused = |why: String| ApiError::new(StatusCode::BAD_REQUEST, why);
+        let names = record_names(url, path_style);
+        let is_virtual_host = match known.get(&names) {
+            Some(is_virtual_host) => *is_virtual_host,
+            None => {
+                let opened = user.key(&settings, url, path_style);
+                let opened = opened.map_err(|why| refused(format!("{url}: {why}")))?;
+                known.insert(names, opened.is_virtual_host);
+                opened.is_virtual_host
+            }
+        };
+        let place = ObjectPlace::of(url, is_virtual_host, None);
+        place.map_err(|why| refused(why.to_string()))?;
+    }
+    Ok(())
 }
 
 /// Submits a job whose id was chosen by the client. In a task of its own: dropped half-way, because the client hung

@@ -7,8 +7,9 @@ use super::wire::whole;
 use crate::submission::{NewJob, NewTransfer};
 use crate::tokens::{TokenClients, renewal_of};
 use penstock_model::{
-    Activity, Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CredentialId, FileUrl, IpVersion,
-    JobId, JobKind, JobParameters, Overwrite, Priority, Selection, Timestamp, UserName, VoName,
+    Access, Activity, Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CredentialId, FileUrl,
+    IpVersion, JobId, JobKind, JobParameters, Overwrite, Priority, Selection, Timestamp, UserName,
+    VoName,
 };
 use penstock_persistence::journal::JobToken;
 use penstock_protocol::token::{contents, credential_id};
@@ -407,6 +408,7 @@ fn parameters(
             (false, false) => None,
         },
         expires_at: expiry(params.get("max_time_in_queue"), now)?,
+        s3_path_style: flag(params, "s3alternate")?,
         metadata: job_metadata(params.get("job_metadata"), submitter.means)?,
         proxy: match submitter.means {
             Means::Token(_) => None,
@@ -589,14 +591,14 @@ fn ends(
             Some(Value::String(token)) if !token.is_empty() => Some(token.as_str()),
             Some(_) => return Err(bad(format!("'{tokens}' must hold one token for each URL"))),
         };
+        let url = FileUrl::parse(url).map_err(|why| bad(why.to_string()))?;
+        // A cloud storage is reached with keys; a token is not for its eyes.
+        let token = token.filter(|_| url.access() != Access::Cloud);
         let credential = token.map(credential_id);
         if let (Some(id), Some(token)) = (&credential, token) {
             credentials.insert(id.clone(), token.to_owned());
         }
-        ends.push(End {
-            url: FileUrl::parse(url).map_err(|why| bad(why.to_string()))?,
-            credential,
-        });
+        ends.push(End { url, credential });
     }
     Ok(ends)
 }

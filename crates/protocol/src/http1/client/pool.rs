@@ -40,7 +40,7 @@ impl Line {
         };
         for name in [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE] {
             for value in request.headers.get_all(&name) {
-                add(name.as_str().as_bytes(), value.as_bytes());
+                add(name.as_str().as_bytes(), lasting_part(value.as_bytes()));
             }
         }
         for (name, value) in request.url.query_pairs() {
@@ -55,6 +55,18 @@ impl Line {
             endpoint: Endpoint::of(&request.url)?,
             user: User(all.finish()),
         })
+    }
+}
+
+/// A signature of AWS is another one for each request; the key that made it stays. The whole of other credentials.
+fn lasting_part(credentials: &[u8]) -> &[u8] {
+    const SIGNED: &[u8] = b"AWS4-HMAC-SHA256 Credential=";
+    let scope = credentials
+        .strip_prefix(SIGNED)
+        .and_then(|key| key.iter().position(|byte| *byte == b'/'));
+    match scope {
+        Some(at) => &credentials[..SIGNED.len() + at],
+        None => credentials,
     }
 }
 
@@ -165,5 +177,32 @@ async fn sweep(pool: Weak<Pool>) {
             Some(pool) if pool.close_expired() => {}
             Some(_) | None => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{HeaderValue, Method};
+    use url::Url;
+
+    #[test]
+    fn requests_signed_by_one_key_share_connections() {
+        let line = |authorization: &'static str| {
+            let url = Url::parse("https://s3.example.org/b/f").expect("valid");
+            let mut request = Outgoing::new(Method::GET, url);
+            let value = HeaderValue::from_static(authorization);
+            request.headers.insert(AUTHORIZATION, value);
+            Line::of(&request).expect("valid")
+        };
+        let first =
+            line("AWS4-HMAC-SHA256 Credential=AKIA/20261121/r/s3/aws4_request, Signature=1");
+        let second =
+            line("AWS4-HMAC-SHA256 Credential=AKIA/20261122/r/s3/aws4_request, Signature=2");
+        let other =
+            line("AWS4-HMAC-SHA256 Credential=AKIB/20261121/r/s3/aws4_request, Signature=1");
+        assert_eq!(first, second);
+        assert_ne!(first, other);
+        assert_ne!(line("Bearer a/b"), line("Bearer a/c"));
     }
 }

@@ -131,5 +131,6 @@ impl Outgoing {
 
 fn is_secret(name: &HeaderName) -> bool {
     [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION].contains(name)
+        || name.as_str() == "x-amz-security-token"
         || name.as_str().starts_with("transferheader")
 }

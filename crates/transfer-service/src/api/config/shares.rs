@@ -251,24 +251,6 @@ fn weight(name: &str, value: &Value) -> Result<Weight, ApiError> {
     })
 }
 
-/// `GET /config/cloud_storage`: none.
-pub(super) async fn list_clouds(State(api): State<Api>, credentials: Credentials) -> Answer {
-    api.operator(&credentials).await?;
-    Ok(Json(json!([])).into_response())
-}
-
-/// `POST /config/cloud_storage`.
-pub(super) async fn keep_keys(
-    State(api): State<Api>,
-    credentials: Credentials,
-    body: Body,
-) -> Answer {
-    api.form(&credentials, body).await?;
-    Err(bad_request(
-        "this service does not reach cloud storages with keys yet, so none were stored",
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

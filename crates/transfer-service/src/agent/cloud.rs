@@ -1,0 +1,460 @@
+//! Ends in cloud storages that speak S3: signed requests, what their answers mean, and presigned URLs for the other end.
+//!
+//! The keys stay here; the other end of a third-party copy gets a URL that is good for one method on one object until
+//! the attempt has to be over.
+
+use super::AgentSetup;
+use super::http::{End, Stat};
+use super::steps::Attempting;
+use crate::cloud::{KeySecret, KeyUser};
+use crate::run::wall_clock;
+use http::header::{HeaderName, HeaderValue, LOCATION, RANGE, RETRY_AFTER};
+use http::{HeaderMap, Method};
+use penstock_decide::classify::{Observed, classify};
+use penstock_model::{
+    Bytes, ChecksumAlgorithm, CloudHolder, CloudName, CredentialId, Failure, FileUrl, JobId, Phase,
+    Side,
+};
+use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
+use penstock_protocol::s3::{
+    BODY_BYTES_MAX, Keys, ObjectPlace, Payload, S3Error, Signing, object_checksums,
+};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use url::Url;
+
+/// Redirects followed and regions tried for one request.
+const PLACES_MAX: usize = 4;
+/// How much longer a presigned URL is good than its attempt may take, for clocks that differ.
+const LIFETIME_MARGIN: Duration = Duration::from_secs(300);
+
+/// How an object is reached.
+pub(super) struct CloudAccess {
+    keys: Keys,
+    storage: CloudName,
+    holder: CloudHolder,
+    /// As redirects and regions have moved it.
+    place: Mutex<ObjectPlace>,
+}
+
+/// A request, before it is signed.
+pub(super) struct Ask<'a> {
+    pub(super) method: Method,
+    pub(super) query: &'a [(&'a str, &'a str)],
+    pub(super) headers: HeaderMap,
+    pub(super) body: Option<&'a [u8]>,
+}
+
+impl Ask<'_> {
+    pub(super) fn new(method: Method) -> Ask<'static> {
+        Ask {
+            method,
+            query: &[],
+            headers: HeaderMap::new(),
+            body: None,
+        }
+    }
+}
+
+/// How a cloud storage answered.
+pub(super) enum Said {
+    /// 2xx.
+    Yes(Box<Incoming>),
+    No(Refused),
+}
+
+/// An answer that is no success.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) status: u16,
+    pub(super) error: S3Error,
+    /// Seconds.
+    pub(super) retry_after: Option<u64>,
+}
+
+impl CloudAccess {
+    fn place(&self) -> ObjectPlace {
+        self.place
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn with_place<T>(&self, change: impl FnOnce(&mut ObjectPlace) -> T) -> T {
+        change(&mut self.place.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Where the object is, without any secret.
+    pub(super) fn url(&self) -> Url {
+        self.place().url
+    }
+
+    /// The same keys for another URL of the same storage.
+    pub(super) fn at(&self, url: Url) -> CloudAccess {
+        let place = ObjectPlace {
+            url,
+            ..self.place()
+        };
+        CloudAccess {
+            keys: self.keys.clone(),
+            storage: self.storage.clone(),
+            holder: self.holder.clone(),
+            place: Mutex::new(place),
+        }
+    }
+
+    /// A URL with which the other end can do `method` on the object: a secret.
+    pub(super) fn presigned(&self, method: &Method, attempt: Duration) -> Url {
+        let place = self.place();
+        let signing = Signing::new(&self.keys, &place.region, wall_clock());
+        signing.presign(method, &place.url, attempt + LIFETIME_MARGIN)
+    }
+
+    fn signed(&self, ask: &Ask<'_>) -> Outgoing {
+        let place = self.place();
+        let mut url = place.url.clone();
+        if !ask.query.is_empty() {
+            url.query_pairs_mut().extend_pairs(ask.query);
+            // Blanks as they are signed.
+            let query = url.query().unwrap_or_default().replace('+', "%20");
+            url.set_query(Some(&query));
+        }
+        let mut headers = ask.headers.clone();
+        let payload = match ask.body {
+            Some(body) if headers.get("content-md5").is_none() => Payload::Bytes(body),
+            Some(_) => Payload::Unsigned,
+            None => Payload::Bytes(b""),
+        };
+        let signing = Signing::new(&self.keys, &place.region, wall_clock());
+        let url = signing.sign(&ask.method, &url, &mut headers, payload);
+        Outgoing {
+            method: ask.method.clone(),
+            url,
+            headers,
+            identity: None,
+        }
+    }
+
+    /// Takes over what an answer tells of where the bucket is. True: asking again there may help. Errors: it leads where
+    /// the keys do not go.
+    fn moved(&self, head: &Head, error: &S3Error) -> Result<bool, String> {
+        let told = match head.region.as_deref() {
+            Some(region) => region,
+            None => error.region.as_str(),
+        };
+        let moved = self.with_place(|place| place.move_to_region(told));
+        match &head.location {
+            Some(to) => self.with_place(|place| place.redirect(to)).map(|()| true),
+            None => Ok(moved),
+        }
+    }
+}
+
+/// What is read of an answer's head before its body is.
+struct Head {
+    status: u16,
+    region: Option<String>,
+    location: Option<Url>,
+    retry_after: Option<u64>,
+}
+
+impl Head {
+    fn of(answer: &Incoming) -> Head {
+        let text = |name: &HeaderName| answer.headers.get(name)?.to_str().ok();
+        let status = answer.status.as_u16();
+        let location = match status {
+            301 | 302 | 303 | 307 | 308 => {
+                text(&LOCATION).and_then(|to| answer.final_url().join(to).ok())
+            }
+            _ => None,
+        };
+        let region = HeaderName::from_static("x-amz-bucket-region");
+        Head {
+            status,
+            region: text(&region).map(str::to_owned),
+            location,
+            retry_after: text(&RETRY_AFTER).and_then(|seconds| seconds.trim().parse().ok()),
+        }
+    }
+}
+
+impl AgentSetup {
+    /// Asks a cloud storage, wherever it says that the bucket is.
+    pub(super) async fn ask_cloud(
+        &self,
+        access: &CloudAccess,
+        ask: &Ask<'_>,
+    ) -> Result<Said, ClientError> {
+        let mut refused = None;
+        for _ in 0..PLACES_MAX {
+            let request = access.signed(ask);
+            let sent = match ask.body {
+                Some(body) => self.client.send_bytes(request, body).await,
+                None => self.client.send(request).await,
+            };
+            let mut answer = match sent {
+                // What it repeats of the request is nobody's business.
+                Err(ClientError::EarlyAnswer { status, .. }) => {
+                    return Ok(Said::No(Refused {
+                        status: status.as_u16(),
+                        error: S3Error::default(),
+                        retry_after: None,
+                    }));
+                }
+                sent => sent?,
+            };
+            if answer.status.is_success() {
+                return Ok(Said::Yes(Box::new(answer)));
+            }
+            let head = Head::of(&answer);
+            let body = answer.read_all(BODY_BYTES_MAX).await.unwrap_or_default();
+            let mut error = S3Error::parse(&body).unwrap_or_default();
+            let moved = match access.moved(&head, &error) {
+                Ok(moved) => moved,
+                Err(why) => {
+                    error.message = why;
+                    false
+                }
+            };
+            let said = Refused {
+                status: head.status,
+                error,
+                retry_after: head.retry_after,
+            };
+            if !moved {
+                return Ok(Said::No(said));
+            }
+            refused = Some(said);
+        }
+        Ok(Said::No(refused.expect("at least one place was tried")))
+    }
+
+    /// Size and checksum of an object; `None` when it does not exist. Errors: also when the bucket does not.
+    pub(super) async fn stat_object(
+        &self,
+        end: &End,
+        access: &CloudAccess,
+        algorithm: ChecksumAlgorithm,
+        phase: Phase,
+    ) -> Result<Option<Stat>, Failure> {
+        let lost = |why: ClientError| end.client_failure(phase, &why);
+        let mut head = Ask::new(Method::HEAD);
+        let mode = HeaderName::from_static("x-amz-checksum-mode");
+        head.headers
+            .insert(mode, HeaderValue::from_static("ENABLED"));
+        let mut refused = match self.ask_cloud(access, &head).await.map_err(lost)? {
+            Said::Yes(answer) => return Ok(Some(stat_of(&answer, algorithm))),
+            Said::No(refused) => refused,
+        };
+        let bucket = access.place().bucket_url();
+        if refused.status == 404 && self.memory.knows_directory(bucket.as_str()) {
+            return Ok(None);
+        }
+        // The answer to a HEAD has no body to say why (RFC 9110 §9.3.2); that to a GET of one byte has.
+        let mut get = Ask::new(Method::GET);
+        get.headers
+            .insert(RANGE, HeaderValue::from_static("bytes=0-0"));
+        match self.ask_cloud(access, &get).await.map_err(lost)? {
+            // It told the region meanwhile, or the object has just come.
+            Said::Yes(_) => {
+                if let Said::Yes(answer) = self.ask_cloud(access, &head).await.map_err(lost)? {
+                    return Ok(Some(stat_of(&answer, algorithm)));
+                }
+            }
+            Said::No(told) if told.status == 404 && told.error.code != "NoSuchBucket" => {
+                self.memory.learn_directory(bucket.as_str());
+                return Ok(None);
+            }
+            Said::No(told) => refused = told,
+        }
+        Err(end.cloud_failure(access, phase, "HEAD", &refused))
+    }
+
+    /// DELETE; true when the object is known to be gone.
+    pub(super) async fn remove_object(&self, access: &CloudAccess) -> bool {
+        match self.ask_cloud(access, &Ask::new(Method::DELETE)).await {
+            Ok(Said::Yes(_)) => true,
+            Ok(Said::No(refused)) => refused.status == 404,
+            Err(_) => false,
+        }
+    }
+
+    /// The keys for an end, and where it is. Errors: there are none, with the remedy.
+    pub(super) async fn cloud_access(
+        &self,
+        job: JobId,
+        url: &FileUrl,
+        side: Side,
+    ) -> Result<CloudAccess, Failure> {
+        let failed = |observed: Observed, detail: String| {
+            classify(side, Phase::Preparation, &observed, detail)
+        };
+        let (reader, delegations) = (self.reader.clone(), self.delegations.clone());
+        let settings = self.settings.borrow().clone();
+        let wanted = url.clone();
+        let found = tokio::task::spawn_blocking(move || {
+            let broken = |why: String| (Observed::Broken, why);
+            let row = reader.job(job).map_err(|why| broken(why.to_string()))?;
+            let row = row.ok_or_else(|| broken(format!("the job {job} is no longer stored")))?;
+            let user = KeyUser {
+                user: row.user,
+                delegation: row.delegation,
+                is_by_certificate: row.parameters.proxy.is_some(),
+                vo: row.vo,
+            };
+            let opened = user
+                .key(&settings, &wanted, row.parameters.s3_path_style)
+                .map_err(|why| (Observed::Forbidden, format!("{wanted}: {why}")))?;
+            let region = opened.storage.region.as_deref();
+            let place = ObjectPlace::of(&wanted, opened.is_virtual_host, region)
+                .map_err(|why| (Observed::Status(400), why.to_string()))?;
+            let secret = secret_of(&delegations, &opened.key.secret).map_err(|why| {
+                let key = opened.key;
+                broken(format!(
+                    "the key of {} for {} cannot be used: {why}",
+                    key.holder, key.storage
+                ))
+            })?;
+            Ok(CloudAccess {
+                keys: Keys {
+                    access_key: opened.key.access_key.clone(),
+                    secret_key: secret.secret_key,
+                    session_token: secret.session_token,
+                },
+                storage: opened.storage.name.clone(),
+                holder: opened.key.holder.clone(),
+                place: Mutex::new(place),
+            })
+        });
+        let found = found
+            .await
+            .map_err(|why| failed(Observed::Broken, why.to_string()))?;
+        found.map_err(|(observed, why)| failed(observed, why))
+    }
+}
+
+fn secret_of(
+    delegations: &penstock_persistence::delegations::Delegations,
+    id: &CredentialId,
+) -> Result<KeySecret, String> {
+    let secret = delegations
+        .cloud_secret(id)
+        .map_err(|why| why.to_string())?;
+    let secret = secret.ok_or("its secret part has just been replaced or removed")?;
+    serde_json::from_slice(&secret).map_err(|_| "its secret part is not understood".to_owned())
+}
+
+fn stat_of(answer: &Incoming, algorithm: ChecksumAlgorithm) -> Stat {
+    let checksums = object_checksums(&answer.headers);
+    Stat {
+        size: answer.content_length().map(Bytes),
+        checksum: checksums
+            .into_iter()
+            .find(|checksum| checksum.algorithm() == algorithm),
+    }
+}
+
+impl Attempting<'_> {
+    /// Asks for the whole object.
+    pub(super) async fn open_object(
+        &self,
+        source: &End,
+        access: &CloudAccess,
+    ) -> Result<Incoming, Failure> {
+        let asked = self.setup.ask_cloud(access, &Ask::new(Method::GET)).await;
+        match asked.map_err(|why| source.client_failure(Phase::Transfer, &why))? {
+            Said::Yes(answer) => Ok(*answer),
+            Said::No(refused) => {
+                Err(source.cloud_failure(access, Phase::Transfer, "GET", &refused))
+            }
+        }
+    }
+
+    /// An end in a cloud storage.
+    pub(super) async fn cloud_end(&self, url: &FileUrl, side: Side) -> Result<End, Failure> {
+        let access = self.setup.cloud_access(self.assignment.job, url, side);
+        let access = access.await?;
+        Ok(End {
+            url: url.clone(),
+            parsed: access.url(),
+            token: None,
+            proxy: None,
+            cloud: Some(Arc::new(access)),
+            side,
+        })
+    }
+}
+
+impl End {
+    /// What an error of a cloud storage means, and what to do about it.
+    pub(super) fn cloud_failure(
+        &self,
+        access: &CloudAccess,
+        phase: Phase,
+        what: &str,
+        refused: &Refused,
+    ) -> Failure {
+        let Refused { status, error, .. } = refused;
+        let told = match (error.code.as_str(), error.message.as_str()) {
+            ("", "") => format!("{status}"),
+            ("", message) => format!("{status}: {message}"),
+            (code, "") => format!("{status} {code}"),
+            (code, message) => format!("{status} {code}: {message}"),
+        };
+        let told = format!("{} answered {what} with {told}", self.url);
+        let (storage, holder) = (&access.storage, &access.holder);
+        let again = format!("set them anew with `penstock cloud-storage grant {storage}`");
+        let status = Observed::Status(*status);
+        let (observed, detail) = match error.code.as_str() {
+            "NoSuchBucket" => {
+                let bucket = access.place().bucket;
+                let detail = format!(
+                    "No such file or directory: the bucket '{bucket}' does not exist there; make it, or correct the \
+                     URL ({told})"
+                );
+                (Observed::Status(404), detail)
+            }
+            "NoSuchKey" => (
+                Observed::Status(404),
+                format!("No such file or directory: {told}"),
+            ),
+            "InvalidAccessKeyId" | "SignatureDoesNotMatch" => {
+                let detail =
+                    format!("{told}; the keys of {holder} for {storage} are wrong: {again}");
+                (Observed::Status(403), detail)
+            }
+            "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired" => {
+                let detail = format!(
+                    "{told}; the temporary keys of {holder} for {storage} have ended: {again}"
+                );
+                (Observed::Status(403), detail)
+            }
+            "AccessDenied" | "AllAccessDisabled" => {
+                let detail = format!(
+                    "{told}; what the keys of {holder} for {storage} may do is decided there"
+                );
+                (Observed::Status(403), detail)
+            }
+            "RequestTimeTooSkewed" => {
+                let theirs = match error.server_time.as_str() {
+                    "" => String::new(),
+                    time => format!(" (theirs says {time}, ours {}Z)", wall_clock().to_fts()),
+                };
+                let detail = format!(
+                    "{told}; the clocks here and there differ by more than the server allows{theirs}: let a time \
+                     service such as chrony set this host's clock"
+                );
+                (Observed::ClockSkew, detail)
+            }
+            "PreconditionFailed" => (Observed::Exists, told),
+            "BadDigest" | "XAmzContentSHA256Mismatch" => (Observed::ChecksumMismatch, told),
+            "SlowDown" | "ServiceUnavailable" => {
+                let wait = refused.retry_after;
+                let wait = wait.map_or_else(String::new, |s| format!("; it wants {s} s of pause"));
+                (Observed::Status(503), format!("{told}{wait}"))
+            }
+            _ => (status, told),
+        };
+        self.failure(phase, &observed, detail)
+    }
+}
