@@ -144,12 +144,14 @@ pub(super) async fn resource(
     call: &Call<'_>,
     id: Uuid,
 ) -> Result<Reply, Problem> {
+    // The same whether there is such an upload or not.
+    let Some(holder) = call.caller.holder() else {
+        let text = "an upload is its user's own; send the token, or the certificate, that began it";
+        return Err(call.caller.unknown(text.to_owned()));
+    };
     let upload = door.storage.uploads.get(id);
     let upload = upload
-        .filter(|upload| {
-            let holder = call.caller.holder();
-            holder.is_some() && upload.plan.whose() == holder.as_ref()
-        })
+        .filter(|upload| upload.plan.whose() == Some(&holder))
         .ok_or_else(|| missing(id))?;
     let path = &upload.plan.path;
     if !door.allows(call.caller, &Operation::Modify, path) {

@@ -194,10 +194,16 @@ async fn an_upload_is_its_users_own() {
         assert_eq!(foreign.status, 404, "{method}");
         let outside = site.send_as(&narrow, method, &upload, &head, b"").await;
         assert_eq!(outside.status, 403, "{method}");
-        assert_eq!(
-            site.send_bare(method, &upload, &head, b"").await.status,
-            404
-        );
+        for path in [
+            upload.as_str(),
+            "/.penstock/uploads/00000000-0000-0000-0000-000000000000",
+        ] {
+            let nobody = site.send_bare(method, path, &head, b"").await;
+            assert_eq!(
+                (nobody.status, nobody.header("www-authenticate")),
+                (401, "Bearer")
+            );
+        }
     }
     assert_eq!(site.status("GET", &upload).await, 405);
     assert_eq!(site.status("DELETE", &upload).await, 204);
