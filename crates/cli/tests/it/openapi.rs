@@ -165,6 +165,50 @@ fn visit(value: &Value, see: &mut impl FnMut(&str, &Value)) {
     }
 }
 
+/// Words of the wire: the documents that have them, where in these, and the matches in the sources that make them.
+#[rustfmt::skip]
+const WORDS: [(&[&str], &str, &str, &[&str]); 8] = [
+    (&["fts", "penstock"], "FileState/enum", "TransferState::",
+     &["model/src/transfer.rs", "persistence/src/journal/rows.rs"]),
+    (&["fts", "penstock"], "JobState/enum", "JobState::", &["model/src/job.rs"]),
+    (&["fts"], "SelectionStrategy/enum", "Selection::", &["model/src/job.rs"]),
+    (&["fts"], "JobFields/properties/job_type/enum", "JobKind::", &["model/src/job.rs"]),
+    (&["fts"], "StorageBan/properties/status/enum", "BanEffect::", &["model/src/ban.rs"]),
+    (&["penstock"], "CopyMode/enum", "CopyMode::", &["model/src/transfer.rs"]),
+    (&["penstock"], "WaitKind/enum", "WaitReason::", &["decide/src/wording.rs"]),
+    (&["penstock"], "Copied/properties/in_effect/anyOf/1/properties/because/items/enum", "StreamsReason::",
+     &["model/src/streams.rs"]),
+];
+
+#[test]
+fn the_words_of_the_documents_are_those_of_the_sources() {
+    for (documents, place, type_name, files) in WORDS {
+        let mut made = BTreeSet::new();
+        for file in files {
+            let source = fs::read_to_string(repository().join("crates").join(file));
+            for line in source.expect("a source").lines() {
+                let (pattern, word) = line.split_once(" => \"").unwrap_or_default();
+                if let (true, Some(word)) = (pattern.contains(type_name), word.strip_suffix("\","))
+                {
+                    made.insert(word.to_owned());
+                }
+            }
+        }
+        for name in documents {
+            let document = document(name);
+            let words = document.pointer(&format!("/components/schemas/{place}"));
+            let words = words.and_then(Value::as_array).expect("a list of words");
+            let named: BTreeSet<String> = words
+                .iter()
+                .map(|word| word.as_str().expect("a word").to_owned())
+                // What a client says when it leaves the choice to us.
+                .filter(|word| word != "auto")
+                .collect();
+            assert_eq!(named, made, "docs/api/openapi/{name}.json, {place}");
+        }
+    }
+}
+
 #[test]
 fn routes_are_found_in_sources() {
     let source = r#"Router::new().route("/a", get(x)).route(
