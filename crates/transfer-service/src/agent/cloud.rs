@@ -418,7 +418,7 @@ impl End {
                 Observed::Status(404),
                 format!("No such file or directory: {told}"),
             ),
-            "InvalidAccessKeyId" | "SignatureDoesNotMatch" => {
+            "InvalidAccessKeyId" | "NotSignedUp" | "SignatureDoesNotMatch" => {
                 let detail =
                     format!("{told}; the keys of {holder} for {storage} are wrong: {again}");
                 (Observed::Status(403), detail)

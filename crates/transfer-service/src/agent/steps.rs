@@ -543,11 +543,11 @@ impl<'a> Attempting<'a> {
             }
             Some(_) => {}
         }
-        // Of an object that came in one piece it tells the MD5.
-        let algorithm = self.algorithm();
-        match self.verifies_target() && algorithm != ChecksumAlgorithm::Md5 {
+        // Some tell the MD5 of what came in one piece; none says beforehand whether it will.
+        match self.verifies_target() {
             true => Some(format!(
-                "a cloud storage tells no {algorithm} of what others bring, and the job wants it verified"
+                "a cloud storage need not tell the {} of what others bring, and the job wants it verified",
+                self.algorithm()
             )),
             false => None,
         }
