@@ -9,6 +9,7 @@ from pathlib import Path
 
 DIRECTORY = Path(__file__).parent / "golden"
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+LOG = re.compile(r"/files/\d+/log$")
 DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 # Keys whose values are numbers or ids of one run.
 VARYING = {
@@ -46,7 +47,7 @@ class Normalised:
         for known, name in self.named:
             text = text.replace(known, name)
         text = UUID.sub(lambda match: self.ids.setdefault(match[0], f"<id {len(self.ids) + 1}>"), text)
-        return DATE.sub("<time>", text)
+        return DATE.sub("<time>", LOG.sub("/files/<file>/log", text))
 
 
 def check(name, exchanges, write):

@@ -100,8 +100,18 @@ pub enum Command {
         after_help = "Example:\n  penstock ban se --dir cern https://se.example.org --wait --message 'maintenance'"
     )]
     Ban(BanCommand),
-    /// Tell why each file of a job waits, or why it failed.
-    #[command(after_help = "Example:\n  penstock explain --dir cern 0192d3a4-…")]
+    /// Find transfers, old and new, by what is known of them.
+    #[command(after_help = "Examples:\n  \
+        penstock find --dir cern run42 file7                 # both are parts of one of its addresses\n  \
+        penstock find --dir cern --host se.in2p3.fr --state FAILED --since 2d\n  \
+        penstock find --dir cern 0192d3a4-…                  # of a job\n\n\
+        Newest first. `penstock explain NUMBER` tells the story of one.")]
+    Find(FindArgs),
+    /// Tell why each file of a job waits, or why it failed; or the whole story of one transfer.
+    #[command(
+        after_help = "Examples:\n  penstock explain --dir cern 0192d3a4-…   # a job\n  \
+        penstock explain --dir cern 4711         # a transfer, by the number that `find` and `status --files` show"
+    )]
     Explain(ExplainArgs),
     /// Copy a file or a directory tree up, down, or from server to server; every checksum is verified.
     #[command(after_help = "Examples:\n  \
@@ -536,10 +546,44 @@ pub struct CancelArgs {
     pub service: ServiceArgs,
 }
 
+/// Options of `find`.
+#[derive(Debug, Args)]
+pub struct FindArgs {
+    /// Parts of the addresses, all of which must be there; or a job's id; or a transfer's number.
+    pub words: Vec<String>,
+    /// A host at one of its ends, whatever the scheme and the port.
+    #[arg(long)]
+    pub host: Option<String>,
+    /// The source's scheme and host without port.
+    #[arg(long = "from", value_name = "STORAGE")]
+    pub source: Option<String>,
+    /// The destination's, likewise.
+    #[arg(long = "to", value_name = "STORAGE")]
+    pub destination: Option<String>,
+    /// Only those in this state; repeat it for more.
+    #[arg(long = "state")]
+    pub states: Vec<String>,
+    /// On behalf of this VO.
+    #[arg(long)]
+    pub vo: Option<String>,
+    /// How long ago it was submitted at most; `0s` looks at all. Default: a week, but for a job's files any time.
+    #[arg(long)]
+    pub since: Option<Span>,
+    /// How many at most.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub limit: u32,
+    /// Only what is older than the transfer with this number: goes on where another search has stopped.
+    #[arg(long, value_name = "NUMBER")]
+    pub before: Option<u64>,
+    /// The service.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
 /// Options of `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// The job.
+    /// The job, or a transfer's number.
     pub job: String,
     /// The service.
     #[command(flatten)]

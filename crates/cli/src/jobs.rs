@@ -2,6 +2,7 @@
 
 pub mod ban;
 pub mod explain;
+pub mod find;
 pub mod submit;
 pub mod wait;
 

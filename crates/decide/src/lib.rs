@@ -24,6 +24,7 @@ pub mod retry;
 pub mod scheduler;
 pub mod settings;
 pub mod shares;
+pub mod story;
 pub mod streams;
 mod turns;
 pub mod wording;

@@ -3,8 +3,10 @@
 //! Speaks what any FTS3 service speaks; `explain` and `overview` are answered by Penstock's only.
 
 mod bans;
+mod search;
 
 pub use bans::{BanInfo, StorageBanRequest};
+pub use search::{FindQuestion, FoundPage};
 
 use crate::job_list::Entry;
 use crate::remote_error::RemoteError;

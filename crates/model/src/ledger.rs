@@ -73,7 +73,7 @@ pub enum TransferEvent {
         /// For people.
         reason: String,
     },
-    /// It is not tried any more: it waited longer than its job allows, or its VO has no share of the link.
+    /// It waited longer than its job allows.
     Expired {
         /// What the client is told.
         failure: Failure,

@@ -13,6 +13,7 @@ mod delegation;
 mod extract;
 mod file_list;
 mod force_start;
+mod ftsmon;
 mod held;
 mod jobs;
 mod listing;
@@ -21,6 +22,7 @@ mod optimizer;
 mod server;
 pub mod submit;
 mod submit_schema;
+mod transfers;
 pub mod wire;
 
 pub use caller::{Administrators, Banned, Sight};
@@ -116,6 +118,7 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
             axum::routing::delete(jobs::cancel_files),
         )
         .route("/jobs/{id}/files/{file}/retries", get(jobs::retries))
+        .route("/jobs/{id}/files/{file}/log", get(transfers::log))
         .route("/jobs/{id}/dm", get(jobs::data_management))
         .route("/jobs/{id}/{field}", get(jobs::field))
         .route(
@@ -149,6 +152,8 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
         .route("/api-docs/schema/submit", get(submit_schema::show))
         .route("/api/v1/overview", get(overview))
         .route("/api/v1/jobs/{id}/explain", get(jobs::explain))
+        .route("/api/v1/transfers", get(transfers::find))
+        .route("/api/v1/transfers/{id}", get(transfers::show))
         .route("/api/v1/health", get(monitor::tell))
         .route("/metrics", get(monitor::tell))
         .route("/health", get(monitor::tell))
@@ -168,6 +173,7 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
             put(delegation::deliver).post(delegation::deliver),
         )
         .merge(config::routes())
+        .merge(ftsmon::routes())
         .fallback(unknown_path)
         .with_state(api)
 }

@@ -1,5 +1,5 @@
-//! `penstock explain`: why each file of a job waits or failed. The service words the reasons; here they are
-//! grouped.
+//! `penstock explain`: why each file of a job waits or failed, or the story of one transfer. The service words the
+//! reasons; here they are grouped.
 
 use super::{Intent, connect};
 use crate::args::ExplainArgs;
@@ -33,6 +33,10 @@ pub async fn run(
     output: Output,
 ) -> Result<(), CommandError> {
     let service = connect(&args.service, Intent::Manage, environment)?;
+    if let Ok(number) = args.job.parse() {
+        let told = service.story(number).await?;
+        return super::find::show_story(&told, output);
+    }
     let answer = match service.explain(&args.job).await {
         // A service without this question says 404 too, but knows the job.
         Err(RemoteError::NotFound(_)) if service.job(&args.job).await.is_ok() => {

@@ -4,6 +4,7 @@
 use super::JournalError;
 use super::sqlite::{JournalReader, Reading, TRANSFER_COLUMNS, at};
 use super::{FoundTransfer, TransferRow};
+use penstock_model::url::redact;
 use penstock_model::{JobId, StorageId, Timestamp, TransferId, UserName, VoName};
 use rusqlite::{OptionalExtension, params};
 use serde::Deserialize;
@@ -254,8 +255,9 @@ impl Wanted<'_> {
         };
         let to = self.filter.destination_url.as_ref();
         let (source, destination) = (
-            ends.source.to_ascii_lowercase(),
-            ends.destination.to_ascii_lowercase(),
+            // What may be secret in an address cannot be guessed by searching for it.
+            redact(&ends.source).to_ascii_lowercase(),
+            redact(&ends.destination).to_ascii_lowercase(),
         );
         to.is_none_or(|url| *url == ends.destination)
             && self

@@ -224,21 +224,62 @@ async fn audit(
 ) -> Answer {
     api.operator(&credentials).await?;
     let limit = query.limit.unwrap_or(AUDIT_ENTRIES).min(AUDIT_ENTRIES_MAX);
-    let service = api.service.clone();
-    let read = move || {
-        let reader = service.reader();
-        Ok::<_, JournalError>((reader.setting_changes(limit)?, reader.ban_changes(limit)?))
-    };
-    let (settings, bans) = blocking(read).await??;
-    let settings = settings.iter().map(|change| (change.at, audit_row(change)));
-    let bans = bans
-        .iter()
-        .map(|change| (change.at, ban::audit_row(change)));
-    let mut rows: Vec<(Timestamp, Value)> = settings.chain(bans).collect();
-    // Stable: of one millisecond, the order of each list stays.
-    rows.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
-    let rows = rows.into_iter().take(limit).map(|(_, row)| row);
-    Ok(Json(rows.collect::<Vec<_>>()).into_response())
+    Ok(Json(api.changes(limit).await?).into_response())
+}
+
+/// Settings as other pages of the interface show them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ConfigView {
+    Links,
+    Storages,
+    Activities,
+    Defaults,
+    Audit,
+    Nothing,
+}
+
+impl Api {
+    /// A part of the settings, for those who may look at them.
+    pub(super) async fn settings_view(
+        &self,
+        credentials: &Credentials,
+        view: ConfigView,
+    ) -> Result<Value, ApiError> {
+        let (_, settings) = self.operator(credentials).await?;
+        Ok(match view {
+            ConfigView::Links => settings.links().map(links::form).collect(),
+            ConfigView::Storages => {
+                let rows = settings.storages();
+                rows.map(|rule| setting_form(&Setting::Storage(rule.clone())))
+                    .collect()
+            }
+            ConfigView::Activities => {
+                let rows = settings.all_activity_shares();
+                let rows = rows.map(|one| (one.vo.to_string(), shares::activity_form(one)));
+                Value::Object(rows.collect())
+            }
+            ConfigView::Defaults => defaults::all(&settings),
+            ConfigView::Audit => self.changes(AUDIT_ENTRIES).await?.into(),
+            ConfigView::Nothing => json!([]),
+        })
+    }
+
+    async fn changes(&self, limit: usize) -> Result<Vec<Value>, ApiError> {
+        let service = self.service.clone();
+        let read = move || {
+            let reader = service.reader();
+            Ok::<_, JournalError>((reader.setting_changes(limit)?, reader.ban_changes(limit)?))
+        };
+        let (settings, bans) = blocking(read).await??;
+        let settings = settings.iter().map(|change| (change.at, audit_row(change)));
+        let bans = bans
+            .iter()
+            .map(|change| (change.at, ban::audit_row(change)));
+        let mut rows: Vec<(Timestamp, Value)> = settings.chain(bans).collect();
+        // Stable: of one millisecond, the order of each list stays.
+        rows.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+        Ok(rows.into_iter().take(limit).map(|(_, row)| row).collect())
+    }
 }
 
 /// FTS's four keys, and what was before and after, which FTS does not keep.

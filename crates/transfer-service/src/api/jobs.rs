@@ -47,7 +47,7 @@ pub(super) fn not_found(id: &str) -> ApiError {
     )
 }
 
-fn forbidden() -> ApiError {
+pub(super) fn forbidden() -> ApiError {
     ApiError::new(StatusCode::FORBIDDEN, "the job belongs to another VO")
 }
 

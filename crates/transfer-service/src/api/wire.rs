@@ -90,6 +90,11 @@ pub fn job(row: &JobRow, host: &str) -> Map<String, Value> {
     ])
 }
 
+/// Where the log of a file is asked for, at this service. FTS's is a file on the transfer host.
+fn log_place(job: JobId, transfer: TransferId) -> String {
+    format!("/jobs/{job}/files/{transfer}/log")
+}
+
 /// What a file object shows of its job.
 #[derive(Debug, Clone, Copy)]
 pub struct OfJob<'a> {
@@ -186,8 +191,11 @@ pub fn file(row: &TransferRow, job: OfJob<'_>, host: &str) -> Map<String, Value>
         ("staging_finished", json!(null)),
         ("selection_strategy", json!(selection(job.parameters.kind))),
         ("bringonline_token", json!(null)),
-        ("log_file", json!(null)),
-        ("log_debug", json!(null)),
+        (
+            "log_file",
+            json!(row.started_at.map(|_| log_place(row.job, row.id))),
+        ),
+        ("log_debug", json!(row.started_at.map(|_| 0))),
         ("activity", json!(request.activity.as_str())),
         ("scitag", json!(request.scitag)),
         (
@@ -257,7 +265,7 @@ fn in_effect(report: &MoverReport) -> Option<String> {
 }
 
 /// The reason that clients match on: the failure in FTS's form, also while a retry is awaited.
-fn reason(state: &TransferState) -> String {
+pub(super) fn reason(state: &TransferState) -> String {
     match state {
         TransferState::Failed { failure, .. } => failure.to_string(),
         TransferState::Submitted {
@@ -294,7 +302,7 @@ pub fn retry(entry: &LedgerEntry, host: &str) -> Option<Value> {
             "datetime": entry.at.to_fts(),
             "reason": failure.to_string(),
             "transfer_host": host,
-            "log_file": null,
+            "log_file": log_place(entry.job, entry.transfer),
         })),
         _ => None,
     }
@@ -302,7 +310,7 @@ pub fn retry(entry: &LedgerEntry, host: &str) -> Option<Value> {
 
 /// How a file was copied: what its job asked for beside what was in effect. `null` until it has arrived, and for what
 /// nobody told.
-fn copied(state: &TransferState, job: &JobRow) -> Value {
+pub(super) fn copied(state: &TransferState, job: &JobRow) -> Value {
     let TransferState::Finished { mode, report, .. } = state else {
         return Value::Null;
     };

@@ -118,7 +118,7 @@ impl Engine {
                 detail: "No share configured for this VO".to_owned(),
                 found: None,
             };
-            self.give_up(now, transfer, TransferEvent::Expired { failure }, effects);
+            self.give_up(now, transfer, TransferEvent::Refused { failure }, effects);
         }
     }
 }

@@ -683,7 +683,7 @@ fn files_of_a_vo_without_a_share_fail_when_that_is_set_and_later_and_after_a_res
         .ledger()
         .iter()
         .filter_map(|(_, _, event)| match event {
-            TransferEvent::Expired { failure } => Some(failure.to_string()),
+            TransferEvent::Refused { failure } => Some(failure.to_string()),
             _ => None,
         });
     let failed: BTreeSet<String> = failed.collect();

@@ -30,7 +30,7 @@ pub(super) fn form(defaults: &JobDefaults) -> Value {
     })
 }
 
-fn all(settings: &Settings) -> Value {
+pub(super) fn all(settings: &Settings) -> Value {
     let nothing = JobDefaults {
         vo: VoName::new(ANY),
         retries_max: None,

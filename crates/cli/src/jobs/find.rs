@@ -1,0 +1,185 @@
+//! `penstock find`: transfers by what is known of them, page by page; and the story of one of them.
+
+use super::{Intent, connect};
+use crate::args::FindArgs;
+use crate::environment::Environment;
+use crate::exit::CommandError;
+use crate::output::Output;
+use penstock_field_tools::transfer_api::{FindQuestion, FoundPage};
+use penstock_model::{Bytes, Timestamp};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// Pages that are asked for at most; the service looks at some ten thousand transfers for each.
+const PAGES_MAX: usize = 100;
+/// Transfers that one page may have.
+const PAGE_MAX: u32 = 500;
+
+#[derive(Debug, Deserialize)]
+struct Row {
+    transfer: u64,
+    job: String,
+    vo: String,
+    user: String,
+    state: String,
+    source: String,
+    destination: String,
+    activity: String,
+    submitted: i64,
+    size_bytes: Option<u64>,
+    reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Story {
+    #[serde(flatten)]
+    row: Row,
+    job_state: String,
+    steps: Vec<Step>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Step {
+    at: i64,
+    text: String,
+}
+
+fn read<T: for<'a> Deserialize<'a>>(value: &Value) -> Result<T, CommandError> {
+    T::deserialize(value).map_err(|why| {
+        CommandError::Unreachable(format!("the service's answer makes no sense: {why}"))
+    })
+}
+
+/// `penstock find`.
+pub async fn run(
+    args: FindArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
+    let service = connect(&args.service, Intent::Manage, environment)?;
+    let mut question = FindQuestion {
+        words: args.words.join(" "),
+        host: args.host,
+        source: args.source,
+        destination: args.destination,
+        states: args.states,
+        vo: args.vo,
+        within_seconds: args.since.map(|span| span.0.as_secs()),
+        before: args.before,
+        limit: 0,
+    };
+    let (mut found, mut examined) = (Vec::new(), 0);
+    for _ in 0..PAGES_MAX {
+        let left = args.limit as usize - found.len();
+        question.limit = u32::try_from(left).unwrap_or(PAGE_MAX).min(PAGE_MAX);
+        let page: FoundPage = service.find(&question).await?;
+        found.extend(page.transfers);
+        examined += page.examined;
+        question.before = page.next;
+        if page.next.is_none() || found.len() >= args.limit as usize {
+            break;
+        }
+    }
+    let rows: Vec<Row> = found.iter().map(read).collect::<Result<_, _>>()?;
+    let next = question.before;
+    let all = json!({"transfers": found, "next": next, "examined": examined});
+    output.show(&all, || text(&rows, next, examined));
+    Ok(())
+}
+
+fn text(rows: &[Row], next: Option<u64>, examined: u64) -> String {
+    let mut text: String = rows.iter().map(line).collect();
+    if rows.is_empty() {
+        text += &format!("nothing fits among {examined} transfers that were looked at\n");
+    }
+    if let Some(next) = next {
+        text += &format!("there may be older ones: --before {next}\n");
+    }
+    text
+}
+
+fn line(row: &Row) -> String {
+    let reason = row.reason.as_ref();
+    let reason = reason.map_or(String::new(), |reason| format!("\n    {reason}"));
+    format!(
+        "{}  {}  {}  {}\n    {} -> {}{reason}\n",
+        row.transfer,
+        Timestamp(row.submitted).to_fts(),
+        row.state,
+        row.vo,
+        row.source,
+        row.destination
+    )
+}
+
+/// The story of one transfer.
+pub(super) fn show_story(told: &Value, output: Output) -> Result<(), CommandError> {
+    let story: Story = read(told)?;
+    output.show(told, || story_text(&story));
+    Ok(())
+}
+
+fn story_text(story: &Story) -> String {
+    let row = &story.row;
+    let size = row
+        .size_bytes
+        .map_or(String::new(), |size| format!(", {}", Bytes(size)));
+    let mut text = format!(
+        "transfer {} is {}{size}\n  {}\n  -> {}\n  of job {} ({}), of {} for {}, activity {}\n\n",
+        row.transfer,
+        row.state,
+        row.source,
+        row.destination,
+        row.job,
+        story.job_state,
+        row.user,
+        row.vo,
+        row.activity
+    );
+    for step in &story.steps {
+        let at = Timestamp(step.at);
+        let millis = step.at.rem_euclid(1000);
+        text += &format!("{}.{millis:03}  {}\n", at.to_fts(), step.text);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row() -> Value {
+        json!({
+            "transfer": 7, "job": "j", "vo": "cms", "user": "alice", "state": "FAILED", "source": "https://a/f",
+            "destination": "https://b/f", "activity": "default", "submitted": 1500, "started": null,
+            "finished": null, "size_bytes": 5_000_000, "reason": "SOURCE [2] gone",
+        })
+    }
+
+    #[test]
+    fn what_was_found_is_told_with_where_to_go_on() {
+        let found: Row = read(&row()).expect("a row");
+        assert_eq!(
+            text(&[found], Some(7), 9),
+            "7  1970-01-01T00:00:01  FAILED  cms\n    https://a/f -> https://b/f\n    SOURCE [2] gone\n\
+             there may be older ones: --before 7\n"
+        );
+        assert_eq!(
+            text(&[], None, 9),
+            "nothing fits among 9 transfers that were looked at\n"
+        );
+    }
+
+    #[test]
+    fn a_story_is_told_line_by_line() {
+        let mut told = row();
+        told["job_state"] = json!("FAILED");
+        told["steps"] = json!([{"at": 1500, "kind": "accepted", "text": "accepted"}]);
+        let story: Story = read(&told).expect("a story");
+        assert_eq!(
+            story_text(&story),
+            "transfer 7 is FAILED, 5.0 MB\n  https://a/f\n  -> https://b/f\n  of job j (FAILED), of alice for cms, \
+             activity default\n\n1970-01-01T00:00:01.500  accepted\n"
+        );
+    }
+}

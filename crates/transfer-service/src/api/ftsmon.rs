@@ -1,0 +1,592 @@
+//! `/fts3/ftsmon/…`: the questions of FTS's web monitor, answered as JSON with the rights of the REST interface.
+//!
+//! What is counted is counted over the newest transfers of a time window, at most [`COUNTED_MAX`]; `complete` tells
+//! whether these were all. The monitor's own page is our live page.
+
+use super::caller::{Caller, Credentials};
+use super::config::ConfigView;
+use super::extract::{Path, Query};
+use super::jobs::{blocking, ended_since, one_job, split, vo_to_look_at, without_port};
+use super::{Api, ApiError, transfers, wire};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use penstock_model::{LinkId, StorageId, Timestamp, TransferId, TransferState};
+use penstock_persistence::journal::{FoundTransfer, JobFilter, TransferFilter};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+type Answer = Result<Response, ApiError>;
+
+/// Transfers that are counted for one answer.
+const COUNTED_MAX: usize = 10_000;
+/// Rows that are looked at for them.
+const EXAMINED_MAX: usize = 50_000;
+/// Rows on one page, and pages.
+const PAGE_ROWS: usize = 50;
+const PAGE_ROWS_MAX: usize = 500;
+/// How far into a list pages reach.
+const ROWS_MAX: usize = 10_000;
+/// Hours that are looked back, unless more are asked for: as in FTS.
+const WINDOW: &str = "1";
+/// Changes of a link that are shown.
+const CHANGES_MAX: usize = 100;
+
+pub(super) fn routes() -> Router<Api> {
+    Router::new()
+        .route("/fts3/ftsmon", get(page))
+        .route("/fts3/ftsmon/", get(page))
+        .route("/fts3/ftsmon/overview", get(overview))
+        .route("/fts3/ftsmon/overview/activities", get(activities))
+        .route("/fts3/ftsmon/jobs", get(jobs))
+        .route("/fts3/ftsmon/jobs/{id}", get(job))
+        .route("/fts3/ftsmon/jobs/{id}/files", get(job_files))
+        .route("/fts3/ftsmon/transfers", get(list))
+        .route("/fts3/ftsmon/linkinfo", get(link_info))
+        .route("/fts3/ftsmon/config/{kind}", get(config))
+        .route("/fts3/ftsmon/config/activities/{vo}", get(config_of_vo))
+        .route("/fts3/ftsmon/stats", get(stats))
+        .route("/fts3/ftsmon/stats/servers", get(servers))
+        .route("/fts3/ftsmon/stats/vo", get(stats_by_vo))
+        .route("/fts3/ftsmon/optimizer", get(optimizer))
+        .route("/fts3/ftsmon/optimizer/detailed", get(optimizer_detailed))
+        .route("/fts3/ftsmon/errors", get(errors))
+        .route("/fts3/ftsmon/errors/list", get(error_list))
+        .route("/fts3/ftsmon/unique/{what}", get(unique))
+        .route("/fts3/ftsmon/version", get(version))
+}
+
+/// The page itself. Browsers keep what follows the `#`, so Rucio's links to a job open it there.
+async fn page() -> Redirect {
+    Redirect::temporary("/live/")
+}
+
+/// What most questions take.
+#[derive(Debug, Default, Deserialize)]
+struct Asked {
+    vo: Option<String>,
+    source_se: Option<String>,
+    dest_se: Option<String>,
+    activity: Option<String>,
+    state: Option<String>,
+    reason: Option<String>,
+    time_window: Option<String>,
+    page: Option<String>,
+    page_size: Option<String>,
+}
+
+impl Asked {
+    fn storage(text: &Option<String>) -> Option<StorageId> {
+        let given = text.as_deref().filter(|text| !text.is_empty());
+        given.map(|se| StorageId::new(without_port(se)))
+    }
+
+    fn since(&self) -> Result<Option<Timestamp>, ApiError> {
+        let window = self.time_window.as_deref().unwrap_or(WINDOW);
+        ended_since(Some(window), crate::run::wall_clock())
+    }
+
+    fn states(&self) -> Vec<String> {
+        let states = split(self.state.as_deref());
+        states.map(str::to_ascii_uppercase).collect()
+    }
+
+    fn filter(&self, caller: &Caller, limit: usize) -> Result<TransferFilter, ApiError> {
+        Ok(TransferFilter {
+            vo: vo_to_look_at(caller, self.vo.as_deref())?,
+            states: self.states(),
+            submitted_since: self.since()?,
+            source: Asked::storage(&self.source_se),
+            destination: Asked::storage(&self.dest_se),
+            limit,
+            examined_max: EXAMINED_MAX,
+            ..TransferFilter::default()
+        })
+    }
+
+    /// The page that is wanted, from 1, and how many rows it has.
+    fn page(&self) -> Result<(usize, usize), ApiError> {
+        let number = |name: &str, text: &Option<String>, otherwise: usize, max: usize| {
+            let Some(text) = text.as_deref().filter(|text| !text.is_empty()) else {
+                return Ok(otherwise);
+            };
+            let number: Option<usize> = text.parse().ok();
+            number
+                .filter(|number| (1..=max).contains(number))
+                .ok_or_else(|| {
+                    let text = format!("'{name}' is '{text}'; it must be 1 to {max}");
+                    ApiError::new(StatusCode::BAD_REQUEST, text)
+                })
+        };
+        let size = number("page_size", &self.page_size, PAGE_ROWS, PAGE_ROWS_MAX)?;
+        let page = number("page", &self.page, 1, ROWS_MAX / size)?;
+        Ok((page, size))
+    }
+}
+
+/// A list as FTS's monitor cuts it into pages.
+fn paged(rows: Vec<Value>, (page, size): (usize, usize)) -> Value {
+    let count = rows.len();
+    let start = ((page - 1) * size).min(count);
+    let end = (start + size).min(count);
+    let items: Vec<Value> = rows.into_iter().skip(start).take(size).collect();
+    json!({
+        "count": count,
+        "startIndex": start,
+        "endIndex": end,
+        "page": page,
+        "pageCount": count.div_ceil(size),
+        "pageSize": size,
+        "items": items,
+    })
+}
+
+/// The newest transfers that somebody asks about, and whether these are all.
+struct Counted {
+    transfers: Vec<FoundTransfer>,
+    complete: bool,
+}
+
+async fn counted(api: &Api, caller: &Caller, asked: &Asked) -> Result<Counted, ApiError> {
+    let filter = asked.filter(caller, COUNTED_MAX)?;
+    let reader = api.service.reader().clone();
+    let mut found = blocking(move || reader.find(&filter)).await??;
+    if let Some(activity) = asked.activity.as_deref().filter(|text| !text.is_empty()) {
+        let is_it = |one: &FoundTransfer| one.transfer.request.activity.as_str() == activity;
+        found.transfers.retain(is_it);
+    }
+    Ok(Counted {
+        transfers: found.transfers,
+        complete: found.before.is_none(),
+    })
+}
+
+/// How many transfers are in which state.
+#[derive(Default)]
+struct Tally {
+    states: BTreeMap<&'static str, u64>,
+    moved: u64,
+    seconds: f64,
+}
+
+impl Tally {
+    fn count(&mut self, one: &FoundTransfer) {
+        let row = &one.transfer;
+        *self.states.entry(row.state.fts_name()).or_default() += 1;
+        if let TransferState::Finished {
+            size,
+            at,
+            started_at,
+            ..
+        } = &row.state
+        {
+            self.moved = self.moved.saturating_add(size.0);
+            self.seconds += at.since(*started_at).as_secs_f64();
+        }
+    }
+
+    fn of(&self, state: &str) -> u64 {
+        self.states.get(state).copied().unwrap_or(0)
+    }
+
+    /// FTS's keys; `current` is the mean rate of a file in MiB/s, `rate` the percentage that arrived.
+    fn shown(&self) -> Value {
+        let (finished, failed) = (self.of("FINISHED"), self.of("FAILED"));
+        let ended = finished + failed;
+        let mebibytes = self.moved as f64 / f64::from(1 << 20);
+        json!({
+            "submitted": self.of("SUBMITTED"),
+            "active": self.of("ACTIVE"),
+            "finished": finished,
+            "failed": failed,
+            "canceled": self.of("CANCELED"),
+            "current": (self.seconds > 0.0).then(|| mebibytes / self.seconds),
+            "rate": (ended > 0).then(|| finished as f64 * 100.0 / ended as f64),
+        })
+    }
+}
+
+/// `overview`: by link and VO.
+async fn overview(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Query(asked): Query<Asked>,
+) -> Answer {
+    let caller = api.caller(&credentials).await?;
+    let page = asked.page()?;
+    let counted = counted(&api, &caller, &asked).await?;
+    let (mut all, mut links) = (Tally::default(), BTreeMap::new());
+    for one in &counted.transfers {
+        let link = one.transfer.request.link();
+        let key = (link, one.vo.clone());
+        let tally: &mut Tally = links.entry(key).or_default();
+        tally.count(one);
+        all.count(one);
+    }
+    let rows = links.into_iter().map(|((link, vo), tally)| {
+        let mut row = tally.shown();
+        row["source_se"] = json!(link.source.as_str());
+        row["dest_se"] = json!(link.destination.as_str());
+        row["vo_name"] = json!(vo.as_str());
+        row
+    });
+    Ok(Json(json!({
+        "overview": paged(rows.collect(), page),
+        "summary": all.shown(),
+        "complete": counted.complete,
+    }))
+    .into_response())
+}
+
+/// Counts by a name of each transfer.
+async fn by_name(
+    api: &Api,
+    credentials: &Credentials,
+    asked: &Asked,
+    name: impl Fn(&FoundTransfer) -> String,
+) -> Result<(BTreeMap<String, Tally>, bool), ApiError> {
+    let caller = api.caller(credentials).await?;
+    let counted = counted(api, &caller, asked).await?;
+    let mut tallies: BTreeMap<String, Tally> = BTreeMap::new();
+    for one in &counted.transfers {
+        tallies.entry(name(one)).or_default().count(one);
+    }
+    Ok((tallies, counted.complete))
+}
+
+fn shown(tallies: BTreeMap<String, Tally>) -> BTreeMap<String, Value> {
+    let rows = tallies.into_iter();
+    rows.map(|(name, tally)| (name, tally.shown())).collect()
+}
+
+/// `overview/activities`.
+async fn activities(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Query(asked): Query<Asked>,
+) -> Answer {
+    let of = |one: &FoundTransfer| one.transfer.request.activity.to_string();
+    let (tallies, complete) = by_name(&api, &credentials, &asked, of).await?;
+    Ok(Json(json!({"activities": shown(tallies), "complete": complete})).into_response())
+}
+
+/// `stats/vo`.
+async fn stats_by_vo(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Query(asked): Query<Asked>,
+) -> Answer {
+    let (tallies, complete) = by_name(&api, &credentials, &asked, |one| one.vo.to_string()).await?;
+    Ok(Json(json!({"vos": shown(tallies), "complete": complete})).into_response())
+}
+
+/// `stats`: over all links.
+async fn stats(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Query(asked): Query<Asked>,
+) -> Answer {
+    let (mut tallies, complete) = by_name(&api, &credentials, &asked, |_| String::new()).await?;
+    let all = tallies.remove("").unwrap_or_default();
+    Ok(Json(json!({"summary": all.shown(), "complete": complete})).into_response())
+}
+
+/// `stats/servers`: there is one.
+async fn servers(State(api): State<Api>, credentials: Credentials) -> Answer {
+    api.caller(&credentials).await?;
+    let overview = api.service.overview();
+    let totals = &overview.totals;
+    let host = api.config.host.clone();
+    Ok(Json(json!({host: {
+        "beat": Timestamp(overview.at).to_fts(),
+        "status": "running",
+        "active": totals.active,
+        "submitted": totals.submitted,
+        "staging": 0,
+        "started": 0,
+    }}))
+    .into_response())
+}
+
+/// `jobs`: those that are open, or ended within the window.
+async fn jobs(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Query(asked): Query<Asked>,
+) -> Answer {
+    let caller = api.caller(&credentials).await?;
+    let page = asked.page()?;
+    let filter = JobFilter {
+        ended_since: asked.since()?,
+        states: asked.states(),
+        vo: vo_to_look_at(&caller, asked.vo.as_deref())?,
+        source: Asked::storage(&asked.source_se),
+        destination: Asked::storage(&asked.dest_se),
+        limit: page.0 * page.1 + 1,
+        ..JobFilter::default()
+    };
+    let reader = api.service.reader().clone();
+    let rows = blocking(move || reader.jobs(&filter)).await??;
+    let rows = rows
+        .iter()
+        .map(|row| Value::Object(wire::job(row, &api.config.host)));
+    Ok(Json(paged(rows.collect(), page)).into_response())
+}
+
+/// `jobs/ID`.
+async fn job(State(api): State<Api>, credentials: Credentials, Path(id): Path<String>) -> Answer {
+    let job = one_job(&api, &credentials, &id).await?;
+    let (reader, id) = (api.service.reader().clone(), job.id);
+    let states = blocking(move || reader.state_counts(id)).await??;
+    let states: BTreeMap<String, u64> = states.into_iter().collect();
+    let job = wire::job(&job, &api.config.host);
+    Ok(Json(json!({"job": job, "states": states})).into_response())
+}
+
+/// `jobs/ID/files`.
+async fn job_files(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Path(id): Path<String>,
+    Query(asked): Query<Asked>,
+) -> Answer {
+    let job = one_job(&api, &credentials, &id).await?;
+    let page = asked.page()?;
+    let (reader, id) = (api.service.reader().clone(), job.id);
+    let wanted = page.0 * page.1 + 1;
+    let rows = blocking(move || reader.transfers_after(id, TransferId(0), wanted)).await??;
+    let rows = rows
+        .iter()
+        .map(|row| Value::Object(wire::file(row, (&job).into(), &api.config.host)));
+    Ok(Json(json!({"files": paged(rows.collect(), page)})).into_response())
+}
+
+async fn found_page(
+    api: &Api,
+    caller: &Caller,
+    asked: &Asked,
+    states: &[&str],
+) -> Result<Value, ApiError> {
+    let page = asked.page()?;
+    let mut filter = asked.filter(caller, page.0 * page.1 + 1)?;
+    if !states.is_empty() {
+        filter.states = states.iter().map(|state| (*state).to_owned()).collect();
+    }
+    let reader = api.service.reader().clone();
+    let found = blocking(move || reader.find(&filter)).await??;
+    let wanted = asked.reason.as_deref().filter(|text| !text.is_empty());
+    let rows = found.transfers.iter().map(transfers::found);
+    let rows = rows.filter(|row| {
+        let reason = row["reason"].as_str();
+        wanted.is_none_or(|wanted| reason.is_some_and(|reason| reason.contains(wanted)))
+    });
+    Ok(paged(rows.collect(), page))
+}
+
+/// `transfers`.
+async fn list(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Query(asked): Query<Asked>,
+) -> Answer {
+    let caller = api.caller(&credentials).await?;
+    Ok(Json(found_page(&api, &caller, &asked, &[]).await?).into_response())
+}
+
+/// `errors`: how many files failed, by link.
+async fn errors(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Query(asked): Query<Asked>,
+) -> Answer {
+    let page = asked.page()?;
+    let asked = Asked {
+        state: Some("FAILED".to_owned()),
+        ..asked
+    };
+    let caller = api.caller(&credentials).await?;
+    let counted = counted(&api, &caller, &asked).await?;
+    let mut links: BTreeMap<LinkId, u64> = BTreeMap::new();
+    for one in &counted.transfers {
+        *links.entry(one.transfer.request.link()).or_default() += 1;
+    }
+    let mut rows: Vec<(LinkId, u64)> = links.into_iter().collect();
+    rows.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let rows = rows.into_iter().map(|(link, count)| {
+        json!({"source_se": link.source.as_str(), "dest_se": link.destination.as_str(), "count": count})
+    });
+    let mut answer = paged(rows.collect(), page);
+    answer["complete"] = json!(counted.complete);
+    Ok(Json(answer).into_response())
+}
+
+/// `errors/list`: the files that failed.
+async fn error_list(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Query(asked): Query<Asked>,
+) -> Answer {
+    let caller = api.caller(&credentials).await?;
+    let errors = found_page(&api, &caller, &asked, &["FAILED"]).await?;
+    Ok(Json(json!({"errors": errors})).into_response())
+}
+
+/// `linkinfo?source_se=&dest_se=`: what a link runs, may run, and what became of it within the window.
+async fn link_info(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Query(asked): Query<Asked>,
+) -> Answer {
+    let caller = api.caller(&credentials).await?;
+    let ends = Asked::storage(&asked.source_se).zip(Asked::storage(&asked.dest_se));
+    let Some((source, destination)) = ends else {
+        let text = "source_se and dest_se must be said";
+        return Err(ApiError::new(StatusCode::BAD_REQUEST, text));
+    };
+    let link = LinkId {
+        source,
+        destination,
+    };
+    let now = crate::run::wall_clock();
+    let since = asked.since()?.unwrap_or(now);
+    let (reader, of) = (api.service.reader().clone(), link.clone());
+    let changes = move || reader.link_changes(&of, (since, now), CHANGES_MAX);
+    let changes = blocking(changes).await??;
+    let overview = api.service.overview();
+    let seen = overview.links.iter().find(|row| {
+        row.source == link.source.as_str() && row.destination == link.destination.as_str()
+    });
+    // What a failure said may name files of other VOs.
+    let all = caller.may_touch_everything();
+    let changes = changes.iter().map(|change| {
+        let mut row = json!(change.event);
+        if let (false, Some(last)) = (all, row.get_mut("last")) {
+            last["detail"] = Value::Null;
+        }
+        row["at"] = json!(change.at.0);
+        row
+    });
+    Ok(Json(json!({
+        "source_se": link.source.as_str(),
+        "dest_se": link.destination.as_str(),
+        "active": seen.map_or(0, |row| row.active),
+        "max_active": seen.map(|row| row.limit),
+        "queued": seen.map_or(0, |row| row.queued),
+        "waiting_because": seen.and_then(|row| row.waiting_because.clone()),
+        "changes": changes.collect::<Vec<Value>>(),
+    }))
+    .into_response())
+}
+
+/// `config/KIND`, for those who may look at the settings.
+async fn config(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Path(kind): Path<String>,
+    Query(asked): Query<Asked>,
+) -> Answer {
+    let view = match kind.as_str() {
+        "links" => ConfigView::Links,
+        "storages" => ConfigView::Storages,
+        "activities" => ConfigView::Activities,
+        "audit" => ConfigView::Audit,
+        "server" => ConfigView::Defaults,
+        // There are no limits of operations, and none of gfal2's options is set by operators.
+        "ops" | "gfal2" => ConfigView::Nothing,
+        _ => {
+            let text = format!("there is nothing at /fts3/ftsmon/config/{kind}");
+            return Err(ApiError::new(StatusCode::NOT_FOUND, text));
+        }
+    };
+    let rows = api.settings_view(&credentials, view).await?;
+    match rows {
+        Value::Array(rows) => Ok(Json(paged(rows, asked.page()?)).into_response()),
+        other => Ok(Json(other).into_response()),
+    }
+}
+
+/// `config/activities/VO`.
+async fn config_of_vo(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Path(vo): Path<String>,
+) -> Answer {
+    let rows = api
+        .settings_view(&credentials, ConfigView::Activities)
+        .await?;
+    match rows.get(&vo) {
+        Some(of_vo) => Ok(Json(of_vo).into_response()),
+        None => {
+            let text = format!("No activity shares for {vo}");
+            Err(ApiError::new(StatusCode::NOT_FOUND, text))
+        }
+    }
+}
+
+/// `optimizer`: what each link may run. No optimiser moves it.
+async fn optimizer(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Query(asked): Query<Asked>,
+) -> Answer {
+    api.caller(&credentials).await?;
+    let page = asked.page()?;
+    let overview = api.service.overview();
+    let wanted = |asked: &Option<String>, storage: &str| {
+        Asked::storage(asked).is_none_or(|asked| asked.as_str() == storage)
+    };
+    let links = overview.links.iter().filter(|link| {
+        wanted(&asked.source_se, &link.source) && wanted(&asked.dest_se, &link.destination)
+    });
+    let rows = links.map(|link| {
+        json!({
+            "source_se": link.source,
+            "dest_se": link.destination,
+            "active": link.limit,
+            "running": link.active,
+            "queue_size": link.queued,
+            "throughput": link.rate_bytes_per_second,
+        })
+    });
+    Ok(Json(paged(rows.collect(), page)).into_response())
+}
+
+/// `optimizer/detailed`: its decisions, of which there are none.
+async fn optimizer_detailed(State(api): State<Api>, credentials: Credentials) -> Answer {
+    api.caller(&credentials).await?;
+    Ok(Json(json!({"evolution": paged(Vec::new(), (1, PAGE_ROWS))})).into_response())
+}
+
+/// `unique/WHAT`: the different names of the window.
+async fn unique(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Path(what): Path<String>,
+    Query(asked): Query<Asked>,
+) -> Answer {
+    let caller = api.caller(&credentials).await?;
+    let name: fn(&FoundTransfer) -> String = match what.as_str() {
+        "activities" => |one| one.transfer.request.activity.to_string(),
+        "destinations" => |one| one.transfer.request.destination.storage().to_string(),
+        "sources" => |one| one.transfer.request.source.storage().to_string(),
+        "vos" => |one| one.vo.to_string(),
+        "hostnames" => return Ok(Json(json!([api.config.host])).into_response()),
+        _ => {
+            let text = format!("there is nothing at /fts3/ftsmon/unique/{what}");
+            return Err(ApiError::new(StatusCode::NOT_FOUND, text));
+        }
+    };
+    let counted = counted(&api, &caller, &asked).await?;
+    let names: BTreeSet<String> = counted.transfers.iter().map(name).collect();
+    Ok(Json(names).into_response())
+}
+
+/// `version`.
+async fn version(State(api): State<Api>, credentials: Credentials) -> Answer {
+    api.caller(&credentials).await?;
+    let version = env!("CARGO_PKG_VERSION");
+    Ok(Json(json!({"name": "penstock", "version": version})).into_response())
+}
