@@ -6,17 +6,16 @@ attempt alone.
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import threading
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import requests
 
-from .clients import TERMINAL, Door, adler32, content
+from .clients import TERMINAL, Door, Service, adler32, content
+from .fault_server import stalled
 from .field import grant
 from .grid_servers import ADDRESS, HOST, NAMES, GridFtp, RootXrootd, Sftp
 from .site import Site, free_port
@@ -123,6 +122,13 @@ class Lab:
         assert seen["job_state"] == "FAILED", (seen, file)
         return file["reason"]
 
+    def attempts(self, job):
+        return [event for event in self.site.ledger(job) if event["event"] == "started"]
+
+    def busy(self):
+        """Those of them that speak with a server."""
+        return [pid for pid in self.children() if has_socket(pid)]
+
     def children(self):
         """Processes of the site that work with gfal2, by process id."""
         found = subprocess.run(
@@ -132,10 +138,29 @@ class Lab:
         return [int(pid) for pid, line in rows if "gfal-agent" in line]
 
 
+def has_socket(pid):
+    links = []
+    for link in Path(f"/proc/{pid}/fd").glob("*"):
+        try:
+            links.append(os.readlink(link))
+        except OSError:
+            pass
+    return any(link.startswith("socket:") for link in links)
+
+
+def is_alive(pid):
+    """A process that has ended and is not reaped counts as ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 @pytest.fixture(scope="module")
-def lab(binary, tmp_path_factory, user_ca):
+def lab(binary, tmp_path_factory, user_ca, fault_ca):
     lab = Lab(binary, tmp_path_factory.mktemp("gfal"), user_ca)
     try:
+        lab.site.trust(fault_ca.certificate)
         lab.start()
         yield lab
         code, _ = lab.site.stop()
@@ -236,3 +261,155 @@ def test_files_go_from_and_to_sftp_by_the_account_of_the_site(lab, name):
     job = lab.submit(lab.gridftp[0].url(name), lab.sftp.url(f"back-{name}"))
     lab.wait_finished(job)
     assert (lab.sftp.files / f"back-{name}").read_bytes() == data
+
+
+def test_an_existing_file_is_replaced_only_when_the_job_says_so(lab, name):
+    old, new = content("old", 2 * MIB), content("new", MIB)
+    source, destination = lab.gridftp
+    source.write(name, new)
+    destination.write(name, old).chmod(0o666)
+    job = lab.submit(source.url(name), destination.url(name))
+    assert lab.wait_failed(job) == "DESTINATION [17] Destination file exists and overwrite is not enabled"
+    assert (destination.files / name).read_bytes() == old
+    assert len(lab.attempts(job)) == 1
+    lab.wait_finished(lab.submit(source.url(name), destination.url(name), "-o", "-C", "both"))
+    assert (destination.files / name).read_bytes() == new
+    put_root(lab.root[0], name, old)
+    (lab.root[0].files / name).chmod(0o666)
+    lab.wait_finished(lab.submit(source.url(name), lab.root[0].url(f"/{name}"), "-o", "-C", "both"))
+    assert (lab.root[0].files / name).read_bytes() == new
+
+
+@pytest.mark.parametrize("kind", ["gridftp", "root", "sftp"])
+def test_a_missing_source_is_final(lab, name, kind):
+    sources = {"gridftp": lab.gridftp[0].url(name), "root": lab.root[0].url(f"/{name}"), "sftp": lab.sftp.url(name)}
+    job = lab.submit(sources[kind], lab.gridftp[1].url(name))
+    assert lab.wait_failed(job).startswith("SOURCE [2] No such file or directory: ")
+    assert len(lab.attempts(job)) == 1
+    assert not (lab.gridftp[1].files / name).exists()
+
+
+def test_a_wrong_checksum_is_found_and_what_was_copied_is_removed(lab, name):
+    lab.gridftp[0].write(name, content(name, MIB))
+    ends = lab.gridftp[0].url(name), lab.gridftp[1].url(name)
+    reason = lab.wait_failed(lab.submit(*ends, "ADLER32:00000001", "-C", "target", "--retry", "-1"))
+    assert reason.startswith("DESTINATION [5] Source and destination checksum do not match (00000001 != ")
+    assert not (lab.gridftp[1].files / name).exists()
+
+
+def test_cancel_in_the_middle_ends_the_process_and_removes_what_it_wrote(lab, faulty, name):
+    data = content(name, 4 * MIB)
+    source = faulty.offer("/f", data, stalled(data, 3 * MIB))
+    partial = lab.gridftp[0].files / name
+    job = lab.submit(source, lab.gridftp[0].url(name))
+    eventually("bytes arrive", lambda: partial.exists() and partial.stat().st_size, 60)
+    [pid] = lab.busy()
+    lab.fts("transfer-cancel", job)
+    eventually("the process is gone", lambda: not is_alive(pid), 30)
+    eventually("the partial file is gone", lambda: not partial.exists(), 30)
+    assert lab.job(job)["job_state"] == "CANCELED"
+    eventually("nobody works", lambda: not lab.busy(), 30)
+
+
+def test_a_crash_costs_one_attempt_and_the_others_go_on(lab, faulty, name):
+    data = content(name, 3 * MIB)
+    pairs, partial = [], []
+    for number in range(3):
+        source = faulty.offer(f"/f{number}", data, stalled(data, 2 * MIB))
+        pairs.append((source, lab.gridftp[0].url(f"{number}-{name}")))
+        partial.append(lab.gridftp[0].files / f"{number}-{name}")
+    job = lab.submit_many(pairs)
+    eventually("bytes arrive", lambda: all(path.exists() and path.stat().st_size for path in partial), 60)
+    victim = eventually("three work", lambda: len(busy := lab.busy()) == 3 and busy[0], 30)
+    # The first is taken by the Rust runtime, which looks for a full stack, and sees none.
+    eventually("it dies", lambda: kill(victim, signal.SIGSEGV) or not is_alive(victim), 30)
+
+    def failures():
+        return [event for event in lab.site.ledger(job) if event["event"] == "attempt_failed"]
+
+    [failed] = eventually("one attempt fails", failures, 60)
+    assert failed["failure"]["detail"].startswith("agent died: SIGSEGV in gfal2"), failed
+    faulty.release()
+    lab.wait_finished(job)
+    assert all(path.read_bytes() == data for path in partial)
+    assert len(lab.attempts(job)) == 4 and len(failures()) == 1
+
+
+def kill(pid, number):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def test_a_server_that_says_nothing_is_given_up(lab, name):
+    source = lab.gridftp[1]
+    source.write(name, b"x")
+    with paused(source):
+        job = lab.submit(source.url(name), lab.door.url(f"/{name}"), "--timeout", "4", "--retry", "-1")
+        reason = lab.wait_failed(job)
+    assert re.match(r"SOURCE \[110\] .*timed out", reason), reason
+    eventually("nobody works", lambda: not lab.busy(), 30)
+
+
+@contextmanager
+def paused(server):
+    server.signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        server.signal(signal.SIGCONT)
+
+
+def test_an_srm_that_is_not_there_gives_a_plain_error(lab, name):
+    source = f"srm://{HOST}:{free_port(ADDRESS)}/srm/managerv2?SFN=/{name}"
+    reason = lab.wait_failed(lab.submit(source, lab.gridftp[0].url(name), "--retry", "-1"))
+    assert reason.startswith("SOURCE [70] ") and "could not open connection" in reason, reason
+
+
+def test_tokens_are_no_credential_for_gridftp(lab, name):
+    service = Service(lab.site)
+    answer = service.try_submit((lab.gridftp[0].url(name), lab.door.url(f"/{name}")))
+    assert answer.status_code == 400
+    assert "gsiftp://localhost takes no tokens; delegate a proxy" in answer.text
+
+
+def test_sftp_is_for_the_vo_that_the_operators_named(lab, name):
+    service = Service(lab.site)
+    answer = service.try_submit((lab.sftp.url(name), lab.door.url(f"/{name}")))
+    assert answer.status_code == 400
+    assert "sftp://localhost: the site has no account there for transfers of lab" in answer.text
+
+
+def test_no_process_outlives_a_service_that_was_killed(lab, faulty, name):
+    data = content(name, 3 * MIB)
+    source = faulty.offer("/f", data, stalled(data, 2 * MIB))
+    target = lab.gridftp[0].files / name
+    job = lab.submit(source, lab.gridftp[0].url(name), "-C", "both")
+    eventually("bytes arrive", lambda: target.exists() and target.stat().st_size, 60)
+    children = lab.children()
+    assert lab.busy()
+    lab.site.kill()
+    eventually("no process is left", lambda: not any(is_alive(pid) for pid in children), 30)
+    faulty.release()
+    lab.site.start()
+    # What the lost attempt has left is known to be ours.
+    lab.wait_finished(job)
+    assert target.read_bytes() == data
+
+
+def test_without_plugins_such_jobs_are_refused_and_check_says_so(binary, tmp_path):
+    site = Site(binary, tmp_path / "site", "bare", "127.0.0.22")
+    found = site.command("check")
+    assert re.search(r"^gfal2 plug-ins: .*gridftp", found, re.M), found
+    (tmp_path / "none").mkdir()
+    site.append(f'\n[transfer.gfal.environment]\nGFAL_PLUGIN_DIR = "{tmp_path / "none"}"\n')
+    assert not re.search(r"^gfal2 plug-ins: .*gridftp", site.command("check"), re.M)
+    try:
+        site.start()
+        service = Service(site)
+        answer = service.try_submit(("root://localhost:1094//f", site.door + "/f"))
+        assert answer.status_code == 400
+        assert "gfal2-plugin-xrootd" in answer.text, answer.text
+    finally:
+        site.kill()

@@ -264,6 +264,8 @@ impl Worker {
         for (key, seconds) in seconds {
             self.gfal.set_number("CORE", key, seconds)?;
         }
+        // A directory of sites that is asked where an SRM is, over the Internet and without need: URLs say so.
+        self.gfal.set_off("BDII", "ENABLED")?;
         for (key, value) in &setup.client_info {
             self.gfal.add_client_info(key, value)?;
         }

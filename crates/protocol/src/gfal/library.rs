@@ -79,6 +79,7 @@ symbols! {
     gfal2_cancel: fn(Context) -> c_int;
     gfal2_set_opt_string: fn(Context, Text, Text, Text, ErrorOut) -> c_int;
     gfal2_set_opt_integer: fn(Context, Text, Text, c_int, ErrorOut) -> c_int;
+    gfal2_set_opt_boolean: fn(Context, Text, Text, c_int, ErrorOut) -> c_int;
     gfal2_add_client_info: fn(Context, Text, Text, ErrorOut) -> c_int;
     gfal2_cred_new: fn(Text, Text) -> *mut c_void;
     gfal2_cred_free: fn(*mut c_void);
@@ -226,6 +227,20 @@ impl Gfal {
                 group.as_ptr(),
                 key.as_ptr(),
                 value,
+                error,
+            )
+        })
+    }
+
+    pub(super) fn set_off(&self, group: &str, key: &str) -> Result<(), GfalError> {
+        let (group, key) = (c_text(group)?, c_text(key)?);
+        // SAFETY: two texts that live for the call.
+        self.done(|error| unsafe {
+            (self.symbols.gfal2_set_opt_boolean)(
+                self.context,
+                group.as_ptr(),
+                key.as_ptr(),
+                0,
                 error,
             )
         })

@@ -64,7 +64,14 @@ impl Attempting<'_> {
         let mut buffer = vec![0u8; capacity as usize];
         loop {
             let begun = Instant::now();
-            let count = self.read_piece(source, &mut reading, &mut buffer).await?;
+            let count = match &mut writing {
+                // A process that has died is not left alone with a source that is slow.
+                Writing::Gfal(held) => tokio::select! {
+                    read = self.read_piece(source, &mut reading, &mut buffer) => read?,
+                    failure = self.gfal_write_gives_up(held) => return Err(failure),
+                },
+                Writing::Http(_) => self.read_piece(source, &mut reading, &mut buffer).await?,
+            };
             report.stages.source_read_us += begun.elapsed().as_micros() as u64;
             if count == 0 {
                 break;

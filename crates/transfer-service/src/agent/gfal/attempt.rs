@@ -335,6 +335,17 @@ impl Attempting<'_> {
         written.map_err(|why| self.write_failure(why))
     }
 
+    /// Resolves when the process that writes that file gives up, while it has nothing to write.
+    pub(in crate::agent) async fn gfal_write_gives_up(
+        &self,
+        held: &mut HeldProcess<'_>,
+    ) -> Failure {
+        match held.as_mut() {
+            Some(process) => self.write_failure(process.gives_up().await),
+            None => std::future::pending().await,
+        }
+    }
+
     /// Ends the process of this attempt, and waits until it is gone.
     pub(in crate::agent) async fn let_process_go(&self) {
         let process = self.gfal.lock().await.take();

@@ -206,6 +206,14 @@ impl Process {
         Ok(())
     }
 
+    /// Resolves when a process that takes the bytes of a file gives that up, or ends.
+    pub(super) async fn gives_up(&mut self) -> Trouble {
+        match self.report().await {
+            Ok(Report::Failed(error)) => self.trouble(error),
+            Ok(_) | Err(_) => Trouble::Died(self.how_it_died().await),
+        }
+    }
+
     /// The next report. Errors: there will be none. Cancel-safe.
     pub(super) async fn report(&mut self) -> std::io::Result<Report> {
         let line = next_line(&mut self.reports, &mut self.line).await?;
