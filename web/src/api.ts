@@ -1,7 +1,7 @@
 // Asks the service. Each failure is one of a few kinds, because the page answers each of them differently.
 
 import { token } from "./session.ts";
-import type { JobExplanation, Overview, Report, Series } from "./types.ts";
+import type { FoundPage, JobExplanation, Overview, Report, Series, Story } from "./types.ts";
 
 const TIMEOUT_MS = 8000;
 
@@ -75,3 +75,8 @@ export const report = (seconds: number): Promise<Report> => ask(`/live/api/repor
 
 export const explain = (job: string): Promise<JobExplanation> =>
   ask(`/api/v1/jobs/${encodeURIComponent(job)}/explain`);
+
+export const find = (question: URLSearchParams): Promise<FoundPage> => ask(`/api/v1/transfers?${question}`);
+
+export const story = (transfer: string): Promise<Story> =>
+  ask(`/api/v1/transfers/${encodeURIComponent(transfer)}`);

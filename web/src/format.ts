@@ -42,6 +42,12 @@ export function clock(at: number): string {
   return new Date(at).toLocaleTimeString("en-GB");
 }
 
+/** `21 Nov 2026, 14:03:09`, in the reader's time zone; with milliseconds when wanted. */
+export function moment(at: number, exact = false): string {
+  const shown = new Date(at).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+  return exact ? `${shown}.${String(((at % 1000) + 1000) % 1000).padStart(3, "0")}` : shown;
+}
+
 /** A storage element without its scheme: `se.example.org`. */
 export function host(storage: string): string {
   const at = storage.indexOf("://");

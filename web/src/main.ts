@@ -6,8 +6,8 @@ import { NoAnswer } from "./api.ts";
 import { Chart, showLegend, type Band } from "./chart.ts";
 import { byId, setText } from "./dom.ts";
 import { clock, host } from "./format.ts";
+import { startFinder } from "./find.ts";
 import { History, linkKey } from "./history.ts";
-import { startJobForm } from "./job.ts";
 import {
   showActive,
   showDrops,
@@ -34,7 +34,7 @@ const form = byId("token-form") as HTMLFormElement;
 const connection = byId("connection");
 const chart = new Chart(byId("chart"));
 const past = new History(CHART_SECONDS);
-const jobs = startJobForm();
+const finder = startFinder();
 
 let selected: string | null = null;
 let seen: Overview | null = null;
@@ -64,7 +64,11 @@ async function update(): Promise<void> {
 function show(): void {
   if (seen === null) return;
   form.hidden = true;
-  page.hidden = false;
+  if (page.hidden) {
+    page.hidden = false;
+    // What the address names could not be asked for before.
+    finder.follow();
+  }
   showHeadline(seen);
   showWaiting(seen);
   showActive(seen);
@@ -220,6 +224,5 @@ byId("forget").addEventListener("click", () => {
   askForToken(new NoAnswer("unauthorised", "no token was sent"));
 });
 
-const arrival = readAddress();
-if (arrival.job !== null) jobs.ask(arrival.job);
+readAddress();
 void round();

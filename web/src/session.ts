@@ -3,18 +3,15 @@
 
 const KEY = "penstock.token";
 
-export interface Arrival {
-  /** A job to explain, from `#job=…`. */
-  job: string | null;
-}
-
-/** Takes token and job out of the address bar. */
-export function readAddress(): Arrival {
+/** Takes the token out of the address bar. What begins with `#/` is a place in the page and stays; `#job=…` means one. */
+export function readAddress(): void {
+  if (location.hash.startsWith("#/")) return;
   const wanted = new URLSearchParams(location.hash.slice(1));
   const token = wanted.get("token");
   if (token !== null && token !== "") keepToken(token);
-  if (location.hash !== "") history.replaceState(null, "", location.pathname + location.search);
-  return { job: wanted.get("job") };
+  const job = wanted.get("job");
+  const place = job === null ? "" : `#/job/${encodeURIComponent(job)}`;
+  if (location.hash !== "") history.replaceState(null, "", location.pathname + location.search + place);
 }
 
 export function keepToken(token: string): void {

@@ -59,6 +59,37 @@ export interface JobExplanation {
   files: { file_id: number; state: string; text: string }[];
 }
 
+/** One of `GET /api/v1/transfers` */
+export interface FoundTransfer {
+  transfer: number;
+  job: string;
+  vo: string;
+  user: string;
+  state: string;
+  source: string;
+  destination: string;
+  activity: string;
+  submitted: number;
+  started: number | null;
+  finished: number | null;
+  size_bytes: number | null;
+  reason: string | null;
+}
+
+/** `GET /api/v1/transfers` */
+export interface FoundPage {
+  transfers: FoundTransfer[];
+  next: number | null;
+  examined: number;
+}
+
+/** `GET /api/v1/transfers/{number}` */
+export interface Story extends FoundTransfer {
+  priority: number;
+  job_state: string;
+  steps: { at: number; kind: string; text: string }[];
+}
+
 /** `GET /live/api/series` */
 export interface Series {
   unit: string;

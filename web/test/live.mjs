@@ -110,14 +110,62 @@ try {
   await eventually("the chart is drawn", async () => ({
     holds: (await page.locator("#chart svg text").count()) > 3,
   }));
-  const job = (await overview()).active_transfers[0]?.job;
-  if (job !== undefined) {
-    await page.fill("#job", job);
-    await page.click("#job-form button");
+  const running = (await overview()).active_transfers[0];
+  if (running !== undefined) {
+    const { job, transfer } = running;
+    await page.fill("#find-words", job);
+    await page.keyboard.press("Enter");
     await eventually("a job is explained", async () => ({
-      holds: /The job is \w+/.test((await texts("#job-answer"))[0] ?? ""),
-      answer: await texts("#job-answer"),
+      holds: /The job is \w+/.test((await texts("#find-answer"))[0] ?? ""),
+      answer: await texts("#find-answer"),
     }));
+    check(page.url().endsWith(`#/job/${job}`), "the address names the job");
+    await page.fill("#find-words", new URL(running.source).pathname.slice(1));
+    await page.selectOption("#find-state", "ACTIVE");
+    await page.click("#find-form button");
+    await eventually("transfers are found by a part of their address, in a state", async () => ({
+      holds: (await texts("#find-answer .state")).some((state) => state === "ACTIVE"),
+      answer: await texts("#find-answer"),
+    }));
+    await page.locator(`#find-answer a[href="#/transfer/${transfer}"]`).focus();
+    await page.keyboard.press("Enter");
+    const tellsStory = async () => ({
+      holds:
+        (await texts("#find-answer h3"))[0] === `Transfer ${transfer}` &&
+        (await texts(".steps .accepted")).length > 0 &&
+        /is being moved/.test((await texts(".steps .present"))[0] ?? ""),
+      answer: await texts("#find-answer"),
+    });
+    await eventually("a transfer's story is told, by keyboard alone", tellsStory);
+    const address = page.url();
+    await page.goBack();
+    await eventually("the browser's own button leads back to what was found", async () => ({
+      holds: (await texts("#find-answer h3"))[0] === "Found, newest first",
+    }));
+    await page.goto("about:blank");
+    await page.goto(address);
+    await eventually("the address of a story opens it", tellsStory);
+    await page.goto("about:blank");
+    await page.goto(`${base}/fts3/ftsmon/#/job/${job}`);
+    await eventually("the address to which Rucio links opens the job", async () => ({
+      holds: page.url() === `${base}/live/#/job/${job}` && /The job is/.test((await texts("#find-answer"))[0] ?? ""),
+      url: page.url(),
+    }));
+    await page.goto(`${base}/live/#/transfer/${transfer}`);
+    await eventually("the story is there before its width is looked at", tellsStory);
+    await page.emulateMedia({ colorScheme: "dark" });
+    const [text, card] = await page.evaluate(() => [
+      getComputedStyle(document.querySelector(".step span")).color,
+      getComputedStyle(document.querySelector("#find")).backgroundColor,
+    ]);
+    check(text !== card && card !== "rgb(255, 255, 255)", "a story can be read in the dark");
+    await page.emulateMedia({ colorScheme: "light" });
+    await page.goto(`${base}/live/#/transfer/999999999`);
+    await eventually("a number that nobody has is told so", async () => ({
+      holds: /There is no transfer 999999999/.test((await texts("#find-answer"))[0] ?? ""),
+    }));
+    await page.goto(`${base}/live/#/transfer/${transfer}`);
+    await eventually("the story is there again", tellsStory);
   }
   await page.setViewportSize({ width: 400, height: 800 });
   check(
