@@ -40,6 +40,8 @@ class Site:
         self.process = None
         self.starts = 0
         self.small_disk = None
+        # Such as `debug`; None: the program's own choice.
+        self.log_levels = None
         options = [word for peer in peers for word in ("--peer", str(peer.directory))]
         self.command("init", "--site", name, "--host", host, "--ports", str(self.base), *options)
         # Servers of others, which tests start on loopback.
@@ -134,6 +136,7 @@ class Site:
         self.starts += 1
         log = self.directory / f"serve-{self.starts}.log"
         line = [str(self.binary), "serve", "--dir", str(self.directory), "--drain", drain]
+        line += ["--log", self.log_levels] if self.log_levels else []
         if self.small_disk is not None:
             # Without root, a user namespace gives the right to mount inside it.
             as_root = [] if os.geteuid() == 0 else ["--map-root-user"]

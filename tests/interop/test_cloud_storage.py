@@ -53,25 +53,50 @@ class Lab:
 @pytest.fixture(scope="module")
 def lab(binary, tmp_path_factory, fault_ca, clouds):
     grid = make_grid(binary, tmp_path_factory.mktemp("cloud"), fault_ca)
+    # Whatever is said is looked through for secrets in the end.
+    grid.here.append('\n[[transfer.messages]]\nname = "all"\nfile = "state/messages.jsonl"\n')
+    for site in grid.sites:
+        site.log_levels = "trace"
     try:
         for site in grid.sites:
             site.start()
-        yield Lab(grid, clouds)
+        lab = Lab(grid, clouds)
+        yield lab
+        assert_no_answer_tells(lab.admin)
         codes = [site.stop()[0] for site in grid.sites]
         assert codes == [0, 0], f"{grid.here.log_tail()}\n{grid.there.log_tail()}"
         for site in grid.sites:
             assert_nothing_told(site)
+        assert (grid.here.directory / "state/messages.jsonl").stat().st_size > 0
     finally:
         for site in grid.sites:
             site.kill()
 
 
+SECRETS = [SECRET_KEY, "X-Amz-Signature", "X-Amz-Credential", "AWS4-HMAC"]
+
+
+def assert_no_answer_tells(admin):
+    """No answer of the service holds a secret or a signature, whatever it is asked of its jobs and settings."""
+    states = "FINISHED,FAILED,CANCELED,FINISHEDDIRTY"
+    jobs = admin.ask("GET", f"/jobs?state_in={states}&time_window=1&limit=500").json()
+    assert len(jobs) > 10
+    paths = ["/config/cloud_storage", "/config/audit?limit=1000", "/api/v1/overview", "/metrics"]
+    for job in jobs:
+        own = [f"/jobs/{job['job_id']}", f"/jobs/{job['job_id']}/files", f"/api/v1/jobs/{job['job_id']}/explain"]
+        file = admin.ask("GET", own[1]).json()[0]["file_id"]
+        paths += [*own, f"{own[1]}/{file}/retries"]
+    for path in paths:
+        text = admin.ask("GET", path).text
+        found = [secret for secret in SECRETS if secret in text]
+        assert not found, f"{path} tells {found}"
+
+
 def assert_nothing_told(site):
     """Neither the log nor any file of the site holds a secret or a signature."""
-    secrets = [SECRET_KEY, "X-Amz-Signature", "X-Amz-Credential", "AWS4-HMAC"]
     for path in site.directory.rglob("*"):
         if path.is_file():
-            found = [secret for secret in secrets if secret.encode() in path.read_bytes()]
+            found = [secret for secret in SECRETS if secret.encode() in path.read_bytes()]
             assert not found, f"{path} holds {found}"
 
 
@@ -324,6 +349,28 @@ def test_a_door_takes_presigned_addresses_of_others_as_they_are(lab, cloud, plac
     failed = copy(lab, f"{place}/c", Source=expired)
     assert cloud.kind == "moto" or "failure" in failed.text, failed.text
     assert "X-Amz-" not in pulled.text + pushed.text + failed.text
+
+
+@pytest.mark.parametrize("way", ["to XRootD", "from XRootD"])
+def test_a_real_xrootd_copies_from_and_to_a_cloud_storage(field, clouds, place, way):
+    admin, cloud = Service(field.here, field.here.admin_token()), clouds["s3s-fs"]
+    vo = field.service.ask("GET", "/whoami").json()["vos"][0]
+    keys = {"vo_name": vo, "access_key": ACCESS_KEY, "secret_key": SECRET_KEY}
+    for path, body in [("", {"storage_name": cloud.name}), (f"/{cloud.name}", keys)]:
+        answer = admin.ask("POST", f"/config/cloud_storage{path}", json=body)
+        assert answer.status_code == 201, answer.text
+    data, key, door = content(place, 300_000), f"{place.strip('/')}/a", field.door(field.xrootd)
+    if way == "to XRootD":
+        cloud.put(key, data)
+        job = field.service.submit((cloud.url(key), door.url(f"{place}/a")))
+    else:
+        door.put(f"{place}/a", data, expect=200)
+        job = field.service.submit((door.url(f"{place}/a"), cloud.url(key)))
+    field.service.wait_finished(job)
+    arrived = door.get(f"{place}/a") if way == "to XRootD" else cloud.get(key)
+    assert arrived == data
+    assert field.here.landed_modes(job) == ["pull" if way == "to XRootD" else "push"]
+    assert "X-Amz" not in json.dumps(field.here.ledger(job))
 
 
 S3_ERROR = "<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message>{more}</Error>"
