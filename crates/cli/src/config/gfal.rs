@@ -55,9 +55,9 @@ impl Gfal {
         if self.active_max == 0 {
             problems.push("transfer.gfal.active_max is 0, so nothing would ever move".to_owned());
         }
-        if self.memory_max.0 < 1 << 30 {
+        if self.memory_max.0 < 2 << 30 {
             problems.push(
-                "transfer.gfal.memory_max is below 1 GiB, with which the libraries do not start"
+                "transfer.gfal.memory_max is below 2 GiB, with which the libraries do not start"
                     .to_owned(),
             );
         }

@@ -13,7 +13,7 @@ use penstock_model::{
     MoverReport, Phase, Side, StreamUse, StreamsReason, WayNotOffered,
 };
 use penstock_protocol::gfal::wire::WhichEnd;
-use penstock_protocol::gfal::{Answer, CopyOrder, GfalError, Order, Report, Setup, SftpLogin};
+use penstock_protocol::gfal::{Answer, CopyOrder, Order, Report, Setup, SftpLogin};
 use std::time::Duration;
 use tokio::sync::MutexGuard;
 
@@ -37,7 +37,7 @@ impl Attempting<'_> {
         let order = Order::Stat { url };
         let found = match self.ask(&order, self.question_limit()).await {
             Err(Trouble::Said(error)) if error.errno == Errno::ENOENT.0 => return Ok(None),
-            found => found.map_err(|why| self.gfal_failure(end.side, phase, why))?,
+            found => found.map_err(|why| self.failure_at(end, phase, why))?,
         };
         if found.is_directory {
             let detail = format!("{} is a directory", end.url);
@@ -78,7 +78,7 @@ impl Attempting<'_> {
                 tracing::debug!(url = %end.url, why = %error, "no checksum");
                 Ok(None)
             }
-            Err(why) => Err(self.gfal_failure(end.side, phase, why)),
+            Err(why) => Err(self.failure_at(end, phase, why)),
         }
     }
 
@@ -91,7 +91,7 @@ impl Attempting<'_> {
         {
             Ok(_) => true,
             Err(Trouble::Said(error)) => error.errno == Errno::ENOENT.0,
-            Err(Trouble::Died(_) | Trouble::Silent(_)) => false,
+            Err(Trouble::Died(_) | Trouble::Silent(_) | Trouble::Refused(_)) => false,
         }
     }
 
@@ -191,7 +191,7 @@ impl Attempting<'_> {
         };
         let errno = match &trouble {
             Trouble::Said(error) => Errno(error.errno),
-            Trouble::Died(_) | Trouble::Silent(_) => Errno::ECANCELED,
+            Trouble::Died(_) | Trouble::Silent(_) | Trouble::Refused(_) => Errno::ECANCELED,
         };
         let moved = self.progress.moved();
         let falls_back = may_stream_instead(&source.url, &destination.url, errno, moved);
@@ -263,7 +263,7 @@ impl Attempting<'_> {
         &self,
         source: &End,
     ) -> Result<HeldProcess<'_>, Failure> {
-        let failed = |why| self.gfal_failure(Side::Source, Phase::Transfer, why);
+        let failed = |why| self.failure_at(source, Phase::Transfer, why);
         let mut held = self.gfal.lock().await;
         let process = self.ready(&mut held).await.map_err(failed)?;
         let url = source.url.as_str().to_owned();
@@ -392,8 +392,7 @@ impl Attempting<'_> {
         let Some(gfal) = &self.setup.gfal else {
             return Err(Trouble::Died("gfal2 is not used here".to_owned()));
         };
-        let refused =
-            |failure: Failure| Trouble::Said(GfalError::new(failure.errno.0, &failure.detail));
+        let refused = |failure| Trouble::Refused(Box::new(failure));
         let setup = self.gfal_setup().await.map_err(refused)?;
         let tokens = setup.tokens.iter().map(|(_, token)| token.clone());
         let secrets = tokens.collect();
@@ -505,8 +504,20 @@ impl Attempting<'_> {
         }
     }
 
+    /// A failure at an end, with its name: libraries often leave that out.
+    fn failure_at(&self, end: &End, phase: Phase, trouble: Trouble) -> Failure {
+        let is_of_end = matches!(trouble, Trouble::Said(_) | Trouble::Silent(_));
+        let mut failure = self.gfal_failure(end.side, phase, trouble);
+        if is_of_end {
+            failure.detail = format!("{} ({})", failure.detail, end.url);
+        }
+        failure
+    }
+
     fn write_failure(&self, trouble: Trouble) -> Failure {
-        let failure = self.gfal_failure(Side::Destination, Phase::Transfer, trouble);
+        let mut failure = self.gfal_failure(Side::Destination, Phase::Transfer, trouble);
+        let destination = &self.assignment.request.destination;
+        failure.detail = format!("{} ({destination})", failure.detail);
         if failure.errno == Errno::EEXIST {
             self.nothing_was_written();
         }
@@ -514,7 +525,12 @@ impl Attempting<'_> {
     }
 
     fn copy_failure(&self, trouble: Trouble) -> Failure {
-        let failure = self.gfal_failure(Side::Network, Phase::Transfer, trouble);
+        let mut failure = self.gfal_failure(Side::Network, Phase::Transfer, trouble);
+        let request = &self.assignment.request;
+        failure.detail = format!(
+            "{} ({} to {})",
+            failure.detail, request.source, request.destination
+        );
         if failure.errno == Errno::EEXIST {
             self.nothing_was_written();
         }
@@ -532,6 +548,7 @@ impl Attempting<'_> {
                 let observed = Observed::Said(Errno(error.errno));
                 classify(side, phase, &observed, error.message)
             }
+            Trouble::Refused(failure) => *failure,
             Trouble::Died(why) => classify(Side::Service, phase, &Observed::Broken, why),
             Trouble::Silent(limit) => {
                 let detail = format!(

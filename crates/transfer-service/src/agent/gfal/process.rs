@@ -1,6 +1,7 @@
 //! One gfal process, as the service sees it: orders in, reports out, what libraries print bounded and without secrets,
 //! and its end, which is waited for.
 
+use penstock_model::Failure;
 use penstock_protocol::gfal::wire::{LINE_BYTES_MAX, PIECE_BYTES_MAX, line, parse};
 use penstock_protocol::gfal::{Answer, GfalError, Order, Report};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -31,6 +32,8 @@ pub(in crate::agent) enum Trouble {
     Died(String),
     /// Nothing came for so long.
     Silent(Duration),
+    /// It was not even asked, for this reason.
+    Refused(Box<Failure>),
 }
 
 /// A gfal process. Dropped, it is killed.
