@@ -84,7 +84,8 @@ def targets(path, ours):
     for job in (ours["ended"], ours["waiting"]):
         filled = re.sub(r"\{ids?\}", job, path)
         filled = re.sub(r"\{files?\}", str(ours["file"]), filled)
-        filled = filled.replace("{field}", "job_metadata").replace("{vo}", "here").replace("{kind}", "vo")
+        filled = filled.replace("{field}", "job_metadata").replace("{vo}", "here")
+        filled = filled.replace("config/{kind}", "config/links").replace("{kind}", "vo")
         yield re.sub(r"\{\w+\}", SECRET, filled)
 
 
