@@ -107,30 +107,42 @@ impl Asked {
         })
     }
 
-    /// The page that is wanted, from 1, and how many rows it has.
+    /// The page that is wanted, from 1, and how many rows it has. Pages beyond [`ROWS_MAX`] are empty.
     fn page(&self) -> Result<(usize, usize), ApiError> {
-        let number = |name: &str, text: &Option<String>, otherwise: usize, max: usize| {
-            let Some(text) = text.as_deref().filter(|text| !text.is_empty()) else {
-                return Ok(otherwise);
-            };
-            let number: Option<usize> = text.parse().ok();
-            number
-                .filter(|number| (1..=max).contains(number))
-                .ok_or_else(|| {
-                    let text = format!("'{name}' is '{text}'; it must be 1 to {max}");
-                    ApiError::new(StatusCode::BAD_REQUEST, text)
-                })
-        };
-        let size = number("page_size", &self.page_size, PAGE_ROWS, PAGE_ROWS_MAX)?;
-        let page = number("page", &self.page, 1, ROWS_MAX / size)?;
-        Ok((page, size))
+        let size = number("page_size", &self.page_size, PAGE_ROWS)?;
+        if size > PAGE_ROWS_MAX {
+            let text = format!("'page_size' is {size}; it must be 1 to {PAGE_ROWS_MAX}");
+            return Err(ApiError::new(StatusCode::BAD_REQUEST, text));
+        }
+        Ok((number("page", &self.page, 1)?, size))
     }
+}
+
+/// A number from 1; as large as can be for one with more digits.
+fn number(name: &str, text: &Option<String>, otherwise: usize) -> Result<usize, ApiError> {
+    let Some(text) = text.as_deref().filter(|text| !text.is_empty()) else {
+        return Ok(otherwise);
+    };
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = text.parse().unwrap_or(usize::MAX);
+    match is_number && number > 0 {
+        true => Ok(number),
+        false => {
+            let text = format!("'{name}' is '{text}'; it must be a number from 1");
+            Err(ApiError::new(StatusCode::BAD_REQUEST, text))
+        }
+    }
+}
+
+/// How many rows must be read to show a page and to know whether there is another.
+fn rows_up_to((page, size): (usize, usize)) -> usize {
+    page.saturating_mul(size).min(ROWS_MAX) + 1
 }
 
 /// A list as FTS's monitor cuts it into pages.
 fn paged(rows: Vec<Value>, (page, size): (usize, usize)) -> Value {
     let count = rows.len();
-    let start = ((page - 1) * size).min(count);
+    let start = (page - 1).saturating_mul(size).min(count);
     let end = (start + size).min(count);
     let items: Vec<Value> = rows.into_iter().skip(start).take(size).collect();
     json!({
@@ -325,7 +337,7 @@ async fn jobs(
         vo: vo_to_look_at(&caller, asked.vo.as_deref())?,
         source: Asked::storage(&asked.source_se),
         destination: Asked::storage(&asked.dest_se),
-        limit: page.0 * page.1 + 1,
+        limit: rows_up_to(page),
         ..JobFilter::default()
     };
     let reader = api.service.reader().clone();
@@ -356,7 +368,7 @@ async fn job_files(
     let job = one_job(&api, &credentials, &id).await?;
     let page = asked.page()?;
     let (reader, id) = (api.service.reader().clone(), job.id);
-    let wanted = page.0 * page.1 + 1;
+    let wanted = rows_up_to(page);
     let rows = blocking(move || reader.transfers_after(id, TransferId(0), wanted)).await??;
     let rows = rows
         .iter()
@@ -371,7 +383,7 @@ async fn found_page(
     states: &[&str],
 ) -> Result<Value, ApiError> {
     let page = asked.page()?;
-    let mut filter = asked.filter(caller, page.0 * page.1 + 1)?;
+    let mut filter = asked.filter(caller, rows_up_to(page))?;
     if !states.is_empty() {
         filter.states = states.iter().map(|state| (*state).to_owned()).collect();
     }
