@@ -15,6 +15,7 @@ import pytest
 import requests
 
 from .clients import TERMINAL, Door, Service, adler32, content
+from .cloud_servers import ACCESS_KEY, SECRET_KEY
 from .fault_server import stalled
 from .field import grant
 from .grid_servers import ADDRESS, HOST, NAMES, GridFtp, RootXrootd, Sftp
@@ -240,6 +241,26 @@ def test_files_go_from_xrootd_to_a_door(lab, name):
     job = lab.submit(lab.root[0].url(f"/{name}"), lab.door.url(f"/{name}"), "-C", "both")
     lab.wait_finished(job)
     assert lab.door.get(f"/{name}") == data
+    assert lab.site.landed_modes(job) == ["streamed"]
+
+
+@pytest.mark.parametrize("size", [1000, 40 * MIB])
+def test_files_go_from_gridftp_to_a_cloud_storage_and_back_with_the_users_keys(lab, clouds, name, size):
+    cloud, admin = clouds["s3s-fs"], Service(lab.site, lab.site.admin_token())
+    keys = {"user_dn": lab.alice.subject, "access_key": ACCESS_KEY, "secret_key": SECRET_KEY}
+    for path, body in [("", {"storage_name": cloud.name}), (f"/{cloud.name}", keys)]:
+        answer = admin.ask("POST", f"/config/cloud_storage{path}", json=body)
+        assert answer.status_code == 201, answer.text
+    data = content(name, size)
+    source, destination = lab.gridftp
+    source.write(name, data)
+    checksum = f"ADLER32:{adler32(data)}"
+    job = lab.submit(source.url(name), cloud.url(name), checksum, "-C", "target", "--s3alternate")
+    lab.wait_finished(job)
+    assert cloud.get(name) == data and cloud.uploads() == []
+    job = lab.submit(cloud.url(name), destination.url(name), checksum, "-C", "both")
+    lab.wait_finished(job)
+    assert (destination.files / name).read_bytes() == data
     assert lab.site.landed_modes(job) == ["streamed"]
 
 
