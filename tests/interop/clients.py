@@ -12,6 +12,7 @@ import requests
 from . import openapi
 from .waiting import eventually
 
+SCOPES = r"^(SOURCE|DESTINATION|TRANSFER|GENERAL_FAILURE|STAGING|ARCHIVING) \[\d+\] \S"
 TERMINAL = {"FINISHED", "FINISHEDDIRTY", "FAILED", "CANCELED"}
 DAV = "{DAV:}"
 # Answers beyond are not held against the OpenAPI documents.
@@ -149,7 +150,7 @@ class Service(Endpoint):
         seen = self.wait(job, within)
         [file] = self.files(job)
         assert (seen["job_state"], file["file_state"]) == ("FAILED", "FAILED"), f"{seen} {file}"
-        assert re.match(r"^(SOURCE|DESTINATION|TRANSFER|GENERAL_FAILURE) \[\d+\] \S", file["reason"]), file[
+        assert re.match(SCOPES, file["reason"]), file[
             "reason"
         ]
         return file["reason"]

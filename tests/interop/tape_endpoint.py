@@ -101,7 +101,7 @@ class TapeEndpoint:
     - `errors[path]`: the library fails to bring this file, with that text.
     - `trouble[name]`: a list of answers to the next calls of that name (`discovery`, `stage`, `poll`, `cancel`,
       `delete`, `release`, `archiveinfo`), in the place of the true ones: a status, `"hang"`, `"cut"`, or bytes.
-      `"lost"`: the work is done, but the answer is not sent.
+      `"lost"`: the work is done, but the answer is not sent. `trouble["GET"] = ["hang"]` is about reading files.
     - `evicts`: a file whose last pin was released leaves the disk.
     - `milliseconds`: times as dCache tells them.
     - `shows_states`: whether a file of a stage request has a `state`, else `onDisk`.
@@ -333,6 +333,12 @@ def handler_of(endpoint):
                 return self.macaroon()
             with endpoint.lock:
                 endpoint.work()
+                script = endpoint.trouble.get(self.command)
+                trouble = script.pop(0) if script else None
+            if trouble:
+                endpoint.released.wait(HANG_SECONDS_MAX)
+                return self.hang_up()
+            with endpoint.lock:
                 return getattr(self, self.command.lower())(collapsed(path), body)
 
         do_POST = do_GET = do_HEAD = do_PUT = do_DELETE = do_MKCOL = do_PROPFIND = do_COPY = do_OPTIONS = serve

@@ -9,12 +9,14 @@ mod gfal;
 mod limits;
 mod membership;
 mod messages;
+mod staging;
 
 pub use administrators::Administrator;
 pub use gfal::Gfal;
 pub use limits::Limits;
 pub use membership::{Account, Member};
 pub use messages::MessageSink;
+pub use staging::StagingLimits;
 
 use crate::quantity::{Size, Span};
 use penstock_model::capability::Right;
@@ -222,6 +224,9 @@ pub struct Transfer {
     /// Directory that remembers how far each sink of messages was told.
     #[serde(default = "Transfer::default_message_positions")]
     pub message_positions: PathBuf,
+    /// How tape systems are treated.
+    #[serde(default)]
+    pub staging: StagingLimits,
     /// Whom it tells what happens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<MessageSink>,

@@ -33,7 +33,7 @@ use penstock_protocol::x509::ClientCertificates;
 use penstock_storage_element::{self as storage_element, DoorConfig, Storage};
 use penstock_transfer_service::api::{self, Administrators, Banned};
 use penstock_transfer_service::messages::{self, MessagesConfig};
-use penstock_transfer_service::{AgentConfig, Service, ServiceConfig, TokenClients};
+use penstock_transfer_service::{Service, ServiceConfig, TokenClients};
 use roles::Trusted;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io::IsTerminal;
@@ -306,7 +306,7 @@ impl Running {
             delegations: site.resolve(&role.delegations),
             keys: keys.clone(),
             engine: roles::engine_config(role),
-            agents: AgentConfig::default(),
+            agents: roles::agent_config(role),
             gfal: Some(roles::gfal_config(site, config, role)?),
             token_clients: self.token_clients.clone(),
             banned: self.banned.clone(),

@@ -26,6 +26,7 @@ pub mod settings;
 pub mod shares;
 pub mod story;
 pub mod streams;
+pub mod tape;
 mod turns;
 pub mod wording;
 

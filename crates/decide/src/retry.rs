@@ -89,8 +89,14 @@ fn backoff(failed: &FailedAttempt<'_>) -> Duration {
         .delay
         .saturating_mul(1u32 << failed.failures_before.min(16))
         .min(DELAY_MAX);
-    let percent = 75 + mix(failed.transfer.0 ^ (u64::from(failed.attempt.0) << 48)) % 51;
-    doubled * percent as u32 / 100
+    let seed = failed.transfer.0 ^ (u64::from(failed.attempt.0) << 48);
+    with_jitter(doubled, seed)
+}
+
+/// A wait with between 75 % and 125 % of its length, by a seed, so that what failed together does not come back together.
+pub fn with_jitter(wait: Duration, seed: u64) -> Duration {
+    let percent = 75 + mix(seed) % 51;
+    wait.saturating_mul(percent as u32) / 100
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): spreads consecutive ids evenly without a shared generator.

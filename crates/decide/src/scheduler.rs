@@ -322,7 +322,7 @@ impl Scheduler {
 
     /// Starts one transfer, if any may start: takes its slots and returns it. Call until it returns `None`.
     pub fn start_next(&mut self) -> Option<TransferId> {
-        if self.draining || self.drained {
+        if self.is_drained() {
             return None;
         }
         loop {
@@ -433,13 +433,24 @@ impl Scheduler {
         self.drained = drained;
     }
 
+    /// Whether nothing more is begun.
+    pub fn is_drained(&self) -> bool {
+        self.draining || self.drained
+    }
+
+    /// Why nothing is begun; `None` when it is.
+    pub fn why_nothing_begins(&self) -> Option<WaitReason> {
+        match (self.draining, self.drained) {
+            (true, _) => Some(WaitReason::Draining),
+            (false, true) => Some(WaitReason::Drained),
+            (false, false) => None,
+        }
+    }
+
     /// Why a waiting transfer of this link has not started.
     pub fn why_waiting(&self, link: &LinkId) -> WaitReason {
-        if self.draining {
-            return WaitReason::Draining;
-        }
-        if self.drained {
-            return WaitReason::Drained;
+        if let Some(reason) = self.why_nothing_begins() {
+            return reason;
         }
         match self
             .link_index

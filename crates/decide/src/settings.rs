@@ -12,6 +12,7 @@ use penstock_model::{
     ANY, ActivityShares, CloudKey, CloudName, CloudStorage, Grant, JobDefaults, LinkId, LinkRule,
     Operation, Setting, SettingKey, Settings, Slots, StorageId, StorageRule, VoName, VoShare,
 };
+use std::collections::BTreeMap;
 use thiserror::Error;
 
 /// How many settings there may be in all. FTS instances of the WLCG have a few hundred.
@@ -95,6 +96,8 @@ pub struct StorageWish {
     pub site: Option<Option<String>>,
     /// See [`StorageRule::note`].
     pub note: Option<Option<String>>,
+    /// See [`StorageRule::staging_max`]; of the VOs that are said.
+    pub staging_max: BTreeMap<VoName, Option<u32>>,
 }
 
 /// What holds for the jobs of a VO as far as it is said; the inner `None` takes back.
@@ -338,6 +341,21 @@ pub fn slots_in_effect(file: &SlotLimits, settings: &Settings) -> SlotLimits {
     slots
 }
 
+/// How many files a storage element may bring from tape at once for a VO; `None`: as many as it likes. What is set for
+/// the storage element counts before what is set for all, and there the VO's own before that of every VO.
+pub fn staging_in_effect(settings: &Settings, storage: &StorageId, vo: &VoName) -> Option<u32> {
+    let rules = [
+        settings.storage(storage),
+        settings.storage(&StorageId::new(ANY)),
+    ];
+    let any = VoName::new(ANY);
+    let of = |rule: &StorageRule| {
+        let own = rule.staging_max.get(vo);
+        own.or_else(|| rule.staging_max.get(&any)).copied()
+    };
+    rules.into_iter().flatten().find_map(of)
+}
+
 /// What holds for the jobs of a VO that do not say: its own values, then those of all.
 pub fn defaults_in_effect(settings: &Settings, vo: &VoName) -> JobDefaults {
     let (own, any) = (settings.defaults(vo), settings.defaults(&VoName::new(ANY)));
@@ -399,6 +417,12 @@ fn set_storage(settings: &Settings, asker: &Asker, wish: &StorageWish) -> Result
     rule.inbound_max = wish.inbound_max.unwrap_or(rule.inbound_max);
     rule.site = wish.site.clone().unwrap_or(rule.site);
     rule.note = wish.note.clone().unwrap_or(rule.note);
+    for (vo, files_max) in &wish.staging_max {
+        match files_max {
+            Some(most) => drop(rule.staging_max.insert(vo.clone(), *most)),
+            None => drop(rule.staging_max.remove(vo)),
+        }
+    }
     Ok(put(settings, "set-se-config", Setting::Storage(rule)))
 }
 

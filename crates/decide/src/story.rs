@@ -6,9 +6,9 @@
 use crate::wording;
 use penstock_model::url::redact;
 use penstock_model::{
-    Attempt, Bytes, ChoiceReason, Failure, JobKind, JobParameters, LedgerEntry, LinkChange,
-    LinkEvent, LinkSample, MoverReport, Rate, Retry, TcpSummary, Timestamp, TransferEvent,
-    TransferRequest, TransferState, UserName, VoName, WaitReason,
+    AfterStaging, Attempt, Bytes, ChoiceReason, Failure, JobKind, JobParameters, LedgerEntry,
+    LinkChange, LinkEvent, LinkSample, MoverReport, Rate, Retry, TcpSummary, Timestamp,
+    TransferEvent, TransferRequest, TransferState, UserName, VoName, WaitReason,
 };
 use std::time::Duration;
 
@@ -88,6 +88,7 @@ pub fn tell(facts: &Facts<'_>) -> Vec<Step> {
         facts,
         steps: Vec::new(),
         waits_since: None,
+        recalls_since: None,
         runs_since: None,
     };
     let mut changes = facts.link_changes.iter().peekable();
@@ -131,6 +132,7 @@ struct Teller<'a> {
     facts: &'a Facts<'a>,
     steps: Vec<Step>,
     waits_since: Option<Timestamp>,
+    recalls_since: Option<Timestamp>,
     runs_since: Option<Timestamp>,
 }
 
@@ -144,14 +146,19 @@ impl Teller<'_> {
             TransferEvent::Submitted => {
                 let text = accepted(self.facts);
                 self.add(at, StepKind::Accepted, text);
-                if self.facts.parameters.kind.first_state() == TransferState::submitted() {
-                    self.begins_to_wait(at);
+                if self.facts.parameters.kind.begins_together() {
+                    self.begins(at, self.facts.parameters.staging.is_some());
                 }
             }
-            TransferEvent::Chosen { because } => {
+            TransferEvent::Chosen { because, stages } => {
                 self.add(at, StepKind::Accepted, chosen(because));
-                self.begins_to_wait(at);
+                self.begins(at, *stages);
             }
+            TransferEvent::StageRequested { .. }
+            | TransferEvent::Staged { .. }
+            | TransferEvent::StageFailed { .. }
+            | TransferEvent::Archived
+            | TransferEvent::ArchiveFailed { .. } => self.was_at_tape(at, event),
             TransferEvent::NotNeeded => {
                 let text =
                     "its job ended without it: another replica arrived, or an earlier hop did not";
@@ -192,6 +199,7 @@ impl Teller<'_> {
                 size,
                 mode,
                 report,
+                archives,
             } => {
                 let took = self.runs_since.take().map(|since| at.since(since));
                 let text = match mode {
@@ -199,6 +207,10 @@ impl Teller<'_> {
                         "the file ({size}) was there already: an attempt that was interrupted had brought it"
                     ),
                     Some(mode) => arrived(*attempt, *size, mode.name(), took, report),
+                };
+                let text = match archives {
+                    true => text + "; it has to be on tape, too",
+                    false => text,
                 };
                 self.add(at, StepKind::Arrived, text);
             }
@@ -208,6 +220,7 @@ impl Teller<'_> {
                 retry_at,
                 cleaned,
                 excused,
+                stages,
             } => {
                 let mut text = format!(
                     "attempt {} failed: {}",
@@ -229,6 +242,10 @@ impl Teller<'_> {
                 if *excused {
                     text += "; it costs no retry, because the link is halted";
                 }
+                if *stages {
+                    text += "; its file is brought from tape once more";
+                    self.waits_since = None;
+                }
                 self.add(at, StepKind::Failed, text);
             }
             TransferEvent::AttemptLost { attempt, reason } => {
@@ -248,6 +265,71 @@ impl Teller<'_> {
                 self.waits_since = None;
                 self.add(at, StepKind::Stopped, format!("canceled: {reason}"));
             }
+        }
+    }
+
+    /// What tape systems did.
+    fn was_at_tape(&mut self, at: Timestamp, event: &TransferEvent) {
+        let took = |since: Option<Timestamp>| {
+            since.map_or(String::new(), |since| {
+                format!(" after {}", seconds(at.since(since)))
+            })
+        };
+        let storage = self.facts.request.source.storage();
+        match event {
+            TransferEvent::StageRequested { request } => {
+                self.recalls_since = Some(at);
+                let text = format!(
+                    "the tape system of {storage} has accepted to bring its file, with the request {request}"
+                );
+                self.add(at, StepKind::Waited, text);
+            }
+            TransferEvent::Staged { then } => {
+                let text = format!("its file is on disk{}", took(self.recalls_since.take()));
+                match then {
+                    AfterStaging::Copy => {
+                        self.add(at, StepKind::Waited, text);
+                        self.begins_to_wait(at);
+                    }
+                    AfterStaging::Nothing => self.add(at, StepKind::Arrived, text),
+                }
+            }
+            TransferEvent::StageFailed {
+                failure,
+                retry_at,
+                excused,
+            } => {
+                let after = took(self.recalls_since.take());
+                let told = told(failure, self.facts);
+                let mut text = format!("its file was not brought from tape{after}: {told}");
+                match retry_at {
+                    Some(again) => {
+                        let wait = seconds(again.since(at));
+                        text += &format!("; it is asked for again in {wait}");
+                    }
+                    None => text += "; it is not asked for again",
+                }
+                if *excused {
+                    text += "; it costs no retry";
+                }
+                self.add(at, StepKind::Failed, text);
+            }
+            TransferEvent::Archived => {
+                self.add(at, StepKind::Arrived, "the copy is on tape".to_owned());
+            }
+            TransferEvent::ArchiveFailed { failure } => {
+                let told = told(failure, self.facts);
+                let text = format!("the copy did not get to tape, and stays on disk: {told}");
+                self.add(at, StepKind::Failed, text);
+            }
+            _ => {}
+        }
+    }
+
+    /// It waits for a slot, unless it has to come from tape first.
+    fn begins(&mut self, at: Timestamp, from_tape: bool) {
+        if !from_tape {
+            self.begins_to_wait(at);
         }
     }
 
@@ -440,6 +522,7 @@ mod tests {
             metadata: Default::default(),
             source_credential: None,
             destination_credential: None,
+            tape: None,
         }
     }
 
@@ -495,6 +578,7 @@ mod tests {
                     retry_at: Some(Timestamp(14_000)),
                     cleaned: true,
                     excused: false,
+                    stages: false,
                 },
             ),
             (15_000, started(2)),
@@ -505,6 +589,7 @@ mod tests {
                     size: Bytes(5_000_000),
                     mode: Some(CopyMode::Pull),
                     report: Box::new(report),
+                    archives: false,
                 },
             ),
         ]);

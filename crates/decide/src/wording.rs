@@ -1,14 +1,17 @@
 //! Reasons as sentences. The only place where a reason becomes prose; nothing here decides anything.
 
 use penstock_model::{
-    MoverReport, StreamUse, StreamsReason, Timestamp, TransferState, Verification, WaitReason,
+    MoverReport, StreamUse, StreamsReason, TapeWait, Timestamp, TransferState, Verification,
+    WaitReason,
 };
 
 /// Why a transfer waits, as one sentence without a full stop.
 pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
     let text = wait_reason_for_all(reason, now);
     match reason {
-        WaitReason::LinkHalted { last, .. } | WaitReason::BackingOff { last, .. } => {
+        WaitReason::LinkHalted { last, .. }
+        | WaitReason::BackingOff { last, .. }
+        | WaitReason::Tape(TapeWait::Failing { last, .. }) => {
             format!("{text}; the last failure: {last}")
         }
         WaitReason::LinkFull { .. }
@@ -20,6 +23,7 @@ pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
         | WaitReason::SameDestination { .. }
         | WaitReason::StorageBanned { .. }
         | WaitReason::TokenExchange { .. }
+        | WaitReason::Tape(_)
         | WaitReason::Starting
         | WaitReason::Draining
         | WaitReason::Drained => text,
@@ -138,6 +142,7 @@ pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
             };
             text
         }
+        WaitReason::Tape(wait) => tape_wait(wait, now),
         WaitReason::Starting => "it is about to start".to_owned(),
         WaitReason::Draining => {
             "the service is draining before it stops; it continues after the restart".to_owned()
@@ -145,6 +150,77 @@ pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
         WaitReason::Drained => {
             "an operator drained the service; it continues when that is taken back".to_owned()
         }
+    }
+}
+
+/// Why a transfer waits for a tape system.
+fn tape_wait(wait: &TapeWait, now: Timestamp) -> String {
+    let soon = |at: &Timestamp| match at.since(now).as_secs() {
+        0 => "it is asked again now".to_owned(),
+        wait => format!("it is asked again in {wait} s"),
+    };
+    match wait {
+        TapeWait::Gathering { storage, files } => {
+            let files = counted(*files, "file");
+            format!("the tape system of {storage} is asked in a moment, for {files} together")
+        }
+        TapeWait::Full {
+            storage,
+            requests,
+            files,
+        } => {
+            let (requests, files) = (counted(*requests, "request"), counted(*files, "file"));
+            format!(
+                "the tape system of {storage} has {requests} for {files}, and no more may be open at once"
+            )
+        }
+        TapeWait::Failing {
+            storage,
+            until,
+            failures,
+            ..
+        } => {
+            let times = if *failures == 1 {
+                "once".to_owned()
+            } else {
+                format!("{failures} times")
+            };
+            let soon = soon(until);
+            format!("the tape system of {storage} was asked in vain {times}, and {soon}")
+        }
+        TapeWait::Recalling {
+            storage,
+            request,
+            on_disk,
+            files,
+            since,
+            look_at,
+        } => {
+            let (wait, soon) = (now.since(*since).as_secs(), soon(look_at));
+            format!(
+                "the tape system of {storage} has had its request {request} for {wait} s: {on_disk} of {files} \
+                 files are on disk, and {soon}"
+            )
+        }
+        TapeWait::Archiving {
+            storage,
+            since,
+            until,
+            look_at,
+        } => {
+            let (wait, rest) = (now.since(*since).as_secs(), until.since(now).as_secs());
+            let soon = soon(look_at);
+            format!(
+                "it arrived {wait} s ago, and the tape system of {storage} has {rest} s more to put it on tape; {soon}"
+            )
+        }
+    }
+}
+
+fn counted(number: u64, what: &str) -> String {
+    match number {
+        1 => format!("1 {what}"),
+        _ => format!("{number} {what}s"),
     }
 }
 
@@ -157,6 +233,17 @@ pub fn transfer_state(
     match state {
         TransferState::NotUsed => {
             "is kept in reserve: another replica or hop comes first".to_owned()
+        }
+        TransferState::Staging { recall, .. } | TransferState::Recalling { recall, .. } => {
+            let seconds = now.since(recall.since).as_secs();
+            let why = waiting.map(|reason| wait_reason(reason, now));
+            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            format!("is on tape, and has been awaited for {seconds} s{why}")
+        }
+        TransferState::Archiving { size, .. } => {
+            let why = waiting.map(|reason| wait_reason(reason, now));
+            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            format!("arrived ({size}), and is not on tape yet{why}")
         }
         TransferState::Submitted { .. } => match waiting {
             Some(reason) => format!("waits: {}", wait_reason(reason, now)),
@@ -172,13 +259,14 @@ pub fn transfer_state(
         TransferState::Finished {
             at,
             started_at,
+            attempt,
             size,
             mode,
             report,
-            ..
         } => {
             let seconds = at.since(*started_at).as_secs_f64();
             match mode {
+                _ if attempt.0 == 0 => format!("is on disk, after {seconds:.0} s"),
                 Some(mode) => format!(
                     "arrived: {size} in {seconds:.2} s, {}{}",
                     mode.name(),
@@ -282,6 +370,11 @@ pub fn wait_kind(reason: &WaitReason) -> &'static str {
         WaitReason::SameDestination { .. } => "same_destination",
         WaitReason::StorageBanned { .. } => "storage_banned",
         WaitReason::TokenExchange { .. } => "token_exchange",
+        WaitReason::Tape(TapeWait::Gathering { .. }) => "tape_gathering",
+        WaitReason::Tape(TapeWait::Full { .. }) => "tape_full",
+        WaitReason::Tape(TapeWait::Failing { .. }) => "tape_failing",
+        WaitReason::Tape(TapeWait::Recalling { .. }) => "tape_recalling",
+        WaitReason::Tape(TapeWait::Archiving { .. }) => "tape_archiving",
         WaitReason::Starting => "starting",
         WaitReason::Draining => "draining",
         WaitReason::Drained => "drained",

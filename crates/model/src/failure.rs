@@ -1,6 +1,7 @@
 //! Why an attempt did not succeed, in the terms that a retry decision and a person need.
 
 use crate::checksum::Checksum;
+use crate::tape::Locality;
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -55,6 +56,10 @@ pub enum Phase {
     Finalization,
     /// In this service, outside any copy.
     Service,
+    /// Bringing the file from tape to disk, before any copy.
+    Staging,
+    /// Waiting until the file is on tape, after the copy.
+    Archiving,
 }
 
 /// POSIX error numbers (Linux values), because FTS clients match on them.
@@ -145,6 +150,9 @@ pub struct FoundFile {
     pub size: Option<Bytes>,
     /// Its checksum.
     pub checksum: Option<Checksum>,
+    /// Where it is, when its storage element has tape and tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locality: Option<Locality>,
 }
 
 /// What failures have in common when they have one cause.
@@ -170,14 +178,15 @@ impl Failure {
 }
 
 impl fmt::Display for Failure {
-    /// FTS's form, `SCOPE [errno] text`, which clients match on.
+    /// FTS's form, `SCOPE [errno] text`, which clients match on. What happens around tape has scopes of its own.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            out,
-            "{} [{}] {}",
-            self.side.fts_scope(),
-            self.errno.0,
-            self.detail
-        )
+        let scope = match self.phase {
+            Phase::Staging => "STAGING",
+            Phase::Archiving => "ARCHIVING",
+            Phase::Preparation | Phase::Transfer | Phase::Finalization | Phase::Service => {
+                self.side.fts_scope()
+            }
+        };
+        write!(out, "{scope} [{}] {}", self.errno.0, self.detail)
     }
 }

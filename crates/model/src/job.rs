@@ -2,6 +2,7 @@
 
 use crate::checksum::{Checksum, ChecksumAlgorithm};
 use crate::ids::{Activity, CredentialId, JobId, LinkId, TransferId, UserName, VoName};
+use crate::tape::{Recall, Staging, TapeNotes};
 use crate::transfer::TransferState;
 use crate::units::{Bytes, Priority, Timestamp};
 use crate::url::FileUrl;
@@ -36,6 +37,10 @@ pub enum Overwrite {
     OnRetry,
     /// Replace what is in the way of all hops but the last.
     IntermediateHops,
+    /// Replace it unless it is on tape.
+    OnlyOnDisk,
+    /// Replace what is in the way of all hops but the last, and there unless it is on tape.
+    IntermediateHopsAndOnlyOnDisk,
 }
 
 /// How the transfers of a job depend on each other. FTS calls it the job type.
@@ -65,11 +70,11 @@ impl JobKind {
         }
     }
 
-    /// How each of its transfers begins.
-    pub fn first_state(self) -> TransferState {
+    /// Whether its transfers begin at once, not one after the other.
+    pub fn begins_together(self) -> bool {
         match self {
-            JobKind::Independent | JobKind::Session => TransferState::submitted(),
-            JobKind::Replicas(_) | JobKind::Hops => TransferState::NotUsed,
+            JobKind::Independent | JobKind::Session => true,
+            JobKind::Replicas(_) | JobKind::Hops => false,
         }
     }
 }
@@ -201,6 +206,24 @@ pub struct JobParameters {
     /// when an attempt starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<CredentialId>,
+    /// Files come from tape: of several hops, those of the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staging: Option<Staging>,
+    /// Seconds within which files must be on tape after their copy, of several hops after the last
+    /// (`archive_timeout`). `None`: that is not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive_seconds: Option<u64>,
+}
+
+impl JobParameters {
+    /// How each transfer of a job begins that was submitted then.
+    pub fn first_state(&self, submitted_at: Timestamp) -> TransferState {
+        match (self.kind.begins_together(), self.staging) {
+            (false, _) => TransferState::NotUsed,
+            (true, None) => TransferState::submitted(),
+            (true, Some(_)) => TransferState::staging(Recall::begun(submitted_at)),
+        }
+    }
 }
 
 impl Default for JobParameters {
@@ -223,6 +246,8 @@ impl Default for JobParameters {
             s3_path_style: false,
             metadata: Value::Null,
             proxy: None,
+            staging: None,
+            archive_seconds: None,
         }
     }
 }
@@ -273,6 +298,9 @@ pub struct TransferRequest {
     pub source_credential: Option<CredentialId>,
     /// Token for the destination.
     pub destination_credential: Option<CredentialId>,
+    /// What tape systems are told of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tape: Option<Box<TapeNotes>>,
 }
 
 impl TransferRequest {
@@ -283,6 +311,11 @@ impl TransferRequest {
             destination: self.destination.storage(),
         }
     }
+
+    /// Whether its file is to be brought to disk and that is all.
+    pub fn stays(&self) -> bool {
+        self.source == self.destination
+    }
 }
 
 /// A job's state, as FTS names them on the wire.
@@ -290,8 +323,12 @@ impl TransferRequest {
 pub enum JobState {
     /// Nothing has started.
     Submitted,
+    /// Nothing moves, and tape systems are bringing files to disk.
+    Staging,
     /// Something moves, or has ended while something else has not.
     Active,
+    /// All that has not ended has arrived and waits to be on tape.
+    Archiving,
     /// Every file arrived.
     Finished,
     /// Some files arrived, some did not.
@@ -307,7 +344,9 @@ impl JobState {
     pub fn name(self) -> &'static str {
         match self {
             JobState::Submitted => "SUBMITTED",
+            JobState::Staging => "STAGING",
             JobState::Active => "ACTIVE",
+            JobState::Archiving => "ARCHIVING",
             JobState::Finished => "FINISHED",
             JobState::FinishedDirty => "FINISHEDDIRTY",
             JobState::Failed => "FAILED",
@@ -318,7 +357,9 @@ impl JobState {
     /// True when it will never change again.
     pub fn is_terminal(self) -> bool {
         match self {
-            JobState::Submitted | JobState::Active => false,
+            JobState::Submitted | JobState::Staging | JobState::Active | JobState::Archiving => {
+                false
+            }
             JobState::Finished
             | JobState::FinishedDirty
             | JobState::Failed
@@ -343,7 +384,9 @@ pub fn job_state<'a>(
 pub struct JobTally {
     unused: u32,
     waiting: u32,
+    staging: u32,
     active: u32,
+    archiving: u32,
     finished: u32,
     failed: u32,
     canceled: u32,
@@ -374,23 +417,35 @@ impl JobTally {
         match state {
             TransferState::NotUsed => &mut self.unused,
             TransferState::Submitted { .. } => &mut self.waiting,
+            TransferState::Staging { .. } | TransferState::Recalling { .. } => &mut self.staging,
             TransferState::Active { .. } => &mut self.active,
+            TransferState::Archiving { .. } => &mut self.archiving,
             TransferState::Finished { .. } => &mut self.finished,
             TransferState::Failed { .. } => &mut self.failed,
             TransferState::Canceled { .. } => &mut self.canceled,
         }
     }
 
-    fn open(&self) -> JobState {
-        match self.active + self.finished + self.failed + self.canceled {
-            0 => JobState::Submitted,
+    /// Of a job that has not ended; `to_come` may begin yet.
+    fn open(&self, to_come: u32) -> JobState {
+        let ended = self.finished + self.failed + self.canceled;
+        let on_the_way = self.waiting + self.staging + to_come;
+        match (self.active, self.archiving, ended, on_the_way) {
+            (0, 1.., _, 0) => JobState::Archiving,
+            (0, 0, 0, _) if self.staging > 0 => JobState::Staging,
+            (0, 0, 0, _) => JobState::Submitted,
             _ => JobState::Active,
         }
     }
 
+    /// What has begun and not ended.
+    fn going_on(&self) -> u32 {
+        self.waiting + self.staging + self.active + self.archiving
+    }
+
     fn independent(&self) -> JobState {
-        if self.waiting + self.active + self.unused > 0 {
-            return self.open();
+        if self.going_on() + self.unused > 0 {
+            return self.open(self.unused);
         }
         match (self.finished, self.failed, self.canceled) {
             (_, 0, 0) => JobState::Finished,
@@ -402,14 +457,9 @@ impl JobTally {
 
     /// What was not needed, or failed before another one arrived, does not count.
     fn replicas(&self) -> JobState {
-        match (
-            self.finished,
-            self.waiting + self.active,
-            self.failed,
-            self.canceled,
-        ) {
+        match (self.finished, self.going_on(), self.failed, self.canceled) {
             (1.., ..) => JobState::Finished,
-            (0, 1.., ..) => self.open(),
+            (0, 1.., ..) => self.open(0),
             (0, 0, 1.., _) => JobState::Failed,
             (0, 0, 0, 1..) => JobState::Canceled,
             (0, 0, 0, 0) => JobState::Submitted,
@@ -418,14 +468,10 @@ impl JobTally {
 
     /// A hop that fails ends the job; those after it stay unused.
     fn hops(&self) -> JobState {
-        match (
-            self.failed,
-            self.canceled,
-            self.waiting + self.active + self.unused,
-        ) {
+        match (self.failed, self.canceled, self.going_on() + self.unused) {
             (1.., ..) => JobState::Failed,
             (0, 1.., _) => JobState::Canceled,
-            (0, 0, 1..) => self.open(),
+            (0, 0, 1..) => self.open(self.unused),
             (0, 0, 0) => JobState::Finished,
         }
     }

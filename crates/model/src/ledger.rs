@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::ids::{JobId, LinkId, TransferId};
 use crate::reason::ChoiceReason;
 use crate::stages::MoverReport;
+use crate::tape::StageRequestId;
 use crate::transfer::{Attempt, CopyMode};
 use crate::units::{Bytes, Slots, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,29 @@ pub enum TransferEvent {
     Chosen {
         /// Why now, and why this one.
         because: ChoiceReason,
+        /// Its file is brought to disk first.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        stages: bool,
+    },
+    /// Its tape system has been asked for it, together with others, and has accepted that.
+    StageRequested {
+        /// As the tape system names the request.
+        request: StageRequestId,
+    },
+    /// The file is on disk.
+    Staged {
+        /// What follows.
+        then: AfterStaging,
+    },
+    /// The file was not brought to disk.
+    StageFailed {
+        /// Why.
+        failure: Failure,
+        /// When it is asked for again. `None`: never, the transfer failed.
+        retry_at: Option<Timestamp>,
+        /// It costs no retry: the tape system has forgotten the request.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        excused: bool,
     },
     /// Its job ended before the turn of this replica or hop came.
     NotNeeded,
@@ -51,6 +75,16 @@ pub enum TransferEvent {
         mode: Option<CopyMode>,
         /// What the mover measured.
         report: Box<MoverReport>,
+        /// It has not ended: it waits until the file is on tape, too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        archives: bool,
+    },
+    /// The copy at the destination is on tape.
+    Archived,
+    /// It did not come to be on tape, or not in time.
+    ArchiveFailed {
+        /// Why.
+        failure: Failure,
     },
     /// The attempt did not succeed.
     AttemptFailed {
@@ -65,6 +99,9 @@ pub enum TransferEvent {
         /// It costs no retry: the link was halted, and this failure only told that it still is.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         excused: bool,
+        /// The file is brought to disk again before the next attempt.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        stages: bool,
     },
     /// The attempt's outcome is unknown, because the process that ran it is gone.
     AttemptLost {
@@ -88,6 +125,40 @@ pub enum TransferEvent {
         /// For people.
         reason: String,
     },
+}
+
+impl TransferEvent {
+    /// The attempt that it is about.
+    pub fn attempt(&self) -> Option<Attempt> {
+        match self {
+            TransferEvent::Started { attempt }
+            | TransferEvent::Prepared { attempt, .. }
+            | TransferEvent::Landed { attempt, .. }
+            | TransferEvent::AttemptFailed { attempt, .. }
+            | TransferEvent::AttemptLost { attempt, .. } => Some(*attempt),
+            TransferEvent::Submitted
+            | TransferEvent::Chosen { .. }
+            | TransferEvent::NotNeeded
+            | TransferEvent::StageRequested { .. }
+            | TransferEvent::Staged { .. }
+            | TransferEvent::StageFailed { .. }
+            | TransferEvent::Archived
+            | TransferEvent::ArchiveFailed { .. }
+            | TransferEvent::Expired { .. }
+            | TransferEvent::Refused { .. }
+            | TransferEvent::Canceled { .. } => None,
+        }
+    }
+}
+
+/// What follows when a file is on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AfterStaging {
+    /// It is copied.
+    Copy,
+    /// Nothing: that was all.
+    Nothing,
 }
 
 /// One line of the ledger.

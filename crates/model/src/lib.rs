@@ -18,6 +18,7 @@ pub mod reason;
 pub mod setting;
 pub mod stages;
 pub mod streams;
+pub mod tape;
 pub mod transfer;
 pub mod units;
 pub mod url;
@@ -35,16 +36,17 @@ pub use job::{
     ChecksumMode, IpVersion, Job, JobKind, JobParameters, JobState, JobTally, Overwrite, Selection,
     TransferRequest, job_state,
 };
-pub use ledger::{LedgerEntry, LinkChange, LinkEvent, LinkSample, TransferEvent};
+pub use ledger::{AfterStaging, LedgerEntry, LinkChange, LinkEvent, LinkSample, TransferEvent};
 pub use lock::{Lock, LockReach, LockScope, LockToken};
 pub use path::NamespacePath;
-pub use reason::{ChoiceReason, WaitReason};
+pub use reason::{ChoiceReason, TapeWait, WaitReason};
 pub use setting::{
     ANY, ActivityShares, DEFAULT_ACTIVITY, Grant, JobDefaults, LinkRule, Operation, PUBLIC,
     Setting, SettingChange, SettingKey, Settings, StorageRule, VoShare, Weight,
 };
 pub use stages::{MoverReport, StageClocks, TcpSummary, Verification};
 pub use streams::{StreamUse, StreamsReason, WayNotOffered};
+pub use tape::{FileProgress, Locality, Recall, StageRequestId, Staging, TapeNotes, ToldPlace};
 pub use transfer::{Attempt, CopyMode, InvalidTransition, TransferState, advance};
 pub use units::{Bytes, Priority, Rate, Slots, Timestamp};
 pub use url::{Access, FileUrl};

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::ids::{Activity, StorageId, TransferId, VoName};
 use crate::job::Selection;
+use crate::tape::StageRequestId;
 use crate::units::{Slots, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -99,12 +100,73 @@ pub enum WaitReason {
         /// How much of that the transfer's activity gets, and which that is. `None`: the VO's activities have no shares.
         activity_percent: Option<(Activity, u8)>,
     },
+    /// It waits for a tape system.
+    Tape(TapeWait),
     /// A slot is free and this transfer will be started in the current pass.
     Starting,
     /// The service drains before it stops; it continues after the restart.
     Draining,
     /// An operator drained the service; it continues when that is taken back.
     Drained,
+}
+
+/// Why a transfer waits for a tape system, and for which.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "tape")]
+pub enum TapeWait {
+    /// Its file is on tape, and in a moment will be asked for together with others.
+    Gathering {
+        /// Which tape system.
+        storage: StorageId,
+        /// That will be asked for with it, itself among them.
+        files: u64,
+    },
+    /// Its file is on tape, and no more may be asked for at the moment.
+    Full {
+        /// Which tape system.
+        storage: StorageId,
+        /// Stage requests for the VO that are open there.
+        requests: u64,
+        /// Files in them.
+        files: u64,
+    },
+    /// Its file is on tape, and the tape system was asked in vain.
+    Failing {
+        /// Which tape system.
+        storage: StorageId,
+        /// When it is asked again.
+        until: Timestamp,
+        /// Calls in a row that failed.
+        failures: u32,
+        /// The last of them.
+        last: Failure,
+    },
+    /// The tape system brings its file to disk.
+    Recalling {
+        /// Which tape system.
+        storage: StorageId,
+        /// As the tape system names the request.
+        request: StageRequestId,
+        /// Files in it that are on disk.
+        on_disk: u64,
+        /// All files in it.
+        files: u64,
+        /// When it was asked.
+        since: Timestamp,
+        /// When it is looked at again.
+        look_at: Timestamp,
+    },
+    /// It has arrived, and the tape system has not yet put it on tape.
+    Archiving {
+        /// Which tape system.
+        storage: StorageId,
+        /// When it arrived.
+        since: Timestamp,
+        /// When it fails if it is not on tape.
+        until: Timestamp,
+        /// When it is looked at again.
+        look_at: Timestamp,
+    },
 }
 
 /// Why a replica or a hop was the next one.

@@ -90,6 +90,9 @@ pub struct StorageRule {
     pub site: Option<String>,
     /// A note, for people.
     pub note: Option<String>,
+    /// Files that it may bring from tape at once, by VO; [`ANY`]: of each VO that has no value of its own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub staging_max: BTreeMap<VoName, u32>,
 }
 
 impl StorageRule {
@@ -101,6 +104,7 @@ impl StorageRule {
             inbound_max: None,
             site: None,
             note: None,
+            staging_max: BTreeMap::new(),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The life of one transfer: its states, and the only function that moves it from one to the next.
 
 use crate::failure::Failure;
-use crate::ledger::TransferEvent;
+use crate::ledger::{AfterStaging, TransferEvent};
 use crate::stages::MoverReport;
+use crate::tape::{Recall, StageRequestId};
 use crate::units::{Bytes, Timestamp};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -41,6 +42,22 @@ impl CopyMode {
 pub enum TransferState {
     /// One of several replicas or hops, whose turn has not come. It stays so when it is not needed.
     NotUsed,
+    /// Waits until its tape system is asked to bring the file to disk, or asked again.
+    Staging {
+        /// Not asked before this time (a retry backs off). `None`: may be asked at once.
+        not_before: Option<Timestamp>,
+        /// How far it is.
+        recall: Box<Recall>,
+    },
+    /// Its tape system has accepted to bring the file to disk (FTS: STARTED).
+    Recalling {
+        /// As the tape system names the request, of which other files may be part.
+        request: StageRequestId,
+        /// When it was accepted.
+        asked_at: Timestamp,
+        /// How far it is.
+        recall: Box<Recall>,
+    },
     /// Waits for a slot, or for its next attempt.
     Submitted {
         /// Not started before this time (a retry backs off). `None`: may start at once.
@@ -54,6 +71,9 @@ pub enum TransferState {
         /// The last attempt ended without a known outcome after the destination was found absent: what is there
         /// now can only be ours.
         unsettled: bool,
+        /// The stage request by which the source was brought to disk, to be released when it has been copied.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        staged: Option<StageRequestId>,
     },
     /// An attempt runs.
     Active {
@@ -67,14 +87,32 @@ pub enum TransferState {
         prepared: bool,
         /// Carried over from the attempt before; see `Submitted`.
         unsettled: bool,
+        /// See `Submitted`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        staged: Option<StageRequestId>,
     },
-    /// It arrived and was verified as far as asked.
-    Finished {
-        /// When.
-        at: Timestamp,
+    /// It arrived and was verified as far as asked, and waits until it is on tape.
+    Archiving {
+        /// When it arrived.
+        since: Timestamp,
         /// When the attempt that succeeded started.
         started_at: Timestamp,
         /// Which attempt succeeded.
+        attempt: Attempt,
+        /// Size of the file.
+        size: Bytes,
+        /// Which way the bytes went. `None`: found to have arrived already.
+        mode: Option<CopyMode>,
+        /// What the mover measured.
+        report: Box<MoverReport>,
+    },
+    /// It arrived and was verified as far as asked; or it is on disk, when that was all.
+    Finished {
+        /// When.
+        at: Timestamp,
+        /// When the attempt that succeeded started; when it began to wait for its tape system, if that was all.
+        started_at: Timestamp,
+        /// Which attempt succeeded; 0 when there was nothing to copy.
         attempt: Attempt,
         /// Size of the file.
         size: Bytes,
@@ -110,6 +148,31 @@ impl TransferState {
             attempts: 0,
             last: None,
             unsettled: false,
+            staged: None,
+        }
+    }
+
+    /// As it begins when its file is on tape.
+    pub fn staging(recall: Recall) -> TransferState {
+        TransferState::Staging {
+            not_before: None,
+            recall: Box::new(recall),
+        }
+    }
+
+    /// The stage request that keeps its source on disk.
+    pub fn staged(&self) -> Option<&StageRequestId> {
+        match self {
+            TransferState::Submitted { staged, .. } | TransferState::Active { staged, .. } => {
+                staged.as_ref()
+            }
+            TransferState::NotUsed
+            | TransferState::Staging { .. }
+            | TransferState::Recalling { .. }
+            | TransferState::Archiving { .. }
+            | TransferState::Finished { .. }
+            | TransferState::Failed { .. }
+            | TransferState::Canceled { .. } => None,
         }
     }
 
@@ -117,8 +180,11 @@ impl TransferState {
     pub fn is_terminal(&self) -> bool {
         match self {
             TransferState::NotUsed
+            | TransferState::Staging { .. }
+            | TransferState::Recalling { .. }
             | TransferState::Submitted { .. }
-            | TransferState::Active { .. } => false,
+            | TransferState::Active { .. }
+            | TransferState::Archiving { .. } => false,
             TransferState::Finished { .. }
             | TransferState::Failed { .. }
             | TransferState::Canceled { .. } => true,
@@ -129,8 +195,11 @@ impl TransferState {
     pub fn fts_name(&self) -> &'static str {
         match self {
             TransferState::NotUsed => "NOT_USED",
+            TransferState::Staging { .. } => "STAGING",
+            TransferState::Recalling { .. } => "STARTED",
             TransferState::Submitted { .. } => "SUBMITTED",
             TransferState::Active { .. } => "ACTIVE",
+            TransferState::Archiving { .. } => "ARCHIVING",
             TransferState::Finished { .. } => "FINISHED",
             TransferState::Failed { .. } => "FAILED",
             TransferState::Canceled { .. } => "CANCELED",
@@ -156,12 +225,41 @@ pub fn advance(
 ) -> Result<TransferState, InvalidTransition> {
     use TransferEvent as E;
     use TransferState as S;
+    let refused = || InvalidTransition {
+        from: state.fts_name(),
+        event: Box::new(event.clone()),
+    };
     match (state, event) {
+        (state, E::Canceled { reason }) if !state.is_terminal() => Ok(S::Canceled {
+            at,
+            reason: reason.clone(),
+        }),
+        (S::NotUsed, E::Chosen { stages, .. }) => Ok(match stages {
+            true => S::staging(Recall::begun(at)),
+            false => S::submitted(),
+        }),
+        (S::NotUsed, E::NotNeeded) => Ok(S::NotUsed),
+        (
+            S::Staging { .. } | S::Recalling { .. },
+            E::StageRequested { .. }
+            | E::Staged { .. }
+            | E::StageFailed { .. }
+            | E::Expired { .. }
+            | E::Refused { .. },
+        ) => advance_recall(state, at, event).ok_or_else(refused),
+        (S::Submitted { attempts, .. }, E::Expired { failure } | E::Refused { failure }) => {
+            Ok(S::Failed {
+                at,
+                attempts: *attempts,
+                failure: failure.clone(),
+            })
+        }
         (
             S::Submitted {
                 attempts,
                 failures,
                 unsettled,
+                staged,
                 ..
             },
             E::Started { attempt, .. },
@@ -171,106 +269,224 @@ pub fn advance(
             failures: *failures,
             prepared: false,
             unsettled: *unsettled,
+            staged: staged.clone(),
+        }),
+        (S::Active { attempt, .. }, event) if event.attempt() == Some(*attempt) => {
+            advance_attempt(state, at, event).ok_or_else(refused)
+        }
+        (S::Archiving { .. }, E::Archived | E::ArchiveFailed { .. }) => {
+            advance_archiving(state, at, event).ok_or_else(refused)
+        }
+        _ => Err(refused()),
+    }
+}
+
+/// What becomes of a file that is to be brought to disk; `None` when the event does not fit.
+fn advance_recall(
+    state: &TransferState,
+    at: Timestamp,
+    event: &TransferEvent,
+) -> Option<TransferState> {
+    use TransferEvent as E;
+    use TransferState as S;
+    let (recall, request) = match state {
+        S::Staging { recall, .. } => (recall, None),
+        S::Recalling {
+            recall, request, ..
+        } => (recall, Some(request)),
+        _ => return None,
+    };
+    match (request, event) {
+        (None, E::StageRequested { request }) => Some(S::Recalling {
+            request: request.clone(),
+            asked_at: at,
+            recall: Box::new(Recall {
+                requests: recall.requests + 1,
+                ..Recall::clone(recall)
+            }),
+        }),
+        (Some(request), E::Staged { then }) => Some(match then {
+            AfterStaging::Copy => S::Submitted {
+                not_before: None,
+                failures: recall.copy_failures,
+                attempts: recall.attempts,
+                last: None,
+                unsettled: recall.unsettled,
+                staged: Some(request.clone()),
+            },
+            AfterStaging::Nothing => S::Finished {
+                at,
+                started_at: recall.since,
+                attempt: Attempt(0),
+                size: Bytes(0),
+                mode: None,
+                report: Box::default(),
+            },
         }),
         (
-            S::Active {
-                attempt,
-                since,
-                failures,
-                unsettled,
-                ..
+            _,
+            E::StageFailed {
+                failure,
+                retry_at,
+                excused,
             },
-            E::Prepared { attempt: of, .. },
-        ) if attempt == of => Ok(S::Active {
+        ) => Some(match retry_at {
+            Some(not_before) => S::Staging {
+                not_before: Some(*not_before),
+                recall: Box::new(Recall {
+                    failures: recall.failures + u32::from(!excused),
+                    last: Some(failure.clone()),
+                    ..Recall::clone(recall)
+                }),
+            },
+            None => S::Failed {
+                at,
+                attempts: recall.attempts,
+                failure: failure.clone(),
+            },
+        }),
+        (_, E::Expired { failure } | E::Refused { failure }) => Some(S::Failed {
+            at,
+            attempts: recall.attempts,
+            failure: failure.clone(),
+        }),
+        _ => None,
+    }
+}
+
+/// What becomes of a transfer whose current attempt tells something; `None` when the event does not fit.
+fn advance_attempt(
+    state: &TransferState,
+    at: Timestamp,
+    event: &TransferEvent,
+) -> Option<TransferState> {
+    use TransferEvent as E;
+    use TransferState as S;
+    let S::Active {
+        attempt,
+        since,
+        failures,
+        prepared,
+        unsettled,
+        staged,
+    } = state
+    else {
+        return None;
+    };
+    Some(match event {
+        E::Prepared { .. } => S::Active {
             attempt: *attempt,
             since: *since,
             failures: *failures,
             prepared: true,
             unsettled: *unsettled,
-        }),
-        (
-            S::Active { attempt, since, .. },
-            E::Landed {
-                attempt: of,
-                size,
-                mode,
-                report,
+            staged: staged.clone(),
+        },
+        E::Landed {
+            size,
+            mode,
+            report,
+            archives,
+            ..
+        } => match archives {
+            true => S::Archiving {
+                since: at,
+                started_at: *since,
+                attempt: *attempt,
+                size: *size,
+                mode: *mode,
+                report: report.clone(),
             },
-        ) if attempt == of => Ok(S::Finished {
-            at,
-            started_at: *since,
-            attempt: *attempt,
-            size: *size,
-            mode: *mode,
-            report: report.clone(),
-        }),
-        (
-            S::Active {
-                attempt,
-                failures,
-                prepared,
-                unsettled,
-                ..
-            },
-            E::AttemptFailed {
-                attempt: of,
-                failure,
-                retry_at,
-                cleaned,
-                excused,
-            },
-        ) if attempt == of => Ok(match retry_at {
-            Some(not_before) => S::Submitted {
-                not_before: Some(*not_before),
-                failures: failures + u32::from(!excused),
-                attempts: attempt.0,
-                last: Some(failure.clone()),
-                unsettled: (*prepared || *unsettled) && !cleaned,
-            },
-            None => S::Failed {
+            false => S::Finished {
                 at,
-                attempts: attempt.0,
-                failure: failure.clone(),
+                started_at: *since,
+                attempt: *attempt,
+                size: *size,
+                mode: *mode,
+                report: report.clone(),
             },
-        }),
-        (
-            S::Active {
-                attempt,
-                failures,
-                prepared,
-                unsettled,
-                ..
-            },
-            E::AttemptLost { attempt: of, .. },
-        ) if attempt == of => Ok(S::Submitted {
+        },
+        E::AttemptFailed {
+            failure,
+            retry_at,
+            cleaned,
+            excused,
+            stages,
+            ..
+        } => {
+            let failures = failures + u32::from(!excused);
+            let unsettled = (*prepared || *unsettled) && !cleaned;
+            match (retry_at, stages) {
+                (Some(not_before), false) => S::Submitted {
+                    not_before: Some(*not_before),
+                    failures,
+                    attempts: attempt.0,
+                    last: Some(failure.clone()),
+                    unsettled,
+                    staged: staged.clone(),
+                },
+                (Some(not_before), true) => S::Staging {
+                    not_before: Some(*not_before),
+                    recall: Box::new(Recall {
+                        last: Some(failure.clone()),
+                        attempts: attempt.0,
+                        copy_failures: failures,
+                        unsettled,
+                        ..Recall::begun(at)
+                    }),
+                },
+                (None, _) => S::Failed {
+                    at,
+                    attempts: attempt.0,
+                    failure: failure.clone(),
+                },
+            }
+        }
+        E::AttemptLost { .. } => S::Submitted {
             not_before: None,
             failures: *failures,
             attempts: attempt.0,
             last: None,
             unsettled: *prepared || *unsettled,
+            staged: staged.clone(),
+        },
+        _ => return None,
+    })
+}
+
+/// What becomes of a copy that waits to be on tape; `None` when the event does not fit.
+fn advance_archiving(
+    state: &TransferState,
+    at: Timestamp,
+    event: &TransferEvent,
+) -> Option<TransferState> {
+    use TransferState as S;
+    let S::Archiving {
+        started_at,
+        attempt,
+        size,
+        mode,
+        report,
+        ..
+    } = state
+    else {
+        return None;
+    };
+    match event {
+        TransferEvent::Archived => Some(S::Finished {
+            at,
+            started_at: *started_at,
+            attempt: *attempt,
+            size: *size,
+            mode: *mode,
+            report: report.clone(),
         }),
-        (S::NotUsed, E::Chosen { .. }) => Ok(S::submitted()),
-        (S::NotUsed, E::NotNeeded) => Ok(S::NotUsed),
-        (S::Submitted { .. }, E::Expired { failure } | E::Refused { failure }) => {
-            let S::Submitted { attempts, .. } = state else {
-                unreachable!("matched above")
-            };
-            Ok(S::Failed {
-                at,
-                attempts: *attempts,
-                failure: failure.clone(),
-            })
-        }
-        (S::NotUsed | S::Submitted { .. } | S::Active { .. }, E::Canceled { reason }) => {
-            Ok(S::Canceled {
-                at,
-                reason: reason.clone(),
-            })
-        }
-        (from, event) => Err(InvalidTransition {
-            from: from.fts_name(),
-            event: Box::new(event.clone()),
+        TransferEvent::ArchiveFailed { failure } => Some(S::Failed {
+            at,
+            attempts: attempt.0,
+            failure: failure.clone(),
         }),
+        _ => None,
     }
 }
 
@@ -304,6 +520,7 @@ mod tests {
             size: Bytes(1),
             mode: Some(CopyMode::Pull),
             report: Box::default(),
+            archives: false,
         }
     }
 
@@ -327,6 +544,7 @@ mod tests {
             retry_at: Some(Timestamp(9)),
             cleaned: true,
             excused: false,
+            stages: false,
         };
         assert!(run(&[started(1), retry.clone(), landed(1)]).is_err());
         assert!(run(&[started(1), retry, started(2), landed(1)]).is_err());
@@ -355,5 +573,87 @@ mod tests {
             panic!("{state:?}")
         };
         assert_eq!((failures, attempts, unsettled), (0, 1, true));
+    }
+
+    fn requested(name: &str) -> TransferEvent {
+        TransferEvent::StageRequested {
+            request: StageRequestId::new(name),
+        }
+    }
+
+    fn recalled(events: &[TransferEvent]) -> Result<TransferState, InvalidTransition> {
+        let first = TransferState::staging(Recall::begun(Timestamp(1)));
+        events
+            .iter()
+            .try_fold(first, |state, event| advance(&state, Timestamp(7), event))
+    }
+
+    #[test]
+    fn a_file_on_tape_is_asked_for_before_it_is_on_disk_and_on_disk_before_it_is_copied() {
+        let staged = TransferEvent::Staged {
+            then: AfterStaging::Copy,
+        };
+        assert!(recalled(&[started(1)]).is_err());
+        assert!(recalled(std::slice::from_ref(&staged)).is_err());
+        assert!(recalled(&[requested("r"), requested("s")]).is_err());
+        let state = recalled(&[requested("r"), staged.clone(), started(1)]).expect("valid");
+        assert_eq!(state.staged(), Some(&StageRequestId::new("r")));
+        let state = recalled(&[requested("r"), staged, started(1), landed(1)]).expect("valid");
+        assert_eq!((state.fts_name(), state.staged()), ("FINISHED", None));
+    }
+
+    #[test]
+    fn a_copy_that_has_to_be_staged_again_keeps_its_count_of_attempts() {
+        let staged = TransferEvent::Staged {
+            then: AfterStaging::Copy,
+        };
+        let timed_out = TransferEvent::AttemptFailed {
+            attempt: Attempt(1),
+            failure: failure(),
+            retry_at: Some(Timestamp(9)),
+            cleaned: false,
+            excused: false,
+            stages: true,
+        };
+        let prepared = TransferEvent::Prepared {
+            attempt: Attempt(1),
+            size: None,
+            checksum: None,
+            replaces: false,
+        };
+        let again = [
+            requested("r"),
+            staged.clone(),
+            started(1),
+            prepared,
+            timed_out,
+        ];
+        assert_eq!(recalled(&again).expect("valid").fts_name(), "STAGING");
+        let again: Vec<_> = again
+            .into_iter()
+            .chain([requested("s"), staged, started(2)])
+            .collect();
+        let state = recalled(&again).expect("valid");
+        assert!(
+            matches!(
+                state,
+                TransferState::Active {
+                    failures: 1,
+                    unsettled: true,
+                    ..
+                }
+            ),
+            "{state:?}"
+        );
+    }
+
+    #[test]
+    fn what_an_older_version_stored_is_read() {
+        let old = r#"{"state":"submitted","not_before":null,"failures":0,"attempts":2,"last":null,"unsettled":true}"#;
+        let read: TransferState = serde_json::from_str(old).expect("readable");
+        assert_eq!(read.staged(), None);
+        let stored = serde_json::to_string(&landed(1)).expect("serializable");
+        assert!(!stored.contains("archives"), "{stored}");
+        assert_eq!(serde_json::from_str(&stored).ok(), Some(landed(1)));
     }
 }

@@ -4,8 +4,8 @@
 //! (because it lies outside the window that was read) leaves its fact unknown, never guessed.
 
 use penstock_model::{
-    Bytes, CopyMode, Failure, JobId, LedgerEntry, LinkId, MoverReport, Timestamp, TransferEvent,
-    TransferId,
+    AfterStaging, Bytes, CopyMode, Failure, JobId, LedgerEntry, LinkId, MoverReport, Timestamp,
+    TransferEvent, TransferId,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -129,7 +129,24 @@ impl TransferFacts {
         match event {
             TransferEvent::Submitted => self.submitted = Some(at),
             // It could not start before.
-            TransferEvent::Chosen { .. } => self.submitted = Some(at),
+            TransferEvent::Chosen { .. }
+            | TransferEvent::Staged {
+                then: AfterStaging::Copy,
+            } => self.submitted = Some(at),
+            TransferEvent::Staged {
+                then: AfterStaging::Nothing,
+            } => {
+                self.ending = Ending::Finished {
+                    at,
+                    size: Bytes(0),
+                    mode: None,
+                    report: Box::default(),
+                };
+            }
+            // What becomes of a copy on tape is not about moving it: it has ended when it has landed.
+            TransferEvent::StageRequested { .. }
+            | TransferEvent::Archived
+            | TransferEvent::ArchiveFailed { .. } => {}
             TransferEvent::NotNeeded => self.ending = Ending::NotNeeded { at },
             TransferEvent::Started { .. } => self.runs.push(Run { from: at, to: None }),
             TransferEvent::Prepared { .. } => {}
@@ -145,6 +162,9 @@ impl TransferFacts {
                 };
             }
             TransferEvent::AttemptFailed {
+                failure, retry_at, ..
+            }
+            | TransferEvent::StageFailed {
                 failure, retry_at, ..
             } => {
                 self.end_run(at);

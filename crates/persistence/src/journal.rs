@@ -14,7 +14,7 @@ mod sqlite;
 mod tokens;
 
 pub use memory::MemoryJournal;
-pub use rows::{FoundTransfer, JobRow, TransferRow};
+pub use rows::{FoundTransfer, JobRow, TapeTimes, TransferRow};
 pub use search::{FoundPage, JobName, TransferFilter};
 pub use sqlite::{JobFilter, JournalReader, SqliteJournal};
 pub use tokens::{JobToken, Renewal, RenewedToken, StoredToken};

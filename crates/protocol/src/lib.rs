@@ -24,6 +24,7 @@ pub mod pace;
 pub mod pki;
 pub mod s3;
 pub mod stream;
+pub mod tape;
 pub mod tcp_info;
 pub mod tls;
 pub mod token;

@@ -11,6 +11,7 @@ mod macaroons;
 mod proxy;
 mod steps;
 mod streamed;
+mod tape;
 mod third_party;
 mod token_endpoint;
 
@@ -52,6 +53,8 @@ pub struct AgentConfig {
     pub timeout_base: Duration,
     /// Seconds per MiB of size.
     pub timeout_per_mib: Duration,
+    /// No answer of a tape system.
+    pub tape_timeout: Duration,
 }
 
 impl Default for AgentConfig {
@@ -62,6 +65,7 @@ impl Default for AgentConfig {
             progress_timeout: Duration::from_secs(600),
             timeout_base: Duration::from_secs(600),
             timeout_per_mib: Duration::from_secs(2),
+            tape_timeout: Duration::from_secs(60),
         }
     }
 }
@@ -110,6 +114,7 @@ pub(crate) struct Memory {
     directories: Mutex<HashSet<String>>,
     proxies: proxy::Proxies,
     macaroons: macaroons::Macaroons,
+    tapes: tape::Interfaces,
 }
 
 impl Default for Memory {
@@ -120,6 +125,7 @@ impl Default for Memory {
             directories: Mutex::default(),
             proxies: proxy::Proxies::default(),
             macaroons: macaroons::Macaroons::default(),
+            tapes: tape::Interfaces::default(),
         }
     }
 }

@@ -385,9 +385,12 @@ async fn hosts(
 ) -> Result<axum::Json<Value>, ApiError> {
     let caller = api.caller(&credentials).await?;
     caller.may_configure()?;
-    let active = api.service.overview().agents.active;
+    let overview = api.service.overview();
+    let (active, staging) = (overview.agents.active, overview.totals.staging);
     let host = api.config.host.clone();
-    Ok(axum::Json(json!({host: {"active": active, "staging": 0}})))
+    Ok(axum::Json(
+        json!({host: {"active": active, "staging": staging}}),
+    ))
 }
 
 async fn unknown_path(uri: axum::http::Uri) -> ApiError {

@@ -9,13 +9,14 @@ mod destinations;
 mod halting;
 mod interface;
 mod setting;
+mod tape;
 #[cfg(test)]
 mod tests;
 mod tokens;
 
 pub use interface::{
     Action, Answer, Assignment, Effects, EngineConfig, Input, LinkNotice, Now, Outcome, ReplyId,
-    Stopped, Task,
+    Stopped, TapeCall, TapeErrand, TapeOutcome, TapePlace, Task,
 };
 
 use crate::submission::NewJob;
@@ -39,6 +40,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
+use tape::Tape;
 use tokens::AwaitedTokens;
 
 /// How many transfers are stopped in one go when everything is, but for the last job's.
@@ -102,6 +104,7 @@ pub struct Engine {
     /// Transfers for which nothing is left but to fail, because their VO has no share of their link.
     without_share: BTreeSet<TransferId>,
     history: History,
+    tape: Tape,
     /// Failures by link since the start of this process.
     last_failure: BTreeMap<LinkId, Failure>,
     transfer_id_next: u64,
@@ -126,6 +129,7 @@ impl Engine {
             tokens: AwaitedTokens::default(),
             without_share: BTreeSet::new(),
             history: History::default(),
+            tape: Tape::default(),
             last_failure: BTreeMap::new(),
             transfer_id_next: found.transfer_id_max + 1,
             settings: Arc::new(found.settings),
@@ -142,11 +146,12 @@ impl Engine {
                 .filter(|(id, _)| *id == job.id)
                 .map(|(_, state)| state.clone());
             let ended = ended.collect();
-            let first = job.parameters.kind.first_state();
-            engine.admit(job, ended, |id| {
+            let first = job.parameters.first_state(job.submitted_at);
+            engine.admit(now, job, ended, |id| {
                 states.remove(&id).unwrap_or_else(|| first.clone())
             });
         }
+        engine.adopt_requests();
         effects.actions.extend(engine.lock_out_if_any());
         let mut interrupted: Vec<(TransferId, Attempt)> = engine
             .transfers
@@ -167,6 +172,7 @@ impl Engine {
             );
         }
         engine.close_empty_jobs(now, &mut effects);
+        engine.attend_to_tape(now, &mut effects);
         engine.fail_without_share(now, &mut effects);
         engine.start_what_may(now, &mut effects);
         (engine, effects)
@@ -246,13 +252,16 @@ impl Engine {
                 let answer = Answer::Done;
                 effects.actions.push(Action::Answer { reply, answer });
             }
-            Input::TokenReady { id } => self.token_ready(&id),
+            Input::TokenReady { id } => self.token_ready(now, &id),
             Input::TokenRefused { id, failure } => {
                 self.token_refused(now, &id, &failure, &mut effects);
             }
+            Input::TapeAnswered { number, outcome } => {
+                self.tape_answered(now, number, outcome, &mut effects);
+            }
             Input::Configure(config) => {
                 self.config = config;
-                self.follow_settings();
+                self.follow_settings(now);
             }
             Input::Drain => self.scheduler.drain(),
             Input::Tick => {}
@@ -261,6 +270,7 @@ impl Engine {
         self.try_halted(now, &mut effects);
         self.expire(now, &mut effects);
         self.end_patience(now, &mut effects);
+        self.attend_to_tape(now, &mut effects);
         self.fail_without_share(now, &mut effects);
         self.start_what_may(now, &mut effects);
         effects
@@ -277,6 +287,7 @@ impl Engine {
             .chain(expiring)
             .chain(trial)
             .chain(ban)
+            .chain(self.tape.wake_at())
             .min()
     }
 
@@ -294,6 +305,20 @@ impl Engine {
                 failures: *failures,
                 last: last.clone(),
             }),
+            TransferState::Staging {
+                not_before: Some(until),
+                recall,
+            } if *until > now => recall.last.clone().map(|last| WaitReason::BackingOff {
+                until: *until,
+                failures: recall.failures.max(1),
+                last,
+            }),
+            TransferState::Staging { .. } => {
+                let token = self.tokens.why(transfer, &entry.request);
+                let held = token.or_else(|| self.why_banned(transfer));
+                let drained = || self.scheduler.why_nothing_begins();
+                held.or_else(drained).or_else(|| self.why_at_tape(transfer))
+            }
             TransferState::Submitted { .. } if self.held_back.contains(&transfer) => self
                 .destinations
                 .first_at(entry.destination)
@@ -305,6 +330,9 @@ impl Engine {
                     let waiting = self.waiting(transfer)?;
                     Some(self.scheduler.why_this_waits(&waiting))
                 })
+            }
+            TransferState::Recalling { .. } | TransferState::Archiving { .. } => {
+                self.why_at_tape(transfer)
             }
             _ => None,
         }
@@ -384,7 +412,7 @@ impl Engine {
             tokens,
         });
         self.await_tokens(now, renewed, effects);
-        let state = job.parameters.kind.first_state();
+        let state = job.parameters.first_state(now.at);
         for request in &job.transfers {
             effects.records.push(Record::Happened {
                 at: now.at,
@@ -395,7 +423,7 @@ impl Engine {
                 state: state.clone(),
             });
         }
-        self.admit(job, Vec::new(), |_| state.clone());
+        self.admit(now, job, Vec::new(), |_| state.clone());
         self.choose_first(now, id, effects);
         effects.actions.push(Action::Answer {
             reply,
@@ -405,6 +433,7 @@ impl Engine {
 
     fn admit(
         &mut self,
+        now: Now,
         job: Job,
         ended: Vec<TransferState>,
         mut state_of: impl FnMut(TransferId) -> TransferState,
@@ -441,9 +470,12 @@ impl Engine {
                 job.unused.insert(id);
             } else {
                 job.open.insert(id);
-                match may_have_written(&state) {
-                    true => self.destinations.enter_first(destination, id),
-                    false => self.destinations.enter(destination, id),
+                let is_there = matches!(state, TransferState::Archiving { .. });
+                match (may_have_written(&state), is_there || entry.request.stays()) {
+                    // It writes nothing (any more).
+                    (_, true) => {}
+                    (true, false) => self.destinations.enter_first(destination, id),
+                    (false, false) => self.destinations.enter(destination, id),
                 }
             }
             if matches!(state, TransferState::Submitted { .. }) {
@@ -451,14 +483,19 @@ impl Engine {
                     .count_waiting(&entry.link, entry.request.size, true);
             }
             self.transfers.insert(id, entry);
-            self.make_wait(id, &state);
+            self.follow_to_tape(now, id, &TransferState::NotUsed, None);
+            self.make_wait(now, id, &state);
         }
     }
 
     /// Puts a transfer that may start into the queue, now or when its back-off ends.
-    fn make_wait(&mut self, transfer: TransferId, state: &TransferState) {
+    fn make_wait(&mut self, now: Now, transfer: TransferId, state: &TransferState) {
         match state {
             TransferState::Submitted {
+                not_before: Some(until),
+                ..
+            }
+            | TransferState::Staging {
                 not_before: Some(until),
                 ..
             } => {
@@ -466,12 +503,27 @@ impl Engine {
             }
             TransferState::Submitted {
                 not_before: None, ..
-            } => {
-                if let Some(waiting) = self.waiting(transfer) {
-                    self.queue(waiting);
-                }
             }
+            | TransferState::Staging {
+                not_before: None, ..
+            } => self.let_wait(now, transfer),
             _ => {}
+        }
+    }
+
+    /// Puts a transfer into the queue, or lets it gather with others for its tape system, unless it is held back.
+    fn let_wait(&mut self, now: Now, transfer: TransferId) {
+        let Some(entry) = self.transfers.get(&transfer) else {
+            return;
+        };
+        let is_on_tape = matches!(entry.state, TransferState::Staging { .. });
+        let Some(waiting) = self.waiting(transfer) else {
+            return;
+        };
+        match is_on_tape {
+            false => self.queue(waiting),
+            true if self.holds_back(&waiting) => {}
+            true => self.gather(now.at, transfer),
         }
     }
 
@@ -494,9 +546,7 @@ impl Engine {
                 return;
             }
             self.delayed.pop();
-            if let Some(waiting) = self.waiting(transfer) {
-                self.queue(waiting);
-            }
+            self.let_wait(now, transfer);
         }
     }
 
@@ -514,7 +564,7 @@ impl Engine {
             for transfer in open {
                 if matches!(
                     self.transfers[&transfer].state,
-                    TransferState::Submitted { .. }
+                    TransferState::Submitted { .. } | TransferState::Staging { .. }
                 ) {
                     let failure = waited_too_long();
                     self.give_up(now, transfer, TransferEvent::Expired { failure }, effects);
@@ -573,6 +623,12 @@ impl Engine {
                 attempt,
                 ..
             } => Attempt(attempt.0 + 1),
+            TransferState::Staging { ref recall, .. }
+            | TransferState::Recalling { ref recall, .. }
+                if recall.unsettled =>
+            {
+                Attempt(recall.attempts + 1)
+            }
             _ => return None,
         };
         if self.destinations.first_at(entry.destination) != Some(transfer) {
@@ -674,12 +730,16 @@ impl Engine {
             }
             return;
         };
-        let TransferState::Active {
-            failures, since, ..
-        } = entry.state
-        else {
-            return;
+        let (failures, since, was_staged) = match &entry.state {
+            TransferState::Active {
+                failures,
+                since,
+                staged,
+                ..
+            } => (*failures, *since, staged.is_some()),
+            _ => return,
         };
+        let archives = self.archives(entry.job);
         let beside = self.scheduler.active(&link).0;
         self.history
             .attempt_ended(&link, &outcome, since, now.at, beside);
@@ -689,12 +749,15 @@ impl Engine {
                 size,
                 mode,
                 report,
+                archives,
             },
             Outcome::Failed { failure, cleaned } => {
                 let decision = self.next_retry(transfer, attempt, failures, &failure, halted);
                 self.last_failure.insert(link, failure.clone());
                 TransferEvent::AttemptFailed {
                     attempt,
+                    // As in FTS: what took too long to come may be on tape only again.
+                    stages: was_staged && failure.errno == Errno::ETIMEDOUT,
                     failure,
                     retry_at: decision.choice.map(|wait| now.at + wait),
                     cleaned,
@@ -718,7 +781,21 @@ impl Engine {
         failure: &Failure,
         excused: bool,
     ) -> Decision<Option<Duration>, RetryReason> {
-        let job = &self.jobs[&self.transfers[&transfer].job];
+        let (retries_max, delay) = self.retries_of(self.transfers[&transfer].job);
+        next_retry(&FailedAttempt {
+            transfer,
+            attempt,
+            failure,
+            failures_before,
+            excused,
+            retries_max,
+            delay,
+        })
+    }
+
+    /// How many retries what is tried of a job now has, and how long the first one waits.
+    fn retries_of(&self, job: JobId) -> (u32, Duration) {
+        let job = &self.jobs[&job];
         let parameters = &job.parameters;
         // While other replicas are left, they are what is tried next.
         let has_others = matches!(parameters.kind, JobKind::Replicas(_)) && !job.unused.is_empty();
@@ -729,17 +806,17 @@ impl Engine {
                 .or(defaults_in_effect(&self.settings, &job.vo).retries_max)
                 .unwrap_or(self.config.retries_max),
         };
-        next_retry(&FailedAttempt {
-            transfer,
-            attempt,
-            failure,
-            failures_before,
-            excused,
-            retries_max,
-            delay: parameters
-                .retry_delay_seconds
-                .map_or(self.config.retry_delay, Duration::from_secs),
-        })
+        let delay = parameters
+            .retry_delay_seconds
+            .map_or(self.config.retry_delay, Duration::from_secs);
+        (retries_max, delay)
+    }
+
+    /// Whether what arrives now for a job has to be on tape, too: what goes to its last destination.
+    fn archives(&self, job: JobId) -> bool {
+        let job = &self.jobs[&job];
+        let is_last = job.parameters.kind != JobKind::Hops || job.unused.is_empty();
+        job.parameters.archive_seconds.is_some() && is_last
     }
 
     fn cancel(
@@ -834,8 +911,9 @@ impl Engine {
             self.history
                 .count_waiting(&entry.link, entry.request.size, waits(&state));
         }
-        entry.state = state.clone();
+        let before = std::mem::replace(&mut entry.state, state.clone());
         let job = entry.job;
+        self.follow_to_tape(now, transfer, &before, Some(&event));
         let record = Record::Happened {
             at: now.at,
             monotonic_us: now.monotonic_us,
@@ -857,8 +935,11 @@ impl Engine {
                 self.leave_destination(transfer);
             }
             self.close(now, job, &gone.request, state, effects);
+        } else if matches!(state, TransferState::Archiving { .. }) {
+            // Its copy is whole: whoever comes next may see to it.
+            self.leave_destination(transfer);
         } else {
-            self.make_wait(transfer, &state);
+            self.make_wait(now, transfer, &state);
         }
         true
     }
@@ -927,12 +1008,16 @@ impl Engine {
 
 /// What holds for the transfer of a job that starts now.
 fn parameters_of(job: &JobEntry) -> Arc<JobParameters> {
-    if job.parameters.overwrite != Overwrite::IntermediateHops {
-        return job.parameters.clone();
-    }
-    let overwrite = match job.unused.is_empty() {
-        true => Overwrite::Never,
-        false => Overwrite::Always,
+    let is_last = job.unused.is_empty();
+    let overwrite = match (job.parameters.overwrite, is_last) {
+        (Overwrite::Never | Overwrite::Always | Overwrite::OnRetry | Overwrite::OnlyOnDisk, _) => {
+            return job.parameters.clone();
+        }
+        (Overwrite::IntermediateHops | Overwrite::IntermediateHopsAndOnlyOnDisk, false) => {
+            Overwrite::Always
+        }
+        (Overwrite::IntermediateHops, true) => Overwrite::Never,
+        (Overwrite::IntermediateHopsAndOnlyOnDisk, true) => Overwrite::OnlyOnDisk,
     };
     Arc::new(JobParameters {
         overwrite,
@@ -945,7 +1030,11 @@ fn may_have_written(state: &TransferState) -> bool {
     match state {
         TransferState::Active { .. } => true,
         TransferState::Submitted { unsettled, .. } => *unsettled,
+        TransferState::Staging { recall, .. } | TransferState::Recalling { recall, .. } => {
+            recall.unsettled
+        }
         TransferState::NotUsed
+        | TransferState::Archiving { .. }
         | TransferState::Finished { .. }
         | TransferState::Failed { .. }
         | TransferState::Canceled { .. } => false,

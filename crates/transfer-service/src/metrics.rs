@@ -18,7 +18,14 @@ const COMMIT_BOUNDS: [u64; 9] = [
     500, 1_000, 2_000, 5_000, 10_000, 50_000, 250_000, 1_000_000, 10_000_000,
 ];
 const SIDES: [&str; 4] = ["source", "destination", "network", "service"];
-const PHASES: [&str; 4] = ["preparation", "transfer", "finalization", "service"];
+const PHASES: [&str; 6] = [
+    "preparation",
+    "transfer",
+    "finalization",
+    "service",
+    "staging",
+    "archiving",
+];
 
 /// Counters of one transfer service since its start.
 #[derive(Debug)]
@@ -26,7 +33,7 @@ pub(crate) struct TransferMetrics {
     submitted: Counter,
     started: Counter,
     /// By side and phase.
-    failures: [[Counter; 4]; 4],
+    failures: [[Counter; 6]; 4],
     lost: Counter,
     finished: Counter,
     failed: Counter,
@@ -67,8 +74,16 @@ impl TransferMetrics {
         match event {
             TransferEvent::Submitted => self.submitted.increment(),
             TransferEvent::Started { .. } => self.started.increment(),
-            TransferEvent::Landed { .. } => self.finished.increment(),
-            TransferEvent::AttemptFailed { failure, .. } => {
+            TransferEvent::Landed { .. }
+            | TransferEvent::Staged { .. }
+            | TransferEvent::Archived => {
+                if state.is_terminal() {
+                    self.finished.increment();
+                }
+            }
+            TransferEvent::AttemptFailed { failure, .. }
+            | TransferEvent::StageFailed { failure, .. }
+            | TransferEvent::ArchiveFailed { failure } => {
                 self.count_failure(failure);
                 if state.is_terminal() {
                     self.failed.increment();
@@ -81,7 +96,9 @@ impl TransferMetrics {
             TransferEvent::AttemptLost { .. } => self.lost.increment(),
             TransferEvent::Canceled { .. } => self.canceled.increment(),
             TransferEvent::NotNeeded => self.not_used.increment(),
-            TransferEvent::Chosen { .. } | TransferEvent::Prepared { .. } => {}
+            TransferEvent::Chosen { .. }
+            | TransferEvent::StageRequested { .. }
+            | TransferEvent::Prepared { .. } => {}
         }
     }
 
@@ -97,6 +114,8 @@ impl TransferMetrics {
             Phase::Transfer => 1,
             Phase::Finalization => 2,
             Phase::Service => 3,
+            Phase::Staging => 4,
+            Phase::Archiving => 5,
         };
         self.failures[side][phase].increment();
     }
@@ -245,6 +264,8 @@ fn write_totals(page: &mut Page, overview: &Overview) {
     );
     family.sample(&[("state", "submitted")], totals.submitted);
     family.sample(&[("state", "active")], totals.active);
+    family.sample(&[("state", "staging")], totals.staging);
+    family.sample(&[("state", "archiving")], totals.archiving);
     let mut family = page.gauge(
         "penstock_transfers_waiting",
         "Transfers that wait, by the reason that holds up their link; absent reasons hold up none.",

@@ -40,6 +40,10 @@ pub struct Totals {
     pub submitted: u64,
     /// Running now.
     pub active: u64,
+    /// Whose files are to come from tape.
+    pub staging: u64,
+    /// That have arrived and are to be on tape.
+    pub archiving: u64,
     pub finished: u64,
     pub failed: u64,
     pub canceled: u64,
@@ -264,6 +268,7 @@ impl Meters {
                 transfers,
             })
             .collect();
+        (overview.totals.staging, overview.totals.archiving) = engine.at_tape();
         overview.totals.canceled = self.canceled;
         let (active, limit) = engine.agents();
         overview.totals.active = active.0.into();

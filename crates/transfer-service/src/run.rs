@@ -9,7 +9,7 @@ use crate::agent::{AgentSetup, Progress, StopSignal};
 use crate::api::Banned;
 use crate::engine::{
     Action, Answer, Assignment, Effects, Engine, EngineConfig, Input, LinkNotice, Now, Outcome,
-    ReplyId,
+    ReplyId, TapeCall, TapeErrand, TapeOutcome,
 };
 use crate::metrics::TransferMetrics;
 use crate::overview::{Meters, Overview};
@@ -92,6 +92,10 @@ pub(crate) enum Message {
         failure: Box<Failure>,
     },
     Agent(AgentReport),
+    TapeAnswered {
+        number: u64,
+        outcome: TapeOutcome,
+    },
     Configure(Box<EngineConfig>),
     WhyWaiting {
         transfers: Vec<TransferId>,
@@ -118,6 +122,7 @@ pub(crate) enum AgentReport {
 
 /// What the journal thread does once a batch is durable.
 enum Act {
+    Tape(Box<TapeCall>),
     Start(
         Box<Assignment>,
         Arc<Progress>,
@@ -265,6 +270,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         replies: HashMap::new(),
         reply_next: 0,
         running: HashMap::new(),
+        stagings: BTreeSet::new(),
         sealing_due: sealing_due.clone(),
         meters: Meters::new(site),
         metrics,
@@ -290,6 +296,8 @@ struct Driver {
     replies: HashMap<ReplyId, oneshot::Sender<Answer>>,
     reply_next: u64,
     running: HashMap<TransferId, AgentHandle>,
+    /// Calls that ask for files on tape: their answers are worth waiting for, because they name the requests.
+    stagings: BTreeSet<u64>,
     sealing_due: Arc<AtomicBool>,
     meters: Meters,
     metrics: Arc<TransferMetrics>,
@@ -339,11 +347,12 @@ impl Driver {
                 }
             }
             if let Some(ends_at) = ends_at {
-                if self.running.is_empty() {
+                let is_over = tokio::time::Instant::now() >= ends_at;
+                if self.running.is_empty() && (self.stagings.is_empty() || is_over) {
                     self.hand_over(batch).await;
                     return;
                 }
-                if tokio::time::Instant::now() >= ends_at {
+                if is_over {
                     // The grace is over: agents stop, their attempts are recorded as lost and start anew later.
                     self.running.values().for_each(|agent| {
                         agent.stop.send_replace(true);
@@ -434,6 +443,10 @@ impl Driver {
             },
             Message::TokenReady { id } => Input::TokenReady { id },
             Message::TokenRefused { id, failure } => Input::TokenRefused { id, failure },
+            Message::TapeAnswered { number, outcome } => {
+                self.stagings.remove(&number);
+                Input::TapeAnswered { number, outcome }
+            }
             Message::Configure(config) => Input::Configure(*config),
             Message::Agent(AgentReport::Prepared {
                 transfer,
@@ -517,6 +530,12 @@ impl Driver {
                     batch.acts.extend(stop.map(Act::Stop));
                 }
                 Action::PrepareToken(id) => batch.acts.push(Act::PrepareToken(id)),
+                Action::Tape(call) => {
+                    if matches!(call.errand, TapeErrand::Stage(_)) {
+                        self.stagings.insert(call.number);
+                    }
+                    batch.acts.push(Act::Tape(Box::new(call)));
+                }
                 Action::LockOut(users) => batch.acts.push(Act::LockOut(users)),
                 Action::Tell { link, notice } => tell(&link, &notice),
                 Action::Publish(settings) => batch.acts.push(Act::Publish(settings)),
@@ -673,6 +692,10 @@ impl Committer {
                     self.reports.clone(),
                 );
                 self.runtime.spawn(agent);
+            }
+            Act::Tape(call) => {
+                let calling = self.agents.clone().call_tape(*call, self.reports.clone());
+                self.runtime.spawn(calling);
             }
             // In each case the other side may have gone meanwhile, which is its right.
             Act::Answer(to, answer) => drop(to.send(answer)),

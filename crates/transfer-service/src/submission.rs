@@ -2,7 +2,7 @@
 
 use penstock_model::{
     Activity, Bytes, Checksum, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobKind,
-    JobParameters, Timestamp, TransferId, TransferRequest, UserName, VoName,
+    JobParameters, TapeNotes, Timestamp, TransferId, TransferRequest, UserName, VoName,
 };
 use penstock_persistence::journal::JobToken;
 use serde_json::Value;
@@ -49,6 +49,8 @@ pub struct NewTransfer {
     pub source_credential: Option<CredentialId>,
     /// Token for the destination.
     pub destination_credential: Option<CredentialId>,
+    /// What tape systems are told of it.
+    pub tape: Option<Box<TapeNotes>>,
 }
 
 impl NewJob {
@@ -76,6 +78,7 @@ impl NewJob {
                     metadata: new.metadata,
                     source_credential: new.source_credential,
                     destination_credential: new.destination_credential,
+                    tape: new.tape,
                 });
         let job = Job {
             id: self.id,

@@ -10,6 +10,7 @@ use crate::output::Output;
 use crate::progress::shown;
 use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
+use penstock_decide::tape::TapePolicy;
 use penstock_field_tools::bulk_copy::{How, each_of};
 use penstock_field_tools::progress::Progress;
 use penstock_field_tools::remote::{Remote, below, path_of};
@@ -126,6 +127,7 @@ fn engine_config(parallel: usize) -> EngineConfig {
             ..HaltPolicy::default()
         },
         open_max: usize::MAX,
+        tape: TapePolicy::default(),
     }
 }
 
@@ -271,6 +273,7 @@ fn new_job(pairs: &[Pair], token: Option<&str>, args: &CopyArgs) -> Result<NewJo
             metadata: Value::Null,
             source_credential: credential.clone(),
             destination_credential: credential.clone(),
+            tape: None,
         })
     };
     Ok(NewJob {
@@ -309,7 +312,12 @@ fn outcome_of(state: &TransferState) -> Result<(How, Bytes), CommandError> {
         TransferState::Finished { size, .. } => Ok((How::Copied, *size)),
         TransferState::Failed { failure, .. } => Err(error_of(failure)),
         TransferState::Canceled { reason, .. } => Err(CommandError::SomeFailed(reason.clone())),
-        TransferState::NotUsed | TransferState::Submitted { .. } | TransferState::Active { .. } => {
+        TransferState::NotUsed
+        | TransferState::Staging { .. }
+        | TransferState::Recalling { .. }
+        | TransferState::Submitted { .. }
+        | TransferState::Active { .. }
+        | TransferState::Archiving { .. } => {
             Err(CommandError::SomeFailed("it has not ended".to_owned()))
         }
     }

@@ -1,7 +1,9 @@
 //! What each role is started with, worked out from the configuration.
 
 use super::Process;
-use crate::config::{Config, Pool, PoolMode as ConfiguredMode, Storage, Transfer, in_url};
+use crate::config::{
+    Config, Pool, PoolMode as ConfiguredMode, StagingLimits, Storage, Transfer, in_url,
+};
 use crate::exit::CommandError;
 use crate::site::SiteDirectory;
 use crate::token::SiteIssuer;
@@ -11,6 +13,7 @@ use penstock_decide::authorization::{GroupRule, SubjectRule};
 use penstock_decide::halting::HaltPolicy;
 use penstock_decide::pool_selection::PoolMode;
 use penstock_decide::scheduler::SlotLimits;
+use penstock_decide::tape::TapePolicy;
 use penstock_model::{Bytes, LinkId, NamespacePath, PoolName, Slots, StorageId, VoName};
 use penstock_protocol::connections::ConnectionLimits;
 use penstock_protocol::gfal::SftpLogin;
@@ -27,6 +30,7 @@ use penstock_storage_element::{
     AccessConfig, MacaroonConfig, OutboundConfig, OwnIssuer, PoolConfig, StorageConfig,
     StorageLimits, StreamsLimits, TrustedIssuerConfig,
 };
+use penstock_transfer_service::AgentConfig;
 use penstock_transfer_service::engine::EngineConfig;
 use penstock_transfer_service::{GfalConfig, SftpAccount};
 use serde_json::Value;
@@ -366,6 +370,28 @@ pub fn engine_config(role: &Transfer) -> EngineConfig {
             wait: role.halt_delay.0,
         },
         open_max: usize::try_from(role.open_max).unwrap_or(usize::MAX),
+        tape: tape_policy(&role.staging),
+    }
+}
+
+fn tape_policy(limits: &StagingLimits) -> TapePolicy {
+    let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    TapePolicy {
+        bulk_files_max: count(limits.files_per_request_max),
+        quiet: limits.quiet.0,
+        fill_max: limits.fill_max.0,
+        requests_max: count(limits.requests_max),
+        calls_max: count(limits.calls_max),
+        poll_min: limits.poll_min.0,
+        poll_max: limits.poll_max.0,
+    }
+}
+
+/// How long agents wait for what.
+pub fn agent_config(role: &Transfer) -> AgentConfig {
+    AgentConfig {
+        tape_timeout: role.staging.timeout.0,
+        ..AgentConfig::default()
     }
 }
 

@@ -50,6 +50,7 @@ fn about(name: &str) -> StorageWish {
         inbound_max: None,
         site: None,
         note: None,
+        staging_max: BTreeMap::new(),
     }
 }
 

@@ -26,6 +26,7 @@ fn request(id: u64) -> TransferRequest {
         metadata: serde_json::Value::Null,
         source_credential: None,
         destination_credential: None,
+        tape: None,
     }
 }
 

@@ -68,6 +68,7 @@ pub fn landed(attempt: u32, size: u64, report: MoverReport) -> TransferEvent {
         size: Bytes(size),
         mode: Some(CopyMode::Push),
         report: Box::new(report),
+        archives: false,
     }
 }
 
@@ -86,6 +87,7 @@ pub fn failed(attempt: u32, detail: &str, retry_at: Option<i64>) -> TransferEven
         retry_at: retry_at.map(|ms| Timestamp(START + ms)),
         cleaned: true,
         excused: false,
+        stages: false,
     }
 }
 

@@ -25,6 +25,7 @@ fn job(seed: u128, transfers: std::ops::RangeInclusive<u64>) -> Job {
         metadata: serde_json::json!({"request_id": id}),
         source_credential: Some(CredentialId::new("c1")),
         destination_credential: None,
+        tape: None,
     };
     Job {
         id: JobId(uuid::Uuid::from_u128(seed)),
@@ -87,6 +88,7 @@ fn finish(job: &Job, transfer: u64) -> Vec<Record> {
         size: Bytes(7),
         mode: Some(CopyMode::Pull),
         report: Box::default(),
+        archives: false,
     };
     vec![started, happened(job, transfer, &mut state, landed)]
 }

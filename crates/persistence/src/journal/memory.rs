@@ -53,7 +53,7 @@ impl Journal for MemoryJournal {
             match record {
                 Record::JobAccepted { job, tokens } => {
                     for request in &job.transfers {
-                        let state = job.parameters.kind.first_state();
+                        let state = job.parameters.first_state(job.submitted_at);
                         self.states.insert(request.id, state);
                     }
                     for token in tokens {

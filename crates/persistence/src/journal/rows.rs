@@ -1,8 +1,8 @@
 //! What readers get: jobs and transfers as they are stored.
 
 use penstock_model::{
-    CredentialId, JobId, JobParameters, JobState, StorageId, Timestamp, TransferId,
-    TransferRequest, TransferState, UserName, VoName,
+    Ban, CredentialId, JobId, JobParameters, JobState, StageRequestId, StorageId, Timestamp,
+    TransferId, TransferRequest, TransferState, UserName, VoName,
 };
 
 /// A job without its transfers.
@@ -51,16 +51,48 @@ pub struct TransferRow {
     pub finished_at: Option<Timestamp>,
     /// The issuer of a token of it has not yet given what the token is renewed with, for which it waits.
     pub awaits_token: bool,
+    /// An end of it is banned, so that it waits if it has not begun. Readers do not look; see [`TransferRow::judge`].
+    pub is_banned: bool,
+    /// What its tape systems did.
+    pub tape: TapeTimes,
 }
 
 impl TransferRow {
     /// FTS's word on the wire for where it stands.
     pub fn fts_state(&self) -> &'static str {
-        match (&self.state, self.awaits_token) {
-            (TransferState::Submitted { .. }, true) => "TOKEN_PREP",
-            (state, _) => state.fts_name(),
+        match (&self.state, self.awaits_token, self.is_banned) {
+            (TransferState::Submitted { .. } | TransferState::Staging { .. }, true, _) => {
+                "TOKEN_PREP"
+            }
+            (TransferState::Submitted { .. }, false, true) => "ON_HOLD",
+            (TransferState::Staging { .. }, false, true) => "ON_HOLD_STAGING",
+            (state, ..) => state.fts_name(),
         }
     }
+
+    /// Looks whether bans concern it, as a transfer of this VO.
+    pub fn judge(&mut self, bans: &[Ban], vo: &VoName) {
+        let link = self.request.link();
+        self.is_banned = bans.iter().any(|ban| match ban {
+            Ban::Storage(ban) => ban.covers(&link.source, vo) || ban.covers(&link.destination, vo),
+            Ban::User(_) => false,
+        });
+    }
+}
+
+/// When tape systems were at a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TapeTimes {
+    /// The latest stage request that it was part of.
+    pub request: Option<StageRequestId>,
+    /// When that was accepted.
+    pub staging_started_at: Option<Timestamp>,
+    /// When the file was on disk, or was given up.
+    pub staging_finished_at: Option<Timestamp>,
+    /// When the copy had arrived that had to be put on tape.
+    pub archiving_started_at: Option<Timestamp>,
+    /// When it was on tape, or was given up.
+    pub archiving_finished_at: Option<Timestamp>,
 }
 
 /// A transfer that was looked for, with what is needed of its job to show it.

@@ -4,7 +4,7 @@ use crate::sealing::{SealingKeys, SecretKind};
 use rusqlite::{Connection, Transaction};
 
 /// The newest schema this code knows. Each migration raises it by one.
-pub(super) const SCHEMA_VERSION: u32 = 6;
+pub(super) const SCHEMA_VERSION: u32 = 7;
 
 const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
     // 1: the first schema.
@@ -124,6 +124,12 @@ const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
         renew_ms        INTEGER NOT NULL,
         sealed_refresh  BLOB
     ) WITHOUT ROWID;",
+    // 7: files on tape: the stage request, and when tape systems were at what.
+    "ALTER TABLE transfer ADD COLUMN stage_request TEXT;
+    ALTER TABLE transfer ADD COLUMN staging_started_ms INTEGER;
+    ALTER TABLE transfer ADD COLUMN staging_finished_ms INTEGER;
+    ALTER TABLE transfer ADD COLUMN archiving_started_ms INTEGER;
+    ALTER TABLE transfer ADD COLUMN archiving_finished_ms INTEGER;",
 ];
 /// The version from which on no token is stored in clear.
 const SEALED_SINCE: u32 = 2;

@@ -6,14 +6,14 @@ use super::links;
 use super::schema::{self, SCHEMA_VERSION};
 use super::settings;
 use super::tokens::{self, StoredToken};
-use super::{JobRow, Journal, JournalError, Record, TransferRow, Unfinished};
+use super::{JobRow, Journal, JournalError, Record, TapeTimes, TransferRow, Unfinished};
 use crate::resealing::{OF_JOURNAL, Pass};
 use crate::sealing::SealingKeys;
 use penstock_model::ledger::LEDGER_VERSION;
 use penstock_model::{
     Ban, BanChange, Bytes, CredentialId, Job, JobId, JobKind, JobParameters, JobState, LedgerEntry,
-    LinkId, LinkSample, SettingChange, Slots, StorageId, Timestamp, TransferEvent, TransferId,
-    TransferState, UserName, VoName, job_state,
+    LinkId, LinkSample, SettingChange, Slots, StageRequestId, StorageId, Timestamp, TransferEvent,
+    TransferId, TransferState, UserName, VoName, job_state,
 };
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, Transaction, params};
 use serde::de::DeserializeOwned;
@@ -216,7 +216,7 @@ fn insert_job(transaction: &Transaction<'_>, job: &Job) -> rusqlite::Result<()> 
         source.as_ref().map_or("", StorageId::as_str),
         destination.as_ref().map_or("", StorageId::as_str),
     ])?;
-    let state = job.parameters.kind.first_state();
+    let state = job.parameters.first_state(job.submitted_at);
     let (name, state) = (state.fts_name(), json(&state)?);
     let sql = "INSERT INTO transfer (transfer_id, job_id, request, state_name, state) VALUES (?1, ?2, ?3, ?4, ?5)";
     let mut insert = transaction.prepare_cached(sql)?;
@@ -271,6 +271,11 @@ fn update_transfer(
         TransferEvent::AttemptFailed { .. }
         | TransferEvent::AttemptLost { .. }
         | TransferEvent::Chosen { .. }
+        | TransferEvent::StageRequested { .. }
+        | TransferEvent::Staged { .. }
+        | TransferEvent::StageFailed { .. }
+        | TransferEvent::Archived
+        | TransferEvent::ArchiveFailed { .. }
         | TransferEvent::NotNeeded
         | TransferEvent::Expired { .. }
         | TransferEvent::Refused { .. }
@@ -283,6 +288,48 @@ fn update_transfer(
     let (name, state) = (state.fts_name(), json(state)?);
     let mut update = transaction.prepare_cached(sql)?;
     update.execute(params![transfer.0, name, state, size, started, finished])?;
+    update_tape_times(transaction, at, transfer, event)
+}
+
+/// When tape systems were at a file.
+fn update_tape_times(
+    transaction: &Transaction<'_>,
+    at: Timestamp,
+    transfer: TransferId,
+    event: &TransferEvent,
+) -> rusqlite::Result<()> {
+    let sql = match event {
+        TransferEvent::StageRequested { request } => {
+            let sql = "UPDATE transfer SET stage_request = ?3, staging_started_ms = ?2, staging_finished_ms = NULL
+                       WHERE transfer_id = ?1";
+            let mut update = transaction.prepare_cached(sql)?;
+            update.execute(params![transfer.0, at.0, request.as_str()])?;
+            return Ok(());
+        }
+        TransferEvent::Staged { .. } | TransferEvent::StageFailed { .. } => {
+            "UPDATE transfer SET staging_finished_ms = ?2
+             WHERE transfer_id = ?1 AND staging_started_ms IS NOT NULL"
+        }
+        TransferEvent::Landed { archives: true, .. } => {
+            "UPDATE transfer SET archiving_started_ms = ?2 WHERE transfer_id = ?1"
+        }
+        TransferEvent::Archived | TransferEvent::ArchiveFailed { .. } => {
+            "UPDATE transfer SET archiving_finished_ms = ?2 WHERE transfer_id = ?1"
+        }
+        TransferEvent::Landed { .. }
+        | TransferEvent::Submitted
+        | TransferEvent::Started { .. }
+        | TransferEvent::Prepared { .. }
+        | TransferEvent::AttemptFailed { .. }
+        | TransferEvent::AttemptLost { .. }
+        | TransferEvent::Chosen { .. }
+        | TransferEvent::NotNeeded
+        | TransferEvent::Expired { .. }
+        | TransferEvent::Refused { .. }
+        | TransferEvent::Canceled { .. } => return Ok(()),
+    };
+    let mut update = transaction.prepare_cached(sql)?;
+    update.execute(params![transfer.0, at.0])?;
     Ok(())
 }
 
@@ -328,7 +375,13 @@ impl JobFilter {
     }
 
     fn wants_open(&self) -> bool {
-        self.wants(JobState::Submitted) || self.wants(JobState::Active)
+        let open = [
+            JobState::Submitted,
+            JobState::Staging,
+            JobState::Active,
+            JobState::Archiving,
+        ];
+        open.into_iter().any(|state| self.wants(state))
     }
 }
 
@@ -510,7 +563,8 @@ const JOB_COLUMNS: &str =
     "SELECT job_id, user, vo, delegation, submitted_ms, finished_ms, parameters, source_se,
      destination_se, final_state FROM job";
 pub(super) const TRANSFER_COLUMNS: &str =
-    "SELECT transfer_id, job_id, request, state, size_bytes, started_ms, finished_ms FROM transfer";
+    "SELECT transfer_id, job_id, request, state, size_bytes, started_ms, finished_ms, stage_request,
+     staging_started_ms, staging_finished_ms, archiving_started_ms, archiving_finished_ms FROM transfer";
 
 impl Reading<'_> {
     fn job(&self, id: JobId) -> Result<Option<JobRow>, JournalError> {
@@ -643,8 +697,11 @@ impl Reading<'_> {
             TransferState::Failed { failure, .. } => Some(failure.to_string()),
             TransferState::Canceled { reason, .. } => Some(reason.clone()),
             TransferState::NotUsed
+            | TransferState::Staging { .. }
+            | TransferState::Recalling { .. }
             | TransferState::Submitted { .. }
             | TransferState::Active { .. }
+            | TransferState::Archiving { .. }
             | TransferState::Finished { .. } => None,
         });
         let state = job_state(kind, &states);
@@ -673,15 +730,24 @@ impl Reading<'_> {
 
     /// Reads a row of [`TRANSFER_COLUMNS`].
     pub(super) fn transfer_row(&self, row: &Row<'_>) -> Result<TransferRow, JournalError> {
+        let time = |column| Ok(self.get::<Option<i64>>(row, column)?.map(Timestamp));
         Ok(TransferRow {
             id: TransferId(self.get::<i64>(row, 0)? as u64),
             job: JobId(self.parse_uuid(&self.get::<String>(row, 1)?)?),
             request: self.decode("transfer request", &self.get::<String>(row, 2)?)?,
             state: self.decode("transfer state", &self.get::<String>(row, 3)?)?,
             size_bytes: self.get::<Option<i64>>(row, 4)?.map(|size| size as u64),
-            started_at: self.get::<Option<i64>>(row, 5)?.map(Timestamp),
-            finished_at: self.get::<Option<i64>>(row, 6)?.map(Timestamp),
+            started_at: time(5)?,
+            finished_at: time(6)?,
             awaits_token: false,
+            is_banned: false,
+            tape: TapeTimes {
+                request: self.get::<Option<String>>(row, 7)?.map(StageRequestId::new),
+                staging_started_at: time(8)?,
+                staging_finished_at: time(9)?,
+                archiving_started_at: time(10)?,
+                archiving_finished_at: time(11)?,
+            },
         })
     }
 

@@ -6,13 +6,15 @@ use super::{AgentSetup, Progress};
 use crate::engine::{Assignment, Outcome};
 use crate::run::wall_clock;
 use crate::run::{AgentReport, Message};
+use http::HeaderValue;
 use penstock_decide::classify::{Observed, classify};
 use penstock_model::{
     Access, Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CopyMode, CredentialId, Errno,
-    Failure, FileUrl, FoundFile, MoverReport, Overwrite, Phase, Retry, Side, TransferEvent,
-    Verification, WayNotOffered,
+    Failure, FileUrl, FoundFile, Locality, MoverReport, Overwrite, Phase, Retry, Side,
+    TransferEvent, Verification, WayNotOffered,
 };
 use penstock_protocol::s3::SINGLE_PUT_MAX;
+use penstock_protocol::tape::archive_note;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -395,14 +397,19 @@ impl<'a> Attempting<'a> {
         if self.may_overwrite() && !is_ours {
             return Ok(true);
         }
+        if self.assignment.parameters.overwrite == Overwrite::OnlyOnDisk && !is_ours {
+            return self.is_only_on_disk(destination, there).await;
+        }
         if !is_ours {
             let detail = "Destination file exists and overwrite is not enabled";
             let mut failure = destination.failure(Phase::Preparation, &Observed::Exists, detail);
             if self.assignment.parameters.report_existing {
-                failure.found = Some(Box::new(FoundFile {
-                    size: there.size,
-                    checksum: there.checksum.clone(),
-                }));
+                let on_tape = self.assignment.parameters.archive_seconds.is_some();
+                let locality = match on_tape {
+                    true => self.setup.locality(self.assignment).await.ok(),
+                    false => None,
+                };
+                failure.found = Some(Box::new(found(there, locality)));
             }
             return Err(failure);
         }
@@ -414,6 +421,37 @@ impl<'a> Attempting<'a> {
             return Err(destination.failure(Phase::Preparation, &Observed::Broken, detail));
         }
         Ok(false)
+    }
+
+    /// A destination that exists is replaced when it is on disk and not on tape. The tape system may put it there in
+    /// the next moment: there is no way to have both in one step. The words are FTS's.
+    async fn is_only_on_disk(&self, destination: &End, there: &Stat) -> Result<bool, Failure> {
+        const ASKED: &str = "(overwrite-when-only-on-disk requested)";
+        let located = self.setup.locality(self.assignment).await;
+        let locality = located.map_err(|why| Failure {
+            detail: format!(
+                "Could not check destination file locality {ASKED}: {}",
+                why.detail
+            ),
+            side: destination.side,
+            phase: Phase::Preparation,
+            ..why
+        })?;
+        if locality == Locality::Disk {
+            return Ok(true);
+        }
+        let detail = match locality.is_on_tape() {
+            true => format!("Destination file exists and is on tape {ASKED}"),
+            false => format!("Destination file location unknown: {locality} {ASKED}"),
+        };
+        let mut failure = destination.failure(Phase::Preparation, &Observed::Exists, detail);
+        if locality.is_on_tape() {
+            failure.errno = Errno::EROFS;
+        }
+        if self.assignment.parameters.report_existing {
+            failure.found = Some(Box::new(found(there, Some(locality))));
+        }
+        Err(failure)
     }
 
     /// The checksum that the file must have everywhere: the user's, else the source's. In the modes that look at the
@@ -737,10 +775,19 @@ impl<'a> Attempting<'a> {
     fn may_overwrite(&self) -> bool {
         match self.assignment.parameters.overwrite {
             // The engine has decided which hop is an intermediate one.
-            Overwrite::Never | Overwrite::IntermediateHops => false,
+            Overwrite::Never
+            | Overwrite::IntermediateHops
+            | Overwrite::OnlyOnDisk
+            | Overwrite::IntermediateHopsAndOnlyOnDisk => false,
             Overwrite::Always => true,
             Overwrite::OnRetry => self.assignment.attempt.0 > 1,
         }
+    }
+
+    /// What the destination's storage element is told of the file for tape.
+    pub(super) fn archive_note(&self) -> Option<HeaderValue> {
+        let notes = self.assignment.request.tape.as_ref()?;
+        notes.archive.as_ref().map(archive_note)
     }
 
     pub(super) fn algorithm(&self) -> ChecksumAlgorithm {
@@ -764,6 +811,14 @@ impl<'a> Attempting<'a> {
             .parameters
             .timeout_seconds
             .map_or_else(by_size, Duration::from_secs)
+    }
+}
+
+fn found(there: &Stat, locality: Option<Locality>) -> FoundFile {
+    FoundFile {
+        size: there.size,
+        checksum: there.checksum.clone(),
+        locality,
     }
 }
 

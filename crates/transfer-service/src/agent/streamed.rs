@@ -12,6 +12,7 @@ use penstock_model::{
 use penstock_protocol::checksum::Hasher;
 use penstock_protocol::digest;
 use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing, Upload, UploadStart};
+use penstock_protocol::tape::ARCHIVE_METADATA;
 use std::time::Instant;
 
 /// Bytes held by one streamed copy.
@@ -197,6 +198,9 @@ impl Attempting<'_> {
                 http::header::IF_NONE_MATCH,
                 http::HeaderValue::from_static("*"),
             );
+        }
+        if let Some(note) = self.archive_note() {
+            headers.insert(ARCHIVE_METADATA, note);
         }
         let put = Outgoing {
             method: Method::PUT,

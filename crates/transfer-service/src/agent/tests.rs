@@ -71,6 +71,7 @@ async fn attempt(copy: CopyAnswer, parameters: JobParameters) -> (Outcome, Vec<S
         metadata: serde_json::Value::Null,
         source_credential: None,
         destination_credential: None,
+        tape: None,
     };
     let assignment = Assignment {
         job: JobId(uuid::Uuid::nil()),

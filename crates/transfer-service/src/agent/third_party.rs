@@ -10,6 +10,7 @@ use penstock_decide::classify::{Observed, classify};
 use penstock_model::{Bytes, CopyMode, Failure, MoverReport, Phase, Side};
 use penstock_protocol::http1::client::{Incoming, Outgoing};
 use penstock_protocol::s3::hide_presigned;
+use penstock_protocol::tape::{ARCHIVE_METADATA, TRANSFER_HEADER_ARCHIVE_METADATA};
 use penstock_protocol::tpc::{CopyRequest, Credential, Direction, Item, Outcome, StreamParser};
 use std::time::{Duration, Instant};
 use url::Url;
@@ -142,6 +143,13 @@ impl Attempting<'_> {
         };
         let mut headers = active.headers()?;
         headers.extend(copy.to_headers());
+        if let Some(note) = self.archive_note() {
+            let name = match mode {
+                CopyMode::Pull | CopyMode::Streamed => ARCHIVE_METADATA,
+                CopyMode::Push => TRANSFER_HEADER_ARCHIVE_METADATA,
+            };
+            headers.insert(name, note);
+        }
         let method = Method::from_bytes(b"COPY").expect("a valid method name");
         Ok(Outgoing {
             method,

@@ -11,7 +11,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
 use penstock_model::TransferId;
-use penstock_persistence::journal::{JobRow, TransferRow};
+use penstock_persistence::journal::{JobRow, JournalError, TransferRow};
 use serde_json::{Map, Value};
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -177,7 +177,12 @@ async fn page(
     shown: Shown,
 ) -> Result<Page, ApiError> {
     let (reader, id) = (api.service.reader().clone(), job.id);
-    let rows = blocking(move || reader.transfers_after(id, after, PAGE_FILES)).await??;
+    let (mut rows, bans) = blocking(move || {
+        let rows = reader.transfers_after(id, after, PAGE_FILES)?;
+        Ok::<_, JournalError>((rows, reader.bans()?))
+    })
+    .await??;
+    rows.iter_mut().for_each(|row| row.judge(&bans, &job.vo));
     let values: Vec<Value> = match &shown {
         Shown::Everything => {
             let object =

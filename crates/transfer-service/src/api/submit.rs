@@ -1,15 +1,16 @@
 //! `POST /jobs`: from FTS's submission document to a valid [`NewJob`].
 //!
 //! Keys, defaults and limits follow FTS3's REST server; unknown keys are tolerated, because every client sends some.
-//! What this version cannot do (tape) is refused by name and never silently dropped.
+//! What this version cannot do is refused by name and never silently dropped.
+
+mod tape;
 
 use super::wire::whole;
 use crate::submission::{NewJob, NewTransfer};
 use crate::tokens::{TokenClients, renewal_of};
 use penstock_model::{
     Access, Activity, Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CredentialId, FileUrl,
-    IpVersion, JobId, JobKind, JobParameters, Overwrite, Priority, Selection, Timestamp, UserName,
-    VoName,
+    IpVersion, JobId, JobKind, JobParameters, Priority, Selection, Timestamp, UserName, VoName,
 };
 use penstock_persistence::journal::JobToken;
 use penstock_protocol::token::{contents, credential_id};
@@ -113,8 +114,7 @@ pub fn parse_submission(
     if kind == JobKind::Session {
         one_way(&transfers)?;
     }
-    let any_checksum = transfers.iter().any(|transfer| transfer.checksum.is_some());
-    let parameters = parameters(&params, kind, any_checksum, submitter, now)?;
+    let parameters = parameters(&params, kind, &transfers, submitter, now)?;
     let (id, given) = job_id(&params, submitter.vo, fresh_id)?;
     let job = NewJob {
         id,
@@ -252,22 +252,10 @@ fn bounded(text: &RawValue, bytes_max: usize) -> Result<Value, InvalidSubmission
 }
 
 fn refuse_unsupported(params: &Map<String, Value>) -> Result<(), InvalidSubmission> {
-    for key in ["bring_online", "copy_pin_lifetime", "archive_timeout"] {
-        if positive(params, key)?.is_some() {
-            return Err(bad(format!(
-                "'{key}': staging and archiving are not offered by this service"
-            )));
-        }
-    }
     let quality = params.get("target_qos");
     if quality.is_some_and(|name| !name.is_null() && name != "") {
         return Err(bad(
             "'target_qos': changing the quality of service of a file (CDMI) is not offered",
-        ));
-    }
-    if flag(params, "overwrite_when_only_on_disk")? {
-        return Err(bad(
-            "'overwrite_when_only_on_disk' needs a tape destination",
         ));
     }
     Ok(())
@@ -358,31 +346,18 @@ fn job_id(
 fn parameters(
     params: &Map<String, Value>,
     kind: JobKind,
-    any_checksum: bool,
+    transfers: &[NewTransfer],
     submitter: &Submitter<'_>,
     now: Timestamp,
 ) -> Result<JobParameters, InvalidSubmission> {
-    let overwrite = match (
-        flag(params, "overwrite")?,
-        flag(params, "overwrite_on_retry")?,
-        flag(params, "overwrite_hop")?,
-    ) {
-        (true, false, false) => Overwrite::Always,
-        (false, true, false) => Overwrite::OnRetry,
-        (false, false, true) if kind == JobKind::Hops => Overwrite::IntermediateHops,
-        (false, false, true) => return Err(bad("'overwrite_hop' needs a multihop job")),
-        (false, false, false) => Overwrite::Never,
-        _ => {
-            return Err(bad(
-                "at most one of 'overwrite', 'overwrite_on_retry' and 'overwrite_hop' may be true",
-            ));
-        }
-    };
+    let any_checksum = transfers.iter().any(|transfer| transfer.checksum.is_some());
+    let staging = tape::staging(params)?;
+    tape::may_stay(kind, staging, transfers)?;
     let retries = integer(params, "retry")?;
     Ok(JobParameters {
         kind,
         verify_checksum: checksum_mode(params.get("verify_checksum"), any_checksum)?,
-        overwrite,
+        overwrite: tape::overwrite(params, kind, transfers)?,
         // 0: the service's default; negative: never.
         retries_max: match retries.unwrap_or(0) {
             0 => None,
@@ -414,6 +389,8 @@ fn parameters(
             Means::Token(_) => None,
             Means::Proxy => Some(submitter.delegation.clone()),
         },
+        staging,
+        archive_seconds: tape::archive_seconds(params)?,
     })
 }
 
@@ -528,16 +505,11 @@ fn pairs(
         metadata: file_metadata(file)?,
         source_credential: None,
         destination_credential: None,
+        tape: tape::notes(file)?,
     };
     let mut pairs = Vec::with_capacity(number);
     for source in &sources {
         for destination in &destinations {
-            if source.url == destination.url {
-                return Err(bad(format!(
-                    "source and destination are the same: {}",
-                    source.url
-                )));
-            }
             pairs.push(NewTransfer {
                 source: source.url.clone(),
                 destination: destination.url.clone(),
@@ -1006,6 +978,9 @@ mod tests {
         check("timeout", "60", "timeout_seconds: Some(60)");
         check("nostreams", "500", "streams: Some(100)");
         check("buffer_size", "1024", "buffer: Some(Bytes(1024))");
+        check("bring_online", "3600", "within_seconds: 3600");
+        check("copy_pin_lifetime", "\"60\"", "pin_seconds: Some(60)");
+        check("archive_timeout", "0", "archive_seconds: Some(0)");
         check("ipv4", "true", "ip_version: Some(V4)");
         check("ipv6", "true", "ip_version: Some(V6)");
         for (value, milliseconds) in [
@@ -1066,7 +1041,7 @@ mod tests {
         off("activity", &["\"\"", "\"default\""]);
         off("scitag", &[]);
         off("metadata", &[]);
-        off("staging_metadata", &["{\"default\":{\"activity\":\"x\"}}"]);
+        off("staging_metadata", &["{}"]);
         off("archive_metadata", &["{}"]);
         off("selection_strategy", &["\"auto\"", "\"orderly\""]);
         off("unheard_of", &["1", "[[]]"]);
@@ -1156,15 +1131,16 @@ mod tests {
              file-throughput, pending-data, waiting-time, waiting-time-with-error, duration",
         );
         refused(
-            r#"{"bring_online":3600}"#,
+            r#"{"overwrite_when_only_on_disk":true}"#,
             "",
-            "'bring_online': staging and archiving are not offered by this service",
+            "'overwrite_when_only_on_disk' needs a tape destination: 'archive_timeout' above 0",
         );
         refused(r#"{"retry":"many"}"#, "", "'retry' must be an integer");
         refused(
             r#"{"overwrite":true,"overwrite_on_retry":true}"#,
             "",
-            "at most one of 'overwrite', 'overwrite_on_retry' and 'overwrite_hop' may be true",
+            "at most one of 'overwrite', 'overwrite_on_retry', 'overwrite_hop' and 'overwrite_when_only_on_disk' may \
+             be true, or the last two",
         );
         refused(
             r#"{"id_generator":"deterministic"}"#,

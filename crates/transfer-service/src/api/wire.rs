@@ -2,9 +2,11 @@
 
 use penstock_decide::wording;
 use penstock_model::ids::{JobId, TransferId};
+use penstock_model::tape::STAGING_SECONDS_DEFAULT;
 use penstock_model::{
-    ChecksumMode, CopyMode, Failure, IpVersion, JobKind, JobParameters, LedgerEntry, MoverReport,
-    Overwrite, Timestamp, TransferEvent, TransferState, VoName, WaitReason,
+    ChecksumMode, CopyMode, Failure, IpVersion, JobKind, JobParameters, LedgerEntry, Locality,
+    MoverReport, Overwrite, StageRequestId, Timestamp, TransferEvent, TransferState, VoName,
+    WaitReason,
 };
 use penstock_persistence::journal::{JobRow, TransferRow};
 use serde_json::{Map, Value, json};
@@ -29,6 +31,8 @@ pub fn job(row: &JobRow, host: &str) -> Map<String, Value> {
         Overwrite::Always => json!("Y"),
         Overwrite::OnRetry => json!("R"),
         Overwrite::IntermediateHops => json!("M"),
+        Overwrite::OnlyOnDisk => json!("D"),
+        Overwrite::IntermediateHopsAndOnlyOnDisk => json!("Q"),
     };
     let verify = match parameters.verify_checksum {
         ChecksumMode::None => "n",
@@ -75,10 +79,23 @@ pub fn job(row: &JobRow, host: &str) -> Map<String, Value> {
         ("dst_file_report", json!(parameters.report_existing)),
         ("overwrite_flag", json!(overwrite)),
         ("job_finished", json!(time(row.finished_at))),
-        ("copy_pin_lifetime", json!(-1)),
+        (
+            "copy_pin_lifetime",
+            json!(seconds(parameters.staging.map(|staging| {
+                staging.pin_seconds.unwrap_or(STAGING_SECONDS_DEFAULT)
+            }))),
+        ),
         ("verify_checksum", json!(verify)),
-        ("bring_online", json!(-1)),
-        ("archive_timeout", json!(-1)),
+        (
+            "bring_online",
+            json!(seconds(
+                parameters.staging.map(|staging| staging.within_seconds)
+            )),
+        ),
+        (
+            "archive_timeout",
+            json!(seconds(parameters.archive_seconds)),
+        ),
         ("target_qos", json!(null)),
         ("job_metadata", json!(parameters.metadata)),
         ("retry", json!(parameters.retries_max.unwrap_or(0))),
@@ -93,6 +110,11 @@ pub fn job(row: &JobRow, host: &str) -> Map<String, Value> {
 /// Where the log of a file is asked for, at this service. FTS's is a file on the transfer host.
 fn log_place(job: JobId, transfer: TransferId) -> String {
     format!("/jobs/{job}/files/{transfer}/log")
+}
+
+/// Seconds as FTS shows them: -1 when there are none.
+fn seconds(given: Option<u64>) -> i64 {
+    given.map_or(-1, |given| i64::try_from(given).unwrap_or(i64::MAX))
 }
 
 /// What a file object shows of its job.
@@ -117,12 +139,19 @@ impl<'a> From<&'a JobRow> for OfJob<'a> {
 pub fn file(row: &TransferRow, job: OfJob<'_>, host: &str) -> Map<String, Value> {
     let request = &row.request;
     let link = request.link();
+    let notes = request.tape.as_deref();
     let (attempts, report) = match &row.state {
         TransferState::Submitted { attempts, .. } | TransferState::Failed { attempts, .. } => {
             (*attempts, None)
         }
         TransferState::Active { attempt, .. } => (attempt.0, None),
+        TransferState::Staging { recall, .. } | TransferState::Recalling { recall, .. } => {
+            (recall.attempts, None)
+        }
         TransferState::Finished {
+            attempt, report, ..
+        }
+        | TransferState::Archiving {
             attempt, report, ..
         } => (attempt.0, Some(report)),
         TransferState::Canceled { .. } => (1, None),
@@ -160,7 +189,10 @@ pub fn file(row: &TransferRow, job: OfJob<'_>, host: &str) -> Map<String, Value>
         ("transfer_host", json!(row.started_at.map(|_| host))),
         ("source_surl", json!(request.source.as_str())),
         ("dest_surl", json!(request.destination.as_str())),
-        ("staging_host", json!(null)),
+        (
+            "staging_host",
+            json!(row.tape.staging_started_at.map(|_| host)),
+        ),
         ("reason", json!(reason(&row.state))),
         ("recoverable", json!(recoverable)),
         (
@@ -170,8 +202,14 @@ pub fn file(row: &TransferRow, job: OfJob<'_>, host: &str) -> Map<String, Value>
         ("checksum", json!(checksum)),
         ("finish_time", json!(time(row.finished_at))),
         ("start_time", json!(time(row.started_at))),
-        ("archive_start_time", json!(null)),
-        ("archive_finish_time", json!(null)),
+        (
+            "archive_start_time",
+            json!(time(row.tape.archiving_started_at)),
+        ),
+        (
+            "archive_finish_time",
+            json!(time(row.tape.archiving_finished_at)),
+        ),
         (
             "internal_file_params",
             json!(report.and_then(|report| in_effect(report))),
@@ -185,12 +223,24 @@ pub fn file(row: &TransferRow, job: OfJob<'_>, host: &str) -> Map<String, Value>
             "file_metadata",
             file_metadata(&request.metadata, failure_of(&row.state)),
         ),
-        ("staging_metadata", json!(null)),
-        ("archive_metadata", json!(null)),
-        ("staging_start", json!(null)),
-        ("staging_finished", json!(null)),
+        (
+            "staging_metadata",
+            json!(notes.and_then(|notes| notes.staging.as_ref())),
+        ),
+        (
+            "archive_metadata",
+            json!(notes.and_then(|notes| notes.archive.as_ref())),
+        ),
+        ("staging_start", json!(time(row.tape.staging_started_at))),
+        (
+            "staging_finished",
+            json!(time(row.tape.staging_finished_at)),
+        ),
         ("selection_strategy", json!(selection(job.parameters.kind))),
-        ("bringonline_token", json!(null)),
+        (
+            "bringonline_token",
+            json!(row.tape.request.as_ref().map(StageRequestId::as_str)),
+        ),
         (
             "log_file",
             json!(row.started_at.map(|_| log_place(row.job, row.id))),
@@ -213,7 +263,8 @@ pub fn file(row: &TransferRow, job: OfJob<'_>, host: &str) -> Map<String, Value>
         ),
         (
             "file_state_initial",
-            json!(job.parameters.kind.first_state().fts_name()),
+            // Its name is the same whenever it was submitted.
+            json!(job.parameters.first_state(Timestamp(0)).fts_name()),
         ),
     ])
 }
@@ -243,8 +294,8 @@ pub(crate) fn file_metadata(given: &Value, failure: Option<&Failure>) -> Value {
             "file_size": found.size.map(|size| size.0),
             "checksum_type": checksum.map(|sum| sum.algorithm().name().to_uppercase()),
             "checksum_value": checksum.map(|sum| sum.hex()),
-            "file_on_tape": false,
-            "file_on_disk": true,
+            "file_on_tape": found.locality.is_some_and(Locality::is_on_tape),
+            "file_on_disk": found.locality.is_none_or(Locality::is_on_disk),
         }),
     );
     Value::Object(metadata)
@@ -273,9 +324,14 @@ pub(super) fn reason(state: &TransferState) -> String {
             ..
         } => failure.to_string(),
         TransferState::Canceled { reason, .. } => reason.clone(),
+        TransferState::Staging { recall, .. } | TransferState::Recalling { recall, .. } => recall
+            .last
+            .as_ref()
+            .map_or_else(String::new, ToString::to_string),
         TransferState::NotUsed
         | TransferState::Submitted { last: None, .. }
         | TransferState::Active { .. }
+        | TransferState::Archiving { .. }
         | TransferState::Finished { .. } => String::new(),
     }
 }
@@ -330,6 +386,9 @@ pub fn explanation(job: &JobRow, counts: &[(String, u64)]) -> Map<String, Value>
     for (name, text) in [
         ("FINISHED", "arrived"),
         ("ACTIVE", "are being moved"),
+        ("STARTED", "are brought from tape"),
+        ("STAGING", "wait for their tape systems"),
+        ("ARCHIVING", "arrived and are not on tape yet"),
         ("SUBMITTED", "wait"),
         ("FAILED", "failed"),
         ("CANCELED", "were canceled"),

@@ -121,7 +121,7 @@ impl Engine {
         let jobs = match &ban {
             Ban::Storage(ban) => {
                 // The one before may have held back more.
-                self.release_held();
+                self.release_held(now);
                 self.impose(now, ban, effects)
             }
             Ban::User(ban) => {
@@ -150,7 +150,7 @@ impl Engine {
             after: None,
         })));
         match target {
-            BanTarget::Storage { .. } => self.release_held(),
+            BanTarget::Storage { .. } => self.release_held(now),
             BanTarget::User(_) => effects.actions.push(self.lock_out()),
         }
         Answer::Done
@@ -182,17 +182,24 @@ impl Engine {
 
     /// Queues a transfer, unless a token of it is awaited or an end of it is banned.
     pub(super) fn queue(&mut self, waiting: Waiting) {
+        if !self.holds_back(&waiting) && !self.refuses_by_share(&waiting) {
+            self.scheduler.enqueue(waiting);
+        }
+    }
+
+    /// Holds a transfer back if a token of it is awaited or an end of it is banned.
+    pub(super) fn holds_back(&mut self, waiting: &Waiting) -> bool {
         let transfer = waiting.transfer;
         if let Some(entry) = self.transfers.get(&transfer)
             && self.tokens.hold(transfer, &entry.request)
         {
-            return;
+            return true;
         }
-        if self.bans.holding(&waiting.link, &waiting.vo).is_some() {
+        let is_banned = self.bans.holding(&waiting.link, &waiting.vo).is_some();
+        if is_banned {
             self.bans.held.insert(waiting.transfer);
-        } else if !self.refuses_by_share(&waiting) {
-            self.scheduler.enqueue(waiting);
         }
+        is_banned
     }
 
     /// Why a transfer that could start otherwise is held back.
@@ -235,11 +242,9 @@ impl Engine {
         }
     }
 
-    fn release_held(&mut self) {
+    fn release_held(&mut self, now: Now) {
         for transfer in std::mem::take(&mut self.bans.held) {
-            if let Some(waiting) = self.waiting(transfer) {
-                self.queue(waiting);
-            }
+            self.let_wait(now, transfer);
         }
     }
 
@@ -254,11 +259,16 @@ impl Engine {
 
     fn hold_back(&mut self, ban: &StorageBan) -> Vec<JobId> {
         let mut jobs = BTreeSet::new();
-        let submitted = |state: &TransferState| matches!(state, TransferState::Submitted { .. });
-        for (transfer, job) in self.concerned(ban, submitted) {
+        let may_be_held = |state: &TransferState| {
+            matches!(
+                state,
+                TransferState::Submitted { .. } | TransferState::Staging { .. }
+            )
+        };
+        for (transfer, job) in self.concerned(ban, may_be_held) {
             jobs.insert(job);
             if let Some(waiting) = self.waiting(transfer)
-                && self.scheduler.remove(&waiting)
+                && (self.scheduler.remove(&waiting) || self.stop_gathering(transfer))
             {
                 self.bans.held.insert(transfer);
             }
@@ -304,8 +314,12 @@ impl Engine {
 
 fn waits(state: &TransferState) -> bool {
     match state {
-        TransferState::Submitted { .. } | TransferState::NotUsed => true,
-        TransferState::Active { .. }
+        TransferState::Submitted { .. }
+        | TransferState::Staging { .. }
+        | TransferState::NotUsed => true,
+        TransferState::Recalling { .. }
+        | TransferState::Active { .. }
+        | TransferState::Archiving { .. }
         | TransferState::Finished { .. }
         | TransferState::Failed { .. }
         | TransferState::Canceled { .. } => false,

@@ -107,9 +107,18 @@ impl Engine {
         entry.unused.remove(&next);
         entry.open.insert(next);
         let is_expired = entry.is_expired;
+        let is_first = self.transfers[&next].request.index == 0;
+        let parameters = &entry.parameters;
+        // Of several hops, only the first begins on tape.
+        let stages = parameters.staging.is_some() && (parameters.kind != JobKind::Hops || is_first);
         let destination = self.transfers[&next].destination;
         self.destinations.enter(destination, next);
-        self.happen(now, next, TransferEvent::Chosen { because }, effects);
+        self.happen(
+            now,
+            next,
+            TransferEvent::Chosen { because, stages },
+            effects,
+        );
         if is_expired {
             let failure = waited_too_long();
             self.happen(now, next, TransferEvent::Expired { failure }, effects);

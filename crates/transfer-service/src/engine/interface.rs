@@ -4,12 +4,14 @@ use crate::submission::NewJob;
 use penstock_decide::halting::{Halt, HaltPolicy};
 use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::settings::{Asker, Refusal, Wish};
+use penstock_decide::tape::TapePolicy;
 use penstock_model::{
-    Attempt, Ban, BanTarget, Bytes, Checksum, CopyMode, CredentialId, Failure, JobId,
-    JobParameters, LinkId, MoverReport, Priority, SettingChange, Settings, StorageId, Timestamp,
-    TransferId, TransferRequest, UserName, VoName,
+    Attempt, Ban, BanTarget, Bytes, Checksum, CopyMode, CredentialId, Failure, FileProgress, JobId,
+    JobParameters, LinkId, MoverReport, Priority, SettingChange, Settings, Side, StageRequestId,
+    StorageId, Timestamp, ToldPlace, TransferId, TransferRequest, UserName, VoName,
 };
 use penstock_persistence::journal::{Record, RenewedToken};
+use penstock_protocol::tape::{StageFile, path_of};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +29,8 @@ pub struct EngineConfig {
     pub halting: HaltPolicy,
     /// How many transfers may be open, because each takes memory: some 2.5 kB.
     pub open_max: usize,
+    /// How tape systems are treated.
+    pub tape: TapePolicy,
 }
 
 /// What can happen to the engine.
@@ -138,6 +142,13 @@ pub enum Input {
         /// What its transfers are told.
         failure: Box<Failure>,
     },
+    /// A tape system has answered a call, or has not.
+    TapeAnswered {
+        /// The call's number.
+        number: u64,
+        /// What came of it.
+        outcome: TapeOutcome,
+    },
     /// Another configuration file.
     Configure(EngineConfig),
     /// Start nothing more.
@@ -192,6 +203,8 @@ pub enum Action {
     },
     /// Get what this token is renewed with. It is answered with `TokenReady` or `TokenRefused`.
     PrepareToken(CredentialId),
+    /// Call a tape system. The answer comes as `TapeAnswered`.
+    Tape(TapeCall),
     /// Tell the site's operators.
     Tell {
         /// Of which link.
@@ -282,6 +295,107 @@ pub enum Task {
     /// The transfer has ended while the outcome of an attempt was unknown: remove what that may have left at the
     /// destination, if it can only be ours. It answers `Stopped`.
     TidyUp,
+}
+
+/// Whom to ask about files on tape, and by what. Calls for one place can be joined.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TapePlace {
+    /// Scheme, host and port of the files.
+    pub server: Arc<str>,
+    /// The storage element.
+    pub storage: StorageId,
+    /// On whose behalf.
+    pub vo: VoName,
+    /// The token by which it is asked.
+    pub token: Option<CredentialId>,
+    /// The delegation by whose proxy it is asked, when there is no token.
+    pub proxy: Option<CredentialId>,
+}
+
+impl TapePlace {
+    /// Whom to ask about the file at one end of a transfer.
+    pub(crate) fn of(
+        request: &TransferRequest,
+        side: Side,
+        vo: &VoName,
+        proxy: Option<&CredentialId>,
+    ) -> Option<TapePlace> {
+        let (end, token) = match side {
+            Side::Destination => (&request.destination, &request.destination_credential),
+            Side::Source | Side::Network | Side::Service => {
+                (&request.source, &request.source_credential)
+            }
+        };
+        let url = url::Url::parse(end.as_str()).ok()?;
+        let port = url.port().map_or(String::new(), |port| format!(":{port}"));
+        Some(TapePlace {
+            server: format!("{}://{}{port}", end.scheme(), end.host()).into(),
+            storage: end.storage(),
+            vo: vo.clone(),
+            token: token.clone(),
+            // A token counts before a proxy, as for copies.
+            proxy: match token {
+                Some(_) => None,
+                None => proxy.cloned(),
+            },
+        })
+    }
+
+    /// The path by which the tape system at one end of a transfer knows its file.
+    pub(crate) fn path(request: &TransferRequest, side: Side) -> Option<Arc<str>> {
+        let end = match side {
+            Side::Destination => &request.destination,
+            Side::Source | Side::Network | Side::Service => &request.source,
+        };
+        let url = url::Url::parse(end.as_str()).ok()?;
+        Some(path_of(&url).into())
+    }
+}
+
+/// A call of a tape system.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TapeCall {
+    /// Its number, by which it is answered.
+    pub number: u64,
+    /// Whom.
+    pub place: Arc<TapePlace>,
+    /// For what.
+    pub errand: TapeErrand,
+}
+
+/// What a tape system is called for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TapeErrand {
+    /// To bring files to disk.
+    Stage(Vec<StageFile>),
+    /// To tell how far a request is, which is for so many files.
+    Look(StageRequestId, usize),
+    /// Not to bring these any more.
+    Cancel(StageRequestId, Vec<String>),
+    /// Not to keep these on disk any more.
+    Release(StageRequestId, Vec<String>),
+    /// To tell where files are.
+    Locate(Vec<String>),
+}
+
+/// What came of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TapeOutcome {
+    /// It brings the files; the name of the request.
+    Accepted(StageRequestId),
+    /// How far each file is, by path.
+    Progress(Vec<(String, FileProgress)>),
+    /// Where each file is, by path, or what is said of it instead.
+    Places(Vec<(String, ToldPlace)>),
+    /// It has taken notice.
+    Done,
+    /// It was not reached, or has refused.
+    Failed {
+        /// Why.
+        failure: Failure,
+        /// The HTTP status, if it answered with one.
+        status: Option<u16>,
+    },
 }
 
 /// The records and actions of one call.

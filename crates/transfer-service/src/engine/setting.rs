@@ -47,7 +47,7 @@ impl Engine {
                 .records
                 .push(Record::Configured(Box::new(change.clone())));
         }
-        self.follow_settings();
+        self.follow_settings(now);
         effects.actions.push(Action::Publish(self.settings.clone()));
         Answer::Set(changes)
     }
@@ -62,10 +62,11 @@ impl Engine {
     }
 
     /// The scheduler goes by the configuration file and the settings above it.
-    pub(super) fn follow_settings(&mut self) {
+    pub(super) fn follow_settings(&mut self, now: Now) {
         let slots = slots_in_effect(&self.config.slots, &self.settings);
         self.scheduler.set_limits(slots);
         self.scheduler.set_drained(self.settings.is_drained());
+        self.reconsider_gatherings(now.at);
         self.follow_shares();
     }
 

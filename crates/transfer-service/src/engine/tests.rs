@@ -1,6 +1,7 @@
 //! The engine under random trouble: submissions, outcomes, cancels, crashes, full disks, in any order.
 
 mod bans;
+mod tape;
 mod tokens;
 
 use super::*;
@@ -36,6 +37,7 @@ fn config() -> EngineConfig {
             wait: Duration::from_secs(5),
         },
         open_max: OPEN_MAX,
+        tape: tape::policy(),
     }
 }
 
@@ -50,6 +52,7 @@ fn new_job(kind: JobKind, seed: u128, files: u8, from: u8, to: u8) -> NewJob {
             JobKind::Independent | JobKind::Session | JobKind::Hops => url("s", from % 3, index),
             JobKind::Replicas(_) => url("s", (from % 3).wrapping_add(index) % 3, index),
         },
+        tape: None,
         destination: FileUrl::parse(&target(match kind {
             JobKind::Independent | JobKind::Session | JobKind::Hops => index,
             JobKind::Replicas(_) => 0,
@@ -118,6 +121,7 @@ struct World {
     asked: BTreeSet<CredentialId>,
     replies: u64,
     jobs: u128,
+    library: tape::Library,
 }
 
 impl World {
@@ -141,6 +145,7 @@ impl World {
             asked: BTreeSet::new(),
             replies: 0,
             jobs: 0,
+            library: tape::Library::default(),
         }
     }
 
@@ -159,6 +164,7 @@ impl World {
                 Action::Start(assignment) => {
                     self.check_ban(&assignment);
                     self.check_tokens(&assignment);
+                    self.check_is_on_disk(&assignment);
                     let before = self.agents.insert(assignment.request.id, assignment);
                     assert!(before.is_none(), "two attempts of one transfer ran at once");
                 }
@@ -167,6 +173,7 @@ impl World {
                 }
                 Action::Stop { transfer } => self.stopping.push(transfer),
                 Action::PrepareToken(id) => self.prepare_token(id),
+                Action::Tape(call) => self.take_call(call),
                 Action::LockOut(users) => self.locked_out = users,
                 Action::Tell { link, notice } => self.told.push((link, notice)),
                 Action::Publish(settings) => {
@@ -222,6 +229,9 @@ impl World {
         let mut job = new_job(kind, self.jobs, files, from, to);
         if self.jobs.is_multiple_of(4) {
             job.parameters.expires_at = Some(self.now.at + Duration::from_secs(100));
+        }
+        if self.library.is_in_use {
+            tape::put_on_tape(&mut job, self.jobs);
         }
         self.submit_job(job)
     }
@@ -279,6 +289,7 @@ impl World {
         self.agents.clear();
         self.stopping.clear();
         self.asked.clear();
+        self.library.calls.clear();
         let found = self.journal.load_unfinished().expect("readable");
         let (engine, effects) = Engine::restore(config(), found, self.now);
         self.engine = engine;
@@ -298,10 +309,11 @@ impl World {
             for transfer in std::mem::take(&mut self.stopping) {
                 self.end(transfer, Outcome::Stopped);
             }
-            match self.nth_agent(0) {
-                Some(transfer) => self.end(transfer, landed()),
-                None if self.engine.open_transfers() > 0 => self.sleep(3600),
-                None => return,
+            match (self.nth_agent(0), self.library.first_call()) {
+                (_, Some(call)) => self.answer_well(call),
+                (Some(transfer), None) => self.end(transfer, landed()),
+                (None, None) if self.engine.open_transfers() > 0 => self.sleep_until_due(),
+                (None, None) => return,
             }
         }
         panic!("{} transfers never end", self.engine.open_transfers());
@@ -309,19 +321,19 @@ impl World {
 
     fn check_record(&self) {
         let mut states: BTreeMap<TransferId, TransferState> = BTreeMap::new();
-        let kinds: BTreeMap<TransferId, JobKind> = self
+        let firsts: BTreeMap<TransferId, TransferState> = self
             .journal
             .jobs()
             .flat_map(|(job, _)| {
-                let kind = job.parameters.kind;
-                job.transfers.iter().map(move |request| (request.id, kind))
+                let first = job.parameters.first_state(job.submitted_at);
+                let transfers = job.transfers.iter();
+                transfers.map(move |request| (request.id, first.clone()))
             })
             .collect();
         let mut landings: BTreeMap<TransferId, u32> = BTreeMap::new();
         for (at, transfer, event) in self.journal.ledger() {
             if matches!(event, TransferEvent::Submitted) {
-                let first = kinds[transfer].first_state();
-                let before = states.insert(*transfer, first);
+                let before = states.insert(*transfer, firsts[transfer].clone());
                 assert!(before.is_none(), "{transfer} was submitted twice");
                 continue;
             }
@@ -442,6 +454,7 @@ enum Step {
     },
     Lift(usize),
     Token(usize, bool),
+    Tape(usize, u8),
     Crash,
 }
 
@@ -468,6 +481,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => bans::step(),
         1 => any::<usize>().prop_map(Step::Lift),
         2 => (any::<usize>(), any::<bool>()).prop_map(|(nth, given)| Step::Token(nth, given)),
+        6 => (any::<usize>(), any::<u8>()).prop_map(|(nth, how)| Step::Tape(nth, how)),
         1 => Just(Step::Crash),
     ]
 }
@@ -561,6 +575,7 @@ impl World {
             }
             Step::Lift(nth) => self.lift_nth(nth),
             Step::Token(nth, given) => self.answer_nth(nth, given),
+            Step::Tape(nth, how) => self.answer_call(nth, how),
             Step::Crash => self.crash(),
         }
     }
@@ -570,6 +585,7 @@ proptest! {
     #[test]
     fn whatever_happens_every_transfer_ends_exactly_once(steps in proptest::collection::vec(step(), 1..120)) {
         let mut world = World::new();
+        world.library.is_in_use = true;
         for step in steps {
             world.take(step);
         }
@@ -577,6 +593,7 @@ proptest! {
         world.check_record();
         assert!(world.journal.jobs().all(|(_, ended)| ended));
         assert_eq!(world.engine.agents().0, Slots(0), "every slot is free again");
+        assert_eq!(world.engine.at_tape(), (0, 0), "nobody waits for tape any more");
     }
 }
 

@@ -89,14 +89,12 @@ impl Engine {
     }
 
     /// A token can be used as long as its transfers need it.
-    pub(super) fn token_ready(&mut self, id: &CredentialId) {
+    pub(super) fn token_ready(&mut self, now: Now, id: &CredentialId) {
         let Some(awaited) = self.tokens.0.remove(id) else {
             return;
         };
         for transfer in awaited.held {
-            if let Some(waiting) = self.waiting(transfer) {
-                self.queue(waiting);
-            }
+            self.let_wait(now, transfer);
         }
     }
 
@@ -112,10 +110,12 @@ impl Engine {
             return;
         };
         for transfer in awaited.held {
-            let waits = self
-                .transfers
-                .get(&transfer)
-                .is_some_and(|entry| matches!(entry.state, TransferState::Submitted { .. }));
+            let waits = self.transfers.get(&transfer).is_some_and(|entry| {
+                matches!(
+                    entry.state,
+                    TransferState::Submitted { .. } | TransferState::Staging { .. }
+                )
+            });
             if waits {
                 let failure = failure.clone();
                 self.give_up(now, transfer, TransferEvent::Refused { failure }, effects);

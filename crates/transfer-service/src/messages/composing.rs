@@ -6,8 +6,8 @@ use super::following::LinkState;
 use crate::api::wire::file_metadata;
 use penstock_model::url::redact;
 use penstock_model::{
-    Bytes, CopyMode, Failure, Job, JobKind, JobState, MoverReport, Phase, Retry, Side, Timestamp,
-    TransferRequest, TransferState,
+    Bytes, CopyMode, Failure, Job, JobKind, JobState, MoverReport, Overwrite, Phase, Retry, Side,
+    Timestamp, TransferRequest, TransferState,
 };
 use serde_json::{Value, json};
 
@@ -54,6 +54,16 @@ pub(super) struct About<'a> {
     pub(super) last: Option<&'a TransferRequest>,
     pub(super) job_state: JobState,
     pub(super) at: Timestamp,
+    pub(super) tape: TapeFacts,
+}
+
+/// When tape systems were at a file.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct TapeFacts {
+    pub(super) staging_started: Timestamp,
+    pub(super) staging_finished: Timestamp,
+    pub(super) archiving_started: Timestamp,
+    pub(super) archiving_finished: Timestamp,
 }
 
 /// An attempt until its end.
@@ -139,10 +149,19 @@ impl About<'_> {
             "srm_space_token_src": "",
             "srm_space_token_dst": "",
             "user_dn": self.job.user.as_str(),
-            "is_archiving": false,
+            "is_archiving": self.is_archiving(),
             "file_metadata": metadata(&self.request.metadata),
             "job_metadata": metadata(&self.job.parameters.metadata),
         })
+    }
+
+    fn is_last(&self) -> bool {
+        self.last.is_none_or(|last| last.id == self.request.id)
+    }
+
+    /// Whether its copy has to be on tape, too.
+    fn is_archiving(&self) -> bool {
+        self.job.parameters.archive_seconds.is_some() && self.is_last()
     }
 
     /// An attempt ended.
@@ -234,8 +253,8 @@ impl About<'_> {
             "retry_max": parameters.retries_max.unwrap_or(0),
             "job_m_replica": matches!(parameters.kind, JobKind::Replicas(_)),
             "job_multihop": parameters.kind == JobKind::Hops,
-            "transfer_lasthop": self.last.is_none_or(|last| last.id == self.request.id),
-            "is_archiving": false,
+            "transfer_lasthop": self.is_last(),
+            "is_archiving": self.is_archiving(),
             "job_state": self.complete_job_state(),
             "ipv6": false,
             "ipver": "unknown",
@@ -249,7 +268,10 @@ impl About<'_> {
                 Some(_) => "certificate",
                 None => "oauth2",
             },
-            "overwrite_on_disk_flag": false,
+            "overwrite_on_disk_flag": matches!(
+                parameters.overwrite,
+                Overwrite::OnlyOnDisk | Overwrite::IntermediateHopsAndOnlyOnDisk
+            ),
             "overwrite_on_disk_deletion_code": -1,
         });
         if let (Value::Object(all), Value::Object(rest)) = (&mut message, rest) {
@@ -264,8 +286,14 @@ impl About<'_> {
             TransferState::Submitted { failures, last, .. } => {
                 (*failures, last.as_ref().map(ToString::to_string))
             }
+            TransferState::Staging { recall, .. } | TransferState::Recalling { recall, .. } => (
+                recall.copy_failures,
+                recall.last.as_ref().map(ToString::to_string),
+            ),
             TransferState::Active { failures, .. } => (*failures, None),
-            TransferState::Finished { attempt, .. } => (attempt.0.saturating_sub(1), None),
+            TransferState::Finished { attempt, .. } | TransferState::Archiving { attempt, .. } => {
+                (attempt.0.saturating_sub(1), None)
+            }
             TransferState::Failed {
                 attempts, failure, ..
             } => (attempts.saturating_sub(1), Some(failure.to_string())),
@@ -273,7 +301,12 @@ impl About<'_> {
             TransferState::NotUsed => (0, None),
         };
         let size = match state {
-            TransferState::Finished { size, .. } => *size,
+            TransferState::Finished { size, attempt, .. }
+            | TransferState::Archiving { size, attempt, .. }
+                if attempt.0 > 0 =>
+            {
+                *size
+            }
             _ => self.request.size.unwrap_or_default(),
         };
         json!({
@@ -292,12 +325,12 @@ impl About<'_> {
             "user_filesize": size.0,
             "timestamp": self.at.0,
             "submit_time": self.job.submitted_at.0,
-            "staging_start": 0,
-            "staging_finished": 0,
-            "staging": false,
-            "archiving_start": 0,
-            "archiving_finished": 0,
-            "archiving": false,
+            "staging_start": self.tape.staging_started.0,
+            "staging_finished": self.tape.staging_finished.0,
+            "staging": self.job.parameters.staging.is_some(),
+            "archiving_start": self.tape.archiving_started.0,
+            "archiving_finished": self.tape.archiving_finished.0,
+            "archiving": self.job.parameters.archive_seconds.is_some(),
             "reason": printable(&reason.unwrap_or_default()),
             "job_metadata": metadata(&self.job.parameters.metadata),
             "file_metadata": metadata(&self.request.metadata),
@@ -381,6 +414,8 @@ fn phase(phase: Phase) -> &'static str {
         Phase::Transfer => "TRANSFER",
         Phase::Finalization => "TRANSFER_FINALIZATION",
         Phase::Service => "TRANSFER_SERVICE",
+        Phase::Staging => "STAGING",
+        Phase::Archiving => "ARCHIVING",
     }
 }
 

@@ -3,7 +3,7 @@
 //! Keeps what is needed to name the state of each job that is not over: how many of its transfers are where, and the
 //! attempts that run. After a restart that is read again from the ledger when a job's next entry comes.
 
-use super::composing::{About, AttemptFacts, Ended, Kind, Told, link};
+use super::composing::{About, AttemptFacts, Ended, Kind, TapeFacts, Told, link};
 use penstock_model::{
     Bytes, Job, JobId, JobKind, JobState, JobTally, LedgerEntry, LinkId, Timestamp, TransferEvent,
     TransferId, TransferRequest, TransferState, advance,
@@ -37,6 +37,7 @@ struct Book {
 struct Open {
     state: TransferState,
     attempt: AttemptFacts,
+    tape: TapeFacts,
 }
 
 /// What a link did since it was last told.
@@ -158,6 +159,7 @@ impl Follower {
                 false => book.tally.state(book.job.parameters.kind),
             },
             at: entry.at,
+            tape: change.tape,
         };
         let mut tell = |kind: Kind, body| {
             told.push(Told {
@@ -218,6 +220,7 @@ struct Change {
     before: Option<TransferState>,
     now: TransferState,
     attempt: AttemptFacts,
+    tape: TapeFacts,
 }
 
 impl Book {
@@ -233,7 +236,7 @@ impl Book {
 
     /// `None` for an entry that changes nothing that is told, or does not fit: the ledger has none such.
     fn apply(&mut self, entry: &LedgerEntry) -> Option<Change> {
-        let first = self.job.parameters.kind.first_state();
+        let first = self.job.parameters.first_state(self.job.submitted_at);
         match &entry.event {
             TransferEvent::Submitted => {
                 self.tally.add(&first);
@@ -242,6 +245,7 @@ impl Book {
                     before: None,
                     now: first,
                     attempt: AttemptFacts::default(),
+                    tape: TapeFacts::default(),
                 });
             }
             TransferEvent::NotNeeded => {
@@ -251,9 +255,14 @@ impl Book {
             _ => {}
         }
         let known = self.states.get(&entry.transfer).cloned();
-        let Open { state, mut attempt } = known.unwrap_or(Open {
+        let Open {
+            state,
+            mut attempt,
+            mut tape,
+        } = known.unwrap_or(Open {
             state: first,
             attempt: AttemptFacts::default(),
+            tape: TapeFacts::default(),
         });
         let now = advance(&state, entry.at, &entry.event).ok()?;
         self.tally.remove(&state);
@@ -270,6 +279,17 @@ impl Book {
                 attempt.prepared = Some(entry.at);
                 attempt.size = *size;
             }
+            TransferEvent::StageRequested { .. } => {
+                tape.staging_started = entry.at;
+                tape.staging_finished = Timestamp::default();
+            }
+            TransferEvent::Staged { .. } | TransferEvent::StageFailed { .. } => {
+                tape.staging_finished = entry.at;
+            }
+            TransferEvent::Landed { archives: true, .. } => tape.archiving_started = entry.at,
+            TransferEvent::Archived | TransferEvent::ArchiveFailed { .. } => {
+                tape.archiving_finished = entry.at;
+            }
             _ => {}
         }
         if now.is_terminal() {
@@ -279,6 +299,7 @@ impl Book {
             let open = Open {
                 state: now.clone(),
                 attempt: attempt.clone(),
+                tape,
             };
             self.states.insert(entry.transfer, open);
         }
@@ -286,6 +307,7 @@ impl Book {
             before: Some(state),
             now,
             attempt,
+            tape,
         })
     }
 }
@@ -350,6 +372,11 @@ fn ended<'a>(event: &'a TransferEvent, before: &Option<TransferState>) -> Option
         TransferEvent::Canceled { .. }
         | TransferEvent::Expired { .. }
         | TransferEvent::Refused { .. }
+        | TransferEvent::StageRequested { .. }
+        | TransferEvent::Staged { .. }
+        | TransferEvent::StageFailed { .. }
+        | TransferEvent::Archived
+        | TransferEvent::ArchiveFailed { .. }
         | TransferEvent::Submitted
         | TransferEvent::Chosen { .. }
         | TransferEvent::NotNeeded

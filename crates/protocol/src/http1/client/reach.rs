@@ -65,6 +65,18 @@ impl Reach {
 }
 
 impl Client {
+    /// Whether what one server announces as another address of its own may be given the credentials that are for it:
+    /// on its own host, or where credentials follow redirects; and never without TLS when it has TLS itself.
+    pub fn may_take_credentials(&self, from: &Url, to: &Url) -> bool {
+        let has_tls = |url: &Url| ["https", "davs"].contains(&url.scheme());
+        let is_own = from.host_str().is_some() && from.host_str() == to.host_str();
+        (is_own && (has_tls(to) || !has_tls(from)))
+            || self
+                .reach
+                .as_ref()
+                .is_some_and(|reach| reach.takes_credentials(to))
+    }
+
     /// A client that goes only where the rules allow. Starts without connections, because those made before
     /// were not judged.
     pub fn with_reach(&self, reach: &Reach) -> Client {

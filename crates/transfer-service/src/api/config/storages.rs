@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::IntoResponse;
 use penstock_decide::settings::{StorageWish, Wish};
-use penstock_model::{StorageId, StorageRule};
+use penstock_model::{StorageId, StorageRule, VoName};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ pub(super) async fn list(
         .storages()
         .filter(|rule| only.as_ref().is_none_or(|only| *only == rule.storage));
     let entry = |rule: &StorageRule| {
-        let entry = json!({"se_info": form(rule), "operations": {}});
+        let entry = json!({"se_info": form(rule), "operations": operations(rule)});
         (rule.storage.to_string(), entry)
     };
     Ok(Json(rules.map(entry).collect::<Map<String, Value>>()).into_response())
@@ -84,8 +84,12 @@ pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: 
     let wish = Wish::SetStorages(wishes.into_values().collect());
     api.wish(&caller, wish).await?;
     let settings = api.service.settings();
-    let shown = settings.storage(&last).map(form);
-    Ok(Json(json!([shown, null])).into_response())
+    let shown = settings.storage(&last);
+    let info = shown.map(form);
+    let operations = shown
+        .filter(|rule| !rule.staging_max.is_empty())
+        .map(operations);
+    Ok(Json(json!([info, operations])).into_response())
 }
 
 fn wish(name: &str, value: Value) -> Result<StorageWish, ApiError> {
@@ -98,6 +102,10 @@ fn wish(name: &str, value: Value) -> Result<StorageWish, ApiError> {
         inbound_max: info.slots_or_null("inbound_max_active")?,
         site: info.text_or_null("site")?,
         note: info.text_or_null("se_metadata")?,
+        staging_max: match parts.raw("operations") {
+            Some(operations) => staging_of(&operations)?,
+            None => BTreeMap::new(),
+        },
     };
     for name in ["outbound_max_throughput", "inbound_max_throughput"] {
         info.not_offered(name, &[json!(0), json!(0.0)])?;
@@ -116,33 +124,46 @@ fn wish(name: &str, value: Value) -> Result<StorageWish, ApiError> {
     info.not_offered("tpc_support", &[json!("FULL")])?;
     info.not_offered("tape_endpoint", &[json!("")])?;
     info.end()?;
-    if let Some(operations) = parts.raw("operations") {
-        no_operations(&operations)?;
-    }
     parts.end()?;
     Ok(wish)
 }
 
-/// Limits of operations are about tape, which this service does not do. `{}` and zeros are FTS's "none".
-fn no_operations(operations: &Value) -> Result<(), ApiError> {
-    let is_none = |limit: &Value| limit.is_null() || limit.as_i64().is_some_and(|limit| limit <= 0);
-    let limits = match operations {
-        Value::Null => return Ok(()),
-        Value::Object(vos) => vos.values(),
-        _ => return Err(bad_request("Malformed configuration")),
+/// How many files may be on their way from tape, by VO, as FTS writes it. Null and 0 take a limit back.
+fn staging_of(operations: &Value) -> Result<BTreeMap<VoName, Option<u32>>, ApiError> {
+    let malformed = || bad_request("Malformed configuration");
+    let vos = match operations {
+        Value::Null => return Ok(BTreeMap::new()),
+        Value::Object(vos) => vos,
+        _ => return Err(malformed()),
     };
-    for of_vo in limits {
-        match of_vo {
-            Value::Object(limits) if limits.values().all(is_none) => {}
-            Value::Object(_) => {
-                return Err(bad_request(
-                    "this service brings nothing from tape yet, so limits of operations were not set; leave them out",
-                ));
+    let mut staging = BTreeMap::new();
+    for (vo, limits) in vos {
+        for (operation, limit) in limits.as_object().ok_or_else(malformed)? {
+            let limit = match limit {
+                Value::Null => None,
+                limit => Some(limit.as_i64().ok_or_else(malformed)?).filter(|limit| *limit > 0),
+            };
+            let limit = limit.map(u32::try_from).transpose();
+            let limit = limit.map_err(|_| bad_request(format!("'{operation}' is too large")))?;
+            match (operation.as_str(), limit) {
+                ("staging", limit) => drop(staging.insert(VoName::new(vo.as_str()), limit)),
+                // FTS's way of saying nothing.
+                (_, None) => {}
+                (other, Some(_)) => {
+                    return Err(bad_request(format!(
+                        "limits of the operation '{other}' are not offered; there is 'staging'"
+                    )));
+                }
             }
-            _ => return Err(bad_request("Malformed configuration")),
         }
     }
-    Ok(())
+    Ok(staging)
+}
+
+/// The same as it is shown.
+pub(super) fn operations(rule: &StorageRule) -> Value {
+    let of_vo = |(vo, most): (&VoName, &u32)| (vo.to_string(), json!({ "staging": most }));
+    Value::Object(rule.staging_max.iter().map(of_vo).collect())
 }
 
 /// `DELETE /config/se?se=`.
@@ -191,8 +212,8 @@ mod tests {
                 "is not offered",
             ),
             (
-                json!({"operations": {"cms": {"staging": 10}}}),
-                "nothing from tape",
+                json!({"operations": {"cms": {"delete": 10}}}),
+                "'delete' are not offered",
             ),
             (json!({"se_info": {"nonsense": 1}}), "nonsense unknown"),
             (json!({"se_infos": {}}), "se_infos unknown"),
@@ -202,6 +223,21 @@ mod tests {
             let refused = wish_of(given.clone()).expect_err("refused");
             assert!(refused.contains(expected), "{given}: {refused}");
         }
+    }
+
+    #[test]
+    fn a_limit_of_staging_is_set_for_a_vo_and_taken_back() {
+        let said = |operations: Value| {
+            let wish = wish_of(json!({ "operations": operations })).expect("valid");
+            wish.staging_max.into_iter().next()
+        };
+        let cms = VoName::new("cms");
+        assert_eq!(
+            said(json!({"cms": {"staging": 10}})),
+            Some((cms.clone(), Some(10)))
+        );
+        assert_eq!(said(json!({"cms": {"staging": null}})), Some((cms, None)));
+        assert_eq!(said(json!({})), None);
     }
 
     #[test]

@@ -1,0 +1,398 @@
+//! Calls of tape systems: what the engine wants of them, over the WLCG Tape REST API.
+//!
+//! Where a storage element has its tape interface it tells itself. That is remembered for a while; the interface may be
+//! on another port, and on another host only where credentials may go.
+
+use super::http::observe;
+use super::{AgentSetup, REMEMBERED_MAX};
+use crate::engine::{Assignment, TapeCall, TapeErrand, TapeOutcome, TapePlace};
+use crate::run::{Message, wall_clock};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, Method};
+use penstock_decide::classify::{Observed, classify};
+use penstock_model::{Errno, Failure, Locality, Phase, Retry, Side};
+use penstock_protocol::http1::client::Outgoing;
+use penstock_protocol::tape::{
+    self, BYTES_PER_FILE_MAX, DISCOVERY_BYTES_MAX, STAGED_BYTES_MAX, TapeAnswerError,
+    TapeInterface, WELL_KNOWN,
+};
+use penstock_protocol::tls::ClientIdentity;
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use url::Url;
+
+/// How long it is remembered where an interface is.
+const REMEMBERED_FOR: Duration = Duration::from_secs(600);
+/// Bytes of an answer that says no.
+const REFUSAL_BYTES_MAX: u64 = 64 << 10;
+/// Characters of what it says that are shown.
+const REFUSAL_CHARS_MAX: usize = 300;
+
+/// Tape interfaces that were found, by server, and when.
+#[derive(Debug, Default)]
+pub(super) struct Interfaces(Mutex<HashMap<Arc<str>, Found>>);
+
+type Found = (Instant, Arc<TapeInterface>);
+
+impl Interfaces {
+    fn known(&self, server: &str) -> Option<Arc<TapeInterface>> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, found) = known.get(server)?;
+        (since.elapsed() < REMEMBERED_FOR).then(|| found.clone())
+    }
+
+    fn learn(&self, server: &Arc<str>, found: &Arc<TapeInterface>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= REMEMBERED_MAX {
+            known.clear();
+        }
+        known.insert(server.clone(), (Instant::now(), found.clone()));
+    }
+
+    fn forget(&self, server: &str) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.remove(server);
+    }
+}
+
+/// A call that came to nothing, with the status of the answer if there was one.
+struct Refusal {
+    failure: Failure,
+    status: Option<u16>,
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Refusal {
+        Refusal {
+            failure,
+            status: None,
+        }
+    }
+}
+
+/// By what a tape system is reached, and whose fault its errors are.
+struct Access {
+    server: Arc<str>,
+    bearer: Option<HeaderValue>,
+    identity: Option<ClientIdentity>,
+    side: Side,
+    phase: Phase,
+}
+
+/// How a storage element is asked about its tapes. Further ways stand beside this one.
+enum TapeWay {
+    /// The WLCG Tape REST API.
+    Rest(Arc<TapeInterface>),
+}
+
+impl AgentSetup {
+    /// Makes a call and reports what came of it, exactly once.
+    pub(crate) async fn call_tape(self: Arc<Self>, call: TapeCall, reports: mpsc::Sender<Message>) {
+        let number = call.number;
+        let outcome = tokio::spawn(async move { self.tape_outcome(&call).await }).await;
+        let outcome = outcome.unwrap_or_else(|_| {
+            let detail = "the call ended unexpectedly; see the service's log".to_owned();
+            TapeOutcome::Failed {
+                failure: classify(Side::Service, Phase::Staging, &Observed::Broken, detail),
+                status: None,
+            }
+        });
+        // The loop outlives its calls; when it does not, a restart makes them again.
+        let _ = reports
+            .send(Message::TapeAnswered { number, outcome })
+            .await;
+    }
+
+    async fn tape_outcome(&self, call: &TapeCall) -> TapeOutcome {
+        match self.ask_tape(&call.place, &call.errand).await {
+            Ok(outcome) => outcome,
+            Err(Refusal { failure, status }) => {
+                let server = &*call.place.server;
+                tracing::debug!(server, %failure, "a tape system was called in vain");
+                self.memory.tapes.forget(server);
+                TapeOutcome::Failed { failure, status }
+            }
+        }
+    }
+
+    /// Where the destination of a transfer is now.
+    pub(super) async fn locality(&self, assignment: &Assignment) -> Result<Locality, Failure> {
+        let (side, request) = (Side::Destination, &assignment.request);
+        let proxy = assignment.parameters.proxy.as_ref();
+        let unknown =
+            |detail: String| classify(side, Phase::Archiving, &Observed::Malformed, detail);
+        let place = TapePlace::of(request, side, &assignment.vo, proxy);
+        let path = TapePlace::path(request, side);
+        let (Some(place), Some(path)) = (place, path) else {
+            return Err(unknown("it has no path".to_owned()));
+        };
+        let errand = TapeErrand::Locate(vec![path.to_string()]);
+        let asked = self.ask_tape(&place, &errand).await;
+        let TapeOutcome::Places(told) = asked.map_err(|refusal| refusal.failure)? else {
+            return Err(unknown("its tape system does not tell".to_owned()));
+        };
+        let found = told.into_iter().find(|(told, _)| **told == *path);
+        match found {
+            Some((_, place)) => place.map_err(unknown),
+            None => Err(unknown("its tape system does not tell of it".to_owned())),
+        }
+    }
+
+    async fn ask_tape(
+        &self,
+        place: &TapePlace,
+        errand: &TapeErrand,
+    ) -> Result<TapeOutcome, Refusal> {
+        let (side, phase) = match errand {
+            TapeErrand::Locate(_) => (Side::Destination, Phase::Archiving),
+            TapeErrand::Stage(_)
+            | TapeErrand::Look(..)
+            | TapeErrand::Cancel(..)
+            | TapeErrand::Release(..) => (Side::Source, Phase::Staging),
+        };
+        let access = self.tape_access(place, side, phase).await?;
+        match self.tape_way(&access).await? {
+            TapeWay::Rest(interface) => self.ask_rest(&access, &interface, errand).await,
+        }
+    }
+
+    async fn tape_access(
+        &self,
+        place: &TapePlace,
+        side: Side,
+        phase: Phase,
+    ) -> Result<Access, Refusal> {
+        let unusable = |why: String| classify(side, phase, &Observed::Status(401), why);
+        let mut access = Access {
+            server: place.server.clone(),
+            bearer: None,
+            identity: None,
+            side,
+            phase,
+        };
+        if let Some(id) = &place.token {
+            let token = self.tokens.usable(id).await;
+            let token = token.map_err(|trouble| trouble.into_failure(side, phase))?;
+            let bearer = HeaderValue::try_from(format!("Bearer {token}"));
+            let mut bearer = bearer.map_err(|_| {
+                unusable("the token holds characters that no HTTP header may have".to_owned())
+            })?;
+            bearer.set_sensitive(true);
+            access.bearer = Some(bearer);
+        } else if let Some(id) = &place.proxy {
+            let proxy = self.newest_proxy(id, wall_clock()).await;
+            let proxy = proxy.map_err(|why| Failure { phase, ..why })?;
+            access.identity = Some(proxy.identity);
+        }
+        Ok(access)
+    }
+
+    /// The way to ask a storage element about its tapes, by the scheme of its files.
+    async fn tape_way(&self, access: &Access) -> Result<TapeWay, Refusal> {
+        let scheme = access.server.split("://").next().unwrap_or_default();
+        match scheme {
+            "https" | "davs" | "http" | "dav" => Ok(TapeWay::Rest(self.discover(access).await?)),
+            _ => Err(access
+                .not_offered(format!(
+                    "files are brought from tape over https, and not over {scheme}"
+                ))
+                .into()),
+        }
+    }
+
+    async fn discover(&self, access: &Access) -> Result<Arc<TapeInterface>, Refusal> {
+        if let Some(known) = self.memory.tapes.known(&access.server) {
+            return Ok(known);
+        }
+        let malformed =
+            |why: String| classify(access.side, access.phase, &Observed::Malformed, why);
+        let server = Url::parse(&access.server).map_err(|why| malformed(why.to_string()))?;
+        let url = server
+            .join(WELL_KNOWN)
+            .map_err(|why| malformed(why.to_string()))?;
+        let asked = self
+            .send_to_tape(access, Method::GET, url.clone(), None, DISCOVERY_BYTES_MAX)
+            .await;
+        let body = asked.map_err(|refusal| match refusal.status {
+            Some(401 | 403 | 404 | 405 | 410 | 501) => Refusal::from(access.not_offered(format!(
+                "{} tells of no tape interface: {}",
+                access.server, refusal.failure.detail
+            ))),
+            // What is wrong with the document says nothing of the files that are asked for.
+            _ => Refusal::from(refusal.failure),
+        })?;
+        let found = TapeInterface::parse(&body).map_err(|why| match why {
+            TapeAnswerError::NoVersion => access.not_offered(format!("{url}: {why}")),
+            TapeAnswerError::Malformed(_) | TapeAnswerError::OtherRequest(_) => {
+                malformed(format!("{url}: {why}"))
+            }
+        })?;
+        if !self.client.may_take_credentials(&server, found.uri()) {
+            return Err(access
+                .forbidden(format!(
+                    "the tape interface of {} is said to be at {}, which may not have credentials that are for {}: \
+                     transfer.credentials_follow does not list it",
+                    access.server,
+                    found.uri(),
+                    access.server
+                ))
+                .into());
+        }
+        let found = Arc::new(found);
+        self.memory.tapes.learn(&access.server, &found);
+        Ok(found)
+    }
+
+    async fn ask_rest(
+        &self,
+        access: &Access,
+        api: &TapeInterface,
+        errand: &TapeErrand,
+    ) -> Result<TapeOutcome, Refusal> {
+        let of_files = |files: usize| REFUSAL_BYTES_MAX + BYTES_PER_FILE_MAX * files as u64;
+        let (method, url, body, limit) = match errand {
+            TapeErrand::Stage(files) => {
+                let body = tape::stage_body(files);
+                (Method::POST, api.stage(), Some(body), STAGED_BYTES_MAX)
+            }
+            TapeErrand::Look(id, files) => (Method::GET, api.request(id), None, of_files(*files)),
+            TapeErrand::Cancel(id, paths) => {
+                let body = tape::paths_body(paths);
+                (Method::POST, api.cancel(id), Some(body), REFUSAL_BYTES_MAX)
+            }
+            TapeErrand::Release(id, paths) => {
+                let body = tape::paths_body(paths);
+                (Method::POST, api.release(id), Some(body), REFUSAL_BYTES_MAX)
+            }
+            TapeErrand::Locate(paths) => {
+                let body = tape::paths_body(paths);
+                let limit = of_files(paths.len());
+                (Method::POST, api.archive_info(), Some(body), limit)
+            }
+        };
+        let shown = url.to_string();
+        let body = self.send_to_tape(access, method, url, body, limit).await?;
+        let outcome = match errand {
+            TapeErrand::Stage(_) => tape::parse_staged(&body).map(TapeOutcome::Accepted),
+            TapeErrand::Look(id, _) => tape::parse_progress(&body, id).map(TapeOutcome::Progress),
+            TapeErrand::Cancel(..) | TapeErrand::Release(..) => Ok(TapeOutcome::Done),
+            TapeErrand::Locate(_) => tape::parse_archive_info(&body).map(TapeOutcome::Places),
+        };
+        outcome.map_err(|why| {
+            let detail = format!("{shown}: {why}");
+            classify(access.side, access.phase, &Observed::Malformed, detail).into()
+        })
+    }
+
+    /// Sends a request; gives back the body of an answer that says yes.
+    async fn send_to_tape(
+        &self,
+        access: &Access,
+        method: Method,
+        url: Url,
+        body: Option<Vec<u8>>,
+        limit: u64,
+    ) -> Result<Vec<u8>, Refusal> {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        if let Some(bearer) = &access.bearer {
+            headers.insert(AUTHORIZATION, bearer.clone());
+        }
+        if body.is_some() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        let request = Outgoing {
+            method: method.clone(),
+            url: url.clone(),
+            headers,
+            identity: access.identity.clone(),
+        };
+        let client = self.client.with_response_timeout(self.config.tape_timeout);
+        let sent = match &body {
+            Some(body) => client.send_bytes(request, body).await,
+            None => client.send_following(request).await,
+        };
+        let mut answer = sent.map_err(|why| access.broken(&why))?;
+        let status = answer.status;
+        if status.is_success() {
+            let body = answer.read_all(limit).await;
+            return Ok(body.map_err(|why| access.broken(&why))?);
+        }
+        let said = answer.read_all(REFUSAL_BYTES_MAX).await.unwrap_or_default();
+        let detail = format!(
+            "{method} {url} was answered with {status}{}",
+            said_why(&said)
+        );
+        let observed = Observed::Status(status.as_u16());
+        Err(Refusal {
+            failure: classify(access.side, access.phase, &observed, detail),
+            status: Some(status.as_u16()),
+        })
+    }
+}
+
+impl Access {
+    fn broken(&self, why: &penstock_protocol::http1::client::ClientError) -> Failure {
+        classify(self.side, self.phase, &observe(why), why.to_string())
+    }
+
+    fn forbidden(&self, detail: String) -> Failure {
+        classify(self.side, self.phase, &Observed::Forbidden, detail)
+    }
+
+    /// Another replica may be somewhere that offers it.
+    fn not_offered(&self, detail: String) -> Failure {
+        Failure {
+            side: self.side,
+            retry: Retry::ElsewhereOnly,
+            phase: self.phase,
+            errno: Errno::EPROTONOSUPPORT,
+            detail,
+            found: None,
+        }
+    }
+}
+
+/// What an answer says of itself (RFC 7807, or anything), with a colon before it; empty when it says nothing.
+fn said_why(body: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Problem {
+        title: Option<String>,
+        detail: Option<String>,
+    }
+    let text = match serde_json::from_slice::<Problem>(body) {
+        Ok(problem) => [problem.title, problem.detail]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(": "),
+        Err(_) => String::from_utf8_lossy(body).into_owned(),
+    };
+    let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let short: String = line.chars().take(REFUSAL_CHARS_MAX).collect();
+    match short.is_empty() {
+        true => short,
+        false => format!(": {short}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_tape_system_says_is_told_in_one_line() {
+        let check = |body: &str, expected: &str| assert_eq!(said_why(body.as_bytes()), expected);
+        check("", "");
+        check("{}", "");
+        check(
+            r#"{"status":400,"title":"Bad","detail":"no\nfiles"}"#,
+            ": Bad: no files",
+        );
+        check("<html>\n busy </html>", ": <html> busy </html>");
+        assert!(said_why("x".repeat(5000).as_bytes()).len() < 310);
+    }
+}
