@@ -145,10 +145,13 @@ def test_a_submission_that_is_waited_for(recorder, ends, check, lab):
     check("submit-blocking")
 
 
-def test_a_submission_with_the_options_of_tape(recorder, ends, check):
-    """Refused while this service neither stages nor archives."""
-    tape = {"bring_online": 600, "copy_pin_lifetime": 3600, "archive_timeout": 900}
-    recorder.ask("POST", "//jobs", {"params": PARAMS | tape, "files": [FILE | ends]})
+def test_a_submission_with_the_options_of_tape(recorder, tape, check, lab, at):
+    recorder.normalised.named += [(tape.url, "<tape>")]
+    params = {"bring_online": 600, "copy_pin_lifetime": 3600, "archive_timeout": 900}
+    ends = {"sources": [tape.put_on_tape(f"{at}/source", b"x")], "destinations": [f"{tape.url}{at}/copy"]}
+    job = recorder.submit(params, **ends)
+    lab.service.wait_finished(job)
+    recorder.ask("GET", f"//jobs/{job}")
     check("submit-bringonline")
 
 
@@ -248,8 +251,8 @@ def test_rucio_submits_with_tokens_and_polls_with_a_certificate(recorder, check,
     check("rucio-tokens")
 
 
-def test_rucio_submits_from_tape_to_tape(recorder, check, lab, at):
-    """Refused while this service neither stages nor archives."""
+def test_rucio_submits_from_tape_to_tape(recorder, tape, check, lab, at):
+    recorder.normalised.named += [(tape.url, "<tape>")]
     params = OF_RUCIO | {
         "bring_online": 43200,
         "overwrite": False,
@@ -259,7 +262,10 @@ def test_rucio_submits_from_tape_to_tape(recorder, check, lab, at):
     files = [
         rucios(
             number,
-            offer(lab, at, number),
+            {
+                "sources": [tape.put_on_tape(f"{at}/rucio-{number}", content(f"rucio {number}", 10_000))],
+                "destinations": [f"{tape.url}{at}/copies/rucio-{number}"],
+            },
             "TAPE",
             "TAPE",
             metadata={"vo": "def"},
@@ -267,5 +273,7 @@ def test_rucio_submits_from_tape_to_tape(recorder, check, lab, at):
         )
         for number in (8, 9)
     ]
-    recorder.ask("POST", "/jobs", {"files": files, "params": params}, RUCIO_AGENT)
+    job = recorder.ask("POST", "/jobs", {"files": files, "params": params}, RUCIO_AGENT)["job_id"]
+    lab.service.wait_finished(job)
+    poll(recorder, job)
     check("rucio-tape")
