@@ -48,6 +48,7 @@ FORMS = {
     "<identity>": "0123456789abcdef",
     "<token>": "0123456789abcdef",
     "<seconds since 1970>": 1_795_000_000,
+    "<tape>": "https://127.0.0.11:8443",
 }
 GOLDEN = sorted(path.stem for path in golden.DIRECTORY.glob("*.json") if path.stem not in ("davfs2", "litmus"))
 
