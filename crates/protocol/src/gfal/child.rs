@@ -77,8 +77,7 @@ pub fn run(limits: Limits) -> io::Result<()> {
         has_copied: false,
     };
     let ended = worker.work();
-    // Threads of the library may hold locks: no destructor of it is run.
-    std::process::exit(i32::from(ended.is_err()))
+    confine::leave(i32::from(ended.is_err()))
 }
 
 /// The pipes to the service, out of reach of what libraries read and print.
@@ -98,7 +97,7 @@ fn give_up(gfal: &Arc<Gfal>) {
     if asked.is_ok() {
         std::thread::sleep(CANCEL_GRACE);
     }
-    std::process::exit(1);
+    confine::leave(1);
 }
 
 /// An order, with the bytes behind it.

@@ -76,6 +76,13 @@ pub(super) fn name_proxy(path: &str) {
     unsafe { std::env::set_var("X509_USER_PROXY", path) };
 }
 
+/// Ends the process at once. Destructors of libraries are not run: their threads still work with what those would take
+/// away, and crash.
+pub(super) fn leave(code: i32) -> ! {
+    // SAFETY: _exit takes any code and does not come back; all that was to be written has been.
+    unsafe { libc::_exit(code) }
+}
+
 /// Makes SIGTERM wait for [`await_termination`], in this thread and all that it starts.
 pub(super) fn hold_termination() {
     let signals = termination();

@@ -247,6 +247,7 @@ fn plugin_for(scheme: &str) -> (&'static str, &'static str) {
 fn command(config: &GfalConfig) -> Command {
     let mut command = Command::new(&config.program);
     command
+        .arg0("penstock")
         .args(&config.arguments)
         .args(["--service", &std::process::id().to_string()])
         .args(["--memory", &config.memory_bytes_max.to_string()])
