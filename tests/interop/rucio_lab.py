@@ -22,11 +22,14 @@ from .clients import Door, Service, adler32, content
 from .lossy_way import LossyWay
 from .rucio_daemons import Rucio
 from .site import Site
+from .tape_endpoint import TapeEndpoint
 from .token_issuer import TokenIssuer
 from .waiting import eventually
 
 HOSTS = ["127.0.4.1", "127.0.4.2", "127.0.4.3"]
-ISSUER_HOST, WAY_HOST = "127.0.4.4", "127.0.4.6"
+ISSUER_HOST, LIBRARY_HOST, WAY_HOST = "127.0.4.4", "127.0.4.5", "127.0.4.6"
+# How often a service looks at what the library is at.
+OFTEN = {"quiet": "100ms", "fill_max": "1s", "poll_min": "100ms", "poll_max": "1s"}
 CLIENTS = {"rucio": "secret of rucio", "penstock": "secret of penstock"}
 PLACE = f"/{VO}/rucio"
 RULE_SECONDS = 90
@@ -59,6 +62,24 @@ class Storage:
 
 
 @dataclass
+class TapeStorage(Storage):
+    """One in front of a tape library."""
+
+    site: TapeEndpoint
+    tape: bool = True
+
+    @property
+    def address(self):
+        return self.site.host, self.site.http.server_port
+
+    def put(self, path, data):
+        self.site.put_on_tape(path, data)
+
+    def checksum(self, path):
+        return adler32(self.site.files[path].data)
+
+
+@dataclass
 class Shipment:
     """A data set, and where a rule wants it."""
 
@@ -75,6 +96,7 @@ class Lab:
         self.proxy = user_ca.voms_proxy(self.alice, hours=24)
         self.near, self.far, self.third = self.sites = make_sites(binary, directory)
         self.way = LossyWay(WAY_HOST, fault_ca, self.near.service, self.proxy, self.near.certificates)
+        self.library = TapeEndpoint(LIBRARY_HOST, fault_ca)
         self.storages = {
             storage.name: storage
             for storage in [
@@ -86,6 +108,7 @@ class Lab:
                 Storage("ELSEWHERE", self.far),
                 Storage("BEHIND", self.far),
                 Storage("VAULT", self.far, tape=True),
+                TapeStorage("TAPE", self.library),
                 Storage("TOKEN-NEAR", self.near, "davs"),
                 Storage("TOKEN-FAR", self.far, "davs"),
             ]
@@ -110,6 +133,9 @@ class Lab:
         """The collaboration may use its directory."""
         self.ca.trusted_by(site)
         site.configure("[transfer]", retries=0, retry_delay="1s")
+        site.allow(LIBRARY_HOST)
+        lines = [f"{key} = {json.dumps(value)}" for key, value in OFTEN.items()]
+        site.append("\n".join(["", "[transfer.staging]", *lines, ""]))
         site.append(GUIDE.toml("At every storage"))
         service = GUIDE.toml("At the transfer service").replace("/DC=org/DC=example/CN=rucio", self.alice.subject)
         service = service.replace("stomp://mq.example.org:61613/%2F", broker.url())
@@ -287,6 +313,7 @@ class Lab:
     def close(self):
         self.rucio.close()
         self.issuer.close()
+        self.library.close()
         self.way.close()
         for site in self.sites:
             site.kill()
@@ -300,11 +327,14 @@ DISTANCES = [
     "NEAR ELSEWHERE",
     "NEAR BEHIND",
     "NEAR VAULT",
+    "NEAR TAPE",
+    "TAPE FAR",
     "TOKEN-NEAR TOKEN-FAR",
 ]
 # Beyond those that every storage has.
 ATTRIBUTES = {
     "STEP": {"available_for_multihop"},
+    "TAPE": {"archive_timeout"},
     "TOKEN-NEAR": {"oidc_support"},
     "TOKEN-FAR": {"oidc_support"},
 }

@@ -129,6 +129,38 @@ def test_what_has_no_way_of_its_own_goes_by_hops(lab):
     assert lab.job(requests[0])["job_type"] == "H"
 
 
+def test_a_rule_brings_files_from_tape(lab):
+    shipment = lab.ship("FAR", sources=["TAPE"], count=3)
+    lab.wait_ok(shipment)
+    requests = lab.requests(shipment)
+    assert all(request["staging_started_at"] <= request["staging_finished_at"] for request in requests)
+    [call] = lab.library.called("stage")
+    assert len(call.paths) == 3
+    assert call.body["files"][0]["targetedMetadata"] == {"default": {"activity": "User Subscriptions"}}
+    assert lab.job(requests[0])["bring_online"] == 43_200
+
+
+def test_a_rule_to_tape_is_ok_when_its_files_are_on_tape(lab):
+    lab.library.archive_seconds = None
+    shipment = lab.ship("TAPE", count=2)
+    request, _ = lab.wait_submitted(shipment)
+    eventually("the copies wait for tape", lambda: lab.job(request)["job_state"] == "ARCHIVING", 60)
+    assert lab.rule(shipment)["state"] == "REPLICATING"
+    for path in lab.paths("TAPE", shipment.contents).values():
+        lab.library.files[path].on_tape = True
+    lab.wait_ok(shipment)
+
+
+def test_what_is_on_tape_already_is_as_good_as_copied(lab):
+    """Rucio asks what is in the way, and takes the file for its own when it is the right one."""
+    shipment = lab.load()
+    [data] = shipment.contents.values()
+    lab.put_in_the_way(shipment, "TAPE", data)
+    lab.wait_ok(lab.want(shipment, "TAPE"))
+    [request] = lab.requests(shipment)
+    assert (request["state"], lab.job(request)["job_state"]) == ("DONE", "FAILED")
+
+
 def test_what_rucio_does_not_know_of_is_replaced(lab):
     """Rucio allows disks to be overwritten: what is there without a replica is nobody's."""
     shipment = lab.load()
