@@ -160,7 +160,7 @@ pub(super) fn found(one: &FoundTransfer) -> Value {
         "job": row.job.to_string(),
         "vo": one.vo.as_str(),
         "user": one.user.as_str(),
-        "state": row.state.fts_name(),
+        "state": row.fts_state(),
         "source": row.request.source.to_string(),
         "destination": row.request.destination.to_string(),
         "activity": row.request.activity.as_str(),

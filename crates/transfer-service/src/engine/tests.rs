@@ -119,6 +119,8 @@ struct World {
     locked_out: BTreeSet<String>,
     /// Tokens that issuers are asked about.
     asked: BTreeSet<CredentialId>,
+    /// Tokens about which they said no, the last time.
+    denied: BTreeSet<CredentialId>,
     replies: u64,
     jobs: u128,
     library: tape::Library,
@@ -143,6 +145,7 @@ impl World {
             bans: BTreeMap::new(),
             locked_out: BTreeSet::new(),
             asked: BTreeSet::new(),
+            denied: BTreeSet::new(),
             replies: 0,
             jobs: 0,
             library: tape::Library::default(),

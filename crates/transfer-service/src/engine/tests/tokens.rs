@@ -53,7 +53,9 @@ impl World {
             let stored = self.journal.token(id).expect("readable");
             let renewal = stored.and_then(|stored| stored.renewal);
             let is_bare = renewal.is_some_and(|(_, refresh)| refresh.is_none());
-            let awaits = self.asked.contains(id) && is_bare && assignment.task == Task::Copy;
+            // Of several replicas, the next one is tried with what there is.
+            let is_awaited = self.asked.contains(id) && !self.denied.contains(id);
+            let awaits = is_awaited && is_bare && assignment.task == Task::Copy;
             assert!(!awaits, "{request:?} waits for its token");
         }
     }
@@ -70,9 +72,11 @@ impl World {
             .clone();
         self.asked.remove(&id);
         if !given {
+            self.denied.insert(id.clone());
             let failure = Box::new(failure(Retry::Never));
             return self.feed(Input::TokenRefused { id, failure });
         }
+        self.denied.remove(&id);
         let reply = self.reply();
         let renewed = RenewedToken {
             access: None,
