@@ -208,7 +208,8 @@ mod tests {
             let key = rest.split(" = ").next()?;
             let is_key =
                 rest.contains(" = ") && key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
-            (is_key || rest.starts_with("[[")).then(|| rest.to_owned())
+            let is_table = rest.starts_with('[') && rest.ends_with(']');
+            (is_key || is_table).then(|| rest.to_owned())
         };
         // Indented examples stand before other keys of their section, hence they are moved to the end.
         let (mut text, mut example) = (String::new(), String::new());
