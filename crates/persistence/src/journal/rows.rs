@@ -61,9 +61,8 @@ impl TransferRow {
     /// FTS's word on the wire for where it stands.
     pub fn fts_state(&self) -> &'static str {
         match (&self.state, self.awaits_token, self.is_banned) {
-            (TransferState::Submitted { .. } | TransferState::Staging { .. }, true, _) => {
-                "TOKEN_PREP"
-            }
+            (TransferState::Submitted { .. }, true, _) => "TOKEN_PREP",
+            (TransferState::Staging { .. }, true, _) => "TOKEN_PREP",
             (TransferState::Submitted { .. }, false, true) => "ON_HOLD",
             (TransferState::Staging { .. }, false, true) => "ON_HOLD_STAGING",
             (state, ..) => state.fts_name(),
