@@ -168,7 +168,7 @@ mod tests {
         check(
             "https://a/f https://b/f\nhttps://a/g ftp://b/g",
             "line 2: 'ftp://b/g': scheme 'ftp' is not supported; use one of https, davs, http, dav, \
-             gsiftp, root, roots, xroot, xroots, srm, sftp",
+             gsiftp, root, roots, xroot, xroots, srm, sftp, s3s, s3, gclouds, gcloud",
         );
         check(
             "https://a/f https://b/f rot13:12",
