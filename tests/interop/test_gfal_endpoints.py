@@ -388,6 +388,29 @@ def test_an_srm_that_is_not_there_gives_a_plain_error(lab, name):
     assert reason.startswith("SOURCE [70] ") and "could not open connection" in reason, reason
 
 
+def test_an_srm_that_does_not_answer_is_asked_for_a_file_of_its_tape_until_its_time_is_over(lab, name):
+    source = f"srm://{HOST}:{free_port(ADDRESS)}/srm/managerv2?SFN=/{name}"
+    job = lab.submit_many([(source, lab.gridftp[0].url(name))], bring_online=3)
+    reason = lab.wait_failed(job)
+    assert reason == "STAGING [110] bring-online timeout has been exceeded", reason
+
+
+def test_an_xrootd_server_without_tape_is_asked_and_says_that_files_are_on_disk(lab, name):
+    put_root(lab.root[0], name, content(name, MIB))
+    source, destination = lab.root[0].url(f"/{name}"), lab.root[1].url(f"/{name}")
+    reason = lab.wait_failed(lab.submit_many([(source, destination)], bring_online=60, retry=-1))
+    # It takes a request, but cannot tell how far that is as tape systems do.
+    assert reason.startswith("STAGING [42] Failed to parse JSON object in the server response"), reason
+    reason = lab.wait_failed(lab.submit_many([(source, destination)], archive_timeout=3))
+    assert reason == "ARCHIVING [110] archive timeout has been exceeded", reason
+
+
+def test_a_gridftp_server_has_no_tape_to_be_asked_for(lab, name):
+    job = lab.submit_many([(lab.gridftp[0].url(name), lab.gridftp[1].url(name))], bring_online=60, retry=-1)
+    reason = lab.wait_failed(job)
+    assert reason.startswith("STAGING [93] gsiftp://localhost has no tape that gfal2 can ask: "), reason
+
+
 def test_tokens_are_no_credential_for_gridftp(lab, name):
     service = Service(lab.site)
     answer = service.try_submit((lab.gridftp[0].url(name), lab.door.url(f"/{name}")))

@@ -170,7 +170,7 @@ pub enum Refused {
     AskLater,
     /// Ask for them in smaller requests: one of them may be what is refused, or their number.
     AskForFewer,
-    /// None of them will ever be brought.
+    /// They are not brought this time. Whether they are asked for again, their failure and their retries tell.
     GiveUp,
 }
 
@@ -179,6 +179,8 @@ pub fn after_refusal(failure: &Failure, status: Option<u16>, files: usize) -> Re
     match (status, failure.retry) {
         // RFC 9110 §15.5: something in the request is wrong. It need not be all of it.
         (Some(400 | 403 | 404 | 409 | 413 | 414 | 422), _) if files > 1 => Refused::AskForFewer,
+        // Others must not wait for this one.
+        (Some(400), _) => Refused::GiveUp,
         (_, Retry::Later) => Refused::AskLater,
         (_, Retry::ElsewhereOnly | Retry::Never) => Refused::GiveUp,
     }
@@ -299,6 +301,7 @@ mod tests {
         };
         check(Some(400), Retry::Never, 100, Refused::AskForFewer);
         check(Some(400), Retry::Never, 1, Refused::GiveUp);
+        check(Some(400), Retry::Later, 1, Refused::GiveUp);
         check(Some(413), Retry::Later, 2, Refused::AskForFewer);
         check(Some(401), Retry::Never, 100, Refused::GiveUp);
         check(Some(503), Retry::Later, 100, Refused::AskLater);

@@ -213,6 +213,12 @@ pub struct JobParameters {
     /// (`archive_timeout`). `None`: that is not looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archive_seconds: Option<u64>,
+    /// The space of an SRM that files are read from (`source_spacetoken`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_space: Option<String>,
+    /// The space of an SRM that files are written to (`destination_spacetoken`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destination_space: Option<String>,
 }
 
 impl JobParameters {
@@ -248,6 +254,8 @@ impl Default for JobParameters {
             proxy: None,
             staging: None,
             archive_seconds: None,
+            source_space: None,
+            destination_space: None,
         }
     }
 }

@@ -101,8 +101,10 @@ pub enum FileProgress {
     Pending,
     /// It can be read.
     OnDisk,
-    /// It will not come; why.
+    /// It will not come; why, in the words of its tape system.
     Failed(String),
+    /// It will not come, for a reason that is understood.
+    Refused(Failure),
 }
 
 /// Where a file of a storage element with tape is. Names as in the WLCG Tape REST API.

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderName, HeaderValue};
 use penstock_model::{FileProgress, Locality, StageRequestId, ToldPlace};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use thiserror::Error;
 use url::Url;
@@ -136,17 +136,27 @@ impl TapeInterface {
 pub struct StageFile {
     /// Its path at the storage element.
     pub path: String,
-    /// How long it shall stay on disk, ISO 8601; see [`lifetime`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub disk_lifetime: Option<String>,
+    /// Seconds for which it shall stay on disk; ISO 8601 on the wire.
+    #[serde(
+        rename = "diskLifetime",
+        serialize_with = "as_duration",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub pin_seconds: Option<u64>,
+    /// Seconds for which anybody waits for it. This API has no word for that.
+    #[serde(skip)]
+    pub within_seconds: u64,
     /// What sites are told of it, by their names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub targeted_metadata: Option<Value>,
 }
 
 /// Seconds as ISO 8601 has durations.
-pub fn lifetime(seconds: u64) -> String {
-    format!("PT{seconds}S")
+fn as_duration<S: Serializer>(seconds: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
+    match seconds {
+        Some(seconds) => to.collect_str(&format_args!("PT{seconds}S")),
+        None => to.serialize_none(),
+    }
 }
 
 /// The body of a stage request.

@@ -20,6 +20,8 @@ pub struct Gfal {
     pub environment: BTreeMap<String, String>,
     /// Accounts at `sftp` servers.
     pub sftp: Vec<SftpAccount>,
+    /// For tests: take files of gfal2's `mock` plug-in, which do not exist.
+    pub mock: bool,
 }
 
 /// An account at an `sftp` server. Such servers know neither proxies nor tokens, so the site's own account is used, and
@@ -45,6 +47,7 @@ impl Default for Gfal {
             memory_max: Size(4 << 30),
             environment: BTreeMap::new(),
             sftp: Vec::new(),
+            mock: false,
         }
     }
 }

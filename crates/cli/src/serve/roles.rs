@@ -444,6 +444,7 @@ pub fn gfal_config(
         ahead: role.gfal.ahead,
         memory_bytes_max: role.gfal.memory_max.0,
         sftp: sftp.collect::<Result<_, CommandError>>()?,
+        mock: role.gfal.mock,
     })
 }
 

@@ -222,22 +222,33 @@ impl Worker {
             Order::Read { url } => self.read(&url),
             Order::Write { url, exclusive } => self.write(&url, exclusive),
             Order::BringOnline {
-                url,
+                urls,
                 pin_seconds,
                 timeout_seconds,
             } => {
-                let (request, online) = gfal.bring_online(&url, pin_seconds, timeout_seconds)?;
+                let (request, files) = gfal.bring_online(&urls, pin_seconds, timeout_seconds)?;
                 Ok(Answer {
                     request: Some(request),
-                    online: Some(online),
+                    files,
                     ..none
                 })
             }
-            Order::PollOnline { url, request } => Ok(Answer {
-                online: Some(gfal.poll_online(&url, &request)?),
+            Order::PollOnline { urls, request } => Ok(Answer {
+                files: gfal.poll_online(&urls, &request)?,
                 ..none
             }),
-            Order::Release { url, request } => Ok(gfal.release(&url, &request).map(|()| none)?),
+            Order::Release { urls, request } => Ok(Answer {
+                files: gfal.release(&urls, &request)?,
+                ..none
+            }),
+            Order::Abort { urls, request } => Ok(Answer {
+                files: gfal.abort(&urls, &request)?,
+                ..none
+            }),
+            Order::Locality { url } => Ok(Answer {
+                locality: Some(gfal.attribute(&url, "user.status")?),
+                ..none
+            }),
             // The reader of orders has taken it.
             Order::Cancel => Ok(none),
             // What was sent before the service heard that writing has failed.

@@ -5,7 +5,7 @@
 //! its own.
 #![allow(unsafe_code)]
 
-use super::wire::{CopyOrder, GfalError};
+use super::wire::{CopyOrder, FILES_MAX, FileState, GfalError};
 use libc::{c_char, c_int, c_uint, mode_t, off_t, size_t, ssize_t, time_t};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::{CStr, CString, c_void};
@@ -22,8 +22,10 @@ const FILE_MODE: mode_t = 0o644;
 const DIRECTORY_MODE: mode_t = 0o755;
 /// `GFALT_CHECKSUM_NONE`.
 const CHECKSUM_NONE: c_int = 0;
-/// Bytes of a checksum's text, and of a request's name.
+/// Bytes of a checksum's text, of an attribute, and of a request's name.
 const TEXT_BYTES: usize = 1024;
+/// Characters of an error of one file of several.
+const FILE_TEXT_CHARS_MAX: usize = 500;
 
 type Context = *mut c_void;
 type Parameters = *mut c_void;
@@ -92,9 +94,11 @@ symbols! {
     gfal2_read: fn(Context, c_int, *mut c_void, size_t, ErrorOut) -> ssize_t;
     gfal2_write: fn(Context, c_int, *const c_void, size_t, ErrorOut) -> ssize_t;
     gfal2_close: fn(Context, c_int, ErrorOut) -> c_int;
-    gfal2_bring_online: fn(Context, Text, time_t, time_t, *mut c_char, size_t, c_int, ErrorOut) -> c_int;
-    gfal2_bring_online_poll: fn(Context, Text, Text, ErrorOut) -> c_int;
-    gfal2_release_file: fn(Context, Text, Text, ErrorOut) -> c_int;
+    gfal2_getxattr: fn(Context, Text, Text, *mut c_void, size_t, ErrorOut) -> ssize_t;
+    gfal2_bring_online_list: fn(Context, c_int, *const Text, time_t, time_t, *mut c_char, size_t, c_int, ErrorOut) -> c_int;
+    gfal2_bring_online_poll_list: fn(Context, c_int, *const Text, Text, ErrorOut) -> c_int;
+    gfal2_release_file_list: fn(Context, c_int, *const Text, Text, ErrorOut) -> c_int;
+    gfal2_abort_files: fn(Context, c_int, *const Text, Text, ErrorOut) -> c_int;
     gfalt_params_handle_new: fn(ErrorOut) -> Parameters;
     gfalt_params_handle_delete: fn(Parameters, ErrorOut);
     gfalt_set_timeout: fn(Parameters, u64, ErrorOut) -> c_int;
@@ -317,56 +321,125 @@ impl Gfal {
         self.done(|error| unsafe { (self.symbols.gfal2_unlink)(self.context, url.as_ptr(), error) })
     }
 
-    /// Asks for a file to be brought from tape: the request's name, and whether the file is there already.
+    /// Asks for files to be brought from tape: the request's name, and which are there already or cannot be brought.
     pub(super) fn bring_online(
         &self,
-        url: &str,
+        urls: &[String],
         pin_seconds: i64,
         timeout_seconds: i64,
-    ) -> Result<(String, bool), GfalError> {
-        let url = c_text(url)?;
+    ) -> Result<(String, Vec<FileState>), GfalError> {
         let mut request = [0 as c_char; TEXT_BYTES];
-        // SAFETY: `request` has the length that is told.
-        let state = self.counted(|error| unsafe {
-            (self.symbols.gfal2_bring_online)(
+        // SAFETY: `count` texts and places for errors; `request` has the length that is told.
+        let files = self.about_files(urls, |count, urls, errors| unsafe {
+            (self.symbols.gfal2_bring_online_list)(
                 self.context,
-                url.as_ptr(),
+                count,
+                urls,
                 pin_seconds,
                 timeout_seconds,
                 request.as_mut_ptr(),
                 request.len(),
                 1,
-                error,
-            ) as ssize_t
+                errors,
+            )
         })?;
-        Ok((text_in(&request), state == 1))
+        Ok((text_in(&request), files))
     }
 
-    /// Whether a file has been brought.
-    pub(super) fn poll_online(&self, url: &str, request: &str) -> Result<bool, GfalError> {
-        let (url, request) = (c_text(url)?, c_text(request)?);
-        // SAFETY: two texts that live for the call.
-        let state = self.counted(|error| unsafe {
-            (self.symbols.gfal2_bring_online_poll)(
+    /// Which files have been brought.
+    pub(super) fn poll_online(
+        &self,
+        urls: &[String],
+        request: &str,
+    ) -> Result<Vec<FileState>, GfalError> {
+        let request = c_text(request)?;
+        // SAFETY: `count` texts and places for errors, and a text that lives for the call.
+        self.about_files(urls, |count, urls, errors| unsafe {
+            (self.symbols.gfal2_bring_online_poll_list)(
+                self.context,
+                count,
+                urls,
+                request.as_ptr(),
+                errors,
+            )
+        })
+    }
+
+    pub(super) fn release(
+        &self,
+        urls: &[String],
+        request: &str,
+    ) -> Result<Vec<FileState>, GfalError> {
+        let text = c_text(request)?;
+        // Without a request, files are released by their names.
+        let named = if request.is_empty() {
+            null()
+        } else {
+            text.as_ptr()
+        };
+        // SAFETY: `count` texts and places for errors, and a text that lives for the call, or none.
+        let files = self.about_files(urls, |count, urls, errors| unsafe {
+            (self.symbols.gfal2_release_file_list)(self.context, count, urls, named, errors)
+        })?;
+        Ok(without_pending(files))
+    }
+
+    pub(super) fn abort(
+        &self,
+        urls: &[String],
+        request: &str,
+    ) -> Result<Vec<FileState>, GfalError> {
+        let request = c_text(request)?;
+        // SAFETY: `count` texts and places for errors, and a text that lives for the call.
+        let files = self.about_files(urls, |count, urls, errors| unsafe {
+            (self.symbols.gfal2_abort_files)(self.context, count, urls, request.as_ptr(), errors)
+        })?;
+        Ok(without_pending(files))
+    }
+
+    /// One call about many files, each with a place for an error of its own. A result below 0 is of them all.
+    fn about_files(
+        &self,
+        urls: &[String],
+        call: impl FnOnce(c_int, *const Text, ErrorOut) -> c_int,
+    ) -> Result<Vec<FileState>, GfalError> {
+        let count = c_int::try_from(urls.len()).ok();
+        let count = count.filter(|_| (1..=FILES_MAX).contains(&urls.len()));
+        let count = count.ok_or_else(|| {
+            let why = format!("{} files in one call, not 1 to {FILES_MAX}", urls.len());
+            GfalError::new(libc::EINVAL, &why)
+        })?;
+        let texts: Vec<CString> = urls
+            .iter()
+            .map(|url| c_text(url))
+            .collect::<Result<_, _>>()?;
+        let pointers: Vec<Text> = texts.iter().map(|text| text.as_ptr()).collect();
+        let mut errors = vec![null_mut(); urls.len()];
+        let result = call(count, pointers.as_ptr(), errors.as_mut_ptr());
+        let errors = errors.into_iter().map(|error| {
+            let error = (!error.is_null()).then(|| self.take_error(error))?;
+            Some(error.cut(FILE_TEXT_CHARS_MAX))
+        });
+        Ok(states_of(result, errors.collect()))
+    }
+
+    /// An extended attribute of a file.
+    pub(super) fn attribute(&self, url: &str, name: &str) -> Result<String, GfalError> {
+        let (url, name) = (c_text(url)?, c_text(name)?);
+        // One byte more than is told, so that a zero byte ends the text in any case.
+        let mut value = [0 as c_char; TEXT_BYTES];
+        // SAFETY: `value` is longer than is told.
+        self.counted(|error| unsafe {
+            (self.symbols.gfal2_getxattr)(
                 self.context,
                 url.as_ptr(),
-                request.as_ptr(),
+                name.as_ptr(),
+                value.as_mut_ptr().cast(),
+                value.len() - 1,
                 error,
-            ) as ssize_t
-        });
-        match state {
-            // Not yet: gfal2 says so by this error, too.
-            Err(error) if error.errno == libc::EAGAIN => Ok(false),
-            state => Ok(state? == 1),
-        }
-    }
-
-    pub(super) fn release(&self, url: &str, request: &str) -> Result<(), GfalError> {
-        let (url, request) = (c_text(url)?, c_text(request)?);
-        // SAFETY: two texts that live for the call.
-        self.done(|error| unsafe {
-            (self.symbols.gfal2_release_file)(self.context, url.as_ptr(), request.as_ptr(), error)
-        })
+            )
+        })?;
+        Ok(text_in(&value).trim().to_owned())
     }
 
     /// A copy by a plug-in, or as the library likes.
@@ -586,6 +659,34 @@ unsafe extern "C" fn on_event(event: *const RawEvent, data: *mut c_void) {
     }
 }
 
+/// What came of each file of a call, by the result of the call and the errors of files.
+fn states_of(result: c_int, errors: Vec<Option<GfalError>>) -> Vec<FileState> {
+    let of_all = (result < 0).then(|| {
+        let first = errors.iter().flatten().next().cloned();
+        first.unwrap_or_else(|| GfalError::new(libc::EIO, "gfal2 failed and gave no reason"))
+    });
+    // The interface gives 0 for a request that is not done. Plug-ins tell so by EAGAIN for files that are missing when
+    // others have come.
+    let is_quiet = result == 0 && errors.iter().all(Option::is_none);
+    let state = |error: Option<GfalError>| match error.or_else(|| of_all.clone()) {
+        Some(error) if error.errno == libc::EAGAIN => FileState::Pending,
+        Some(error) => FileState::Failed(error),
+        None if is_quiet => FileState::Pending,
+        None => FileState::Done,
+    };
+    errors.into_iter().map(state).collect()
+}
+
+/// For calls that are done when they return.
+fn without_pending(mut files: Vec<FileState>) -> Vec<FileState> {
+    for file in &mut files {
+        if *file == FileState::Pending {
+            *file = FileState::Done;
+        }
+    }
+    files
+}
+
 fn c_text(text: &str) -> Result<CString, GfalError> {
     CString::new(text)
         .map_err(|_| GfalError::new(libc::EINVAL, "a text for gfal2 must not hold a zero byte"))
@@ -609,4 +710,33 @@ fn text_in(buffer: &[c_char; TEXT_BYTES]) -> String {
         .take_while(|byte| *byte != 0)
         .collect();
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_file_of_a_call_has_its_own_answer() {
+        let error = |errno| Some(GfalError::new(errno, "x"));
+        let check = |result, errors: &[Option<i32>], expected: &[&str]| {
+            let errors = errors.iter().map(|errno| errno.and_then(error)).collect();
+            let found = states_of(result, errors);
+            let found: Vec<String> = found
+                .iter()
+                .map(|state| match state {
+                    FileState::Failed(error) => error.errno.to_string(),
+                    other => format!("{other:?}"),
+                })
+                .collect();
+            assert_eq!(found, expected, "{result}");
+        };
+        check(0, &[None, None], &["Pending", "Pending"]);
+        check(1, &[None, None], &["Done", "Done"]);
+        check(0, &[None, Some(libc::EAGAIN)], &["Done", "Pending"]);
+        check(1, &[None, Some(libc::ENOENT)], &["Done", "2"]);
+        check(-1, &[Some(libc::EPERM), None], &["1", "1"]);
+        check(-1, &[None], &["5"]);
+        check(-1, &[Some(libc::EAGAIN)], &["Pending"]);
+    }
 }

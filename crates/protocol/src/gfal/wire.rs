@@ -15,6 +15,8 @@ pub const LINE_BYTES_MAX: usize = 1 << 20;
 pub const PIECE_BYTES_MAX: usize = 1 << 20;
 /// Characters of a text that a library gave, beyond which it is cut.
 pub const TEXT_CHARS_MAX: usize = 2000;
+/// Files that one order may be about.
+pub const FILES_MAX: usize = 100;
 
 /// What a child is told to do. It takes one order at a time.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,28 +76,40 @@ pub enum Order {
         /// Bytes.
         length: usize,
     },
-    /// Asks for a file to be brought from tape.
+    /// Asks for files of one storage element to be brought from tape, [`FILES_MAX`] at most, in one request.
     BringOnline {
         /// Which.
-        url: String,
-        /// Seconds for which it shall stay on disk.
+        urls: Vec<String>,
+        /// Seconds for which they shall stay on disk.
         pin_seconds: i64,
         /// Seconds after which the request may be given up.
         timeout_seconds: i64,
     },
-    /// Asks whether a file is there by now.
+    /// Asks whether files are there by now.
     PollOnline {
         /// Which.
-        url: String,
+        urls: Vec<String>,
         /// As the request was named.
         request: String,
     },
-    /// A file need not stay on disk for us any longer.
+    /// Files need not stay on disk for us any longer.
     Release {
         /// Which.
-        url: String,
+        urls: Vec<String>,
+        /// As the request was named; empty when it was not.
+        request: String,
+    },
+    /// Files need not be brought any more.
+    Abort {
+        /// Which.
+        urls: Vec<String>,
         /// As the request was named.
         request: String,
+    },
+    /// Asks whether a file is on disk, on tape, or on both.
+    Locality {
+        /// Of which.
+        url: String,
     },
     /// Gives up what is being done.
     Cancel,
@@ -210,9 +224,24 @@ pub struct Answer {
     /// Names a request to a tape system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
-    /// The file is on disk.
+    /// Where the file is, in the words of `user.status`: `ONLINE`, `NEARLINE`, `ONLINE_AND_NEARLINE`, and others.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub online: Option<bool>,
+    pub locality: Option<String>,
+    /// What came of each file, in the order in which they were named.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<FileState>,
+}
+
+/// What came of one file of several.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileState {
+    /// What was asked for.
+    Done,
+    /// Nothing yet.
+    Pending,
+    /// It did not work.
+    Failed(GfalError),
 }
 
 /// What the library says when something did not work.
@@ -252,6 +281,14 @@ impl GfalError {
             message,
             end,
         }
+    }
+
+    /// The same, with so many characters at most.
+    pub fn cut(mut self, chars_max: usize) -> GfalError {
+        if let Some((at, _)) = self.message.char_indices().nth(chars_max) {
+            self.message.truncate(at);
+        }
+        self
     }
 
     /// The same, with the end that it happened at.
@@ -297,6 +334,8 @@ impl Order {
             Order::BringOnline { .. } => "bring online",
             Order::PollOnline { .. } => "poll",
             Order::Release { .. } => "release",
+            Order::Abort { .. } => "abort",
+            Order::Locality { .. } => "locality",
             Order::Cancel => "cancel",
         }
     }

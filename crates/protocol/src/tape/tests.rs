@@ -128,7 +128,8 @@ fn where_files_are_is_told_one_by_one() {
 fn requests_are_written_as_gfal2_writes_them() {
     let file = |metadata| StageFile {
         path: "/data/t1".into(),
-        disk_lifetime: None,
+        pin_seconds: None,
+        within_seconds: 60,
         targeted_metadata: metadata,
     };
     let metadata = serde_json::json!({"default": {"activity": "x"}});

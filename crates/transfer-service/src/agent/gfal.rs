@@ -1,11 +1,12 @@
 //! Gfal processes: how many there may be, how they are started, and whether this machine has gfal2 at all.
 //!
-//! Each serves one attempt and ends. Some are started ahead, with the library loaded and nothing done, so that an
+//! Each serves one attempt, or one call of a tape system, and ends. Some are started ahead, with the library loaded and nothing done, so that an
 //! attempt need not wait for that. They are started by one thread that lives as long as the service, because the kernel
 //! ends them with the thread that started them.
 
 mod attempt;
 mod process;
+mod tape;
 
 pub(super) use attempt::HeldProcess;
 pub(super) use process::Process;
@@ -44,6 +45,8 @@ pub struct GfalConfig {
     pub memory_bytes_max: u64,
     /// Accounts at `sftp` servers, which know neither proxies nor tokens.
     pub sftp: Vec<SftpAccount>,
+    /// Files of `mock` servers, which do not exist, are moved, too.
+    pub mock: bool,
 }
 
 /// An account at an `sftp` server, and for whom it is used.
@@ -99,6 +102,9 @@ impl Gfal {
     /// Whether files of this kind can be reached on this machine. Errors: why not, with the remedy.
     pub(crate) async fn reaches(&self, url: &FileUrl, vo: &VoName) -> Result<(), String> {
         let scheme = url.scheme();
+        if scheme == "mock" && !self.config.mock {
+            return Err("mock: such files exist in tests only (transfer.gfal.mock)".to_owned());
+        }
         let (plugin, package) = plugin_for(&scheme);
         match self.plugins().await {
             Ok(plugins) if plugins.iter().any(|known| known == plugin) => {}
@@ -240,6 +246,7 @@ fn plugin_for(scheme: &str) -> (&'static str, &'static str) {
         "gsiftp" => ("gridftp", "gfal2-plugin-gridftp"),
         "srm" => ("srm", "gfal2-plugin-srm"),
         "sftp" => ("sftp", "gfal2-plugin-sftp"),
+        "mock" => ("mock", "gfal2-plugin-mock"),
         _ => ("xrootd", "gfal2-plugin-xrootd"),
     }
 }

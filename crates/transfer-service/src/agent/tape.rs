@@ -1,6 +1,6 @@
-//! Calls of tape systems: what the engine wants of them, over the WLCG Tape REST API.
+//! Calls of tape systems: what the engine wants of them, over the WLCG Tape REST API, or by gfal2.
 //!
-//! Where a storage element has its tape interface it tells itself. That is remembered for a while; the interface may be
+//! A storage element that gfal2 reaches is asked by gfal2 about its tapes as well (`gfal/tape.rs`). Of the others, where a storage element has its tape interface it tells itself. That is remembered for a while; the interface may be
 //! on another port, and on another host only where credentials may go.
 
 use super::http::observe;
@@ -59,9 +59,9 @@ impl Interfaces {
 }
 
 /// A call that came to nothing, with the status of the answer if there was one.
-struct Refusal {
-    failure: Failure,
-    status: Option<u16>,
+pub(super) struct Refusal {
+    pub(super) failure: Failure,
+    pub(super) status: Option<u16>,
 }
 
 impl From<Failure> for Refusal {
@@ -153,6 +153,9 @@ impl AgentSetup {
             | TapeErrand::Cancel(..)
             | TapeErrand::Release(..) => (Side::Source, Phase::Staging),
         };
+        if place.storage.access() == penstock_model::Access::Gfal {
+            return self.ask_gfal_tape(place, errand, side, phase).await;
+        }
         let access = self.tape_access(place, side, phase).await?;
         match self.tape_way(&access).await? {
             TapeWay::Rest(interface) => self.ask_rest(&access, &interface, errand).await,
@@ -258,7 +261,9 @@ impl AgentSetup {
                 let body = tape::stage_body(files);
                 (Method::POST, api.stage(), Some(body), STAGED_BYTES_MAX)
             }
-            TapeErrand::Look(id, files) => (Method::GET, api.request(id), None, of_files(*files)),
+            TapeErrand::Look(id, files, _) => {
+                (Method::GET, api.request(id), None, of_files(*files))
+            }
             TapeErrand::Cancel(id, paths) => {
                 let body = tape::paths_body(paths);
                 (Method::POST, api.cancel(id), Some(body), REFUSAL_BYTES_MAX)
@@ -277,7 +282,7 @@ impl AgentSetup {
         let body = self.send_to_tape(access, method, url, body, limit).await?;
         let outcome = match errand {
             TapeErrand::Stage(_) => tape::parse_staged(&body).map(TapeOutcome::Accepted),
-            TapeErrand::Look(id, _) => tape::parse_progress(&body, id).map(TapeOutcome::Progress),
+            TapeErrand::Look(id, ..) => tape::parse_progress(&body, id).map(TapeOutcome::Progress),
             TapeErrand::Cancel(..) | TapeErrand::Release(..) => Ok(TapeOutcome::Done),
             TapeErrand::Locate(_) => tape::parse_archive_info(&body).map(TapeOutcome::Places),
         };

@@ -391,6 +391,8 @@ fn parameters(
         },
         staging,
         archive_seconds: tape::archive_seconds(params)?,
+        source_space: tape::space(params, "source_spacetoken")?,
+        destination_space: tape::space(params, "destination_spacetoken")?,
     })
 }
 

@@ -73,8 +73,14 @@ pub fn job(row: &JobRow, host: &str) -> Map<String, Value> {
             "max_time_in_queue",
             json!(parameters.expires_at.map(Timestamp::unix_seconds)),
         ),
-        ("destination_spacetoken", json!("")),
-        ("source_spacetoken", json!("")),
+        (
+            "destination_spacetoken",
+            json!(parameters.destination_space.as_deref().unwrap_or_default()),
+        ),
+        (
+            "source_spacetoken",
+            json!(parameters.source_space.as_deref().unwrap_or_default()),
+        ),
         ("internal_job_params", json!(internal)),
         ("dst_file_report", json!(parameters.report_existing)),
         ("overwrite_flag", json!(overwrite)),

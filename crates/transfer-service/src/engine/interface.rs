@@ -6,9 +6,10 @@ use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::settings::{Asker, Refusal, Wish};
 use penstock_decide::tape::TapePolicy;
 use penstock_model::{
-    Attempt, Ban, BanTarget, Bytes, Checksum, CopyMode, CredentialId, Failure, FileProgress, JobId,
-    JobParameters, LinkId, MoverReport, Priority, SettingChange, Settings, Side, StageRequestId,
-    StorageId, Timestamp, ToldPlace, TransferId, TransferRequest, UserName, VoName,
+    Access, Attempt, Ban, BanTarget, Bytes, Checksum, CopyMode, CredentialId, Failure,
+    FileProgress, JobId, JobParameters, LinkId, MoverReport, Priority, SettingChange, Settings,
+    Side, StageRequestId, StorageId, Timestamp, ToldPlace, TransferId, TransferRequest, UserName,
+    VoName,
 };
 use penstock_persistence::journal::{Record, RenewedToken};
 use penstock_protocol::tape::{StageFile, path_of};
@@ -341,12 +342,15 @@ impl TapePlace {
         })
     }
 
-    /// The path by which the tape system at one end of a transfer knows its file.
+    /// The path by which the tape system at one end of a transfer knows its file: the whole URL where gfal2 asks it.
     pub(crate) fn path(request: &TransferRequest, side: Side) -> Option<Arc<str>> {
         let end = match side {
             Side::Destination => &request.destination,
             Side::Source | Side::Network | Side::Service => &request.source,
         };
+        if end.access() == Access::Gfal {
+            return Some(end.as_str().into());
+        }
         let url = url::Url::parse(end.as_str()).ok()?;
         Some(path_of(&url).into())
     }
@@ -368,8 +372,8 @@ pub struct TapeCall {
 pub enum TapeErrand {
     /// To bring files to disk.
     Stage(Vec<StageFile>),
-    /// To tell how far a request is, which is for so many files.
-    Look(StageRequestId, usize),
+    /// To tell how far a request is, which is for so many files, and of which these are awaited.
+    Look(StageRequestId, usize, Vec<String>),
     /// Not to bring these any more.
     Cancel(StageRequestId, Vec<String>),
     /// Not to keep these on disk any more.

@@ -14,9 +14,10 @@ use agenda::{Agenda, Due};
 use archiving::Archive;
 use leaving::{Farewell, LeavingKey, Leavings};
 use penstock_model::{
-    Failure, Side, StageRequestId, StorageId, TapeWait, Timestamp, TransferEvent, TransferId,
-    TransferRequest, TransferState, WaitReason,
+    Access, Failure, Side, StageRequestId, StorageId, TapeWait, Timestamp, TransferEvent,
+    TransferId, TransferRequest, TransferState, WaitReason,
 };
+use penstock_protocol::gfal::wire::FILES_MAX;
 use recalling::{Gathering, Request};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -301,6 +302,15 @@ impl Engine {
         }
         if told && let Some(place) = self.tape_place(transfer, Side::Source) {
             self.will_release(now, place, id.clone(), path);
+        }
+    }
+
+    /// How many files one call may be about.
+    fn bulk_files_max(&self, place: &TapePlace) -> usize {
+        let most = self.config.tape.bulk_files_max.max(1);
+        match place.storage.access() {
+            Access::Gfal => most.min(FILES_MAX),
+            Access::Http | Access::Cloud => most,
         }
     }
 

@@ -146,8 +146,8 @@ impl About<'_> {
             "src_site_name": "",
             "dst_site_name": "",
             "t_channel": self.channel(),
-            "srm_space_token_src": "",
-            "srm_space_token_dst": "",
+            "srm_space_token_src": space(&self.job.parameters.source_space),
+            "srm_space_token_dst": space(&self.job.parameters.destination_space),
             "user_dn": self.job.user.as_str(),
             "is_archiving": self.is_archiving(),
             "file_metadata": metadata(&self.request.metadata),
@@ -243,8 +243,8 @@ impl About<'_> {
             "srm_finalization_time": 0,
             "srm_overhead_time": moving.since(attempt.started).as_millis() as u64,
             "srm_overhead_percentage": overhead(attempt.started, moving, self.at),
-            "srm_space_token_src": "",
-            "srm_space_token_dst": "",
+            "srm_space_token_src": space(&self.job.parameters.source_space),
+            "srm_space_token_dst": space(&self.job.parameters.destination_space),
             "user_dn": self.job.user.as_str(),
             "file_metadata": metadata(&self.request.metadata),
             "job_metadata": metadata(&parameters.metadata),
@@ -442,6 +442,11 @@ fn metadata(value: &Value) -> Value {
         Value::Null => json!(""),
         other => other.clone(),
     }
+}
+
+/// FTS has an empty text for no space.
+fn space(name: &Option<String>) -> &str {
+    name.as_deref().unwrap_or_default()
 }
 
 /// FTS sends printable ASCII without quotes.

@@ -20,7 +20,7 @@ use tokio::sync::MutexGuard;
 /// The library gives up a question so much earlier than the service gives up the process.
 const EARLIER: Duration = Duration::from_secs(5);
 /// Errors that say that a storage element does not do a thing at all.
-const NOT_DONE: [Errno; 3] = [Errno::ENOSYS, Errno::EPROTONOSUPPORT, Errno::EOPNOTSUPP];
+pub(super) const NOT_DONE: [Errno; 3] = [Errno::ENOSYS, Errno::EPROTONOSUPPORT, Errno::EOPNOTSUPP];
 
 /// The process of an attempt, for as long as somebody speaks with it.
 pub(in crate::agent) type HeldProcess<'a> = MutexGuard<'a, Option<Process>>;
@@ -151,8 +151,8 @@ impl Attempting<'_> {
             strict: source.url.scheme() == "gsiftp" && destination.url.scheme() == "gsiftp",
             timeout_seconds: self.timeout(plan.size).as_secs(),
             delegate: false,
-            source_space: None,
-            destination_space: None,
+            source_space: parameters.source_space.clone(),
+            destination_space: parameters.destination_space.clone(),
         }));
         let mut way = None;
         let copied =
@@ -285,7 +285,7 @@ impl Attempting<'_> {
         };
         let read = process.next_piece(into, self.setup.config.progress_timeout);
         let read = read.await;
-        read.map_err(|why| self.gfal_failure(Side::Source, Phase::Transfer, why))
+        read.map_err(|why| failure_of(Side::Source, Phase::Transfer, why))
     }
 
     /// Begins to write a file for the service.
@@ -507,7 +507,7 @@ impl Attempting<'_> {
     /// A failure at an end, with its name: libraries often leave that out.
     fn failure_at(&self, end: &End, phase: Phase, trouble: Trouble) -> Failure {
         let is_of_end = matches!(trouble, Trouble::Said(_) | Trouble::Silent(_));
-        let mut failure = self.gfal_failure(end.side, phase, trouble);
+        let mut failure = failure_of(end.side, phase, trouble);
         if is_of_end {
             failure.detail = format!("{} ({})", failure.detail, end.url);
         }
@@ -515,7 +515,7 @@ impl Attempting<'_> {
     }
 
     fn write_failure(&self, trouble: Trouble) -> Failure {
-        let mut failure = self.gfal_failure(Side::Destination, Phase::Transfer, trouble);
+        let mut failure = failure_of(Side::Destination, Phase::Transfer, trouble);
         let destination = &self.assignment.request.destination;
         failure.detail = format!("{} ({destination})", failure.detail);
         if failure.errno == Errno::EEXIST {
@@ -525,7 +525,7 @@ impl Attempting<'_> {
     }
 
     fn copy_failure(&self, trouble: Trouble) -> Failure {
-        let mut failure = self.gfal_failure(Side::Network, Phase::Transfer, trouble);
+        let mut failure = failure_of(Side::Network, Phase::Transfer, trouble);
         let request = &self.assignment.request;
         failure.detail = format!(
             "{} ({} to {})",
@@ -536,27 +536,28 @@ impl Attempting<'_> {
         }
         failure
     }
+}
 
-    fn gfal_failure(&self, side: Side, phase: Phase, trouble: Trouble) -> Failure {
-        match trouble {
-            Trouble::Said(error) => {
-                let side = match error.end {
-                    Some(WhichEnd::Source) => Side::Source,
-                    Some(WhichEnd::Destination) => Side::Destination,
-                    None => side,
-                };
-                let observed = Observed::Said(Errno(error.errno));
-                classify(side, phase, &observed, error.message)
-            }
-            Trouble::Refused(failure) => *failure,
-            Trouble::Died(why) => classify(Side::Service, phase, &Observed::Broken, why),
-            Trouble::Silent(limit) => {
-                let detail = format!(
-                    "Connection timed out: gfal2 did not get on for {} s; its process was ended",
-                    limit.as_secs()
-                );
-                classify(side, phase, &Observed::TimedOut, detail)
-            }
+/// What an order without an answer means.
+pub(super) fn failure_of(side: Side, phase: Phase, trouble: Trouble) -> Failure {
+    match trouble {
+        Trouble::Said(error) => {
+            let side = match error.end {
+                Some(WhichEnd::Source) => Side::Source,
+                Some(WhichEnd::Destination) => Side::Destination,
+                None => side,
+            };
+            let observed = Observed::Said(Errno(error.errno));
+            classify(side, phase, &observed, error.message)
+        }
+        Trouble::Refused(failure) => *failure,
+        Trouble::Died(why) => classify(Side::Service, phase, &Observed::Broken, why),
+        Trouble::Silent(limit) => {
+            let detail = format!(
+                "Connection timed out: gfal2 did not get on for {} s; its process was ended",
+                limit.as_secs()
+            );
+            classify(side, phase, &Observed::TimedOut, detail)
         }
     }
 }
@@ -566,7 +567,7 @@ fn is_lost(answer: &Result<Answer, Trouble>) -> bool {
     matches!(answer, Err(Trouble::Died(_) | Trouble::Silent(_)))
 }
 
-fn whole_seconds(span: Duration) -> u32 {
+pub(super) fn whole_seconds(span: Duration) -> u32 {
     u32::try_from(span.as_secs()).unwrap_or(u32::MAX).max(1)
 }
 

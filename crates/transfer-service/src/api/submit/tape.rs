@@ -8,6 +8,8 @@ use serde_json::{Map, Value};
 
 /// Bytes of `staging_metadata` and of `archive_metadata`, as JSON.
 const NOTE_BYTES_MAX: usize = 1024;
+/// Bytes of the name of a space: FTS's column.
+const SPACE_BYTES_MAX: usize = 255;
 /// Nobody waits for longer: ten years.
 const SECONDS_MAX: u64 = 315_360_000;
 
@@ -33,6 +35,25 @@ pub(super) fn archive_seconds(
     Ok(seconds
         .and_then(|seconds| u64::try_from(seconds).ok())
         .map(|seconds| seconds.min(SECONDS_MAX)))
+}
+
+/// `source_spacetoken` and `destination_spacetoken`: names of spaces, which SRMs know. Empty: none.
+pub(super) fn space(
+    params: &Map<String, Value>,
+    key: &str,
+) -> Result<Option<String>, InvalidSubmission> {
+    match params.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(name)) if name.is_empty() => Ok(None),
+        Some(Value::String(name))
+            if name.len() <= SPACE_BYTES_MAX && !name.chars().any(char::is_control) =>
+        {
+            Ok(Some(name.clone()))
+        }
+        Some(_) => Err(bad(format!(
+            "'{key}' must be the name of a space, of {SPACE_BYTES_MAX} bytes at most"
+        ))),
+    }
 }
 
 /// The four switches about files that are in the way, of which one may be on, or both of hops and disk.
@@ -186,6 +207,22 @@ mod tests {
         assert_eq!(seconds(json!(null)), None);
         assert_eq!(seconds(json!(0)), Some(0));
         assert_eq!(seconds(json!(900)), Some(900));
+    }
+
+    #[test]
+    fn a_space_is_a_name_or_nothing() {
+        let read = |value: Value| {
+            let params = json!({ "source_spacetoken": value });
+            let params = params.as_object().expect("an object");
+            space(params, "source_spacetoken").map_err(|why| why.to_string())
+        };
+        assert_eq!(read(json!(null)), Ok(None));
+        assert_eq!(read(json!("")), Ok(None));
+        assert_eq!(read(json!("DATADISK")), Ok(Some("DATADISK".into())));
+        for odd in [json!(7), json!("a\u{0}b"), json!("x".repeat(256))] {
+            let why = read(odd).expect_err("refused");
+            assert!(why.contains("must be the name of a space"), "{why}");
+        }
     }
 
     #[test]

@@ -101,7 +101,7 @@ impl Engine {
         }
         let due = archive.due.iter().take_while(|(at, _)| *at <= soon);
         let files: Vec<(TransferId, Arc<str>)> = due
-            .take(policy.bulk_files_max.max(1))
+            .take(self.bulk_files_max(place))
             .map(|(_, transfer)| (*transfer, archive.files[transfer].path.clone()))
             .collect();
         if files.is_empty() {

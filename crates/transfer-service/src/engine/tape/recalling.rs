@@ -6,13 +6,15 @@ use crate::engine::{Effects, Engine, Now, TapeErrand, TapeOutcome, TapePlace};
 use penstock_decide::retry::{FailedAttempt, next_retry};
 use penstock_decide::settings::staging_in_effect;
 use penstock_decide::tape::{
-    Ask, Gathered, Refused, TapeProgress, after_refusal, next_call, next_look, when_to_ask,
+    Ask, Gathered, Refused, TapePolicy, TapeProgress, after_refusal, next_call, next_look,
+    when_to_ask,
 };
+use penstock_model::tape::STAGING_SECONDS_DEFAULT;
 use penstock_model::{
     AfterStaging, Attempt, Errno, Failure, FileProgress, Phase, Recall, Retry, Side,
     StageRequestId, TapeWait, Timestamp, TransferEvent, TransferId, TransferState,
 };
-use penstock_protocol::tape::{StageFile, lifetime};
+use penstock_protocol::tape::StageFile;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -182,6 +184,7 @@ impl Engine {
         }
         let (requests_open, files_open) = self.open_requests(place);
         let files_max = staging_in_effect(&self.settings, &place.storage, &place.vo);
+        let bulk_files_max = self.bulk_files_max(place);
         let Some(gathering) = self.tape.gatherings.get_mut(place) else {
             return;
         };
@@ -197,7 +200,11 @@ impl Engine {
             files_open,
             files_max: files_max.map(|most| most as usize),
         };
-        let decision = when_to_ask(&seen, &self.config.tape, now.at);
+        let policy = TapePolicy {
+            bulk_files_max,
+            ..self.config.tape.clone()
+        };
+        let decision = when_to_ask(&seen, &policy, now.at);
         gathering.is_at_limit = decision.choice == Ask::WhenOneEnds;
         match decision.choice {
             Ask::At(at) => self.tape.agenda.set(Due::Ask(place.clone()), at),
@@ -216,7 +223,8 @@ impl Engine {
             let notes = entry.request.tape.as_ref();
             files.entry(path.clone()).or_insert_with(|| StageFile {
                 path: path.to_string(),
-                disk_lifetime: pin.map(lifetime),
+                pin_seconds: pin,
+                within_seconds: staging.map_or(STAGING_SECONDS_DEFAULT, |wish| wish.within_seconds),
                 targeted_metadata: notes.and_then(|notes| notes.staging.clone()),
             });
         }
@@ -452,7 +460,9 @@ impl Engine {
             return;
         }
         let place = request.place.clone();
-        let errand = TapeErrand::Look(request.id.clone(), request.total);
+        let awaited: BTreeSet<&Arc<str>> = request.files.values().collect();
+        let awaited = awaited.into_iter().map(|path| path.to_string()).collect();
+        let errand = TapeErrand::Look(request.id.clone(), request.total, awaited);
         let about = About::Looking(number);
         let calls_max = self.config.tape.calls_max;
         if self.tape.call(&place, errand, about, calls_max, effects)
@@ -524,6 +534,10 @@ impl Engine {
                         false => AfterStaging::Copy,
                     };
                     self.happen(now, transfer, TransferEvent::Staged { then }, effects);
+                }
+                Some(FileProgress::Refused(failure)) => {
+                    let fault = StageFault::of_file(failure.clone());
+                    self.stage_failed(now, transfer, fault, effects);
                 }
                 Some(FileProgress::Failed(why)) => {
                     let fault = StageFault::of_file(refused_by_tape(why));

@@ -93,7 +93,7 @@ impl World {
                 let paths: Vec<&str> = files.iter().map(|file| &*file.path).collect();
                 format!("stage {}", paths.join(" "))
             }
-            TapeErrand::Look(id, _) => format!("look {id}"),
+            TapeErrand::Look(id, ..) => format!("look {id}"),
             TapeErrand::Cancel(id, paths) => format!("cancel {id} {}", paths.join(" ")),
             TapeErrand::Release(id, paths) => {
                 for path in paths {
@@ -151,7 +151,7 @@ impl World {
                 self.library.requests.insert(id.clone(), paths);
                 TapeOutcome::Accepted(StageRequestId::new(id))
             }
-            TapeErrand::Look(id, _) => match self.library.requests.get(id.as_str()) {
+            TapeErrand::Look(id, ..) => match self.library.requests.get(id.as_str()) {
                 Some(paths) => {
                     let on_disk = paths
                         .iter()
@@ -187,7 +187,7 @@ impl World {
             2 => self.answer(number, failed(Retry::Never, Errno::ENOENT, Some(404))),
             3 => {
                 let trouble = match errand {
-                    TapeErrand::Look(id, _) => {
+                    TapeErrand::Look(id, ..) => {
                         let paths = self.library.requests.get(id.as_str()).cloned();
                         let told = paths.unwrap_or_default().into_iter().skip(1);
                         let why = || FileProgress::Failed("a test says so".into());
@@ -204,7 +204,7 @@ impl World {
             }
             4 => {
                 let waits = match errand {
-                    TapeErrand::Look(id, _) => {
+                    TapeErrand::Look(id, ..) => {
                         let paths = self.library.requests.get(id.as_str()).cloned();
                         let told = paths.unwrap_or_default().into_iter();
                         let told = told.map(|path| (path, FileProgress::Pending));
