@@ -1,4 +1,4 @@
-"""Cloud storages of other hands that speak S3: moto (PyPI), which does not look at signatures, and s3s-fs (crates.io),
+"""Cloud storages of other hands that speak S3: moto (PyPI), which does not look at signatures, and s3s-fs,
 which refuses every request whose signature is not right. Each listens on a loopback address of its own.
 """
 
