@@ -16,6 +16,7 @@ use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::http1::client::{Client, ClientConfig, Outgoing, Reach};
 use penstock_protocol::oauth;
 use penstock_protocol::tls::{ClientTls, ServerTls};
+use penstock_protocol::token::configuration_address;
 use penstock_protocol::voms::VomsServers;
 use penstock_transfer_service::gfal_plugins;
 use serde::Serialize;
@@ -446,10 +447,7 @@ async fn check_foreign_issuers(site: &SiteDirectory, config: &Config, findings: 
 }
 
 async fn ask_issuer(client: &Client, issuer: &ForeignIssuer) -> Result<(), String> {
-    let address = format!(
-        "{}/.well-known/openid-configuration",
-        issuer.issuer.trim_end_matches('/')
-    );
+    let address = configuration_address(&issuer.issuer);
     let url = Url::parse(&address).map_err(|why| why.to_string())?;
     let answer = client.send(Outgoing::new(http::Method::GET, url)).await;
     let mut answer = answer.map_err(|why| why.to_string())?;

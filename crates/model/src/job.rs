@@ -1,6 +1,7 @@
 //! Jobs: what one submission asked for, and how a job's state follows from its transfers.
 
 use crate::checksum::{Checksum, ChecksumAlgorithm};
+use crate::failure::Side;
 use crate::ids::{Activity, CredentialId, JobId, LinkId, TransferId, UserName, VoName};
 use crate::tape::{Recall, Staging, TapeNotes};
 use crate::transfer::TransferState;
@@ -318,6 +319,22 @@ impl TransferRequest {
             source: self.source.storage(),
             destination: self.destination.storage(),
         }
+    }
+
+    /// Where the file is at one end, and the token for it. Whatever is not the source's is the destination's.
+    pub fn end(&self, side: Side) -> (&FileUrl, Option<&CredentialId>) {
+        match side {
+            Side::Source => (&self.source, self.source_credential.as_ref()),
+            Side::Destination | Side::Network | Side::Service => {
+                (&self.destination, self.destination_credential.as_ref())
+            }
+        }
+    }
+
+    /// The tokens for its ends.
+    pub fn tokens(&self) -> impl Iterator<Item = &CredentialId> {
+        let both = [&self.source_credential, &self.destination_credential];
+        both.into_iter().flatten()
     }
 
     /// Whether its file is to be brought to disk and that is all.

@@ -124,6 +124,12 @@ pub fn credential_id(token: &str) -> CredentialId {
     CredentialId::new(sha1_prefix(token.as_bytes()))
 }
 
+/// Where an issuer tells what it offers (OpenID Connect Discovery 1.0 §4).
+pub fn configuration_address(issuer: &str) -> String {
+    let base = issuer.trim_end_matches('/');
+    format!("{base}/.well-known/openid-configuration")
+}
+
 /// What `GET /.well-known/openid-configuration` answers for our own issuer (OpenID Connect Discovery 1.0 §3).
 pub fn openid_configuration(issuer: &str) -> serde_json::Value {
     let base = issuer.trim_end_matches('/');

@@ -213,10 +213,9 @@ impl Reading<'_> {
     pub(super) fn mark_awaiting(&self, transfers: &mut [TransferRow]) -> Result<(), JournalError> {
         let mut known: Option<(JobId, BTreeSet<CredentialId>)> = None;
         for transfer in transfers {
-            let request = &transfer.request;
-            let tokens = [&request.source_credential, &request.destination_credential];
+            let mut tokens = transfer.request.tokens().peekable();
             let is_open = matches!(transfer.state, TransferState::Submitted { .. });
-            if !is_open || tokens.iter().all(|token| token.is_none()) {
+            if !is_open || tokens.peek().is_none() {
                 continue;
             }
             let awaited = match &known {
@@ -226,7 +225,6 @@ impl Reading<'_> {
                     &known.insert((transfer.job, awaited)).1
                 }
             };
-            let mut tokens = tokens.into_iter().flatten();
             transfer.awaits_token = tokens.any(|token| awaited.contains(token));
         }
         Ok(())

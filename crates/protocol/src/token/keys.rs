@@ -200,10 +200,7 @@ impl IssuerKeys {
 
 /// OpenID Connect Discovery 1.0 §4, then RFC 7517.
 async fn fetch_keys(issuer: &str, from: &dyn FetchDocument) -> Result<KeySet, String> {
-    let address = format!(
-        "{}/.well-known/openid-configuration",
-        issuer.trim_end_matches('/')
-    );
+    let address = super::configuration_address(issuer);
     let configuration = fetch_json(&address, from).await?;
     // Discovery §4.3: the document must speak of the issuer that we asked, or it is somebody else's.
     if configuration["issuer"].as_str() != Some(issuer) {

@@ -241,12 +241,7 @@ impl<'a> Attempting<'a> {
             |observed, detail: String| classify(side, Phase::Preparation, &observed, detail);
         let parsed = Url::parse(url.as_str())
             .map_err(|why| broken(Observed::Malformed, format!("{url}: {why}")))?;
-        let request = &self.assignment.request;
-        let credential = match side {
-            Side::Source => &request.source_credential,
-            Side::Destination | Side::Network | Side::Service => &request.destination_credential,
-        };
-        let token = match credential {
+        let token = match self.assignment.request.end(side).1 {
             Some(id) => Some(self.token(id, side).await?),
             None => None,
         };
@@ -311,12 +306,7 @@ impl<'a> Attempting<'a> {
     }
 
     async fn with_newest_token(&self, end: &End) -> End {
-        let request = &self.assignment.request;
-        let credential = match end.side {
-            Side::Source => &request.source_credential,
-            Side::Destination | Side::Network | Side::Service => &request.destination_credential,
-        };
-        let token = match credential {
+        let token = match self.assignment.request.end(end.side).1 {
             Some(id) => self.token(id, end.side).await.ok(),
             None => None,
         };

@@ -321,19 +321,14 @@ impl TapePlace {
         vo: &VoName,
         proxy: Option<&CredentialId>,
     ) -> Option<TapePlace> {
-        let (end, token) = match side {
-            Side::Destination => (&request.destination, &request.destination_credential),
-            Side::Source | Side::Network | Side::Service => {
-                (&request.source, &request.source_credential)
-            }
-        };
+        let (end, token) = request.end(side);
         let url = url::Url::parse(end.as_str()).ok()?;
         let port = url.port().map_or(String::new(), |port| format!(":{port}"));
         Some(TapePlace {
             server: format!("{}://{}{port}", end.scheme(), end.host()).into(),
             storage: end.storage(),
             vo: vo.clone(),
-            token: token.clone(),
+            token: token.cloned(),
             // A token counts before a proxy, as for copies.
             proxy: match token {
                 Some(_) => None,
@@ -344,10 +339,7 @@ impl TapePlace {
 
     /// The path by which the tape system at one end of a transfer knows its file: the whole URL where gfal2 asks it.
     pub(crate) fn path(request: &TransferRequest, side: Side) -> Option<Arc<str>> {
-        let end = match side {
-            Side::Destination => &request.destination,
-            Side::Source | Side::Network | Side::Service => &request.source,
-        };
+        let (end, _) = request.end(side);
         if end.access() == Access::Gfal {
             return Some(end.as_str().into());
         }

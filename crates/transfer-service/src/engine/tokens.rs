@@ -18,16 +18,11 @@ struct Awaited {
     held: BTreeSet<TransferId>,
 }
 
-fn tokens_of(request: &TransferRequest) -> impl Iterator<Item = &CredentialId> {
-    let both = [&request.source_credential, &request.destination_credential];
-    both.into_iter().flatten()
-}
-
 impl AwaitedTokens {
     /// Holds a transfer back if tokens of it are awaited.
     pub(super) fn hold(&mut self, transfer: TransferId, request: &TransferRequest) -> bool {
         let mut is_held = false;
-        for id in tokens_of(request) {
+        for id in request.tokens() {
             if let Some(awaited) = self.0.get_mut(id) {
                 awaited.held.insert(transfer);
                 is_held = true;
@@ -38,7 +33,7 @@ impl AwaitedTokens {
 
     /// It has ended.
     pub(super) fn let_go(&mut self, transfer: TransferId, request: &TransferRequest) {
-        for id in tokens_of(request) {
+        for id in request.tokens() {
             if let Some(awaited) = self.0.get_mut(id) {
                 awaited.held.remove(&transfer);
             }
@@ -51,7 +46,7 @@ impl AwaitedTokens {
         transfer: TransferId,
         request: &TransferRequest,
     ) -> Option<WaitReason> {
-        let mut awaited = tokens_of(request).filter_map(|id| self.0.get(id));
+        let mut awaited = request.tokens().filter_map(|id| self.0.get(id));
         let awaited = awaited.find(|awaited| awaited.held.contains(&transfer))?;
         Some(WaitReason::TokenExchange {
             since: awaited.since,

@@ -8,7 +8,7 @@ use penstock_decide::renewal::{may_change_its_mind, renew_at};
 use penstock_persistence::journal::{Renewal, RenewedToken};
 use penstock_protocol::http1::client::{Client, Outgoing};
 use penstock_protocol::oauth::{ANSWER_BYTES_MAX, ClientCredentials, Given, Grant, token_endpoint};
-use penstock_protocol::token::{FetchDocument, contents};
+use penstock_protocol::token::{FetchDocument, configuration_address, contents};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -113,9 +113,7 @@ impl Issuers {
         {
             return Ok(url);
         }
-        let base = issuer.trim_end_matches('/');
-        let address = format!("{base}/.well-known/openid-configuration");
-        let document = self.client.fetch(&address).await?;
+        let document = self.client.fetch(&configuration_address(issuer)).await?;
         let url = token_endpoint(issuer, &document)?;
         let mut endpoints = self
             .endpoints

@@ -416,21 +416,14 @@ impl Attempting<'_> {
             Some(id) => Some(self.setup.newest_proxy_text(id, wall_clock()).await?),
             None => None,
         };
-        let ends = [
-            (&request.source, &request.source_credential, Side::Source),
-            (
-                &request.destination,
-                &request.destination_credential,
-                Side::Destination,
-            ),
-        ];
         let mut tokens = Vec::new();
         let mut sftp: Option<SftpLogin> = None;
-        for (url, credential, side) in ends {
+        for side in [Side::Source, Side::Destination] {
+            let (url, credential) = request.end(side);
             if url.access() != Access::Gfal {
                 continue;
             }
-            if let Some(token) = self.token_for(credential.as_ref(), side).await? {
+            if let Some(token) = self.token_for(credential, side).await? {
                 tokens.push((url.as_str().to_owned(), token));
             }
             if url.scheme() == "sftp" {
