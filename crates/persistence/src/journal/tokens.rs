@@ -214,8 +214,11 @@ impl Reading<'_> {
         let mut known: Option<(JobId, BTreeSet<CredentialId>)> = None;
         for transfer in transfers {
             let mut tokens = transfer.request.tokens().peekable();
-            let is_open = matches!(transfer.state, TransferState::Submitted { .. });
-            if !is_open || tokens.peek().is_none() {
+            let waits = matches!(
+                transfer.state,
+                TransferState::Submitted { .. } | TransferState::Staging { .. }
+            );
+            if !waits || tokens.peek().is_none() {
                 continue;
             }
             let awaited = match &known {

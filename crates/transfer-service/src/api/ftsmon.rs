@@ -317,7 +317,7 @@ async fn servers(State(api): State<Api>, credentials: Credentials) -> Answer {
         "status": "running",
         "active": totals.active,
         "submitted": totals.submitted,
-        "staging": 0,
+        "staging": totals.staging,
         "started": 0,
     }}))
     .into_response())

@@ -119,6 +119,33 @@ fn tokens_are_renewed_in_sqlite_and_nowhere_in_clear() {
 }
 
 #[test]
+fn transfers_and_recalls_that_wait_for_a_token_are_told_apart_from_those_that_do_not() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("transfer.sqlite");
+    let mut journal = SqliteJournal::open(&path, keys()).expect("opens");
+    let Record::JobAccepted { mut job, tokens } = brings(2, "r2") else {
+        unreachable!("made so")
+    };
+    job.parameters.staging = Some(Staging {
+        within_seconds: 60,
+        pin_seconds: None,
+    });
+    let staged = Record::JobAccepted { job, tokens };
+    journal.append(&[brings(1, "r1"), staged]).expect("stored");
+    let reader = JournalReader::open(&path, 1).expect("opens");
+    let states = || {
+        [1, 2].map(|seed| {
+            let id = JobId(uuid::Uuid::from_u128(seed));
+            reader.transfers(id).expect("readable")[0].fts_state()
+        })
+    };
+    assert_eq!(states(), ["TOKEN_PREP", "TOKEN_PREP"]);
+    let both = [renewed("r1", None, "ref-1"), renewed("r2", None, "ref-2")];
+    journal.append(&both).expect("stored");
+    assert_eq!(states(), ["SUBMITTED", "STAGING"]);
+}
+
+#[test]
 fn a_new_sealing_key_is_used_for_all_that_a_token_is_renewed_with() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("transfer.sqlite");
