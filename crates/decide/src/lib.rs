@@ -27,6 +27,7 @@ pub mod shares;
 pub mod story;
 pub mod streams;
 pub mod tape;
+pub mod tuning;
 mod turns;
 pub mod wording;
 

@@ -1,0 +1,199 @@
+//! Tuners beside storages and networks that are made of formulas.
+
+use super::*;
+
+/// A small generator of even noise (SplitMix64), so that each run is the same.
+struct Noise(u64);
+
+impl Noise {
+    /// Between -1 and 1.
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+        (mixed >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    }
+}
+
+/// How many bytes a second so many transfers move.
+type Law = dyn Fn(f64) -> f64;
+
+fn line(per_transfer: f64, capacity: f64) -> impl Fn(f64) -> f64 {
+    move |n| (n * per_transfer).min(capacity)
+}
+
+/// Rises, then falls: disks that seek more than they read.
+fn degrading(per_transfer: f64, capacity: f64, knee: f64) -> impl Fn(f64) -> f64 {
+    move |n| (n * per_transfer).min(capacity) / (1.0 + (n / knee).powi(3))
+}
+
+const BOUNDS: Bounds = Bounds { min: 2, max: 200 };
+
+/// Work done and the limit, second by second. The number follows the limit at once upwards and with a lag downwards.
+struct Run {
+    tuner: Tuner,
+    noise: Noise,
+    noisy: f64,
+    active: f64,
+}
+
+impl Run {
+    fn new(noisy: f64) -> Run {
+        Run {
+            tuner: Tuner::new(BOUNDS),
+            noise: Noise(7),
+            noisy,
+            active: 0.0,
+        }
+    }
+
+    fn second(&mut self, law: &Law) -> f64 {
+        let limit = f64::from(self.tuner.limit());
+        self.active = match limit >= self.active {
+            true => limit,
+            false => (self.active * 0.6).max(limit),
+        };
+        let rate = law(self.active) * (1.0 + self.noisy * self.noise.next());
+        let sample = Sample {
+            seconds: 1.0,
+            bytes: rate as u64,
+            files: 0,
+            active: self.active,
+            is_full: true,
+            pushed_back: 0,
+            quiet_for: 0.0,
+        };
+        self.tuner.see(&sample);
+        rate
+    }
+
+    /// The mean rate of so many seconds.
+    fn mean(&mut self, law: &Law, seconds: u32) -> f64 {
+        (0..seconds).map(|_| self.second(law)).sum::<f64>() / f64::from(seconds)
+    }
+}
+
+fn best(law: &Law) -> f64 {
+    (BOUNDS.min..=BOUNDS.max)
+        .map(|n| law(f64::from(n)))
+        .fold(0.0, f64::max)
+}
+
+#[test]
+fn after_thirty_seconds_the_rate_is_that_of_the_best_number() {
+    let laws: [(&str, Box<Law>); 6] = [
+        ("short", Box::new(line(200e6, 1e9))),
+        ("long", Box::new(line(10e6, 1e9))),
+        ("very long", Box::new(line(6e6, 1e9))),
+        ("degrading", Box::new(degrading(50e6, 1e9, 40.0))),
+        ("degrading early", Box::new(degrading(100e6, 1e9, 12.0))),
+        ("soft", Box::new(|n: f64| 1e9 * n / (n + 3.0))),
+    ];
+    for (name, law) in &laws {
+        for noisy in [0.0, 0.05, 0.1] {
+            let mut run = Run::new(noisy);
+            run.mean(law, 30);
+            let share = run.mean(law, 60) / best(law);
+            assert!(
+                share >= 0.90,
+                "{name}, noise {noisy}: {share:.3} at {}",
+                run.tuner.limit()
+            );
+        }
+    }
+}
+
+#[test]
+fn no_more_runs_than_is_worth_it() {
+    let law = line(50e6, 1e9);
+    let mut run = Run::new(0.03);
+    run.mean(&law, 120);
+    assert!(
+        (20..=40).contains(&run.tuner.limit()),
+        "{}",
+        run.tuner.limit()
+    );
+}
+
+#[test]
+fn a_link_that_loses_half_is_noticed_and_followed_within_fifteen_seconds() {
+    let (whole, half) = (line(10e6, 1e9), line(10e6, 0.5e9));
+    let mut run = Run::new(0.03);
+    run.mean(&whole, 90);
+    let before = run.tuner.limit();
+    run.mean(&half, 15);
+    assert!(
+        run.tuner.limit() <= before * 2 / 3,
+        "{before} -> {}",
+        run.tuner.limit()
+    );
+    let share = run.mean(&half, 30) / best(&half);
+    assert!(share >= 0.90, "{share}");
+    run.mean(&whole, 15);
+    let share = run.mean(&whole, 60) / best(&whole);
+    assert!(share >= 0.9, "it comes back: {share}");
+}
+
+#[test]
+fn a_limit_that_limits_nothing_teaches_nothing() {
+    let mut tuner = Tuner::new(BOUNDS);
+    let idle = Sample {
+        seconds: 1.0,
+        bytes: 5,
+        files: 0,
+        active: 1.0,
+        is_full: false,
+        pushed_back: 0,
+        quiet_for: 0.0,
+    };
+    for _ in 0..100 {
+        assert_eq!(tuner.see(&idle), None);
+    }
+    assert_eq!(tuner.limit(), FIRST);
+}
+
+#[test]
+fn a_storage_that_says_it_is_too_much_is_left_alone() {
+    let law = line(10e6, 1e9);
+    let mut run = Run::new(0.0);
+    run.mean(&law, 40);
+    let before = run.tuner.limit();
+    let pushed = Sample {
+        seconds: 1.0,
+        bytes: 1,
+        files: 0,
+        active: f64::from(before),
+        is_full: true,
+        pushed_back: 3,
+        quiet_for: 30.0,
+    };
+    let tuned = run.tuner.see(&pushed).expect("less");
+    assert_eq!(tuned.because, TuneReason::PushedBack);
+    assert!(tuned.limit < before * 3 / 4);
+}
+
+#[test]
+fn numbers_stay_within_their_bounds_whatever_is_seen() {
+    use proptest::prelude::*;
+    let sample = (
+        0.1f64..5.0,
+        any::<u64>(),
+        0..1000u64,
+        0.0f64..500.0,
+        any::<bool>(),
+        0..3u32,
+    );
+    proptest!(|(samples in proptest::collection::vec(sample, 0..200), min in 1..10u32, more in 0..100u32)| {
+        let bounds = Bounds { min, max: min + more };
+        let mut tuner = Tuner::new(bounds);
+        for (seconds, bytes, files, active, is_full, pushed_back) in samples {
+            let sample = Sample { seconds, bytes, files, active, is_full, pushed_back, quiet_for: 1.0 };
+            if let Some(tuned) = tuner.see(&sample) {
+                prop_assert_eq!(tuned.limit, tuner.limit());
+            }
+            prop_assert!((bounds.min..=bounds.max).contains(&tuner.limit()));
+        }
+    });
+}

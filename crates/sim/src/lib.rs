@@ -1,0 +1,15 @@
+//! A field of storage elements, links and users that is made of formulas, in virtual time, for the production engine.
+//!
+//! Nothing here decides anything that the service decides: the engine is the one that `penstock serve` runs, and only
+//! what surrounds it (storages, networks, users, trouble) is simulated. Equal plans with equal seeds give equal runs.
+#![forbid(unsafe_code)]
+
+mod field;
+pub mod plan;
+mod random;
+pub mod report;
+mod world;
+
+pub use plan::{Plan, PlanError};
+pub use report::Report;
+pub use world::{Broken, simulate};
