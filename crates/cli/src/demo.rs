@@ -22,7 +22,7 @@ use penstock_field_tools::transfer_api::{SubmitOptions, Totals, TransferService}
 use penstock_field_tools::verify::{Expected, Verification, verify_all};
 use penstock_model::{Bytes, ChecksumAlgorithm, FileUrl, Rate, TransferId};
 use penstock_observe::BandwidthReport;
-use penstock_persistence::journal::JournalReader;
+use penstock_persistence::journal::{JournalReader, SqliteReader};
 use serde::Serialize;
 use sites::{DemoSite, DemoSites};
 use std::path::PathBuf;
@@ -300,7 +300,8 @@ async fn report(
 ) -> Result<BandwidthReport, CommandError> {
     let read = tokio::task::spawn_blocking(move || {
         let reader =
-            JournalReader::open(&journal, 1).map_err(|why| CommandError::Local(why.to_string()))?;
+            SqliteReader::open(&journal, 1).map_err(|why| CommandError::Local(why.to_string()))?;
+        let reader: Arc<dyn JournalReader> = Arc::new(reader);
         penstock_observe::report_of(&reader, "the demo's jobs", &transfers)
             .map_err(|why| CommandError::Local(why.to_string()))
     });

@@ -10,7 +10,7 @@ use penstock_model::{
 };
 use penstock_persistence::journal::{JournalError, JournalReader};
 use std::collections::btree_map::{BTreeMap, Entry};
-use std::sync::RwLock;
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -60,9 +60,9 @@ pub trait Record: Send + Sync + 'static {
     fn job_vo(&self, job: JobId) -> Result<Option<VoName>, RecordError>;
 }
 
-impl Record for JournalReader {
+impl Record for Arc<dyn JournalReader> {
     fn entries_after(&self, sequence: u64, limit: usize) -> Result<Vec<LedgerEntry>, RecordError> {
-        Ok(JournalReader::entries_after(self, sequence, limit)?)
+        Ok(self.as_ref().entries_after(sequence, limit)?)
     }
 
     fn entries_of(
@@ -70,7 +70,7 @@ impl Record for JournalReader {
         transfer: TransferId,
         limit: usize,
     ) -> Result<Vec<LedgerEntry>, RecordError> {
-        Ok(JournalReader::entries_of(self, transfer, limit)?)
+        Ok(self.as_ref().entries_of(transfer, limit)?)
     }
 
     fn samples_between(
@@ -78,15 +78,15 @@ impl Record for JournalReader {
         from: Timestamp,
         to: Timestamp,
     ) -> Result<Vec<LinkSample>, RecordError> {
-        Ok(JournalReader::samples_between(self, from, to)?)
+        Ok(self.as_ref().samples_between(from, to)?)
     }
 
     fn transfer_request(&self, id: TransferId) -> Result<Option<TransferRequest>, RecordError> {
-        Ok(JournalReader::transfer(self, id)?.map(|row| row.request))
+        Ok(self.as_ref().transfer(id)?.map(|row| row.request))
     }
 
     fn job_vo(&self, job: JobId) -> Result<Option<VoName>, RecordError> {
-        Ok(JournalReader::job(self, job)?.map(|row| row.vo))
+        Ok(self.as_ref().job(job)?.map(|row| row.vo))
     }
 }
 

@@ -3,20 +3,18 @@
 //! The writer appends records in one transaction at a time (the caller groups them); readers answer questions from
 //! connections of their own and never disturb it. Nothing here selects which work to do.
 
-mod bans;
-mod links;
 mod memory;
+mod reader;
 mod rows;
-mod schema;
 mod search;
-mod settings;
 mod sqlite;
 mod tokens;
 
 pub use memory::MemoryJournal;
+pub use reader::{JobFilter, JournalReader};
 pub use rows::{FoundTransfer, JobRow, TapeTimes, TransferRow};
 pub use search::{FoundPage, JobName, TransferFilter};
-pub use sqlite::{JobFilter, JournalReader, SqliteJournal};
+pub use sqlite::{SqliteJournal, SqliteReader};
 pub use tokens::{JobToken, Renewal, RenewedToken, StoredToken};
 
 use penstock_model::{

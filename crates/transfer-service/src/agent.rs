@@ -76,7 +76,7 @@ pub(crate) struct AgentSetup {
     pub(crate) client: Client,
     /// For jobs that ask for one version of the Internet protocol.
     pub(crate) by_version: ByVersion,
-    pub(crate) reader: Arc<JournalReader>,
+    pub(crate) reader: Arc<dyn JournalReader>,
     pub(crate) delegations: Arc<Delegations>,
     pub(crate) config: AgentConfig,
     /// As far as they are durable.

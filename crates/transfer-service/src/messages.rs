@@ -154,7 +154,7 @@ impl Teller {
     async fn read(&self, mut follower: Follower) -> Result<(Follower, Option<Vec<Told>>), Ended> {
         let reader = self.service.reader().clone();
         let read = tokio::task::spawn_blocking(move || {
-            let told = next(&mut follower, &reader);
+            let told = next(&mut follower, reader.as_ref());
             (follower, told)
         });
         let (follower, told) = read.await.map_err(|_| Ended::Shutdown)?;
@@ -220,7 +220,7 @@ impl Teller {
 /// Reads on. An entry's messages may depend on the one after it, which is of the same transaction if there is one.
 fn next(
     follower: &mut Follower,
-    reader: &JournalReader,
+    reader: &dyn JournalReader,
 ) -> Result<Option<Vec<Told>>, JournalError> {
     let mut entries = reader.entries_after(follower.position(), ENTRIES_AT_ONCE + 1)?;
     if entries.is_empty() {

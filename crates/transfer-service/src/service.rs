@@ -14,7 +14,9 @@ use penstock_model::{
     TransferId, UserName, VoName, WaitReason,
 };
 use penstock_persistence::delegations::{DelegationError, Delegations};
-use penstock_persistence::journal::{Journal, JournalError, JournalReader, SqliteJournal};
+use penstock_persistence::journal::{
+    Journal, JournalError, JournalReader, SqliteJournal, SqliteReader,
+};
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::http1::client::Client;
 use std::collections::BTreeSet;
@@ -130,7 +132,7 @@ pub struct Service {
     overview: watch::Receiver<Arc<Overview>>,
     committed: watch::Receiver<u64>,
     settings: watch::Receiver<Arc<Settings>>,
-    reader: Arc<JournalReader>,
+    reader: Arc<dyn JournalReader>,
     delegations: Arc<Delegations>,
     gfal: Option<Arc<Gfal>>,
     journal_writable: Arc<AtomicBool>,
@@ -148,8 +150,8 @@ impl Service {
         shutdown: watch::Receiver<bool>,
     ) -> Result<Arc<Service>, ServiceError> {
         let mut journal = SqliteJournal::open(&config.journal, config.keys.clone())?;
-        let reader = JournalReader::open(&config.journal, READERS)?.with_keys(config.keys.clone());
-        let reader = Arc::new(reader);
+        let reader = SqliteReader::open(&config.journal, READERS)?.with_keys(config.keys.clone());
+        let reader: Arc<dyn JournalReader> = Arc::new(reader);
         let delegations = Arc::new(Delegations::open(&config.delegations, config.keys)?);
         let found = journal.load_unfinished()?;
         let clock = Clock::start();
@@ -456,7 +458,7 @@ impl Service {
     }
 
     /// Answers from the journal.
-    pub fn reader(&self) -> &Arc<JournalReader> {
+    pub fn reader(&self) -> &Arc<dyn JournalReader> {
         &self.reader
     }
 

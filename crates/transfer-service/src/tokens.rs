@@ -66,7 +66,7 @@ impl TokenTrouble {
 
 /// Keeps the tokens of jobs usable. One for the whole service.
 pub(crate) struct TokenKeeper {
-    reader: Arc<JournalReader>,
+    reader: Arc<dyn JournalReader>,
     issuers: Issuers,
     held: HeldTokens,
     /// Known when the engine's loop runs.
@@ -76,7 +76,7 @@ pub(crate) struct TokenKeeper {
 impl TokenKeeper {
     pub(crate) fn new(
         client: Client,
-        reader: Arc<JournalReader>,
+        reader: Arc<dyn JournalReader>,
         clients: TokenClients,
     ) -> TokenKeeper {
         TokenKeeper {

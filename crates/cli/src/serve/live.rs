@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// The routes below `/live`. Whoever the interface answers sees the data, of transfers those of the own VO.
 pub fn router(service: &Service, config: &ApiConfig) -> Router {
-    let record: Arc<dyn Record> = service.reader().clone();
+    let record: Arc<dyn Record> = Arc::new(service.reader().clone());
     let config = config.clone();
     let authorise: Authorise = Arc::new(move |headers| {
         let (headers, config) = (headers.clone(), config.clone());

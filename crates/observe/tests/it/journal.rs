@@ -7,9 +7,10 @@ use penstock_model::{
 };
 use penstock_observe::follow::Follower;
 use penstock_observe::{MemoryRecord, Record, report_of};
-use penstock_persistence::journal::{self, Journal, JournalReader, SqliteJournal};
+use penstock_persistence::journal::{self, Journal, JournalReader, SqliteJournal, SqliteReader};
 use penstock_persistence::sealing::SealingKeys;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 fn request(id: u64) -> TransferRequest {
     let url = |host: &str| FileUrl::parse(&format!("https://{host}/data/f{id}")).expect("a URL");
@@ -83,7 +84,8 @@ fn the_journal_and_a_record_in_memory_give_the_same_report() {
     let mut journal = SqliteJournal::open(&path, keys).expect("a journal");
     let memory = MemoryRecord::new();
     let last = fifty_files(&mut journal, &memory);
-    let reader = JournalReader::open(&path, 2).expect("a reader");
+    let reader = SqliteReader::open(&path, 2).expect("a reader");
+    let reader: Arc<dyn JournalReader> = Arc::new(reader);
     let transfers: Vec<TransferId> = (1..=50).map(TransferId).collect();
     let from_disk = report_of(&reader, "job 1", &transfers).expect("a report");
     let from_memory = report_of(&memory, "job 1", &transfers).expect("a report");

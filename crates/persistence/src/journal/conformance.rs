@@ -4,7 +4,7 @@ mod tokens;
 
 use super::{
     JobFilter, JobName, JobToken, Journal, JournalReader, MemoryJournal, Record, SqliteJournal,
-    TransferFilter,
+    SqliteReader, TransferFilter,
 };
 use crate::sealing::SealingKeys;
 use penstock_model::*;
@@ -275,7 +275,7 @@ fn both_journals_keep_bans() {
         drop(journal);
         SqliteJournal::open(&path, keys.clone()).expect("opens again")
     });
-    let reader = JournalReader::open(&path, 1).expect("opens");
+    let reader = SqliteReader::open(&path, 1).expect("opens");
     let changes = reader.ban_changes(2).expect("readable");
     let actions: Vec<&str> = changes.iter().map(BanChange::action).collect();
     assert_eq!(actions, ["unban-se", "ban-se"], "newest first");
@@ -315,10 +315,10 @@ fn readers_see_the_job_its_roll_up_and_its_ledger_of_one_instant() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("transfer.sqlite");
     let mut journal = SqliteJournal::open(&path, keys()).expect("opens");
-    let reader = JournalReader::open(&path, 2).expect("opens");
+    let reader = SqliteReader::open(&path, 2).expect("opens");
     let first = job(1, 1..=2);
     journal.append(&accepted(&first)).expect("stored");
-    let state = |reader: &JournalReader| {
+    let state = |reader: &dyn JournalReader| {
         reader
             .job(first.id)
             .expect("readable")
@@ -373,7 +373,7 @@ fn a_job_of_any_size_is_read_in_pages() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("transfer.sqlite");
     let mut journal = SqliteJournal::open(&path, keys()).expect("opens");
-    let reader = JournalReader::open(&path, 1).expect("opens");
+    let reader = SqliteReader::open(&path, 1).expect("opens");
     let (first, other) = (job(1, 1..=5), job(2, 6..=9));
     journal.append(&accepted(&first)).expect("stored");
     journal.append(&accepted(&other)).expect("stored");
@@ -432,7 +432,7 @@ fn jobs_in_a_state_are_found_however_many_others_are_newer() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("transfer.sqlite");
     let _journal = journal_of_many(&path, 40);
-    let reader = JournalReader::open(&path, 1).expect("opens");
+    let reader = SqliteReader::open(&path, 1).expect("opens");
     let check = |states: &[&str], limit: usize, since: Option<i64>, expected: &[u128]| {
         let filter = JobFilter {
             states: states.iter().map(|state| (*state).to_owned()).collect(),
@@ -462,7 +462,7 @@ fn the_record_of_settings_tells_who_changed_what_newest_first() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("transfer.sqlite");
     let mut journal = SqliteJournal::open(&path, keys()).expect("opens");
-    let reader = JournalReader::open(&path, 1).expect("opens");
+    let reader = SqliteReader::open(&path, 1).expect("opens");
     journal.append(&[limited(None, Some(5))]).expect("stored");
     journal.append(&[limited(Some(5), None)]).expect("stored");
     let changes = reader.setting_changes(10).expect("readable");
@@ -489,7 +489,7 @@ fn tokens_are_readable_by_the_owner_only() {
 }
 
 /// The numbers of what is found, and where the next page begins.
-fn found(reader: &JournalReader, filter: TransferFilter) -> (Vec<u64>, Option<u64>) {
+fn found(reader: &dyn JournalReader, filter: TransferFilter) -> (Vec<u64>, Option<u64>) {
     let limited = TransferFilter {
         limit: if filter.limit == 0 { 100 } else { filter.limit },
         examined_max: if filter.examined_max == 0 {
@@ -516,7 +516,7 @@ fn transfers_are_found_by_what_is_known_of_them_newest_first() {
     journal.append(&accepted(&first)).expect("stored");
     journal.append(&finish(&first, 2)).expect("stored");
     journal.append(&accepted(&second)).expect("stored");
-    let reader = JournalReader::open(&path, 1).expect("opens");
+    let reader = SqliteReader::open(&path, 1).expect("opens");
     let check = |filter: TransferFilter, expected: &[u64]| {
         let (ids, next) = found(&reader, filter.clone());
         assert_eq!((ids.as_slice(), next), (expected, None), "{filter:?}");
@@ -633,7 +633,7 @@ fn pages_follow_each_other_however_little_is_looked_at_for_one() {
     let path = directory.path().join("transfer.sqlite");
     let mut journal = SqliteJournal::open(&path, keys()).expect("opens");
     journal.append(&accepted(&job(1, 1..=10))).expect("stored");
-    let reader = JournalReader::open(&path, 1).expect("opens");
+    let reader = SqliteReader::open(&path, 1).expect("opens");
     for (limit, examined_max) in [(2, 100), (100, 3), (1, 1)] {
         let (mut all, mut before) = (Vec::new(), None);
         loop {
@@ -680,7 +680,7 @@ fn what_became_of_a_link_is_kept() {
     journal
         .append(&records.collect::<Vec<_>>())
         .expect("stored");
-    let reader = JournalReader::open(&path, 1).expect("opens");
+    let reader = SqliteReader::open(&path, 1).expect("opens");
     let read = |from, to, limit| {
         let window = (Timestamp(from), Timestamp(to));
         reader.link_changes(&link, window, limit).expect("readable")
@@ -745,9 +745,7 @@ fn tokens_of_the_first_schema_are_sealed_or_gone_and_nowhere_in_the_files() {
     let mut token = |id| text_of(&mut journal, id);
     assert_eq!(token("c1").as_deref(), Some("eyJ-the-open-token"));
     assert_eq!(token("c2"), None, "no open job refers to it");
-    let reader = JournalReader::open(&path, 1)
-        .expect("opens")
-        .with_keys(keys);
+    let reader = SqliteReader::open(&path, 1).expect("opens").with_keys(keys);
     let read = reader.token(&CredentialId::new("c1")).expect("readable");
     let read = read.map(|token| token.text);
     assert_eq!(read.as_deref(), Some("eyJ-the-open-token"));

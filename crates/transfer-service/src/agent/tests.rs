@@ -6,7 +6,7 @@ use penstock_model::{
     Activity, Attempt, ChecksumAlgorithm, FileUrl, JobId, JobParameters, TransferId,
     TransferRequest, VoName,
 };
-use penstock_persistence::journal::SqliteJournal;
+use penstock_persistence::journal::{SqliteJournal, SqliteReader};
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::http1::Limits;
 use penstock_protocol::http1::client::ClientConfig;
@@ -89,7 +89,7 @@ async fn attempt(copy: CopyAnswer, parameters: JobParameters) -> (Outcome, Vec<S
     let delegations = Delegations::open(&store, keys).expect("made");
     let tls = ClientTls::system().expect("OpenSSL works");
     let client = Client::new(ClientConfig::new(tls));
-    let reader = Arc::new(JournalReader::open(&journal, 1).expect("opened"));
+    let reader: Arc<dyn JournalReader> = Arc::new(SqliteReader::open(&journal, 1).expect("opened"));
     let tokens = TokenKeeper::new(client.clone(), reader.clone(), TokenClients::default());
     let setup = AgentSetup {
         by_version: ByVersion::of(&client),

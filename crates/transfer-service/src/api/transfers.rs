@@ -203,7 +203,7 @@ async fn told(api: &Api, row: TransferRow, job: JobRow) -> Result<Told, ApiError
     let mut waiting = api.service.why_waiting(vec![row.id]).await?;
     let reader = api.service.reader().clone();
     let read = move || {
-        let (entries, changes, sample) = record_of(&reader, &row, &job)?;
+        let (entries, changes, sample) = record_of(reader.as_ref(), &row, &job)?;
         Ok::<_, JournalError>(Told {
             entries,
             changes,
@@ -219,7 +219,7 @@ async fn told(api: &Api, row: TransferRow, job: JobRow) -> Result<Told, ApiError
 type Recorded = (Vec<LedgerEntry>, Vec<LinkChange>, Option<LinkSample>);
 
 fn record_of(
-    reader: &JournalReader,
+    reader: &dyn JournalReader,
     row: &TransferRow,
     job: &JobRow,
 ) -> Result<Recorded, JournalError> {

@@ -125,7 +125,7 @@ impl Follower {
     /// one that ended, it says so.
     pub(super) fn take(
         &mut self,
-        reader: &JournalReader,
+        reader: &dyn JournalReader,
         entry: &LedgerEntry,
         after: Option<&LedgerEntry>,
         told: &mut Vec<Told>,
@@ -314,7 +314,7 @@ impl Book {
 
 /// The book of a job as it was after the entry `before`. A new job's is empty.
 fn open_book(
-    reader: &JournalReader,
+    reader: &dyn JournalReader,
     entry: &LedgerEntry,
     request: &TransferRequest,
     before: u64,

@@ -132,7 +132,7 @@ fn transfers_and_recalls_that_wait_for_a_token_are_told_apart_from_those_that_do
     });
     let staged = Record::JobAccepted { job, tokens };
     journal.append(&[brings(1, "r1"), staged]).expect("stored");
-    let reader = JournalReader::open(&path, 1).expect("opens");
+    let reader = SqliteReader::open(&path, 1).expect("opens");
     let states = || {
         [1, 2].map(|seed| {
             let id = JobId(uuid::Uuid::from_u128(seed));

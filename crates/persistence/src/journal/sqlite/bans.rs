@@ -1,7 +1,8 @@
 //! Bans in the journal: those that hold, and each change of them, in one transaction.
 
-use super::JournalError;
-use super::sqlite::{Reading, at, json};
+use super::reading::Reading;
+use super::{at, json};
+use crate::journal::JournalError;
 use penstock_model::ban::BAN_VERSION;
 use penstock_model::{Ban, BanChange, BanTarget, Timestamp, UserName};
 use rusqlite::{Transaction, params};

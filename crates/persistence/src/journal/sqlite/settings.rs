@@ -1,7 +1,8 @@
 //! Settings in the journal: what is in effect, and the change that made it so, in one transaction.
 
-use super::JournalError;
-use super::sqlite::{Reading, at, json};
+use super::reading::Reading;
+use super::{at, json};
+use crate::journal::JournalError;
 use penstock_model::setting::SETTING_VERSION;
 use penstock_model::{Setting, SettingChange, SettingKey, Settings, Timestamp, UserName};
 use rusqlite::{Transaction, params};

@@ -1,0 +1,187 @@
+//! Questions to the journal, on connections that only read.
+
+use super::reading::{Reading, TRANSFER_COLUMNS};
+use super::{at, bans, links, search, settings};
+use crate::journal::{
+    FoundPage, JobFilter, JobName, JobRow, JournalError, JournalReader, StoredToken,
+    TransferFilter, TransferRow,
+};
+use crate::sealing::SealingKeys;
+use penstock_model::{
+    Ban, BanChange, CredentialId, JobId, LedgerEntry, LinkChange, LinkId, LinkSample,
+    SettingChange, Timestamp, TransferId,
+};
+use rusqlite::{Connection, OpenFlags, params};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Reads beside the writer, on a few read-only connections.
+#[derive(Debug)]
+pub struct SqliteReader {
+    connections: Vec<Mutex<Connection>>,
+    path: PathBuf,
+    keys: Option<SealingKeys>,
+}
+
+impl SqliteReader {
+    /// Opens `connections` read-only connections to a journal that exists.
+    pub fn open(path: &Path, connections: usize) -> Result<SqliteReader, JournalError> {
+        let open = || {
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let connection = Connection::open_with_flags(path, flags)?;
+            connection.set_prepared_statement_cache_capacity(64);
+            connection.busy_timeout(Duration::from_secs(10))?;
+            Ok(Mutex::new(connection))
+        };
+        let connections: rusqlite::Result<Vec<_>> =
+            (0..connections.max(1)).map(|_| open()).collect();
+        Ok(SqliteReader {
+            connections: connections.map_err(at(path))?,
+            path: path.to_owned(),
+            keys: None,
+        })
+    }
+
+    /// Also opens tokens, with these keys. Without, there seem to be none.
+    pub fn with_keys(self, keys: SealingKeys) -> SqliteReader {
+        SqliteReader {
+            keys: Some(keys),
+            ..self
+        }
+    }
+
+    pub(super) fn read<T>(
+        &self,
+        question: impl FnOnce(&Reading<'_>) -> Result<T, JournalError>,
+    ) -> Result<T, JournalError> {
+        let connection = self.free_connection();
+        // One transaction, so that all rows of an answer are of one instant.
+        let snapshot = connection.unchecked_transaction().map_err(at(&self.path))?;
+        question(&Reading {
+            connection: &snapshot,
+            path: &self.path,
+        })
+    }
+
+    fn free_connection(&self) -> MutexGuard<'_, Connection> {
+        let free = self
+            .connections
+            .iter()
+            .find_map(|connection| connection.try_lock().ok());
+        // A reader that panicked left its connection usable: reads change nothing.
+        free.unwrap_or_else(|| {
+            self.connections[0]
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        })
+    }
+}
+
+impl JournalReader for SqliteReader {
+    fn job(&self, id: JobId) -> Result<Option<JobRow>, JournalError> {
+        self.read(|reading| reading.job(id))
+    }
+
+    fn transfers(&self, job: JobId) -> Result<Vec<TransferRow>, JournalError> {
+        self.read(|reading| reading.transfers(job))
+    }
+
+    fn transfers_after(
+        &self,
+        job: JobId,
+        after: TransferId,
+        limit: usize,
+    ) -> Result<Vec<TransferRow>, JournalError> {
+        let sql = format!(
+            "{TRANSFER_COLUMNS} WHERE job_id = ?1 AND transfer_id > ?2 ORDER BY transfer_id LIMIT ?3"
+        );
+        let parameters = params![job.to_string(), after.0 as i64, limit as i64];
+        self.read(|reading| reading.transfer_rows(&sql, parameters))
+    }
+
+    fn state_counts(&self, job: JobId) -> Result<Vec<(String, u64)>, JournalError> {
+        self.read(|reading| reading.state_counts(job))
+    }
+
+    fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobRow>, JournalError> {
+        self.read(|reading| reading.jobs(filter))
+    }
+
+    fn last_sequence(&self) -> Result<u64, JournalError> {
+        self.read(|reading| {
+            let sql = "SELECT coalesce(max(sequence), 0) FROM ledger";
+            let last = reading
+                .connection
+                .query_row(sql, [], |row| row.get::<_, i64>(0));
+            Ok(last.map_err(at(reading.path))? as u64)
+        })
+    }
+
+    fn entries_after(&self, sequence: u64, limit: usize) -> Result<Vec<LedgerEntry>, JournalError> {
+        let sql = "SELECT sequence, at_ms, monotonic_us, job_id, transfer_id, event FROM ledger
+                   WHERE sequence > ?1 ORDER BY sequence LIMIT ?2";
+        self.read(|reading| reading.entries(sql, sequence as i64, limit as i64))
+    }
+
+    fn entries_of(
+        &self,
+        transfer: TransferId,
+        limit: usize,
+    ) -> Result<Vec<LedgerEntry>, JournalError> {
+        let sql = "SELECT sequence, at_ms, monotonic_us, job_id, transfer_id, event FROM ledger
+                   WHERE transfer_id = ?1 ORDER BY sequence LIMIT ?2";
+        self.read(|reading| reading.entries(sql, transfer.0 as i64, limit as i64))
+    }
+
+    fn samples_between(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<LinkSample>, JournalError> {
+        self.read(|reading| reading.samples(from, to))
+    }
+
+    fn setting_changes(&self, limit: usize) -> Result<Vec<SettingChange>, JournalError> {
+        self.read(|reading| settings::changes(reading, limit))
+    }
+
+    fn bans(&self) -> Result<Vec<Ban>, JournalError> {
+        self.read(bans::load)
+    }
+
+    fn ban_changes(&self, limit: usize) -> Result<Vec<BanChange>, JournalError> {
+        self.read(|reading| bans::changes(reading, limit))
+    }
+
+    fn transfer(&self, id: TransferId) -> Result<Option<TransferRow>, JournalError> {
+        self.read(|reading| {
+            let sql = format!("{TRANSFER_COLUMNS} WHERE transfer_id = ?1");
+            Ok(reading.transfer_rows(&sql, params![id.0 as i64])?.pop())
+        })
+    }
+
+    fn token(&self, id: &CredentialId) -> Result<Option<StoredToken>, JournalError> {
+        let Some(keys) = &self.keys else {
+            return Ok(None);
+        };
+        self.read(|reading| reading.token(id, keys))
+    }
+
+    fn find(&self, filter: &TransferFilter) -> Result<FoundPage, JournalError> {
+        self.read(|reading| search::find(reading, filter))
+    }
+
+    fn recent_names(&self, name: JobName) -> Result<Vec<String>, JournalError> {
+        self.read(|reading| search::recent_names(reading, name))
+    }
+
+    fn link_changes(
+        &self,
+        link: &LinkId,
+        window: (Timestamp, Timestamp),
+        limit: usize,
+    ) -> Result<Vec<LinkChange>, JournalError> {
+        self.read(|reading| links::changes(reading, link, window, limit))
+    }
+}

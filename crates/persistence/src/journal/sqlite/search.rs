@@ -1,0 +1,160 @@
+//! Finding transfers: what an index narrows is read row by row, newest first.
+
+use super::at;
+use super::reading::{Reading, TRANSFER_COLUMNS};
+use crate::journal::search::Wanted;
+use crate::journal::{FoundPage, FoundTransfer, JobName, JournalError, TransferFilter};
+use penstock_model::{JobId, Timestamp, TransferId, UserName, VoName};
+use rusqlite::{OptionalExtension, params};
+
+/// Jobs of one instant that may have come in another order than their numbers.
+const JOBS_OF_AN_INSTANT: i64 = 100;
+/// Jobs in which names are looked for.
+const JOBS_WITH_NAMES: i64 = 10_000;
+
+pub(super) fn recent_names(
+    reading: &Reading<'_>,
+    name: JobName,
+) -> Result<Vec<String>, JournalError> {
+    let column = match name {
+        JobName::User => "user",
+        JobName::Vo => "vo",
+    };
+    let sql = format!(
+        "SELECT DISTINCT {column} FROM
+         (SELECT {column} FROM job ORDER BY submitted_ms DESC LIMIT {JOBS_WITH_NAMES})"
+    );
+    let failed = || at(reading.path);
+    let statement = reading.connection.prepare_cached(&sql);
+    let mut statement = statement.map_err(failed())?;
+    let names = statement.query_map([], |row| row.get(0));
+    names.and_then(Iterator::collect).map_err(failed())
+}
+
+struct JobFacts {
+    id: JobId,
+    user: UserName,
+    vo: VoName,
+    submitted_at: Timestamp,
+    parameters: String,
+}
+
+pub(super) fn find(
+    reading: &Reading<'_>,
+    filter: &TransferFilter,
+) -> Result<FoundPage, JournalError> {
+    let mut page = FoundPage::default();
+    if filter.limit == 0 {
+        return Ok(page);
+    }
+    let floor = match filter.submitted_since {
+        Some(since) => match first_since(reading, since)? {
+            Some(first) => first,
+            None => return Ok(page),
+        },
+        None => TransferId(0),
+    };
+    let wanted = Wanted::new(filter);
+    let sql = format!(
+        "{TRANSFER_COLUMNS} WHERE {} transfer_id < ?1 AND transfer_id >= ?2 ORDER BY transfer_id DESC LIMIT ?4",
+        narrowed(filter)
+    );
+    let before = filter.before.map_or(i64::MAX, |before| before.0 as i64);
+    let job = filter.job.map(|job| job.to_string());
+    let examined_max = filter.examined_max.max(1);
+    let parameters = params![before, floor.0 as i64, job, examined_max as i64];
+    let mut statement = reading
+        .connection
+        .prepare_cached(&sql)
+        .map_err(at(reading.path))?;
+    let mut rows = statement.query(parameters).map_err(at(reading.path))?;
+    let mut of: Option<JobFacts> = None;
+    while let Some(row) = rows.next().map_err(at(reading.path))? {
+        let id = TransferId(reading.get::<i64>(row, 0)? as u64);
+        page.examined += 1;
+        page.before = Some(id);
+        if !wanted.ends(&reading.get::<String>(row, 2)?) {
+            continue;
+        }
+        let job = reading.parse_uuid(&reading.get::<String>(row, 1)?)?;
+        if of.as_ref().is_none_or(|of| of.id.0 != job) {
+            of = facts(reading, JobId(job))?;
+        }
+        let Some(of) = &of else {
+            continue;
+        };
+        let mut transfer = reading.transfer_row(row)?;
+        if !wanted.rest(&transfer, &of.vo, of.submitted_at) {
+            continue;
+        }
+        reading.mark_awaiting(std::slice::from_mut(&mut transfer))?;
+        page.transfers.push(FoundTransfer {
+            transfer,
+            user: of.user.clone(),
+            vo: of.vo.clone(),
+            submitted_at: of.submitted_at,
+            parameters: reading.decode("job parameters", &of.parameters)?,
+        });
+        if page.transfers.len() >= filter.limit {
+            return Ok(page);
+        }
+    }
+    if page.examined < examined_max {
+        page.before = None;
+    }
+    Ok(page)
+}
+
+/// What an index can do for a filter. Each names columns that its index is made for.
+fn narrowed(filter: &TransferFilter) -> &'static str {
+    const ENDED: [&str; 3] = ["FINISHED", "FAILED", "CANCELED"];
+    let none_ended = |states: &[String]| {
+        // What is not used has no end either, but the words for what is open are many.
+        !states.is_empty() && !states.iter().any(|state| ENDED.contains(&state.as_str()))
+    };
+    match (&filter.job, filter.states.as_slice()) {
+        (Some(_), _) => "job_id = ?3 AND",
+        (None, [only]) if only == "FAILED" => "?3 IS NULL AND state_name = 'FAILED' AND",
+        (None, states) if none_ended(states) => "?3 IS NULL AND finished_ms IS NULL AND",
+        (None, _) => "?3 IS NULL AND",
+    }
+}
+
+/// The lowest number of a transfer that was submitted at or after a time.
+fn first_since(
+    reading: &Reading<'_>,
+    since: Timestamp,
+) -> Result<Option<TransferId>, JournalError> {
+    let sql = "SELECT min(transfer_id) FROM transfer WHERE job_id IN
+               (SELECT job_id FROM job WHERE submitted_ms >= ?1 ORDER BY submitted_ms LIMIT ?2)";
+    let first = reading
+        .connection
+        .prepare_cached(sql)
+        .and_then(|mut statement| {
+            statement.query_row(params![since.0, JOBS_OF_AN_INSTANT], |row| {
+                row.get::<_, Option<i64>>(0)
+            })
+        });
+    let first = first.map_err(at(reading.path))?;
+    Ok(first.map(|id| TransferId(id as u64)))
+}
+
+fn facts(reading: &Reading<'_>, id: JobId) -> Result<Option<JobFacts>, JournalError> {
+    let sql = "SELECT user, vo, submitted_ms, parameters FROM job WHERE job_id = ?1";
+    let found = reading
+        .connection
+        .prepare_cached(sql)
+        .and_then(|mut statement| {
+            let row = statement.query_row([id.to_string()], |row| {
+                Ok(JobFacts {
+                    id,
+                    user: UserName::new(row.get::<_, String>(0)?),
+                    vo: VoName::new(row.get::<_, String>(1)?),
+                    submitted_at: Timestamp(row.get(2)?),
+                    parameters: row.get(3)?,
+                })
+            });
+            row.optional()
+        });
+    found.map_err(at(reading.path))
+}
