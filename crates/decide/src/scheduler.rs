@@ -84,12 +84,25 @@ pub struct LinkView {
     pub link: LinkId,
     /// Running.
     pub active: Slots,
-    /// May run.
+    /// May run: what operators allow, or less where the service finds that better.
     pub limit: Slots,
+    /// What operators allow.
+    pub limit_max: Slots,
     /// Waiting and allowed to start now.
     pub queued: u64,
     /// Why the first of them has not started; `None` when nothing waits.
     pub because: Option<WaitReason>,
+}
+
+/// Where the service may find fewer slots better than operators allow.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TunedPlace {
+    /// On a link.
+    Link(LinkId),
+    /// Out of a storage element, over all its links.
+    Outbound(StorageId),
+    /// Into a storage element, over all its links.
+    Inbound(StorageId),
 }
 
 /// One storage element as the scheduler sees it.
@@ -110,7 +123,10 @@ type StorageIndex = usize;
 #[derive(Debug, Default)]
 struct Pool {
     active: u32,
+    /// What operators allow.
     limit: u32,
+    /// What the service finds best.
+    tuned: Option<u32>,
     waiters: VecDeque<LinkIndex>,
     /// In the place of `waiters`, where slots go by shares.
     by_share: Option<VoLines>,
@@ -118,13 +134,33 @@ struct Pool {
 
 impl Pool {
     fn has_room(&self) -> bool {
-        self.active < self.limit
+        self.active < self.in_effect()
+    }
+
+    /// How many may run.
+    fn in_effect(&self) -> u32 {
+        in_effect(self.limit, self.tuned)
+    }
+
+    /// The slots that are tuned and allowed, when it is the tuning that leaves no room.
+    fn tuned_out(&self) -> Option<(Slots, Slots)> {
+        tuned_out(self.active, self.limit, self.tuned)
     }
 
     fn is_waited_for(&self) -> bool {
         let by_share = self.by_share.as_ref();
         !self.waiters.is_empty() || by_share.is_some_and(|lines| !lines.is_empty())
     }
+}
+
+/// What is tuned never raises what operators allow, and never stops what they let run.
+fn in_effect(limit: u32, tuned: Option<u32>) -> u32 {
+    tuned.map_or(limit, |tuned| tuned.max(1).min(limit))
+}
+
+fn tuned_out(active: u32, limit: u32, tuned: Option<u32>) -> Option<(Slots, Slots)> {
+    let effective = in_effect(limit, tuned);
+    (active < limit && active >= effective).then_some((Slots(effective), Slots(limit)))
 }
 
 /// Which pool of slots.
@@ -143,13 +179,25 @@ struct Link {
     destination: StorageIndex,
     access: Access,
     active: u32,
+    /// What operators allow.
     limit: u32,
+    /// What the service finds best.
+    tuned: Option<u32>,
     queue: LinkQueue,
     gate: Gate,
     place: Place,
 }
 
 impl Link {
+    fn has_room(&self) -> bool {
+        self.active < self.in_effect()
+    }
+
+    /// How many may run.
+    fn in_effect(&self) -> u32 {
+        in_effect(self.limit, self.tuned)
+    }
+
     /// What each transfer on it holds a slot of.
     fn pools(&self) -> impl Iterator<Item = PoolId> + use<> {
         let gfal = match self.access {
@@ -400,6 +448,28 @@ impl Scheduler {
         (0..self.links.len()).for_each(|index| self.recheck(index));
     }
 
+    /// Runs so many at most where the service finds that better than what operators allow; `None`: as they allow.
+    pub fn set_tuned(&mut self, place: &TunedPlace, slots: Option<Slots>) {
+        let tuned = slots.map(|slots| slots.0);
+        match place {
+            TunedPlace::Link(link) => {
+                let index = self.link_at(link);
+                self.links[index].tuned = tuned;
+                self.recheck(index);
+            }
+            TunedPlace::Outbound(storage) => {
+                let at = self.storage_at(storage);
+                self.storages[at].1.tuned = tuned;
+                self.freed.push_back(PoolId::Outbound(at));
+            }
+            TunedPlace::Inbound(storage) => {
+                let at = self.storage_at(storage);
+                self.storages[at].2.tuned = tuned;
+                self.freed.push_back(PoolId::Inbound(at));
+            }
+        }
+    }
+
     /// Starts nothing more on this link, for this reason; what runs may end.
     pub fn halt(&mut self, link: &LinkId, because: WaitReason) {
         let index = self.link_at(link);
@@ -475,12 +545,15 @@ impl Scheduler {
         };
         let link = &self.links[index];
         let vo_percent = match &because {
-            WaitReason::LinkFull { .. } => link.queue.percent_of_vo(&waiting.vo),
-            WaitReason::DestinationFull { .. } => {
+            WaitReason::LinkFull { .. } | WaitReason::LinkTuned { .. } => {
+                link.queue.percent_of_vo(&waiting.vo)
+            }
+            WaitReason::DestinationFull { .. } | WaitReason::DestinationTuned { .. } => {
                 let lines = self.storages[link.destination].2.by_share.as_ref();
                 lines.and_then(|lines| lines.percent(&waiting.vo))
             }
             WaitReason::SourceFull { .. }
+            | WaitReason::SourceTuned { .. }
             | WaitReason::AgentsFull { .. }
             | WaitReason::GfalFull { .. } => None,
             _ => return because,
@@ -504,7 +577,8 @@ impl Scheduler {
         self.links.iter().map(|link| LinkView {
             link: link.id.clone(),
             active: Slots(link.active),
-            limit: Slots(link.limit),
+            limit: Slots(link.in_effect()),
+            limit_max: Slots(link.limit),
             queued: link.queue.len(),
             because: (!link.queue.is_empty()).then(|| self.why_waiting(&link.id)),
         })
@@ -512,7 +586,7 @@ impl Scheduler {
 
     /// All storage elements that were ever part of a link.
     pub fn storages(&self) -> impl Iterator<Item = StorageView> + '_ {
-        let slots = |pool: &Pool| (Slots(pool.active), Slots(pool.limit));
+        let slots = |pool: &Pool| (Slots(pool.active), Slots(pool.in_effect()));
         self.storages
             .iter()
             .map(move |(storage, outbound, inbound)| StorageView {
@@ -547,28 +621,51 @@ impl Scheduler {
         if let Gate::Shut(reason) = &link.gate {
             return Some((reason.clone(), None));
         }
-        if link.active >= link.limit {
-            let reason = WaitReason::LinkFull {
-                active: Slots(link.active),
-                limit: Slots(link.limit),
+        if !link.has_room() {
+            let (active, limit) = (Slots(link.active), Slots(link.limit));
+            let reason = match tuned_out(link.active, link.limit, link.tuned) {
+                Some((tuned, limit)) => WaitReason::LinkTuned {
+                    active,
+                    tuned,
+                    limit,
+                },
+                None => WaitReason::LinkFull { active, limit },
             };
             return Some((reason, None));
         }
         if !outbound.has_room() {
-            let (active, limit) = (Slots(outbound.active), Slots(outbound.limit));
-            let reason = WaitReason::SourceFull {
-                storage: source.clone(),
-                active,
-                limit,
+            let (storage, active) = (source.clone(), Slots(outbound.active));
+            let limit = Slots(outbound.limit);
+            let reason = match outbound.tuned_out() {
+                Some((tuned, limit)) => WaitReason::SourceTuned {
+                    storage,
+                    active,
+                    tuned,
+                    limit,
+                },
+                None => WaitReason::SourceFull {
+                    storage,
+                    active,
+                    limit,
+                },
             };
             return Some((reason, Some(PoolId::Outbound(link.source))));
         }
         if !inbound.has_room() {
-            let (active, limit) = (Slots(inbound.active), Slots(inbound.limit));
-            let reason = WaitReason::DestinationFull {
-                storage: destination.clone(),
-                active,
-                limit,
+            let (storage, active) = (destination.clone(), Slots(inbound.active));
+            let limit = Slots(inbound.limit);
+            let reason = match inbound.tuned_out() {
+                Some((tuned, limit)) => WaitReason::DestinationTuned {
+                    storage,
+                    active,
+                    tuned,
+                    limit,
+                },
+                None => WaitReason::DestinationFull {
+                    storage,
+                    active,
+                    limit,
+                },
             };
             return Some((reason, Some(PoolId::Inbound(link.destination))));
         }
@@ -621,7 +718,7 @@ impl Scheduler {
                 self.offering.push_back(id);
                 continue;
             }
-            let room = pool.limit.saturating_sub(pool.active) as usize;
+            let room = pool.in_effect().saturating_sub(pool.active) as usize;
             let woken: Vec<LinkIndex> =
                 pool.waiters.drain(..room.min(pool.waiters.len())).collect();
             for index in woken {
@@ -640,11 +737,11 @@ impl Scheduler {
             let links = &self.links;
             let could_use = |index: LinkIndex| {
                 let link: &Link = &links[index];
-                let room = link.limit.saturating_sub(link.active);
+                let room = link.in_effect().saturating_sub(link.active);
                 link.queue.len().min(u64::from(room))
             };
             let pool = &mut self.storages[at].2;
-            let room = pool.limit.saturating_sub(pool.active);
+            let room = pool.in_effect().saturating_sub(pool.active);
             let Some(lines) = &mut pool.by_share else {
                 continue;
             };
@@ -692,6 +789,7 @@ impl Scheduler {
             access: id.access(),
             active: 0,
             limit,
+            tuned: None,
             queue: LinkQueue::new(id, &self.shares),
             gate: Gate::Open,
             place: Place::Idle,

@@ -1,8 +1,8 @@
 //! Reasons as sentences. The only place where a reason becomes prose; nothing here decides anything.
 
 use penstock_model::{
-    MoverReport, StreamUse, StreamsReason, TapeWait, Timestamp, TransferState, Verification,
-    WaitReason,
+    MoverReport, RatedPlace, StreamUse, StreamsReason, TapeWait, Timestamp, TransferState,
+    Verification, WaitReason,
 };
 
 /// Why a transfer waits, as one sentence without a full stop.
@@ -20,6 +20,12 @@ pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
         | WaitReason::AgentsFull { .. }
         | WaitReason::ByShare { .. }
         | WaitReason::GfalFull { .. }
+        | WaitReason::LinkTuned { .. }
+        | WaitReason::SourceTuned { .. }
+        | WaitReason::DestinationTuned { .. }
+        | WaitReason::RateCapped { .. }
+        | WaitReason::LinkDraining
+        | WaitReason::StorageDraining { .. }
         | WaitReason::SameDestination { .. }
         | WaitReason::StorageBanned { .. }
         | WaitReason::TokenExchange { .. }
@@ -70,6 +76,52 @@ pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
                 "this service runs {} of {} transfers allowed at once that need gfal2",
                 active.0, limit.0
             )
+        }
+        WaitReason::LinkTuned {
+            active,
+            tuned,
+            limit,
+        } => {
+            let (active, tuned, limit) = (active.0, tuned.0, limit.0);
+            format!(
+                "the link runs {active} of the {tuned} transfers that move most; {limit} are allowed"
+            )
+        }
+        WaitReason::SourceTuned {
+            storage,
+            active,
+            tuned,
+            limit,
+        } => {
+            let (active, tuned, limit) = (active.0, tuned.0, limit.0);
+            format!(
+                "{storage} sends {active} of the {tuned} files at once that move most; {limit} are allowed"
+            )
+        }
+        WaitReason::DestinationTuned {
+            storage,
+            active,
+            tuned,
+            limit,
+        } => {
+            let (active, tuned, limit) = (active.0, tuned.0, limit.0);
+            format!(
+                "{storage} receives {active} of the {tuned} files at once that move most; {limit} are allowed"
+            )
+        }
+        WaitReason::RateCapped { place, rate, cap } => {
+            let what = match place {
+                RatedPlace::Link => "the link carries".to_owned(),
+                RatedPlace::Source { storage } => format!("{storage} sends"),
+                RatedPlace::Destination { storage } => format!("{storage} receives"),
+            };
+            format!("{what} {rate}, and {cap} is allowed")
+        }
+        WaitReason::LinkDraining => {
+            "an operator drains the link; it continues when that is taken back".to_owned()
+        }
+        WaitReason::StorageDraining { storage } => {
+            format!("an operator drains {storage}; it continues when that is taken back")
         }
         WaitReason::LinkHalted {
             until, failures, ..
@@ -365,6 +417,12 @@ pub fn wait_kind(reason: &WaitReason) -> &'static str {
         WaitReason::DestinationFull { .. } => "destination_full",
         WaitReason::AgentsFull { .. } => "agents_full",
         WaitReason::GfalFull { .. } => "gfal_full",
+        WaitReason::LinkTuned { .. } => "link_tuned",
+        WaitReason::SourceTuned { .. } => "source_tuned",
+        WaitReason::DestinationTuned { .. } => "destination_tuned",
+        WaitReason::RateCapped { .. } => "rate_capped",
+        WaitReason::LinkDraining => "link_draining",
+        WaitReason::StorageDraining { .. } => "storage_draining",
         WaitReason::LinkHalted { .. } => "link_halted",
         WaitReason::BackingOff { .. } => "backing_off",
         WaitReason::SameDestination { .. } => "same_destination",

@@ -39,7 +39,7 @@ pub use job::{
 pub use ledger::{AfterStaging, LedgerEntry, LinkChange, LinkEvent, LinkSample, TransferEvent};
 pub use lock::{Lock, LockReach, LockScope, LockToken};
 pub use path::NamespacePath;
-pub use reason::{ChoiceReason, TapeWait, WaitReason};
+pub use reason::{ChoiceReason, RatedPlace, TapeWait, WaitReason};
 pub use setting::{
     ANY, ActivityShares, DEFAULT_ACTIVITY, Grant, JobDefaults, LinkRule, Operation, PUBLIC,
     Setting, SettingChange, SettingKey, Settings, StorageRule, VoShare, Weight,

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::ids::{Activity, StorageId, TransferId, VoName};
 use crate::job::Selection;
 use crate::tape::StageRequestId;
-use crate::units::{Slots, Timestamp};
+use crate::units::{Rate, Slots, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Why a transfer has not been started. Every waiting transfer has one.
@@ -49,6 +49,53 @@ pub enum WaitReason {
         active: Slots,
         /// The limit.
         limit: Slots,
+    },
+    /// The link runs as many transfers as the service finds best for it, which is fewer than operators allow.
+    LinkTuned {
+        /// Running on the link.
+        active: Slots,
+        /// What the service finds best.
+        tuned: Slots,
+        /// What operators allow.
+        limit: Slots,
+    },
+    /// The source gives as many files at once as the service finds best, over all its links.
+    SourceTuned {
+        /// Which storage element.
+        storage: StorageId,
+        /// Running out of it.
+        active: Slots,
+        /// What the service finds best.
+        tuned: Slots,
+        /// What operators allow.
+        limit: Slots,
+    },
+    /// The destination takes as many files at once as the service finds best, over all its links.
+    DestinationTuned {
+        /// Which storage element.
+        storage: StorageId,
+        /// Running into it.
+        active: Slots,
+        /// What the service finds best.
+        tuned: Slots,
+        /// What operators allow.
+        limit: Slots,
+    },
+    /// What runs there moves as many bytes per second as operators allow.
+    RateCapped {
+        /// Where.
+        place: RatedPlace,
+        /// What runs there moves, or will as far as that is known.
+        rate: Rate,
+        /// What is allowed.
+        cap: Rate,
+    },
+    /// An operator drains the link: what runs may end, nothing begins.
+    LinkDraining,
+    /// An operator drains a storage element: what runs may end, nothing begins.
+    StorageDraining {
+        /// Which.
+        storage: StorageId,
     },
     /// The latest transfers on the link all failed in one way; it is tried with one transfer now and then.
     LinkHalted {
@@ -108,6 +155,24 @@ pub enum WaitReason {
     Draining,
     /// An operator drained the service; it continues when that is taken back.
     Drained,
+}
+
+/// Where bytes per second are counted and limited.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "at")]
+pub enum RatedPlace {
+    /// On the link.
+    Link,
+    /// Out of its source, over all links.
+    Source {
+        /// Which storage element.
+        storage: StorageId,
+    },
+    /// Into its destination, over all links.
+    Destination {
+        /// Which storage element.
+        storage: StorageId,
+    },
 }
 
 /// Why a transfer waits for a tape system, and for which.

@@ -19,7 +19,7 @@ pub use tokens::{JobToken, Renewal, RenewedToken, StoredToken};
 
 use penstock_model::{
     Ban, BanChange, CredentialId, Job, JobId, JobState, LinkChange, LinkSample, Priority,
-    SettingChange, Settings, Timestamp, TransferEvent, TransferId, TransferState,
+    SettingChange, Settings, Timestamp, TransferEvent, TransferId, TransferRequest, TransferState,
 };
 use std::collections::BTreeSet;
 use thiserror::Error;
@@ -83,15 +83,9 @@ pub enum Record {
     Sampled(LinkSample),
 }
 
-/// What a restart finds: everything that has not ended, and what is set.
-#[derive(Debug, Default)]
-pub struct Unfinished {
-    /// Jobs with at least one open transfer; their `transfers` hold the open ones only.
-    pub jobs: Vec<Job>,
-    /// Where each open transfer stands.
-    pub states: Vec<(TransferId, TransferState)>,
-    /// How many transfers of each of these jobs have ended, by how they ended.
-    pub ended: Vec<(JobId, TransferState)>,
+/// What a restart finds beside the jobs that have not ended.
+#[derive(Debug, Clone, Default)]
+pub struct Standing {
     /// The highest transfer id ever given.
     pub transfer_id_max: u64,
     /// What operators have set.
@@ -100,6 +94,38 @@ pub struct Unfinished {
     pub bans: Vec<Ban>,
     /// Tokens that are to be renewed, and for which their issuers have given nothing yet.
     pub tokens_awaited: BTreeSet<CredentialId>,
+}
+
+/// A job that has not ended, as a restart finds it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UnfinishedJob {
+    /// The job; its `transfers` are the open ones only.
+    pub job: Job,
+    /// Where each of these stands, in their order.
+    pub states: Vec<TransferState>,
+    /// One state for each way in which others of it have ended.
+    pub ended: Vec<TransferState>,
+}
+
+impl UnfinishedJob {
+    /// Adds one of its transfers to the open ones, or its state to those that have ended.
+    pub(crate) fn sort_in(&mut self, request: TransferRequest, state: TransferState) {
+        match state.is_terminal() {
+            true => self.add_ended(state),
+            false => {
+                self.job.transfers.push(request);
+                self.states.push(state);
+            }
+        }
+    }
+
+    /// Adds a way in which some have ended, unless it is there.
+    pub(crate) fn add_ended(&mut self, state: TransferState) {
+        let name = state.fts_name();
+        if self.ended.iter().all(|seen| seen.fts_name() != name) {
+            self.ended.push(state);
+        }
+    }
 }
 
 /// Why the journal could not be read or written.
@@ -145,8 +171,11 @@ pub trait Journal: Send {
     /// Seals some secrets with the newest key that another one had sealed. True when a pass over all of them has
     /// ended; the next call begins another.
     fn seal_some_anew(&mut self) -> Result<bool, JournalError>;
-    /// Everything that has not ended, all settings and all bans.
-    fn load_unfinished(&mut self) -> Result<Unfinished, JournalError>;
+    /// What holds for all jobs: settings, bans, numbers that are taken.
+    fn load_standing(&mut self) -> Result<Standing, JournalError>;
+    /// Hands over every job that has not ended, one after the other, the oldest first: there may be more than fit into
+    /// memory in this form.
+    fn load_unfinished(&mut self, take: &mut dyn FnMut(UnfinishedJob)) -> Result<(), JournalError>;
     /// The token stored under a name; `None` when there is none (or no more).
     fn token(&mut self, id: &CredentialId) -> Result<Option<StoredToken>, JournalError>;
 }

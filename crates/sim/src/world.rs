@@ -11,9 +11,10 @@ use penstock_model::{
     JobId, JobKind, JobParameters, MoverReport, Phase, Priority, Retry, Side, Slots, Timestamp,
     TransferEvent, TransferId, TransferState, UserName, VoName,
 };
-use penstock_persistence::journal::{Journal, MemoryJournal, Record, Unfinished};
+use penstock_persistence::journal::{Journal, MemoryJournal, Record, Standing};
 use penstock_transfer_service::engine::{
     Action, Assignment, Effects, Engine, EngineConfig, Input, Now, Outcome, ReplyId, Task,
+    continue_from,
 };
 use penstock_transfer_service::submission::{NewJob, NewTransfer};
 use std::cmp::Reverse;
@@ -158,7 +159,7 @@ impl<'a> World<'a> {
             at: Timestamp(BEGIN_MS),
             monotonic_us: 0,
         };
-        let (engine, _) = Engine::restore(config(plan), Unfinished::default(), at);
+        let (engine, _) = Engine::restore(config(plan), Standing::default(), at).finish();
         let submitting = plan.loads.iter().map(|load| {
             let jobs = load.files.div_ceil(load.job);
             Submitting {
@@ -649,11 +650,12 @@ impl<'a> World<'a> {
             self.occupy(link, -1)?;
         }
         self.running.clear();
-        let found = match self.journal.load_unfinished() {
-            Ok(found) => found,
+        let now = self.clock();
+        let continued = continue_from(&mut self.journal, config(self.plan), now);
+        let (engine, effects) = match continued {
+            Ok(continued) => continued,
             Err(why) => return self.broken(why.to_string()),
         };
-        let (engine, effects) = Engine::restore(config(self.plan), found, self.clock());
         self.engine = engine;
         self.woken_at = f64::INFINITY;
         self.perform(effects)

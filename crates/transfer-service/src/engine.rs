@@ -8,6 +8,7 @@ mod choosing;
 mod destinations;
 mod halting;
 mod interface;
+mod restoring;
 mod setting;
 mod tape;
 #[cfg(test)]
@@ -19,6 +20,8 @@ pub use interface::{
     Stopped, TapeCall, TapeErrand, TapeOutcome, TapePlace, Task,
 };
 
+pub use restoring::{Restoring, continue_from};
+
 use crate::submission::NewJob;
 use bans::Bans;
 use choosing::History;
@@ -27,7 +30,7 @@ use halting::Halting;
 use penstock_decide::Decision;
 use penstock_decide::retry::{FailedAttempt, RetryReason, next_retry};
 use penstock_decide::scheduler::{LinkView, Scheduler, StorageView, Waiting};
-use penstock_decide::settings::{defaults_in_effect, slots_in_effect};
+use penstock_decide::settings::defaults_in_effect;
 use penstock_model::url::FilePlace;
 use penstock_model::{
     Attempt, CredentialId, Failure, Job, JobId, JobKind, JobParameters, JobState, LinkId,
@@ -35,7 +38,7 @@ use penstock_model::{
     TransferState, UserName, VoName, WaitReason, advance, job_state,
 };
 use penstock_model::{Errno, Phase, Retry, Side};
-use penstock_persistence::journal::{Record, Unfinished};
+use penstock_persistence::journal::Record;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
@@ -112,72 +115,6 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine that continues with what a restart found. Attempts that were running are recorded as lost.
-    pub fn restore(config: EngineConfig, found: Unfinished, now: Now) -> (Engine, Effects) {
-        let mut engine = Engine {
-            scheduler: Scheduler::new(slots_in_effect(&config.slots, &found.settings)),
-            config,
-            jobs: HashMap::new(),
-            transfers: HashMap::new(),
-            running: HashMap::new(),
-            destinations: Destinations::default(),
-            held_back: BTreeSet::new(),
-            delayed: BinaryHeap::new(),
-            expiring: BinaryHeap::new(),
-            halting: Halting::default(),
-            bans: Bans::restore(found.bans),
-            tokens: AwaitedTokens::default(),
-            without_share: BTreeSet::new(),
-            history: History::default(),
-            tape: Tape::default(),
-            last_failure: BTreeMap::new(),
-            transfer_id_next: found.transfer_id_max + 1,
-            settings: Arc::new(found.settings),
-        };
-        engine.scheduler.set_drained(engine.settings.is_drained());
-        engine.follow_shares();
-        let mut effects = Effects::default();
-        engine.await_tokens(now, found.tokens_awaited, &mut effects);
-        let mut states: HashMap<TransferId, TransferState> = found.states.into_iter().collect();
-        for job in found.jobs {
-            let ended = found
-                .ended
-                .iter()
-                .filter(|(id, _)| *id == job.id)
-                .map(|(_, state)| state.clone());
-            let ended = ended.collect();
-            let first = job.parameters.first_state(job.submitted_at);
-            engine.admit(now, job, ended, |id| {
-                states.remove(&id).unwrap_or_else(|| first.clone())
-            });
-        }
-        engine.adopt_requests();
-        effects.actions.extend(engine.lock_out_if_any());
-        let mut interrupted: Vec<(TransferId, Attempt)> = engine
-            .transfers
-            .iter()
-            .filter_map(|(id, entry)| match entry.state {
-                TransferState::Active { attempt, .. } => Some((*id, attempt)),
-                _ => None,
-            })
-            .collect();
-        interrupted.sort();
-        for (transfer, attempt) in interrupted {
-            let reason = "the service was restarted while it ran".to_owned();
-            engine.happen(
-                now,
-                transfer,
-                TransferEvent::AttemptLost { attempt, reason },
-                &mut effects,
-            );
-        }
-        engine.close_empty_jobs(now, &mut effects);
-        engine.attend_to_tape(now, &mut effects);
-        engine.fail_without_share(now, &mut effects);
-        engine.start_what_may(now, &mut effects);
-        (engine, effects)
-    }
-
     /// Takes one input. The driver persists the records, then performs the actions.
     pub fn handle(&mut self, now: Now, input: Input) -> Effects {
         let mut effects = Effects::default();
@@ -423,7 +360,8 @@ impl Engine {
                 state: state.clone(),
             });
         }
-        self.admit(now, job, Vec::new(), |_| state.clone());
+        let states = vec![state; job.transfers.len()];
+        self.admit(now, job, Vec::new(), states);
         self.choose_first(now, id, effects);
         effects.actions.push(Action::Answer {
             reply,
@@ -431,13 +369,7 @@ impl Engine {
         });
     }
 
-    fn admit(
-        &mut self,
-        now: Now,
-        job: Job,
-        ended: Vec<TransferState>,
-        mut state_of: impl FnMut(TransferId) -> TransferState,
-    ) {
+    fn admit(&mut self, now: Now, job: Job, ended: Vec<TransferState>, states: Vec<TransferState>) {
         let parameters = Arc::new(job.parameters);
         if let Some(expires) = parameters.expires_at {
             self.expiring.push(Reverse((expires, job.id)));
@@ -454,7 +386,7 @@ impl Engine {
                 ended,
             },
         );
-        for request in job.transfers {
+        for (request, state) in job.transfers.into_iter().zip(states) {
             let (id, link) = (request.id, request.link());
             let destination = request.destination.place();
             let entry = TransferEntry {
@@ -462,9 +394,8 @@ impl Engine {
                 request: Arc::new(request),
                 link,
                 destination,
-                state: state_of(id),
+                state: state.clone(),
             };
-            let state = entry.state.clone();
             let job = self.jobs.get_mut(&job.id).expect("inserted above");
             if state == TransferState::NotUsed {
                 job.unused.insert(id);

@@ -2,7 +2,7 @@
 
 use crate::agent::{AgentConfig, AgentSetup, ByVersion, Gfal, GfalConfig, Memory};
 use crate::api::Banned;
-use crate::engine::{Answer, Engine, EngineConfig, Stopped};
+use crate::engine::{Answer, EngineConfig, Stopped, continue_from};
 use crate::metrics::TransferMetrics;
 use crate::overview::Overview;
 use crate::run::{self, Clock, Message};
@@ -14,9 +14,7 @@ use penstock_model::{
     TransferId, UserName, VoName, WaitReason,
 };
 use penstock_persistence::delegations::{DelegationError, Delegations};
-use penstock_persistence::journal::{
-    Journal, JournalError, JournalReader, SqliteJournal, SqliteReader,
-};
+use penstock_persistence::journal::{JournalError, JournalReader, SqliteJournal, SqliteReader};
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::http1::client::Client;
 use std::collections::BTreeSet;
@@ -153,9 +151,8 @@ impl Service {
         let reader = SqliteReader::open(&config.journal, READERS)?.with_keys(config.keys.clone());
         let reader: Arc<dyn JournalReader> = Arc::new(reader);
         let delegations = Arc::new(Delegations::open(&config.delegations, config.keys)?);
-        let found = journal.load_unfinished()?;
         let clock = Clock::start();
-        let (engine, first) = Engine::restore(config.engine, found, clock.now());
+        let (engine, first) = continue_from(&mut journal, config.engine, clock.now())?;
         if engine.open_transfers() > 0 {
             tracing::info!(
                 transfers = engine.open_transfers(),

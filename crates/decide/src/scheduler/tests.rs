@@ -499,3 +499,36 @@ fn links_that_need_gfal_share_slots_of_their_own_and_hold_nobody_else_back() {
     });
     assert_eq!(started(&mut scheduler).len(), 1);
 }
+
+#[test]
+fn what_is_tuned_binds_below_what_operators_allow_and_says_so() {
+    let mut scheduler = Scheduler::new(limits(3, 10, 10));
+    (1..=9).for_each(|id| scheduler.enqueue(waiting(id, "a→b", "cms", 3)));
+    scheduler.set_tuned(&TunedPlace::Link(link("a→b")), Some(Slots(2)));
+    assert_eq!(started(&mut scheduler), [1, 2]);
+    let reason = |scheduler: &Scheduler| {
+        crate::wording::wait_reason(
+            &scheduler.why_waiting(&link("a→b")),
+            penstock_model::Timestamp(0),
+        )
+    };
+    assert_eq!(
+        reason(&scheduler),
+        "the link runs 2 of the 2 transfers that move most; 3 are allowed"
+    );
+    scheduler.set_tuned(&TunedPlace::Link(link("a→b")), Some(Slots(7)));
+    assert_eq!(started(&mut scheduler), [3]);
+    assert_eq!(
+        reason(&scheduler),
+        "the link runs 3 of 3 transfers allowed at once"
+    );
+    scheduler.set_tuned(&TunedPlace::Inbound(StorageId::new("b")), Some(Slots(3)));
+    scheduler.set_limits(limits(5, 10, 10));
+    assert!(started(&mut scheduler).is_empty());
+    assert_eq!(
+        reason(&scheduler),
+        "b receives 3 of the 3 files at once that move most; 10 are allowed"
+    );
+    scheduler.set_tuned(&TunedPlace::Inbound(StorageId::new("b")), None);
+    assert_eq!(started(&mut scheduler), [4, 5]);
+}

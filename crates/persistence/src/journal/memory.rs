@@ -1,6 +1,6 @@
 //! A journal in memory, with a switch that makes it fail: for engine tests and simulated disasters.
 
-use super::{Journal, JournalError, Record, StoredToken, Unfinished};
+use super::{Journal, JournalError, Record, Standing, StoredToken, UnfinishedJob};
 use penstock_model::{
     Ban, BanTarget, CredentialId, Job, JobId, Settings, Timestamp, TransferEvent, TransferId,
     TransferState,
@@ -124,30 +124,38 @@ impl Journal for MemoryJournal {
         Ok(true)
     }
 
-    fn load_unfinished(&mut self) -> Result<Unfinished, JournalError> {
-        let mut found = Unfinished::default();
-        for (job, _) in self.jobs.values().filter(|(_, ended)| !ended) {
-            let mut open = job.clone();
-            open.transfers
-                .retain(|request| !self.states[&request.id].is_terminal());
-            for request in &job.transfers {
-                let state = self.states[&request.id].clone();
-                match state.is_terminal() {
-                    true => found.ended.push((job.id, state)),
-                    false => found.states.push((request.id, state)),
-                }
-            }
-            found.jobs.push(open);
-        }
-        found.settings = self.settings.clone();
-        found.bans = self.bans.values().cloned().collect();
+    fn load_standing(&mut self) -> Result<Standing, JournalError> {
         let awaited = self.tokens.iter().filter(|(_, token)| {
             let renewal = token.renewal.as_ref();
             renewal.is_some_and(|(_, refresh)| refresh.is_none())
         });
-        found.tokens_awaited = awaited.map(|(id, _)| id.clone()).collect();
-        found.transfer_id_max = self.states.keys().next_back().map_or(0, |id| id.0);
-        Ok(found)
+        Ok(Standing {
+            transfer_id_max: self.states.keys().next_back().map_or(0, |id| id.0),
+            settings: self.settings.clone(),
+            bans: self.bans.values().cloned().collect(),
+            tokens_awaited: awaited.map(|(id, _)| id.clone()).collect(),
+        })
+    }
+
+    fn load_unfinished(&mut self, take: &mut dyn FnMut(UnfinishedJob)) -> Result<(), JournalError> {
+        let open = self.jobs.values().filter(|(_, ended)| !ended);
+        let mut open: Vec<&Job> = open.map(|(job, _)| job).collect();
+        open.sort_by_key(|job| (job.submitted_at, job.id));
+        for all in open {
+            let mut found = UnfinishedJob {
+                job: Job {
+                    transfers: Vec::new(),
+                    ..Job::clone(all)
+                },
+                states: Vec::new(),
+                ended: Vec::new(),
+            };
+            for request in &all.transfers {
+                found.sort_in(request.clone(), self.states[&request.id].clone());
+            }
+            take(found);
+        }
+        Ok(())
     }
 
     fn token(&mut self, id: &CredentialId) -> Result<Option<StoredToken>, JournalError> {

@@ -10,10 +10,11 @@ mod schema;
 mod search;
 mod settings;
 mod tokens;
+mod unfinished;
 
 pub use reader::SqliteReader;
 
-use super::{Journal, JournalError, Record, StoredToken, Unfinished};
+use super::{Journal, JournalError, Record, Standing, StoredToken, UnfinishedJob};
 use crate::resealing::{OF_JOURNAL, Pass};
 use crate::sealing::SealingKeys;
 use appending::{insert_event, insert_job, insert_sample, update_transfer};
@@ -117,12 +118,20 @@ impl Journal for SqliteJournal {
         Ok(true)
     }
 
-    fn load_unfinished(&mut self) -> Result<Unfinished, JournalError> {
-        Reading {
+    fn load_standing(&mut self) -> Result<Standing, JournalError> {
+        let reading = Reading {
             connection: &self.connection,
             path: &self.path,
-        }
-        .unfinished()
+        };
+        unfinished::standing(&reading)
+    }
+
+    fn load_unfinished(&mut self, take: &mut dyn FnMut(UnfinishedJob)) -> Result<(), JournalError> {
+        let reading = Reading {
+            connection: &self.connection,
+            path: &self.path,
+        };
+        unfinished::for_each(&reading, take)
     }
 
     fn token(&mut self, id: &CredentialId) -> Result<Option<StoredToken>, JournalError> {

@@ -10,7 +10,7 @@ use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_model::{Activity, Bytes, ChecksumAlgorithm, CopyMode, FileUrl, Overwrite, UserName};
 use penstock_model::{Ban, BanEffect, BanTarget, Selection, StorageBan, StorageId};
-use penstock_persistence::journal::{Journal, MemoryJournal};
+use penstock_persistence::journal::{Journal, MemoryJournal, Standing};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
@@ -132,7 +132,7 @@ impl World {
             at: Timestamp(1_000),
             monotonic_us: 0,
         };
-        let (engine, first) = Engine::restore(config(), Unfinished::default(), now);
+        let (engine, first) = Engine::restore(config(), Standing::default(), now).finish();
         assert_eq!(first, Effects::default());
         World {
             engine,
@@ -180,7 +180,7 @@ impl World {
                 Action::LockOut(users) => self.locked_out = users,
                 Action::Tell { link, notice } => self.told.push((link, notice)),
                 Action::Publish(settings) => {
-                    let found = self.journal.load_unfinished().expect("readable");
+                    let found = self.journal.load_standing().expect("readable");
                     assert_eq!(
                         found.settings, *settings,
                         "what is shown is what is durable"
@@ -293,8 +293,8 @@ impl World {
         self.stopping.clear();
         self.asked.clear();
         self.library.calls.clear();
-        let found = self.journal.load_unfinished().expect("readable");
-        let (engine, effects) = Engine::restore(config(), found, self.now);
+        let continued = continue_from(&mut self.journal, config(), self.now);
+        let (engine, effects) = continued.expect("readable");
         self.engine = engine;
         self.perform(effects);
     }

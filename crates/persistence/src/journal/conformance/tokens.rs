@@ -43,7 +43,7 @@ fn renews<J: Journal>(mut journal: J, reopen: impl Fn(J) -> J) {
         found.expect("readable")
     };
     let awaited = |journal: &mut J| {
-        let found = journal.load_unfinished().expect("readable");
+        let found = journal.load_standing().expect("readable");
         let ids: Vec<String> = found
             .tokens_awaited
             .iter()

@@ -1,11 +1,11 @@
 //! Jobs, transfers and the ledger as they are in the tables, in one transaction.
 
-use super::{at, bans, settings};
-use crate::journal::{JobFilter, JobRow, JournalError, TapeTimes, TransferRow, Unfinished};
+use super::at;
+use crate::journal::{JobFilter, JobRow, JournalError, TapeTimes, TransferRow};
 use penstock_model::{
-    Bytes, CredentialId, Job, JobId, JobKind, JobParameters, JobState, LedgerEntry, LinkId,
-    LinkSample, Slots, StageRequestId, StorageId, Timestamp, TransferId, TransferState, UserName,
-    VoName, job_state,
+    Bytes, CredentialId, JobId, JobKind, JobParameters, JobState, LedgerEntry, LinkId, LinkSample,
+    Slots, StageRequestId, StorageId, Timestamp, TransferId, TransferState, UserName, VoName,
+    job_state,
 };
 use rusqlite::{Connection, Row, params};
 use serde::de::DeserializeOwned;
@@ -263,42 +263,6 @@ impl Reading<'_> {
             })
         });
         rows.and_then(Iterator::collect).map_err(at(self.path))
-    }
-
-    pub(super) fn unfinished(&self) -> Result<Unfinished, JournalError> {
-        let sql = format!("{JOB_COLUMNS} WHERE finished_ms IS NULL ORDER BY submitted_ms");
-        let mut found = Unfinished::default();
-        for job in self.job_rows(&sql, [])? {
-            let (mut open, mut ended) = (Vec::new(), Vec::new());
-            for row in self.transfers(job.id)? {
-                if row.state.is_terminal() {
-                    ended.push((job.id, row.state));
-                } else {
-                    found.states.push((row.id, row.state));
-                    open.push(row.request);
-                }
-            }
-            found.ended.extend(ended);
-            found.jobs.push(Job {
-                id: job.id,
-                user: job.user,
-                vo: job.vo,
-                delegation: job.delegation,
-                submitted_at: job.submitted_at,
-                parameters: job.parameters,
-                transfers: open,
-            });
-        }
-        let sql = "SELECT coalesce(max(transfer_id), 0) FROM transfer";
-        let highest: i64 = self
-            .connection
-            .query_row(sql, [], |row| row.get(0))
-            .map_err(at(self.path))?;
-        found.transfer_id_max = highest as u64;
-        found.settings = settings::load(self)?;
-        found.bans = bans::load(self)?;
-        found.tokens_awaited = self.tokens_awaited(None)?;
-        Ok(found)
     }
 
     pub(super) fn get<T: rusqlite::types::FromSql>(

@@ -1,0 +1,120 @@
+//! What a restart reads: everything that has not ended, in one pass over the open jobs and their transfers. Nothing is
+//! asked job by job, and nothing is kept but the job at hand.
+
+use super::reading::Reading;
+use super::{at, bans, settings};
+use crate::journal::{JournalError, Standing, UnfinishedJob};
+use penstock_model::{
+    CredentialId, Job, JobId, Timestamp, TransferRequest, TransferState, UserName, VoName,
+};
+use rusqlite::Row;
+
+/// What holds for all jobs.
+pub(super) fn standing(reading: &Reading<'_>) -> Result<Standing, JournalError> {
+    let sql = "SELECT coalesce(max(transfer_id), 0) FROM transfer";
+    let highest = reading
+        .connection
+        .query_row(sql, [], |row| row.get::<_, i64>(0));
+    Ok(Standing {
+        transfer_id_max: highest.map_err(at(reading.path))? as u64,
+        settings: settings::load(reading)?,
+        bans: bans::load(reading)?,
+        tokens_awaited: reading.tokens_awaited(None)?,
+    })
+}
+
+/// Jobs in the order of their submission, each with its transfers in theirs: both orders are those of indexes.
+const OPEN: &str = "SELECT job.job_id, transfer.transfer_id, transfer.state_name, transfer.state, transfer.request,
+    job.user, job.vo, job.delegation, job.submitted_ms, job.parameters
+    FROM job LEFT JOIN transfer ON transfer.job_id = job.job_id
+    WHERE job.finished_ms IS NULL ORDER BY job.submitted_ms, job.job_id, transfer.transfer_id";
+
+/// Hands over each job that has not ended.
+pub(super) fn for_each(
+    reading: &Reading<'_>,
+    take: &mut dyn FnMut(UnfinishedJob),
+) -> Result<(), JournalError> {
+    let failed = || at(reading.path);
+    let mut statement = reading.connection.prepare(OPEN).map_err(failed())?;
+    let mut rows = statement.query([]).map_err(failed())?;
+    let mut current: Option<(String, UnfinishedJob)> = None;
+    let mut states = States::default();
+    while let Some(row) = rows.next().map_err(failed())? {
+        let id = text(reading, row, 0)?;
+        if current.as_ref().is_none_or(|(known, _)| known != id) {
+            let begun = begin(reading, row, id)?;
+            if let Some((_, whole)) = current.replace((id.to_owned(), begun)) {
+                take(whole);
+            }
+        }
+        let Some((_, found)) = &mut current else {
+            continue;
+        };
+        // A job whose transfers are all gone has a row without one.
+        if reading.get::<Option<i64>>(row, 1)?.is_none() {
+            continue;
+        }
+        let name = text(reading, row, 2)?;
+        if found.ended.iter().any(|state| state.fts_name() == name) {
+            continue;
+        }
+        let state = states.decode(reading, text(reading, row, 3)?)?;
+        if state.is_terminal() {
+            found.add_ended(state);
+            continue;
+        }
+        let request: TransferRequest =
+            reading.decode("transfer request", text(reading, row, 4)?)?;
+        found.sort_in(request, state);
+    }
+    if let Some((_, whole)) = current {
+        take(whole);
+    }
+    Ok(())
+}
+
+fn begin(reading: &Reading<'_>, row: &Row<'_>, id: &str) -> Result<UnfinishedJob, JournalError> {
+    Ok(UnfinishedJob {
+        job: Job {
+            id: JobId(reading.parse_uuid(id)?),
+            user: UserName::new(text(reading, row, 5)?),
+            vo: VoName::new(text(reading, row, 6)?),
+            delegation: CredentialId::new(text(reading, row, 7)?),
+            submitted_at: Timestamp(reading.get(row, 8)?),
+            parameters: reading.decode("job parameters", text(reading, row, 9)?)?,
+            transfers: Vec::new(),
+        },
+        states: Vec::new(),
+        ended: Vec::new(),
+    })
+}
+
+/// A column as it lies in the page, not copied.
+fn text<'a>(
+    reading: &Reading<'_>,
+    row: &'a Row<'_>,
+    column: usize,
+) -> Result<&'a str, JournalError> {
+    let value = row.get_ref(column).map_err(at(reading.path))?;
+    let text = value.as_str();
+    text.map_err(|why| reading.corrupt("text", why.to_string()))
+}
+
+/// Decodes states. Most that wait are the same, so that the last one is remembered.
+#[derive(Default)]
+struct States {
+    last: Option<(String, TransferState)>,
+}
+
+impl States {
+    fn decode(&mut self, reading: &Reading<'_>, text: &str) -> Result<TransferState, JournalError> {
+        if let Some((known, state)) = &self.last
+            && known == text
+        {
+            return Ok(state.clone());
+        }
+        let state: TransferState = reading.decode("transfer state", text)?;
+        self.last = Some((text.to_owned(), state.clone()));
+        Ok(state)
+    }
+}

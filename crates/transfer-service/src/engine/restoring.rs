@@ -1,0 +1,106 @@
+//! How an engine begins: with what the journal says has not ended, job by job, so that it is never in memory twice.
+
+use super::bans::Bans;
+use super::choosing::History;
+use super::destinations::Destinations;
+use super::halting::Halting;
+use super::tape::Tape;
+use super::tokens::AwaitedTokens;
+use super::{Effects, Engine, EngineConfig, Now};
+use penstock_decide::scheduler::Scheduler;
+use penstock_decide::settings::slots_in_effect;
+use penstock_model::{Attempt, TransferEvent, TransferId, TransferState};
+use penstock_persistence::journal::{Journal, JournalError, Standing, UnfinishedJob};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::sync::Arc;
+
+/// An engine that is being given what it continues with.
+pub struct Restoring {
+    engine: Engine,
+    effects: Effects,
+    now: Now,
+}
+
+impl Engine {
+    /// Begins with what holds for all jobs. The jobs follow.
+    pub fn restore(config: EngineConfig, found: Standing, now: Now) -> Restoring {
+        let mut engine = Engine {
+            scheduler: Scheduler::new(slots_in_effect(&config.slots, &found.settings)),
+            config,
+            jobs: HashMap::new(),
+            transfers: HashMap::new(),
+            running: HashMap::new(),
+            destinations: Destinations::default(),
+            held_back: BTreeSet::new(),
+            delayed: BinaryHeap::new(),
+            expiring: BinaryHeap::new(),
+            halting: Halting::default(),
+            bans: Bans::restore(found.bans),
+            tokens: AwaitedTokens::default(),
+            without_share: BTreeSet::new(),
+            history: History::default(),
+            tape: Tape::default(),
+            last_failure: BTreeMap::new(),
+            transfer_id_next: found.transfer_id_max + 1,
+            settings: Arc::new(found.settings),
+        };
+        engine.scheduler.set_drained(engine.settings.is_drained());
+        engine.follow_shares();
+        let mut effects = Effects::default();
+        engine.await_tokens(now, found.tokens_awaited, &mut effects);
+        Restoring {
+            engine,
+            effects,
+            now,
+        }
+    }
+}
+
+/// The engine that continues what a journal holds.
+pub fn continue_from(
+    journal: &mut dyn Journal,
+    config: EngineConfig,
+    now: Now,
+) -> Result<(Engine, Effects), JournalError> {
+    let mut restoring = Engine::restore(config, journal.load_standing()?, now);
+    journal.load_unfinished(&mut |job| restoring.take(job))?;
+    Ok(restoring.finish())
+}
+
+impl Restoring {
+    /// Takes a job that has not ended.
+    pub fn take(&mut self, found: UnfinishedJob) {
+        let UnfinishedJob { job, states, ended } = found;
+        self.engine.admit(self.now, job, ended, states);
+    }
+
+    /// The engine, when it has been given all jobs. Attempts that were running are recorded as lost.
+    pub fn finish(self) -> (Engine, Effects) {
+        let Restoring {
+            mut engine,
+            mut effects,
+            now,
+        } = self;
+        engine.adopt_requests();
+        effects.actions.extend(engine.lock_out_if_any());
+        let mut interrupted: Vec<(TransferId, Attempt)> = engine
+            .transfers
+            .iter()
+            .filter_map(|(id, entry)| match entry.state {
+                TransferState::Active { attempt, .. } => Some((*id, attempt)),
+                _ => None,
+            })
+            .collect();
+        interrupted.sort();
+        for (transfer, attempt) in interrupted {
+            let reason = "the service was restarted while it ran".to_owned();
+            let event = TransferEvent::AttemptLost { attempt, reason };
+            engine.happen(now, transfer, event, &mut effects);
+        }
+        engine.close_empty_jobs(now, &mut effects);
+        engine.attend_to_tape(now, &mut effects);
+        engine.fail_without_share(now, &mut effects);
+        engine.start_what_may(now, &mut effects);
+        (engine, effects)
+    }
+}
