@@ -64,6 +64,16 @@ pub enum Cell {
     ServiceStub,
     /// Memory of the transfer service while transfers are held active.
     ServiceMemory,
+    /// Submissions in jobs of so many files.
+    ServiceSubmit(usize),
+    /// Questions about jobs of 100 files.
+    ServiceStatus,
+    /// From submission to start, with nothing else to do.
+    ServiceStartIdle,
+    /// From submission to start, with 100,000 files queued on 1,000 other links.
+    ServiceStartBacklog,
+    /// 5,000 transfers held active.
+    ServiceInFlight,
 }
 
 /// A cell with a peer.
@@ -113,6 +123,14 @@ impl Scale {
         }
     }
 
+    /// Transfers held active at once to measure all that the service needs.
+    pub fn in_flight(self) -> u32 {
+        match self {
+            Scale::Full => 5000,
+            Scale::Quick => 100,
+        }
+    }
+
     /// For each count of threads on the bare disk.
     pub fn disk_time(self) -> Duration {
         match self {
@@ -154,7 +172,33 @@ impl Cell {
         beside(Kind::Copy, Peer::XrootdHttps);
         // Memory first: an allocator keeps what earlier cells once needed, and would hide the growth.
         cells.extend([Cell::ServiceMemory, Cell::ServiceSites, Cell::ServiceStub]);
+        cells.extend([
+            Cell::ServiceSubmit(200),
+            Cell::ServiceSubmit(1),
+            Cell::ServiceStatus,
+            Cell::ServiceStartIdle,
+            Cell::ServiceStartBacklog,
+            Cell::ServiceInFlight,
+        ]);
         cells
+    }
+
+    /// True when the sites that the cells share are needed.
+    pub fn needs_sites(&self) -> bool {
+        match self {
+            Cell::Beside(_) | Cell::ServiceSites | Cell::ServiceStub | Cell::ServiceMemory => true,
+            Cell::Disk(_)
+            | Cell::ServiceSubmit(_)
+            | Cell::ServiceStatus
+            | Cell::ServiceStartIdle
+            | Cell::ServiceStartBacklog
+            | Cell::ServiceInFlight => false,
+        }
+    }
+
+    /// True when the storage that takes no time is needed.
+    pub fn needs_stub(&self) -> bool {
+        !matches!(self, Cell::Disk(_) | Cell::Beside(_) | Cell::ServiceSites)
     }
 
     /// For `--list` and `--only`.
@@ -165,6 +209,11 @@ impl Cell {
             Cell::ServiceSites => "service-sites".to_owned(),
             Cell::ServiceStub => "service-stub".to_owned(),
             Cell::ServiceMemory => "service-memory".to_owned(),
+            Cell::ServiceSubmit(files) => format!("service-submit-{files}"),
+            Cell::ServiceStatus => "service-status".to_owned(),
+            Cell::ServiceStartIdle => "service-start-idle".to_owned(),
+            Cell::ServiceStartBacklog => "service-start-backlog".to_owned(),
+            Cell::ServiceInFlight => "service-in-flight".to_owned(),
         }
     }
 }
@@ -177,9 +226,15 @@ impl Cell {
                 let gigabytes = cell.bytes_max(scale) as f64 / 1e9;
                 format!("{:28} {gigabytes:.1} GB at most", cell.name())
             }
-            Cell::Disk(_) | Cell::ServiceSites | Cell::ServiceStub | Cell::ServiceMemory => {
-                self.name()
-            }
+            Cell::Disk(_)
+            | Cell::ServiceSites
+            | Cell::ServiceStub
+            | Cell::ServiceMemory
+            | Cell::ServiceSubmit(_)
+            | Cell::ServiceStatus
+            | Cell::ServiceStartIdle
+            | Cell::ServiceStartBacklog
+            | Cell::ServiceInFlight => self.name(),
         }
     }
 }

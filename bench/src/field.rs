@@ -7,15 +7,15 @@ use crate::disk;
 use crate::error::BenchError;
 use crate::load::Bound;
 use crate::profile::Profiler;
-use crate::report::Report;
+use crate::report::{Report, Table};
 use crate::servers::nginx::Nginx;
-use crate::servers::penstock::Sites;
+use crate::servers::penstock::{Limits, OwnService, Sites};
 use crate::servers::xrootd::XrootdPair;
 use crate::servers::{Certificates, find_program, nginx, penstock, xrootd};
-use crate::service;
 use crate::stub::Stub;
 use crate::work_directory::WorkDirectory;
-use std::path::Path;
+use crate::{in_flight, interface, service, starts};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -28,6 +28,9 @@ pub struct Field {
     /// Of servers, for the page.
     pub versions: Vec<String>,
     missing: Vec<String>,
+    /// Of Penstock, when it is there.
+    binary: Option<PathBuf>,
+    certificates: Certificates,
     // Servers end before their files go: fields are dropped in this order.
     penstock: Option<Sites>,
     nginx: Option<Nginx>,
@@ -48,6 +51,8 @@ impl Field {
         let mut field = Field {
             versions: Vec::new(),
             missing: Vec::new(),
+            binary: None,
+            certificates,
             penstock: None,
             nginx: None,
             xrootd: None,
@@ -55,27 +60,26 @@ impl Field {
             work,
         };
         if needs(&|cell| !matches!(cell, Cell::Disk(_))) {
-            field.start_penstock(binary, &certificates)?;
+            field.find_penstock(binary)?;
+        }
+        if needs(&Cell::needs_sites) {
+            field.start_sites()?;
         }
         if needs_peer(Peer::NginxHttps) || needs_peer(Peer::NginxHttp) {
-            field.nginx = nginx::start(&field.work.directory("nginx")?, &certificates)?;
+            field.nginx = nginx::start(&field.work.directory("nginx")?, &field.certificates)?;
             field.learn_version("nginx", field.nginx.is_some());
         }
         if needs_peer(Peer::XrootdHttps) {
-            field.xrootd = xrootd::start(&field.work.directory("xrootd")?, &certificates)?;
+            field.xrootd = xrootd::start(&field.work.directory("xrootd")?, &field.certificates)?;
             field.learn_version("xrootd", field.xrootd.is_some());
         }
-        if needs(&|cell| matches!(cell, Cell::ServiceStub | Cell::ServiceMemory)) {
-            field.stub = Some(Stub::start(&certificates).await?);
+        if needs(&Cell::needs_stub) {
+            field.stub = Some(Stub::start(&field.certificates).await?);
         }
         Ok(field)
     }
 
-    fn start_penstock(
-        &mut self,
-        binary: &Path,
-        certificates: &Certificates,
-    ) -> Result<(), BenchError> {
+    fn find_penstock(&mut self, binary: &Path) -> Result<(), BenchError> {
         if !binary.is_file() {
             self.missing
                 .push(format!("{} (make build)", binary.display()));
@@ -83,10 +87,30 @@ impl Field {
         }
         let binary =
             std::path::absolute(binary).map_err(|why| BenchError::failed(why.to_string()))?;
-        let sites = penstock::start(&binary, &self.work.directory("sites")?, certificates)?;
-        self.versions.push(sites.version.clone());
-        self.penstock = Some(sites);
+        self.versions.push(penstock::version(&binary)?);
+        self.binary = Some(binary);
         Ok(())
+    }
+
+    fn start_sites(&mut self) -> Result<(), BenchError> {
+        let Some(binary) = &self.binary else {
+            return Ok(());
+        };
+        let dir = self.work.directory("sites")?;
+        self.penstock = Some(penstock::start(binary, &dir, &self.certificates)?);
+        Ok(())
+    }
+
+    /// A transfer service that only this cell uses.
+    fn own_service(&self, cell: &Cell, limits: &Limits) -> Result<OwnService, BenchError> {
+        let binary = self.binary()?;
+        let dir = self.work.directory("services")?;
+        penstock::start_service(binary, &dir, &self.certificates, &cell.name(), limits)
+    }
+
+    fn binary(&self) -> Result<&Path, BenchError> {
+        let binary = self.binary.as_deref();
+        binary.ok_or_else(|| BenchError::failed("the penstock binary is missing"))
     }
 
     fn learn_version(&mut self, program: &str, is_there: bool) {
@@ -172,7 +196,58 @@ impl Field {
                 let run = service::run_memory(&self.sites()?.service, self.stub()?, scale).await?;
                 Ok(report.memory(&run))
             }
+            Cell::ServiceSubmit(_)
+            | Cell::ServiceStatus
+            | Cell::ServiceStartIdle
+            | Cell::ServiceStartBacklog
+            | Cell::ServiceInFlight => {
+                let (table, rows) = self.measure_alone(cell, scale, None).await?;
+                Ok(report.rows(table, &rows))
+            }
         }
+    }
+
+    /// Measures a cell with a service of its own, under perf if a report is asked for.
+    async fn measure_alone(
+        &self,
+        cell: &Cell,
+        scale: Scale,
+        profile: Option<&Path>,
+    ) -> Result<(&'static Table, Vec<Vec<String>>), BenchError> {
+        let (table, limits) = match cell {
+            Cell::ServiceSubmit(_) => (&interface::SUBMISSIONS, interface::limits_of_keeping()),
+            Cell::ServiceStatus => (&interface::QUESTIONS, interface::limits_of_questions()),
+            Cell::ServiceStartIdle => (&starts::STARTS, starts::limits()),
+            Cell::ServiceStartBacklog => (&starts::STARTS, starts::limits_of_backlog()),
+            Cell::ServiceInFlight => (&in_flight::IN_FLIGHT, in_flight::limits(scale)),
+            Cell::Disk(_)
+            | Cell::Beside(_)
+            | Cell::ServiceSites
+            | Cell::ServiceStub
+            | Cell::ServiceMemory => {
+                return Err(BenchError::failed("a cell without a service of its own"));
+            }
+        };
+        let (own, stub) = (self.own_service(cell, &limits)?, self.stub()?);
+        let profiler = match profile {
+            Some(_) => {
+                let processes = [("service", own.service.process)];
+                let dir = self.work.directory("profiles")?;
+                Some(Profiler::start(&processes, &dir, &cell.name())?)
+            }
+            None => None,
+        };
+        let rows = match cell {
+            Cell::ServiceSubmit(files) => interface::submissions(&own, stub, *files, scale).await,
+            Cell::ServiceStatus => interface::questions(&own, stub, scale).await,
+            Cell::ServiceStartIdle => starts::idle(&own, stub, scale).await,
+            Cell::ServiceStartBacklog => starts::backlog(&own, stub, scale).await,
+            _ => in_flight::run(&own, stub, scale).await,
+        };
+        if let Some((profiler, report)) = profiler.zip(profile) {
+            profiler.finish(report)?;
+        }
+        Ok((table, rows?))
     }
 
     /// Runs a cell once more under perf, Penstock alone.
@@ -182,18 +257,19 @@ impl Field {
         scale: Scale,
         report: &Path,
     ) -> Result<(), BenchError> {
-        let Some(sites) = &self.penstock else {
+        if self.binary.is_none() {
             return Ok(());
-        };
+        }
         let dir = self.work.directory("profiles")?;
-        let processes = service::processes(sites);
+        let begin =
+            |processes: &[(&'static str, u32)]| Profiler::start(processes, &dir, &cell.name());
         match cell {
             Cell::Disk(_) | Cell::ServiceMemory => return Ok(()),
             Cell::Beside(beside) => {
                 let Some(ours) = self.ours(beside) else {
                     return Ok(());
                 };
-                let profiler = Profiler::start(&processes, &dir, &cell.name())?;
+                let profiler = begin(&service::processes(self.sites()?))?;
                 let bound = Bound {
                     operations: beside.bound(scale).operations.saturating_mul(2),
                     time: PROFILE_TIME,
@@ -203,19 +279,27 @@ impl Field {
                 phase?;
             }
             Cell::ServiceSites => {
-                let (runs, files) = scale.service();
+                let (sites, (runs, files)) = (self.sites()?, scale.service());
                 let sources = service::make_sources(sites, files, "profile-source").await?;
-                let profiler = Profiler::start(&processes, &dir, &cell.name())?;
+                let profiler = begin(&service::processes(sites))?;
                 let run = service::run_sites(sites, &sources, files, runs).await;
                 profiler.finish(report)?;
                 run?;
             }
             Cell::ServiceStub => {
                 let (runs, files) = scale.service();
-                let profiler = Profiler::start(&processes[..1], &dir, &cell.name())?;
-                let run = service::run_stub(&sites.service, self.stub()?, files, runs).await;
+                let service = &self.sites()?.service;
+                let profiler = begin(&[("service", service.process)])?;
+                let run = service::run_stub(service, self.stub()?, files, runs).await;
                 profiler.finish(report)?;
                 run?;
+            }
+            Cell::ServiceSubmit(_)
+            | Cell::ServiceStatus
+            | Cell::ServiceStartIdle
+            | Cell::ServiceStartBacklog
+            | Cell::ServiceInFlight => {
+                self.measure_alone(cell, scale, Some(report)).await?;
             }
         }
         eprintln!("profile: {}", report.display());

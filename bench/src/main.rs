@@ -7,13 +7,17 @@ mod contest;
 mod disk;
 mod error;
 mod field;
+mod in_flight;
+mod interface;
 mod load;
 mod machine;
 mod process;
 mod profile;
 mod report;
+mod requests;
 mod servers;
 mod service;
+mod starts;
 mod stub;
 mod work_directory;
 
@@ -75,6 +79,7 @@ fn main() -> ExitCode {
         );
         return ExitCode::from(2);
     }
+    process::allow_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build();

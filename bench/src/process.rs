@@ -2,7 +2,7 @@
 //! id.
 
 use crate::error::{BenchError, doing};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -158,12 +158,28 @@ pub fn own_cpu_used() -> Duration {
 
 /// Resident memory of one process, in bytes; `None` when it has gone.
 pub fn resident_bytes(pid: u32) -> Option<u64> {
+    status_bytes(pid, "VmRSS:")
+}
+
+fn status_bytes(pid: u32, name: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)
+}
+
+/// The most memory that a process has had resident so far, in bytes; `None` when it has gone.
+pub fn resident_bytes_most(pid: u32) -> Option<u64> {
+    status_bytes(pid, "VmHWM:")
+}
+
+/// Lets this process and those that it starts open as many files as it may: thousands of connections are held.
+pub fn allow_open_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(why) = setrlimit(Resource::Nofile, limit) {
+        eprintln!("the limit of open files stays as it is: {why}");
+    }
 }
 
 struct Stat {

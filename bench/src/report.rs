@@ -16,12 +16,25 @@ const FTS3_RATE_BEST: f64 = 23.5;
 const FTS3_MEMORY: &str = "3.4 to 6.8 MB";
 const FTS3_CPU: &str = "75 to 304 ms";
 
+/// A table of one kind of cells, which name their figures themselves.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Table {
+    /// Its heading.
+    pub title: &'static str,
+    /// What stands between heading and table.
+    pub note: &'static str,
+    /// Heads of the columns.
+    pub columns: &'static [&'static str],
+}
+
 /// Collects text and rewrites the file after each cell, so that a run that is cut short leaves what it had.
 pub struct Report {
     head: String,
     disk: String,
     beside: Vec<(Kind, String)>,
     service: String,
+    /// In the order in which they got their first row.
+    tables: Vec<(&'static Table, String)>,
     errors: String,
 }
 
@@ -63,6 +76,7 @@ impl Report {
             disk: String::new(),
             beside: Vec::new(),
             service: String::new(),
+            tables: Vec::new(),
             errors: String::new(),
         }
     }
@@ -103,6 +117,19 @@ impl Report {
         text
     }
 
+    /// Rows of a table. Gives them back as they stand in the page.
+    pub fn rows(&mut self, table: &'static Table, rows: &[Vec<String>]) -> String {
+        let text: String = rows
+            .iter()
+            .map(|cells| format!("| {} |\n", cells.join(" | ")))
+            .collect();
+        match self.tables.iter_mut().find(|(known, _)| *known == table) {
+            Some((_, known)) => known.push_str(&text),
+            None => self.tables.push((table, text.clone())),
+        }
+        text
+    }
+
     /// A cell that could not be measured.
     pub fn failed(&mut self, cell: &str, why: &str) {
         let _ = writeln!(self.errors, "- `{cell}`: {}", why.trim().replace('\n', " "));
@@ -133,6 +160,16 @@ impl Report {
                  | active at most | memory of the service, before and at most \
                  |\n|---|---|---|---|---|---|---|\n{}\n",
                 self.service
+            );
+        }
+        for (table, rows) in &self.tables {
+            let _ = write!(
+                text,
+                "## {}\n{}\n\n| {} |\n|{}\n{rows}\n",
+                table.title,
+                table.note,
+                table.columns.join(" | "),
+                "---|".repeat(table.columns.len()),
             );
         }
         for (kind, title, note) in SECTIONS {
@@ -272,7 +309,7 @@ fn latencies(phases: &[Phase]) -> String {
 }
 
 /// Three significant figures, no more than the noise allows.
-fn figures(value: f64) -> String {
+pub fn figures(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),

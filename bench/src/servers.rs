@@ -5,6 +5,7 @@ pub mod penstock;
 pub mod xrootd;
 
 use crate::error::{BenchError, doing};
+use crate::stub::grid_hosts;
 use http::HeaderValue;
 use penstock_protocol::http1::client::{Client, ClientConfig};
 use penstock_protocol::pki;
@@ -24,6 +25,8 @@ pub struct Certificates {
     pub authority: PathBuf,
     /// Hashed directory.
     pub trusted: PathBuf,
+    /// PEM: certificate and key for the many storage elements of the grid of stubs.
+    pub grid: (PathBuf, PathBuf),
 }
 
 impl Certificates {
@@ -35,12 +38,18 @@ impl Certificates {
         let mut hosts = vec!["localhost".to_owned()];
         hosts.extend((1..10).map(|last| format!("127.0.0.{last}")));
         pki::issue_host_certificate(&authority, &hosts, pki::HOST_LIFETIME, dir)?;
+        // One of their own: so many names would make everybody's handshakes longer.
+        let grid = dir.join("grid");
+        std::fs::create_dir_all(&grid).or_else(doing(format!("{}", grid.display())))?;
+        let hosts: Vec<String> = grid_hosts().map(|host| host.to_string()).collect();
+        pki::issue_host_certificate(&authority, &hosts, pki::HOST_LIFETIME, &grid)?;
         pki::install_ca(&dir.join("ca.pem"), &trusted)?;
         Ok(Certificates {
             certificate: dir.join("cert.pem"),
             key: dir.join("key.pem"),
             authority: dir.join("ca.pem"),
             trusted,
+            grid: (grid.join("cert.pem"), grid.join("key.pem")),
         })
     }
 }

@@ -188,7 +188,7 @@ pub async fn run_memory(
     Ok(run)
 }
 
-fn submit_options() -> SubmitOptions {
+pub fn submit_options() -> SubmitOptions {
     SubmitOptions {
         verify: "none",
         overwrite: false,
@@ -224,7 +224,7 @@ fn entry(source: &Url, destination: &Url) -> Result<Entry, BenchError> {
     })
 }
 
-fn stub_entries(
+pub fn stub_entries(
     stub: &Stub,
     to: IpAddr,
     files: u64,
@@ -239,7 +239,7 @@ fn stub_entries(
         .collect()
 }
 
-fn api_of(service: &Service) -> TransferService {
+pub fn api_of(service: &Service) -> TransferService {
     TransferService::new(
         service.client.clone(),
         service.url.clone(),
@@ -247,7 +247,7 @@ fn api_of(service: &Service) -> TransferService {
     )
 }
 
-async fn submit(
+pub async fn submit(
     api: &TransferService,
     entries: &[Entry],
     options: &SubmitOptions,
@@ -311,7 +311,7 @@ async fn measure(
 }
 
 /// Waits until all jobs have ended. An error unless all ended well.
-async fn await_jobs(
+pub async fn await_jobs(
     api: &TransferService,
     mut jobs: Vec<String>,
     deadline: Instant,

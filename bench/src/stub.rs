@@ -11,17 +11,38 @@ use penstock_protocol::http1::Limits;
 use penstock_protocol::http1::server::{Connection, Request};
 use penstock_protocol::tls::ServerTls;
 use penstock_protocol::tpc::{Marker, Outcome, write_marker, write_outcome};
-use std::collections::HashSet;
-use std::net::{IpAddr, SocketAddr};
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Between the markers of a copy that is held.
 const MARKER_INTERVAL: Duration = Duration::from_secs(1);
+/// Between those of copies of which thousands are held: what dCache sends.
+const MARKER_INTERVAL_OF_MANY: Duration = Duration::from_secs(5);
+/// Paths that begin so are noted when they are first asked for.
+pub const NOTED: &str = "/noted-";
+/// Sources of the grid, and as many destinations: from each of them to each is a link.
+pub const GRID_SIDE: u8 = 32;
+
+/// A source of the grid.
+pub fn grid_source(number: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(127, 0, 1, number + 1))
+}
+
+/// A destination of the grid. It holds copies like [`STUB_HELD`].
+pub fn grid_destination(number: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(127, 0, 2, number + 1))
+}
+
+/// All storage elements of the grid.
+pub fn grid_hosts() -> impl Iterator<Item = IpAddr> {
+    (0..GRID_SIDE).flat_map(|number| [grid_source(number), grid_destination(number)])
+}
 
 /// The stub, on all its addresses. Dropped, it ends.
 pub struct Stub {
@@ -34,6 +55,8 @@ pub struct Stub {
 struct State {
     /// Paths of copies that have ended.
     landed: Mutex<HashSet<String>>,
+    /// When each path that begins with [`NOTED`] was first asked for.
+    noted: Mutex<HashMap<String, Instant>>,
     /// Copies that are held now.
     held: AtomicU64,
     /// True: copies are let go.
@@ -44,19 +67,26 @@ impl Stub {
     /// Listens on the addresses of the stubs.
     pub async fn start(certificates: &Certificates) -> Result<Stub, BenchError> {
         let tls = ServerTls::load(&certificates.certificate, &certificates.key)?;
+        let grid_tls = ServerTls::load(&certificates.grid.0, &certificates.grid.1)?;
         let state = Arc::new(State {
             landed: Mutex::default(),
+            noted: Mutex::default(),
             held: AtomicU64::new(0),
             gate: watch::Sender::new(false),
         });
         let port = free_port(STUB_SOURCE, &[])?;
         let mut tasks = JoinSet::new();
-        for host in [STUB_SOURCE, STUB_QUICK, STUB_HELD] {
+        let few = [STUB_SOURCE, STUB_QUICK, STUB_HELD].map(|host| (host, &tls));
+        for (host, tls) in few
+            .into_iter()
+            .chain(grid_hosts().map(|host| (host, &grid_tls)))
+        {
             let address = SocketAddr::new(host, port);
             let listener = TcpListener::bind(address)
                 .await
                 .or_else(doing(format!("cannot listen on {address}")))?;
-            tasks.spawn(accept(listener, tls.clone(), Arc::clone(&state), host));
+            let role = Role::of(host);
+            tasks.spawn(accept(listener, tls.clone(), Arc::clone(&state), role));
         }
         Ok(Stub {
             port,
@@ -70,13 +100,41 @@ impl Stub {
         self.state.held.load(Ordering::Relaxed)
     }
 
-    /// Holds copies to [`STUB_HELD`], or lets them go.
+    /// When a path that begins with [`NOTED`] was first asked for.
+    pub fn first_asked(&self, path: &str) -> Option<Instant> {
+        locked(&self.state.noted).get(path).copied()
+    }
+
+    /// Holds copies to [`STUB_HELD`] and the grid, or lets them go.
     pub fn let_go(&self, go: bool) {
         self.state.gate.send_replace(go);
     }
 }
 
-async fn accept(listener: TcpListener, tls: ServerTls, state: Arc<State>, host: IpAddr) {
+/// What an address does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// Has every file.
+    Source,
+    /// Takes files at once.
+    Quick,
+    /// Holds files, and sends a marker after each such time.
+    Held(Duration),
+}
+
+impl Role {
+    fn of(host: IpAddr) -> Role {
+        let is_grid_destination = (0..GRID_SIDE).any(|number| grid_destination(number) == host);
+        match host {
+            STUB_QUICK => Role::Quick,
+            STUB_HELD => Role::Held(MARKER_INTERVAL),
+            _ if is_grid_destination => Role::Held(MARKER_INTERVAL_OF_MANY),
+            _ => Role::Source,
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, tls: ServerTls, state: Arc<State>, role: Role) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -86,7 +144,7 @@ async fn accept(listener: TcpListener, tls: ServerTls, state: Arc<State>, host: 
                     connections.spawn(async move {
                         // A client that fails its handshake sees so itself.
                         if let Ok(stream) = tls.accept(tcp).await {
-                            serve(Connection::new(stream, Limits::default()), &state, host).await;
+                            serve(Connection::new(stream, Limits::default()), &state, role).await;
                         }
                     });
                 }
@@ -96,9 +154,9 @@ async fn accept(listener: TcpListener, tls: ServerTls, state: Arc<State>, host: 
     }
 }
 
-async fn serve(mut connection: Connection, state: &State, host: IpAddr) {
+async fn serve(mut connection: Connection, state: &State, role: Role) {
     while let Ok(Some(request)) = connection.next_request().await {
-        if answer(&mut connection, &request, state, host)
+        if answer(&mut connection, &request, state, role)
             .await
             .is_err()
         {
@@ -111,14 +169,17 @@ async fn answer(
     connection: &mut Connection,
     request: &Request,
     state: &State,
-    host: IpAddr,
+    role: Role,
 ) -> std::io::Result<()> {
     let headers = HeaderMap::new();
+    if request.path().starts_with(NOTED) {
+        state.note(request.path());
+    }
     if request.method.as_str() == "COPY" {
-        return copy(connection, request.path(), state, host).await;
+        return copy(connection, request.path(), state, role).await;
     }
     if request.method == Method::HEAD {
-        let is_there = host == STUB_SOURCE || state.has_landed(request.path());
+        let is_there = role == Role::Source || state.has_landed(request.path());
         let status = if is_there {
             StatusCode::OK
         } else {
@@ -138,23 +199,19 @@ async fn copy(
     connection: &mut Connection,
     path: &str,
     state: &State,
-    host: IpAddr,
+    role: Role,
 ) -> std::io::Result<()> {
     connection
         .start_chunked(StatusCode::ACCEPTED, HeaderMap::new())
         .await?;
-    if host == STUB_HELD {
+    if let Role::Held(interval) = role {
         let mut gate = state.gate.subscribe();
         state.held.fetch_add(1, Ordering::Relaxed);
-        let held = hold(connection, &mut gate).await;
+        let held = hold(connection, &mut gate, interval).await;
         state.held.fetch_sub(1, Ordering::Relaxed);
         held?;
     }
-    state
-        .landed
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .insert(path.to_owned());
+    locked(&state.landed).insert(path.to_owned());
     let text = write_outcome(&Outcome::Success("Created".to_owned()));
     connection.write_chunk(text.as_bytes()).await?;
     connection.end_chunks().await
@@ -164,10 +221,11 @@ async fn copy(
 async fn hold(
     connection: &mut Connection,
     gate: &mut watch::Receiver<bool>,
+    interval: Duration,
 ) -> std::io::Result<()> {
     let mut moved = 0;
     loop {
-        let opened = tokio::time::timeout(MARKER_INTERVAL, gate.wait_for(|go| *go))
+        let opened = tokio::time::timeout(interval, gate.wait_for(|go| *go))
             .await
             .is_ok();
         if opened {
@@ -187,9 +245,16 @@ async fn hold(
 
 impl State {
     fn has_landed(&self, path: &str) -> bool {
-        self.landed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .contains(path)
+        locked(&self.landed).contains(path)
     }
+
+    fn note(&self, path: &str) {
+        let now = Instant::now();
+        locked(&self.noted).entry(path.to_owned()).or_insert(now);
+    }
+}
+
+/// What is guarded here is changed in one step, so that a panic elsewhere leaves nothing half done.
+fn locked<T>(guarded: &Mutex<T>) -> MutexGuard<'_, T> {
+    guarded.lock().unwrap_or_else(PoisonError::into_inner)
 }

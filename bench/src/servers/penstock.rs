@@ -11,7 +11,7 @@ use penstock_protocol::pki;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
+use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
 use url::Url;
 
 /// Distances from the first port to the others of a site: plain door, transfer service.
@@ -30,6 +30,19 @@ pub const LINK_SLOTS: u32 = 200;
 /// Transfers at once on the link to the stub that holds them.
 pub const HELD_SLOTS: u32 = 500;
 
+/// What a transfer service may do at once.
+#[derive(Debug, Clone, Default)]
+pub struct Limits {
+    /// Transfers on a link.
+    pub link: u32,
+    /// Transfers out of, and into, a storage element.
+    pub storage: u32,
+    /// Transfers in all.
+    pub active: u32,
+    /// Links with a limit of their own: source, destination, transfers.
+    pub links: Vec<(IpAddr, IpAddr, u32)>,
+}
+
 /// Two sites and a service, running.
 pub struct Sites {
     /// Over TLS: PUT, GET, source of copies.
@@ -40,8 +53,6 @@ pub struct Sites {
     pub destination: Target,
     /// The transfer service.
     pub service: Service,
-    /// What the binary calls itself.
-    pub version: String,
     _processes: [ServerProcess; 3],
 }
 
@@ -58,9 +69,13 @@ pub struct Service {
     pub process: u32,
 }
 
+/// What the binary calls itself.
+pub fn version(binary: &Path) -> Result<String, BenchError> {
+    run(Command::new(binary).arg("--version"))
+}
+
 /// Makes and serves the sites below `dir`.
 pub fn start(binary: &Path, dir: &Path, certificates: &Certificates) -> Result<Sites, BenchError> {
-    let version = run(Command::new(binary).arg("--version"))?;
     let site = |last: u8, name: &str, peers: &[&SiteFiles]| {
         SiteFiles::make(binary, dir, name, Ipv4Addr::new(127, 0, 0, last), peers)
     };
@@ -69,27 +84,57 @@ pub fn start(binary: &Path, dir: &Path, certificates: &Certificates) -> Result<S
     let c = site(4, "c", &[&a, &b])?;
     a.edit(storage_only)?;
     b.edit(storage_only)?;
-    c.edit(service_only)?;
+    c.edit(|document, _| service_only(document, &limits_of_cells()))?;
     pki::install_ca(&certificates.authority, &c.root.join("certificates"))?;
     let processes = [
         a.serve(binary, &[0, PORTS[0]])?,
         b.serve(binary, &[0])?,
         c.serve(binary, &[PORTS[1]])?,
     ];
-    let service = Service {
-        url: parse_url(&format!("https://{}:{}/", c.host, c.port + PORTS[1]))?,
-        client: client_trusting(&c.root.join("certificates"))?,
-        token: c.token(binary, "penstock.admin fts")?,
-        process: processes[2].id(),
-    };
+    let service = c.service(binary, &processes[2])?;
     Ok(Sites {
         source: a.target(binary, "https", 0, &processes[0])?,
         source_plain: a.target(binary, "http", PORTS[0], &processes[0])?,
         destination: b.target(binary, "https", 0, &processes[1])?,
         service,
-        version,
         _processes: processes,
     })
+}
+
+/// A transfer service for one cell alone, so that no cell measures what others left behind.
+pub struct OwnService {
+    /// As its users see it.
+    pub service: Service,
+    files: SiteFiles,
+    /// `None` once it is being dropped.
+    process: Option<ServerProcess>,
+}
+
+/// Makes and serves a transfer service in the directory `name` of `dir`, which must not exist.
+pub fn start_service(
+    binary: &Path,
+    dir: &Path,
+    certificates: &Certificates,
+    name: &str,
+    limits: &Limits,
+) -> Result<OwnService, BenchError> {
+    let files = SiteFiles::make(binary, dir, name, Ipv4Addr::new(127, 0, 0, 4), &[])?;
+    files.edit(|document, _| service_only(document, limits))?;
+    pki::install_ca(&certificates.authority, &files.root.join("certificates"))?;
+    let process = files.serve(binary, &[PORTS[1]])?;
+    Ok(OwnService {
+        service: files.service(binary, &process)?,
+        files,
+        process: Some(process),
+    })
+}
+
+impl Drop for OwnService {
+    fn drop(&mut self) {
+        self.process = None;
+        // The journals of several cells would fill the file system; what is left goes with the work directory.
+        let _ = std::fs::remove_dir_all(&self.files.root);
+    }
 }
 
 struct SiteFiles {
@@ -124,7 +169,7 @@ impl SiteFiles {
         Ok(site)
     }
 
-    fn edit(&self, change: fn(&mut DocumentMut, &SiteFiles)) -> Result<(), BenchError> {
+    fn edit(&self, change: impl Fn(&mut DocumentMut, &SiteFiles)) -> Result<(), BenchError> {
         let path = self.root.join("penstock.toml");
         let text = std::fs::read_to_string(&path).or_else(doing(format!("{}", path.display())))?;
         let mut document: DocumentMut = text
@@ -150,6 +195,15 @@ impl SiteFiles {
         let mut command = Command::new(binary);
         command.arg("token").arg("--dir").arg(&self.root);
         run(command.args(["--scope", scope, "--lifetime", "6h", "--subject", "bench"]))
+    }
+
+    fn service(&self, binary: &Path, process: &ServerProcess) -> Result<Service, BenchError> {
+        Ok(Service {
+            url: parse_url(&format!("https://{}:{}/", self.host, self.port + PORTS[1]))?,
+            client: client_trusting(&self.root.join("certificates"))?,
+            token: self.token(binary, "penstock.admin fts")?,
+            process: process.id(),
+        })
     }
 
     fn target(
@@ -186,17 +240,35 @@ fn storage_only(document: &mut DocumentMut, site: &SiteFiles) {
     }
 }
 
-fn service_only(document: &mut DocumentMut, _: &SiteFiles) {
+/// Of the service that the cells share.
+fn limits_of_cells() -> Limits {
+    Limits {
+        link: LINK_SLOTS,
+        storage: HELD_SLOTS,
+        active: HELD_SLOTS,
+        links: vec![(STUB_SOURCE, STUB_HELD, HELD_SLOTS)],
+    }
+}
+
+fn service_only(document: &mut DocumentMut, limits: &Limits) {
     document.remove("storage");
+    // Where the stubs are.
+    let mut private = Array::new();
+    private.push("127.0.0.0/8");
+    document["trust"]["private_addresses"] = value(private);
     let transfer = &mut document["transfer"];
-    transfer["active_max_per_link"] = value(i64::from(LINK_SLOTS));
-    transfer["active_max_per_storage"] = value(i64::from(HELD_SLOTS));
-    transfer["active_max"] = value(i64::from(HELD_SLOTS));
-    let mut held = Table::new();
-    held["source"] = value(format!("https://{STUB_SOURCE}"));
-    held["destination"] = value(format!("https://{STUB_HELD}"));
-    held["active_max"] = value(i64::from(HELD_SLOTS));
+    transfer["active_max_per_link"] = value(i64::from(limits.link));
+    transfer["active_max_per_storage"] = value(i64::from(limits.storage));
+    transfer["active_max"] = value(i64::from(limits.active));
     let mut links = ArrayOfTables::new();
-    links.push(held);
-    transfer["link"] = Item::ArrayOfTables(links);
+    for (source, destination, active) in &limits.links {
+        let mut link = Table::new();
+        link["source"] = value(format!("https://{source}"));
+        link["destination"] = value(format!("https://{destination}"));
+        link["active_max"] = value(i64::from(*active));
+        links.push(link);
+    }
+    if !links.is_empty() {
+        transfer["link"] = Item::ArrayOfTables(links);
+    }
 }
