@@ -4,6 +4,7 @@ use super::bans::Bans;
 use super::choosing::History;
 use super::destinations::Destinations;
 use super::halting::Halting;
+use super::rows::Sharing;
 use super::tape::Tape;
 use super::tokens::AwaitedTokens;
 use super::{Effects, Engine, EngineConfig, Now};
@@ -29,6 +30,7 @@ impl Engine {
             config,
             jobs: HashMap::new(),
             transfers: HashMap::new(),
+            sharing: Sharing::default(),
             running: HashMap::new(),
             destinations: Destinations::default(),
             held_back: BTreeSet::new(),
@@ -86,8 +88,8 @@ impl Restoring {
         let mut interrupted: Vec<(TransferId, Attempt)> = engine
             .transfers
             .iter()
-            .filter_map(|(id, entry)| match entry.state {
-                TransferState::Active { attempt, .. } => Some((*id, attempt)),
+            .filter_map(|(id, entry)| match entry.state() {
+                TransferState::Active { attempt, .. } => Some((*id, *attempt)),
                 _ => None,
             })
             .collect();

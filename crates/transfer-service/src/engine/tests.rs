@@ -281,7 +281,8 @@ impl World {
         for (job, _) in self.journal.jobs() {
             if let Some(entry) = self.engine.jobs.get(&job.id) {
                 assert_eq!(
-                    entry.parameters.priority, job.parameters.priority,
+                    entry.parameters().priority,
+                    job.parameters.priority,
                     "a restart would go on with the priority that is shown now"
                 );
             }
