@@ -16,6 +16,7 @@ use crate::exit::EXIT_CODES_HELP;
 use crate::quantity::{Size, Span};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use penstock_model::{ChecksumAlgorithm, NamespacePath};
+use penstock_sim::Policy;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use url::Url;
@@ -212,6 +213,13 @@ pub enum Command {
     /// Show who changed which setting of a transfer service, and when.
     #[command(after_help = "Example:\n  penstock audit --dir cern --limit 100")]
     Audit(AuditArgs),
+    /// Simulate a grid: sites, networks and users of a plan in virtual time, under the scheduler that `serve` runs.
+    #[command(after_help = "Examples:\n  \
+        penstock simulate --example > plan.toml              # a plan with comments, to begin with\n  \
+        penstock simulate plan.toml --out report             # writes report/report.html with plots\n  \
+        penstock simulate plan.toml --policy limits --policy fixed:10   # side by side\n  \
+        penstock simulate plan.toml --seed 7 --json")]
+    Simulate(SimulateArgs),
     /// Work with gfal2 for a transfer service, which starts this itself: one process for each attempt of a transfer.
     #[command(
         name = "gfal-agent",
@@ -717,6 +725,29 @@ pub struct DemoArgs {
     /// Keep the sites' directories.
     #[arg(long)]
     pub keep: bool,
+}
+
+/// Options of `simulate`.
+#[derive(Debug, Args)]
+pub struct SimulateArgs {
+    /// The plan, in TOML.
+    pub plan: Option<PathBuf>,
+    /// Print a plan to begin with instead: small, or wlcg-day.
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "small")]
+    #[arg(conflicts_with = "plan")]
+    pub example: Option<String>,
+    /// Another seed of chance than the plan's.
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// End after this time, when the plan is longer.
+    #[arg(long, value_name = "TIME")]
+    pub length: Option<Span>,
+    /// By which rule the number of transfers on a link is found: limits, or fixed:20. Repeat it to compare.
+    #[arg(long = "policy", value_name = "POLICY")]
+    pub policies: Vec<Policy>,
+    /// Write report.html with plots, and report.json, into this directory.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
 }
 
 /// Reads the URL of a file or directory. `davs` and `dav` are other names of `https` and `http`.

@@ -20,10 +20,10 @@ mod jobs;
 mod keys;
 mod output;
 mod progress;
-mod quantity;
 mod serve;
 mod settings;
 mod share;
+mod simulate;
 mod site;
 mod token;
 
@@ -32,6 +32,7 @@ use clap::Parser;
 use environment::Environment;
 use exit::{CommandError, ErrorReport};
 use output::Output;
+use penstock_model::quantity;
 use penstock_protocol::gfal::child::{self, Limits};
 use std::process::ExitCode;
 
@@ -100,6 +101,7 @@ fn run(command: Command, environment: &Environment, output: Output) -> Result<()
         Command::Drain(args) => in_runtime(settings::drain(args, environment, output)),
         Command::ImportFts3(args) => in_runtime(import_fts3::run(args, environment, output)),
         Command::Audit(args) => in_runtime(settings::audit(args, environment, output)),
+        Command::Simulate(args) => simulate::run(&args, output),
         Command::GfalAgent(args) => gfal_agent(&args),
     }
 }

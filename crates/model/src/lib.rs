@@ -14,6 +14,7 @@ pub mod job;
 pub mod ledger;
 pub mod lock;
 pub mod path;
+pub mod quantity;
 pub mod reason;
 pub mod setting;
 pub mod stages;

@@ -1,348 +1,293 @@
 //! Storages and networks as shared rates: what each running transfer gets of them.
 //!
-//! Transfers of one link get equal parts (TCP and processor sharing, near enough); between links, each resource is shared
-//! by transfers, and what one cannot use is left to the others (max-min fairness by progressive filling, Bertsekas and
-//! Gallager, "Data Networks" §6.5.2).
+//! Transfers between the same two pools get equal parts (TCP and processor sharing, near enough); between such lanes,
+//! each resource is shared by transfers, and what one cannot use is left to the others (max-min fairness by progressive
+//! filling, Bertsekas and Gallager, "Data Networks" §6.5.2). What a disk reads it cannot write in that time.
 
-use crate::plan::{Plan, Storage};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+mod lane;
 
-/// Bytes of a megabyte.
-pub(crate) const MB: f64 = 1e6;
+pub(crate) use lane::Foretold;
+
+use crate::plan::Plan;
+use lane::{Lane, Resource, Use};
+use std::collections::HashMap;
+
 /// Bytes per second: nothing in the field is faster than memory.
 const RATE_MAX: f64 = 1e11;
+/// What others leave of a network at least.
+const LEFT_MIN: f64 = 0.01;
+/// When others use most of the networks, and users submit most: seconds after midnight.
+const PEAK: f64 = 16.0 * 3600.0;
 
-/// Something that many transfers share.
-#[derive(Debug, Clone)]
-struct Resource {
-    /// Bytes per second when few use it.
-    capacity: f64,
-    knee: Option<f64>,
-    factor: f64,
+/// Where a transfer goes: storages and their pools, by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Ends {
+    /// Source, and its pool.
+    pub(crate) from: (usize, usize),
+    /// Destination, and its pool.
+    pub(crate) to: (usize, usize),
 }
 
-impl Resource {
-    fn capacity_for(&self, transfers: f64) -> f64 {
-        let degraded = self
-            .knee
-            .map_or(1.0, |knee| 1.0 + (transfers / knee).powi(2));
-        self.capacity * self.factor / degraded
-    }
-}
-
-/// A file on its way.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Flow {
-    /// The service that its link has given each transfer when it ends.
-    ends_at: f64,
-    transfer: u64,
-}
-
-impl Eq for Flow {}
-
-impl Ord for Flow {
-    fn cmp(&self, other: &Flow) -> std::cmp::Ordering {
-        self.ends_at
-            .total_cmp(&other.ends_at)
-            .then(self.transfer.cmp(&other.transfer))
-    }
-}
-
-impl PartialOrd for Flow {
-    fn partial_cmp(&self, other: &Flow) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-/// Transfers between the same two storages.
+/// Others on a network.
 #[derive(Debug)]
-struct Link {
-    resources: Vec<usize>,
-    /// Bytes per second of one transfer at most.
-    per_transfer: f64,
-    flows: BinaryHeap<Reverse<Flow>>,
-    /// Flows that were stopped, and are still in the heap.
-    gone: HashSet<u64>,
-    count: f64,
-    /// When rates were shared last.
-    count_shared: f64,
-    /// Bytes that each flow has got that was there from the begin.
-    service: f64,
-    /// Bytes per second of each flow, since `since`.
-    rate: f64,
-    since: f64,
-    /// Of the rate: what was foretold with another is void.
-    version: u64,
+struct Others {
+    resource: usize,
+    mean: f64,
+    swing: f64,
+}
+
+/// Where a storage's resources are.
+#[derive(Debug)]
+struct Place {
+    /// Of its first pool.
+    pools: usize,
+    count: usize,
+    read: f64,
+    write: f64,
+    /// Out and in.
+    uplink: Option<(usize, usize)>,
+}
+
+/// A transfer that moves bytes.
+#[derive(Debug, Clone, Copy)]
+struct Moving {
+    lane: usize,
+    ends_at: f64,
+    bytes: f64,
 }
 
 /// All of it.
 #[derive(Debug)]
 pub(crate) struct Field {
     resources: Vec<Resource>,
-    storages: BTreeMap<String, usize>,
-    paths: BTreeMap<(String, String), usize>,
-    per_transfer: BTreeMap<(String, String), f64>,
-    links: Vec<Link>,
-    index: HashMap<(usize, usize), usize>,
-    of_transfer: HashMap<u64, usize>,
-}
-
-/// When the next file of a link arrives, if nothing changes.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Foretold {
-    pub(crate) link: usize,
-    pub(crate) at: f64,
-    pub(crate) version: u64,
+    others: Vec<Others>,
+    storages: Vec<Place>,
+    /// By ends: the resource, and what one transfer gets at most.
+    networks: HashMap<(usize, usize), (usize, f64)>,
+    lanes: Vec<Lane>,
+    index: HashMap<Ends, usize>,
+    moving: HashMap<u64, Moving>,
 }
 
 impl Field {
     pub(crate) fn new(plan: &Plan) -> Field {
         let mut field = Field {
             resources: Vec::new(),
-            storages: BTreeMap::new(),
-            paths: BTreeMap::new(),
-            per_transfer: BTreeMap::new(),
-            links: Vec::new(),
+            others: Vec::new(),
+            storages: Vec::new(),
+            networks: HashMap::new(),
+            lanes: Vec::new(),
             index: HashMap::new(),
-            of_transfer: HashMap::new(),
+            moving: HashMap::new(),
         };
-        for Storage {
-            name,
-            read,
-            write,
-            knee,
-            ..
-        } in &plan.storages
-        {
-            field.storages.insert(name.clone(), field.resources.len());
-            for capacity in [read, write] {
-                field.resources.push(Resource {
-                    capacity: capacity * MB,
-                    knee: *knee,
-                    factor: 1.0,
-                });
-            }
+        for storage in &plan.storages {
+            let pools = field.resources.len();
+            let count = storage.pools as usize;
+            // A disk has a second of its time to give in each second.
+            let disk = || Resource::new(1.0, storage.halved_at);
+            field.resources.extend((0..count).map(|_| disk()));
+            let uplink = storage.uplink.map(|speed| {
+                let out = field.resources.len();
+                let way = || Resource::new(speed, None);
+                field.resources.extend([way(), way()]);
+                (out, out + 1)
+            });
+            field.storages.push(Place {
+                pools,
+                count,
+                read: storage.read / count as f64,
+                write: storage.write / count as f64,
+                uplink,
+            });
         }
-        for path in &plan.paths {
-            for ends in [(&path.from, &path.to), (&path.to, &path.from)] {
-                let ends = (ends.0.clone(), ends.1.clone());
+        for network in &plan.networks {
+            for ends in [(network.from, network.to), (network.to, network.from)] {
+                let resource = field.resources.len();
                 field
-                    .per_transfer
-                    .insert(ends.clone(), path.per_transfer * MB);
-                field.paths.insert(ends, field.resources.len());
-                field.resources.push(Resource {
-                    capacity: path.bandwidth * MB,
-                    knee: None,
-                    factor: 1.0,
-                });
+                    .networks
+                    .insert(ends, (resource, network.per_transfer));
+                field.resources.push(Resource::new(network.bandwidth, None));
+                if network.others > 0.0 {
+                    field.others.push(Others {
+                        resource,
+                        mean: network.others,
+                        swing: network.others_swing,
+                    });
+                }
             }
         }
         field
     }
 
-    /// A storage element does so many times what it did.
-    pub(crate) fn scale_storage(&mut self, name: &str, factor: f64) {
-        if let Some(&at) = self.storages.get(name) {
-            self.resources[at].factor = factor;
-            self.resources[at + 1].factor = factor;
+    /// How many pools a storage has.
+    pub(crate) fn pools(&self, storage: usize) -> usize {
+        self.storages[storage].count
+    }
+
+    /// All pools of a storage do so many times what they did in the plan.
+    pub(crate) fn set_storage_speed(&mut self, storage: usize, speed: f64) {
+        let place = &self.storages[storage];
+        for pool in place.pools..place.pools + place.count {
+            self.resources[pool].factor = speed;
         }
     }
 
-    /// A network carries so many times what it did, both ways.
-    pub(crate) fn scale_path(&mut self, from: &str, to: &str, factor: f64) {
+    /// A network carries so many times what it did in the plan, both ways.
+    pub(crate) fn set_network_speed(&mut self, from: usize, to: usize, speed: f64) {
         for ends in [(from, to), (to, from)] {
-            let ends = (ends.0.to_owned(), ends.1.to_owned());
-            if let Some(&at) = self.paths.get(&ends) {
-                self.resources[at].factor = factor;
+            if let Some(&(resource, _)) = self.networks.get(&ends) {
+                self.resources[resource].factor = speed;
             }
         }
     }
 
-    fn link_at(&mut self, from: &str, to: &str) -> usize {
-        let ends = (self.storages[from], self.storages[to]);
+    fn lane_at(&mut self, ends: Ends) -> usize {
         if let Some(&index) = self.index.get(&ends) {
             return index;
         }
-        let pair = (from.to_owned(), to.to_owned());
-        let mut resources = vec![ends.0, ends.1 + 1];
-        resources.extend(self.paths.get(&pair));
-        let per_transfer = self.per_transfer.get(&pair).copied();
-        self.links.push(Link {
-            resources,
-            per_transfer: per_transfer.unwrap_or(f64::INFINITY),
-            flows: BinaryHeap::new(),
-            gone: HashSet::new(),
-            count: 0.0,
-            count_shared: 0.0,
-            service: 0.0,
-            rate: 0.0,
-            since: 0.0,
-            version: 0,
-        });
-        self.index.insert(ends, self.links.len() - 1);
-        self.links.len() - 1
+        let (from, to) = (&self.storages[ends.from.0], &self.storages[ends.to.0]);
+        let mut uses = vec![
+            Use::new(from.pools + ends.from.1, 1.0 / from.read),
+            Use::new(to.pools + ends.to.1, 1.0 / to.write),
+        ];
+        uses.extend(from.uplink.map(|(out, _)| Use::new(out, 1.0)));
+        uses.extend(to.uplink.map(|(_, into)| Use::new(into, 1.0)));
+        let network = self.networks.get(&(ends.from.0, ends.to.0));
+        uses.extend(network.map(|(resource, _)| Use::new(*resource, 1.0)));
+        let per_transfer = network.map_or(f64::INFINITY, |(_, most)| *most);
+        let link = (ends.from.0, ends.to.0);
+        self.lanes.push(Lane::new(link, uses, per_transfer));
+        self.index.insert(ends, self.lanes.len() - 1);
+        self.lanes.len() - 1
     }
 
     /// A file begins to move. Rates change with the next [`Field::share`], or at once where nothing moved before.
-    pub(crate) fn begin(
-        &mut self,
-        transfer: u64,
-        from: &str,
-        to: &str,
-        bytes: f64,
-        now: f64,
-    ) -> usize {
-        let index = self.link_at(from, to);
-        let link = &mut self.links[index];
-        link.progress(now);
-        let ends_at = link.service + bytes.max(1.0);
-        link.flows.push(Reverse(Flow { ends_at, transfer }));
-        link.grow(1.0);
-        self.of_transfer.insert(transfer, index);
+    pub(crate) fn begin(&mut self, transfer: u64, ends: Ends, bytes: f64, now: f64) -> usize {
+        let index = self.lane_at(ends);
+        let ends_at = self.lanes[index].begin(transfer, bytes, now);
+        let moving = Moving {
+            lane: index,
+            ends_at,
+            bytes,
+        };
+        self.moving.insert(transfer, moving);
         index
     }
 
-    /// It does not move any further.
-    pub(crate) fn stop(&mut self, transfer: u64, now: f64) -> Option<usize> {
-        let index = self.of_transfer.remove(&transfer)?;
-        let link = &mut self.links[index];
-        link.progress(now);
-        link.gone.insert(transfer);
-        link.grow(-1.0);
-        link.drop_gone();
-        Some(index)
+    /// It does not move any further. Its lane, and the bytes that it has moved; `None` when it did not move.
+    pub(crate) fn stop(&mut self, transfer: u64, now: f64) -> Option<(usize, f64)> {
+        let moving = self.moving.remove(&transfer)?;
+        let left = self.lanes[moving.lane].stop(transfer, moving.ends_at, now);
+        Some((moving.lane, (moving.bytes - left).clamp(0.0, moving.bytes)))
     }
 
-    /// Takes what has arrived on a link by now.
+    /// The bytes that a transfer has moved; `None` when it does not move.
+    pub(crate) fn moved(&self, transfer: u64, now: f64) -> Option<f64> {
+        let moving = self.moving.get(&transfer)?;
+        let left = moving.ends_at - self.lanes[moving.lane].service_at(now);
+        Some((moving.bytes - left).clamp(0.0, moving.bytes))
+    }
+
+    /// Takes what has arrived in a lane by now.
     pub(crate) fn arrived(&mut self, index: usize, now: f64) -> Vec<u64> {
-        let link = &mut self.links[index];
-        link.progress(now);
-        let mut arrived = Vec::new();
-        loop {
-            link.drop_gone();
-            match link.flows.peek() {
-                // A byte is less than the clock tells apart.
-                Some(Reverse(flow)) if flow.ends_at <= link.service + 1.0 => {
-                    let transfer = flow.transfer;
-                    link.flows.pop();
-                    link.grow(-1.0);
-                    self.of_transfer.remove(&transfer);
-                    arrived.push(transfer);
-                }
-                _ => return arrived,
-            }
+        let arrived = self.lanes[index].arrived(now);
+        for transfer in &arrived {
+            self.moving.remove(transfer);
         }
+        arrived
     }
 
-    /// Foretells anew; what was foretold of the link before is void.
+    /// Foretells anew; what was foretold of the lane before is void.
     pub(crate) fn foretell(&mut self, index: usize, now: f64) -> Option<Foretold> {
-        let link = &mut self.links[index];
-        link.progress(now);
-        link.version += 1;
-        let Reverse(next) = link.flows.peek()?;
-        if link.rate <= 0.0 {
-            return None;
-        }
-        let left = (next.ends_at - link.service).max(0.0);
-        Some(Foretold {
-            link: index,
-            at: now + left / link.rate,
-            version: link.version,
-        })
+        self.lanes[index].foretell(index, now)
     }
 
     pub(crate) fn is_current(&self, foretold: &Foretold) -> bool {
-        self.links[foretold.link].version == foretold.version
+        self.lanes[foretold.lane].version == foretold.version
     }
 
-    /// So many have come to a link that what the others get is not what it was.
+    /// So many have come to a lane that what the others get is not what it was.
     pub(crate) fn is_outgrown(&self, index: usize) -> bool {
-        let link = &self.links[index];
-        link.rate <= 0.0 || link.count > 1.2 * link.count_shared + 1.0
+        self.lanes[index].is_outgrown()
     }
 
-    /// Gives each transfer its part of everything, anew. Tells of which links the rate is another one now.
-    pub(crate) fn share(&mut self, now: f64) -> Vec<usize> {
-        let mut users = vec![0.0; self.resources.len()];
-        for link in &self.links {
-            for &at in &link.resources {
-                users[at] += link.count;
+    /// Takes the bytes that moved since the last time, by link.
+    pub(crate) fn take_moved(&mut self, now: f64, mut tell: impl FnMut((usize, usize), f64)) {
+        for lane in &mut self.lanes {
+            lane.progress(now);
+            let moved = std::mem::take(&mut lane.moved);
+            if moved > 0.0 {
+                tell(lane.link, moved);
             }
         }
-        let capacity = self.resources.iter().zip(&users);
-        let mut left: Vec<f64> = capacity
-            .map(|(resource, users)| resource.capacity_for(*users))
-            .collect();
-        let is_used = |at: &usize| self.links[*at].count > 0.0;
-        let mut open: Vec<usize> = (0..self.links.len()).filter(is_used).collect();
-        let mut rates = vec![0.0; self.links.len()];
+    }
+
+    /// Gives each transfer its part of everything, anew. Tells of which lanes the rate is another one now.
+    pub(crate) fn share(&mut self, now: f64) -> Vec<usize> {
+        let (mut left, mut wanted) = self.capacities(now);
+        let is_used = |at: &usize| self.lanes[*at].count > 0.0;
+        let mut open: Vec<usize> = (0..self.lanes.len()).filter(is_used).collect();
+        let mut rates = vec![0.0; self.lanes.len()];
+        let mut allowed = Vec::with_capacity(open.len());
         while !open.is_empty() {
-            // What the scarcest resource, or the slowest link, allows each transfer.
-            let fair = |at: usize| left[at].max(0.0) / users[at].max(1.0);
-            let allowed: Vec<f64> = open
-                .iter()
-                .map(|at| {
-                    let link = &self.links[*at];
-                    let shared = link.resources.iter().map(|at| fair(*at));
-                    shared.fold(link.per_transfer, f64::min)
-                })
-                .collect();
-            let least = allowed.iter().copied().fold(f64::INFINITY, f64::min);
+            // What the scarcest resource, or the slowest lane, allows each transfer.
+            allowed.clear();
+            let mut least = f64::INFINITY;
+            for &at in &open {
+                let lane = &self.lanes[at];
+                let fair = lane.uses.iter().map(|part| {
+                    let wanted = wanted[part.resource].max(f64::MIN_POSITIVE);
+                    left[part.resource].max(0.0) / wanted
+                });
+                let rate = fair.fold(lane.per_transfer, f64::min);
+                least = least.min(rate);
+                allowed.push(rate);
+            }
             let mut rest = Vec::with_capacity(open.len());
             for (&at, allowed) in open.iter().zip(&allowed) {
                 if *allowed > least * (1.0 + 1e-9) {
                     rest.push(at);
                     continue;
                 }
-                let link = &self.links[at];
+                let lane = &self.lanes[at];
                 rates[at] = least.min(RATE_MAX);
-                for &resource in &link.resources {
-                    left[resource] -= rates[at] * link.count;
-                    users[resource] -= link.count;
+                for part in &lane.uses {
+                    let weight = part.weight * lane.count;
+                    left[part.resource] -= rates[at] * weight;
+                    wanted[part.resource] -= weight;
                 }
             }
             open = rest;
         }
-        let mut changed = Vec::new();
-        for (at, rate) in rates.into_iter().enumerate() {
-            let link = &mut self.links[at];
-            link.count_shared = link.count;
-            if (rate - link.rate).abs() > 1e-6 * rate.max(link.rate) {
-                link.progress(now);
-                link.rate = rate;
-                changed.push(at);
+        let lanes = self.lanes.iter_mut().zip(rates).enumerate();
+        let changed = lanes.filter_map(|(at, (lane, rate))| lane.set_rate(rate, now).then_some(at));
+        changed.collect()
+    }
+
+    /// What each resource has, and how much of it all its transfers use for each byte per second.
+    fn capacities(&self, now: f64) -> (Vec<f64>, Vec<f64>) {
+        let mut counts = vec![0.0; self.resources.len()];
+        let mut wanted = vec![0.0; self.resources.len()];
+        for lane in self.lanes.iter().filter(|lane| lane.count > 0.0) {
+            for part in &lane.uses {
+                counts[part.resource] += lane.count;
+                wanted[part.resource] += part.weight * lane.count;
             }
         }
-        changed
+        let each = self.resources.iter().zip(&counts);
+        let mut left: Vec<f64> = each
+            .map(|(resource, count)| resource.capacity_for(*count))
+            .collect();
+        for others in &self.others {
+            let whole = left[others.resource];
+            let taken = others.mean * swing(others.swing, now);
+            left[others.resource] = (whole - taken).max(LEFT_MIN * whole);
+        }
+        (left, wanted)
     }
 }
 
-impl Link {
-    fn progress(&mut self, now: f64) {
-        self.service += self.rate * (now - self.since).max(0.0);
-        self.since = now;
-        if self.flows.is_empty() {
-            // So that numbers stay small and exact.
-            self.service = 0.0;
-        }
-    }
-
-    /// One more or less. Until rates are shared anew, a link that shares something scarce goes on as a whole at its rate.
-    fn grow(&mut self, by: f64) {
-        let is_scarce = self.rate < 0.999 * self.per_transfer;
-        let before = self.count;
-        self.count += by;
-        if is_scarce && self.count > 0.0 {
-            self.rate = (self.rate * before / self.count).min(self.per_transfer);
-        }
-    }
-
-    fn drop_gone(&mut self) {
-        while let Some(Reverse(flow)) = self.flows.peek()
-            && self.gone.remove(&flow.transfer)
-        {
-            self.flows.pop();
-        }
-    }
+/// What something that swings over a day is at a time, relative to its mean.
+pub(crate) fn swing(by: f64, now: f64) -> f64 {
+    1.0 + by * (std::f64::consts::TAU * (now - PEAK) / 86_400.0).cos()
 }

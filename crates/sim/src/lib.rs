@@ -4,12 +4,13 @@
 //! what surrounds it (storages, networks, users, trouble) is simulated. Equal plans with equal seeds give equal runs.
 #![forbid(unsafe_code)]
 
+mod books;
 mod field;
 pub mod plan;
 mod random;
 pub mod report;
 mod world;
 
-pub use plan::{Plan, PlanError};
+pub use plan::{Plan, PlanError, Policy};
 pub use report::Report;
-pub use world::{Broken, simulate};
+pub use world::{Broken, Progress, simulate};

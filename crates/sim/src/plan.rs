@@ -1,54 +1,75 @@
-//! What is to be simulated, as a file says it.
+//! What is to be simulated: storages, networks, users, what happens meanwhile, and for how long. In plain numbers;
+//! [`text`] reads what people write.
 
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
-use thiserror::Error;
+#[cfg(test)]
+mod tests;
+mod text;
 
-/// A plan that cannot be followed.
-#[derive(Debug, Error)]
-pub enum PlanError {
-    /// It is no TOML, or says what is not known.
-    #[error("the plan is not understood: {0}")]
-    Syntax(#[from] toml::de::Error),
-    /// It contradicts itself.
-    #[error("the plan {0}")]
-    Contradiction(String),
+pub use text::PlanError;
+
+use penstock_model::BanEffect;
+use std::fmt;
+use std::str::FromStr;
+
+/// Plans to begin with, by name.
+pub const EXAMPLES: [(&str, &str); 2] = [
+    ("small", include_str!("../plans/example.toml")),
+    ("wlcg-day", include_str!("../plans/wlcg-day.toml")),
+];
+
+/// What is too large to be simulated in reasonable time and memory.
+pub mod limits {
+    /// Storage elements.
+    pub const STORAGES: usize = 1_000;
+    /// Pools of one storage element.
+    pub const POOLS: u32 = 1_000;
+    /// Networks.
+    pub const NETWORKS: usize = 100_000;
+    /// VOs.
+    pub const VOS: usize = 1_000;
+    /// Pairs of a source and a destination, over all loads.
+    pub const PAIRS: usize = 100_000;
+    /// Files, over all loads.
+    pub const FILES: u64 = 50_000_000;
+    /// Files of one job.
+    pub const JOB: u64 = 10_000;
+    /// Events.
+    pub const EVENTS: usize = 10_000;
+    /// Seconds: a year.
+    pub const SECONDS: f64 = 366.0 * 86_400.0;
+    /// Bytes of a plan's text.
+    pub const TEXT: usize = 4_000_000;
 }
 
 /// A field, what happens in it, and for how long it is watched.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// For people.
-    #[serde(default)]
     pub name: String,
-    /// Seconds of virtual time. What has not ended by then is counted as open.
-    pub seconds: u64,
+    /// Seconds of virtual time at most. What has not ended by then is counted as open.
+    pub seconds: f64,
     /// Of chance.
-    #[serde(default)]
     pub seed: u64,
     /// The transfer service.
-    #[serde(default)]
     pub service: Service,
-    /// Storage elements.
-    #[serde(rename = "storage")]
+    /// Storage elements. Everything else names them by their number here.
     pub storages: Vec<Storage>,
-    /// Networks between two of them, both ways.
-    #[serde(rename = "path", default)]
-    pub paths: Vec<Path>,
+    /// Networks between two of them.
+    pub networks: Vec<Network>,
+    /// Who has which share.
+    pub vos: Vec<Vo>,
     /// Who submits what.
-    #[serde(rename = "load")]
     pub loads: Vec<Load>,
     /// What changes meanwhile.
-    #[serde(rename = "event", default)]
     pub events: Vec<Event>,
 }
 
 /// Limits and rules of the service.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Service {
-    /// Transfers at once on a link.
+    /// By which rule the number of transfers on a link is found.
+    pub policy: Policy,
+    /// Transfers at once on a link, at most.
     pub link_max: u32,
     /// Out of, and into, a storage element.
     pub storage_max: u32,
@@ -57,202 +78,185 @@ pub struct Service {
     /// Retries of a failed transfer.
     pub retries: u32,
     /// Seconds before the first retry.
-    pub retry_delay: u64,
+    pub retry_delay: f64,
+    /// Seconds without a byte after which an agent gives up.
+    pub stall: f64,
 }
 
 impl Default for Service {
     fn default() -> Service {
         Service {
+            policy: Policy::Limits,
             link_max: 50,
             storage_max: 200,
             agents_max: 10_000,
             retries: 2,
-            retry_delay: 30,
+            retry_delay: 30.0,
+            stall: 120.0,
         }
     }
 }
 
-/// A storage element.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// By which rule the number of transfers on each link is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Policy {
+    /// As many as the plan's limits allow.
+    #[default]
+    Limits,
+    /// This many on each link, within the limits of storages.
+    Fixed(u32),
+}
+
+impl FromStr for Policy {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Policy, String> {
+        let unknown = || format!("'{text}' is no policy; write limits, or fixed:20");
+        match text.split_once(':') {
+            None if text == "limits" => Ok(Policy::Limits),
+            Some(("fixed", number)) => match number.parse() {
+                Ok(number @ 1..=1_000_000) => Ok(Policy::Fixed(number)),
+                _ => Err(unknown()),
+            },
+            _ => Err(unknown()),
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Policy::Limits => out.write_str("limits"),
+            Policy::Fixed(number) => write!(out, "fixed:{number}"),
+        }
+    }
+}
+
+/// A storage element. Its files are spread over its pools by chance, and each pool does its part of the whole.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Storage {
     /// As host name.
     pub name: String,
-    /// Megabytes per second that it reads, over all files.
+    /// How many pools it has.
+    pub pools: u32,
+    /// Bytes per second that its pools read, when they do nothing else.
     pub read: f64,
-    /// Megabytes per second that it writes.
+    /// Bytes per second that they write, when they do nothing else.
     pub write: f64,
-    /// So many files at once halve what it can do, and more make it worse. Without it, it does not degrade.
-    pub knee: Option<f64>,
-    /// Milliseconds that it takes to open and to commit a file.
-    #[serde(default = "Storage::default_latency")]
+    /// So many files at once halve what a pool can do, and more make it worse. Without it, it does not degrade.
+    pub halved_at: Option<f64>,
+    /// Bytes per second in and out of the site. Without it, only pools and networks count.
+    pub uplink: Option<f64>,
+    /// Seconds to open, and to commit, a file.
     pub latency: f64,
     /// Which part of its files fails, from 0 to 1.
-    #[serde(default)]
     pub failures: f64,
 }
 
-impl Storage {
-    fn default_latency() -> f64 {
-        20.0
-    }
+/// A network between two storage elements, the same both ways.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Network {
+    /// One end.
+    pub from: usize,
+    /// The other.
+    pub to: usize,
+    /// Bytes per second each way.
+    pub bandwidth: f64,
+    /// Bytes per second that one transfer reaches at most.
+    pub per_transfer: f64,
+    /// Seconds there and back.
+    pub rtt: f64,
+    /// Bytes per second each way that others take, on average.
+    pub others: f64,
+    /// How much others swing over a day, from 0 to 1: at 0.5 between half as much and half more.
+    pub others_swing: f64,
 }
 
-/// A network between two storage elements.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Path {
-    /// One end.
-    pub from: String,
-    /// The other.
-    pub to: String,
-    /// Megabytes per second each way.
-    pub bandwidth: f64,
-    /// Megabytes per second that one transfer reaches at most.
-    pub per_transfer: f64,
-    /// Milliseconds there and back.
-    #[serde(default)]
-    pub rtt: f64,
+/// A VO and its shares.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Vo {
+    /// Its name.
+    pub name: String,
+    /// Its part of the slots of every link, in proportion to the others. When no VO has one, all get equal parts.
+    pub share: Option<f64>,
+    /// The parts of its activities.
+    pub activities: Vec<(String, f64)>,
 }
 
 /// Files that somebody submits.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Load {
-    /// From where.
-    pub from: String,
-    /// Where to.
-    pub to: String,
+    /// Between which storages. Files are spread over these pairs evenly.
+    pub pairs: Vec<(usize, usize)>,
     /// On whose behalf.
-    #[serde(default = "Load::default_vo")]
     pub vo: String,
+    /// How many users submit, in turn.
+    pub users: u32,
+    /// Its share label.
+    pub activity: String,
     /// How many.
     pub files: u64,
-    /// Megabytes of each, on average.
+    /// Bytes of each, on average.
     pub size: f64,
     /// Standard deviation of the sizes' logarithm. 0: all alike.
-    #[serde(default)]
     pub spread: f64,
     /// Files of one job.
-    #[serde(default = "Load::default_job")]
     pub job: u64,
     /// The second of the first submission.
-    #[serde(default)]
     pub begin: f64,
-    /// Seconds over which submissions are spread.
-    #[serde(default)]
+    /// Seconds over which submissions are spread by chance. 0: all at once.
     pub over: f64,
+    /// How much the rate of submissions swings over a day, from 0 to 1.
+    pub daily: f64,
     /// 1 to 5.
-    #[serde(default = "Load::default_priority")]
     pub priority: i64,
 }
 
-impl Load {
-    fn default_vo() -> String {
-        "vo".to_owned()
-    }
-
-    fn default_job() -> u64 {
-        100
-    }
-
-    fn default_priority() -> i64 {
-        3
-    }
-}
-
-/// Something that changes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Something that happens.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     /// In which second.
     pub at: f64,
+    /// After how many seconds it is over. `None`: it stays.
+    pub lasts: Option<f64>,
     /// What.
-    #[serde(flatten)]
     pub what: Change,
 }
 
-/// What changes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "what")]
+/// What happens.
+#[derive(Debug, Clone, PartialEq)]
 pub enum Change {
-    /// A storage element does so many times what it did in the plan.
-    Storage {
-        /// Which.
-        name: String,
-        /// 0: it accepts and never answers.
-        factor: f64,
-    },
-    /// A network carries so many times what it did in the plan.
-    Path {
-        /// One end.
-        from: String,
-        /// The other.
-        to: String,
-        /// 0: nothing.
-        factor: f64,
-    },
-    /// The service is killed, and starts again at once.
-    Crash,
-    /// The service starts nothing more, or starts again.
-    Drain {
-        /// Which.
-        on: bool,
-    },
+    /// A storage element does so many times what it does else. 0: it accepts and moves nothing.
+    StorageSpeed(usize, f64),
+    /// A storage element is not there: connections are refused, and what runs breaks.
+    StorageDown(usize),
+    /// A part of a storage element's files fails, from 0 to 1.
+    StorageFails(usize, f64),
+    /// A network carries so many times what it carries else, both ways. 0: nothing.
+    NetworkSpeed(usize, f64),
+    /// Operators ban a storage element.
+    Ban(usize, BanEffect),
+    /// The service starts nothing.
+    Drain,
+    /// Operators set how many transfers may run on a link.
+    LinkMax(usize, usize, u32),
+    /// The scheduling leader is lost, and its agents with it; another one takes over after this many seconds.
+    LeaderLost(f64),
+    /// The wall clock jumps by so many seconds.
+    Clock(f64),
+    /// A part of the jobs that are open is canceled, from 0 to 1.
+    Cancel(f64),
 }
 
 impl Plan {
-    /// Reads a plan.
+    /// Reads what people write.
+    ///
+    /// Errors: it is not understood, contradicts itself, or is too large; the message names the line.
     pub fn parse(text: &str) -> Result<Plan, PlanError> {
-        let plan: Plan = toml::from_str(text)?;
-        plan.check().map_err(PlanError::Contradiction)?;
-        Ok(plan)
+        text::parse(text)
     }
 
-    fn check(&self) -> Result<(), String> {
-        let mut names = BTreeSet::new();
-        for storage in &self.storages {
-            let name = &storage.name;
-            if !names.insert(name.as_str()) {
-                return Err(format!("names the storage '{name}' twice"));
-            }
-            if !(storage.read >= 0.0 && storage.write >= 0.0 && storage.latency >= 0.0) {
-                return Err(format!("gives the storage '{name}' a negative number"));
-            }
-        }
-        let known = |name: &str| match names.contains(name) {
-            true => Ok(()),
-            false => Err(format!("speaks of '{name}', which is no storage of it")),
-        };
-        for path in &self.paths {
-            known(&path.from)?;
-            known(&path.to)?;
-        }
-        for load in &self.loads {
-            known(&load.from)?;
-            known(&load.to)?;
-            if load.from == load.to || load.job == 0 {
-                return Err(format!(
-                    "has a load from '{}' to '{}' in jobs of {} files",
-                    load.from, load.to, load.job
-                ));
-            }
-        }
-        for event in &self.events {
-            match &event.what {
-                Change::Storage { name, .. } => known(name)?,
-                Change::Path { from, to, .. } => {
-                    let is_it = |path: &Path| {
-                        (&path.from, &path.to) == (from, to) || (&path.to, &path.from) == (from, to)
-                    };
-                    if !self.paths.iter().any(is_it) {
-                        return Err(format!(
-                            "changes a path from '{from}' to '{to}', which it does not have"
-                        ));
-                    }
-                }
-                Change::Crash | Change::Drain { .. } => {}
-            }
-        }
-        Ok(())
+    /// Files that will be submitted.
+    pub fn files(&self) -> u64 {
+        self.loads.iter().map(|load| load.files).sum()
     }
 }

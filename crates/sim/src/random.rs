@@ -22,6 +22,14 @@ impl Random {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
+    /// From 0, below this; 0 when there is nothing to choose.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        match end {
+            0 | 1 => 0,
+            _ => (self.even() * end as f64) as usize,
+        }
+    }
+
     pub(crate) fn happens(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.even() < probability
     }

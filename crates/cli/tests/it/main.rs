@@ -8,6 +8,7 @@ mod jobs;
 mod keys;
 mod monitoring;
 mod openapi;
+mod simulate;
 mod site;
 mod site_directory;
 mod storage;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Who may depend on whom, inside the workspace. Siblings do not know each other.
-const MAY_KNOW: [(&str, &[&str]); 9] = [
+const MAY_KNOW: [(&str, &[&str]); 10] = [
     ("model", &[]),
     ("decide", &["model"]),
     ("persistence", &["model"]),
@@ -19,6 +19,16 @@ const MAY_KNOW: [(&str, &[&str]); 9] = [
         &["model", "decide", "persistence", "protocol"],
     ),
     ("observe", &["model", "decide", "persistence", "protocol"]),
+    (
+        "sim",
+        &[
+            "model",
+            "decide",
+            "persistence",
+            "transfer-service",
+            "observe",
+        ],
+    ),
     ("field-tools", &["model", "decide", "protocol", "observe"]),
     (
         "cli",
@@ -30,6 +40,7 @@ const MAY_KNOW: [(&str, &[&str]); 9] = [
             "transfer-service",
             "storage-element",
             "observe",
+            "sim",
             "field-tools",
         ],
     ),

@@ -1,5 +1,5 @@
-//! Sizes and spans of time as people write them (`10 GB`, `1h`), for the configuration file and the command
-//! line.
+//! Sizes, speeds and spans of time as people write them (`10 GB`, `10 Gb/s`, `1h`), for files of settings and the
+//! command line.
 
 use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
@@ -45,6 +45,28 @@ impl FromStr for Size {
             _ => find_unit(&SIZE_UNITS, unit, str::eq_ignore_ascii_case).ok_or_else(invalid)?,
         };
         scaled(number, scale).map(Size).ok_or_else(invalid)
+    }
+}
+
+/// Bytes per second, written `500 MB/s`, or `10 Gb/s` in bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Speed(pub u64);
+
+impl FromStr for Speed {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Speed, String> {
+        let invalid = || format!("'{text}' is no speed; write for example 500 MB/s or 10 Gb/s");
+        let amount = text.trim().strip_suffix("/s").ok_or_else(invalid)?;
+        let (number, unit) = split_number(amount.trim_end());
+        let bytes = match unit.strip_suffix('b') {
+            // Bits, in which networks are measured.
+            Some(unit) => {
+                let scale = find_unit(&SIZE_UNITS, &format!("{unit}B"), str::eq_ignore_ascii_case);
+                scaled(number, scale.ok_or_else(invalid)?).map(|bits| bits / 8)
+            }
+            None => amount.parse::<Size>().ok().map(|size| size.0),
+        };
+        bytes.map(Speed).ok_or_else(invalid)
     }
 }
 
@@ -111,6 +133,12 @@ impl fmt::Display for Size {
     }
 }
 
+impl fmt::Display for Speed {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}/s", Size(self.0))
+    }
+}
+
 impl fmt::Display for Span {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut millis = self.0.as_millis() as u64;
@@ -159,6 +187,15 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
+impl<'de> Deserialize<'de> for Speed {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Speed, D::Error> {
+        from.deserialize_any(TextOrNumber {
+            expected: "a speed such as \"500 MB/s\"",
+            from_number: Speed,
+        })
+    }
+}
+
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
         from.deserialize_any(TextOrNumber {
@@ -169,6 +206,12 @@ impl<'de> Deserialize<'de> for Span {
 }
 
 impl Serialize for Size {
+    fn serialize<S: Serializer>(&self, into: S) -> Result<S::Ok, S::Error> {
+        into.collect_str(self)
+    }
+}
+
+impl Serialize for Speed {
     fn serialize<S: Serializer>(&self, into: S) -> Result<S::Ok, S::Error> {
         into.collect_str(self)
     }
@@ -197,6 +240,20 @@ mod tests {
         check("0", 0, "0 B");
         for bad in ["", "GB", "-1", "10 parsecs", "1e300", "20000 PB"] {
             assert!(bad.parse::<Size>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn speeds_are_read_in_bytes_and_in_bits() {
+        let check = |text: &str, bytes: u64, back: &str| {
+            let speed: Speed = text.parse().expect(text);
+            assert_eq!((speed.0, speed.to_string().as_str()), (bytes, back));
+        };
+        check("500 MB/s", 500_000_000, "500 MB/s");
+        check("10 Gb/s", 1_250_000_000, "1250 MB/s");
+        check("1.5GB/s", 1_500_000_000, "1500 MB/s");
+        for bad in ["", "/s", "10 GB", "10 Gb", "b/s", "10 Xb/s", "-1 MB/s"] {
+            assert!(bad.parse::<Speed>().is_err(), "{bad}");
         }
     }
 

@@ -1,0 +1,159 @@
+//! `penstock simulate`: runs a plan of storages, networks and users in virtual time, under one policy or several.
+
+use crate::args::SimulateArgs;
+use crate::exit::CommandError;
+use crate::output::Output;
+use indicatif::{ProgressBar, ProgressStyle};
+use penstock_sim::report::{page, words};
+use penstock_sim::{Plan, Policy, Progress, Report, simulate};
+use std::fmt::Display;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const LOG_EVERY: Duration = Duration::from_secs(5);
+
+/// `penstock simulate`.
+pub fn run(args: &SimulateArgs, output: Output) -> Result<(), CommandError> {
+    if let Some(name) = &args.example {
+        let found = penstock_sim::plan::EXAMPLES
+            .iter()
+            .find(|(known, _)| known == name);
+        let (_, text) = found.ok_or_else(|| CommandError::Usage(unknown_example(name)))?;
+        output.show(text, || (*text).to_owned());
+        return Ok(());
+    }
+    let path = args.plan.as_deref().ok_or_else(|| {
+        let what = "name a plan, or begin with one: penstock simulate --example > plan.toml";
+        CommandError::Usage(what.to_owned())
+    })?;
+    let mut plan = read(path)?;
+    if let Some(seed) = args.seed {
+        plan.seed = seed;
+    }
+    if let Some(length) = args.length {
+        plan.seconds = length.0.as_secs_f64().clamp(1.0, plan.seconds);
+    }
+    let policies = match args.policies.is_empty() {
+        true => vec![plan.service.policy],
+        false => args.policies.clone(),
+    };
+    let mut reports = Vec::new();
+    for policy in policies {
+        reports.push(run_one(&plan, policy, path, output)?);
+    }
+    if let Some(directory) = &args.out {
+        write(directory, &reports)?;
+        output.say(format!(
+            "the page with plots is {}",
+            directory.join("report.html").display()
+        ));
+    }
+    output.show(&reports, || match reports.as_slice() {
+        [one] => words::told(one),
+        several => words::compared(several),
+    });
+    Ok(())
+}
+
+fn unknown_example(name: &str) -> String {
+    let known = penstock_sim::plan::EXAMPLES.iter().map(|(name, _)| *name);
+    let known: Vec<&str> = known.collect();
+    format!(
+        "there is no example '{name}'; there are {}",
+        known.join(", ")
+    )
+}
+
+fn read(path: &Path) -> Result<Plan, CommandError> {
+    let failed = |why: &dyn Display| CommandError::Usage(format!("{}: {why}", path.display()));
+    let size = std::fs::metadata(path).map_err(|why| failed(&why))?.len();
+    let most = penstock_sim::plan::limits::TEXT as u64;
+    if size > most {
+        return Err(failed(&format!(
+            "it has {size} bytes; a plan has at most {most}"
+        )));
+    }
+    let text = std::fs::read_to_string(path).map_err(|why| failed(&why))?;
+    Plan::parse(&text).map_err(|why| failed(&why))
+}
+
+fn run_one(
+    plan: &Plan,
+    policy: Policy,
+    path: &Path,
+    output: Output,
+) -> Result<Report, CommandError> {
+    let mut plan = plan.clone();
+    plan.service.policy = policy;
+    let mut display = Shown::new(output, policy);
+    let outcome = simulate(&plan, &mut |progress| display.show(progress));
+    display.clear();
+    outcome.map_err(|broken| {
+        CommandError::Verification(format!(
+            "the service did what it must never do, at {broken}\nThis is a defect of it. To see it again: \
+             penstock simulate {} --seed {} --policy {policy}",
+            path.display(),
+            plan.seed
+        ))
+    })
+}
+
+fn write(directory: &Path, reports: &[Report]) -> Result<(), CommandError> {
+    let failed = |why: std::io::Error| CommandError::local(directory.display(), why);
+    std::fs::create_dir_all(directory).map_err(failed)?;
+    std::fs::write(directory.join("report.html"), page::page(reports)).map_err(failed)?;
+    let json = serde_json::to_string(reports).expect("plain data serialises");
+    std::fs::write(directory.join("report.json"), json).map_err(failed)
+}
+
+/// How far a run is: a bar for a person who watches, a line now and then in a log.
+enum Shown {
+    Bar(ProgressBar, Policy),
+    Lines(Instant, Policy),
+    Silent,
+}
+
+impl Shown {
+    fn new(output: Output, policy: Policy) -> Shown {
+        if output.json {
+            return Shown::Silent;
+        }
+        if !output.is_watched() {
+            return Shown::Lines(Instant::now(), policy);
+        }
+        let style = ProgressStyle::with_template("{wide_bar} {msg}").expect("a valid template");
+        Shown::Bar(ProgressBar::new(1).with_style(style), policy)
+    }
+
+    fn show(&mut self, progress: Progress) {
+        let text = |policy: &Policy| {
+            let (now, end) = progress.seconds;
+            let (done, all) = progress.files;
+            format!(
+                "{policy}: {:.1} of at most {:.1} h, {done} of {all} files have ended",
+                now / 3600.0,
+                end / 3600.0
+            )
+        };
+        match self {
+            Shown::Silent => {}
+            Shown::Bar(bar, policy) => {
+                bar.set_length(progress.files.1.max(1));
+                bar.set_position(progress.files.0);
+                bar.set_message(text(policy));
+            }
+            Shown::Lines(last, policy) => {
+                if last.elapsed() >= LOG_EVERY {
+                    *last = Instant::now();
+                    eprintln!("{}", text(policy));
+                }
+            }
+        }
+    }
+
+    fn clear(&self) {
+        if let Shown::Bar(bar, _) = self {
+            bar.finish_and_clear();
+        }
+    }
+}

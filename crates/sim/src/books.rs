@@ -1,0 +1,89 @@
+//! What the records say, kept as an accountant would: apart from the engine, and by the rules of `model` alone.
+
+use penstock_model::{JobId, TransferEvent, TransferId, TransferState, advance};
+use penstock_persistence::journal::Record;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// A transfer that has not ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Open {
+    pub(crate) state: TransferState,
+    /// Its link, and its VO, by the world's numbers.
+    pub(crate) link: usize,
+    pub(crate) vo: usize,
+    /// Its size.
+    pub(crate) bytes: f64,
+    /// Virtual second.
+    pub(crate) submitted: f64,
+    /// Whether any attempt has started.
+    pub(crate) has_started: bool,
+}
+
+/// All of them, and what became of the others.
+#[derive(Debug, Default)]
+pub(crate) struct Books {
+    pub(crate) open: HashMap<TransferId, Open>,
+    pub(crate) jobs: BTreeSet<JobId>,
+    /// How many have ended, by FTS's word.
+    pub(crate) ended: BTreeMap<&'static str, u64>,
+    /// Attempts that failed, and that were lost with a leader.
+    pub(crate) failures: u64,
+    pub(crate) losses: u64,
+    /// Bytes of transfers that have finished.
+    pub(crate) bytes: f64,
+}
+
+impl Books {
+    /// Takes a record of something that happened to a transfer; what it was before it ended, if it has.
+    ///
+    /// Errors: it does not follow from what was recorded before.
+    pub(crate) fn take(&mut self, record: &Record) -> Result<Option<Open>, String> {
+        let Record::Happened {
+            at,
+            transfer,
+            event,
+            state,
+            ..
+        } = record
+        else {
+            if let Record::JobEnded { job, .. } = record {
+                self.jobs.remove(job);
+            }
+            return Ok(None);
+        };
+        let Some(open) = self.open.get_mut(transfer) else {
+            return Err(format!(
+                "transfer {transfer} was never accepted or has ended, and is recorded as {state:?}"
+            ));
+        };
+        if *event != TransferEvent::Submitted {
+            let next = advance(&open.state, *at, event)
+                .map_err(|why| format!("transfer {transfer}: {why}"))?;
+            if next != *state {
+                return Err(format!(
+                    "transfer {transfer} is recorded as {state:?} and must be {next:?}"
+                ));
+            }
+        }
+        open.state = state.clone();
+        match event {
+            TransferEvent::AttemptFailed { .. } => self.failures += 1,
+            TransferEvent::AttemptLost { .. } => self.losses += 1,
+            _ => {}
+        }
+        if let TransferState::Finished { size, .. } = state {
+            if (size.0 as f64 - open.bytes).abs() > 1.0 {
+                return Err(format!(
+                    "transfer {transfer} is recorded with {} bytes and had {}",
+                    size.0, open.bytes
+                ));
+            }
+            self.bytes += open.bytes;
+        }
+        if !state.is_terminal() {
+            return Ok(None);
+        }
+        *self.ended.entry(state.fts_name()).or_default() += 1;
+        Ok(self.open.remove(transfer))
+    }
+}

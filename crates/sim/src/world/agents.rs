@@ -1,0 +1,399 @@
+//! The agents: what becomes of the attempts that the engine starts, and whether it may start them.
+
+use super::agenda::{Next, Trouble};
+use super::{Broken, World};
+use crate::field::{Ends, Foretold};
+use penstock_model::{
+    Attempt, Bytes, CopyMode, Errno, Failure, MoverReport, Phase, Retry, Side, TransferId,
+};
+use penstock_transfer_service::engine::{Assignment, Input, Outcome, Task};
+use std::collections::BTreeMap;
+
+/// Seconds until an agent that was stopped has ended.
+const STOPS_IN: f64 = 0.05;
+/// Seconds in which a refused connection is noticed.
+const REFUSED_IN: f64 = 0.05;
+
+/// An attempt that runs.
+#[derive(Debug, Clone)]
+pub(super) struct Running {
+    attempt: Attempt,
+    /// `None`: it only tidies up, and holds no slots.
+    copies: Option<Copying>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Copying {
+    link: usize,
+    vo: usize,
+    bytes: f64,
+    since: f64,
+    /// It may move bytes.
+    moves: bool,
+    is_stopping: bool,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Agents {
+    running: BTreeMap<TransferId, Running>,
+    /// Of those that copy.
+    count: u32,
+}
+
+impl Agents {
+    pub(super) fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    fn copying(&self, transfer: TransferId, attempt: Attempt) -> Option<Copying> {
+        let running = self.running.get(&transfer)?;
+        running.copies.filter(|_| running.attempt == attempt)
+    }
+}
+
+impl World<'_> {
+    pub(super) fn start(&mut self, assignment: &Assignment) -> Result<(), Broken> {
+        let (transfer, attempt) = (assignment.request.id, assignment.attempt);
+        if assignment.task == Task::TidyUp {
+            let copies = None;
+            self.runs(transfer, Running { attempt, copies })?;
+            self.agenda
+                .add(self.now + STOPS_IN, Next::Stopped(transfer, attempt));
+            return Ok(());
+        }
+        let Some(open) = self.books.open.get_mut(&transfer) else {
+            return self.broken(format!("transfer {transfer} started after its end"));
+        };
+        let (link, vo, bytes) = (open.link, open.vo, open.bytes);
+        if !std::mem::replace(&mut open.has_started, true) {
+            self.measure.waited(self.now - open.submitted);
+        }
+        let copies = Some(Copying {
+            link,
+            vo,
+            bytes,
+            since: self.now,
+            moves: false,
+            is_stopping: false,
+        });
+        self.runs(transfer, Running { attempt, copies })?;
+        self.occupy(link, vo)?;
+        let link = &self.links[link];
+        let ends = [link.ends.0, link.ends.1];
+        let latency: f64 = ends
+            .iter()
+            .map(|end| self.plan.storages[*end].latency)
+            .sum();
+        let is_any =
+            |what: fn(&super::Storage) -> bool| ends.iter().any(|end| what(&self.storages[*end]));
+        let works: f64 = ends
+            .iter()
+            .map(|end| 1.0 - self.storages[*end].failures)
+            .product();
+        let (is_down, is_silent) = (is_any(|it| it.is_down), is_any(|it| it.speed <= 0.0));
+        let looks = self.random.exponential((latency + link.opening).max(1e-3));
+        let (after, next) = if is_down {
+            (REFUSED_IN, Next::Fails(transfer, attempt, Trouble::Refused))
+        } else if is_silent {
+            let stall = self.plan.service.stall;
+            (stall, Next::Fails(transfer, attempt, Trouble::Silent))
+        } else if self.random.happens(1.0 - works) {
+            (looks, Next::Fails(transfer, attempt, Trouble::Broken))
+        } else {
+            (looks, Next::Looked(transfer, attempt))
+        };
+        self.agenda.add(self.now + after, next);
+        Ok(())
+    }
+
+    fn runs(&mut self, transfer: TransferId, running: Running) -> Result<(), Broken> {
+        match self.agents.running.insert(transfer, running) {
+            Some(_) => self.broken(format!("transfer {transfer} runs twice at once")),
+            None => Ok(()),
+        }
+    }
+
+    /// Counts one that begins, and compares it with what may.
+    fn occupy(&mut self, link: usize, vo: usize) -> Result<(), Broken> {
+        let (source, destination) = self.links[link].ends;
+        self.links[link].active += 1;
+        self.storages[source].active.0 += 1;
+        self.storages[destination].active.1 += 1;
+        self.agents.count += 1;
+        self.measure.occupied(link, self.links[link].active, vo);
+        let service = &self.plan.service;
+        let names = &self.plan.storages;
+        let counts = [
+            (
+                self.links[link].active,
+                self.links[link].max,
+                "on the link from",
+                source,
+            ),
+            (
+                self.storages[source].active.0,
+                service.storage_max,
+                "out of",
+                source,
+            ),
+            (
+                self.storages[destination].active.1,
+                service.storage_max,
+                "into",
+                destination,
+            ),
+            (
+                self.agents.count,
+                service.agents_max,
+                "in all, since a start out of",
+                source,
+            ),
+        ];
+        let over = counts.into_iter().find(|(count, most, ..)| count > most);
+        match over {
+            Some((count, most, place, storage)) => self.broken(format!(
+                "{count} transfers run {place} {}, where {most} may",
+                names[storage].name
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn leave(&mut self, copying: &Copying) {
+        let (source, destination) = self.links[copying.link].ends;
+        self.links[copying.link].active -= 1;
+        self.storages[source].active.0 -= 1;
+        self.storages[destination].active.1 -= 1;
+        self.agents.count -= 1;
+        let seconds = self.now - copying.since;
+        self.measure.left(copying.link, copying.vo, seconds);
+    }
+
+    pub(super) fn looked(&mut self, transfer: TransferId, attempt: Attempt) -> Result<(), Broken> {
+        let Some(copying) = self.agents.copying(transfer, attempt) else {
+            return Ok(());
+        };
+        if copying.is_stopping {
+            return Ok(());
+        }
+        self.feed(Input::Prepared {
+            transfer,
+            attempt,
+            size: Some(Bytes(copying.bytes as u64)),
+            checksum: None,
+            replaces: false,
+        })
+    }
+
+    pub(super) fn proceed(&mut self, transfer: TransferId, attempt: Attempt) {
+        let Some(Running {
+            attempt: current,
+            copies: Some(copying),
+        }) = self.agents.running.get_mut(&transfer)
+        else {
+            return;
+        };
+        if *current != attempt || copying.is_stopping {
+            return;
+        }
+        copying.moves = true;
+        let (bytes, link) = (copying.bytes, copying.link);
+        let (from, to) = self.links[link].ends;
+        let ends = Ends {
+            from: (from, self.random.below(self.field.pools(from))),
+            to: (to, self.random.below(self.field.pools(to))),
+        };
+        let lane = self.field.begin(transfer.0, ends, bytes, self.now);
+        if self.field.is_outgrown(lane) {
+            self.share();
+        }
+        self.foretell(lane);
+        if self.stands_still(link) {
+            let at = self.now + self.plan.service.stall;
+            self.agenda.add(at, Next::Stalls(transfer, attempt, 0.0));
+        }
+    }
+
+    fn stands_still(&self, link: usize) -> bool {
+        let link = &self.links[link];
+        let network = link
+            .network
+            .map_or(1.0, |network| self.network_speeds[network]);
+        let ends = [link.ends.0, link.ends.1];
+        network <= 0.0 || ends.iter().any(|end| self.storages[*end].speed <= 0.0)
+    }
+
+    /// What moves over something that stands still now gives up after a time.
+    pub(super) fn watch_stalls(&mut self) {
+        let at = self.now + self.plan.service.stall;
+        for (transfer, running) in &self.agents.running {
+            let Some(copying) = running.copies.filter(|copying| copying.moves) else {
+                continue;
+            };
+            if self.stands_still(copying.link)
+                && let Some(moved) = self.field.moved(transfer.0, self.now)
+            {
+                self.agenda
+                    .add(at, Next::Stalls(*transfer, running.attempt, moved));
+            }
+        }
+    }
+
+    pub(super) fn stall(
+        &mut self,
+        transfer: TransferId,
+        attempt: Attempt,
+        moved: f64,
+    ) -> Result<(), Broken> {
+        let stands = self.agents.copying(transfer, attempt).is_some();
+        let now = self.field.moved(transfer.0, self.now);
+        match stands && now.is_some_and(|now| now <= moved + 1.0) {
+            true => self.fail(transfer, attempt, Trouble::Silent),
+            false => Ok(()),
+        }
+    }
+
+    /// What runs from or to a storage breaks.
+    pub(super) fn break_at(&mut self, storage: usize) {
+        for (transfer, running) in &self.agents.running {
+            let Some(copying) = running.copies else {
+                continue;
+            };
+            let (from, to) = self.links[copying.link].ends;
+            if from == storage || to == storage {
+                let next = Next::Fails(*transfer, running.attempt, Trouble::Refused);
+                self.agenda.add(self.now + REFUSED_IN, next);
+            }
+        }
+    }
+
+    pub(super) fn arrive(&mut self, foretold: &Foretold) -> Result<(), Broken> {
+        if !self.field.is_current(foretold) {
+            return Ok(());
+        }
+        for transfer in self.field.arrived(foretold.lane, self.now) {
+            let transfer = TransferId(transfer);
+            let running = self.agents.running.get(&transfer);
+            let Some((attempt, Some(copying))) = running.map(|it| (it.attempt, it.copies)) else {
+                return self.broken(format!("transfer {transfer} arrived and does not run"));
+            };
+            self.measure
+                .arrived(copying.link, copying.vo, copying.bytes);
+            let landed = Outcome::Landed {
+                size: Bytes(copying.bytes as u64),
+                mode: Some(CopyMode::Pull),
+                report: Box::new(MoverReport::default()),
+            };
+            self.end(transfer, attempt, landed)?;
+        }
+        self.foretell(foretold.lane);
+        Ok(())
+    }
+
+    pub(super) fn fail(
+        &mut self,
+        transfer: TransferId,
+        attempt: Attempt,
+        trouble: Trouble,
+    ) -> Result<(), Broken> {
+        let Some(copying) = self.agents.copying(transfer, attempt) else {
+            return Ok(());
+        };
+        if copying.is_stopping {
+            return Ok(());
+        }
+        if let Some((lane, _)) = self.field.stop(transfer.0, self.now) {
+            self.foretell(lane);
+        }
+        let phase = match copying.moves {
+            true => Phase::Transfer,
+            false => Phase::Preparation,
+        };
+        let (errno, detail) = match trouble {
+            Trouble::Broken => (Errno::EIO, "the file cannot be read"),
+            Trouble::Refused => (
+                Errno::ECONNREFUSED,
+                "the storage element refuses connections",
+            ),
+            Trouble::Silent => (Errno::ETIMEDOUT, "no byte has moved for a long time"),
+        };
+        let failure = Failure {
+            side: Side::Source,
+            retry: Retry::Later,
+            phase,
+            errno,
+            detail: detail.to_owned(),
+            found: None,
+        };
+        let cleaned = true;
+        self.measure.failed(self.now - copying.since);
+        self.end(transfer, attempt, Outcome::Failed { failure, cleaned })
+    }
+
+    pub(super) fn stop(&mut self, transfer: TransferId) {
+        let Some(running) = self.agents.running.get_mut(&transfer) else {
+            return;
+        };
+        if let Some(copying) = &mut running.copies {
+            copying.is_stopping = true;
+        }
+        let next = Next::Stopped(transfer, running.attempt);
+        self.agenda.add(self.now + STOPS_IN, next);
+        if let Some((lane, _)) = self.field.stop(transfer.0, self.now) {
+            self.foretell(lane);
+        }
+    }
+
+    pub(super) fn stopped(&mut self, transfer: TransferId, attempt: Attempt) -> Result<(), Broken> {
+        match self.agents.running.get(&transfer) {
+            Some(running) if running.attempt == attempt => {
+                self.end(transfer, attempt, Outcome::Stopped)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn end(
+        &mut self,
+        transfer: TransferId,
+        attempt: Attempt,
+        outcome: Outcome,
+    ) -> Result<(), Broken> {
+        let running = self.agents.running.remove(&transfer);
+        if let Some(copying) = running.and_then(|running| running.copies) {
+            self.leave(&copying);
+        }
+        self.feed(Input::Ended {
+            transfer,
+            attempt,
+            outcome,
+        })
+    }
+
+    /// What runs has held its slots until now.
+    pub(super) fn count_running(&mut self) {
+        for copying in self
+            .agents
+            .running
+            .values()
+            .filter_map(|running| running.copies)
+        {
+            let seconds = self.now - copying.since;
+            self.measure.left(copying.link, copying.vo, seconds);
+        }
+    }
+
+    /// All agents die with their service.
+    pub(super) fn lose_agents(&mut self) {
+        for (transfer, running) in std::mem::take(&mut self.agents.running) {
+            if let Some((lane, _)) = self.field.stop(transfer.0, self.now) {
+                self.foretell(lane);
+            }
+            if let Some(copying) = running.copies {
+                self.measure.lost(self.now - copying.since);
+                self.leave(&copying);
+            }
+        }
+    }
+}

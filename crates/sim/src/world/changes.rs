@@ -1,0 +1,167 @@
+//! What happens to the field meanwhile: trouble, and what operators do.
+
+use super::agenda::Next;
+use super::{Broken, World};
+use crate::plan::Change;
+use penstock_decide::settings::{LinkWish, Wish};
+use penstock_model::{Ban, BanEffect, BanTarget, Slots, StorageBan, StorageId, UserName};
+use penstock_transfer_service::engine::Input;
+
+impl World<'_> {
+    pub(super) fn begin_event(&mut self, at: usize) -> Result<(), Broken> {
+        let event = &self.plan.events[at];
+        if needs_service(&event.what) && !self.service.is_there() {
+            self.agenda.add(self.now + 1.0, Next::Begins(at));
+            return Ok(());
+        }
+        if let Some(lasts) = event.lasts
+            && !matches!(event.what, Change::LeaderLost(_))
+        {
+            self.agenda.add(self.now + lasts, Next::Over(at));
+        }
+        match &event.what {
+            Change::StorageSpeed(storage, speed) => self.set_storage_speed(*storage, *speed),
+            Change::StorageDown(storage) => {
+                self.storages[*storage].is_down = true;
+                self.break_at(*storage);
+            }
+            Change::StorageFails(storage, part) => self.storages[*storage].failures = *part,
+            Change::NetworkSpeed(network, speed) => self.set_network_speed(*network, *speed),
+            Change::Ban(storage, effect) => return self.ban(*storage, *effect),
+            Change::Drain => return self.set(Wish::Drain(true)),
+            Change::LinkMax(from, to, max) => return self.set_link_max((*from, *to), *max),
+            Change::LeaderLost(back_after) => self.lose_leader(*back_after),
+            Change::Clock(by) => {
+                self.skew += by;
+                self.service.woken();
+                return self.feed(Input::Tick);
+            }
+            Change::Cancel(part) => return self.cancel(*part),
+        }
+        Ok(())
+    }
+
+    pub(super) fn end_event(&mut self, at: usize) -> Result<(), Broken> {
+        let what = &self.plan.events[at].what;
+        if needs_service(what) && !self.service.is_there() {
+            self.agenda.add(self.now + 1.0, Next::Over(at));
+            return Ok(());
+        }
+        match what {
+            Change::StorageSpeed(storage, _) => self.set_storage_speed(*storage, 1.0),
+            Change::StorageDown(storage) => self.storages[*storage].is_down = false,
+            Change::StorageFails(storage, _) => {
+                self.storages[*storage].failures = self.plan.storages[*storage].failures;
+            }
+            Change::NetworkSpeed(network, _) => self.set_network_speed(*network, 1.0),
+            Change::Ban(storage, _) => return self.lift(*storage),
+            Change::Drain => return self.set(Wish::Drain(false)),
+            Change::LinkMax(from, to, _) => return self.unset_link_max((*from, *to)),
+            Change::Clock(by) => {
+                self.skew -= by;
+                self.service.woken();
+                return self.feed(Input::Tick);
+            }
+            Change::LeaderLost(_) | Change::Cancel(_) => {}
+        }
+        Ok(())
+    }
+
+    fn set_storage_speed(&mut self, storage: usize, speed: f64) {
+        self.storages[storage].speed = speed;
+        self.field.set_storage_speed(storage, speed);
+        self.share();
+        self.watch_stalls();
+    }
+
+    fn set_network_speed(&mut self, network: usize, speed: f64) {
+        let (from, to) = (
+            self.plan.networks[network].from,
+            self.plan.networks[network].to,
+        );
+        self.network_speeds[network] = speed;
+        self.field.set_network_speed(from, to, speed);
+        self.share();
+        self.watch_stalls();
+    }
+
+    fn storage_id(&self, storage: usize) -> StorageId {
+        StorageId::new(format!("https://{}", self.plan.storages[storage].name))
+    }
+
+    fn ban(&mut self, storage: usize, effect: BanEffect) -> Result<(), Broken> {
+        let ban = Ban::Storage(StorageBan {
+            storage: self.storage_id(storage),
+            vo: None,
+            effect,
+            cancel_at: None,
+            since: self.clock().at,
+            by: UserName::new("operator"),
+            message: "the plan says so".to_owned(),
+        });
+        let reply = self.service.next_reply();
+        self.feed(Input::Ban {
+            ban: Box::new(ban),
+            reply,
+        })
+    }
+
+    fn lift(&mut self, storage: usize) -> Result<(), Broken> {
+        let target = BanTarget::storage(&self.storage_id(storage), None);
+        let reply = self.service.next_reply();
+        let by = UserName::new("operator");
+        self.feed(Input::Lift { target, by, reply })
+    }
+
+    fn rule_name(&self, (from, to): (usize, usize)) -> String {
+        let name = |storage: usize| &self.plan.storages[storage].name;
+        format!("{}-{}", name(from), name(to))
+    }
+
+    fn set_link_max(&mut self, ends: (usize, usize), max: u32) -> Result<(), Broken> {
+        let link = self.link_at(ends);
+        self.links[link].max = max;
+        self.set(Wish::SetLink(LinkWish {
+            name: self.rule_name(ends),
+            source: Some(self.storage_id(ends.0)),
+            destination: Some(self.storage_id(ends.1)),
+            slots_min: Some(Slots(1)),
+            slots_max: Some(Slots(max)),
+        }))
+    }
+
+    fn unset_link_max(&mut self, ends: (usize, usize)) -> Result<(), Broken> {
+        let link = self.link_at(ends);
+        self.links[link].max = self.service.link_max;
+        self.set(Wish::RemoveLink(self.rule_name(ends)))
+    }
+
+    fn cancel(&mut self, part: f64) -> Result<(), Broken> {
+        let jobs: Vec<_> = self.books.jobs.iter().copied().collect();
+        for job in jobs {
+            if self.random.happens(part) {
+                let reply = self.service.next_reply();
+                self.feed(Input::Cancel {
+                    job,
+                    transfers: None,
+                    reason: "the plan says so".to_owned(),
+                    reply,
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether an operator does it, who tries again while there is no service.
+fn needs_service(what: &Change) -> bool {
+    match what {
+        Change::Ban(..) | Change::Drain | Change::LinkMax(..) | Change::Cancel(_) => true,
+        Change::StorageSpeed(..)
+        | Change::StorageDown(_)
+        | Change::StorageFails(..)
+        | Change::NetworkSpeed(..)
+        | Change::LeaderLost(_)
+        | Change::Clock(_) => false,
+    }
+}

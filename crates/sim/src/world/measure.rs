@@ -1,0 +1,332 @@
+//! What is measured while a plan runs, and the report that is made of it at the end.
+
+use super::World;
+use crate::plan::Plan;
+use crate::report::{
+    Fairness, LinkPoint, LinkReport, Point, Report, Series, SlotTime, VoReport, Waits, jain,
+};
+use penstock_model::{TapeWait, WaitReason};
+use penstock_transfer_service::engine::Engine;
+use std::collections::BTreeMap;
+
+/// Points that are kept: when there are more, each two become one.
+const POINTS_MAX: usize = 480;
+/// Links of which each point tells.
+const LINKS_MAX: usize = 2_000;
+
+/// Numbers that grow while a plan runs.
+#[derive(Debug, Default)]
+pub(super) struct Measure {
+    waits: Vec<f32>,
+    slots: SlotTime,
+    links: Vec<OfLink>,
+    vos: Vec<OfVo>,
+    /// File-seconds by reason.
+    waiting: BTreeMap<&'static str, f64>,
+    series: Series,
+    /// When the next point is due.
+    due: f64,
+    /// Bytes since the last point.
+    bytes: f64,
+}
+
+#[derive(Debug, Clone, Default)]
+struct OfLink {
+    files: u64,
+    bytes: f64,
+    /// Since the last point.
+    latest: f64,
+    active_max: u32,
+    slot_seconds: f64,
+}
+
+#[derive(Debug, Clone, Default)]
+struct OfVo {
+    files: u64,
+    bytes: f64,
+    slot_seconds: f64,
+    active: u32,
+    open: u32,
+}
+
+fn at<T: Clone + Default>(list: &mut Vec<T>, index: usize) -> &mut T {
+    if list.len() <= index {
+        list.resize(index + 1, T::default());
+    }
+    &mut list[index]
+}
+
+impl Measure {
+    pub(super) fn new() -> Measure {
+        Measure {
+            series: Series {
+                step: 1.0,
+                points: Vec::new(),
+            },
+            due: 1.0,
+            ..Measure::default()
+        }
+    }
+
+    pub(super) fn opened(&mut self, vo: usize) {
+        at(&mut self.vos, vo).open += 1;
+    }
+
+    pub(super) fn closed(&mut self, vo: usize) {
+        let of_vo = at(&mut self.vos, vo);
+        of_vo.open = of_vo.open.saturating_sub(1);
+    }
+
+    pub(super) fn waited(&mut self, seconds: f64) {
+        self.waits.push(seconds as f32);
+    }
+
+    pub(super) fn occupied(&mut self, link: usize, active: u32, vo: usize) {
+        let of_link = at(&mut self.links, link);
+        of_link.active_max = of_link.active_max.max(active);
+        at(&mut self.vos, vo).active += 1;
+    }
+
+    pub(super) fn left(&mut self, link: usize, vo: usize, seconds: f64) {
+        self.slots.all += seconds;
+        at(&mut self.links, link).slot_seconds += seconds;
+        let of_vo = at(&mut self.vos, vo);
+        of_vo.slot_seconds += seconds;
+        of_vo.active = of_vo.active.saturating_sub(1);
+    }
+
+    pub(super) fn arrived(&mut self, link: usize, vo: usize, bytes: f64) {
+        at(&mut self.links, link).files += 1;
+        let of_vo = at(&mut self.vos, vo);
+        of_vo.files += 1;
+        of_vo.bytes += bytes;
+    }
+
+    pub(super) fn failed(&mut self, seconds: f64) {
+        self.slots.failed += seconds;
+    }
+
+    pub(super) fn lost(&mut self, seconds: f64) {
+        self.slots.lost += seconds;
+    }
+
+    fn moved(&mut self, link: usize, bytes: f64) {
+        let of_link = at(&mut self.links, link);
+        of_link.bytes += bytes;
+        of_link.latest += bytes;
+        self.bytes += bytes;
+    }
+
+    fn add(&mut self, point: Point) {
+        for (reason, files) in &point.waiting {
+            *self.waiting.entry(reason).or_default() += files * self.series.step;
+        }
+        self.series.points.push(point);
+        if self.series.points.len() >= POINTS_MAX {
+            let points = std::mem::take(&mut self.series.points);
+            let pairs = points.chunks(2).map(|pair| match pair {
+                [one, other] => joined(one, other),
+                rest => rest[0].clone(),
+            });
+            self.series.points = pairs.collect();
+            self.series.step *= 2.0;
+        }
+        self.due += self.series.step;
+    }
+}
+
+/// Two points as one of twice the time.
+fn joined(one: &Point, other: &Point) -> Point {
+    let mut joined = other.clone();
+    joined.bytes += one.bytes;
+    for (link, before) in joined.links.iter_mut().zip(&one.links) {
+        link.bytes += before.bytes;
+    }
+    joined
+}
+
+impl World<'_> {
+    /// Looks at everything, once a second.
+    pub(super) fn look(&mut self) {
+        self.look_at_bytes();
+        if self.now + 1e-9 >= self.measure.due {
+            let point = self.point();
+            self.measure.add(point);
+        }
+    }
+
+    fn look_at_bytes(&mut self) {
+        let (index, measure) = (&self.link_index, &mut self.measure);
+        self.field.take_moved(self.now, |ends, bytes| {
+            if let Some(&link) = index.get(&ends) {
+                measure.moved(link, bytes);
+            }
+        });
+    }
+
+    fn point(&mut self) -> Point {
+        // One more when a VO has come that has run nothing yet.
+        at(&mut self.measure.vos, self.vos.len().saturating_sub(1));
+        let mut point = Point {
+            bytes: std::mem::take(&mut self.measure.bytes),
+            links: vec![LinkPoint::default(); self.links.len().min(LINKS_MAX)],
+            vos: self
+                .measure
+                .vos
+                .iter()
+                .map(|of_vo| (of_vo.active, of_vo.open))
+                .collect(),
+            waiting: BTreeMap::new(),
+        };
+        for (link, told) in point.links.iter_mut().enumerate() {
+            told.bytes = std::mem::take(&mut at(&mut self.measure.links, link).latest);
+        }
+        if let Some(engine) = self.service.engine() {
+            self.look_at(engine, &mut point);
+        }
+        point
+    }
+
+    fn look_at(&self, engine: &Engine, point: &mut Point) {
+        let mut waits = |reason: &'static str, files: f64| {
+            if files > 0.0 {
+                *point.waiting.entry(reason).or_default() += files;
+            }
+        };
+        for view in engine.links() {
+            if let Some(reason) = &view.because {
+                waits(kind(reason), view.queued as f64);
+            }
+            let ends = (view.link.source.host(), view.link.destination.host());
+            let (Some(&from), Some(&to)) = (self.numbers.get(ends.0), self.numbers.get(ends.1))
+            else {
+                continue;
+            };
+            let index = self.link_index.get(&(from, to));
+            if let Some(told) = index.and_then(|index| point.links.get_mut(*index)) {
+                told.active = f64::from(view.active.0);
+                told.queued = view.queued as f64;
+                told.limit = f64::from(view.limit.0);
+            }
+        }
+        waits("backing off after a failure", engine.backing_off() as f64);
+        waits(
+            "another one to the same destination",
+            engine.held_back() as f64,
+        );
+        waits("a banned storage", engine.held_by_bans() as f64);
+    }
+
+    pub(super) fn report(mut self) -> Report {
+        self.look_at_bytes();
+        // What runs still has held its slots until now.
+        self.count_running();
+        let mut states: BTreeMap<String, u64> = BTreeMap::new();
+        for (name, count) in &self.books.ended {
+            states.insert((*name).to_owned(), *count);
+        }
+        for open in self.books.open.values() {
+            *states.entry(open.state.fts_name().to_owned()).or_default() += 1;
+        }
+        let measure = &mut self.measure;
+        measure.waits.sort_by(f32::total_cmp);
+        let quantile = |part: f64| {
+            let last = measure.waits.len().saturating_sub(1);
+            let found = measure.waits.get((last as f64 * part) as usize);
+            found.copied().map_or(0.0, f64::from)
+        };
+        let wait_seconds = Waits {
+            median: quantile(0.5),
+            of_99: quantile(0.99),
+            longest: quantile(1.0),
+        };
+        let links = self.links.iter().enumerate().map(|(link, known)| {
+            let of_link = at(&mut measure.links, link);
+            LinkReport {
+                from: self.plan.storages[known.ends.0].name.clone(),
+                to: self.plan.storages[known.ends.1].name.clone(),
+                files: of_link.files,
+                bytes: of_link.bytes,
+                active_max: of_link.active_max,
+                slot_seconds: of_link.slot_seconds,
+            }
+        });
+        let links: Vec<LinkReport> = links.collect();
+        let vos = self.vos.iter().enumerate().map(|(vo, name)| {
+            let of_vo = at(&mut measure.vos, vo);
+            VoReport {
+                name: name.clone(),
+                files: of_vo.files,
+                bytes: of_vo.bytes,
+                slot_seconds: of_vo.slot_seconds,
+                share: share_of(self.plan, name),
+            }
+        });
+        let vos: Vec<VoReport> = vos.collect();
+        let by_share = vos
+            .iter()
+            .map(|vo| vo.slot_seconds / vo.share.unwrap_or(1.0));
+        let fairness = Fairness {
+            links: jain(links.iter().map(|link| link.bytes)),
+            vos: jain(by_share),
+        };
+        let waiting = measure.waiting.iter();
+        Report {
+            name: self.plan.name.clone(),
+            policy: self.plan.service.policy.to_string(),
+            seed: self.plan.seed,
+            seconds: self.now,
+            states,
+            jobs_refused: self.service.refused,
+            bytes: self.books.bytes,
+            wait_seconds,
+            failures: self.books.failures,
+            losses: self.books.losses,
+            slot_seconds: measure.slots,
+            waiting_seconds: waiting
+                .map(|(name, files)| ((*name).to_owned(), *files))
+                .collect(),
+            fairness,
+            links,
+            vos,
+            inputs: self.service.inputs,
+            series: std::mem::take(&mut measure.series),
+        }
+    }
+}
+
+fn share_of(plan: &Plan, name: &str) -> Option<f64> {
+    plan.vos.iter().find(|vo| vo.name == name)?.share
+}
+
+/// What kind of reason it is, for people.
+pub(super) fn kind(reason: &WaitReason) -> &'static str {
+    match reason {
+        WaitReason::LinkFull { .. } => "the link is full",
+        WaitReason::LinkTuned { .. } => "the optimizer lets no more run on the link",
+        WaitReason::SourceTuned { .. } => "the optimizer lets no more run out of the source",
+        WaitReason::DestinationTuned { .. } => {
+            "the optimizer lets no more run into the destination"
+        }
+        WaitReason::SourceFull { .. } => "the source is full",
+        WaitReason::DestinationFull { .. } => "the destination is full",
+        WaitReason::AgentsFull { .. } | WaitReason::GfalFull { .. } => "the service is full",
+        WaitReason::LinkHalted { .. } => "the link is halted",
+        WaitReason::BackingOff { .. } => "backing off after a failure",
+        WaitReason::SameDestination { .. } => "another one to the same destination",
+        WaitReason::StorageBanned { .. } => "a banned storage",
+        WaitReason::TokenExchange { .. } => "a token",
+        WaitReason::ByShare { because, .. } => kind(because),
+        WaitReason::Tape(
+            TapeWait::Gathering { .. }
+            | TapeWait::Full { .. }
+            | TapeWait::Failing { .. }
+            | TapeWait::Recalling { .. }
+            | TapeWait::Archiving { .. },
+        ) => "tape",
+        WaitReason::RateCapped { .. } => "a cap on the rate",
+        WaitReason::LinkDraining | WaitReason::StorageDraining { .. } => "drained",
+        WaitReason::Starting => "starting",
+        WaitReason::Draining | WaitReason::Drained => "drained",
+    }
+}

@@ -1,0 +1,243 @@
+//! The engine that `penstock serve` runs, driven as its loop drives it: persist, then act.
+
+use super::agenda::Next;
+use super::{BEGIN_MS, Broken, World};
+use crate::plan::{Change, Plan, Policy};
+use penstock_decide::halting::HaltPolicy;
+use penstock_decide::scheduler::SlotLimits;
+use penstock_decide::settings::{Asker, Wish};
+use penstock_model::{
+    ANY, Activity, ActivityShares, LinkId, Slots, StorageId, UserName, VoName, VoShare, Weight,
+};
+use penstock_persistence::journal::{Journal, MemoryJournal, Record};
+use penstock_transfer_service::engine::{
+    Action, Answer, Effects, Engine, EngineConfig, Input, ReplyId, continue_from,
+};
+use std::time::Duration;
+
+/// Seconds between two looks that the engine wants at least; its loop's.
+const WAKE_PAUSE: f64 = 0.001;
+
+/// The leader, if there is one, and what it has made durable.
+pub(super) struct Service {
+    engine: Option<Engine>,
+    journal: MemoryJournal,
+    keeps_journal: bool,
+    /// When the leader began, in virtual seconds.
+    pub(super) since: f64,
+    /// Transfers on a link at most.
+    pub(super) link_max: u32,
+    woken_at: f64,
+    replies: u64,
+    jobs: u128,
+    /// Inputs so far.
+    pub(super) inputs: u64,
+    /// Submissions that were turned away.
+    pub(super) refused: u64,
+}
+
+impl Service {
+    pub(super) fn new(plan: &Plan) -> Service {
+        let loses = |what: &Change| matches!(what, Change::LeaderLost(_));
+        Service {
+            engine: None,
+            journal: MemoryJournal::default(),
+            // It takes memory for each file that ever was.
+            keeps_journal: plan.events.iter().any(|event| loses(&event.what)),
+            since: 0.0,
+            link_max: config(plan).slots.link.0,
+            woken_at: f64::INFINITY,
+            replies: 0,
+            jobs: 0,
+            inputs: 0,
+            refused: 0,
+        }
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        self.engine.is_some()
+    }
+
+    pub(super) fn engine(&self) -> Option<&Engine> {
+        self.engine.as_ref()
+    }
+
+    pub(super) fn next_reply(&mut self) -> ReplyId {
+        self.replies += 1;
+        ReplyId(self.replies)
+    }
+
+    pub(super) fn next_job(&mut self) -> u128 {
+        self.jobs += 1;
+        self.jobs
+    }
+
+    pub(super) fn woken(&mut self) {
+        self.woken_at = f64::INFINITY;
+    }
+}
+
+fn config(plan: &Plan) -> EngineConfig {
+    let service = &plan.service;
+    let link = match service.policy {
+        Policy::Limits => service.link_max,
+        Policy::Fixed(number) => number,
+    };
+    EngineConfig {
+        slots: SlotLimits {
+            link: Slots(link),
+            storage_outbound: Slots(service.storage_max),
+            storage_inbound: Slots(service.storage_max),
+            agents: Slots(service.agents_max),
+            ..SlotLimits::default()
+        },
+        retries_max: service.retries,
+        retry_delay: Duration::from_secs_f64(service.retry_delay),
+        halting: HaltPolicy::default(),
+        open_max: usize::MAX,
+        tape: Default::default(),
+    }
+}
+
+/// Who changes the settings.
+fn operator() -> UserName {
+    UserName::new("operator")
+}
+
+impl World<'_> {
+    /// The first leader begins, and operators give VOs their shares.
+    pub(super) fn begin(&mut self) -> Result<(), Broken> {
+        self.take_over()?;
+        let any = || StorageId::new(ANY);
+        let weight = |number: f64| Weight::from_number(number).unwrap_or(Weight::ONE);
+        for vo in &self.plan.vos {
+            let name = VoName::new(vo.name.as_str());
+            if let Some(share) = vo.share {
+                self.set(Wish::SetVoShare(VoShare {
+                    ends: LinkId {
+                        source: any(),
+                        destination: any(),
+                    },
+                    vo: name.clone(),
+                    weight: weight(share),
+                }))?;
+            }
+            if !vo.activities.is_empty() {
+                let weights = vo.activities.iter();
+                self.set(Wish::SetActivityShares(ActivityShares {
+                    vo: name,
+                    weights: weights
+                        .map(|(name, number)| (Activity::new(name.to_lowercase()), weight(*number)))
+                        .collect(),
+                    is_active: true,
+                }))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An operator changes a setting.
+    pub(super) fn set(&mut self, wish: Wish) -> Result<(), Broken> {
+        let reply = self.service.next_reply();
+        self.feed(Input::Set {
+            wish: Box::new(wish),
+            asker: Asker {
+                names: Vec::new(),
+                is_admin: true,
+            },
+            user: operator(),
+            reply,
+        })
+    }
+
+    /// Gives the engine an input; while there is no leader, nobody hears it.
+    pub(super) fn feed(&mut self, input: Input) -> Result<(), Broken> {
+        let now = self.clock();
+        let Some(engine) = &mut self.service.engine else {
+            return Ok(());
+        };
+        self.service.inputs += 1;
+        let effects = engine.handle(now, input);
+        self.perform(effects)
+    }
+
+    fn perform(&mut self, effects: Effects) -> Result<(), Broken> {
+        for record in &effects.records {
+            self.account(record)?;
+        }
+        if self.service.keeps_journal
+            && let Err(why) = self.service.journal.append(&effects.records)
+        {
+            return self.broken(why.to_string());
+        }
+        for action in effects.actions {
+            self.act(action)?;
+        }
+        self.plan_wake();
+        Ok(())
+    }
+
+    fn account(&mut self, record: &Record) -> Result<(), Broken> {
+        if let Record::JobAccepted { job, .. } = record {
+            return self.accepted(job);
+        }
+        match self.books.take(record) {
+            Ok(None) => Ok(()),
+            Ok(Some(ended)) => {
+                self.measure.closed(ended.vo);
+                Ok(())
+            }
+            Err(what) => self.broken(what),
+        }
+    }
+
+    fn act(&mut self, action: Action) -> Result<(), Broken> {
+        match action {
+            Action::Start(assignment) => self.start(&assignment)?,
+            Action::Proceed { transfer, attempt } => self.proceed(transfer, attempt),
+            Action::Stop { transfer } => self.stop(transfer),
+            Action::Answer {
+                answer: Answer::NoRoom(_) | Answer::StorageBanned(_),
+                ..
+            } => self.service.refused += 1,
+            // Nobody waits for these here.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn plan_wake(&mut self) {
+        let wake = self.service.engine.as_ref().and_then(Engine::wake_at);
+        let Some(at) = wake else {
+            return;
+        };
+        let at = (at.0 - BEGIN_MS) as f64 / 1000.0 - self.skew;
+        let at = at.max(self.now + WAKE_PAUSE);
+        if at < self.service.woken_at {
+            self.service.woken_at = at;
+            self.agenda.add(at, Next::Wake);
+        }
+    }
+
+    /// The leader's process dies, and its agents with it.
+    pub(super) fn lose_leader(&mut self, back_after: f64) {
+        if self.service.engine.take().is_some() {
+            self.lose_agents();
+            self.agenda.add(self.now + back_after, Next::TakesOver);
+        }
+    }
+
+    /// The next leader finds what was durable.
+    pub(super) fn take_over(&mut self) -> Result<(), Broken> {
+        self.service.since = self.now;
+        self.service.woken_at = f64::INFINITY;
+        let now = self.clock();
+        let (engine, effects) =
+            match continue_from(&mut self.service.journal, config(self.plan), now) {
+                Ok(continued) => continued,
+                Err(why) => return self.broken(why.to_string()),
+            };
+        self.service.engine = Some(engine);
+        self.perform(effects)
+    }
+}
