@@ -82,10 +82,11 @@ async fn attempt(copy: CopyAnswer, parameters: JobParameters) -> (Outcome, Vec<S
         unsettled: false,
         task: Task::Copy,
     };
-    let journal = std::env::temp_dir().join(format!("agent-{}.sqlite", uuid::Uuid::new_v4()));
+    let directory = tempfile::tempdir().expect("a directory");
+    let journal = directory.path().join("journal.sqlite");
     let keys = SealingKeys::of_this_process().expect("OpenSSL works");
     drop(SqliteJournal::open(&journal, keys.clone()).expect("made"));
-    let store = journal.with_extension("delegations");
+    let store = directory.path().join("delegations.sqlite");
     let delegations = Delegations::open(&store, keys).expect("made");
     let tls = ClientTls::system().expect("OpenSSL works");
     let client = Client::new(ClientConfig::new(tls));
@@ -102,9 +103,6 @@ async fn attempt(copy: CopyAnswer, parameters: JobParameters) -> (Outcome, Vec<S
         tokens: Arc::new(tokens),
         gfal: None,
     };
-    for file in [journal, store] {
-        std::fs::remove_file(&file).expect("made above");
-    }
     let progress = Progress::new(&assignment, Instant::now());
     let (reports, mut reported) = mpsc::channel(8);
     let (proceed, may_proceed) = oneshot::channel();
