@@ -13,6 +13,7 @@ pub mod ids;
 pub mod job;
 pub mod ledger;
 pub mod lock;
+pub mod node;
 pub mod path;
 pub mod quantity;
 pub mod reason;
@@ -39,6 +40,7 @@ pub use job::{
 };
 pub use ledger::{AfterStaging, LedgerEntry, LinkChange, LinkEvent, LinkSample, TransferEvent};
 pub use lock::{Lock, LockReach, LockScope, LockToken};
+pub use node::{Epoch, InvalidNodeId, NodeId};
 pub use path::NamespacePath;
 pub use reason::{ChoiceReason, RatedPlace, TapeWait, WaitReason};
 pub use setting::{

@@ -4,6 +4,7 @@
 //! connections of their own and never disturb it. Nothing here selects which work to do.
 
 mod memory;
+mod postgres;
 mod reader;
 mod rows;
 mod search;
@@ -11,14 +12,16 @@ mod sqlite;
 mod tokens;
 
 pub use memory::MemoryJournal;
+pub use postgres::{PostgresJournal, PostgresReader};
 pub use reader::{JobFilter, JournalReader};
 pub use rows::{FoundTransfer, JobRow, TapeTimes, TransferRow};
 pub use search::{FoundPage, JobName, TransferFilter};
 pub use sqlite::{SqliteJournal, SqliteReader};
 pub use tokens::{JobToken, Renewal, RenewedToken, StoredToken};
 
+use crate::postgres::DatabaseError;
 use penstock_model::{
-    Ban, BanChange, CredentialId, Job, JobId, JobState, LinkChange, LinkSample, Priority,
+    Ban, BanChange, CredentialId, Epoch, Job, JobId, JobState, LinkChange, LinkSample, Priority,
     SettingChange, Settings, Timestamp, TransferEvent, TransferId, TransferRequest, TransferState,
 };
 use std::collections::BTreeSet;
@@ -139,6 +142,21 @@ pub enum JournalError {
         /// What SQLite says.
         #[source]
         source: rusqlite::Error,
+    },
+    /// PostgreSQL, or the way to it.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// Another node leads: this one must write nothing more. It is no use to try again.
+    #[error(
+        "this node's turn to lead, epoch {epoch}, is over: the journal {database} belongs to epoch {current}"
+    )]
+    Deposed {
+        /// The database's address.
+        database: String,
+        /// With which it was opened.
+        epoch: Epoch,
+        /// That of the leader there is now.
+        current: Epoch,
     },
     /// A stored value is not readable by this version.
     #[error("the journal {path} holds a {what} that this version cannot read: {detail}")]

@@ -1,8 +1,10 @@
 //! What survives a restart: model values in transactions. Never selects which work to do.
 #![forbid(unsafe_code)]
 
+pub mod cluster;
 pub mod delegations;
 pub mod journal;
 pub mod namespace;
+pub mod postgres;
 pub mod resealing;
 pub mod sealing;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Rows that are looked at in one transaction.
-const ROWS: usize = 500;
+pub(crate) const ROWS: usize = 500;
 
 /// A column of sealed secrets.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +62,7 @@ pub(crate) const CLOUD_KEYS: Place = Place {
 /// How far a pass over one place has come.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Pass {
-    after: String,
+    pub(crate) after: String,
     /// Every row was looked at.
     pub(crate) is_done: bool,
     /// Rows whose key is not there.

@@ -658,6 +658,8 @@ impl Committer {
                     }
                     return Ok(sequence);
                 }
+                // Another node leads: what is not recorded yet, that one finds out for itself.
+                Err(error @ JournalError::Deposed { .. }) => return Err(error),
                 Err(error) if self.gives_up() => return Err(error),
                 Err(error) => {
                     if self.writable.swap(false, Ordering::Relaxed) {

@@ -1,6 +1,14 @@
 //! What every journal must do, whatever keeps it.
 
+mod lab;
 mod tokens;
+
+use lab::Lab;
+use tokens::{
+    a_new_sealing_key_is_used_for_all_that_a_token_is_renewed_with,
+    tokens_are_renewed_and_nowhere_in_clear,
+    transfers_and_recalls_that_wait_for_a_token_are_told_apart_from_those_that_do_not,
+};
 
 use super::{
     JobFilter, JobName, JobToken, Journal, JournalReader, MemoryJournal, Record, SqliteJournal,
@@ -55,7 +63,7 @@ fn token(id: &str, text: &str) -> JobToken {
 }
 
 /// What a restart reads.
-fn restart(journal: &mut impl Journal) -> (Standing, Vec<UnfinishedJob>) {
+fn restart(journal: &mut dyn Journal) -> (Standing, Vec<UnfinishedJob>) {
     let standing = journal.load_standing().expect("readable");
     let mut jobs = Vec::new();
     let loaded = journal.load_unfinished(&mut |job| jobs.push(job));
@@ -63,7 +71,7 @@ fn restart(journal: &mut impl Journal) -> (Standing, Vec<UnfinishedJob>) {
     (standing, jobs)
 }
 
-fn text_of(journal: &mut impl Journal, id: &str) -> Option<String> {
+fn text_of(journal: &mut dyn Journal, id: &str) -> Option<String> {
     let found = journal.token(&CredentialId::new(id)).expect("readable");
     found.map(|token| token.text)
 }
@@ -140,7 +148,7 @@ fn limited(before: Option<u32>, after: Option<u32>) -> Record {
 }
 
 /// `reopen` gives the journal as a restarted process would find it.
-fn conforms<J: Journal>(mut journal: J, reopen: impl Fn(J) -> J) {
+fn conforms(mut journal: Box<dyn Journal>, reopen: impl Fn(Box<dyn Journal>) -> Box<dyn Journal>) {
     let (first, second) = (job(1, 1..=3), job(2, 4..=4));
     journal.append(&accepted(&first)).expect("accepted");
     journal.append(&accepted(&second)).expect("accepted");
@@ -177,7 +185,7 @@ fn conforms<J: Journal>(mut journal: J, reopen: impl Fn(J) -> J) {
     journal.append(&changed).expect("stored");
 
     let mut journal = reopen(journal);
-    let (found, jobs) = restart(&mut journal);
+    let (found, jobs) = restart(journal.as_mut());
     assert!(!found.settings.is_drained(), "it was taken back");
     assert_eq!(found.settings.link("x"), Some(&rule(7)));
     assert_eq!(found.settings.count(), 1);
@@ -197,7 +205,7 @@ fn conforms<J: Journal>(mut journal: J, reopen: impl Fn(J) -> J) {
         found.transfer_id_max, 4,
         "numbers of ended transfers are not used again"
     );
-    let token = text_of(&mut journal, "c1");
+    let token = text_of(journal.as_mut(), "c1");
     assert_eq!(
         token.as_deref(),
         Some("secret"),
@@ -209,10 +217,10 @@ fn conforms<J: Journal>(mut journal: J, reopen: impl Fn(J) -> J) {
         state: JobState::Canceled,
     };
     journal.append(&[ended]).expect("stored");
-    let token = text_of(&mut journal, "c1");
+    let token = text_of(journal.as_mut(), "c1");
     assert_eq!(token, None, "no open job refers to it");
     journal.append(&accepted(&job(3, 5..=5))).expect("accepted");
-    let token = text_of(&mut journal, "c1");
+    let token = text_of(journal.as_mut(), "c1");
     assert_eq!(token.as_deref(), Some("secret"), "it came back");
 }
 
@@ -238,7 +246,10 @@ fn ban(vo: Option<&str>, message: &str) -> Ban {
 }
 
 /// Of several bans of one target the last one holds, until it is lifted; VOs are different targets.
-fn keeps_bans<J: Journal>(mut journal: J, reopen: impl Fn(J) -> J) {
+fn keeps_bans(
+    mut journal: Box<dyn Journal>,
+    reopen: impl Fn(Box<dyn Journal>) -> Box<dyn Journal>,
+) {
     let (all, of_cms, changed) = (ban(None, "a"), ban(Some("cms"), "b"), ban(Some("cms"), "c"));
     let user = Ban::User(UserBan {
         user: UserName::new("/CN=m"),
@@ -254,7 +265,7 @@ fn keeps_bans<J: Journal>(mut journal: J, reopen: impl Fn(J) -> J) {
     ];
     journal.append(&records).expect("stored");
     let mut journal = reopen(journal);
-    let found = |journal: &mut J| journal.load_standing().expect("readable").bans;
+    let found = |journal: &mut Box<dyn Journal>| journal.load_standing().expect("readable").bans;
     assert_eq!(found(&mut journal), [all.clone(), changed, user.clone()]);
     let lifted = Record::Banned(Box::new(BanChange {
         at: Timestamp(2),
@@ -268,20 +279,19 @@ fn keeps_bans<J: Journal>(mut journal: J, reopen: impl Fn(J) -> J) {
 }
 
 #[test]
-fn both_journals_keep_bans() {
-    keeps_bans(MemoryJournal::default(), |journal| journal);
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let path = directory.path().join("transfer.sqlite");
-    let keys = keys();
-    let opened = SqliteJournal::open(&path, keys.clone()).expect("opens");
-    keeps_bans(opened, |journal| {
+fn the_journal_in_memory_keeps_bans() {
+    keeps_bans(Box::new(MemoryJournal::default()), |journal| journal);
+}
+
+fn bans_are_kept_and_who_imposed_and_lifted_them(lab: &Lab) {
+    keeps_bans(lab.open(), |journal| {
         drop(journal);
-        SqliteJournal::open(&path, keys.clone()).expect("opens again")
+        lab.open()
     });
-    let reader = SqliteReader::open(&path, 1).expect("opens");
-    let changes = reader.ban_changes(2).expect("readable");
+    let changes = lab.reader().ban_changes(2).expect("readable");
     let actions: Vec<&str> = changes.iter().map(BanChange::action).collect();
     assert_eq!(actions, ["unban-se", "ban-se"], "newest first");
+    assert_eq!(lab.reader().bans().expect("readable").len(), 2);
 }
 
 fn keys() -> SealingKeys {
@@ -290,18 +300,13 @@ fn keys() -> SealingKeys {
 
 #[test]
 fn the_journal_in_memory_conforms() {
-    conforms(MemoryJournal::default(), |journal| journal);
+    conforms(Box::new(MemoryJournal::default()), |journal| journal);
 }
 
-#[test]
-fn the_journal_in_sqlite_conforms() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let path = directory.path().join("transfer.sqlite");
-    let keys = keys();
-    let opened = SqliteJournal::open(&path, keys.clone()).expect("opens");
-    conforms(opened, |journal| {
+fn what_is_stored_is_found_again(lab: &Lab) {
+    conforms(lab.open(), |journal| {
         drop(journal);
-        SqliteJournal::open(&path, keys.clone()).expect("opens again")
+        lab.open()
     });
 }
 
@@ -313,12 +318,9 @@ fn a_journal_that_is_full_stores_nothing_of_the_batch() {
     assert!(restart(&mut journal).1.is_empty());
 }
 
-#[test]
-fn readers_see_the_job_its_roll_up_and_its_ledger_of_one_instant() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let path = directory.path().join("transfer.sqlite");
-    let mut journal = SqliteJournal::open(&path, keys()).expect("opens");
-    let reader = SqliteReader::open(&path, 2).expect("opens");
+fn readers_see_the_job_its_roll_up_and_its_ledger_of_one_instant(lab: &Lab) {
+    let mut journal = lab.open();
+    let reader = lab.reader();
     let first = job(1, 1..=2);
     journal.append(&accepted(&first)).expect("stored");
     let state = |reader: &dyn JournalReader| {
@@ -328,9 +330,9 @@ fn readers_see_the_job_its_roll_up_and_its_ledger_of_one_instant() {
             .expect("known")
             .state
     };
-    assert_eq!(state(&reader), JobState::Submitted);
+    assert_eq!(state(reader.as_ref()), JobState::Submitted);
     let sequence = journal.append(&finish(&first, 1)).expect("stored");
-    assert_eq!(state(&reader), JobState::Active);
+    assert_eq!(state(reader.as_ref()), JobState::Active);
     let mut second = TransferState::submitted();
     let canceled = TransferEvent::Canceled {
         reason: "Job canceled by the user".into(),
@@ -371,12 +373,9 @@ fn readers_see_the_job_its_roll_up_and_its_ledger_of_one_instant() {
     assert_eq!(reader.jobs(&filter).expect("readable").len(), 1);
 }
 
-#[test]
-fn a_job_of_any_size_is_read_in_pages() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let path = directory.path().join("transfer.sqlite");
-    let mut journal = SqliteJournal::open(&path, keys()).expect("opens");
-    let reader = SqliteReader::open(&path, 1).expect("opens");
+fn a_job_of_any_size_is_read_in_pages(lab: &Lab) {
+    let mut journal = lab.open();
+    let reader = lab.reader();
     let (first, other) = (job(1, 1..=5), job(2, 6..=9));
     journal.append(&accepted(&first)).expect("stored");
     journal.append(&accepted(&other)).expect("stored");
@@ -398,8 +397,8 @@ fn a_job_of_any_size_is_read_in_pages() {
 }
 
 /// A journal with open, running, finished and failed jobs in turns: job `n` has the one transfer `n`.
-fn journal_of_many(path: &std::path::Path, count: u64) -> SqliteJournal {
-    let mut journal = SqliteJournal::open(path, keys()).expect("opens");
+fn journal_of_many(lab: &Lab, count: u64) -> Box<dyn Journal> {
+    let mut journal = lab.open();
     let mut records = Vec::new();
     for number in 1..=count {
         let mut job = job(number.into(), number..=number);
@@ -430,12 +429,9 @@ fn journal_of_many(path: &std::path::Path, count: u64) -> SqliteJournal {
     journal
 }
 
-#[test]
-fn jobs_in_a_state_are_found_however_many_others_are_newer() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let path = directory.path().join("transfer.sqlite");
-    let _journal = journal_of_many(&path, 40);
-    let reader = SqliteReader::open(&path, 1).expect("opens");
+fn jobs_in_a_state_are_found_however_many_others_are_newer(lab: &Lab) {
+    let _journal = journal_of_many(lab, 40);
+    let reader = lab.reader();
     let check = |states: &[&str], limit: usize, since: Option<i64>, expected: &[u128]| {
         let filter = JobFilter {
             states: states.iter().map(|state| (*state).to_owned()).collect(),
@@ -460,12 +456,9 @@ fn jobs_in_a_state_are_found_however_many_others_are_newer() {
     check(&[], 0, Some(0), &[]);
 }
 
-#[test]
-fn the_record_of_settings_tells_who_changed_what_newest_first() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let path = directory.path().join("transfer.sqlite");
-    let mut journal = SqliteJournal::open(&path, keys()).expect("opens");
-    let reader = SqliteReader::open(&path, 1).expect("opens");
+fn the_record_of_settings_tells_who_changed_what_newest_first(lab: &Lab) {
+    let mut journal = lab.open();
+    let reader = lab.reader();
     journal.append(&[limited(None, Some(5))]).expect("stored");
     journal.append(&[limited(Some(5), None)]).expect("stored");
     let changes = reader.setting_changes(10).expect("readable");
@@ -508,20 +501,17 @@ fn found(reader: &dyn JournalReader, filter: TransferFilter) -> (Vec<u64>, Optio
     (ids.collect(), page.before.map(|before| before.0))
 }
 
-#[test]
-fn transfers_are_found_by_what_is_known_of_them_newest_first() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let path = directory.path().join("transfer.sqlite");
-    let mut journal = SqliteJournal::open(&path, keys()).expect("opens");
+fn transfers_are_found_by_what_is_known_of_them_newest_first(lab: &Lab) {
+    let mut journal = lab.open();
     let (first, mut second) = (job(1, 1..=3), job(2, 4..=5));
     second.vo = VoName::new("atlas");
     second.submitted_at = Timestamp(5000);
     journal.append(&accepted(&first)).expect("stored");
     journal.append(&finish(&first, 2)).expect("stored");
     journal.append(&accepted(&second)).expect("stored");
-    let reader = SqliteReader::open(&path, 1).expect("opens");
+    let reader = lab.reader();
     let check = |filter: TransferFilter, expected: &[u64]| {
-        let (ids, next) = found(&reader, filter.clone());
+        let (ids, next) = found(reader.as_ref(), filter.clone());
         assert_eq!((ids.as_slice(), next), (expected, None), "{filter:?}");
     };
     let any = TransferFilter::default;
@@ -630,13 +620,10 @@ fn transfers_are_found_by_what_is_known_of_them_newest_first() {
     assert_eq!(names, ["atlas", "cms"]);
 }
 
-#[test]
-fn pages_follow_each_other_however_little_is_looked_at_for_one() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let path = directory.path().join("transfer.sqlite");
-    let mut journal = SqliteJournal::open(&path, keys()).expect("opens");
+fn pages_follow_each_other_however_little_is_looked_at_for_one(lab: &Lab) {
+    let mut journal = lab.open();
     journal.append(&accepted(&job(1, 1..=10))).expect("stored");
-    let reader = SqliteReader::open(&path, 1).expect("opens");
+    let reader = lab.reader();
     for (limit, examined_max) in [(2, 100), (100, 3), (1, 1)] {
         let (mut all, mut before) = (Vec::new(), None);
         loop {
@@ -646,7 +633,7 @@ fn pages_follow_each_other_however_little_is_looked_at_for_one() {
                 examined_max,
                 ..TransferFilter::default()
             };
-            let (ids, next) = found(&reader, filter);
+            let (ids, next) = found(reader.as_ref(), filter);
             assert!(ids.len() <= limit);
             all.extend(ids);
             match next {
@@ -662,11 +649,8 @@ fn pages_follow_each_other_however_little_is_looked_at_for_one() {
     }
 }
 
-#[test]
-fn what_became_of_a_link_is_kept() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let path = directory.path().join("transfer.sqlite");
-    let mut journal = SqliteJournal::open(&path, keys()).expect("opens");
+fn what_became_of_a_link_is_kept(lab: &Lab) {
+    let mut journal = lab.open();
     let link = rule(1).ends;
     let change = |at, event| LinkChange {
         at: Timestamp(at),
@@ -683,7 +667,7 @@ fn what_became_of_a_link_is_kept() {
     journal
         .append(&records.collect::<Vec<_>>())
         .expect("stored");
-    let reader = SqliteReader::open(&path, 1).expect("opens");
+    let reader = lab.reader();
     let read = |from, to, limit| {
         let window = (Timestamp(from), Timestamp(to));
         reader.link_changes(&link, window, limit).expect("readable")
@@ -778,4 +762,30 @@ fn assert_holds_no_token(directory: &std::path::Path, token: &str) {
             .any(|part| part == token.as_bytes());
         assert!(!found, "{} holds a token", path.display());
     }
+}
+
+macro_rules! on_each_back_end {
+    ($($name:ident),* $(,)?) => {
+        mod in_sqlite {
+            $(#[test] fn $name() { super::$name(&super::Lab::sqlite()); })*
+        }
+        mod in_postgres {
+            $(#[test] fn $name() { super::$name(&super::Lab::postgres()); })*
+        }
+    };
+}
+
+on_each_back_end! {
+    what_is_stored_is_found_again,
+    bans_are_kept_and_who_imposed_and_lifted_them,
+    readers_see_the_job_its_roll_up_and_its_ledger_of_one_instant,
+    a_job_of_any_size_is_read_in_pages,
+    jobs_in_a_state_are_found_however_many_others_are_newer,
+    the_record_of_settings_tells_who_changed_what_newest_first,
+    transfers_are_found_by_what_is_known_of_them_newest_first,
+    pages_follow_each_other_however_little_is_looked_at_for_one,
+    what_became_of_a_link_is_kept,
+    tokens_are_renewed_and_nowhere_in_clear,
+    transfers_and_recalls_that_wait_for_a_token_are_told_apart_from_those_that_do_not,
+    a_new_sealing_key_is_used_for_all_that_a_token_is_renewed_with,
 }

@@ -1,8 +1,8 @@
 //! What readers get: jobs and transfers as they are stored.
 
 use penstock_model::{
-    Ban, CredentialId, JobId, JobParameters, JobState, StageRequestId, StorageId, Timestamp,
-    TransferId, TransferRequest, TransferState, UserName, VoName,
+    Ban, CredentialId, JobId, JobKind, JobParameters, JobState, StageRequestId, StorageId,
+    Timestamp, TransferId, TransferRequest, TransferState, UserName, VoName, job_state,
 };
 
 /// A job without its transfers.
@@ -107,4 +107,21 @@ pub struct FoundTransfer {
     pub submitted_at: Timestamp,
     /// What holds for every file of its job.
     pub parameters: JobParameters,
+}
+
+/// A job's state from those of its transfers, one of each kind, and a failure that explains it.
+pub(super) fn roll_up(kind: JobKind, states: &[TransferState]) -> (JobState, Option<String>) {
+    let reason = states.iter().find_map(|state| match state {
+        TransferState::Failed { failure, .. } => Some(failure.to_string()),
+        TransferState::Canceled { reason, .. } => Some(reason.clone()),
+        TransferState::NotUsed
+        | TransferState::Staging { .. }
+        | TransferState::Recalling { .. }
+        | TransferState::Submitted { .. }
+        | TransferState::Active { .. }
+        | TransferState::Archiving { .. }
+        | TransferState::Finished { .. } => None,
+    });
+    let state = job_state(kind, states);
+    (state, if state.is_terminal() { reason } else { None })
 }

@@ -1,11 +1,10 @@
 //! Jobs, transfers and the ledger as they are in the tables, in one transaction.
 
 use super::at;
-use crate::journal::{JobFilter, JobRow, JournalError, TapeTimes, TransferRow};
+use crate::journal::{JobFilter, JobRow, JournalError, TapeTimes, TransferRow, rows};
 use penstock_model::{
     Bytes, CredentialId, JobId, JobKind, JobParameters, JobState, LedgerEntry, LinkId, LinkSample,
     Slots, StageRequestId, StorageId, Timestamp, TransferId, TransferState, UserName, VoName,
-    job_state,
 };
 use rusqlite::{Connection, Row, params};
 use serde::de::DeserializeOwned;
@@ -150,19 +149,7 @@ impl Reading<'_> {
         while let Some(row) = rows.next().map_err(at(self.path))? {
             states.push(self.decode("transfer state", &self.get::<String>(row, 0)?)?);
         }
-        let reason = states.iter().find_map(|state| match state {
-            TransferState::Failed { failure, .. } => Some(failure.to_string()),
-            TransferState::Canceled { reason, .. } => Some(reason.clone()),
-            TransferState::NotUsed
-            | TransferState::Staging { .. }
-            | TransferState::Recalling { .. }
-            | TransferState::Submitted { .. }
-            | TransferState::Active { .. }
-            | TransferState::Archiving { .. }
-            | TransferState::Finished { .. } => None,
-        });
-        let state = job_state(kind, &states);
-        Ok((state, if state.is_terminal() { reason } else { None }))
+        Ok(rows::roll_up(kind, &states))
     }
 
     pub(super) fn transfers(&self, job: JobId) -> Result<Vec<TransferRow>, JournalError> {
@@ -187,7 +174,10 @@ impl Reading<'_> {
 
     /// Reads a row of [`TRANSFER_COLUMNS`].
     pub(super) fn transfer_row(&self, row: &Row<'_>) -> Result<TransferRow, JournalError> {
-        let time = |column| Ok(self.get::<Option<i64>>(row, column)?.map(Timestamp));
+        let time = |column| {
+            let time = self.get::<Option<i64>>(row, column)?;
+            Ok::<_, JournalError>(time.map(Timestamp))
+        };
         Ok(TransferRow {
             id: TransferId(self.get::<i64>(row, 0)? as u64),
             job: JobId(self.parse_uuid(&self.get::<String>(row, 1)?)?),

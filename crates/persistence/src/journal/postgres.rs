@@ -1,0 +1,263 @@
+//! The journal in PostgreSQL, for a service on several machines.
+//!
+//! Its writer is the leader of an epoch. Each transaction holds the lease's row with `FOR KEY SHARE` and looks whether
+//! the epoch is still its own, so that a leader that was deposed meanwhile writes nothing. Each carries a number that
+//! moves on in the same transaction: when the answer to a COMMIT is lost, the next try finds out whether it happened.
+
+mod appending;
+mod batch;
+mod partitions;
+mod reader;
+mod reading;
+mod search;
+mod tokens;
+mod unfinished;
+
+pub use reader::PostgresReader;
+
+use super::{Journal, JournalError, Record, Standing, StoredToken, UnfinishedJob};
+use crate::postgres::session::{Goes, Open, Purpose, Session, Sessions};
+use crate::postgres::{Database, resealing, schema};
+use crate::resealing::{OF_JOURNAL, Pass};
+use crate::sealing::SealingKeys;
+use appending::Progress;
+use batch::Batch;
+use partitions::Partitions;
+use penstock_model::{CredentialId, Epoch};
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+
+/// The writer of one epoch. Only the node that leads opens one.
+#[derive(Debug)]
+pub struct PostgresJournal {
+    sessions: Sessions,
+    keys: SealingKeys,
+    epoch: Epoch,
+    /// How many batches were written for certain.
+    batches: i64,
+    progress: Progress,
+    partitions: Partitions,
+    /// What failed, and may have been written nevertheless.
+    doubtful: Option<Vec<Record>>,
+    /// Over each kind of secret, when the newest key is another than that which sealed them.
+    passes: [Pass; OF_JOURNAL.len()],
+}
+
+impl PostgresJournal {
+    /// Brings the tables to the newest schema and takes over the journal for an epoch; see
+    /// [`crate::cluster::Cluster::try_lead`]. Tokens are sealed with `keys`; what an older key had sealed is sealed
+    /// anew.
+    ///
+    /// Errors: [`JournalError::Deposed`] when the epoch is over already.
+    pub fn open(
+        database: &Database,
+        keys: SealingKeys,
+        epoch: Epoch,
+    ) -> Result<PostgresJournal, JournalError> {
+        let sessions = Sessions::start(database, Purpose::Write, 1)?;
+        let progress = sessions.run(move |session| {
+            schema::migrate(session)?;
+            take_over(session, epoch)
+        })?;
+        let mut journal = PostgresJournal {
+            sessions,
+            keys,
+            epoch,
+            batches: 0,
+            progress,
+            partitions: Partitions::default(),
+            doubtful: None,
+            passes: Default::default(),
+        };
+        while !journal.seal_some_anew()? {}
+        Ok(journal)
+    }
+
+    fn write(&mut self, batch: &Arc<Batch>) -> Result<Outcome, JournalError> {
+        let task = Task {
+            batch: batch.clone(),
+            epoch: self.epoch,
+            number: self.batches + 1,
+            progress: self.progress,
+            partitions: std::mem::take(&mut self.partitions),
+        };
+        let (outcome, progress, partitions) =
+            self.sessions.run(move |session| task.perform(session))?;
+        self.batches += 1;
+        self.progress = progress;
+        self.partitions = partitions;
+        Ok(outcome)
+    }
+}
+
+/// From now on batches are those of this epoch, counted from 1. Waits for what the leader before has not ended.
+fn take_over(session: &mut Session, epoch: Epoch) -> Result<Progress, JournalError> {
+    let mut open = session.begin()?;
+    hold_epoch(&mut open, epoch)?;
+    let row = open.query_opt(
+        "UPDATE journal_writer SET epoch = $1, batch = 0 RETURNING last_sequence, transfer_id_max",
+        &[&(epoch.0 as i64)],
+    )?;
+    let progress = row.map(|row| Progress::from_columns(&row));
+    open.commit()?;
+    Ok(progress.unwrap_or_default())
+}
+
+/// Makes sure that this epoch is the current one until the transaction ends.
+fn hold_epoch(open: &mut Open<'_>, epoch: Epoch) -> Result<(), JournalError> {
+    let sql = "SELECT 1 FROM lease WHERE lease = 'transfer' AND epoch = $1 FOR KEY SHARE";
+    if open.query_opt(sql, &[&(epoch.0 as i64)])?.is_some() {
+        return Ok(());
+    }
+    let sql = "SELECT epoch FROM lease WHERE lease = 'transfer'";
+    let current = open.query_opt(sql, &[])?;
+    Err(JournalError::Deposed {
+        database: open.database().to_string(),
+        epoch,
+        current: Epoch(current.map_or(0, |row| row.get::<_, i64>(0)) as u64),
+    })
+}
+
+/// What became of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Written,
+    /// A try before had written this number already, though nobody was told.
+    Found,
+}
+
+/// A batch on its way. It takes a copy of all that it needs: when nobody waits for it any more it changes nothing here,
+/// and the next try finds out what it did.
+struct Task {
+    batch: Arc<Batch>,
+    epoch: Epoch,
+    number: i64,
+    progress: Progress,
+    partitions: Partitions,
+}
+
+impl Task {
+    fn perform(
+        mut self,
+        session: &mut Session,
+    ) -> Result<(Outcome, Progress, Partitions), JournalError> {
+        let mut open = session.begin()?;
+        hold_epoch(&mut open, self.epoch)?;
+        // A try whose answer was lost may still hold this row, or have moved it on: this waits for it and finds out.
+        let (epoch, number) = (self.epoch.0 as i64, self.number);
+        let sql =
+            "UPDATE journal_writer SET batch = $2 WHERE epoch = $1 AND batch = $2::bigint - 1";
+        if open.execute(sql, &[&epoch, &number])? == 0 {
+            let sql = "SELECT last_sequence, transfer_id_max FROM journal_writer WHERE epoch = $1 AND batch = $2";
+            let row = open.query_opt(sql, &[&epoch, &number])?;
+            let row = row.ok_or_else(|| JournalError::Corrupt {
+                path: open.database().to_string(),
+                what: "number of batches",
+                detail: format!("it is not {number} in epoch {epoch}: something else has written"),
+            })?;
+            open.commit()?;
+            return Ok((
+                Outcome::Found,
+                Progress::from_columns(&row),
+                self.partitions,
+            ));
+        }
+        let progress =
+            appending::write(&mut open, &self.batch, self.progress, &mut self.partitions)?;
+        open.execute(
+            "UPDATE journal_writer SET last_sequence = $1, transfer_id_max = $2",
+            &[&progress.last_sequence, &progress.transfer_id_max],
+        )?;
+        open.commit()?;
+        Ok((Outcome::Written, progress, self.partitions))
+    }
+}
+
+impl Journal for PostgresJournal {
+    fn append(&mut self, records: &[Record]) -> Result<u64, JournalError> {
+        let batch = Batch::of(records, &self.keys).map_err(|why| JournalError::Corrupt {
+            path: self.sessions.database().to_string(),
+            what: "record to be written",
+            detail: why.0,
+        })?;
+        let batch = Arc::new(batch);
+        let mut outcome = self.write(&batch);
+        if matches!(outcome, Ok(Outcome::Found)) && self.doubtful.as_deref() != Some(records) {
+            // Another batch, which had failed and was given up, had been written after all. This one comes next.
+            outcome = self.write(&batch);
+        }
+        match outcome {
+            Ok(Outcome::Written | Outcome::Found) => {
+                self.doubtful = None;
+                Ok(self.progress.last_sequence as u64)
+            }
+            Err(error) => {
+                self.doubtful.get_or_insert_with(|| records.to_vec());
+                Err(error)
+            }
+        }
+    }
+
+    fn seal_some_anew(&mut self) -> Result<bool, JournalError> {
+        let (keys, epoch, passes) = (self.keys.clone(), self.epoch, self.passes.clone());
+        // What was rolled back is looked at again.
+        self.passes = Default::default();
+        let passes = self.sessions.run(move |session| {
+            let mut open = session.begin()?;
+            hold_epoch(&mut open, epoch)?;
+            let passes = resealing::advance(&mut open, &keys, passes, OF_JOURNAL)?;
+            open.commit()?;
+            Ok::<_, JournalError>(passes)
+        })?;
+        if !passes.iter().all(|pass| pass.is_done) {
+            self.passes = passes;
+            return Ok(false);
+        }
+        let unreadable: usize = passes.iter().map(|pass| pass.unreadable).sum();
+        if unreadable > 0 {
+            tracing::warn!(
+                count = unreadable,
+                "tokens of open jobs are sealed with a key that is not there; put its line back"
+            );
+        }
+        Ok(true)
+    }
+
+    fn load_standing(&mut self) -> Result<Standing, JournalError> {
+        let transfer_id_max = self.progress.transfer_id_max as u64;
+        self.sessions.run(move |session| {
+            // One instant is seen without asking for it: nobody else writes.
+            let mut open = session.begin()?;
+            let found = unfinished::standing(&mut open)?;
+            open.commit()?;
+            Ok(Standing {
+                transfer_id_max,
+                ..found
+            })
+        })
+    }
+
+    fn load_unfinished(&mut self, take: &mut dyn FnMut(UnfinishedJob)) -> Result<(), JournalError> {
+        let read = |session: &mut Session, out: &SyncSender<UnfinishedJob>| {
+            let mut open = session.begin()?;
+            unfinished::for_each(&mut open, |job| match out.send(job) {
+                Ok(()) => Goes::On,
+                // Nobody waits for more.
+                Err(_) => Goes::NoFurther,
+            })?;
+            open.commit()?;
+            Ok(())
+        };
+        self.sessions.stream(read, take)
+    }
+
+    fn token(&mut self, id: &CredentialId) -> Result<Option<StoredToken>, JournalError> {
+        let (id, keys) = (id.clone(), self.keys.clone());
+        self.sessions.run(move |session| {
+            let mut open = session.begin()?;
+            let token = tokens::token(&mut open, &id, &keys)?;
+            open.commit()?;
+            Ok(token)
+        })
+    }
+}

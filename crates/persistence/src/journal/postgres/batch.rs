@@ -1,0 +1,369 @@
+//! What records become in PostgreSQL: columns of values, one statement for each table however many records there are.
+//!
+//! Made before the transaction begins, so that it holds its locks no longer than the database needs.
+
+use crate::journal::{JobToken, Record, RenewedToken};
+use crate::sealing::{SealingError, SealingKeys, SecretKind};
+use penstock_model::{
+    BanChange, BanTarget, CredentialId, Job, JobId, JobKind, JobState, LinkChange, LinkSample,
+    Priority, SettingChange, StorageId, Timestamp, TransferEvent, TransferId, TransferState,
+};
+use std::collections::{BTreeMap, HashSet};
+use uuid::Uuid;
+
+/// Text as PostgreSQL takes it: it knows no NUL, which somebody may have put into a name.
+pub(super) fn text(value: &str) -> String {
+    value.replace('\0', "\u{fffd}")
+}
+
+fn json<T: serde::Serialize>(value: &T) -> Result<String, Unstorable> {
+    serde_json::to_string(value).map_err(|why| Unstorable(why.to_string()))
+}
+
+/// A record that cannot be written down. Programs make none.
+#[derive(Debug)]
+pub(super) struct Unstorable(pub(super) String);
+
+impl From<SealingError> for Unstorable {
+    fn from(error: SealingError) -> Unstorable {
+        Unstorable(error.to_string())
+    }
+}
+
+/// All records of one transaction.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) jobs: Jobs,
+    pub(super) transfers: Transfers,
+    pub(super) ledger: Ledger,
+    /// What became of each transfer in the end.
+    pub(super) changed: Changed,
+    pub(super) tokens: Tokens,
+    pub(super) renewed: Vec<Renewed>,
+    pub(super) priorities: BTreeMap<JobId, Priority>,
+    pub(super) ended: Ended,
+    pub(super) settings: Vec<SettingChange>,
+    pub(super) bans: Vec<BanChange>,
+    pub(super) links: Vec<LinkChange>,
+    pub(super) samples: Samples,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Jobs {
+    pub(super) id: Vec<Uuid>,
+    pub(super) user: Vec<String>,
+    pub(super) vo: Vec<String>,
+    pub(super) delegation: Vec<String>,
+    pub(super) submitted: Vec<i64>,
+    pub(super) priority: Vec<i32>,
+    pub(super) parameters: Vec<String>,
+    pub(super) source: Vec<String>,
+    pub(super) destination: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Transfers {
+    pub(super) id: Vec<i64>,
+    pub(super) job: Vec<Uuid>,
+    pub(super) request: Vec<String>,
+    pub(super) state_name: Vec<&'static str>,
+    pub(super) state: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    pub(super) at: Vec<i64>,
+    pub(super) monotonic: Vec<i64>,
+    pub(super) job: Vec<Uuid>,
+    pub(super) transfer: Vec<i64>,
+    pub(super) event: Vec<String>,
+}
+
+/// What several events in a row make of a transfer's row.
+#[derive(Debug, Default)]
+pub(super) struct Change {
+    /// `None`: only its first record was there, which says what the row says already.
+    state: Option<TransferState>,
+    size: Option<i64>,
+    started: Option<i64>,
+    finished: Option<i64>,
+    /// The latest stage request, and when it was accepted.
+    pub(super) staged: Option<(String, i64)>,
+    pub(super) staging_finished: Option<i64>,
+    pub(super) archiving_started: Option<i64>,
+    pub(super) archiving_finished: Option<i64>,
+}
+
+impl Change {
+    fn take(&mut self, at: Timestamp, event: &TransferEvent, state: &TransferState) {
+        match event {
+            TransferEvent::Submitted => return,
+            TransferEvent::Started { .. } => self.started = Some(at.0),
+            TransferEvent::Prepared { size, .. } => {
+                self.size = size.map(|size| size.0 as i64).or(self.size);
+            }
+            TransferEvent::Landed { size, archives, .. } => {
+                self.size = Some(size.0 as i64);
+                if *archives {
+                    self.archiving_started = Some(at.0);
+                }
+            }
+            TransferEvent::StageRequested { request } => {
+                self.staged = Some((text(request.as_str()), at.0));
+                self.staging_finished = None;
+            }
+            TransferEvent::Staged { .. } | TransferEvent::StageFailed { .. } => {
+                self.staging_finished = Some(at.0);
+            }
+            TransferEvent::Archived | TransferEvent::ArchiveFailed { .. } => {
+                self.archiving_finished = Some(at.0);
+            }
+            TransferEvent::AttemptFailed { .. }
+            | TransferEvent::AttemptLost { .. }
+            | TransferEvent::Chosen { .. }
+            | TransferEvent::NotNeeded
+            | TransferEvent::Expired { .. }
+            | TransferEvent::Refused { .. }
+            | TransferEvent::Canceled { .. } => {}
+        }
+        self.finished = state.is_terminal().then_some(at.0);
+        self.state = Some(state.clone());
+    }
+
+    fn is_of_tape(&self) -> bool {
+        self.staged.is_some()
+            || self.staging_finished.is_some()
+            || self.archiving_started.is_some()
+            || self.archiving_finished.is_some()
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Changed {
+    pub(super) id: Vec<i64>,
+    pub(super) state_name: Vec<&'static str>,
+    pub(super) state: Vec<String>,
+    pub(super) size: Vec<Option<i64>>,
+    pub(super) started: Vec<Option<i64>>,
+    pub(super) finished: Vec<Option<i64>>,
+    /// Those at which tape systems were; there are few.
+    pub(super) of_tape: Vec<(i64, Change)>,
+}
+
+impl Changed {
+    fn of(changes: BTreeMap<TransferId, Change>) -> Result<Changed, Unstorable> {
+        let mut changed = Changed::default();
+        for (transfer, change) in changes {
+            let Some(state) = &change.state else {
+                continue;
+            };
+            let id = transfer.0 as i64;
+            changed.id.push(id);
+            changed.state_name.push(state.fts_name());
+            changed.state.push(json(state)?);
+            changed.size.push(change.size);
+            changed.started.push(change.started);
+            changed.finished.push(change.finished);
+            if change.is_of_tape() {
+                changed.of_tape.push((id, change));
+            }
+        }
+        Ok(changed)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Tokens {
+    pub(super) id: Vec<String>,
+    pub(super) sealed: Vec<Vec<u8>>,
+    pub(super) use_job: Vec<Uuid>,
+    pub(super) use_id: Vec<String>,
+    pub(super) renewals: Vec<JobToken>,
+    seen: HashSet<CredentialId>,
+}
+
+#[derive(Debug)]
+pub(super) struct Renewed {
+    pub(super) id: String,
+    pub(super) refresh: Vec<u8>,
+    pub(super) access: Option<(Vec<u8>, i64)>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Ended {
+    pub(super) job: Vec<Uuid>,
+    pub(super) at: Vec<i64>,
+    pub(super) state: Vec<&'static str>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Samples {
+    pub(super) at: Vec<i64>,
+    pub(super) source: Vec<String>,
+    pub(super) destination: Vec<String>,
+    pub(super) moved: Vec<i64>,
+    pub(super) active: Vec<i32>,
+    pub(super) limit: Vec<i32>,
+    pub(super) queued: Vec<i64>,
+}
+
+impl Batch {
+    pub(super) fn of(records: &[Record], keys: &SealingKeys) -> Result<Batch, Unstorable> {
+        let mut batch = Batch::default();
+        let mut changes = BTreeMap::new();
+        for record in records {
+            batch.take(record, keys, &mut changes)?;
+        }
+        batch.changed = Changed::of(changes)?;
+        Ok(batch)
+    }
+
+    fn take(
+        &mut self,
+        record: &Record,
+        keys: &SealingKeys,
+        changes: &mut BTreeMap<TransferId, Change>,
+    ) -> Result<(), Unstorable> {
+        match record {
+            Record::JobAccepted { job, tokens } => {
+                self.accept(job)?;
+                self.tokens.bring(job.id, tokens, keys)?;
+            }
+            Record::Happened {
+                at,
+                monotonic_us,
+                job,
+                transfer,
+                event,
+                state,
+            } => {
+                self.ledger.at.push(at.0);
+                self.ledger.monotonic.push(*monotonic_us as i64);
+                self.ledger.job.push(job.0);
+                self.ledger.transfer.push(transfer.0 as i64);
+                self.ledger.event.push(json(event)?);
+                let change = changes.entry(*transfer).or_default();
+                change.take(*at, event, state);
+            }
+            Record::JobEnded { job, at, state } => self.ended.push(*job, *at, *state),
+            Record::TokenRenewed { id, renewed } => {
+                self.renewed.push(Renewed::of(id, renewed, keys)?);
+            }
+            Record::Reprioritised { job, priority } => {
+                self.priorities.insert(*job, *priority);
+            }
+            Record::Configured(change) => self.settings.push(SettingChange::clone(change)),
+            Record::Banned(change) => self.bans.push(BanChange::clone(change)),
+            Record::LinkChanged(change) => self.links.push(LinkChange::clone(change)),
+            Record::Sampled(sample) => self.samples.push(sample),
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, job: &Job) -> Result<(), Unstorable> {
+        let first = job.transfers.first();
+        let last = match job.parameters.kind {
+            JobKind::Hops => job.transfers.last(),
+            JobKind::Independent | JobKind::Session | JobKind::Replicas(_) => first,
+        };
+        let storage =
+            |storage: Option<StorageId>| storage.map_or(String::new(), |it| text(it.as_str()));
+        let jobs = &mut self.jobs;
+        jobs.id.push(job.id.0);
+        jobs.user.push(text(job.user.as_str()));
+        jobs.vo.push(text(job.vo.as_str()));
+        jobs.delegation.push(text(job.delegation.as_str()));
+        jobs.submitted.push(job.submitted_at.0);
+        jobs.priority.push(job.parameters.priority.get().into());
+        jobs.parameters.push(json(&job.parameters)?);
+        jobs.source
+            .push(storage(first.map(|first| first.source.storage())));
+        jobs.destination
+            .push(storage(last.map(|last| last.destination.storage())));
+        let state = job.parameters.first_state(job.submitted_at);
+        let (name, state) = (state.fts_name(), json(&state)?);
+        for request in &job.transfers {
+            self.transfers.id.push(request.id.0 as i64);
+            self.transfers.job.push(job.id.0);
+            self.transfers.request.push(json(request)?);
+            self.transfers.state_name.push(name);
+            self.transfers.state.push(state.clone());
+        }
+        Ok(())
+    }
+}
+
+impl Tokens {
+    fn bring(
+        &mut self,
+        job: JobId,
+        tokens: &[JobToken],
+        keys: &SealingKeys,
+    ) -> Result<(), Unstorable> {
+        for token in tokens {
+            self.use_job.push(job.0);
+            self.use_id.push(text(token.id.as_str()));
+            if !self.seen.insert(token.id.clone()) {
+                continue;
+            }
+            let sealed = keys.seal(SecretKind::Token, token.id.as_str(), token.text.as_bytes())?;
+            self.id.push(text(token.id.as_str()));
+            self.sealed.push(sealed);
+            if token.renewal.is_some() {
+                self.renewals.push(token.clone());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Renewed {
+    fn of(
+        id: &CredentialId,
+        renewed: &RenewedToken,
+        keys: &SealingKeys,
+    ) -> Result<Renewed, Unstorable> {
+        let seal = |kind, secret: &str| keys.seal(kind, id.as_str(), secret.as_bytes());
+        let access = match &renewed.access {
+            Some((token, renew_at)) => Some((seal(SecretKind::Token, token)?, renew_at.0)),
+            None => None,
+        };
+        Ok(Renewed {
+            id: text(id.as_str()),
+            refresh: seal(SecretKind::RefreshToken, &renewed.refresh)?,
+            access,
+        })
+    }
+}
+
+impl Ended {
+    fn push(&mut self, job: JobId, at: Timestamp, state: JobState) {
+        self.job.push(job.0);
+        self.at.push(at.0);
+        self.state.push(state.name());
+    }
+}
+
+impl Samples {
+    fn push(&mut self, sample: &LinkSample) {
+        self.at.push(sample.at.0);
+        self.source.push(text(sample.link.source.as_str()));
+        self.destination
+            .push(text(sample.link.destination.as_str()));
+        self.moved.push(sample.moved.0 as i64);
+        self.active.push(sample.active.0 as i32);
+        self.limit.push(sample.limit.0 as i32);
+        self.queued.push(sample.queued as i64);
+    }
+}
+
+/// How a ban's target is written down. No VO has an empty name.
+pub(super) fn ban_key(target: &BanTarget) -> (&'static str, String, String) {
+    match target {
+        BanTarget::Storage { host, vo } => {
+            let vo = vo.as_ref().map_or(String::new(), |vo| text(vo.as_str()));
+            ("storage", text(host), vo)
+        }
+        BanTarget::User(user) => ("user", text(user.as_str()), String::new()),
+    }
+}

@@ -1,0 +1,95 @@
+//! Reading the tokens that open jobs refer to.
+
+use super::batch::text;
+use super::reading::corrupt;
+use crate::journal::{JournalError, Renewal, StoredToken, TransferRow};
+use crate::postgres::session::Open;
+use crate::sealing::{SealingError, SealingKeys, SecretKind};
+use penstock_model::{CredentialId, JobId, Timestamp, TransferState};
+use std::collections::BTreeSet;
+
+pub(super) fn token(
+    open: &mut Open<'_>,
+    id: &CredentialId,
+    keys: &SealingKeys,
+) -> Result<Option<StoredToken>, JournalError> {
+    let row = open.query_opt(
+        "SELECT sealed, issuer, scope, audience, renew_ms, sealed_refresh
+         FROM sealed_credential LEFT JOIN token_renewal USING (credential_id) WHERE credential_id = $1",
+        &[&text(id.as_str())],
+    )?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    let unsealed = |kind: SecretKind, secret: &[u8]| {
+        let unreadable = |why: &SealingError| corrupt(open, "token", why.to_string());
+        let text = keys.open(kind, id.as_str(), secret);
+        let text = text.map_err(|why| unreadable(&why))?;
+        String::from_utf8(text).map_err(|_| unreadable(&SealingError::Damaged))
+    };
+    let renewal = match row.get::<_, Option<String>>(1) {
+        None => None,
+        Some(issuer) => {
+            let refresh = row.get::<_, Option<&[u8]>>(5);
+            let refresh = refresh.map(|secret| unsealed(SecretKind::RefreshToken, secret));
+            let renewal = Renewal {
+                issuer,
+                scope: row.get(2),
+                audience: row.get(3),
+                renew_at: Timestamp(row.get(4)),
+            };
+            Some((renewal, refresh.transpose()?))
+        }
+    };
+    Ok(Some(StoredToken {
+        text: unsealed(SecretKind::Token, row.get(0))?,
+        renewal,
+    }))
+}
+
+/// Tells which of the transfers wait for their tokens. One question for each job that may have some.
+pub(super) fn mark_awaiting(
+    open: &mut Open<'_>,
+    transfers: &mut [TransferRow],
+) -> Result<(), JournalError> {
+    let mut known: Option<(JobId, BTreeSet<CredentialId>)> = None;
+    for transfer in transfers {
+        let mut tokens = transfer.request.tokens().peekable();
+        let waits = matches!(
+            transfer.state,
+            TransferState::Submitted { .. } | TransferState::Staging { .. }
+        );
+        if !waits || tokens.peek().is_none() {
+            continue;
+        }
+        let awaited = match &known {
+            Some((job, awaited)) if *job == transfer.job => awaited,
+            _ => {
+                let awaited = awaited_of(open, transfer.job)?;
+                &known.insert((transfer.job, awaited)).1
+            }
+        };
+        transfer.awaits_token = tokens.any(|token| awaited.contains(token));
+    }
+    Ok(())
+}
+
+fn awaited_of(open: &mut Open<'_>, job: JobId) -> Result<BTreeSet<CredentialId>, JournalError> {
+    let sql = "SELECT credential_id FROM credential_use JOIN token_renewal USING (credential_id)
+               WHERE job_id = $1 AND sealed_refresh IS NULL";
+    let rows = open.query(sql, &[&job.0])?;
+    Ok(rows
+        .iter()
+        .map(|row| CredentialId::new(row.get::<_, &str>(0)))
+        .collect())
+}
+
+/// Tokens that are to be renewed, and for which their issuers have given nothing yet.
+pub(super) fn awaited(open: &mut Open<'_>) -> Result<BTreeSet<CredentialId>, JournalError> {
+    let sql = "SELECT credential_id FROM token_renewal WHERE sealed_refresh IS NULL";
+    let rows = open.query(sql, &[])?;
+    Ok(rows
+        .iter()
+        .map(|row| CredentialId::new(row.get::<_, &str>(0)))
+        .collect())
+}
