@@ -13,8 +13,7 @@ mod tests;
 use crate::shares::Shares;
 use line::{Offer, VoLines};
 use penstock_model::{
-    ANY, Access, Activity, Bytes, LinkId, Priority, Slots, StorageId, Timestamp, TransferId,
-    UserName, VoName, WaitReason,
+    ANY, Access, Activity, LinkId, Priority, Slots, StorageId, TransferId, VoName, WaitReason,
 };
 use queue::{LinkQueue, Standing};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -63,14 +62,8 @@ pub struct Waiting {
     pub vo: VoName,
     /// Its share label.
     pub activity: Activity,
-    /// Who asked for it.
-    pub user: UserName,
     /// How urgent.
     pub priority: Priority,
-    /// When it was submitted.
-    pub since: Timestamp,
-    /// What the user says of its size.
-    pub size: Option<Bytes>,
 }
 
 impl Waiting {
@@ -122,10 +115,6 @@ pub struct StorageView {
     /// Transfers that write to it, and how many may.
     pub inbound: (Slots, Slots),
 }
-
-/// A link's number in one scheduler: what to remember of it where there is no room for its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LinkNumber(u32);
 
 type LinkIndex = usize;
 type StorageIndex = usize;
@@ -320,20 +309,6 @@ impl Scheduler {
         self.links[index].queue.remove(waiting.standing())
     }
 
-    /// The number of a link, which it keeps.
-    pub fn number(&mut self, link: &LinkId) -> LinkNumber {
-        let index = self.link_at(link);
-        LinkNumber(
-            u32::try_from(index)
-                .expect("links are fewer than transfers, and these fit into memory"),
-        )
-    }
-
-    /// The link of a number.
-    pub fn link(&self, number: LinkNumber) -> &LinkId {
-        &self.links[number.0 as usize].id
-    }
-
     /// The shares in effect.
     pub fn shares(&self) -> &Shares {
         &self.shares
@@ -391,6 +366,16 @@ impl Scheduler {
             self.freed.push_back(pool);
         }
         self.recheck(index);
+    }
+
+    /// Takes the slots of a transfer that has been started before: by another scheduler, whose work this one continues.
+    /// They may be more than there are now.
+    pub fn occupy(&mut self, link: &LinkId) {
+        let index = self.link_at(link);
+        self.links[index].active += 1;
+        for pool in self.links[index].pools() {
+            self.pool(pool).active += 1;
+        }
     }
 
     /// Starts one transfer, if any may start: takes its slots and returns it. Call until it returns `None`.

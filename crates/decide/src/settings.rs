@@ -12,6 +12,7 @@ use penstock_model::{
     ANY, ActivityShares, CloudKey, CloudName, CloudStorage, Grant, JobDefaults, LinkId, LinkRule,
     Operation, Setting, SettingKey, Settings, Slots, StorageId, StorageRule, VoName, VoShare,
 };
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use thiserror::Error;
 
@@ -21,7 +22,7 @@ const SETTINGS_MAX: usize = 20_000;
 const LINK_SLOTS: Slots = Slots(2);
 
 /// Who asks for a change.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asker {
     /// The names by which grants may speak of them.
     pub names: Vec<String>,
@@ -30,7 +31,7 @@ pub struct Asker {
 }
 
 /// What somebody wants to be set. What is not said stays as it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wish {
     /// Make or change a link rule.
     SetLink(LinkWish),
@@ -69,7 +70,7 @@ pub enum Wish {
 }
 
 /// A link rule as far as it is said.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkWish {
     /// Its name.
     pub name: String,
@@ -84,35 +85,72 @@ pub struct LinkWish {
 }
 
 /// What holds for a storage element as far as it is said; the inner `None` takes back.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorageWish {
     /// Which.
     pub storage: StorageId,
     /// See [`StorageRule::outbound_max`].
+    #[serde(
+        default,
+        deserialize_with = "said",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub outbound_max: Option<Option<Slots>>,
     /// See [`StorageRule::inbound_max`].
+    #[serde(
+        default,
+        deserialize_with = "said",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub inbound_max: Option<Option<Slots>>,
     /// See [`StorageRule::site`].
+    #[serde(
+        default,
+        deserialize_with = "said",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub site: Option<Option<String>>,
     /// See [`StorageRule::note`].
+    #[serde(
+        default,
+        deserialize_with = "said",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub note: Option<Option<String>>,
     /// See [`StorageRule::staging_max`]; of the VOs that are said.
     pub staging_max: BTreeMap<VoName, Option<u32>>,
 }
 
 /// What holds for the jobs of a VO as far as it is said; the inner `None` takes back.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DefaultsWish {
     /// Which VO, or [`ANY`].
     pub vo: VoName,
     /// See [`JobDefaults::retries_max`].
+    #[serde(
+        default,
+        deserialize_with = "said",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub retries_max: Option<Option<u32>>,
     /// See [`JobDefaults::queue_hours_max`].
+    #[serde(
+        default,
+        deserialize_with = "said",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub queue_hours_max: Option<Option<u32>>,
 }
 
+/// A field that is there was said, even when it takes back.
+fn said<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(from).map(Some)
+}
+
 /// Which grants are taken back.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revoked {
     /// Whose.
     pub user: String,
@@ -136,7 +174,7 @@ pub struct Planned {
 }
 
 /// Why a wish is not granted.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub enum Refusal {
     /// Only administrators may.
     #[error(

@@ -164,13 +164,15 @@ impl Teller<'_> {
                     "its job ended without it: another replica arrived, or an earlier hop did not";
                 self.add(at, StepKind::Stopped, text.to_owned());
             }
-            TransferEvent::Started { attempt } => {
+            TransferEvent::Started { attempt, node } => {
                 let waited = self.waits_since.take().map(|since| at.since(since));
                 self.runs_since = Some(at);
                 let waited = waited.map_or(String::new(), |waited| {
                     format!(" after it had waited {}", seconds(waited))
                 });
-                let text = format!("attempt {} was given to an agent{waited}", attempt.0);
+                let on = node.as_ref();
+                let on = on.map_or(String::new(), |node| format!(" on {node}"));
+                let text = format!("attempt {} was given to an agent{on}{waited}", attempt.0);
                 self.add(at, StepKind::Attempted, text);
             }
             TransferEvent::Prepared {
@@ -566,6 +568,7 @@ mod tests {
         };
         let started = |attempt| TransferEvent::Started {
             attempt: Attempt(attempt),
+            node: None,
         };
         let (entries, state) = entries(vec![
             (1_000, TransferEvent::Submitted),

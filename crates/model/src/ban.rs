@@ -89,7 +89,7 @@ pub enum Ban {
 }
 
 /// What is banned: there is at most one ban for each.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum BanTarget {
     /// A storage element, for the transfers of a VO or of all.
     Storage {

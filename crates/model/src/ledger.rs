@@ -3,6 +3,7 @@
 use crate::checksum::Checksum;
 use crate::failure::Failure;
 use crate::ids::{JobId, LinkId, TransferId};
+use crate::node::NodeId;
 use crate::reason::ChoiceReason;
 use crate::stages::MoverReport;
 use crate::tape::StageRequestId;
@@ -53,6 +54,9 @@ pub enum TransferEvent {
     Started {
         /// Which attempt, from 1.
         attempt: Attempt,
+        /// Where it runs; `None`: in the one process of the service.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node: Option<NodeId>,
     },
     /// Both ends were looked at; bytes may move now.
     Prepared {
@@ -131,7 +135,7 @@ impl TransferEvent {
     /// The attempt that it is about.
     pub fn attempt(&self) -> Option<Attempt> {
         match self {
-            TransferEvent::Started { attempt }
+            TransferEvent::Started { attempt, .. }
             | TransferEvent::Prepared { attempt, .. }
             | TransferEvent::Landed { attempt, .. }
             | TransferEvent::AttemptFailed { attempt, .. }

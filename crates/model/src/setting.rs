@@ -252,7 +252,7 @@ impl Setting {
 }
 
 /// One change, as it is recorded.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingChange {
     /// When.
     pub at: Timestamp,
@@ -291,6 +291,11 @@ impl Settings {
     /// What is set under a key.
     pub fn get(&self, key: &SettingKey) -> Option<&Setting> {
         self.0.get(key)
+    }
+
+    /// All of them, in the order of their keys.
+    pub fn all(&self) -> impl Iterator<Item = &Setting> {
+        self.0.values()
     }
 
     /// How many there are.

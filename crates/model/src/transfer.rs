@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::ledger::{AfterStaging, TransferEvent};
+use crate::node::NodeId;
 use crate::stages::MoverReport;
 use crate::tape::{Recall, StageRequestId};
 use crate::units::{Bytes, Timestamp};
@@ -90,6 +91,9 @@ pub enum TransferState {
         /// See `Submitted`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         staged: Option<StageRequestId>,
+        /// Where it runs; `None`: in the one process of the service.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node: Option<NodeId>,
     },
     /// It arrived and was verified as far as asked, and waits until it is on tape.
     Archiving {
@@ -262,7 +266,7 @@ pub fn advance(
                 staged,
                 ..
             },
-            E::Started { attempt, .. },
+            E::Started { attempt, node },
         ) if attempt.0 == attempts + 1 => Ok(S::Active {
             attempt: *attempt,
             since: at,
@@ -270,6 +274,7 @@ pub fn advance(
             prepared: false,
             unsettled: *unsettled,
             staged: staged.clone(),
+            node: node.clone(),
         }),
         (S::Active { attempt, .. }, event) if event.attempt() == Some(*attempt) => {
             advance_attempt(state, at, event).ok_or_else(refused)
@@ -369,6 +374,7 @@ fn advance_attempt(
         prepared,
         unsettled,
         staged,
+        node,
     } = state
     else {
         return None;
@@ -381,6 +387,7 @@ fn advance_attempt(
             prepared: true,
             unsettled: *unsettled,
             staged: staged.clone(),
+            node: node.clone(),
         },
         E::Landed {
             size,
@@ -527,6 +534,7 @@ mod tests {
     fn started(attempt: u32) -> TransferEvent {
         TransferEvent::Started {
             attempt: Attempt(attempt),
+            node: None,
         }
     }
 
@@ -655,5 +663,11 @@ mod tests {
         let stored = serde_json::to_string(&landed(1)).expect("serializable");
         assert!(!stored.contains("archives"), "{stored}");
         assert_eq!(serde_json::from_str(&stored).ok(), Some(landed(1)));
+        let old = r#"{"event":"started","attempt":1}"#;
+        assert_eq!(serde_json::from_str(old).ok(), Some(started(1)));
+        assert_eq!(
+            serde_json::to_string(&started(1)).ok().as_deref(),
+            Some(old)
+        );
     }
 }

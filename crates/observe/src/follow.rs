@@ -412,6 +412,7 @@ mod tests {
         let record = ledger(1);
         let started = TransferEvent::Started {
             attempt: penstock_model::Attempt(1),
+            node: None,
         };
         record.push_entry(LedgerEntry {
             sequence: 2,

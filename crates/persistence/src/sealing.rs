@@ -5,6 +5,7 @@
 //! top; the old line goes when nothing is sealed with its key any more.
 
 mod rotation;
+mod sharing;
 
 use openssl::error::ErrorStack;
 use openssl::hash::{MessageDigest, hash};

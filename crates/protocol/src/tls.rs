@@ -6,9 +6,11 @@
 //! Revocation lists of servers are not looked at.
 
 mod identity;
+mod peers;
 mod resumption;
 
 pub use identity::{ClientIdentity, IdentityError};
+pub use peers::{Fingerprint, PeerTls};
 
 use crate::stream::Stream;
 use crate::x509::{CertificateError, Certified, ClientCertificates, Shown};

@@ -20,7 +20,7 @@ pub use gfal::{GfalConfig, SftpAccount, gfal_plugins};
 
 use crate::engine::{Assignment, Outcome, Task};
 use crate::overview::ActiveRow;
-use crate::run::{AgentReport, Message};
+use crate::run::AgentReport;
 use crate::tokens::TokenKeeper;
 use penstock_decide::classify::{Observed, classify};
 use penstock_model::{IpVersion, LinkId, Phase, Settings, Side};
@@ -185,6 +185,18 @@ impl Progress {
         self.moved.store(bytes, Ordering::Relaxed);
     }
 
+    /// Bytes moved, and the size if it is known.
+    pub(crate) fn told(&self) -> (u64, Option<u64>) {
+        let size = self.size.load(Ordering::Relaxed);
+        (self.moved(), (size != UNKNOWN).then_some(size))
+    }
+
+    /// As another node tells.
+    pub(crate) fn follow(&self, moved: u64, size: Option<u64>) {
+        self.set_moved(moved);
+        self.set_size(size.unwrap_or(UNKNOWN));
+    }
+
     fn add_moved(&self, bytes: u64) {
         self.moved.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -205,15 +217,15 @@ impl Progress {
     }
 
     pub(crate) fn to_row(&self) -> ActiveRow {
-        let size = self.size.load(Ordering::Relaxed);
+        let (moved_bytes, size_bytes) = self.told();
         ActiveRow {
             transfer: self.assignment.id.0,
             job: self.job.to_string(),
             vo: self.vo.to_string(),
             source: self.assignment.source.to_string(),
             destination: self.assignment.destination.to_string(),
-            moved_bytes: self.moved(),
-            size_bytes: (size != UNKNOWN).then_some(size),
+            moved_bytes,
+            size_bytes,
             seconds: self.started.elapsed().as_secs_f64(),
         }
     }
@@ -268,7 +280,7 @@ impl AgentSetup {
         progress: Arc<Progress>,
         may_proceed: oneshot::Receiver<()>,
         mut stop: StopSignal,
-        reports: mpsc::Sender<Message>,
+        reports: mpsc::Sender<AgentReport>,
     ) {
         let (transfer, attempt) = (assignment.request.id, assignment.attempt);
         let mut guard = EndReport {
@@ -304,13 +316,13 @@ impl AgentSetup {
             outcome,
         };
         // The loop outlives its agents; when it does not, a restart finds the attempt lost.
-        let _ = reports.send(Message::Agent(report)).await;
+        let _ = reports.send(report).await;
     }
 }
 
 /// Gives the slot back even if the agent panics.
 struct EndReport {
-    reports: mpsc::Sender<Message>,
+    reports: mpsc::Sender<AgentReport>,
     transfer: penstock_model::TransferId,
     attempt: penstock_model::Attempt,
     sent: bool,
@@ -332,9 +344,9 @@ impl Drop for EndReport {
             attempt: self.attempt,
             outcome,
         };
-        let (reports, message) = (self.reports.clone(), Message::Agent(report));
+        let reports = self.reports.clone();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { drop(reports.send(message).await) });
+            runtime.spawn(async move { drop(reports.send(report).await) });
         }
     }
 }

@@ -256,7 +256,12 @@ impl From<ServiceError> for ApiError {
             ServiceError::TooManyBans | ServiceError::OutOfReach(_) => {
                 ApiError::new(StatusCode::BAD_REQUEST, error.to_string())
             }
+            ServiceError::Taken(job) => {
+                let text = format!("the job {job} was submitted before with the same sid");
+                ApiError::new(StatusCode::CONFLICT, text)
+            }
             ServiceError::JournalFull
+            | ServiceError::Leaderless
             | ServiceError::NoRoom(_)
             | ServiceError::Unwritten(_)
             | ServiceError::Undecided

@@ -7,6 +7,8 @@ mod cloud;
 pub mod engine;
 pub mod messages;
 mod metrics;
+#[allow(dead_code, reason = "what connects nodes follows")]
+mod nodes;
 mod overview;
 mod run;
 pub mod service;

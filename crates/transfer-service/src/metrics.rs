@@ -225,8 +225,8 @@ impl Service {
     pub fn write_metrics(&self, page: &mut Page) {
         let overview = self.overview();
         write_totals(page, &overview);
-        self.metrics.write_transfers(page);
-        write_links(page, &self.metrics.rows(&overview.links));
+        self.node.metrics.write_transfers(page);
+        write_links(page, &self.node.metrics.rows(&overview.links));
         let mut family = page.gauge(
             "penstock_journal_writable",
             "1 while the journal takes records; without it no job is accepted.",
@@ -247,12 +247,12 @@ impl Service {
             "penstock_journal_batch_records",
             "Records in one transaction of the journal.",
         )
-        .distribution(&[], &self.metrics.batch_records);
+        .distribution(&[], &self.node.metrics.batch_records);
         page.histogram(
             "penstock_journal_commit_seconds",
             "How long a transaction of the journal took until it was durable.",
         )
-        .distribution(&[], &self.metrics.commit_us);
+        .distribution(&[], &self.node.metrics.commit_us);
     }
 }
 
@@ -271,7 +271,7 @@ fn write_totals(page: &mut Page, overview: &Overview) {
         "Transfers that wait, by the reason that holds up their link; absent reasons hold up none.",
     );
     for row in &overview.waiting {
-        family.sample(&[("reason", row.reason)], row.transfers);
+        family.sample(&[("reason", &row.reason)], row.transfers);
     }
     let mut family = page.gauge(
         "penstock_transfers_active_max",

@@ -10,7 +10,8 @@ use penstock_model::{
     Bytes, LinkId, LinkSample, Timestamp, TransferEvent, TransferState, WaitReason,
 };
 use penstock_persistence::journal::Record;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use std::sync::Arc;
 const ACTIVE_LISTED_MAX: usize = 50;
 
 /// The live view as JSON.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Overview {
     /// Milliseconds since 1970.
@@ -30,10 +31,13 @@ pub struct Overview {
     pub storages: Vec<StorageRow>,
     pub waiting: Vec<WaitingRow>,
     pub active_transfers: Vec<ActiveRow>,
+    /// Of a service of several nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeRow>,
 }
 
 /// Counts over all links since the start of this process.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Totals {
     /// Waiting now.
@@ -52,15 +56,27 @@ pub struct Totals {
 }
 
 /// Running transfers of this service.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct AgentsView {
     pub active: u32,
     pub limit: u32,
 }
 
+/// One node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct NodeRow {
+    pub node: String,
+    /// Attempts that run there.
+    pub active: u32,
+    /// How many may; absent while the leader does not hear of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
 /// One link.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct LinkRow {
     pub source: String,
@@ -78,7 +94,7 @@ pub struct LinkRow {
 }
 
 /// One storage element.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct StorageRow {
     pub storage: String,
@@ -89,16 +105,16 @@ pub struct StorageRow {
 }
 
 /// Transfers that wait for one kind of reason.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct WaitingRow {
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     pub text: String,
     pub transfers: u64,
 }
 
 /// One running transfer.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct ActiveRow {
     pub transfer: u64,
@@ -263,7 +279,7 @@ impl Meters {
         overview.waiting = waiting
             .into_iter()
             .map(|(reason, (text, transfers))| WaitingRow {
-                reason,
+                reason: reason.into(),
                 text,
                 transfers,
             })
@@ -276,6 +292,12 @@ impl Meters {
             active: active.0,
             limit: limit.0,
         };
+        let nodes = engine.nodes().map(|view| NodeRow {
+            node: view.node.to_string(),
+            active: view.active.0,
+            limit: view.slots.map(|slots| slots.0),
+        });
+        overview.nodes = nodes.collect();
         overview.storages = engine
             .storages()
             .map(|view| StorageRow {

@@ -5,22 +5,20 @@
 //! journal cannot be written (a full disk), nothing is acted upon and nothing is dropped: it tries again until it can,
 //! or until the service has been asked to end and its last chance is over. What is dropped then nobody was told of.
 
-use crate::agent::{AgentSetup, Progress, StopSignal};
-use crate::api::Banned;
+use crate::agent::Progress;
 use crate::engine::{
-    Action, Answer, Assignment, Effects, Engine, EngineConfig, Input, LinkNotice, Now, Outcome,
-    ReplyId, TapeCall, TapeErrand, TapeOutcome,
+    Action, Answer, Assignment, Effects, Engine, EngineConfig, Input, Leading, LinkNotice, Looked,
+    NodeJoined, Now, Outcome, ReplyId, TapeCall, TapeErrand, TapeOutcome,
 };
-use crate::metrics::TransferMetrics;
-use crate::overview::{Meters, Overview};
-use crate::submission::NewJob;
-use penstock_decide::settings::{Asker, Wish};
+use crate::nodes::{Answered, Asked, Down, Node, Order, Teller};
+use crate::overview::Meters;
 use penstock_model::{
-    Attempt, Ban, BanTarget, Bytes, CredentialId, Failure, JobId, LinkId, Priority, Settings,
-    Timestamp, TransferId, UserName, VoName, WaitReason,
+    Attempt, CredentialId, Epoch, Failure, JobId, LinkId, NodeId, Settings, Slots, Timestamp,
+    TransferId,
 };
-use penstock_persistence::journal::{Journal, JournalError, Record, RenewedToken};
-use std::collections::{BTreeSet, HashMap};
+use penstock_persistence::journal::{Journal, JournalError, Record};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -38,51 +36,20 @@ const RECORDS_PER_COMMIT: usize = 20_000;
 const JOURNAL_RETRY: Duration = Duration::from_millis(500);
 /// How much longer it tries once the service has been asked to end; the grace for running transfers, if that is shorter.
 const JOURNAL_LAST_CHANCE: Duration = Duration::from_secs(10);
+/// How many jobs are known to have been accepted when they are submitted again.
+const ACCEPTED_MAX: usize = 16_384;
 /// How often links are sampled.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
-/// What the loop takes: engine inputs with the channel for their answer, and questions that change nothing.
+/// What the loop takes.
+#[allow(dead_code, reason = "what connects nodes follows")]
 #[derive(Debug)]
 pub(crate) enum Message {
-    Submit {
-        job: Box<NewJob>,
-        answer: oneshot::Sender<Answer>,
-    },
-    Cancel {
-        job: JobId,
-        transfers: Option<Vec<TransferId>>,
-        reason: String,
-        answer: oneshot::Sender<Answer>,
-    },
-    CancelAll {
-        vo: Option<VoName>,
-        reason: String,
-        answer: oneshot::Sender<Answer>,
-    },
-    Reprioritise {
-        job: JobId,
-        priority: Priority,
-        answer: oneshot::Sender<Answer>,
-    },
-    Set {
-        wish: Box<Wish>,
-        asker: Asker,
-        user: UserName,
-        answer: oneshot::Sender<Answer>,
-    },
-    Ban {
-        ban: Box<Ban>,
-        answer: oneshot::Sender<Answer>,
-    },
-    Lift {
-        target: BanTarget,
-        by: UserName,
-        answer: oneshot::Sender<Answer>,
-    },
-    KeepToken {
-        id: CredentialId,
-        renewed: RenewedToken,
-        answer: oneshot::Sender<Answer>,
+    /// What only the leader answers. `again`: an answer to it may have been lost.
+    Asked {
+        asked: Asked,
+        again: bool,
+        answer: oneshot::Sender<Answered>,
     },
     TokenReady {
         id: CredentialId,
@@ -91,50 +58,68 @@ pub(crate) enum Message {
         id: CredentialId,
         failure: Box<Failure>,
     },
-    Agent(AgentReport),
+    /// What an agent of a node tells.
+    Reported {
+        node: NodeId,
+        session: u64,
+        report: AgentReport,
+    },
+    /// A node has begun a session, with what it could not tell before.
+    Joined {
+        joined: Box<NodeJoined>,
+        ends: Vec<(TransferId, Attempt, Outcome)>,
+    },
+    /// A session has ended; the node was heard of last at this time.
+    Gone {
+        node: NodeId,
+        session: u64,
+        heard: Instant,
+    },
+    /// A node is about to go.
+    Leaves {
+        node: NodeId,
+        session: u64,
+    },
     TapeAnswered {
         number: u64,
         outcome: TapeOutcome,
     },
     Configure(Box<EngineConfig>),
-    WhyWaiting {
-        transfers: Vec<TransferId>,
-        answer: oneshot::Sender<Vec<Option<WaitReason>>>,
-    },
 }
 
 /// What agents tell the engine.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum AgentReport {
+    /// One has looked at both ends, and asks to move bytes.
     Prepared {
         transfer: TransferId,
         attempt: Attempt,
-        size: Option<Bytes>,
-        checksum: Option<penstock_model::Checksum>,
-        replaces: bool,
+        looked: Looked,
     },
+    /// One has ended.
     Ended {
         transfer: TransferId,
         attempt: Attempt,
         outcome: Outcome,
     },
+    /// How far they are: bytes moved, and the size if it is known.
+    Moved(Vec<(TransferId, Attempt, u64, Option<u64>)>),
 }
 
 /// What the journal thread does once a batch is durable.
 enum Act {
     Tape(Box<TapeCall>),
-    Start(
-        Box<Assignment>,
-        Arc<Progress>,
-        oneshot::Receiver<()>,
-        StopSignal,
-    ),
-    Answer(oneshot::Sender<Answer>, Answer),
+    Order {
+        node: NodeId,
+        session: u64,
+        order: Order,
+        progress: Option<Arc<Progress>>,
+    },
+    Answer(oneshot::Sender<Answered>, Answer),
     PrepareToken(CredentialId),
     Publish(Arc<Settings>),
     LockOut(BTreeSet<String>),
-    Proceed(oneshot::Sender<()>),
-    Stop(watch::Sender<bool>),
 }
 
 pub(crate) struct Batch {
@@ -142,11 +127,11 @@ pub(crate) struct Batch {
     acts: Vec<Act>,
 }
 
-/// How an agent is reached while it runs.
+/// Where an attempt runs, and how far it is.
 struct AgentHandle {
     attempt: Attempt,
-    proceed: Option<oneshot::Sender<()>>,
-    stop: watch::Sender<bool>,
+    node: NodeId,
+    session: u64,
     progress: Arc<Progress>,
 }
 
@@ -164,6 +149,11 @@ impl Clock {
             at: wall_clock(),
             monotonic_us: self.0.elapsed().as_micros() as u64,
         }
+    }
+
+    /// A time of the process's clock as the engine reads it.
+    fn monotonic_us(self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.0).as_micros() as u64
     }
 }
 
@@ -188,15 +178,15 @@ pub(crate) fn wall_clock() -> Timestamp {
 }
 
 /// What the outside holds of a running loop.
+#[allow(dead_code, reason = "what connects nodes follows")]
 pub(crate) struct Loop {
     pub(crate) inputs: mpsc::Sender<Message>,
     /// To see how many wait; it keeps nothing alive.
     pub(crate) batches: mpsc::WeakSender<Batch>,
-    pub(crate) overview: watch::Receiver<Arc<Overview>>,
-    pub(crate) committed: watch::Receiver<u64>,
-    pub(crate) journal_writable: Arc<AtomicBool>,
     /// Set to have the journal's secrets sealed anew; the journal's thread takes it back.
     pub(crate) sealing_due: Arc<AtomicBool>,
+    /// Set when another node leads: nothing more is written or done.
+    pub(crate) over: Arc<AtomicBool>,
     pub(crate) task: tokio::task::JoinHandle<()>,
     /// How the journal's thread ended: with its last batch committed, or without.
     pub(crate) last_commit: oneshot::Receiver<Result<(), JournalError>>,
@@ -206,14 +196,11 @@ pub(crate) struct Loop {
 pub(crate) struct Parts {
     pub(crate) engine: Engine,
     pub(crate) first: Effects,
+    pub(crate) leading: Leading,
+    /// How many attempts this node may run.
+    pub(crate) slots: Slots,
     pub(crate) journal: Box<dyn Journal>,
-    pub(crate) agents: Arc<AgentSetup>,
-    /// Told what is set, as soon as it is durable.
-    pub(crate) settings: watch::Sender<Arc<Settings>>,
-    pub(crate) site: String,
-    pub(crate) metrics: Arc<TransferMetrics>,
-    pub(crate) banned: Banned,
-    pub(crate) clock: Clock,
+    pub(crate) node: Arc<Node>,
     pub(crate) shutdown: watch::Receiver<bool>,
     pub(crate) drain_grace: Duration,
 }
@@ -223,32 +210,33 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
     let Parts {
         engine,
         first,
+        leading,
+        slots,
         journal,
-        agents,
-        settings,
-        site,
-        metrics,
-        banned,
-        clock,
+        node,
         shutdown,
         drain_grace,
     } = parts;
+    let (epoch, slots) = match &leading {
+        Leading::Alone => (Epoch::default(), None),
+        Leading::Among { epoch, .. } => (*epoch, Some(slots)),
+    };
+    if engine.open_transfers() > 0 {
+        let transfers = engine.open_transfers();
+        tracing::info!(transfers, "continuing what has not ended");
+    }
+    node.board.settings.send_replace(engine.settings().clone());
     let (inputs, received) = mpsc::channel(INPUTS_MAX);
-    agents.tokens.persist_through(&inputs);
     let (batches, queued) = mpsc::channel(BATCHES_MAX);
-    let (committed_out, committed) = watch::channel(0);
-    let journal_writable = Arc::new(AtomicBool::new(true));
     let sealing_due = Arc::new(AtomicBool::new(false));
+    let over = Arc::new(AtomicBool::new(false));
+    node.board.set_writable(true);
     let committer = Committer {
         journal,
-        agents,
-        banned,
+        node: node.clone(),
         reports: inputs.clone(),
-        committed: committed_out,
-        settings,
-        writable: journal_writable.clone(),
         sealing_due: sealing_due.clone(),
-        metrics: metrics.clone(),
+        over: over.clone(),
         runtime: tokio::runtime::Handle::current(),
         shutdown: shutdown.clone(),
         last_chance: drain_grace.min(JOURNAL_LAST_CHANCE),
@@ -261,53 +249,77 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
             // The service may have gone without waiting.
             let _ = done.send(committer.run(queued));
         })?;
-    let (overview_out, overview) = watch::channel(Arc::new(Overview::default()));
     let weak_batches = batches.downgrade();
+    let session = node.roster.next_session();
+    let teller = Teller::Here {
+        inputs: inputs.clone(),
+        node: node.id.clone(),
+        session,
+    };
+    let own = node.host.join(teller, epoch);
+    let own = slots.map(|slots| own.joins(node.id.clone(), session, slots));
     let driver = Driver {
         engine,
-        clock,
         batches,
         replies: HashMap::new(),
         reply_next: 0,
         running: HashMap::new(),
         stagings: BTreeSet::new(),
+        accepted: Accepted::default(),
         sealing_due: sealing_due.clone(),
-        meters: Meters::new(site),
-        metrics,
-        overview: overview_out,
+        meters: Meters::new(node.site.clone()),
+        node,
     };
-    let task = tokio::spawn(driver.run(first, received, shutdown, drain_grace));
+    let task = tokio::spawn(driver.run(first, own, received, shutdown, drain_grace));
     Ok(Loop {
         inputs,
         batches: weak_batches,
-        overview,
-        committed,
-        journal_writable,
         sealing_due,
+        over,
         task,
         last_commit,
     })
 }
 
+/// The ids of the latest jobs that were accepted, for questions that are asked again.
+#[derive(Default)]
+struct Accepted {
+    order: VecDeque<JobId>,
+    ids: HashSet<JobId>,
+}
+
+impl Accepted {
+    fn note(&mut self, job: JobId) {
+        if self.ids.insert(job) {
+            self.order.push_back(job);
+        }
+        if self.order.len() > ACCEPTED_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.ids.remove(&oldest);
+        }
+    }
+}
+
 struct Driver {
     engine: Engine,
-    clock: Clock,
     batches: mpsc::Sender<Batch>,
-    replies: HashMap<ReplyId, oneshot::Sender<Answer>>,
+    replies: HashMap<ReplyId, oneshot::Sender<Answered>>,
     reply_next: u64,
     running: HashMap<TransferId, AgentHandle>,
     /// Calls that ask for files on tape: their answers are worth waiting for, because they name the requests.
     stagings: BTreeSet<u64>,
+    accepted: Accepted,
     sealing_due: Arc<AtomicBool>,
     meters: Meters,
-    metrics: Arc<TransferMetrics>,
-    overview: watch::Sender<Arc<Overview>>,
+    node: Arc<Node>,
 }
 
 impl Driver {
     async fn run(
         mut self,
         first: Effects,
+        own: Option<Message>,
         mut received: mpsc::Receiver<Message>,
         mut shutdown: watch::Receiver<bool>,
         drain_grace: Duration,
@@ -317,6 +329,9 @@ impl Driver {
             acts: Vec::new(),
         };
         self.take_effects(first, &mut batch);
+        if let Some(own) = own {
+            self.take_message(own, &mut batch);
+        }
         if !self.hand_over(batch).await {
             return;
         }
@@ -341,6 +356,11 @@ impl Driver {
                 () = tokio::time::sleep(due) => self.feed(Input::Tick, &mut batch),
                 changed = shutdown.changed(), if ends_at.is_none() => {
                     if changed.is_err() || *shutdown.borrow() {
+                        if self.node.roster.count() > 0 {
+                            // One of the others leads from now on, and goes on with what runs here.
+                            self.hand_over(batch).await;
+                            return;
+                        }
                         self.feed(Input::Drain, &mut batch);
                         ends_at = Some(tokio::time::Instant::now() + drain_grace);
                     }
@@ -354,9 +374,7 @@ impl Driver {
                 }
                 if is_over {
                     // The grace is over: agents stop, their attempts are recorded as lost and start anew later.
-                    self.running.values().for_each(|agent| {
-                        agent.stop.send_replace(true);
-                    });
+                    self.node.host.stop_all();
                 }
             }
             if !self.hand_over(batch).await {
@@ -383,64 +401,27 @@ impl Driver {
 
     fn take_message(&mut self, message: Message, batch: &mut Batch) {
         let input = match message {
-            Message::Submit { job, answer } => Input::Submit {
-                job,
-                reply: self.owe(answer),
-            },
-            Message::Cancel {
-                job,
-                transfers,
-                reason,
+            Message::Asked {
+                asked,
+                again,
                 answer,
-            } => Input::Cancel {
-                job,
-                transfers,
-                reason,
-                reply: self.owe(answer),
+            } => return self.take_question(asked, again, answer, batch),
+            Message::Reported {
+                node,
+                session,
+                report,
+            } => return self.take_report((node, session), report, batch),
+            Message::Joined { joined, ends } => return self.take_node(*joined, ends, batch),
+            Message::Gone {
+                node,
+                session,
+                heard,
+            } => Input::NodeGone {
+                node,
+                session,
+                heard_us: self.node.clock.monotonic_us(heard),
             },
-            Message::CancelAll { vo, reason, answer } => Input::CancelAll {
-                vo,
-                reason,
-                reply: self.owe(answer),
-            },
-            Message::Reprioritise {
-                job,
-                priority,
-                answer,
-            } => Input::Reprioritise {
-                job,
-                priority,
-                reply: self.owe(answer),
-            },
-            Message::Set {
-                wish,
-                asker,
-                user,
-                answer,
-            } => Input::Set {
-                wish,
-                asker,
-                user,
-                reply: self.owe(answer),
-            },
-            Message::Ban { ban, answer } => Input::Ban {
-                ban,
-                reply: self.owe(answer),
-            },
-            Message::Lift { target, by, answer } => Input::Lift {
-                target,
-                by,
-                reply: self.owe(answer),
-            },
-            Message::KeepToken {
-                id,
-                renewed,
-                answer,
-            } => Input::TokenRenewed {
-                id,
-                renewed,
-                reply: self.owe(answer),
-            },
+            Message::Leaves { node, session } => Input::NodeLeaves { node, session },
             Message::TokenReady { id } => Input::TokenReady { id },
             Message::TokenRefused { id, failure } => Input::TokenRefused { id, failure },
             Message::TapeAnswered { number, outcome } => {
@@ -448,46 +429,194 @@ impl Driver {
                 Input::TapeAnswered { number, outcome }
             }
             Message::Configure(config) => Input::Configure(*config),
-            Message::Agent(AgentReport::Prepared {
-                transfer,
-                attempt,
-                size,
-                checksum,
-                replaces,
-            }) => Input::Prepared {
-                transfer,
-                attempt,
-                size,
-                checksum,
-                replaces,
-            },
-            Message::Agent(AgentReport::Ended {
-                transfer,
-                attempt,
-                outcome,
-            }) => {
-                self.forget_agent(transfer, attempt, &outcome);
-                Input::Ended {
-                    transfer,
-                    attempt,
-                    outcome,
+        };
+        self.feed(input, batch);
+    }
+
+    fn take_question(
+        &mut self,
+        asked: Asked,
+        again: bool,
+        answer: oneshot::Sender<Answered>,
+        batch: &mut Batch,
+    ) {
+        let input = match asked {
+            Asked::Submit(job) => {
+                if self.engine.holds_job(job.id) || self.accepted.ids.contains(&job.id) {
+                    let known = match again {
+                        true => Answer::Accepted(job.id),
+                        false => Answer::Taken,
+                    };
+                    // After the batch in which it was accepted, if that is not durable yet.
+                    return batch.acts.push(Act::Answer(answer, known));
                 }
+                self.accepted.note(job.id);
+                let reply = self.owe(answer);
+                Input::Submit { job, reply }
             }
-            Message::WhyWaiting { transfers, answer } => {
+            Asked::Cancel {
+                job,
+                transfers,
+                reason,
+            } => Input::Cancel {
+                job,
+                transfers,
+                reason,
+                reply: self.owe(answer),
+            },
+            Asked::CancelAll { vo, reason } => Input::CancelAll {
+                vo,
+                reason,
+                reply: self.owe(answer),
+            },
+            Asked::Reprioritise { job, priority } => Input::Reprioritise {
+                job,
+                priority,
+                reply: self.owe(answer),
+            },
+            Asked::Set { wish, asker, user } => Input::Set {
+                wish,
+                asker,
+                user,
+                reply: self.owe(answer),
+            },
+            Asked::Ban(ban) => Input::Ban {
+                ban,
+                reply: self.owe(answer),
+            },
+            Asked::Lift { target, by } => Input::Lift {
+                target,
+                by,
+                reply: self.owe(answer),
+            },
+            Asked::KeepToken { id, renewed } => Input::TokenRenewed {
+                id,
+                renewed,
+                reply: self.owe(answer),
+            },
+            Asked::Refresh(id) => {
+                let tokens = self.node.agents.tokens.clone();
+                tokio::spawn(async move {
+                    let refreshed = tokens.refresh_for_another(&id).await;
+                    // Whoever asked may have gone, here and below.
+                    let _ = answer.send(Answered::Refreshed(refreshed));
+                });
+                return;
+            }
+            Asked::WhyWaiting(transfers) => {
                 let now = wall_clock();
                 let why = transfers
                     .into_iter()
                     .map(|id| self.engine.why_waiting(id, now))
                     .collect();
-                // Whoever asked may have gone.
-                let _ = answer.send(why);
+                let _ = answer.send(Answered::Why(why));
                 return;
             }
         };
         self.feed(input, batch);
     }
 
-    fn owe(&mut self, answer: oneshot::Sender<Answer>) -> ReplyId {
+    fn take_report(
+        &mut self,
+        (node, session): (NodeId, u64),
+        report: AgentReport,
+        batch: &mut Batch,
+    ) {
+        match report {
+            AgentReport::Prepared {
+                transfer,
+                attempt,
+                looked,
+            } => {
+                let Looked {
+                    size,
+                    checksum,
+                    replaces,
+                } = looked;
+                let input = Input::Prepared {
+                    transfer,
+                    attempt,
+                    size,
+                    checksum,
+                    replaces,
+                };
+                self.feed(input, batch);
+            }
+            AgentReport::Ended {
+                transfer,
+                attempt,
+                outcome,
+            } => self.take_end((node, session), (transfer, attempt, outcome), batch),
+            AgentReport::Moved(all) => {
+                for (transfer, attempt, moved, size) in all {
+                    if let Some(agent) = self.running.get(&transfer)
+                        && (&agent.node, agent.attempt) == (&node, attempt)
+                    {
+                        agent.progress.follow(moved, size);
+                    }
+                }
+            }
+        }
+    }
+
+    fn take_end(
+        &mut self,
+        (node, session): (NodeId, u64),
+        (transfer, attempt, outcome): (TransferId, Attempt, Outcome),
+        batch: &mut Batch,
+    ) {
+        self.forget_agent(transfer, attempt, &outcome);
+        let input = Input::Ended {
+            transfer,
+            attempt,
+            outcome,
+        };
+        self.feed(input, batch);
+        batch.acts.push(Act::Order {
+            node,
+            session,
+            order: Order::Forget { transfer, attempt },
+            progress: None,
+        });
+    }
+
+    fn take_node(
+        &mut self,
+        joined: NodeJoined,
+        ends: Vec<(TransferId, Attempt, Outcome)>,
+        batch: &mut Batch,
+    ) {
+        let (node, session) = (joined.node.clone(), joined.session);
+        for end in ends {
+            self.take_end((node.clone(), session), end, batch);
+        }
+        for claim in &joined.claims {
+            let assignment = &claim.assignment;
+            let (transfer, attempt) = (assignment.request.id, assignment.attempt);
+            let here = match node == self.node.id {
+                true => self.node.host.progress(transfer, attempt),
+                false => None,
+            };
+            let begun = || Arc::new(Progress::new(assignment, Instant::now()));
+            match self.running.get_mut(&transfer) {
+                Some(agent) if agent.attempt == attempt => agent.session = session,
+                // Of two attempts one is abandoned, and that is this one.
+                Some(_) => {}
+                None => {
+                    let handle = AgentHandle {
+                        attempt,
+                        node: node.clone(),
+                        session,
+                        progress: here.unwrap_or_else(begun),
+                    };
+                    self.running.insert(transfer, handle);
+                }
+            }
+        }
+        self.feed(Input::NodeJoined(Box::new(joined)), batch);
+    }
+
+    fn owe(&mut self, answer: oneshot::Sender<Answered>) -> ReplyId {
         self.reply_next += 1;
         self.replies.insert(ReplyId(self.reply_next), answer);
         ReplyId(self.reply_next)
@@ -505,29 +634,47 @@ impl Driver {
     }
 
     fn feed(&mut self, input: Input, batch: &mut Batch) {
-        let effects = self.engine.handle(self.clock.now(), input);
+        let effects = self.engine.handle(self.node.clock.now(), input);
         self.take_effects(effects, batch);
     }
 
     fn take_effects(&mut self, effects: Effects, batch: &mut Batch) {
         for record in &effects.records {
             self.meters.count(record);
-            self.metrics.count(record);
+            self.node.metrics.count(record);
         }
         batch.records.extend(effects.records);
         for action in effects.actions {
             match action {
                 Action::Start(assignment) => batch.acts.push(self.prepare_start(assignment)),
-                Action::Proceed { transfer, .. } => {
-                    let proceed = self
-                        .running
-                        .get_mut(&transfer)
-                        .and_then(|agent| agent.proceed.take());
-                    batch.acts.extend(proceed.map(Act::Proceed));
+                Action::Proceed { transfer, attempt } => {
+                    let order = Order::Proceed { transfer, attempt };
+                    batch.acts.extend(self.order(transfer, |_| order));
                 }
                 Action::Stop { transfer } => {
-                    let stop = self.running.get(&transfer).map(|agent| agent.stop.clone());
-                    batch.acts.extend(stop.map(Act::Stop));
+                    let order = |attempt| Order::Stop { transfer, attempt };
+                    batch.acts.extend(self.order(transfer, order));
+                }
+                Action::Forget { transfer, attempt } => {
+                    self.forget_agent(transfer, attempt, &Outcome::Stopped);
+                }
+                Action::Abandon {
+                    node,
+                    session,
+                    transfer,
+                    attempt,
+                } => {
+                    let is_it =
+                        |agent: &AgentHandle| (&agent.node, agent.attempt) == (&node, attempt);
+                    if self.running.get(&transfer).is_some_and(is_it) {
+                        self.running.remove(&transfer);
+                    }
+                    batch.acts.push(Act::Order {
+                        node,
+                        session,
+                        order: Order::Abandon { transfer, attempt },
+                        progress: None,
+                    });
                 }
                 Action::PrepareToken(id) => batch.acts.push(Act::PrepareToken(id)),
                 Action::Tape(call) => {
@@ -550,23 +697,33 @@ impl Driver {
         }
     }
 
+    /// For the node that runs a transfer's attempt.
+    fn order(&self, transfer: TransferId, order: impl FnOnce(Attempt) -> Order) -> Option<Act> {
+        let agent = self.running.get(&transfer)?;
+        Some(Act::Order {
+            node: agent.node.clone(),
+            session: agent.session,
+            order: order(agent.attempt),
+            progress: None,
+        })
+    }
+
     fn prepare_start(&mut self, assignment: Assignment) -> Act {
-        let (proceed, may_proceed) = oneshot::channel();
-        let (stop, stopped) = watch::channel(false);
         let progress = Arc::new(Progress::new(&assignment, Instant::now()));
+        let (node, session) = (assignment.to.node.clone(), assignment.to.session);
         let handle = AgentHandle {
             attempt: assignment.attempt,
-            proceed: Some(proceed),
-            stop,
+            node: node.clone(),
+            session,
             progress: progress.clone(),
         };
         self.running.insert(assignment.request.id, handle);
-        Act::Start(
-            Box::new(assignment),
-            progress,
-            may_proceed,
-            StopSignal::new(stopped),
-        )
+        Act::Order {
+            node,
+            session,
+            order: Order::Start(Box::new(assignment)),
+            progress: Some(progress),
+        }
     }
 
     fn sample(&mut self, batch: &mut Batch) {
@@ -579,21 +736,25 @@ impl Driver {
         batch
             .records
             .extend(samples.into_iter().map(Record::Sampled));
-        self.overview.send_replace(Arc::new(overview));
+        let board = &self.node.board;
+        if self.node.roster.count() > 0 {
+            self.node.roster.tell_all(Down::Shown {
+                overview: Box::new(overview.clone()),
+                committed: *board.committed.borrow(),
+                writable: board.is_writable(),
+            });
+        }
+        board.overview.send_replace(Arc::new(overview));
     }
 }
 
 /// Owns the journal. A thread, because a commit blocks.
 struct Committer {
     journal: Box<dyn Journal>,
-    agents: Arc<AgentSetup>,
-    banned: Banned,
+    node: Arc<Node>,
     reports: mpsc::Sender<Message>,
-    committed: watch::Sender<u64>,
-    settings: watch::Sender<Arc<Settings>>,
-    writable: Arc<AtomicBool>,
     sealing_due: Arc<AtomicBool>,
-    metrics: Arc<TransferMetrics>,
+    over: Arc<AtomicBool>,
     runtime: tokio::runtime::Handle,
     shutdown: watch::Receiver<bool>,
     last_chance: Duration,
@@ -613,13 +774,20 @@ impl Committer {
                 acts.extend(next.acts);
             }
             for act in &acts {
-                if let Act::Start(assignment, ..) = act {
-                    self.agents.remember(assignment);
+                if let Act::Order {
+                    order: Order::Start(assignment),
+                    ..
+                } = act
+                {
+                    self.node.agents.remember(assignment);
                 }
             }
             if !records.is_empty() {
                 let sequence = self.append(&records)?;
-                self.committed.send_replace(sequence);
+                self.node.board.committed.send_replace(sequence);
+            }
+            if self.over.load(Ordering::Relaxed) {
+                return Ok(());
             }
             acts.into_iter().for_each(|act| self.act(act));
             if self.sealing_due.load(Ordering::Relaxed) {
@@ -649,11 +817,12 @@ impl Committer {
             let begun = Instant::now();
             match self.journal.append(records) {
                 Ok(sequence) => {
-                    self.metrics.batch_records.observe(records.len() as u64);
+                    let metrics = &self.node.metrics;
+                    metrics.batch_records.observe(records.len() as u64);
                     let took = begun.elapsed().as_micros();
                     let took = u64::try_from(took).unwrap_or(u64::MAX);
-                    self.metrics.commit_us.observe(took);
-                    if !self.writable.swap(true, Ordering::Relaxed) {
+                    metrics.commit_us.observe(took);
+                    if !self.node.board.set_writable(true) {
                         tracing::info!("the journal can be written again");
                     }
                     return Ok(sequence);
@@ -662,7 +831,7 @@ impl Committer {
                 Err(error @ JournalError::Deposed { .. }) => return Err(error),
                 Err(error) if self.gives_up() => return Err(error),
                 Err(error) => {
-                    if self.writable.swap(false, Ordering::Relaxed) {
+                    if self.node.board.set_writable(false) {
                         tracing::error!(%error, "nothing starts or ends until the journal can be written");
                     }
                     std::thread::sleep(JOURNAL_RETRY);
@@ -672,6 +841,9 @@ impl Committer {
     }
 
     fn gives_up(&mut self) -> bool {
+        if self.over.load(Ordering::Relaxed) {
+            return true;
+        }
         let asked_to_end = *self.shutdown.borrow() || self.shutdown.has_changed().is_err();
         if !asked_to_end {
             return false;
@@ -685,32 +857,31 @@ impl Committer {
 
     fn act(&self, act: Act) {
         match act {
-            Act::Start(assignment, progress, may_proceed, stop) => {
-                let agent = self.agents.clone().agent(
-                    *assignment,
-                    progress,
-                    may_proceed,
-                    stop,
-                    self.reports.clone(),
-                );
-                self.runtime.spawn(agent);
-            }
+            Act::Order {
+                node,
+                session,
+                order,
+                progress,
+            } => self.node.roster.order(&node, session, order, progress),
             Act::Tape(call) => {
-                let calling = self.agents.clone().call_tape(*call, self.reports.clone());
+                let calling = self.node.agents.clone();
+                let calling = calling.call_tape(*call, self.reports.clone());
                 self.runtime.spawn(calling);
             }
-            // In each case the other side may have gone meanwhile, which is its right.
-            Act::Answer(to, answer) => drop(to.send(answer)),
-            Act::LockOut(users) => self.banned.replace_imposed(users),
-            Act::Proceed(proceed) => drop(proceed.send(())),
+            // The other side may have gone meanwhile, which is its right.
+            Act::Answer(to, answer) => drop(to.send(Answered::Engine(answer))),
+            Act::LockOut(users) => {
+                self.node.roster.tell_all(Down::LockOut(users.clone()));
+                self.node.board.banned.replace_imposed(users);
+            }
             Act::PrepareToken(id) => {
-                self.runtime.spawn(self.agents.tokens.clone().prepare(id));
+                let tokens = self.node.agents.tokens.clone();
+                self.runtime.spawn(tokens.prepare(id));
             }
             Act::Publish(settings) => {
-                self.settings.send_replace(settings);
-            }
-            Act::Stop(stop) => {
-                stop.send_replace(true);
+                let all = settings.all().cloned().collect();
+                self.node.roster.tell_all(Down::Settings(all));
+                self.node.board.settings.send_replace(settings);
             }
         }
     }

@@ -2,8 +2,9 @@
 
 use crate::agent::{AgentConfig, AgentSetup, ByVersion, Gfal, GfalConfig, Memory};
 use crate::api::Banned;
-use crate::engine::{Answer, EngineConfig, Stopped, continue_from};
+use crate::engine::{Answer, EngineConfig, Stopped, this_process};
 use crate::metrics::TransferMetrics;
+use crate::nodes::{AgentHost, Answered, Asked, Board, Desk, Lead, NoAnswer, Node, Roster, Seat};
 use crate::overview::Overview;
 use crate::run::{self, Clock, Message};
 use crate::submission::NewJob;
@@ -20,10 +21,9 @@ use penstock_protocol::http1::client::Client;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use thiserror::Error;
-use tokio::sync::{Mutex, mpsc, oneshot, watch};
+use tokio::sync::{Mutex, watch};
 
 /// How many questions may be answered from the journal at once.
 const READERS: usize = 4;
@@ -102,6 +102,14 @@ pub enum ServiceError {
     /// So that nobody fills the memory.
     #[error("there are too many bans already; lift some first")]
     TooManyBans,
+    /// There is a job of that id already.
+    #[error("there is a job {0} already")]
+    Taken(JobId),
+    /// None of the service's nodes leads it at the moment.
+    #[error(
+        "no node of the service leads it at the moment; what you asked for may still happen: look, and try again"
+    )]
+    Leaderless,
     /// It is ending.
     #[error("the service is shutting down")]
     ShuttingDown,
@@ -110,32 +118,21 @@ pub enum ServiceError {
     Thread(#[from] std::io::Error),
 }
 
-/// The engine's task, and how the journal's thread ends.
-type Ending = (
-    tokio::task::JoinHandle<()>,
-    oneshot::Receiver<Result<(), JournalError>>,
-);
-
 /// How many wait in the queues of a service.
 pub(crate) struct Queued {
     pub(crate) inputs: usize,
     pub(crate) batches: usize,
 }
 
-/// A running transfer service. Ends, drained, after its shutdown signal.
+/// A running transfer service, or one node of it. Ends, drained, after its shutdown signal.
 pub struct Service {
-    inputs: mpsc::Sender<Message>,
-    batches: mpsc::WeakSender<run::Batch>,
-    pub(crate) metrics: Arc<TransferMetrics>,
-    overview: watch::Receiver<Arc<Overview>>,
-    committed: watch::Receiver<u64>,
-    settings: watch::Receiver<Arc<Settings>>,
+    pub(crate) node: Arc<Node>,
+    desk: Desk,
+    lead: Arc<Lead>,
     reader: Arc<dyn JournalReader>,
     delegations: Arc<Delegations>,
     gfal: Option<Arc<Gfal>>,
-    journal_writable: Arc<AtomicBool>,
-    sealing_due: Arc<AtomicBool>,
-    ending: Mutex<Option<Ending>>,
+    ending: Mutex<Option<tokio::task::JoinHandle<Result<(), ServiceError>>>>,
     /// Held while a job with a given id is looked up and submitted, so that no id is accepted twice.
     pub(crate) given_ids: Mutex<()>,
 }
@@ -147,60 +144,49 @@ impl Service {
         client: Client,
         shutdown: watch::Receiver<bool>,
     ) -> Result<Arc<Service>, ServiceError> {
-        let mut journal = SqliteJournal::open(&config.journal, config.keys.clone())?;
+        let journal = SqliteJournal::open(&config.journal, config.keys.clone())?;
         let reader = SqliteReader::open(&config.journal, READERS)?.with_keys(config.keys.clone());
         let reader: Arc<dyn JournalReader> = Arc::new(reader);
         let delegations = Arc::new(Delegations::open(&config.delegations, config.keys)?);
-        let clock = Clock::start();
-        let (engine, first) = continue_from(&mut journal, config.engine, clock.now())?;
-        if engine.open_transfers() > 0 {
-            tracing::info!(
-                transfers = engine.open_transfers(),
-                "continuing what has not ended"
-            );
-        }
         let tokens = TokenKeeper::new(client.clone(), reader.clone(), config.token_clients);
         let gfal = config.gfal.map(Gfal::new).transpose()?.map(Arc::new);
-        let (settings_out, settings) = watch::channel(engine.settings().clone());
+        let board = Arc::new(Board::new(config.banned));
         let agents = Arc::new(AgentSetup {
             by_version: ByVersion::of(&client),
             client,
             reader: reader.clone(),
             delegations: delegations.clone(),
             config: config.agents,
-            settings: settings.clone(),
+            settings: board.settings.subscribe(),
             memory: Arc::new(Memory::default()),
             tokens: Arc::new(tokens),
             gfal: gfal.clone(),
         });
-        tokio::spawn(sweep(agents.clone(), shutdown.clone()));
-        let metrics = Arc::new(TransferMetrics::default());
-        let started = run::start(run::Parts {
-            engine,
-            first,
-            journal: Box::new(journal),
-            agents,
-            settings: settings_out,
+        let id = this_process();
+        let host = AgentHost::start(agents.clone(), None);
+        let node = Arc::new(Node {
+            id: id.clone(),
             site: config.site,
-            metrics: metrics.clone(),
-            banned: config.banned,
-            clock,
-            shutdown,
-            drain_grace: config.drain_grace,
-        })?;
+            agents: agents.clone(),
+            roster: Arc::new(Roster::new(id, host.clone())),
+            host,
+            board,
+            metrics: Arc::new(TransferMetrics::default()),
+            clock: Clock::start(),
+        });
+        let lead = Arc::new(Lead::new(config.engine, config.drain_grace));
+        let desk = Desk::new(lead.seat(), None);
+        agents.tokens.persist_through(desk.clone());
+        let ended = lead.alone(&node, Box::new(journal), shutdown.clone())?;
+        tokio::spawn(sweep(agents, lead.seat(), shutdown));
         Ok(Arc::new(Service {
-            inputs: started.inputs,
-            batches: started.batches,
-            metrics,
-            overview: started.overview,
-            committed: started.committed,
-            settings,
+            node,
+            desk,
+            lead,
             reader,
             delegations,
             gfal,
-            journal_writable: started.journal_writable,
-            sealing_due: started.sealing_due,
-            ending: Mutex::new(Some((started.task, started.last_commit))),
+            ending: Mutex::new(Some(tokio::spawn(ended))),
             given_ids: Mutex::new(()),
         }))
     }
@@ -213,16 +199,17 @@ impl Service {
         }
         self.check_reach(&job).await?;
         let id = job.id;
-        let accepted = self.ask(|answer| Message::Submit {
-            job: Box::new(job),
-            answer,
-        });
+        let accepted = self.ask(Asked::Submit(Box::new(job)));
         match self.unless_journal_is_full(accepted).await {
-            Some(answer) => match answer? {
-                Answer::StorageBanned(storage) => Err(ServiceError::StorageBanned(storage)),
-                Answer::NoRoom(open) => Err(ServiceError::NoRoom(open)),
-                _ => Ok(id),
-            },
+            Some(Ok(Answer::StorageBanned(storage))) => Err(ServiceError::StorageBanned(storage)),
+            Some(Ok(Answer::NoRoom(open))) => Err(ServiceError::NoRoom(open)),
+            Some(Ok(Answer::Taken)) => Err(ServiceError::Taken(id)),
+            Some(Ok(_)) => Ok(id),
+            Some(Err(ServiceError::Leaderless)) => {
+                self.withdraw(id);
+                Err(ServiceError::Leaderless)
+            }
+            Some(Err(why)) => Err(why),
             None => {
                 self.withdraw(id);
                 Err(ServiceError::JournalFull)
@@ -279,17 +266,17 @@ impl Service {
         if !self.accepts() {
             return Err(ServiceError::JournalFull);
         }
-        let answer = self.ask(|answer| Message::Set {
+        let answer = self.ask(Asked::Set {
             wish: Box::new(wish),
             asker,
             user,
-            answer,
         });
         let answer = self.unless_journal_is_full(answer).await;
         match answer.unwrap_or(Err(ServiceError::Undecided))? {
             Answer::Set(changes) => Ok(Ok(changes)),
             Answer::Refused(refusal) => Ok(Err(refusal)),
             Answer::Accepted(_)
+            | Answer::Taken
             | Answer::NoRoom(_)
             | Answer::Done
             | Answer::NotOpen
@@ -304,19 +291,21 @@ impl Service {
 
     /// What operators have set, as far as it is durable.
     pub fn settings(&self) -> Arc<Settings> {
-        self.settings.borrow().clone()
+        self.node.board.settings.borrow().clone()
     }
 
     fn withdraw(&self, job: JobId) {
-        let withdrawal = Message::Cancel {
+        let withdrawal = Asked::Cancel {
             job,
             transfers: None,
             reason: "withdrawn: the journal could not be written when the job was submitted".into(),
-            answer: oneshot::channel().0,
         };
-        if self.inputs.try_send(withdrawal).is_err() {
-            tracing::warn!(%job, "a submission was refused but may be accepted once the journal can be written");
-        }
+        let desk = self.desk.clone();
+        tokio::spawn(async move {
+            if desk.ask(withdrawal).await.is_err() {
+                tracing::warn!(%job, "a submission was refused but may be accepted once the journal can be written");
+            }
+        });
     }
 
     /// Cancels a job, or some of its transfers. True when the job was still open.
@@ -327,14 +316,12 @@ impl Service {
         reason: &str,
     ) -> Result<bool, ServiceError> {
         let reason = reason.to_owned();
-        let answer = self
-            .ask(|answer| Message::Cancel {
-                job,
-                transfers,
-                reason,
-                answer,
-            })
-            .await?;
+        let asked = Asked::Cancel {
+            job,
+            transfers,
+            reason,
+        };
+        let answer = self.ask(asked).await?;
         Ok(answer == Answer::Done)
     }
 
@@ -347,10 +334,7 @@ impl Service {
         let mut all = Stopped::default();
         loop {
             let (vo, reason) = (vo.clone(), reason.to_owned());
-            let answer = self
-                .ask(|answer| Message::CancelAll { vo, reason, answer })
-                .await?;
-            match answer {
+            match self.ask(Asked::CancelAll { vo, reason }).await? {
                 Answer::Canceled(some) if some.transfers > 0 => {
                     all.jobs += some.jobs;
                     all.transfers += some.transfers;
@@ -362,13 +346,7 @@ impl Service {
 
     /// Gives what has not started of a job another priority. True when the job was still open.
     pub async fn reprioritise(&self, job: JobId, priority: Priority) -> Result<bool, ServiceError> {
-        let answer = self
-            .ask(|answer| Message::Reprioritise {
-                job,
-                priority,
-                answer,
-            })
-            .await?;
+        let answer = self.ask(Asked::Reprioritise { job, priority }).await?;
         Ok(answer == Answer::Done)
     }
 
@@ -377,8 +355,7 @@ impl Service {
         if !self.accepts() {
             return Err(ServiceError::JournalFull);
         }
-        let ban = Box::new(ban);
-        let answer = self.ask(|answer| Message::Ban { ban, answer });
+        let answer = self.ask(Asked::Ban(Box::new(ban)));
         let answer = self.unless_journal_is_full(answer).await;
         match answer.unwrap_or(Err(ServiceError::Undecided))? {
             Answer::Banned(jobs) => Ok(jobs),
@@ -391,7 +368,7 @@ impl Service {
         if !self.accepts() {
             return Err(ServiceError::JournalFull);
         }
-        let answer = self.ask(|answer| Message::Lift { target, by, answer });
+        let answer = self.ask(Asked::Lift { target, by });
         let answer = self.unless_journal_is_full(answer).await;
         Ok(answer.unwrap_or(Err(ServiceError::Undecided))? == Answer::Done)
     }
@@ -401,14 +378,17 @@ impl Service {
         &self,
         transfers: Vec<TransferId>,
     ) -> Result<Vec<Option<WaitReason>>, ServiceError> {
-        self.ask(|answer| Message::WhyWaiting { transfers, answer })
-            .await
+        match self.answered(Asked::WhyWaiting(transfers)).await? {
+            Answered::Why(why) => Ok(why),
+            Answered::Engine(_) | Answered::Refreshed(_) => Err(ServiceError::Undecided),
+        }
     }
 
     /// Other limits and retry rules, from now on.
     pub async fn configure(&self, config: EngineConfig) -> Result<(), ServiceError> {
-        let sent = self.inputs.send(Message::Configure(Box::new(config))).await;
-        sent.map_err(|_| ServiceError::ShuttingDown)
+        self.lead.configure(config.clone());
+        self.desk.tell(Message::Configure(Box::new(config))).await;
+        Ok(())
     }
 
     /// The newest of the keys that seal secrets is another now: what is stored is sealed anew, by and by. Returns when
@@ -416,7 +396,7 @@ impl Service {
     ///
     /// Errors: the delegations cannot be read or written.
     pub async fn seal_anew(&self) -> Result<(), ServiceError> {
-        self.sealing_due.store(true, Ordering::Relaxed);
+        self.lead.seal_anew();
         let delegations = self.delegations.clone();
         let sealing = tokio::task::spawn_blocking(move || delegations.seal_anew());
         Ok(sealing
@@ -426,27 +406,27 @@ impl Service {
 
     /// What waits inside.
     pub(crate) fn queued(&self) -> Queued {
-        let inputs = self.inputs.max_capacity() - self.inputs.capacity();
-        let batches = self.batches.upgrade();
+        let inputs = self.desk.inputs();
+        let batches = self.lead.batches();
         Queued {
-            inputs,
+            inputs: inputs.map_or(0, |queue| queue.max_capacity() - queue.capacity()),
             batches: batches.map_or(0, |queue| queue.max_capacity() - queue.capacity()),
         }
     }
 
     /// True while jobs can be accepted.
     pub fn accepts(&self) -> bool {
-        self.journal_writable.load(Ordering::Relaxed)
+        self.node.board.is_writable()
     }
 
     /// The live view, renewed once a second.
     pub fn overview(&self) -> Arc<Overview> {
-        self.overview.borrow().clone()
+        self.node.board.overview.borrow().clone()
     }
 
     /// The sequence number of the ledger's last durable entry.
     pub fn committed(&self) -> watch::Receiver<u64> {
-        self.committed.clone()
+        self.node.board.committed.subscribe()
     }
 
     /// What users have delegated.
@@ -462,40 +442,43 @@ impl Service {
     /// Waits until the service has ended after its shutdown signal, and its last record is durable. Errors:
     /// [`ServiceError::Unwritten`].
     pub async fn ended(&self) -> Result<(), ServiceError> {
-        let Some((task, last_commit)) = self.ending.lock().await.take() else {
+        let Some(ending) = self.ending.lock().await.take() else {
             return Ok(());
         };
-        if let Err(error) = task.await {
-            tracing::error!(%error, "the engine's task ended unexpectedly");
-        }
-        match last_commit.await {
-            Ok(last_commit) => last_commit.map_err(ServiceError::Unwritten),
-            // The thread panicked, which was told.
-            Err(_) => Ok(()),
+        // Whether it panicked was told.
+        ending.await.unwrap_or(Ok(()))
+    }
+
+    async fn ask(&self, asked: Asked) -> Result<Answer, ServiceError> {
+        match self.answered(asked).await? {
+            Answered::Engine(answer) => Ok(answer),
+            Answered::Why(_) | Answered::Refreshed(_) => Err(ServiceError::Undecided),
         }
     }
 
-    async fn ask<T>(
-        &self,
-        message: impl FnOnce(oneshot::Sender<T>) -> Message,
-    ) -> Result<T, ServiceError> {
-        let (answer, answered) = oneshot::channel();
-        self.inputs
-            .send(message(answer))
-            .await
-            .map_err(|_| ServiceError::ShuttingDown)?;
-        answered.await.map_err(|_| ServiceError::ShuttingDown)
+    async fn answered(&self, asked: Asked) -> Result<Answered, ServiceError> {
+        self.desk.ask(asked).await.map_err(|why| match why {
+            NoAnswer::Leaderless => ServiceError::Leaderless,
+            NoAnswer::Ending => ServiceError::ShuttingDown,
+        })
     }
 }
 
-/// Removes what has ended, until the shutdown signal.
-async fn sweep(agents: Arc<AgentSetup>, mut shutdown: watch::Receiver<bool>) {
+/// Removes what has ended while this process leads, until the shutdown signal.
+async fn sweep(
+    agents: Arc<AgentSetup>,
+    seat: watch::Receiver<Seat>,
+    mut shutdown: watch::Receiver<bool>,
+) {
     let mut due = tokio::time::interval(SWEEP_EVERY);
     due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = due.tick() => {}
             _ = shutdown.wait_for(|stop| *stop) => return,
+        }
+        if !matches!(*seat.borrow(), Seat::Here(_)) {
+            continue;
         }
         let delegations = agents.delegations.clone();
         let keys: Vec<CloudKey> = agents.settings.borrow().cloud_keys().cloned().collect();

@@ -5,10 +5,11 @@ use penstock_model::{
     JobParameters, TapeNotes, Timestamp, TransferId, TransferRequest, UserName, VoName,
 };
 use penstock_persistence::journal::JobToken;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// What one submission asks for; everything in it has been checked.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewJob {
     /// The id the job will have.
     pub id: JobId,
@@ -27,7 +28,7 @@ pub struct NewJob {
 }
 
 /// One file of a submission.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewTransfer {
     /// Where it is.
     pub source: FileUrl,

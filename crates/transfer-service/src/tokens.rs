@@ -8,6 +8,7 @@ mod ask;
 mod held;
 
 use crate::engine::Answer;
+use crate::nodes::{Answered, Asked, Desk};
 use crate::run::{Message, wall_clock};
 use ask::Issuers;
 use held::{Held, HeldTokens};
@@ -18,9 +19,9 @@ use penstock_persistence::journal::{JournalReader, Renewal, RenewedToken, Stored
 use penstock_protocol::http1::client::Client;
 use penstock_protocol::oauth::{ClientCredentials, Grant};
 use penstock_protocol::token::{Contents, contents};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use tokio::sync::{mpsc, oneshot};
 
 /// The issuers of which this service is a client. Cheap to clone; all clones see a replacement.
 #[derive(Debug, Clone, Default)]
@@ -45,7 +46,8 @@ impl TokenClients {
 }
 
 /// Why a token cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum TokenTrouble {
     /// It, or what it is renewed with, is worth nothing any more.
     Ended(String),
@@ -69,8 +71,8 @@ pub(crate) struct TokenKeeper {
     reader: Arc<dyn JournalReader>,
     issuers: Issuers,
     held: HeldTokens,
-    /// Known when the engine's loop runs.
-    inputs: OnceLock<mpsc::WeakSender<Message>>,
+    /// Known when the service runs.
+    desk: OnceLock<Desk>,
 }
 
 impl TokenKeeper {
@@ -83,14 +85,14 @@ impl TokenKeeper {
             reader,
             issuers: Issuers::new(client, clients),
             held: HeldTokens::default(),
-            inputs: OnceLock::new(),
+            desk: OnceLock::new(),
         }
     }
 
     /// Where to send what has to be durable. Before it is told, nothing is renewed.
-    pub(crate) fn persist_through(&self, inputs: &mpsc::Sender<Message>) {
+    pub(crate) fn persist_through(&self, desk: Desk) {
         // Set once, when the service starts.
-        let _ = self.inputs.set(inputs.downgrade());
+        let _ = self.desk.set(desk);
     }
 
     /// The newest token of that name, good for some time still. Errors: it has ended and there is no newer one.
@@ -127,7 +129,17 @@ impl TokenKeeper {
         held: Held,
         now: Timestamp,
     ) -> Result<Arc<str>, TokenTrouble> {
-        let why = match self.refresh(id).await {
+        // One node asks issuers, because what they give may be good for one use only.
+        let desk = self.desk.get();
+        let renewed = match desk.filter(|desk| desk.inputs().is_none()) {
+            Some(desk) => match desk.ask(Asked::Refresh(id.clone())).await {
+                Ok(Answered::Refreshed(Ok(()))) => self.stored(id).await,
+                Ok(Answered::Refreshed(Err(why))) => Err(why),
+                Ok(_) | Err(_) => Err(TokenTrouble::Later("nobody leads the service".to_owned())),
+            },
+            None => self.refresh(id).await,
+        };
+        let why = match renewed {
             Ok(stored) => return Ok(self.held.learn(id, &stored).text),
             Err(why) => why,
         };
@@ -141,6 +153,12 @@ impl TokenKeeper {
                 TokenTrouble::Ended(ended(ends.unwrap_or(now), &format!("[TokenRefresh] {why}")))
             }
         })
+    }
+
+    /// For another node, whose turn it is not to ask issuers.
+    pub(crate) async fn refresh_for_another(&self, id: &CredentialId) -> Result<(), TokenTrouble> {
+        self.held.forget(id);
+        self.usable(id).await.map(drop)
     }
 
     async fn refresh(&self, id: &CredentialId) -> Result<StoredToken, TokenTrouble> {
@@ -172,9 +190,8 @@ impl TokenKeeper {
                 failure: Box::new(failure),
             },
         };
-        if let Some(inputs) = self.inputs() {
-            // The service may be ending; the next one begins anew.
-            let _ = inputs.send(told).await;
+        if let Some(desk) = self.desk.get() {
+            desk.tell(told).await;
         }
     }
 
@@ -225,22 +242,14 @@ impl TokenKeeper {
     /// Makes durable what an issuer gave. Errors: the service is ending; then it is lost, and asked for anew.
     async fn keep(&self, id: &CredentialId, renewed: &RenewedToken) -> Result<(), TokenTrouble> {
         let ending = || TokenTrouble::Later("the service is shutting down".to_owned());
-        let (answer, kept) = oneshot::channel();
-        let message = Message::KeepToken {
+        let asked = Asked::KeepToken {
             id: id.clone(),
             renewed: renewed.clone(),
-            answer,
         };
-        let inputs = self.inputs().ok_or_else(ending)?;
-        inputs.send(message).await.map_err(|_| ending())?;
-        match kept.await {
-            Ok(Answer::Done) => Ok(()),
+        match self.desk.get().ok_or_else(ending)?.ask(asked).await {
+            Ok(Answered::Engine(Answer::Done)) => Ok(()),
             Ok(_) | Err(_) => Err(ending()),
         }
-    }
-
-    fn inputs(&self) -> Option<mpsc::Sender<Message>> {
-        self.inputs.get()?.upgrade()
     }
 
     async fn stored(&self, id: &CredentialId) -> Result<StoredToken, TokenTrouble> {

@@ -18,10 +18,7 @@ fn waiting(id: u64, on: &str, vo: &str, priority: i64) -> Waiting {
         link: link(on),
         vo: VoName::new(vo),
         activity: Activity::new("default"),
-        user: UserName::new("alice"),
         priority: Priority::clamped(priority),
-        since: Timestamp(0),
-        size: None,
     }
 }
 

@@ -59,6 +59,7 @@ pub fn link(source: &str, destination: &str) -> LinkId {
 pub fn started(attempt: u32) -> TransferEvent {
     TransferEvent::Started {
         attempt: Attempt(attempt),
+        node: None,
     }
 }
 

@@ -98,6 +98,7 @@ fn finish(job: &Job, transfer: u64) -> Vec<Record> {
         &mut state,
         TransferEvent::Started {
             attempt: Attempt(1),
+            node: None,
         },
     );
     let landed = TransferEvent::Landed {
@@ -160,6 +161,7 @@ fn conforms(mut journal: Box<dyn Journal>, reopen: impl Fn(Box<dyn Journal>) -> 
         &mut state,
         TransferEvent::Started {
             attempt: Attempt(1),
+            node: None,
         },
     );
     journal.append(&[started]).expect("stored");

@@ -3,10 +3,11 @@
 //! A token is named after its first text, and keeps that name when a newer one takes its place.
 
 use penstock_model::{CredentialId, Timestamp};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A token that transfers of a job refer to.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobToken {
     /// Under which they do.
     pub id: CredentialId,
@@ -17,7 +18,7 @@ pub struct JobToken {
 }
 
 /// What is asked of an issuer when a token is to be renewed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renewal {
     /// The issuer, as the token names it.
     pub issuer: String,
@@ -30,7 +31,7 @@ pub struct Renewal {
 }
 
 /// What an issuer gave for a token.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewedToken {
     /// A newer one and when it is to be renewed itself. `None`: the present one stays.
     pub access: Option<(String, Timestamp)>,

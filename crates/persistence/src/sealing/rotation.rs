@@ -79,7 +79,7 @@ fn rotated(
     Ok((out, removed))
 }
 
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let beside = path.with_extension("new");
     let _ = fs::remove_file(&beside);
     let mut options = OpenOptions::new();

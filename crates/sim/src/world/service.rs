@@ -11,7 +11,7 @@ use penstock_model::{
 };
 use penstock_persistence::journal::{Journal, MemoryJournal, Record};
 use penstock_transfer_service::engine::{
-    Action, Answer, Effects, Engine, EngineConfig, Input, ReplyId, continue_from,
+    Action, Answer, Effects, Engine, EngineConfig, Input, Leading, ReplyId, continue_from,
 };
 use std::time::Duration;
 
@@ -232,11 +232,15 @@ impl World<'_> {
         self.service.since = self.now;
         self.service.woken_at = f64::INFINITY;
         let now = self.clock();
-        let (engine, effects) =
-            match continue_from(&mut self.service.journal, config(self.plan), now) {
-                Ok(continued) => continued,
-                Err(why) => return self.broken(why.to_string()),
-            };
+        let (engine, effects) = match continue_from(
+            &mut self.service.journal,
+            config(self.plan),
+            Leading::Alone,
+            now,
+        ) {
+            Ok(continued) => continued,
+            Err(why) => return self.broken(why.to_string()),
+        };
         self.service.engine = Some(engine);
         self.perform(effects)
     }

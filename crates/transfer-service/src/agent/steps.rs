@@ -3,9 +3,9 @@
 use super::gfal::Process;
 use super::http::{End, Stat, Way};
 use super::{AgentSetup, Progress};
-use crate::engine::{Assignment, Outcome};
+use crate::engine::{Assignment, Looked, Outcome};
+use crate::run::AgentReport;
 use crate::run::wall_clock;
-use crate::run::{AgentReport, Message};
 use http::HeaderValue;
 use penstock_decide::classify::{Observed, classify};
 use penstock_model::{
@@ -97,7 +97,7 @@ impl<'a> Attempting<'a> {
     pub(super) async fn run(
         &self,
         may_proceed: oneshot::Receiver<()>,
-        reports: &mpsc::Sender<Message>,
+        reports: &mpsc::Sender<AgentReport>,
     ) -> Outcome {
         match self.attempt(may_proceed, reports).await {
             Ok(outcome) => outcome,
@@ -180,7 +180,7 @@ impl<'a> Attempting<'a> {
     async fn attempt(
         &self,
         may_proceed: oneshot::Receiver<()>,
-        reports: &mpsc::Sender<Message>,
+        reports: &mpsc::Sender<AgentReport>,
     ) -> Result<Outcome, Failure> {
         let (source, destination) = tokio::try_join!(
             self.end(&self.assignment.request.source, Side::Source),
@@ -475,7 +475,7 @@ impl<'a> Attempting<'a> {
         &self,
         plan: &Plan,
         may_proceed: oneshot::Receiver<()>,
-        reports: &mpsc::Sender<Message>,
+        reports: &mpsc::Sender<AgentReport>,
     ) -> Result<(), Failure> {
         if let Some(size) = plan.size {
             self.progress.set_size(size.0);
@@ -483,11 +483,13 @@ impl<'a> Attempting<'a> {
         let report = AgentReport::Prepared {
             transfer: self.assignment.request.id,
             attempt: self.assignment.attempt,
-            size: plan.size,
-            checksum: plan.checksum.clone(),
-            replaces: plan.replaces,
+            looked: Looked {
+                size: plan.size,
+                checksum: plan.checksum.clone(),
+                replaces: plan.replaces,
+            },
         };
-        let told = reports.send(Message::Agent(report)).await;
+        let told = reports.send(report).await;
         if told.is_err() || may_proceed.await.is_err() {
             // The engine has let this attempt go: a stop is on its way.
             std::future::pending::<()>().await;

@@ -1,9 +1,10 @@
 //! Attempts against a destination that answers as told, and what they remove there.
 
 use super::*;
+use crate::engine::AssignedTo;
 use crate::tokens::TokenClients;
 use penstock_model::{
-    Activity, Attempt, ChecksumAlgorithm, FileUrl, JobId, JobParameters, TransferId,
+    Activity, Attempt, ChecksumAlgorithm, Epoch, FileUrl, JobId, JobParameters, TransferId,
     TransferRequest, VoName,
 };
 use penstock_persistence::journal::{SqliteJournal, SqliteReader};
@@ -73,7 +74,13 @@ async fn attempt(copy: CopyAnswer, parameters: JobParameters) -> (Outcome, Vec<S
         destination_credential: None,
         tape: None,
     };
+    let to = AssignedTo {
+        node: crate::engine::this_process(),
+        session: 0,
+        epoch: Epoch::default(),
+    };
     let assignment = Assignment {
+        to,
         job: JobId(uuid::Uuid::nil()),
         vo: VoName::new("vo"),
         request: Arc::new(request),
@@ -108,7 +115,7 @@ async fn attempt(copy: CopyAnswer, parameters: JobParameters) -> (Outcome, Vec<S
     let (proceed, may_proceed) = oneshot::channel();
     let attempting = steps::Attempting::new(&setup, &assignment, &progress);
     let (outcome, ()) = tokio::join!(attempting.run(may_proceed, &reports), async move {
-        let Some(Message::Agent(AgentReport::Prepared { .. })) = reported.recv().await else {
+        let Some(AgentReport::Prepared { .. }) = reported.recv().await else {
             panic!("the attempt prepares");
         };
         proceed.send(()).expect("the attempt waits");

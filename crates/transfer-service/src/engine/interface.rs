@@ -1,5 +1,6 @@
 //! The engine's interface: what happens to it, what it answers, and what its driver has to do.
 
+use super::nodes::{AssignedTo, NodeJoined};
 use crate::submission::NewJob;
 use penstock_decide::halting::{Halt, HaltPolicy};
 use penstock_decide::scheduler::SlotLimits;
@@ -7,12 +8,13 @@ use penstock_decide::settings::{Asker, Refusal, Wish};
 use penstock_decide::tape::TapePolicy;
 use penstock_model::{
     Access, Attempt, Ban, BanTarget, Bytes, Checksum, CopyMode, CredentialId, Failure,
-    FileProgress, JobId, JobParameters, LinkId, MoverReport, Priority, SettingChange, Settings,
-    Side, StageRequestId, StorageId, Timestamp, ToldPlace, TransferId, TransferRequest, UserName,
-    VoName,
+    FileProgress, JobId, JobParameters, LinkId, MoverReport, NodeId, Priority, SettingChange,
+    Settings, Side, StageRequestId, StorageId, Timestamp, ToldPlace, TransferId, TransferRequest,
+    UserName, VoName,
 };
 use penstock_persistence::journal::{Record, RenewedToken};
 use penstock_protocol::tape::{StageFile, path_of};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -150,6 +152,24 @@ pub enum Input {
         /// What came of it.
         outcome: TapeOutcome,
     },
+    /// A node has begun a session. What it could not tell its leader before comes as `Ended`, before this.
+    NodeJoined(Box<NodeJoined>),
+    /// A session of a node has ended.
+    NodeGone {
+        /// Which node.
+        node: NodeId,
+        /// Which session.
+        session: u64,
+        /// When it was heard of last, by this process's monotonic clock.
+        heard_us: u64,
+    },
+    /// A node is about to go: it is given nothing more.
+    NodeLeaves {
+        /// Which node.
+        node: NodeId,
+        /// Which session.
+        session: u64,
+    },
     /// Another configuration file.
     Configure(EngineConfig),
     /// Start nothing more.
@@ -163,7 +183,8 @@ pub enum Input {
 pub struct ReplyId(pub u64);
 
 /// How an attempt ended.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// It arrived.
     Landed {
@@ -202,6 +223,24 @@ pub enum Action {
         /// Which transfer.
         transfer: TransferId,
     },
+    /// An attempt runs no more, though its agent did not say so.
+    Forget {
+        /// Which transfer.
+        transfer: TransferId,
+        /// Which attempt.
+        attempt: Attempt,
+    },
+    /// Have a node drop an attempt where it stands: what it does at the destination is another one's now.
+    Abandon {
+        /// Which node.
+        node: NodeId,
+        /// Which session.
+        session: u64,
+        /// Which transfer.
+        transfer: TransferId,
+        /// Which attempt.
+        attempt: Attempt,
+    },
     /// Get what this token is renewed with. It is answered with `TokenReady` or `TokenRefused`.
     PrepareToken(CredentialId),
     /// Call a tape system. The answer comes as `TapeAnswered`.
@@ -236,10 +275,12 @@ pub enum LinkNotice {
 }
 
 /// The answers that the engine gives.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     /// The job is durable.
     Accepted(JobId),
+    /// There is a job of that id already.
+    Taken,
     /// Nothing was accepted: so many transfers are open that there is no room for the job's.
     NoRoom(usize),
     /// The states of the job's transfers were changed as asked, as far as they were still open.
@@ -261,7 +302,7 @@ pub enum Answer {
 }
 
 /// How much was stopped.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stopped {
     /// Jobs that had something to stop.
     pub jobs: u64,
@@ -270,8 +311,10 @@ pub struct Stopped {
 }
 
 /// Everything an agent needs to know about one attempt.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Assignment {
+    /// Who runs it.
+    pub to: AssignedTo,
     /// The job.
     pub job: JobId,
     /// On whose behalf.
@@ -289,7 +332,8 @@ pub struct Assignment {
 }
 
 /// What an agent is given to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Task {
     /// Move the file.
     Copy,

@@ -4,13 +4,13 @@ use super::bans::Bans;
 use super::choosing::History;
 use super::destinations::Destinations;
 use super::halting::Halting;
-use super::rows::Sharing;
+use super::nodes::{Leading, Nodes};
 use super::tape::Tape;
 use super::tokens::AwaitedTokens;
 use super::{Effects, Engine, EngineConfig, Now};
 use penstock_decide::scheduler::Scheduler;
 use penstock_decide::settings::slots_in_effect;
-use penstock_model::{Attempt, TransferEvent, TransferId, TransferState};
+use penstock_model::TransferEvent;
 use penstock_persistence::journal::{Journal, JournalError, Standing, UnfinishedJob};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
@@ -23,14 +23,19 @@ pub struct Restoring {
 }
 
 impl Engine {
-    /// Begins with what holds for all jobs. The jobs follow.
+    /// Begins with what holds for all jobs, in the one process of its service. The jobs follow.
     pub fn restore(config: EngineConfig, found: Standing, now: Now) -> Restoring {
+        Engine::lead(config, Leading::Alone, found, now)
+    }
+
+    /// Begins with what holds for all jobs. The jobs follow.
+    pub fn lead(config: EngineConfig, leading: Leading, found: Standing, now: Now) -> Restoring {
         let mut engine = Engine {
             scheduler: Scheduler::new(slots_in_effect(&config.slots, &found.settings)),
+            nodes: Nodes::new(leading, config.slots.agents, now),
             config,
             jobs: HashMap::new(),
             transfers: HashMap::new(),
-            sharing: Sharing::default(),
             running: HashMap::new(),
             destinations: Destinations::default(),
             held_back: BTreeSet::new(),
@@ -62,9 +67,10 @@ impl Engine {
 pub fn continue_from(
     journal: &mut dyn Journal,
     config: EngineConfig,
+    leading: Leading,
     now: Now,
 ) -> Result<(Engine, Effects), JournalError> {
-    let mut restoring = Engine::restore(config, journal.load_standing()?, now);
+    let mut restoring = Engine::lead(config, leading, journal.load_standing()?, now);
     journal.load_unfinished(&mut |job| restoring.take(job))?;
     Ok(restoring.finish())
 }
@@ -76,7 +82,8 @@ impl Restoring {
         self.engine.admit(self.now, job, ended, states);
     }
 
-    /// The engine, when it has been given all jobs. Attempts that were running are recorded as lost.
+    /// The engine, when it has been given all jobs. Attempts that may run on other nodes keep their slots until these
+    /// say so or have been silent for too long; all others are recorded as lost.
     pub fn finish(self) -> (Engine, Effects) {
         let Restoring {
             mut engine,
@@ -85,15 +92,7 @@ impl Restoring {
         } = self;
         engine.adopt_requests();
         effects.actions.extend(engine.lock_out_if_any());
-        let mut interrupted: Vec<(TransferId, Attempt)> = engine
-            .transfers
-            .iter()
-            .filter_map(|(id, entry)| match entry.state() {
-                TransferState::Active { attempt, .. } => Some((*id, *attempt)),
-                _ => None,
-            })
-            .collect();
-        interrupted.sort();
+        let interrupted = engine.expect_interrupted(now);
         for (transfer, attempt) in interrupted {
             let reason = "the service was restarted while it ran".to_owned();
             let event = TransferEvent::AttemptLost { attempt, reason };

@@ -2,7 +2,7 @@
 
 use super::{Action, Answer, Effects, Engine, Now};
 use penstock_decide::scheduler::Waiting;
-use penstock_decide::settings::{Asker, Wish, defaults_in_effect, plan, slots_in_effect};
+use penstock_decide::settings::{Asker, Wish, defaults_in_effect, plan};
 use penstock_decide::shares::Shares;
 use penstock_model::{
     Activity, DEFAULT_ACTIVITY, Errno, Failure, Job, Phase, Retry, SettingChange, Side,
@@ -63,8 +63,8 @@ impl Engine {
 
     /// The scheduler goes by the configuration file and the settings above it.
     pub(super) fn follow_settings(&mut self, now: Now) {
-        let slots = slots_in_effect(&self.config.slots, &self.settings);
-        self.scheduler.set_limits(slots);
+        self.nodes.resize_own(self.config.slots.agents);
+        self.scheduler.set_limits(self.limits());
         self.scheduler.set_drained(self.settings.is_drained());
         self.reconsider_gatherings(now.at);
         self.follow_shares();
@@ -79,9 +79,8 @@ impl Engine {
         }
         let mut refused = Vec::new();
         for (id, entry) in &self.transfers {
-            let waits = matches!(entry.state(), TransferState::Submitted { .. });
-            let link = self.scheduler.link(entry.link);
-            if waits && !shares.allow(link, self.jobs[&entry.job].vo()) {
+            let waits = matches!(entry.state, TransferState::Submitted { .. });
+            if waits && !shares.allow(&entry.link, &self.jobs[&entry.job].vo) {
                 refused.push(*id);
             }
         }
@@ -94,7 +93,7 @@ impl Engine {
         }
         let transfers = &self.transfers;
         let activity = |id| match transfers.get(&id) {
-            Some(entry) => entry.activity(),
+            Some(entry) => entry.request.activity.clone(),
             None => Activity::new(DEFAULT_ACTIVITY),
         };
         self.scheduler.set_shares(shares, activity);

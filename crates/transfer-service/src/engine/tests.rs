@@ -1,6 +1,7 @@
 //! The engine under random trouble: submissions, outcomes, cancels, crashes, full disks, in any order.
 
 mod bans;
+mod nodes;
 mod tape;
 mod tokens;
 
@@ -175,6 +176,9 @@ impl World {
                     assert_eq!(self.agents[&transfer].attempt, attempt)
                 }
                 Action::Stop { transfer } => self.stopping.push(transfer),
+                Action::Forget { .. } | Action::Abandon { .. } => {
+                    panic!("there are no other nodes")
+                }
                 Action::PrepareToken(id) => self.prepare_token(id),
                 Action::Tape(call) => self.take_call(call),
                 Action::LockOut(users) => self.locked_out = users,
@@ -281,8 +285,7 @@ impl World {
         for (job, _) in self.journal.jobs() {
             if let Some(entry) = self.engine.jobs.get(&job.id) {
                 assert_eq!(
-                    entry.parameters().priority,
-                    job.parameters.priority,
+                    entry.parameters.priority, job.parameters.priority,
                     "a restart would go on with the priority that is shown now"
                 );
             }
@@ -294,7 +297,7 @@ impl World {
         self.stopping.clear();
         self.asked.clear();
         self.library.calls.clear();
-        let continued = continue_from(&mut self.journal, config(), self.now);
+        let continued = continue_from(&mut self.journal, config(), Leading::Alone, self.now);
         let (engine, effects) = continued.expect("readable");
         self.engine = engine;
         self.perform(effects);
@@ -324,53 +327,57 @@ impl World {
     }
 
     fn check_record(&self) {
-        let mut states: BTreeMap<TransferId, TransferState> = BTreeMap::new();
-        let firsts: BTreeMap<TransferId, TransferState> = self
-            .journal
-            .jobs()
-            .flat_map(|(job, _)| {
-                let first = job.parameters.first_state(job.submitted_at);
-                let transfers = job.transfers.iter();
-                transfers.map(move |request| (request.id, first.clone()))
-            })
-            .collect();
-        let mut landings: BTreeMap<TransferId, u32> = BTreeMap::new();
-        for (at, transfer, event) in self.journal.ledger() {
-            if matches!(event, TransferEvent::Submitted) {
-                let before = states.insert(*transfer, firsts[transfer].clone());
-                assert!(before.is_none(), "{transfer} was submitted twice");
-                continue;
-            }
-            let state = states.get(transfer).expect("submitted first");
-            let next = advance(state, *at, event).expect("the ledger holds only valid transitions");
-            states.insert(*transfer, next);
-            if matches!(event, TransferEvent::Landed { .. }) {
-                *landings.entry(*transfer).or_default() += 1;
-            }
+        check_record_of(&self.journal);
+    }
+}
+
+/// The ledger and the states tell one story, in which everything ends once.
+fn check_record_of(journal: &MemoryJournal) {
+    let mut states: BTreeMap<TransferId, TransferState> = BTreeMap::new();
+    let firsts: BTreeMap<TransferId, TransferState> = journal
+        .jobs()
+        .flat_map(|(job, _)| {
+            let first = job.parameters.first_state(job.submitted_at);
+            let transfers = job.transfers.iter();
+            transfers.map(move |request| (request.id, first.clone()))
+        })
+        .collect();
+    let mut landings: BTreeMap<TransferId, u32> = BTreeMap::new();
+    for (at, transfer, event) in journal.ledger() {
+        if matches!(event, TransferEvent::Submitted) {
+            let before = states.insert(*transfer, firsts[transfer].clone());
+            assert!(before.is_none(), "{transfer} was submitted twice");
+            continue;
         }
-        assert!(
-            landings.values().all(|count| *count == 1),
-            "counted twice: {landings:?}"
+        let state = states.get(transfer).expect("submitted first");
+        let next = advance(state, *at, event).expect("the ledger holds only valid transitions");
+        states.insert(*transfer, next);
+        if matches!(event, TransferEvent::Landed { .. }) {
+            *landings.entry(*transfer).or_default() += 1;
+        }
+    }
+    assert!(
+        landings.values().all(|count| *count == 1),
+        "counted twice: {landings:?}"
+    );
+    for (transfer, state) in &states {
+        assert_eq!(
+            journal.state(*transfer),
+            Some(state),
+            "the ledger and the state tell one story"
         );
-        for (transfer, state) in &states {
-            assert_eq!(
-                self.journal.state(*transfer),
-                Some(state),
-                "the ledger and the state tell one story"
-            );
-        }
-        for (job, ended) in self.journal.jobs() {
-            let states: Vec<_> = job
-                .transfers
-                .iter()
-                .map(|request| &states[&request.id])
-                .collect();
-            assert_eq!(
-                job_state(job.parameters.kind, states).is_terminal(),
-                ended,
-                "a job ends with its last file, and only then"
-            );
-        }
+    }
+    for (job, ended) in journal.jobs() {
+        let states: Vec<_> = job
+            .transfers
+            .iter()
+            .map(|request| &states[&request.id])
+            .collect();
+        assert_eq!(
+            job_state(job.parameters.kind, states).is_terminal(),
+            ended,
+            "a job ends with its last file, and only then"
+        );
     }
 }
 

@@ -268,7 +268,9 @@ impl Book {
         self.tally.remove(&state);
         self.tally.add(&now);
         match &entry.event {
-            TransferEvent::Started { attempt: number } => {
+            TransferEvent::Started {
+                attempt: number, ..
+            } => {
                 attempt = AttemptFacts {
                     number: number.0,
                     started: entry.at,

@@ -1,0 +1,486 @@
+//! Where attempts run: placement on agent nodes, and what becomes of attempts whose node, or whose leader, is gone.
+//!
+//! An attempt belongs to one node and one session of it (a connection to the leader). It is lost when its node says
+//! what it runs and does not name it, or when the node has been silent for longer than it goes on without a leader:
+//! only then may it run again elsewhere. A leader that has just come adopts what nodes claim.
+
+use super::{Action, Assignment, Effects, Engine, Holds, Input, Now, Outcome, Running, Task};
+use penstock_decide::scheduler::SlotLimits;
+use penstock_decide::settings::slots_in_effect;
+use penstock_model::{
+    Attempt, Bytes, Checksum, Epoch, JobId, NodeId, Slots, Timestamp, TransferId, TransferState,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// How long a new leader waits for nodes to say what they run before it starts anything. They find it within a second.
+const GATHERING: Duration = Duration::from_secs(1);
+
+/// How an engine comes to decide.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Leading {
+    /// The one process of a service: attempts of a process before it are lost.
+    Alone,
+    /// One of several nodes over one database.
+    Among {
+        /// This node.
+        node: NodeId,
+        /// This leadership.
+        epoch: Epoch,
+        /// How long a node must have been silent until it is certain that it has stopped its agents.
+        silence: Duration,
+        /// Nodes that may run something of which the record does not tell: agents that are to stop because their
+        /// transfers were canceled. Nothing starts until these have joined, or a moment has passed.
+        awaited: BTreeSet<NodeId>,
+    },
+}
+
+/// To whom an attempt is given. A node refuses what comes from an earlier leadership than it knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AssignedTo {
+    /// Which node.
+    pub node: NodeId,
+    /// Which of its sessions; what is meant for an earlier one is not sent any more.
+    pub session: u64,
+    /// Under which leadership.
+    pub epoch: Epoch,
+}
+
+/// A node begins a session: it has come, come back, or has a new leader.
+#[derive(Debug, PartialEq)]
+pub struct NodeJoined {
+    /// Which.
+    pub node: NodeId,
+    /// A number that no session has had.
+    pub session: u64,
+    /// How many attempts it may run.
+    pub slots: Slots,
+    /// All that it runs. What it is not running ended before, was told as such, or is lost.
+    pub claims: Vec<Claim>,
+}
+
+/// An attempt that a node runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Claim {
+    /// As it was given.
+    pub assignment: Assignment,
+    /// It has looked at both ends, and waits until it may move bytes.
+    pub waits: Option<Looked>,
+}
+
+/// What an agent found at both ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Looked {
+    /// Size at the source, when it told one.
+    pub size: Option<Bytes>,
+    /// Checksum at the source.
+    pub checksum: Option<Checksum>,
+    /// A destination existed and may be replaced.
+    pub replaces: bool,
+}
+
+/// One node, as its leader sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeView {
+    /// Which.
+    pub node: NodeId,
+    /// Attempts that run there.
+    pub active: Slots,
+    /// How many may; `None`: it is silent, and nothing starts there.
+    pub slots: Option<Slots>,
+}
+
+/// The nodes, with what runs where.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    leading: Leading,
+    nodes: BTreeMap<NodeId, Node>,
+    /// Until then those that have not joined are waited for.
+    begins_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    session: u64,
+    slots: u32,
+    active: u32,
+    /// Set while it is silent: when its attempts are lost, in microseconds of the process's clock.
+    lost_at_us: Option<u64>,
+}
+
+impl Node {
+    fn has_room(&self) -> bool {
+        self.lost_at_us.is_none() && self.active < self.slots
+    }
+
+    /// What it adds to the slots of all.
+    fn counts(&self) -> u32 {
+        match self.lost_at_us {
+            None => self.slots.max(self.active),
+            Some(_) => self.active,
+        }
+    }
+
+    fn load_permille(&self) -> u64 {
+        u64::from(self.active) * 1000 / u64::from(self.slots.max(1))
+    }
+}
+
+impl Nodes {
+    pub(super) fn new(leading: Leading, slots: Slots, now: Now) -> Nodes {
+        let mut nodes = BTreeMap::new();
+        if leading == Leading::Alone {
+            let node = Node {
+                slots: slots.0,
+                ..Node::default()
+            };
+            nodes.insert(this_process(), node);
+        }
+        let begins_at = match &leading {
+            Leading::Alone => None,
+            Leading::Among { .. } => Some(now.at + GATHERING),
+        };
+        Nodes {
+            leading,
+            nodes,
+            begins_at,
+        }
+    }
+
+    /// True while nothing starts, because the nodes are gathering.
+    pub(super) fn gather(&mut self, now: Now) -> bool {
+        let is_complete = match &self.leading {
+            Leading::Alone => true,
+            Leading::Among { awaited, .. } => awaited.is_empty(),
+        };
+        if is_complete || self.begins_at.is_none_or(|at| at <= now.at) {
+            self.begins_at = None;
+        }
+        self.begins_at.is_some()
+    }
+
+    /// When starting begins; `None`: it has begun.
+    pub(super) fn wake_at(&self) -> Option<Timestamp> {
+        self.begins_at
+    }
+
+    fn limit(&self) -> Slots {
+        Slots(self.nodes.values().map(Node::counts).sum())
+    }
+
+    /// This node may run so many from now on.
+    pub(super) fn resize_own(&mut self, slots: Slots) {
+        let own = self.own_name();
+        if let Some(node) = self.nodes.get_mut(&own) {
+            // A node that is about to go stays without any.
+            node.slots = if node.slots == 0 { 0 } else { slots.0 };
+        }
+    }
+
+    /// The least loaded node with room, and takes a slot there.
+    pub(super) fn place(&mut self) -> Option<AssignedTo> {
+        let room = self.nodes.iter().filter(|(_, node)| node.has_room());
+        let chosen = room.min_by_key(|(id, node)| (node.load_permille(), *id));
+        let id = chosen.map(|(id, _)| id.clone())?;
+        self.nodes.get_mut(&id)?.active += 1;
+        self.assign(&id)
+    }
+
+    /// The leader's own node, for what tidies up: it remembers the tokens that the journal is about to forget.
+    pub(super) fn own(&self) -> Option<AssignedTo> {
+        self.assign(&self.own_name())
+    }
+
+    fn own_name(&self) -> NodeId {
+        match &self.leading {
+            Leading::Alone => this_process(),
+            Leading::Among { node, .. } => node.clone(),
+        }
+    }
+
+    fn assign(&self, id: &NodeId) -> Option<AssignedTo> {
+        let epoch = match self.leading {
+            Leading::Alone => Epoch::default(),
+            Leading::Among { epoch, .. } => epoch,
+        };
+        Some(AssignedTo {
+            node: id.clone(),
+            session: self.nodes.get(id)?.session,
+            epoch,
+        })
+    }
+
+    /// As the record names a node: not at all where there is but one.
+    pub(super) fn recorded(&self, id: &NodeId) -> Option<NodeId> {
+        match self.leading {
+            Leading::Alone => None,
+            Leading::Among { .. } => Some(id.clone()),
+        }
+    }
+
+    /// An attempt of a leadership before runs on this node as far as is known. False when it cannot run any more.
+    fn expect(&mut self, now: Now, id: Option<&NodeId>) -> bool {
+        let (Leading::Among { silence, .. }, Some(id)) = (&self.leading, id) else {
+            return false;
+        };
+        let lost_at = now.monotonic_us.saturating_add(micros(*silence));
+        let node = self.nodes.entry(id.clone()).or_insert_with(|| Node {
+            lost_at_us: Some(lost_at),
+            ..Node::default()
+        });
+        node.active += 1;
+        true
+    }
+
+    /// An attempt has ended. True when the slots of all are others now.
+    fn give_back(&mut self, id: &NodeId) -> bool {
+        let Some(node) = self.nodes.get_mut(id) else {
+            return false;
+        };
+        let before = node.counts();
+        node.active = node.active.saturating_sub(1);
+        node.counts() != before
+    }
+
+    /// Nodes whose silence has lasted long enough.
+    fn lost(&mut self, now: Now) -> Vec<NodeId> {
+        let is_lost = |node: &Node| node.lost_at_us.is_some_and(|at| at <= now.monotonic_us);
+        let lost = self.nodes.iter().filter(|(_, node)| is_lost(node));
+        lost.map(|(id, _)| id.clone()).collect()
+    }
+}
+
+impl Engine {
+    /// What runs of a leadership before, as far as nobody knows better: it keeps its slots until its node has spoken,
+    /// or has been silent for too long. What cannot run any more is given back.
+    pub(super) fn expect_interrupted(&mut self, now: Now) -> Vec<(TransferId, Attempt)> {
+        let active = self.transfers.iter();
+        let active = active.filter_map(|(id, entry)| match &entry.state {
+            TransferState::Active { attempt, node, .. } => Some((*id, *attempt, node.clone())),
+            _ => None,
+        });
+        let mut active: Vec<_> = active.collect();
+        active.sort_unstable();
+        let mut lost = Vec::new();
+        for (transfer, attempt, node) in active {
+            let Some(node) = node.filter(|node| self.nodes.expect(now, Some(node))) else {
+                lost.push((transfer, attempt));
+                continue;
+            };
+            let link = self.transfers[&transfer].link.clone();
+            self.scheduler.occupy(&link);
+            let running = Running {
+                attempt,
+                holds: Holds::Slots(link),
+                then: None,
+                node,
+            };
+            self.running.insert(transfer, running);
+        }
+        self.follow_nodes();
+        lost
+    }
+
+    /// The scheduler knows how many agents there are on all nodes.
+    pub(super) fn limits(&self) -> SlotLimits {
+        SlotLimits {
+            agents: self.nodes.limit(),
+            ..slots_in_effect(&self.config.slots, &self.settings)
+        }
+    }
+
+    fn follow_nodes(&mut self) {
+        let limits = self.limits();
+        self.scheduler.set_limits(limits);
+    }
+
+    /// An attempt has ended on this node.
+    pub(super) fn give_back(&mut self, node: &NodeId) {
+        if self.nodes.give_back(node) {
+            self.follow_nodes();
+        }
+    }
+
+    pub(super) fn node_joined(&mut self, now: Now, joined: NodeJoined, effects: &mut Effects) {
+        if let Leading::Among { awaited, .. } = &mut self.nodes.leading {
+            awaited.remove(&joined.node);
+        }
+        let entry = self.nodes.nodes.entry(joined.node.clone()).or_default();
+        entry.session = joined.session;
+        entry.slots = joined.slots.0;
+        entry.lost_at_us = None;
+        self.follow_nodes();
+        let mut claims: BTreeMap<(TransferId, Attempt), Claim> = BTreeMap::new();
+        for claim in joined.claims {
+            let (request, attempt) = (&claim.assignment.request, claim.assignment.attempt);
+            claims.insert((request.id, attempt), claim);
+        }
+        let mut lost = Vec::new();
+        for (transfer, attempt) in self.running_on(&joined.node) {
+            match claims.remove(&(transfer, attempt)) {
+                Some(claim) => self.adopt(now, claim, effects),
+                None => lost.push((transfer, attempt)),
+            }
+        }
+        for claim in claims.into_values() {
+            self.take_stranger(&joined.node, joined.session, claim, effects);
+        }
+        let reason = format!("{} does not run it any more", joined.node);
+        self.lose(now, lost, &reason, effects);
+    }
+
+    fn running_on(&self, node: &NodeId) -> BTreeSet<(TransferId, Attempt)> {
+        let running = self.running.iter();
+        let here = running.filter(|(_, running)| running.node == *node);
+        here.map(|(id, running)| (*id, running.attempt)).collect()
+    }
+
+    /// Goes on with an attempt that its node still runs. What was said to it may not have arrived: it is said again.
+    fn adopt(&mut self, now: Now, claim: Claim, effects: &mut Effects) {
+        let (transfer, attempt) = (claim.assignment.request.id, claim.assignment.attempt);
+        let Some(entry) = self.transfers.get(&transfer) else {
+            if claim.assignment.task == Task::Copy {
+                effects.actions.push(Action::Stop { transfer });
+            }
+            return;
+        };
+        let (TransferState::Active { prepared, .. }, Some(looked)) = (&entry.state, claim.waits)
+        else {
+            return;
+        };
+        if *prepared {
+            effects.actions.push(Action::Proceed { transfer, attempt });
+            return;
+        }
+        let Looked {
+            size,
+            checksum,
+            replaces,
+        } = looked;
+        let input = Input::Prepared {
+            transfer,
+            attempt,
+            size,
+            checksum,
+            replaces,
+        };
+        self.take(now, input, effects);
+    }
+
+    /// A node runs what nothing is known of: its transfer has ended meanwhile. It keeps its place before the
+    /// destination until it is gone, unless another one writes there already: then it is dropped where it stands.
+    fn take_stranger(&mut self, node: &NodeId, session: u64, claim: Claim, effects: &mut Effects) {
+        let Claim { assignment, .. } = claim;
+        let (transfer, attempt) = (assignment.request.id, assignment.attempt);
+        let place = assignment.request.destination.place();
+        let writes = self.destinations.first_at(place);
+        let is_taken = writes.is_some_and(|other| self.running.contains_key(&other));
+        if is_taken
+            || self.transfers.contains_key(&transfer)
+            || self.running.contains_key(&transfer)
+            || self.destinations.stands(transfer)
+        {
+            effects.actions.push(Action::Abandon {
+                node: node.clone(),
+                session,
+                transfer,
+                attempt,
+            });
+            return;
+        }
+        self.destinations.enter_first(place, transfer);
+        let holds = match assignment.task {
+            Task::Copy => {
+                let link = assignment.request.link();
+                self.scheduler.occupy(&link);
+                if let Some(node) = self.nodes.nodes.get_mut(node) {
+                    node.active += 1;
+                }
+                self.follow_nodes();
+                effects.actions.push(Action::Stop { transfer });
+                Holds::Slots(link)
+            }
+            Task::TidyUp => Holds::Nothing,
+        };
+        let running = Running {
+            attempt,
+            holds,
+            then: None,
+            node: node.clone(),
+        };
+        self.running.insert(transfer, running);
+    }
+
+    /// A session has ended. The node was heard of last at `heard_us` of the process's clock.
+    pub(super) fn node_gone(&mut self, node: &NodeId, session: u64, heard_us: u64) {
+        let Leading::Among { silence, .. } = self.nodes.leading else {
+            return;
+        };
+        if let Some(entry) = self.nodes.nodes.get_mut(node)
+            && entry.session == session
+        {
+            entry.lost_at_us = Some(heard_us.saturating_add(micros(silence)));
+            self.follow_nodes();
+        }
+    }
+
+    /// A node is about to go: nothing more starts there.
+    pub(super) fn node_leaves(&mut self, node: &NodeId, session: u64) {
+        if let Some(entry) = self.nodes.nodes.get_mut(node)
+            && entry.session == session
+        {
+            entry.slots = 0;
+            self.follow_nodes();
+        }
+    }
+
+    /// What runs on nodes that have been silent for so long that they have stopped it runs no more.
+    pub(super) fn lose_silent(&mut self, now: Now, effects: &mut Effects) {
+        for node in self.nodes.lost(now) {
+            let reason = format!("{node} was not heard of any more while it ran");
+            let lost = self.running_on(&node).into_iter().collect();
+            self.nodes.nodes.remove(&node);
+            self.follow_nodes();
+            self.lose(now, lost, &reason, effects);
+        }
+    }
+
+    fn lose(
+        &mut self,
+        now: Now,
+        lost: Vec<(TransferId, Attempt)>,
+        reason: &str,
+        effects: &mut Effects,
+    ) {
+        for (transfer, attempt) in lost {
+            effects.actions.push(Action::Forget { transfer, attempt });
+            self.account(now, (transfer, attempt), Outcome::Stopped, reason, effects);
+        }
+    }
+
+    /// The nodes that are known, with what runs there; none when there is but one process.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeView> + '_ {
+        let is_alone = self.nodes.leading == Leading::Alone;
+        let nodes = self.nodes.nodes.iter().filter(move |_| !is_alone);
+        nodes.map(|(id, node)| NodeView {
+            node: id.clone(),
+            active: Slots(node.active),
+            slots: node.lost_at_us.is_none().then_some(Slots(node.slots)),
+        })
+    }
+
+    /// Whether a job is open.
+    pub(crate) fn holds_job(&self, job: JobId) -> bool {
+        self.jobs.contains_key(&job)
+    }
+}
+
+/// The name of the one node of a service that has no others.
+pub(crate) fn this_process() -> NodeId {
+    NodeId::parse("this-process").expect("a plain name")
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

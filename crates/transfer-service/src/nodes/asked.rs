@@ -1,0 +1,60 @@
+//! What only the leader answers, in a form that can be sent to it.
+
+use crate::engine::Answer;
+use crate::submission::NewJob;
+use crate::tokens::TokenTrouble;
+use penstock_decide::settings::{Asker, Wish};
+use penstock_model::{
+    Ban, BanTarget, CredentialId, JobId, Priority, TransferId, UserName, VoName, WaitReason,
+};
+use penstock_persistence::journal::RenewedToken;
+use serde::{Deserialize, Serialize};
+
+/// A question or a wish. Each may be repeated: what was done already is done once.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Asked {
+    /// Accept a job.
+    Submit(Box<NewJob>),
+    /// Stop a job, or some of its transfers.
+    Cancel {
+        job: JobId,
+        transfers: Option<Vec<TransferId>>,
+        reason: String,
+    },
+    /// Stop everything, as much of it as is done at once.
+    CancelAll { vo: Option<VoName>, reason: String },
+    /// Another priority for what has not started.
+    Reprioritise { job: JobId, priority: Priority },
+    /// Change a setting.
+    Set {
+        wish: Box<Wish>,
+        asker: Asker,
+        user: UserName,
+    },
+    /// Ban somebody or something.
+    Ban(Box<Ban>),
+    /// Lift a ban.
+    Lift { target: BanTarget, by: UserName },
+    /// Make durable what an issuer gave.
+    KeepToken {
+        id: CredentialId,
+        renewed: RenewedToken,
+    },
+    /// Have an issuer give something newer for a token, and make it durable.
+    Refresh(CredentialId),
+    /// Why these wait.
+    WhyWaiting(Vec<TransferId>),
+}
+
+/// What the leader answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answered {
+    /// The engine's answer; what it tells of is durable.
+    Engine(Answer),
+    /// Why each waits; `None` for one that does not.
+    Why(Vec<Option<WaitReason>>),
+    /// Whether there is something newer now.
+    Refreshed(Result<(), TokenTrouble>),
+}

@@ -1,0 +1,376 @@
+//! The agents of one node: what they run, and what their leader has not taken notice of yet.
+//!
+//! They go on while leaders change. An end is kept until a leader has made it durable. A node that has heard of no
+//! leader for its term drops its agents where they stand: whoever leads then may give their transfers to others.
+
+use crate::agent::{AgentSetup, Progress, StopSignal};
+use crate::engine::{Assignment, Claim, Looked, NodeJoined, Outcome};
+use crate::run::{AgentReport, Message};
+use penstock_model::{Attempt, Epoch, NodeId, Slots, TransferId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
+
+/// Reports of agents that may wait for the host.
+const REPORTS_MAX: usize = 4096;
+/// How often a node looks whether it has heard of its leader.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// What a leader has a node do. Each may be repeated.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Order {
+    /// Run an attempt.
+    Start(Box<Assignment>),
+    /// Let one that has looked at both ends move bytes.
+    Proceed {
+        transfer: TransferId,
+        attempt: Attempt,
+    },
+    /// Stop it; it cleans up and tells its end.
+    Stop {
+        transfer: TransferId,
+        attempt: Attempt,
+    },
+    /// Drop it where it stands; it tells nothing more.
+    Abandon {
+        transfer: TransferId,
+        attempt: Attempt,
+    },
+    /// Its end is durable.
+    Forget {
+        transfer: TransferId,
+        attempt: Attempt,
+    },
+}
+
+/// All that a node has to tell a leader that knows nothing of it.
+#[derive(Debug, Default)]
+pub(crate) struct Snapshot {
+    /// What it runs.
+    pub(crate) claims: Vec<Claim>,
+    /// What has ended, and is not known to be durable.
+    pub(crate) ends: Vec<(TransferId, Attempt, Outcome)>,
+}
+
+impl Snapshot {
+    /// As its leader's loop takes it.
+    pub(crate) fn joins(self, node: NodeId, session: u64, slots: Slots) -> Message {
+        Message::Joined {
+            joined: Box::new(NodeJoined {
+                node,
+                session,
+                slots,
+                claims: self.claims,
+            }),
+            ends: self.ends,
+        }
+    }
+}
+
+/// Whom a node tells what its agents report.
+#[derive(Debug, Clone)]
+pub(crate) enum Teller {
+    /// The loop of this process.
+    Here {
+        inputs: mpsc::Sender<Message>,
+        node: NodeId,
+        session: u64,
+    },
+    /// Another node, by this connection.
+    There(mpsc::Sender<AgentReport>),
+}
+
+impl Teller {
+    /// What cannot be told is told in the next session.
+    async fn tell(&self, report: AgentReport) {
+        match self {
+            Teller::Here {
+                inputs,
+                node,
+                session,
+            } => {
+                let message = Message::Reported {
+                    node: node.clone(),
+                    session: *session,
+                    report,
+                };
+                let _ = inputs.send(message).await;
+            }
+            Teller::There(connection) => {
+                let _ = connection.send(report).await;
+            }
+        }
+    }
+}
+
+/// One agent at work.
+struct Hosted {
+    assignment: Box<Assignment>,
+    progress: Arc<Progress>,
+    proceed: Option<oneshot::Sender<()>>,
+    waits: Option<Looked>,
+    stop: watch::Sender<bool>,
+    task: AbortHandle,
+}
+
+type Key = (TransferId, Attempt);
+
+#[derive(Default)]
+struct Held {
+    /// The latest leadership that is known.
+    epoch: Epoch,
+    agents: BTreeMap<Key, Hosted>,
+    untold: BTreeMap<Key, Outcome>,
+    teller: Option<Teller>,
+    /// When a leader was certain to lead last.
+    heard: Option<Instant>,
+}
+
+/// The agents of this node.
+pub(crate) struct AgentHost {
+    setup: Arc<AgentSetup>,
+    runtime: tokio::runtime::Handle,
+    reports: mpsc::Sender<AgentReport>,
+    held: Mutex<Held>,
+    changed: Notify,
+    /// How long agents go on without a leader; `None`: this process always leads.
+    term: Option<Duration>,
+}
+
+impl AgentHost {
+    /// Starts to take reports. To be called in the runtime in which agents are to run.
+    pub(crate) fn start(setup: Arc<AgentSetup>, term: Option<Duration>) -> Arc<AgentHost> {
+        let (reports, reported) = mpsc::channel(REPORTS_MAX);
+        let host = Arc::new(AgentHost {
+            setup,
+            runtime: tokio::runtime::Handle::current(),
+            reports,
+            held: Mutex::default(),
+            changed: Notify::new(),
+            term,
+        });
+        tokio::spawn(pass_on(Arc::downgrade(&host), reported));
+        if term.is_some() {
+            tokio::spawn(watch_over(Arc::downgrade(&host)));
+        }
+        host
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on this leader is told. What earlier leaders still send is refused.
+    pub(crate) fn join(&self, teller: Teller, epoch: Epoch) -> Snapshot {
+        let mut held = self.held();
+        held.epoch = held.epoch.max(epoch);
+        held.teller = Some(teller);
+        let claims = held.agents.values().map(|hosted| Claim {
+            assignment: Assignment::clone(&hosted.assignment),
+            waits: hosted.waits.clone(),
+        });
+        let ends = held.untold.iter();
+        Snapshot {
+            claims: claims.collect(),
+            ends: ends
+                .map(|((transfer, attempt), outcome)| (*transfer, *attempt, outcome.clone()))
+                .collect(),
+        }
+    }
+
+    /// A leader was certain to lead at this time.
+    pub(crate) fn hear(&self, at: Instant) {
+        let mut held = self.held();
+        held.heard = held.heard.max(Some(at));
+    }
+
+    fn has_leader(&self, held: &Held) -> bool {
+        let Some(term) = self.term else {
+            return true;
+        };
+        held.heard.is_some_and(|heard| heard.elapsed() < term)
+    }
+
+    /// Does what the leader says.
+    pub(crate) fn take(self: &Arc<Self>, order: Order, progress: Option<Arc<Progress>>) {
+        let mut held = self.held();
+        match order {
+            Order::Start(assignment) => {
+                if assignment.to.epoch < held.epoch || !self.has_leader(&held) {
+                    let (epoch, known) = (assignment.to.epoch, held.epoch);
+                    tracing::info!(%epoch, %known, "an attempt of an earlier leader is not run");
+                    return;
+                }
+                held.epoch = assignment.to.epoch;
+                self.run(&mut held, assignment, progress);
+            }
+            Order::Proceed { transfer, attempt } => {
+                if let Some(hosted) = held.agents.get_mut(&(transfer, attempt)) {
+                    hosted.waits = None;
+                    // The agent may have been stopped meanwhile.
+                    hosted.proceed.take().map(|proceed| proceed.send(()));
+                }
+            }
+            Order::Stop { transfer, attempt } => {
+                if let Some(hosted) = held.agents.get(&(transfer, attempt)) {
+                    hosted.stop.send_replace(true);
+                }
+            }
+            Order::Abandon { transfer, attempt } => {
+                if let Some(hosted) = held.agents.remove(&(transfer, attempt)) {
+                    hosted.task.abort();
+                }
+                self.changed.notify_waiters();
+            }
+            Order::Forget { transfer, attempt } => {
+                held.untold.remove(&(transfer, attempt));
+                self.changed.notify_waiters();
+            }
+        }
+    }
+
+    fn run(
+        self: &Arc<Self>,
+        held: &mut Held,
+        assignment: Box<Assignment>,
+        progress: Option<Arc<Progress>>,
+    ) {
+        let key = (assignment.request.id, assignment.attempt);
+        if held.agents.contains_key(&key) || held.untold.contains_key(&key) {
+            return;
+        }
+        let begun = || Arc::new(Progress::new(&assignment, Instant::now()));
+        let progress = progress.unwrap_or_else(begun);
+        let (proceed, may_proceed) = oneshot::channel();
+        let (stop, stopped) = watch::channel(false);
+        let agent = self.setup.clone().agent(
+            Assignment::clone(&assignment),
+            progress.clone(),
+            may_proceed,
+            StopSignal::new(stopped),
+            self.reports.clone(),
+        );
+        let hosted = Hosted {
+            assignment,
+            progress,
+            proceed: Some(proceed),
+            waits: None,
+            stop,
+            task: self.runtime.spawn(agent).abort_handle(),
+        };
+        held.agents.insert(key, hosted);
+    }
+
+    /// Notes what an agent reports, and tells whom it is to be told to. `None`: the agent was dropped before.
+    fn note(&self, report: &AgentReport) -> Option<Teller> {
+        let mut held = self.held();
+        match report {
+            AgentReport::Prepared {
+                transfer,
+                attempt,
+                looked,
+            } => {
+                let hosted = held.agents.get_mut(&(*transfer, *attempt))?;
+                hosted.waits = Some(looked.clone());
+            }
+            AgentReport::Ended {
+                transfer,
+                attempt,
+                outcome,
+            } => {
+                held.agents.remove(&(*transfer, *attempt))?;
+                held.untold.insert((*transfer, *attempt), outcome.clone());
+                self.changed.notify_waiters();
+            }
+            AgentReport::Moved(_) => {}
+        }
+        held.teller.clone()
+    }
+
+    /// How far each agent is.
+    pub(crate) fn moved(&self) -> AgentReport {
+        let held = self.held();
+        let moved = held.agents.iter().map(|((transfer, attempt), hosted)| {
+            let (moved, size) = hosted.progress.told();
+            (*transfer, *attempt, moved, size)
+        });
+        AgentReport::Moved(moved.collect())
+    }
+
+    /// How far one agent is.
+    pub(crate) fn progress(&self, transfer: TransferId, attempt: Attempt) -> Option<Arc<Progress>> {
+        let held = self.held();
+        let hosted = held.agents.get(&(transfer, attempt))?;
+        Some(hosted.progress.clone())
+    }
+
+    /// Asks all agents to stop.
+    pub(crate) fn stop_all(&self) {
+        for hosted in self.held().agents.values() {
+            hosted.stop.send_replace(true);
+        }
+    }
+
+    /// Returns when no agent runs, and a leader has made all ends durable.
+    pub(crate) async fn idle(&self) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let held = self.held();
+                if held.agents.is_empty() && held.untold.is_empty() {
+                    return;
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// How many agents run.
+    pub(crate) fn agents(&self) -> usize {
+        self.held().agents.len()
+    }
+
+    fn drop_orphans(&self) {
+        let mut held = self.held();
+        if held.agents.is_empty() || self.has_leader(&held) {
+            return;
+        }
+        let orphans = std::mem::take(&mut held.agents);
+        for hosted in orphans.values() {
+            hosted.task.abort();
+        }
+        let attempts = orphans.len();
+        tracing::warn!(
+            attempts,
+            "no leader was heard of for too long: all attempts are dropped"
+        );
+        self.changed.notify_waiters();
+    }
+}
+
+async fn pass_on(host: std::sync::Weak<AgentHost>, mut reported: mpsc::Receiver<AgentReport>) {
+    while let Some(report) = reported.recv().await {
+        let Some(host) = host.upgrade() else {
+            return;
+        };
+        if let Some(teller) = host.note(&report) {
+            teller.tell(report).await;
+        }
+    }
+}
+
+async fn watch_over(host: std::sync::Weak<AgentHost>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        match host.upgrade() {
+            Some(host) => host.drop_orphans(),
+            None => return,
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The nodes that follow this one while it leads, and how they are reached.
+
+use super::host::{AgentHost, Order};
+use super::wire::Down;
+use crate::agent::Progress;
+use penstock_model::NodeId;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::mpsc;
+
+/// What may wait for one node; one that is further behind is cut off, and tells what it runs when it is back.
+pub(crate) const DOWN_MAX: usize = 65_536;
+
+/// The nodes by name.
+pub(crate) struct Roster {
+    own: NodeId,
+    host: Arc<AgentHost>,
+    sessions: AtomicU64,
+    others: Mutex<BTreeMap<NodeId, Linked>>,
+}
+
+struct Linked {
+    session: u64,
+    down: mpsc::Sender<Arc<Down>>,
+}
+
+impl Roster {
+    pub(crate) fn new(own: NodeId, host: Arc<AgentHost>) -> Roster {
+        Roster {
+            own,
+            host,
+            sessions: AtomicU64::new(0),
+            others: Mutex::default(),
+        }
+    }
+
+    fn others(&self) -> MutexGuard<'_, BTreeMap<NodeId, Linked>> {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number that no session of this process had.
+    pub(crate) fn next_session(&self) -> u64 {
+        self.sessions.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A node is reached by this from now on, and no more by what it was reached by before.
+    pub(crate) fn enter(&self, node: NodeId, session: u64, down: mpsc::Sender<Arc<Down>>) {
+        self.others().insert(node, Linked { session, down });
+    }
+
+    /// A session has ended. False when a later one has taken its place.
+    pub(crate) fn leave(&self, node: &NodeId, session: u64) -> bool {
+        let mut others = self.others();
+        let is_it = others
+            .get(node)
+            .is_some_and(|linked| linked.session == session);
+        is_it && others.remove(node).is_some()
+    }
+
+    /// This node leads no more: all others look for who does.
+    pub(crate) fn dismiss(&self) {
+        self.others().clear();
+    }
+
+    /// How many others there are.
+    pub(crate) fn count(&self) -> usize {
+        self.others().len()
+    }
+
+    /// Has a node do something. What is meant for a session that has ended is dropped: the node was asked since what
+    /// it runs.
+    pub(crate) fn order(
+        &self,
+        node: &NodeId,
+        session: u64,
+        order: Order,
+        progress: Option<Arc<Progress>>,
+    ) {
+        if *node == self.own {
+            self.host.take(order, progress);
+            return;
+        }
+        let mut others = self.others();
+        let is_behind = match others.get(node) {
+            Some(linked) if linked.session == session => {
+                linked.down.try_send(Arc::new(Down::Order(order))).is_err()
+            }
+            _ => false,
+        };
+        if is_behind {
+            others.remove(node);
+        }
+    }
+
+    /// Tells all others.
+    pub(crate) fn tell_all(&self, down: Down) {
+        let down = Arc::new(down);
+        let told = |linked: &mut Linked| linked.down.try_send(down.clone()).is_ok();
+        self.others().retain(|_, linked| told(linked));
+    }
+}

@@ -1,0 +1,165 @@
+//! What nodes say to each other: frames of JSON, each behind its length, over one connection from a follower to its
+//! leader. Fields and messages that a later version adds are passed over, so that versions can be mixed while a service
+//! is upgraded node by node.
+
+use super::asked::{Answered, Asked};
+use super::host::Order;
+use crate::engine::{Claim, Outcome};
+use crate::overview::Overview;
+use crate::run::AgentReport;
+use penstock_model::{Attempt, Epoch, NodeId, Setting, Slots, TransferId};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::io;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// The version of what is said here. Nodes with another one do not speak with each other.
+pub(crate) const PROTOCOL: u32 = 1;
+/// The longest frame: all that a node runs, or the largest submission that the interface takes, with room to spare.
+const FRAME_MAX: u32 = 256 * 1024 * 1024;
+/// How much is read at once, so that a length alone takes no memory.
+const READ_AT_ONCE: usize = 256 * 1024;
+
+/// From a follower.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Up {
+    /// The first word.
+    Hello(Box<Hello>),
+    /// A node that is not ready yet asks for the keys that seal secrets.
+    WantKeys { protocol: u32 },
+    /// It lives. The leader answers with the number while it is certain to lead.
+    Ping { number: u64 },
+    /// What an agent tells.
+    Report(AgentReport),
+    /// A question of a client.
+    Asked {
+        number: u64,
+        again: bool,
+        asked: Box<Asked>,
+    },
+    /// It is about to go.
+    Leaves,
+}
+
+/// Who a node is, and what it runs.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    pub(crate) protocol: u32,
+    pub(crate) node: NodeId,
+    /// Which version of the program.
+    pub(crate) version: String,
+    /// Attempts that it may run.
+    pub(crate) slots: Slots,
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) ends: Vec<(TransferId, Attempt, Outcome)>,
+}
+
+/// From the leader.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Down {
+    /// The node is taken in.
+    Welcome { protocol: u32, epoch: Epoch },
+    /// This node does not lead, or does not speak with that one.
+    Refused { why: String },
+    /// The keys that seal secrets, as their file holds them.
+    Keys(Secret),
+    /// The leader was certain to lead after that ping was sent.
+    Pong { number: u64 },
+    /// What an agent is to do.
+    Order(Order),
+    /// The answer to a question; none when it got none.
+    Answered {
+        number: u64,
+        answered: Option<Box<Answered>>,
+    },
+    /// All that is set.
+    Settings(Vec<Setting>),
+    /// Whom operators have banned.
+    LockOut(BTreeSet<String>),
+    /// What is shown, once a second.
+    Shown {
+        overview: Box<Overview>,
+        committed: u64,
+        writable: bool,
+    },
+}
+
+/// A text that stays out of logs.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Secret(pub(crate) String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Secret")
+    }
+}
+
+/// Sends a frame. Errors: the connection broke, or what is said is too long.
+pub(crate) async fn send<T: Serialize>(
+    to: &mut (impl AsyncWrite + Unpin),
+    said: &T,
+) -> io::Result<()> {
+    let text = serde_json::to_vec(said).map_err(io::Error::other)?;
+    let length = u32::try_from(text.len()).ok();
+    let length = length.filter(|length| *length <= FRAME_MAX);
+    let length = length.ok_or_else(|| io::Error::other("too much to say to a node at once"))?;
+    to.write_all(&length.to_be_bytes()).await?;
+    to.write_all(&text).await?;
+    to.flush().await
+}
+
+/// What the other end said.
+#[derive(Debug)]
+pub(crate) enum Said<T> {
+    /// This.
+    Known(T),
+    /// What only a later version knows.
+    Unknown,
+    /// Nothing any more: the connection is closed.
+    Nothing,
+}
+
+/// The next frame. Errors: the connection broke, or what comes is no frame.
+pub(crate) async fn receive<T: DeserializeOwned>(
+    from: &mut (impl AsyncRead + Unpin),
+) -> io::Result<Said<T>> {
+    let mut length = [0; 4];
+    match from.read_exact(&mut length).await {
+        Ok(_) => {}
+        Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => return Ok(Said::Nothing),
+        Err(why) => return Err(why),
+    }
+    let length = u32::from_be_bytes(length);
+    if length > FRAME_MAX {
+        return Err(io::Error::other(format!(
+            "a node says {length} bytes at once"
+        )));
+    }
+    let mut left = length as usize;
+    let mut text = Vec::new();
+    while left > 0 {
+        let begin = text.len();
+        let part = left.min(READ_AT_ONCE);
+        text.resize(begin + part, 0);
+        from.read_exact(&mut text[begin..]).await?;
+        left -= part;
+    }
+    match serde_json::from_slice(&text) {
+        Ok(said) => Ok(Said::Known(said)),
+        // The error's text may hold tokens; its place does not.
+        Err(why) if why.is_data() => {
+            let (line, column) = (why.line(), why.column());
+            tracing::warn!(
+                line,
+                column,
+                "another node says what this version does not know"
+            );
+            Ok(Said::Unknown)
+        }
+        Err(_) => Err(io::Error::other("a node says what is no JSON")),
+    }
+}
