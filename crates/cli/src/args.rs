@@ -220,6 +220,13 @@ pub enum Command {
         penstock simulate plan.toml --policy limits --policy fixed:10   # side by side\n  \
         penstock simulate plan.toml --seed 7 --json")]
     Simulate(SimulateArgs),
+    /// Show how much a transfer service remembers of what happened, for how long, and who holds what up.
+    #[command(
+        after_help = "Examples:\n  penstock history --dir cern\n  penstock history --dir cern --json\n\n\
+        How long is set by transfer.keep_history and keep_samples; a running service removes what is older. What a \
+        sink of messages has not taken stays for transfer.history_held_max longer."
+    )]
+    History(HistoryArgs),
     /// Work with gfal2 for a transfer service, which starts this itself: one process for each attempt of a transfer.
     #[command(
         name = "gfal-agent",
@@ -394,6 +401,14 @@ fn namespace_path(text: &str) -> Result<NamespacePath, String> {
 /// Options of `key list`.
 #[derive(Debug, Args)]
 pub struct KeyListArgs {
+    /// The site directory.
+    #[arg(long)]
+    pub dir: PathBuf,
+}
+
+/// Options of `history`.
+#[derive(Debug, Args)]
+pub struct HistoryArgs {
     /// The site directory.
     #[arg(long)]
     pub dir: PathBuf,

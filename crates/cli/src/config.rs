@@ -6,6 +6,7 @@
 
 mod administrators;
 mod gfal;
+mod history;
 mod limits;
 mod membership;
 mod messages;
@@ -13,6 +14,7 @@ mod staging;
 
 pub use administrators::Administrator;
 pub use gfal::Gfal;
+pub use history::Keep;
 pub use limits::Limits;
 pub use membership::{Account, Member};
 pub use messages::MessageSink;
@@ -224,6 +226,18 @@ pub struct Transfer {
     /// Directory that remembers how far each sink of messages was told.
     #[serde(default = "Transfer::default_message_positions")]
     pub message_positions: PathBuf,
+    /// For how long jobs are kept after their end, with all that happened to their files; `forever`: nothing goes.
+    #[serde(default = "Transfer::default_keep_history")]
+    pub keep_history: Keep,
+    /// For how long what links did each second.
+    #[serde(default = "Transfer::default_keep_samples")]
+    pub keep_samples: Keep,
+    /// For how long who changed which setting or ban.
+    #[serde(default = "Transfer::default_keep_audit")]
+    pub keep_audit: Keep,
+    /// For how much longer a sink of messages that has not taken it can hold history back.
+    #[serde(default = "Transfer::default_history_held_max")]
+    pub history_held_max: Span,
     /// How tape systems are treated.
     #[serde(default)]
     pub staging: StagingLimits,
@@ -672,6 +686,7 @@ impl Config {
         if let Some(transfer) = &self.transfer {
             let grants = transfer.administrators.iter().map(Administrator::grant);
             problems.extend(grants.filter_map(Result::err));
+            problems.extend(transfer.history_problems());
             problems.extend(follow(
                 "transfer.credentials_follow",
                 &transfer.credentials_follow,

@@ -14,6 +14,7 @@ mod environment;
 mod exit;
 mod expiry;
 mod files;
+mod history;
 mod import_fts3;
 mod init;
 mod jobs;
@@ -102,6 +103,7 @@ fn run(command: Command, environment: &Environment, output: Output) -> Result<()
         Command::ImportFts3(args) => in_runtime(import_fts3::run(args, environment, output)),
         Command::Audit(args) => in_runtime(settings::audit(args, environment, output)),
         Command::Simulate(args) => simulate::run(&args, output),
+        Command::History(args) => history::run(&args, output),
         Command::GfalAgent(args) => gfal_agent(&args),
     }
 }

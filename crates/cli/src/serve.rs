@@ -23,6 +23,7 @@ use crate::token::now;
 use files::{LOOK_EVERY, Watched};
 use issuer::Published;
 use monitor::SiteMonitor;
+use penstock_decide::history::Retention;
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::connections::Connections;
 use penstock_protocol::http1::client::{Client, ClientConfig, Reach};
@@ -164,6 +165,7 @@ struct RunningTransfer {
     service: Arc<Service>,
     verifier: Verifier,
     keys: SealingKeys,
+    retention: watch::Sender<Retention>,
 }
 
 impl Running {
@@ -316,6 +318,8 @@ impl Running {
             .await
             .map_err(|why| CommandError::Local(why.to_string()))?;
         self.tell(site, config, role, &service, stopping)?;
+        let retention = watch::Sender::new(role.retention());
+        service.keep_history(retention.subscribe(), stopping.clone());
         let api_config = api::ApiConfig {
             verifier: verifier.clone(),
             own_issuer: config
@@ -368,6 +372,7 @@ impl Running {
             service,
             verifier,
             keys,
+            retention,
         });
         Ok(())
     }
@@ -527,6 +532,7 @@ impl Running {
             trusted.renew(&running.verifier, roles::service_audiences(config, role));
             self.banned.replace(config.trust.banned.iter().cloned());
             self.administrators.replace(roles::administrators(role));
+            running.retention.send_replace(role.retention());
             let clients = roles::token_clients(site, config).map_err(|why| usage(&why))?;
             self.token_clients.replace(clients);
             self.reach.replace(config.reach(&role.credentials_follow));

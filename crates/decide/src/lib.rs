@@ -15,6 +15,7 @@ pub mod expiry;
 pub mod gfal_way;
 pub mod halting;
 pub mod health;
+pub mod history;
 pub mod locking;
 pub mod monitoring;
 pub mod pool_selection;

@@ -3,6 +3,7 @@
 //! The writer appends records in one transaction at a time (the caller groups them); readers answer questions from
 //! connections of their own and never disturb it. Nothing here selects which work to do.
 
+mod history;
 mod memory;
 mod postgres;
 mod reader;
@@ -11,6 +12,7 @@ mod search;
 mod sqlite;
 mod tokens;
 
+pub use history::{HistoryFacts, OldestEnded, PruneStep, Pruned, PrunedTotals};
 pub use memory::MemoryJournal;
 pub use postgres::{PostgresJournal, PostgresReader};
 pub use reader::{JobFilter, JournalReader};
@@ -89,7 +91,7 @@ pub enum Record {
 /// What a restart finds beside the jobs that have not ended.
 #[derive(Debug, Clone, Default)]
 pub struct Standing {
-    /// The highest transfer id ever given.
+    /// The highest transfer id ever given, also when that transfer is no longer kept.
     pub transfer_id_max: u64,
     /// What operators have set.
     pub settings: Settings,
@@ -189,6 +191,9 @@ pub trait Journal: Send {
     /// Seals some secrets with the newest key that another one had sealed. True when a pass over all of them has
     /// ended; the next call begins another.
     fn seal_some_anew(&mut self) -> Result<bool, JournalError>;
+    /// Removes some of what may go, in one short transaction: what it had removed after a loss of power may be there
+    /// again, and goes anew. Never touches what is open, and gives no number free.
+    fn prune(&mut self, step: &PruneStep) -> Result<Pruned, JournalError>;
     /// What holds for all jobs: settings, bans, numbers that are taken.
     fn load_standing(&mut self) -> Result<Standing, JournalError>;
     /// Hands over every job that has not ended, one after the other, the oldest first: there may be more than fit into

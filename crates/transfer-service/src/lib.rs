@@ -5,6 +5,7 @@ mod agent;
 pub mod api;
 mod cloud;
 pub mod engine;
+mod history;
 pub mod messages;
 mod metrics;
 #[allow(dead_code, reason = "what connects nodes follows")]

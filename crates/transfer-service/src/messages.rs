@@ -11,6 +11,7 @@ mod sink;
 
 pub use sink::{SinkConfig, SinkTarget};
 
+use crate::history::Mark;
 use crate::service::Service;
 use composing::Told;
 use following::{Follower, LinkState};
@@ -50,6 +51,7 @@ pub fn start(
     std::fs::create_dir_all(&config.positions)?;
     for sink in config.sinks {
         let teller = Teller {
+            mark: service.followers.join(&sink.name),
             name: sink.name.clone(),
             optimizer_every: sink.optimizer_every,
             position: Position::at(config.positions.join(&sink.name)),
@@ -67,6 +69,8 @@ struct Teller {
     name: String,
     optimizer_every: Duration,
     position: Position,
+    /// Keeps what it has not taken.
+    mark: Mark,
     sink: Sink,
     service: Arc<Service>,
     endpoint: String,
@@ -196,6 +200,7 @@ impl Teller {
     }
 
     fn remember(&self, at: u64) {
+        self.mark.taken(at);
         if let Err(error) = self.position.write(at) {
             tracing::warn!(sink = %self.name, %error, "how far it was told cannot be kept: some may be told twice");
         }

@@ -1,6 +1,7 @@
 //! What the transfer service counts for monitors. Labels are states, sides and phases; links have labels as well, but
 //! only the first so many, because users choose them. A page costs the same however many transfers wait.
 
+use crate::history::HistoryMeters;
 use crate::overview::{LinkRow, Overview};
 use crate::service::Service;
 use penstock_model::{Failure, Phase, Side, TransferEvent};
@@ -43,6 +44,8 @@ pub(crate) struct TransferMetrics {
     pub(crate) batch_records: Histogram,
     /// How long each took, in microseconds.
     pub(crate) commit_us: Histogram,
+    /// What was removed of history.
+    pub(crate) history: HistoryMeters,
     /// Links that have series of their own.
     labelled: Mutex<BTreeSet<(String, String)>>,
 }
@@ -60,6 +63,7 @@ impl Default for TransferMetrics {
             not_used: Counter::default(),
             batch_records: Histogram::of_counts(&BATCH_BOUNDS),
             commit_us: Histogram::of_microseconds(&COMMIT_BOUNDS),
+            history: HistoryMeters::default(),
             labelled: Mutex::default(),
         }
     }
@@ -253,6 +257,7 @@ impl Service {
             "How long a transaction of the journal took until it was durable.",
         )
         .distribution(&[], &self.node.metrics.commit_us);
+        self.node.metrics.history.write(page);
     }
 }
 

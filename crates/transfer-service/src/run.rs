@@ -10,13 +10,14 @@ use crate::engine::{
     Action, Answer, Assignment, Effects, Engine, EngineConfig, Input, Leading, LinkNotice, Looked,
     NodeJoined, Now, Outcome, ReplyId, TapeCall, TapeErrand, TapeOutcome,
 };
+use crate::history;
 use crate::nodes::{Answered, Asked, Down, Node, Order, Teller};
 use crate::overview::Meters;
 use penstock_model::{
     Attempt, CredentialId, Epoch, Failure, JobId, LinkId, NodeId, Settings, Slots, Timestamp,
     TransferId,
 };
-use penstock_persistence::journal::{Journal, JournalError, Record};
+use penstock_persistence::journal::{Journal, JournalError, PruneStep, Pruned, Record};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -120,11 +121,26 @@ enum Act {
     PrepareToken(CredentialId),
     Publish(Arc<Settings>),
     LockOut(BTreeSet<String>),
+    Prune(PruneStep, oneshot::Sender<PruneAnswer>),
 }
+
+type PruneAnswer = Result<(Pruned, Duration), JournalError>;
 
 pub(crate) struct Batch {
     records: Vec<Record>,
     acts: Vec<Act>,
+}
+
+impl Batch {
+    /// Has the journal's thread remove some history.
+    pub(crate) fn of_prune(step: PruneStep) -> (Batch, oneshot::Receiver<PruneAnswer>) {
+        let (answer, answered) = oneshot::channel();
+        let batch = Batch {
+            records: Vec::new(),
+            acts: vec![Act::Prune(step, answer)],
+        };
+        (batch, answered)
+    }
 }
 
 /// Where an attempt runs, and how far it is.
@@ -789,7 +805,9 @@ impl Committer {
             if self.over.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            acts.into_iter().for_each(|act| self.act(act));
+            for act in acts {
+                self.act(act);
+            }
             if self.sealing_due.load(Ordering::Relaxed) {
                 self.seal_some_anew();
             }
@@ -855,7 +873,7 @@ impl Committer {
         Instant::now() >= *until
     }
 
-    fn act(&self, act: Act) {
+    fn act(&mut self, act: Act) {
         match act {
             Act::Order {
                 node,
@@ -882,6 +900,9 @@ impl Committer {
                 let all = settings.all().cloned().collect();
                 self.node.roster.tell_all(Down::Settings(all));
                 self.node.board.settings.send_replace(settings);
+            }
+            Act::Prune(step, answer) => {
+                drop(answer.send(history::perform(&mut *self.journal, &step)));
             }
         }
     }

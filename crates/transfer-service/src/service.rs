@@ -3,6 +3,7 @@
 use crate::agent::{AgentConfig, AgentSetup, ByVersion, Gfal, GfalConfig, Memory};
 use crate::api::Banned;
 use crate::engine::{Answer, EngineConfig, Stopped, this_process};
+use crate::history::Followers;
 use crate::metrics::TransferMetrics;
 use crate::nodes::{AgentHost, Answered, Asked, Board, Desk, Lead, NoAnswer, Node, Roster, Seat};
 use crate::overview::Overview;
@@ -23,7 +24,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 
 /// How many questions may be answered from the journal at once.
 const READERS: usize = 4;
@@ -129,6 +130,8 @@ pub struct Service {
     pub(crate) node: Arc<Node>,
     desk: Desk,
     lead: Arc<Lead>,
+    /// Who follows the record.
+    pub(crate) followers: Followers,
     reader: Arc<dyn JournalReader>,
     delegations: Arc<Delegations>,
     gfal: Option<Arc<Gfal>>,
@@ -183,6 +186,7 @@ impl Service {
             node,
             desk,
             lead,
+            followers: Followers::default(),
             reader,
             delegations,
             gfal,
@@ -412,6 +416,11 @@ impl Service {
             inputs: inputs.map_or(0, |queue| queue.max_capacity() - queue.capacity()),
             batches: batches.map_or(0, |queue| queue.max_capacity() - queue.capacity()),
         }
+    }
+
+    /// The way to the journal's thread, while there is one.
+    pub(crate) fn batches(&self) -> Option<mpsc::Sender<run::Batch>> {
+        self.lead.batches()
     }
 
     /// True while jobs can be accepted.

@@ -68,13 +68,14 @@ pub async fn run(
         before: args.before,
         limit: 0,
     };
-    let (mut found, mut examined) = (Vec::new(), 0);
+    let (mut found, mut examined, mut removed_until) = (Vec::new(), 0, None);
     for _ in 0..PAGES_MAX {
         let left = args.limit as usize - found.len();
         question.limit = u32::try_from(left).unwrap_or(PAGE_MAX).min(PAGE_MAX);
         let page: FoundPage = service.find(&question).await?;
         found.extend(page.transfers);
         examined += page.examined;
+        removed_until = page.removed_until;
         question.before = page.next;
         if page.next.is_none() || found.len() >= args.limit as usize {
             break;
@@ -82,8 +83,13 @@ pub async fn run(
     }
     let rows: Vec<Row> = found.iter().map(read).collect::<Result<_, _>>()?;
     let next = question.before;
-    let all = json!({"transfers": found, "next": next, "examined": examined});
-    output.show(&all, || text(&rows, next, examined));
+    let all = json!({
+        "transfers": found, "next": next, "examined": examined, "removed_until": removed_until,
+    });
+    let end = next.is_none().then_some(removed_until).flatten();
+    output.show(&all, || {
+        text(&rows, next, examined) + &end.map_or_else(String::new, removed)
+    });
     Ok(())
 }
 
@@ -96,6 +102,11 @@ fn text(rows: &[Row], next: Option<u64>, examined: u64) -> String {
         text += &format!("there may be older ones: --before {next}\n");
     }
     text
+}
+
+fn removed(until: i64) -> String {
+    let until = Timestamp(until).to_fts();
+    format!("of jobs that ended up to {until} some are no longer kept\n")
 }
 
 fn line(row: &Row) -> String {

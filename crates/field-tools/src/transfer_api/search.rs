@@ -38,6 +38,9 @@ pub struct FoundPage {
     pub next: Option<u64>,
     /// Transfers that were looked at.
     pub examined: u64,
+    /// Of jobs that ended up to this time, in milliseconds since 1970, some are no longer kept.
+    #[serde(default)]
+    pub removed_until: Option<i64>,
 }
 
 impl FindQuestion {

@@ -1,6 +1,8 @@
 //! A journal in memory, with a switch that makes it fail: for engine tests and simulated disasters.
 
-use super::{Journal, JournalError, Record, Standing, StoredToken, UnfinishedJob};
+use super::{
+    Journal, JournalError, PruneStep, Pruned, Record, Standing, StoredToken, UnfinishedJob,
+};
 use penstock_model::{
     Ban, BanTarget, CredentialId, Job, JobId, Settings, Timestamp, TransferEvent, TransferId,
     TransferState,
@@ -13,6 +15,11 @@ pub struct MemoryJournal {
     /// While true, every `append` fails and stores nothing, as on a full disk.
     pub full: bool,
     jobs: BTreeMap<JobId, (Job, bool)>,
+    /// When jobs ended, with the last entry of the ledger then.
+    ends: BTreeMap<(Timestamp, JobId), u64>,
+    /// The last entry's number, also when it is no longer kept.
+    sequence: u64,
+    transfer_id_max: u64,
     states: BTreeMap<TransferId, TransferState>,
     tokens: HashMap<CredentialId, StoredToken>,
     uses: HashMap<JobId, Vec<CredentialId>>,
@@ -55,6 +62,7 @@ impl Journal for MemoryJournal {
                     for request in &job.transfers {
                         let state = job.parameters.first_state(job.submitted_at);
                         self.states.insert(request.id, state);
+                        self.transfer_id_max = self.transfer_id_max.max(request.id.0);
                     }
                     for token in tokens {
                         let known = self.tokens.entry(token.id.clone());
@@ -76,8 +84,10 @@ impl Journal for MemoryJournal {
                 } => {
                     self.states.insert(*transfer, state.clone());
                     self.ledger.push((*at, *transfer, event.clone()));
+                    self.sequence += 1;
                 }
-                Record::JobEnded { job, .. } => {
+                Record::JobEnded { job, at, .. } => {
+                    self.ends.insert((*at, *job), self.sequence);
                     if let Some((_, ended)) = self.jobs.get_mut(job) {
                         *ended = true;
                     }
@@ -116,12 +126,45 @@ impl Journal for MemoryJournal {
                 Record::LinkChanged(_) | Record::Sampled(_) => {}
             }
         }
-        Ok(self.ledger.len() as u64)
+        Ok(self.sequence)
     }
 
     fn seal_some_anew(&mut self) -> Result<bool, JournalError> {
         // Nothing is sealed in memory.
         Ok(true)
+    }
+
+    fn prune(&mut self, step: &PruneStep) -> Result<Pruned, JournalError> {
+        let mut pruned = Pruned::default();
+        let may_go = |ended: Timestamp, sequence: u64| {
+            let is_taken = sequence <= step.taken_by_all;
+            (is_taken && step.ended_before.is_some_and(|before| ended < before))
+                || step.ended_long_before.is_some_and(|before| ended < before)
+        };
+        let going = self.ends.iter();
+        let going = going.filter(|((ended, _), sequence)| may_go(*ended, **sequence));
+        let going: Vec<_> = going.map(|(key, sequence)| (*key, *sequence)).collect();
+        for ((ended, id), sequence) in going {
+            if pruned.rows() as usize >= step.rows_max {
+                pruned.has_more = true;
+                break;
+            }
+            self.ends.remove(&(ended, id));
+            let Some((job, _)) = self.jobs.remove(&id) else {
+                continue;
+            };
+            for request in &job.transfers {
+                self.states.remove(&request.id);
+                let before = self.ledger.len();
+                self.ledger.retain(|(_, of, _)| *of != request.id);
+                pruned.entries += (before - self.ledger.len()) as u64;
+                pruned.transfers += 1;
+            }
+            pruned.jobs += 1;
+            pruned.untaken += u64::from(sequence > step.taken_by_all);
+            pruned.until = pruned.until.max(Some(ended));
+        }
+        Ok(pruned)
     }
 
     fn load_standing(&mut self) -> Result<Standing, JournalError> {
@@ -130,7 +173,7 @@ impl Journal for MemoryJournal {
             renewal.is_some_and(|(_, refresh)| refresh.is_none())
         });
         Ok(Standing {
-            transfer_id_max: self.states.keys().next_back().map_or(0, |id| id.0),
+            transfer_id_max: self.transfer_id_max,
             settings: self.settings.clone(),
             bans: self.bans.values().cloned().collect(),
             tokens_awaited: awaited.map(|(id, _)| id.clone()).collect(),

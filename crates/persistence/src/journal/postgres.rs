@@ -6,6 +6,7 @@
 
 mod appending;
 mod batch;
+mod history;
 mod partitions;
 mod reader;
 mod reading;
@@ -15,9 +16,11 @@ mod unfinished;
 
 pub use reader::PostgresReader;
 
-use super::{Journal, JournalError, Record, Standing, StoredToken, UnfinishedJob};
+use super::{
+    Journal, JournalError, PruneStep, Pruned, Record, Standing, StoredToken, UnfinishedJob,
+};
 use crate::postgres::session::{Goes, Open, Purpose, Session, Sessions};
-use crate::postgres::{Database, resealing, schema};
+use crate::postgres::{Database, DatabaseError, resealing, schema};
 use crate::resealing::{OF_JOURNAL, Pass};
 use crate::sealing::SealingKeys;
 use appending::Progress;
@@ -221,6 +224,39 @@ impl Journal for PostgresJournal {
             );
         }
         Ok(true)
+    }
+
+    fn prune(&mut self, step: &PruneStep) -> Result<Pruned, JournalError> {
+        let (step, epoch, last) = (step.clone(), self.epoch, self.progress.last_sequence);
+        // The parts that it knows may go.
+        let known = std::mem::take(&mut self.partitions);
+        let (pruned, known) = self.sessions.run(move |session| {
+            let mut open = session.begin()?;
+            hold_epoch(&mut open, epoch)?;
+            let pruned = history::prune_rows(&mut open, &step)?;
+            open.commit()?;
+            if pruned.has_more {
+                return Ok::<_, JournalError>((pruned, known));
+            }
+            let mut open = session.begin()?;
+            hold_epoch(&mut open, epoch)?;
+            let parts = match history::prune_parts(&mut open, &step, last) {
+                // Somebody is at them. Later.
+                Err(JournalError::Database(DatabaseError::Busy { .. })) => {
+                    return Ok((pruned, known));
+                }
+                parts => parts?,
+            };
+            open.commit()?;
+            let pruned = Pruned {
+                entries: parts.entries,
+                samples: parts.samples,
+                ..pruned
+            };
+            Ok((pruned, Partitions::default()))
+        })?;
+        self.partitions = known;
+        Ok(pruned)
     }
 
     fn load_standing(&mut self) -> Result<Standing, JournalError> {

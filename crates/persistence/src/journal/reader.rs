@@ -1,6 +1,9 @@
 //! What a journal answers. Every back end gives the same answers: the conformance suite holds them to it.
 
-use super::{FoundPage, JobName, JobRow, JournalError, StoredToken, TransferFilter, TransferRow};
+use super::{
+    FoundPage, HistoryFacts, JobName, JobRow, JournalError, StoredToken, TransferFilter,
+    TransferRow,
+};
 use penstock_model::{
     Ban, BanChange, CredentialId, JobId, JobState, LedgerEntry, LinkChange, LinkId, LinkSample,
     SettingChange, StorageId, Timestamp, TransferId, UserName, VoName,
@@ -60,6 +63,8 @@ pub trait JournalReader: fmt::Debug + Send + Sync {
     fn bans(&self) -> Result<Vec<Ban>, JournalError>;
     /// The latest changes of bans, newest first, at most `limit`.
     fn ban_changes(&self, limit: usize) -> Result<Vec<BanChange>, JournalError>;
+    /// How much history there is, and what was removed of it.
+    fn history(&self) -> Result<HistoryFacts, JournalError>;
     /// The token stored under a name; `None` also when the reader was opened without keys.
     fn token(&self, id: &CredentialId) -> Result<Option<StoredToken>, JournalError>;
 }

@@ -3,6 +3,7 @@
 
 mod appending;
 mod bans;
+mod history;
 mod links;
 mod reader;
 mod reading;
@@ -14,7 +15,9 @@ mod unfinished;
 
 pub use reader::SqliteReader;
 
-use super::{Journal, JournalError, Record, Standing, StoredToken, UnfinishedJob};
+use super::{
+    Journal, JournalError, PruneStep, Pruned, Record, Standing, StoredToken, UnfinishedJob,
+};
 use crate::resealing::{OF_JOURNAL, Pass};
 use crate::sealing::SealingKeys;
 use appending::{insert_event, insert_job, insert_sample, update_transfer};
@@ -118,6 +121,10 @@ impl Journal for SqliteJournal {
         Ok(true)
     }
 
+    fn prune(&mut self, step: &PruneStep) -> Result<Pruned, JournalError> {
+        history::prune(&mut self.connection, step).map_err(at(&self.path))
+    }
+
     fn load_standing(&mut self) -> Result<Standing, JournalError> {
         let reading = Reading {
             connection: &self.connection,
@@ -170,7 +177,8 @@ fn append_all(
                 update_transfer(&transaction, *at, *transfer, event, state)?;
             }
             Record::JobEnded { job, at, state } => {
-                let sql = "UPDATE job SET finished_ms = ?2, final_state = ?3 WHERE job_id = ?1";
+                let sql = "UPDATE job SET finished_ms = ?2, final_state = ?3, ended_sequence =
+                           (SELECT seq FROM sqlite_sequence WHERE name = 'ledger') WHERE job_id = ?1";
                 transaction.prepare_cached(sql)?.execute(params![
                     job.to_string(),
                     at.0,

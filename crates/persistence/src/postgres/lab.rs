@@ -96,6 +96,12 @@ fn start() -> Server {
     }
 }
 
+/// As an operator would with `psql`.
+pub(crate) fn execute(database: &Database, sql: &str) {
+    let mut client = database.connect().expect("connects");
+    client.batch_execute(sql).expect("done");
+}
+
 /// Fails when a text is anywhere in the tables.
 pub(crate) fn assert_holds_no(database: &Database, text: &str) {
     let mut client = database.connect().expect("connects");

@@ -19,10 +19,16 @@ struct Migration {
     usable_from: u32,
 }
 
-const MIGRATIONS: [Migration; 1] = [Migration {
-    sql: include_str!("schema/1.sql"),
-    usable_from: 1,
-}];
+const MIGRATIONS: [Migration; 2] = [
+    Migration {
+        sql: include_str!("schema/1.sql"),
+        usable_from: 1,
+    },
+    Migration {
+        sql: include_str!("schema/2.sql"),
+        usable_from: 1,
+    },
+];
 
 /// Looks whether the tables can be used, and brings them to the newest schema.
 pub(crate) fn migrate(session: &mut Session) -> Result<(), DatabaseError> {

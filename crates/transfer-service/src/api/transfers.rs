@@ -98,6 +98,7 @@ pub(super) async fn find(
         "transfers": rows,
         "next": page.before.map(|before| before.0),
         "examined": page.examined,
+        "removed_until": api.service.history_removed_until().map(|at| at.0),
     }))
     .into_response())
 }
@@ -243,7 +244,11 @@ pub(super) async fn show(
 ) -> Answer {
     let caller = api.caller(&credentials).await?;
     let nothing = || {
-        let text = format!("No transfer with the number \"{id}\" has been found");
+        let mut text = format!("No transfer with the number \"{id}\" has been found");
+        if let Some(until) = api.service.history_removed_until() {
+            let until = until.to_fts();
+            text += &format!("; of those that ended up to {until} some are no longer kept");
+        }
         ApiError::new(StatusCode::NOT_FOUND, text)
     };
     let number = wire::transfer_id(&id).ok_or_else(nothing)?;

@@ -75,6 +75,14 @@ impl Lab {
         }
     }
 
+    /// As an operator would with `psql`.
+    pub(super) fn execute_in_postgres(&self, sql: &str) {
+        let Place::Database(database) = &self.place else {
+            panic!("this place is no PostgreSQL");
+        };
+        lab::execute(database, sql);
+    }
+
     /// A secret must not be there in clear.
     pub(super) fn assert_holds_no(&self, secret: &str) {
         match &self.place {

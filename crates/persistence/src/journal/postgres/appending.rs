@@ -43,7 +43,7 @@ pub(super) fn write(
     changes(open, batch)?;
     renewed(open, batch)?;
     priorities(open, batch)?;
-    ended(open, batch)?;
+    ended(open, batch, progress.last_sequence)?;
     for change in &batch.settings {
         configured(open, change)?;
     }
@@ -242,16 +242,17 @@ fn priorities(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> {
 }
 
 /// Jobs that have ended, and their tokens that no other open job refers to.
-fn ended(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> {
+/// Their last entries are not later than the batch's last one.
+fn ended(open: &mut Open<'_>, batch: &Batch, last: i64) -> Result<(), DatabaseError> {
     let ended = &batch.ended;
     if ended.job.is_empty() {
         return Ok(());
     }
     open.execute(
-        "UPDATE job SET finished_ms = ended.at_ms, final_state = ended.state
+        "UPDATE job SET finished_ms = ended.at_ms, final_state = ended.state, ended_sequence = $4
          FROM unnest($1::uuid[], $2::bigint[], $3::text[]) AS ended (job_id, at_ms, state)
          WHERE job.job_id = ended.job_id",
-        &[&ended.job, &ended.at, &ended.state],
+        &[&ended.job, &ended.at, &ended.state, &last],
     )?;
     let sql = "DELETE FROM credential_use WHERE job_id = ANY($1) RETURNING credential_id";
     let rows = open.query(sql, &[&ended.job])?;

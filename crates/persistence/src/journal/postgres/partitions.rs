@@ -52,6 +52,73 @@ impl Partitions {
     }
 }
 
+/// A part of a table that is there.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) name: String,
+    /// The first key that is no longer in it.
+    pub(super) end: i64,
+}
+
+/// The parts of a table, in the order of their keys.
+pub(super) fn parts(open: &mut Open<'_>, table: &str) -> Result<Vec<Part>, DatabaseError> {
+    let sql = "SELECT child.relname FROM pg_inherits JOIN pg_class AS child ON child.oid = inhrelid
+               WHERE inhparent = to_regclass($1)";
+    let rows = open.query(sql, &[&table])?;
+    let width = match table {
+        "ledger" => LEDGER_ENTRIES,
+        _ => SAMPLES_MS,
+    };
+    let read = |name: &str| {
+        let number = name.strip_prefix(table)?.strip_prefix("_p")?;
+        let number: i64 = match number.strip_prefix('m') {
+            Some(number) => -number.parse::<i64>().ok()?,
+            None => number.parse().ok()?,
+        };
+        Some(Part {
+            name: name.to_owned(),
+            end: number.saturating_add(1).saturating_mul(width),
+        })
+    };
+    // What somebody else has attached is not ours to drop.
+    let mut parts: Vec<Part> = rows.iter().filter_map(|row| read(row.get(0))).collect();
+    parts.sort_by_key(|part| part.end);
+    Ok(parts)
+}
+
+/// Others wait for so long at most, when the table is in use.
+const IMPATIENT: &str = "SET LOCAL lock_timeout = '100ms'";
+
+/// Drops a part with all that is in it.
+pub(super) fn drop_part(
+    open: &mut Open<'_>,
+    table: &str,
+    part: &Part,
+) -> Result<(), DatabaseError> {
+    let name = &part.name;
+    open.execute_all(&format!(
+        "{IMPATIENT}; ALTER TABLE {table} DETACH PARTITION {name}; DROP TABLE {name}"
+    ))
+}
+
+/// Makes the parts that will be needed soon, so that no batch of the writer waits until they can be made.
+pub(super) fn make_ahead(open: &mut Open<'_>, last_sequence: i64) -> Result<(), DatabaseError> {
+    open.execute_all(IMPATIENT)?;
+    let number = (last_sequence + LEDGER_ENTRIES / 2) / LEDGER_ENTRIES;
+    make(open, "ledger", number, LEDGER_ENTRIES)?;
+    let day = "SELECT (extract(epoch FROM now()) * 1000)::bigint";
+    let now: i64 = open.query_opt(day, &[])?.map_or(0, |row| row.get(0));
+    for ahead in [0, 1] {
+        make(
+            open,
+            "link_sample",
+            now.div_euclid(SAMPLES_MS) + ahead,
+            SAMPLES_MS,
+        )?;
+    }
+    Ok(())
+}
+
 fn is_new(known: &mut BTreeSet<i64>, number: i64) -> bool {
     if known.len() >= KNOWN_MAX {
         known.clear();

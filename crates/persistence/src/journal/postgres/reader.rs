@@ -1,9 +1,9 @@
 //! Questions to the journal in PostgreSQL, on connections that only read. One that finds its connection lost is asked
 //! once more.
 
-use super::{reading, search, tokens};
+use super::{history, reading, search, tokens};
 use crate::journal::{
-    FoundPage, JobFilter, JobName, JobRow, JournalError, JournalReader, StoredToken,
+    FoundPage, HistoryFacts, JobFilter, JobName, JobRow, JournalError, JournalReader, StoredToken,
     TransferFilter, TransferRow,
 };
 use crate::postgres::Database;
@@ -150,6 +150,10 @@ impl JournalReader for PostgresReader {
 
     fn ban_changes(&self, limit: usize) -> Result<Vec<BanChange>, JournalError> {
         self.read(move |open| reading::ban_changes(open, limit))
+    }
+
+    fn history(&self) -> Result<HistoryFacts, JournalError> {
+        self.read(history::facts)
     }
 
     fn token(&self, id: &CredentialId) -> Result<Option<StoredToken>, JournalError> {

@@ -1,9 +1,9 @@
 //! Questions to the journal, on connections that only read.
 
 use super::reading::{Reading, TRANSFER_COLUMNS};
-use super::{at, bans, links, search, settings};
+use super::{at, bans, history, links, search, settings};
 use crate::journal::{
-    FoundPage, JobFilter, JobName, JobRow, JournalError, JournalReader, StoredToken,
+    FoundPage, HistoryFacts, JobFilter, JobName, JobRow, JournalError, JournalReader, StoredToken,
     TransferFilter, TransferRow,
 };
 use crate::sealing::SealingKeys;
@@ -110,7 +110,8 @@ impl JournalReader for SqliteReader {
 
     fn last_sequence(&self) -> Result<u64, JournalError> {
         self.read(|reading| {
-            let sql = "SELECT coalesce(max(sequence), 0) FROM ledger";
+            // Also when the entries are no longer kept.
+            let sql = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'ledger'";
             let last = reading
                 .connection
                 .query_row(sql, [], |row| row.get::<_, i64>(0));
@@ -159,6 +160,10 @@ impl JournalReader for SqliteReader {
             let sql = format!("{TRANSFER_COLUMNS} WHERE transfer_id = ?1");
             Ok(reading.transfer_rows(&sql, params![id.0 as i64])?.pop())
         })
+    }
+
+    fn history(&self) -> Result<HistoryFacts, JournalError> {
+        self.read(history::facts)
     }
 
     fn token(&self, id: &CredentialId) -> Result<Option<StoredToken>, JournalError> {

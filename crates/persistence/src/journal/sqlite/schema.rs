@@ -4,7 +4,7 @@ use crate::sealing::{SealingKeys, SecretKind};
 use rusqlite::{Connection, Transaction};
 
 /// The newest schema this code knows. Each migration raises it by one.
-pub(super) const SCHEMA_VERSION: u32 = 7;
+pub(super) const SCHEMA_VERSION: u32 = 8;
 
 const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
     // 1: the first schema.
@@ -130,6 +130,18 @@ const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
     ALTER TABLE transfer ADD COLUMN staging_finished_ms INTEGER;
     ALTER TABLE transfer ADD COLUMN archiving_started_ms INTEGER;
     ALTER TABLE transfer ADD COLUMN archiving_finished_ms INTEGER;",
+    // 8: what history has lost, and up to which entry of the ledger an ended job goes. Of jobs that ended before, it is
+    // only known that it is not later than `unknown_end`.
+    "ALTER TABLE job ADD COLUMN ended_sequence INTEGER;
+    CREATE TABLE history (
+        name            TEXT PRIMARY KEY,
+        value           INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    INSERT INTO history (name, value)
+        SELECT 'unknown_end', coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'ledger'), 0);
+    CREATE TABLE pruned_job (
+        job_id          TEXT PRIMARY KEY
+    ) WITHOUT ROWID;",
 ];
 /// The version from which on no token is stored in clear.
 const SEALED_SINCE: u32 = 2;

@@ -11,7 +11,8 @@ use rusqlite::Row;
 
 /// What holds for all jobs.
 pub(super) fn standing(reading: &Reading<'_>) -> Result<Standing, JournalError> {
-    let sql = "SELECT coalesce(max(transfer_id), 0) FROM transfer";
+    let sql = "SELECT max(coalesce((SELECT max(transfer_id) FROM transfer), 0),
+               coalesce((SELECT value FROM history WHERE name = 'transfer_id_max'), 0))";
     let highest = reading
         .connection
         .query_row(sql, [], |row| row.get::<_, i64>(0));
