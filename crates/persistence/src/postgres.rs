@@ -130,3 +130,8 @@ fn is_lost(error: &::postgres::Error) -> bool {
         }
     }
 }
+
+/// Text as PostgreSQL takes it: it knows no NUL, which somebody may have put into a name.
+pub(crate) fn text(value: &str) -> String {
+    value.replace('\0', "\u{fffd}")
+}

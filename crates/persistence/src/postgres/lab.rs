@@ -102,6 +102,12 @@ pub(crate) fn execute(database: &Database, sql: &str) {
     client.batch_execute(sql).expect("done");
 }
 
+/// The one number that a question gives.
+pub(crate) fn number(database: &Database, sql: &str) -> i64 {
+    let mut client = database.connect().expect("connects");
+    client.query_one(sql, &[]).expect("answers").get(0)
+}
+
 /// Fails when a text is anywhere in the tables.
 pub(crate) fn assert_holds_no(database: &Database, text: &str) {
     let mut client = database.connect().expect("connects");

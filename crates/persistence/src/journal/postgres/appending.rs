@@ -1,9 +1,9 @@
 //! Writing a batch: one statement for each table.
 
-use super::batch::{Batch, Change, ban_key, text};
+use super::batch::{Batch, Change, ban_key};
 use super::partitions::Partitions;
-use crate::postgres::DatabaseError;
 use crate::postgres::session::Open;
+use crate::postgres::{DatabaseError, text};
 use ::postgres::Row;
 use penstock_model::ban::BAN_VERSION;
 use penstock_model::ledger::{LEDGER_VERSION, LINK_EVENT_VERSION};

@@ -3,6 +3,7 @@
 //! Made before the transaction begins, so that it holds its locks no longer than the database needs.
 
 use crate::journal::{JobToken, Record, RenewedToken};
+use crate::postgres::text;
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
 use penstock_model::{
     BanChange, BanTarget, CredentialId, Job, JobId, JobKind, JobState, LinkChange, LinkSample,
@@ -10,11 +11,6 @@ use penstock_model::{
 };
 use std::collections::{BTreeMap, HashSet};
 use uuid::Uuid;
-
-/// Text as PostgreSQL takes it: it knows no NUL, which somebody may have put into a name.
-pub(super) fn text(value: &str) -> String {
-    value.replace('\0', "\u{fffd}")
-}
 
 fn json<T: serde::Serialize>(value: &T) -> Result<String, Unstorable> {
     serde_json::to_string(value).map_err(|why| Unstorable(why.to_string()))

@@ -1,9 +1,9 @@
 //! Jobs, transfers and the ledger as they are in the tables.
 
-use super::batch::text;
 use super::tokens;
 use crate::journal::{JobFilter, JobRow, JournalError, TapeTimes, TransferRow, rows};
 use crate::postgres::session::{Open, Parameter};
+use crate::postgres::text;
 use ::postgres::Row;
 use penstock_model::{
     Ban, BanChange, Bytes, CredentialId, JobId, JobParameters, JobState, LedgerEntry, LinkChange,

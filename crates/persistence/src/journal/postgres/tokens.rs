@@ -1,9 +1,9 @@
 //! Reading the tokens that open jobs refer to.
 
-use super::batch::text;
 use super::reading::corrupt;
 use crate::journal::{JournalError, Renewal, StoredToken, TransferRow};
 use crate::postgres::session::Open;
+use crate::postgres::text;
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
 use penstock_model::{CredentialId, JobId, Timestamp, TransferState};
 use std::collections::BTreeSet;
