@@ -7,7 +7,6 @@ what becomes of their rules.
 
 import json
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -16,6 +15,7 @@ import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from .postgres import Postgres
 from .waiting import eventually
 
 RUCIO = Path(sys.prefix) / "rucio"
@@ -27,55 +27,6 @@ POLLED = "User Subscriptions"
 TOLD = "Functional Test"
 
 
-class Postgres:
-    """A server of its own behind a Unix socket, run by nobody in particular: it refuses to be run by root."""
-
-    def __init__(self):
-        self.directory = Path(tempfile.mkdtemp(prefix="interop-postgres-"))
-        self.binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1]
-        self.process = None
-        self.prefix = []
-        if os.geteuid() == 0:
-            user = pwd.getpwnam("postgres")
-            os.chown(self.directory, user.pw_uid, user.pw_gid)
-            self.prefix = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-
-    @property
-    def url(self):
-        return f"postgresql+psycopg://rucio@/rucio?host={self.directory}"
-
-    def start(self):
-        data = self.directory / "data"
-        self.run("initdb", "-D", data, "-A", "trust", "-U", "rucio", "--no-sync", "-E", "UTF8", "--locale=C.UTF-8")
-        # Loopback is not listened on, and a crash of this machine loses nothing that anybody wants.
-        options = ["listen_addresses=", f"unix_socket_directories={self.directory}", "fsync=off"]
-        options += ["max_connections=200", "log_min_messages=warning"]
-        line = [*self.prefix, str(self.binaries / "postgres"), "-D", str(data)]
-        line += [word for option in options for word in ("-c", option)]
-        with open(self.directory / "log", "wb") as log:
-            self.process = subprocess.Popen(line, cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        eventually("PostgreSQL answers", self.is_ready, START_SECONDS)
-        self.run("createdb", "-h", self.directory, "-U", "rucio", "rucio")
-        return self
-
-    def is_ready(self):
-        assert self.process.poll() is None, (self.directory / "log").read_text()[-2000:]
-        line = [str(self.binaries / "pg_isready"), "-q", "-h", str(self.directory)]
-        return subprocess.run(line).returncode == 0
-
-    def run(self, command, *words):
-        line = [*self.prefix, str(self.binaries / command), *(str(word) for word in words)]
-        done = subprocess.run(line, cwd="/", capture_output=True, text=True, timeout=START_SECONDS)
-        assert done.returncode == 0, f"{line}: exit {done.returncode}\n{done.stdout}{done.stderr}"
-
-    def close(self):
-        if self.process is not None:
-            # At once, whoever is still connected.
-            self.process.send_signal(signal.SIGQUIT)
-            self.process.wait(STOP_SECONDS)
-        shutil.rmtree(self.directory, ignore_errors=True)
-
-
 class Rucio:
     """One Rucio: configuration, database, console, daemons."""
 
@@ -83,7 +34,7 @@ class Rucio:
         self.directory = Path(directory)
         self.directory.mkdir()
         self.proxy, self.certificates = proxy, certificates
-        self.postgres = Postgres()
+        self.postgres = Postgres("rucio")
         self.console = None
         self.daemons = {}
 
@@ -101,13 +52,13 @@ class Rucio:
         repository = next(RUCIO.glob("lib/python3*/site-packages/rucio/db/sqla/migrate_repo"))
         alembic = etc / "alembic.ini"
         alembic.write_text(
-            f"[alembic]\nscript_location = {repository}\nsqlalchemy.url = {self.postgres.url}\n"
+            f"[alembic]\nscript_location = {repository}\nsqlalchemy.url = {self.postgres.sqlalchemy_url}\n"
             "[loggers]\nkeys = root\n[handlers]\nkeys =\n[formatters]\nkeys =\n"
             "[logger_root]\nlevel = WARN\nhandlers =\n"
         )
         whole = {
             "common": {"logdir": self.directory, "loglevel": "INFO"},
-            "database": {"default": self.postgres.url, "pool_size": 5, "max_overflow": 10},
+            "database": {"default": self.postgres.sqlalchemy_url, "pool_size": 5, "max_overflow": 10},
             "bootstrap": {"userpass_identity": "operator", "userpass_pwd": "operator"},
             "alembic": {"cfg": alembic},
             "policy": {"permission": "generic", "schema": "generic"},

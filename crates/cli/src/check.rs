@@ -3,15 +3,18 @@
 
 use crate::args::CheckArgs;
 use crate::config::{Config, ForeignIssuer};
+use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::expiry::{self, Expiry};
 use crate::keys::RingFiles;
 use crate::output::Output;
 use crate::serve::roles;
 use crate::site::SiteDirectory;
+use crate::store;
 use crate::token::{SiteIssuer, now};
 use openssl::x509::X509;
 use penstock_decide::expiry::{Ending, Standing};
+use penstock_persistence::postgres::inspect;
 use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::http1::client::{Client, ClientConfig, Outgoing, Reach};
 use penstock_protocol::oauth;
@@ -22,6 +25,7 @@ use penstock_transfer_service::gfal_plugins;
 use serde::Serialize;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::time::Duration;
 use url::Url;
 
@@ -81,6 +85,15 @@ struct GfalFound {
     why_not: Option<String>,
 }
 
+/// What is found of the transfer service's database.
+#[derive(Serialize)]
+struct DatabaseFound {
+    /// The version of PostgreSQL.
+    server: String,
+    /// The schema of its tables; absent before the first start.
+    schema: Option<u32>,
+}
+
 #[derive(Serialize)]
 struct CheckReport<'a> {
     config: &'a Config,
@@ -88,11 +101,18 @@ struct CheckReport<'a> {
     expiry: &'a [Expiry],
     /// What gfal2 can reach from here. Absent without a transfer service.
     gfal: Option<&'a GfalFound>,
+    /// The database of the transfer service's record. Absent when that is a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    database: Option<&'a DatabaseFound>,
     findings: &'a [Finding],
 }
 
 /// `penstock check`.
-pub async fn run(args: CheckArgs, output: Output) -> Result<(), CommandError> {
+pub async fn run(
+    args: CheckArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
     let site = SiteDirectory::at(&args.dir)?;
     let config = site.config()?;
     let mut findings = Findings::default();
@@ -114,12 +134,14 @@ pub async fn run(args: CheckArgs, output: Output) -> Result<(), CommandError> {
     check_pools(&site, &config, &mut findings);
     check_foreign_issuers(&site, &config, &mut findings).await;
 
+    let database = find_database(&site, &config, environment, &mut findings).await;
     let gfal = find_gfal(&site, &config, &mut findings).await;
 
     let report = CheckReport {
         config: &config,
         expiry: &expiries,
         gfal: gfal.as_ref(),
+        database: database.as_ref(),
         findings: &findings.0,
     };
     output.show(&report, || {
@@ -127,9 +149,10 @@ pub async fn run(args: CheckArgs, output: Output) -> Result<(), CommandError> {
             toml::to_string_pretty(&config).expect("a configuration that was read can be written");
         let found: String = findings.0.iter().map(finding_line).collect();
         format!(
-            "# Effective values of {}\n{values}\n{}{}\n{found}",
+            "# Effective values of {}\n{values}\n{}{}{}\n{found}",
             site.config_file().display(),
             expiries.iter().map(expiry_line).collect::<String>(),
+            database.as_ref().map(database_line).unwrap_or_default(),
             gfal.as_ref().map(gfal_line).unwrap_or_default(),
         )
     });
@@ -145,6 +168,54 @@ pub async fn run(args: CheckArgs, output: Output) -> Result<(), CommandError> {
             "{errors} error(s) in {}",
             site.root().display()
         ))),
+    }
+}
+
+fn database_line(found: &DatabaseFound) -> String {
+    match found.schema {
+        Some(schema) => format!("database: PostgreSQL {}, schema {schema}\n", found.server),
+        None => format!(
+            "database: PostgreSQL {}, without tables as yet\n",
+            found.server
+        ),
+    }
+}
+
+/// Whether the service can use its database: reached from here, with its rights and its tables.
+async fn find_database(
+    site: &SiteDirectory,
+    config: &Config,
+    environment: &Environment,
+    findings: &mut Findings,
+) -> Option<DatabaseFound> {
+    let role = config.transfer.as_ref()?;
+    let database = match store::database(site, role, environment.database_passwords.as_deref()) {
+        Ok(database) => database?,
+        Err(why) => {
+            findings.error(why.to_string());
+            return None;
+        }
+    };
+    let looked = tokio::task::spawn_blocking(move || inspect(&database)).await;
+    let found = looked.map_err(|why| why.to_string());
+    match found.and_then(|found| found.map_err(|why| why.to_string())) {
+        Ok(found) => {
+            let name = |text| format!("transfer.database: {text}");
+            found
+                .errors
+                .into_iter()
+                .for_each(|text| findings.error(name(text)));
+            let warnings = found.warnings.into_iter();
+            warnings.for_each(|text| findings.warning(name(text)));
+            Some(DatabaseFound {
+                server: found.server,
+                schema: found.schema,
+            })
+        }
+        Err(why) => {
+            findings.error(format!("transfer.database: {why}"));
+            None
+        }
     }
 }
 
@@ -340,6 +411,7 @@ fn check_private_files(site: &SiteDirectory, config: &Config, findings: &mut Fin
     let issuers = config.trust.issuers.iter();
     let secrets =
         issuers.filter_map(|issuer| Some(site.resolve(issuer.client_secret_file.as_ref()?)));
+    let passwords = passwords.chain(database_password(site, config));
     for path in private
         .into_iter()
         .flatten()
@@ -360,6 +432,11 @@ fn check_private_files(site: &SiteDirectory, config: &Config, findings: &mut Fin
             ));
         }
     }
+}
+
+fn database_password(site: &SiteDirectory, config: &Config) -> Option<PathBuf> {
+    let file = config.transfer.as_ref()?.database_password_file.as_ref()?;
+    Some(site.resolve(file))
 }
 
 fn check_issuer(site: &SiteDirectory, config: &Config, findings: &mut Findings) {

@@ -5,6 +5,7 @@
 //! file.
 
 mod administrators;
+mod database;
 mod gfal;
 mod history;
 mod limits;
@@ -13,6 +14,7 @@ mod messages;
 mod staging;
 
 pub use administrators::Administrator;
+pub use database::DatabasePlace;
 pub use gfal::Gfal;
 pub use history::Keep;
 pub use limits::Limits;
@@ -172,10 +174,12 @@ pub struct ForeignIssuer {
 pub struct Transfer {
     /// Address and port of the FTS REST interface.
     pub listen: SocketAddr,
-    /// Its record: jobs, and everything that happened to them.
+    /// Its record: jobs, and everything that happened to them. A file, or `postgres://user@host:5432/name`.
     #[serde(default = "Transfer::default_database")]
-    pub database: PathBuf,
-    /// What users have delegated: proxies with their keys, sealed.
+    pub database: DatabasePlace,
+    /// A file that holds nothing but the password of PostgreSQL's user.
+    pub database_password_file: Option<PathBuf>,
+    /// What users have delegated: proxies with their keys, sealed. In PostgreSQL when the record is there.
     #[serde(default = "Transfer::default_delegations")]
     pub delegations: PathBuf,
     /// Keys that seal stored tokens and proxies, one a line, the newest first; made when absent.
@@ -223,7 +227,7 @@ pub struct Transfer {
     /// Links with a limit of their own.
     #[serde(default, rename = "link")]
     pub links: Vec<LinkLimit>,
-    /// Directory that remembers how far each sink of messages was told.
+    /// Directory that remembers how far each sink of messages was told, when the record is a file.
     #[serde(default = "Transfer::default_message_positions")]
     pub message_positions: PathBuf,
     /// For how long jobs are kept after their end, with all that happened to their files; `forever`: nothing goes.
@@ -250,8 +254,8 @@ impl Transfer {
     fn default_message_positions() -> PathBuf {
         "state/messages".into()
     }
-    fn default_database() -> PathBuf {
-        "state/transfer.sqlite".into()
+    fn default_database() -> DatabasePlace {
+        DatabasePlace::File("state/transfer.sqlite".into())
     }
     fn default_delegations() -> PathBuf {
         "state/delegations.sqlite".into()

@@ -15,6 +15,8 @@ pub struct Environment {
     pub certificates: Option<PathBuf>,
     /// `PENSTOCK_SERVICE`: the transfer service's URL.
     pub service: Option<String>,
+    /// `PGPASSFILE`: passwords of databases.
+    pub database_passwords: Option<PathBuf>,
     /// `USER`: the name of who runs this.
     pub user: Option<String>,
     /// `TMPDIR`: where temporary directories go.
@@ -46,6 +48,7 @@ impl Environment {
             runtime_dir: path("XDG_RUNTIME_DIR"),
             certificates: path("X509_CERT_DIR"),
             service: text("PENSTOCK_SERVICE"),
+            database_passwords: path("PGPASSFILE"),
             user: text("USER"),
             temporary: std::env::temp_dir(),
             uid: rustix::process::getuid().as_raw(),

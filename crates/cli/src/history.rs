@@ -3,17 +3,20 @@
 //! Reads the record beside the running service, or without one, and changes nothing.
 
 use crate::args::HistoryArgs;
-use crate::config::Transfer;
+use crate::config::{DatabasePlace, Transfer};
+use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
 use crate::quantity::Span;
 use crate::site::SiteDirectory;
+use crate::store;
 use crate::token::now;
 use penstock_decide::history::{Follows, Oldest, Retention, what_is_held};
 use penstock_model::{Bytes, Timestamp};
-use penstock_persistence::journal::{HistoryFacts, JournalReader, SqliteReader};
+use penstock_persistence::journal::{HistoryFacts, JournalReader, PostgresReader, SqliteReader};
+use penstock_persistence::positions::SinkPositions;
+use penstock_persistence::postgres::Database;
 use serde::Serialize;
-use std::path::Path;
 use std::time::Duration;
 
 /// What is told, for programs.
@@ -69,7 +72,11 @@ struct HeldBy {
 }
 
 /// `penstock history`.
-pub fn run(args: &HistoryArgs, output: Output) -> Result<(), CommandError> {
+pub fn run(
+    args: &HistoryArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
     let site = SiteDirectory::at(&args.dir)?;
     let config = site.config()?;
     let Some(transfer) = &config.transfer else {
@@ -78,8 +85,23 @@ pub fn run(args: &HistoryArgs, output: Output) -> Result<(), CommandError> {
             site.config_file().display()
         )));
     };
-    let database = site.resolve(&transfer.database);
-    let local = |why| CommandError::local(database.display(), why);
+    let pass_file = environment.database_passwords.as_deref();
+    let (facts, followers) = match store::database(&site, transfer, pass_file)? {
+        Some(database) => in_postgres(&database, transfer)?,
+        None => in_files(&site, transfer)?,
+    };
+    let told = tell(now(), &facts, &transfer.retention(), &followers);
+    output.show(&told, || text(&told));
+    Ok(())
+}
+
+type Found = (HistoryFacts, Vec<Follows>);
+
+fn in_files(site: &SiteDirectory, transfer: &Transfer) -> Result<Found, CommandError> {
+    let DatabasePlace::File(file) = &transfer.database else {
+        unreachable!("an address gives a database")
+    };
+    let database = site.resolve(file);
     if !database.exists() {
         return Err(CommandError::Local(format!(
             "{} does not exist yet: start `penstock serve` first",
@@ -87,19 +109,28 @@ pub fn run(args: &HistoryArgs, output: Output) -> Result<(), CommandError> {
         )));
     }
     let facts = SqliteReader::open(&database, 1).and_then(|reader| reader.history());
-    let facts = facts.map_err(local)?;
-    let followers = followers(transfer, &site.resolve(&transfer.message_positions));
-    let told = tell(now(), &facts, &transfer.retention(), &followers);
-    output.show(&told, || text(&told));
-    Ok(())
-}
-
-/// As far as their positions can be read.
-fn followers(transfer: &Transfer, positions: &Path) -> Vec<Follows> {
+    let facts = facts.map_err(|why| CommandError::local(database.display(), why))?;
+    let positions = site.resolve(&transfer.message_positions);
     let taken = |name: &str| {
         let text = std::fs::read_to_string(positions.join(name)).ok()?;
         text.trim().parse().ok()
     };
+    Ok((facts, followers(transfer, taken)))
+}
+
+fn in_postgres(database: &Database, transfer: &Transfer) -> Result<Found, CommandError> {
+    let local = |why: &dyn std::fmt::Display| CommandError::Local(why.to_string());
+    let facts = PostgresReader::open(database, 1).and_then(|reader| reader.history());
+    let positions = SinkPositions::open(database).map_err(|why| local(&why))?;
+    let taken = |name: &str| positions.read(name).ok()?;
+    Ok((
+        facts.map_err(|why| local(&why))?,
+        followers(transfer, taken),
+    ))
+}
+
+/// As far as their positions can be read.
+fn followers(transfer: &Transfer, taken: impl Fn(&str) -> Option<u64>) -> Vec<Follows> {
     let sinks = transfer.messages.iter();
     sinks
         .map(|sink| Follows {

@@ -4,13 +4,15 @@
 //! A running `penstock serve` sees the files change; nobody needs to restart it.
 
 use crate::args::{KeyCommand, KeyListArgs, KeyRotateArgs, RotatedKey};
-use crate::config::{Issuer, Transfer};
+use crate::config::{DatabasePlace, Issuer, Transfer};
+use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
 use crate::site::SiteDirectory;
+use crate::store;
 use crate::token::now;
 use penstock_model::Timestamp;
-use penstock_persistence::resealing::keys_in_use;
+use penstock_persistence::resealing::{keys_in_use, keys_in_use_of};
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::macaroon::RootKeys;
 use penstock_protocol::pki;
@@ -211,14 +213,24 @@ pub struct KeyRow {
 }
 
 /// `penstock key`.
-pub fn run(command: KeyCommand, output: Output) -> Result<(), CommandError> {
+pub fn run(
+    command: KeyCommand,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
     match command {
-        KeyCommand::List(KeyListArgs { dir }) => show(&SiteDirectory::at(&dir)?, output, None),
-        KeyCommand::Rotate(args) => rotate(&args, output),
+        KeyCommand::List(KeyListArgs { dir }) => {
+            show(&SiteDirectory::at(&dir)?, environment, output, None)
+        }
+        KeyCommand::Rotate(args) => rotate(&args, environment, output),
     }
 }
 
-fn rotate(args: &KeyRotateArgs, output: Output) -> Result<(), CommandError> {
+fn rotate(
+    args: &KeyRotateArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
     let site = SiteDirectory::at(&args.dir)?;
     let config = site.config()?;
     let said = match args.key {
@@ -254,7 +266,7 @@ fn rotate(args: &KeyRotateArgs, output: Output) -> Result<(), CommandError> {
             })?;
             let (path, used) = (
                 site.resolve(&transfer.credential_keys),
-                used(&site, transfer)?,
+                used(&site, transfer, environment)?,
             );
             let removed = SealingKeys::rotate(&path, now(), &used)
                 .map_err(|why| CommandError::Usage(why.to_string()))?;
@@ -264,19 +276,34 @@ fn rotate(args: &KeyRotateArgs, output: Output) -> Result<(), CommandError> {
             )
         }
     };
-    show(&site, output, Some(&said))
+    show(&site, environment, output, Some(&said))
 }
 
 /// How many stored secrets each key has sealed.
-fn used(site: &SiteDirectory, transfer: &Transfer) -> Result<BTreeMap<String, u64>, CommandError> {
-    let journal = site.resolve(&transfer.database);
-    let delegations = site.resolve(&transfer.delegations);
-    keys_in_use(&journal, &delegations)
-        .map_err(|why| CommandError::local("cannot find out which keys are needed", why))
+fn used(
+    site: &SiteDirectory,
+    transfer: &Transfer,
+    environment: &Environment,
+) -> Result<BTreeMap<String, u64>, CommandError> {
+    let failed = "cannot find out which keys are needed";
+    let pass_file = environment.database_passwords.as_deref();
+    if let Some(database) = store::database(site, transfer, pass_file)? {
+        return keys_in_use_of(&database).map_err(|why| CommandError::local(failed, why));
+    }
+    let DatabasePlace::File(journal) = &transfer.database else {
+        return Ok(BTreeMap::new());
+    };
+    let (journal, delegations) = (site.resolve(journal), site.resolve(&transfer.delegations));
+    keys_in_use(&journal, &delegations).map_err(|why| CommandError::local(failed, why))
 }
 
-fn show(site: &SiteDirectory, output: Output, said: Option<&str>) -> Result<(), CommandError> {
-    let rows = rows(site)?;
+fn show(
+    site: &SiteDirectory,
+    environment: &Environment,
+    output: Output,
+    said: Option<&str>,
+) -> Result<(), CommandError> {
+    let rows = rows(site, environment)?;
     output.show(&rows, || {
         let line = |row: &KeyRow| {
             let until = row.until.as_deref().unwrap_or("-");
@@ -292,7 +319,7 @@ fn show(site: &SiteDirectory, output: Output, said: Option<&str>) -> Result<(), 
     Ok(())
 }
 
-fn rows(site: &SiteDirectory) -> Result<Vec<KeyRow>, CommandError> {
+fn rows(site: &SiteDirectory, environment: &Environment) -> Result<Vec<KeyRow>, CommandError> {
     let config = site.config()?;
     let now = now();
     let mut rows = Vec::new();
@@ -327,7 +354,7 @@ fn rows(site: &SiteDirectory) -> Result<Vec<KeyRow>, CommandError> {
         let path = site.resolve(&transfer.credential_keys);
         let names = SealingKeys::names(&path);
         let names = names.map_err(|why| CommandError::Usage(why.to_string()))?;
-        let used = used(site, transfer)?;
+        let used = used(site, transfer, environment)?;
         rows.extend(names.into_iter().enumerate().map(|(at, id)| KeyRow {
             kind: "credential",
             state: if at == 0 { "sealing" } else { "retired" },

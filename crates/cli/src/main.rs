@@ -26,6 +26,7 @@ mod settings;
 mod share;
 mod simulate;
 mod site;
+mod store;
 mod token;
 
 use args::{Arguments, AuthzCommand, Command, GfalAgentArgs};
@@ -67,10 +68,10 @@ fn run(command: Command, environment: &Environment, output: Output) -> Result<()
     match command {
         Command::Init(args) => init::run(&args, output),
         Command::Token(args) => token::run(args, environment, output),
-        Command::Key(command) => keys::run(command, output),
-        Command::Serve(args) => in_runtime(serve::run(args, output)),
+        Command::Key(command) => keys::run(command, environment, output),
+        Command::Serve(args) => in_runtime(serve::run(args, environment, output)),
         Command::Authz(AuthzCommand::Test(args)) => in_runtime(authz::run(args, output)),
-        Command::Check(args) => in_runtime(check::run(args, output)),
+        Command::Check(args) => in_runtime(check::run(args, environment, output)),
         Command::Demo(args) => in_runtime(demo::run(args, environment, output)),
         Command::Submit(args) => in_runtime(jobs::submit::run(args, environment, output)),
         Command::Status(args) => in_runtime(jobs::status(args, environment, output)),
@@ -103,7 +104,7 @@ fn run(command: Command, environment: &Environment, output: Output) -> Result<()
         Command::ImportFts3(args) => in_runtime(import_fts3::run(args, environment, output)),
         Command::Audit(args) => in_runtime(settings::audit(args, environment, output)),
         Command::Simulate(args) => simulate::run(&args, output),
-        Command::History(args) => history::run(&args, output),
+        Command::History(args) => history::run(&args, environment, output),
         Command::GfalAgent(args) => gfal_agent(&args),
     }
 }

@@ -15,10 +15,12 @@ mod sinks;
 
 use crate::args::ServeArgs;
 use crate::config::{Config, Transfer};
+use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::expiry;
 use crate::output::Output;
 use crate::site::SiteDirectory;
+use crate::store;
 use crate::token::now;
 use files::{LOOK_EVERY, Watched};
 use issuer::Published;
@@ -33,12 +35,13 @@ use penstock_protocol::token::Verifier;
 use penstock_protocol::x509::ClientCertificates;
 use penstock_storage_element::{self as storage_element, DoorConfig, Storage};
 use penstock_transfer_service::api::{self, Administrators, Banned};
-use penstock_transfer_service::messages::{self, MessagesConfig};
-use penstock_transfer_service::{Service, ServiceConfig, TokenClients};
+use penstock_transfer_service::messages::{self, MessagesConfig, Positions};
+use penstock_transfer_service::{Service, ServiceConfig, Store, TokenClients};
 use roles::Trusted;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io::IsTerminal;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -54,7 +57,11 @@ const IDLE_PER_HOST: usize = 64;
 const END_GRACE: Duration = Duration::from_secs(10);
 
 /// `penstock serve`.
-pub async fn run(args: ServeArgs, output: Output) -> Result<(), CommandError> {
+pub async fn run(
+    args: ServeArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
     start_log(&args.log)?;
     let site = SiteDirectory::at(&args.dir)?;
     let config = site.config()?;
@@ -63,6 +70,7 @@ pub async fn run(args: ServeArgs, output: Output) -> Result<(), CommandError> {
         drain: args.drain.0,
         files_max: raise_file_limit(),
         connections: Connections::default(),
+        database_passwords: environment.database_passwords.clone(),
     };
     let mut signals = Signals::listen()?;
     let (stop, stopping) = watch::channel(false);
@@ -136,6 +144,8 @@ pub struct Process {
     /// Files that may be open at once, connections among them.
     files_max: u64,
     connections: Connections,
+    /// Passwords of databases.
+    database_passwords: Option<PathBuf>,
 }
 
 /// The roles that run, and what can be reloaded of them.
@@ -302,10 +312,11 @@ impl Running {
         let verifier = trusted.verifier(roles::service_audiences(config, role), client.clone());
         let keys = SealingKeys::load_or_create(&site.resolve(&role.credential_keys))
             .map_err(|why| CommandError::Usage(why.to_string()))?;
+        let pass_file = self.process.database_passwords.as_deref();
+        let store = store::of(site, config, role, pass_file)?;
         let service_config = ServiceConfig {
             site: config.site.name.clone(),
-            journal: site.resolve(&role.database),
-            delegations: site.resolve(&role.delegations),
+            store: store.clone(),
             keys: keys.clone(),
             engine: roles::engine_config(role),
             agents: roles::agent_config(role),
@@ -317,7 +328,8 @@ impl Running {
         let service = Service::start(service_config, client, stopping.clone())
             .await
             .map_err(|why| CommandError::Local(why.to_string()))?;
-        self.tell(site, config, role, &service, stopping)?;
+        self.tell(site, config, role, (&service, &store), stopping)
+            .await?;
         let retention = watch::Sender::new(role.retention());
         service.keep_history(retention.subscribe(), stopping.clone());
         let api_config = api::ApiConfig {
@@ -378,12 +390,12 @@ impl Running {
     }
 
     /// Lets brokers and files know what happens to transfers.
-    fn tell(
+    async fn tell(
         &self,
         site: &SiteDirectory,
         config: &Config,
         role: &Transfer,
-        service: &Arc<Service>,
+        (service, store): (&Arc<Service>, &Store),
         stopping: &watch::Receiver<bool>,
     ) -> Result<(), CommandError> {
         let sinks: Result<_, String> = role
@@ -393,15 +405,15 @@ impl Running {
             .collect();
         let messages = MessagesConfig {
             endpoint: config.url_host(),
-            positions: site.resolve(&role.message_positions),
+            positions: match store {
+                Store::Files { .. } => Positions::Directory(site.resolve(&role.message_positions)),
+                Store::Postgres { database, .. } => Positions::Database(database.clone()),
+            },
             sinks: sinks.map_err(CommandError::Usage)?,
         };
-        if messages.sinks.is_empty() {
-            return Ok(());
-        }
-        let positions = messages.positions.display().to_string();
         messages::start(messages, service, &self.client_tls, stopping)
-            .map_err(|why| CommandError::Local(format!("{positions}: {why}")))
+            .await
+            .map_err(|why| CommandError::Local(format!("positions of messages: {why}")))
     }
 
     fn announce(&self, output: Output) {

@@ -184,6 +184,19 @@ pub enum JournalError {
     },
 }
 
+impl JournalError {
+    /// The database is away or busy: the same may succeed a while later, when nothing else is done about it.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            JournalError::Database(error) => error.may_pass(),
+            JournalError::Sqlite { .. }
+            | JournalError::Deposed { .. }
+            | JournalError::Corrupt { .. }
+            | JournalError::TooNew { .. } => false,
+        }
+    }
+}
+
 /// Where an engine persists before it acts. One owner; [`Journal::append`] is all or nothing.
 pub trait Journal: Send {
     /// Stores the records durably in one transaction and returns the ledger's last sequence number.

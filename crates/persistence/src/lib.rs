@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod delegations;
 pub mod journal;
 pub mod namespace;
+pub mod positions;
 pub mod postgres;
 pub mod resealing;
 pub mod sealing;

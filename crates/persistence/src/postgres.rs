@@ -4,6 +4,7 @@
 //! inside. Nothing here knows what is stored: the journal, the delegations and the cluster build on it.
 
 mod address;
+mod inspect;
 #[cfg(test)]
 pub(crate) mod lab;
 pub(crate) mod resealing;
@@ -11,6 +12,7 @@ pub(crate) mod schema;
 pub(crate) mod session;
 
 pub use address::{Database, PasswordSource};
+pub use inspect::{DatabaseFacts, inspect};
 pub use schema::SCHEMA_VERSION;
 
 use ::postgres::error::SqlState;
@@ -95,10 +97,19 @@ impl DatabaseError {
 
     /// The connection is gone, or there was none.
     pub(crate) fn is_lost(&self) -> bool {
-        matches!(
-            self,
-            DatabaseError::Lost { .. } | DatabaseError::NoAnswer { .. }
-        )
+        matches!(self, DatabaseError::Lost { .. })
+    }
+
+    /// The database is away or busy: the same may succeed a while later, when nothing else is done about it.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            DatabaseError::Lost { .. }
+            | DatabaseError::NoAnswer { .. }
+            | DatabaseError::Busy { .. } => true,
+            DatabaseError::Setup(_)
+            | DatabaseError::Refused { .. }
+            | DatabaseError::TooNew { .. } => false,
+        }
     }
 }
 

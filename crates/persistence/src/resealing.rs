@@ -1,6 +1,7 @@
 //! Sealing anew, with the newest key, what older keys had sealed: some rows at a time, so that nobody waits for it; and
 //! which keys something is still sealed with.
 
+use crate::postgres::{Database, DatabaseError};
 use crate::sealing::{SealingKeys, SecretKind, key_name_of};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::collections::BTreeMap;
@@ -129,6 +130,16 @@ pub fn keys_in_use(journal: &Path, delegations: &Path) -> rusqlite::Result<BTree
         }
     }
     Ok(used)
+}
+
+/// The same of PostgreSQL.
+///
+/// Errors: it cannot be read.
+pub fn keys_in_use_of(database: &Database) -> Result<BTreeMap<String, u64>, DatabaseError> {
+    crate::postgres::resealing::keys_in_use(
+        database,
+        &[TOKENS, REFRESH_TOKENS, REQUEST_KEYS, PROXIES, CLOUD_KEYS],
+    )
 }
 
 fn count(

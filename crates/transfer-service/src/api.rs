@@ -237,6 +237,11 @@ impl IntoResponse for ApiError {
 
 impl From<JournalError> for ApiError {
     fn from(error: JournalError) -> Self {
+        if error.may_pass() {
+            tracing::warn!(%error, "a question could not be answered");
+            let text = "the journal cannot be read at the moment; try again later";
+            return ApiError::new(StatusCode::SERVICE_UNAVAILABLE, text);
+        }
         tracing::error!(%error, "a question could not be answered");
         ApiError::new(
             StatusCode::INTERNAL_SERVER_ERROR,

@@ -13,10 +13,12 @@ mod nodes;
 mod overview;
 mod run;
 pub mod service;
+mod store;
 pub mod submission;
 mod tokens;
 
 pub use agent::{AgentConfig, GfalConfig, SftpAccount, gfal_plugins};
 pub use overview::Overview;
 pub use service::{Service, ServiceConfig, ServiceError};
+pub use store::Store;
 pub use tokens::TokenClients;

@@ -16,6 +16,8 @@ use crate::service::Service;
 use composing::Told;
 use following::{Follower, LinkState};
 use penstock_persistence::journal::{JournalError, JournalReader};
+use penstock_persistence::positions::SinkPositions;
+use penstock_persistence::postgres::Database;
 use penstock_protocol::tls::ClientTls;
 use position::Position;
 use sink::{Sink, SinkError};
@@ -30,31 +32,71 @@ const ENTRIES_AT_ONCE: usize = 200;
 const PATIENCE_FIRST: Duration = Duration::from_millis(500);
 const PATIENCE_LONGEST: Duration = Duration::from_secs(60);
 
+/// The wait before a record that could not be read is read again.
+const RECORD_PATIENCE: Duration = Duration::from_secs(1);
+
 /// What is told, and to whom.
 #[derive(Debug, Clone)]
 pub struct MessagesConfig {
     /// By which name the service calls itself (`endpnt`).
     pub endpoint: String,
-    /// Directory of a file for each sink that says how far it was told.
-    pub positions: PathBuf,
+    /// What remembers how far each sink was told.
+    pub positions: Positions,
     /// Who is told.
     pub sinks: Vec<SinkConfig>,
 }
 
+/// Where is remembered how far each sink was told.
+#[derive(Debug, Clone)]
+pub enum Positions {
+    /// A directory with a file for each sink.
+    Directory(PathBuf),
+    /// The database that holds the ledger, so that whichever node leads goes on from there.
+    Database(Box<Database>),
+}
+
+impl Positions {
+    /// Where that of each sink is. Blocks.
+    fn open(&self, sinks: &[SinkConfig]) -> std::io::Result<Vec<Position>> {
+        let names = sinks.iter().map(|sink| &sink.name);
+        match self {
+            Positions::Directory(directory) => {
+                std::fs::create_dir_all(directory)?;
+                Ok(names
+                    .map(|name| Position::File(directory.join(name)))
+                    .collect())
+            }
+            Positions::Database(database) => {
+                let positions = SinkPositions::open(database).map_err(std::io::Error::other)?;
+                let positions = Arc::new(positions);
+                let of = |sink: &String| Position::Database {
+                    positions: positions.clone(),
+                    sink: sink.clone(),
+                };
+                Ok(names.map(of).collect())
+            }
+        }
+    }
+}
+
 /// Starts to tell, each sink in a task of its own, until the shutdown signal.
-pub fn start(
+pub async fn start(
     config: MessagesConfig,
     service: &Arc<Service>,
     tls: &ClientTls,
     shutdown: &watch::Receiver<bool>,
 ) -> std::io::Result<()> {
-    std::fs::create_dir_all(&config.positions)?;
-    for sink in config.sinks {
+    if config.sinks.is_empty() {
+        return Ok(());
+    }
+    let (places, sinks) = (config.positions, config.sinks.clone());
+    let positions = tokio::task::spawn_blocking(move || places.open(&sinks)).await??;
+    for (sink, position) in config.sinks.into_iter().zip(positions) {
         let teller = Teller {
             mark: service.followers.join(&sink.name),
             name: sink.name.clone(),
             optimizer_every: sink.optimizer_every,
-            position: Position::at(config.positions.join(&sink.name)),
+            position,
             sink: Sink::new(sink, tls.clone()),
             service: service.clone(),
             endpoint: config.endpoint.clone(),
@@ -87,10 +129,24 @@ enum Ended {
 
 impl Teller {
     async fn run(mut self) {
-        match self.tell().await {
-            Ended::Shutdown => {}
-            Ended::Journal(error) => {
+        let mut failed: Option<String> = None;
+        loop {
+            let error = match self.tell().await {
+                Ended::Shutdown => return,
+                Ended::Journal(error) => error,
+            };
+            if !error.may_pass() {
                 tracing::error!(sink = %self.name, %error, "messages end: the record cannot be read");
+                return;
+            }
+            let text = error.to_string();
+            if failed.as_ref() != Some(&text) {
+                tracing::warn!(sink = %self.name, %error, "messages wait until the record can be read");
+                failed = Some(text);
+            }
+            tokio::select! {
+                () = tokio::time::sleep(RECORD_PATIENCE) => {}
+                _ = self.shutdown.wait_for(|stop| *stop) => return,
             }
         }
     }
@@ -116,7 +172,7 @@ impl Teller {
                 if let Err(ended) = self.deliver(&told).await {
                     return ended;
                 }
-                self.remember(follower.position());
+                self.remember(follower.position()).await;
                 continue;
             }
             let links_are_due = tokio::select! {
@@ -138,10 +194,11 @@ impl Teller {
 
     /// Where it had come to; a sink that is new begins with what happens from now on.
     async fn begin(&self) -> Result<Follower, Ended> {
-        let found = self.position.read();
-        let reader = self.service.reader().clone();
-        let last = tokio::task::spawn_blocking(move || reader.last_sequence()).await;
-        let last = last.map_err(|_| Ended::Shutdown)?.map_err(Ended::Journal)?;
+        let (position, reader) = (self.position.clone(), self.service.reader().clone());
+        let read = move || (position.read(), reader.last_sequence());
+        let read = tokio::task::spawn_blocking(read).await;
+        let (found, last) = read.map_err(|_| Ended::Shutdown)?;
+        let last = last.map_err(Ended::Journal)?;
         let at = match found {
             Ok(Some(at)) if at <= last => at,
             Ok(_) => last,
@@ -150,7 +207,7 @@ impl Teller {
                 last
             }
         };
-        self.remember(at);
+        self.remember(at).await;
         Ok(Follower::new(at, self.endpoint.clone()))
     }
 
@@ -199,9 +256,12 @@ impl Teller {
         }
     }
 
-    fn remember(&self, at: u64) {
+    async fn remember(&self, at: u64) {
         self.mark.taken(at);
-        if let Err(error) = self.position.write(at) {
+        let position = self.position.clone();
+        let written = tokio::task::spawn_blocking(move || position.write(at)).await;
+        let written = written.unwrap_or_else(|why| Err(why.into()));
+        if let Err(error) = written {
             tracing::warn!(sink = %self.name, %error, "how far it was told cannot be kept: some may be told twice");
         }
     }

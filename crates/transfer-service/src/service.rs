@@ -8,6 +8,7 @@ use crate::metrics::TransferMetrics;
 use crate::nodes::{AgentHost, Answered, Asked, Board, Desk, Lead, NoAnswer, Node, Roster, Seat};
 use crate::overview::Overview;
 use crate::run::{self, Clock, Message};
+use crate::store::{self, Opened, Store};
 use crate::submission::NewJob;
 use crate::tokens::{TokenClients, TokenKeeper};
 use penstock_decide::settings::{Asker, Refusal, Wish};
@@ -16,18 +17,14 @@ use penstock_model::{
     TransferId, UserName, VoName, WaitReason,
 };
 use penstock_persistence::delegations::{DelegationError, Delegations};
-use penstock_persistence::journal::{JournalError, JournalReader, SqliteJournal, SqliteReader};
+use penstock_persistence::journal::{JournalError, JournalReader};
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::http1::client::Client;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use tokio::sync::{Mutex, mpsc, watch};
-
-/// How many questions may be answered from the journal at once.
-const READERS: usize = 4;
 
 /// How often requests and proxies that have ended are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
@@ -43,10 +40,8 @@ const NEED_PROXIES: [&str; 2] = ["gsiftp", "srm"];
 pub struct ServiceConfig {
     /// The site's name, shown in the live view.
     pub site: String,
-    /// The journal's database file; created when absent.
-    pub journal: PathBuf,
-    /// What users have delegated; created when absent.
-    pub delegations: PathBuf,
+    /// Where it keeps what survives a restart.
+    pub store: Store,
     /// Seal tokens and proxies.
     pub keys: SealingKeys,
     /// Limits and retry rules.
@@ -147,10 +142,17 @@ impl Service {
         client: Client,
         shutdown: watch::Receiver<bool>,
     ) -> Result<Arc<Service>, ServiceError> {
-        let journal = SqliteJournal::open(&config.journal, config.keys.clone())?;
-        let reader = SqliteReader::open(&config.journal, READERS)?.with_keys(config.keys.clone());
-        let reader: Arc<dyn JournalReader> = Arc::new(reader);
-        let delegations = Arc::new(Delegations::open(&config.delegations, config.keys)?);
+        let (store, keys) = (config.store.clone(), config.keys.clone());
+        // Blocks, in PostgreSQL until no other node leads.
+        let opening = tokio::task::spawn_blocking(move || store::open(&store, &keys));
+        let opened = opening
+            .await
+            .map_err(|why| ServiceError::Thread(why.into()))??;
+        let Opened {
+            journal,
+            reader,
+            delegations,
+        } = opened;
         let tokens = TokenKeeper::new(client.clone(), reader.clone(), config.token_clients);
         let gfal = config.gfal.map(Gfal::new).transpose()?.map(Arc::new);
         let board = Arc::new(Board::new(config.banned));
@@ -180,7 +182,7 @@ impl Service {
         let lead = Arc::new(Lead::new(config.engine, config.drain_grace));
         let desk = Desk::new(lead.seat(), None);
         agents.tokens.persist_through(desk.clone());
-        let ended = lead.alone(&node, Box::new(journal), shutdown.clone())?;
+        let ended = lead.alone(&node, journal, shutdown.clone())?;
         tokio::spawn(sweep(agents, lead.seat(), shutdown));
         Ok(Arc::new(Service {
             node,

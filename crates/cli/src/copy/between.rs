@@ -26,7 +26,7 @@ use penstock_protocol::token::credential_id;
 use penstock_transfer_service::api::Banned;
 use penstock_transfer_service::engine::EngineConfig;
 use penstock_transfer_service::submission::{NewJob, NewTransfer};
-use penstock_transfer_service::{AgentConfig, Service, ServiceConfig, TokenClients};
+use penstock_transfer_service::{AgentConfig, Service, ServiceConfig, Store, TokenClients};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,8 +79,10 @@ pub(super) async fn run(
     let (stop, stopping) = watch::channel(false);
     let config = ServiceConfig {
         site: "copy".to_owned(),
-        journal: directory.path().join("copy.sqlite"),
-        delegations: directory.path().join("delegations.sqlite"),
+        store: Store::Files {
+            journal: directory.path().join("copy.sqlite"),
+            delegations: directory.path().join("delegations.sqlite"),
+        },
         keys: SealingKeys::of_this_process().map_err(engine_failed)?,
         engine: engine_config(parallel),
         agents: AgentConfig::default(),

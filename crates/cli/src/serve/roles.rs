@@ -506,7 +506,11 @@ pub fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
     match (&before.transfer, &after.transfer) {
         (Some(before), Some(after)) => {
             compare(before.listen != after.listen, "transfer.listen");
-            compare(before.database != after.database, "transfer.database");
+            compare(
+                (&before.database, &before.database_password_file)
+                    != (&after.database, &after.database_password_file),
+                "transfer.database or transfer.database_password_file",
+            );
             compare(
                 before.gfal != after.gfal,
                 "[transfer.gfal], apart from lower limits of active_max",

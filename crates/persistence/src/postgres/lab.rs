@@ -96,10 +96,20 @@ fn start() -> Server {
     }
 }
 
-/// As an operator would with `psql`.
+/// Statements without an answer.
 pub(crate) fn execute(database: &Database, sql: &str) {
     let mut client = database.connect().expect("connects");
-    client.batch_execute(sql).expect("done");
+    client.batch_execute(sql).expect(sql);
+}
+
+/// The same database as somebody else.
+pub(crate) fn as_user(database: &Database, user: &str) -> Database {
+    let (place, name) = database.shown().rsplit_once('/').expect("an address");
+    let place = place
+        .replacen("postgres://penstock@", "", 1)
+        .replace('/', "%2F");
+    let address = format!("postgres://{user}@{place}/{name}");
+    Database::parse(&address, PasswordSource::None).expect("valid")
 }
 
 /// The one number that a question gives.

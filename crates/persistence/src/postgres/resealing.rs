@@ -1,9 +1,10 @@
 //! Sealing anew, with the newest key, what older keys had sealed: some rows at a time.
 
-use super::DatabaseError;
-use super::session::Open;
+use super::session::{Goes, Open, Purpose, Sessions};
+use super::{Database, DatabaseError, schema};
 use crate::resealing::{Pass, Place, ROWS};
-use crate::sealing::SealingKeys;
+use crate::sealing::{SealingKeys, key_name_of};
+use std::collections::BTreeMap;
 
 /// Looks at some more rows of each place. The caller makes it a transaction.
 pub(crate) fn advance<const N: usize>(
@@ -53,4 +54,27 @@ fn advance_one(
         Some(_) | None => pass.is_done = true,
     }
     Ok(())
+}
+
+/// How many secrets each key has sealed, by the key's name. A database without tables holds none.
+pub(crate) fn keys_in_use(
+    database: &Database,
+    places: &'static [Place],
+) -> Result<BTreeMap<String, u64>, DatabaseError> {
+    Sessions::start(database, Purpose::Read, 1)?.ask(move |session| {
+        let mut open = session.begin()?;
+        let mut used = BTreeMap::new();
+        if schema::version(&mut open)?.is_some() {
+            for Place { secret, table, .. } in places {
+                let sql = format!("SELECT {secret} FROM {table} WHERE {secret} IS NOT NULL");
+                open.stream(&sql, &[], |row| {
+                    let key = key_name_of(row.get(0)).unwrap_or_default();
+                    *used.entry(key).or_default() += 1;
+                    Ok::<_, DatabaseError>(Goes::On)
+                })?;
+            }
+        }
+        open.commit()?;
+        Ok(used)
+    })
 }

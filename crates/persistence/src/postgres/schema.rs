@@ -75,7 +75,10 @@ pub(crate) fn version(open: &mut Open<'_>) -> Result<Option<(u32, u32)>, Databas
 }
 
 /// The schema, if this version can work with it.
-fn check(open: &Open<'_>, (found, usable_from): (u32, u32)) -> Result<u32, DatabaseError> {
+pub(super) fn check(
+    open: &Open<'_>,
+    (found, usable_from): (u32, u32),
+) -> Result<u32, DatabaseError> {
     if usable_from <= SCHEMA_VERSION && found <= SCHEMA_VERSION + NEWER_MAX {
         return Ok(found);
     }
