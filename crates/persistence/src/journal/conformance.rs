@@ -1,7 +1,9 @@
 //! What every journal must do, whatever keeps it.
 
+mod fencing;
 mod history;
 mod lab;
+mod tape;
 mod tokens;
 
 use history::{
@@ -12,6 +14,7 @@ use history::{
     what_somebody_has_not_taken_stays_until_it_is_too_old,
 };
 use lab::Lab;
+use tape::{samples_are_found_by_their_time, what_tape_systems_did_is_told_of_a_file};
 use tokens::{
     a_new_sealing_key_is_used_for_all_that_a_token_is_renewed_with,
     tokens_are_renewed_and_nowhere_in_clear,
@@ -786,6 +789,8 @@ macro_rules! on_each_back_end {
 }
 
 on_each_back_end! {
+    samples_are_found_by_their_time,
+    what_tape_systems_did_is_told_of_a_file,
     what_is_stored_is_found_again,
     bans_are_kept_and_who_imposed_and_lifted_them,
     readers_see_the_job_its_roll_up_and_its_ledger_of_one_instant,

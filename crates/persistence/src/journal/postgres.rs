@@ -76,6 +76,15 @@ impl PostgresJournal {
         Ok(journal)
     }
 
+    /// As after a COMMIT that went through while its answer was lost: written, and not known to be.
+    #[cfg(test)]
+    pub(super) fn append_unanswered(&mut self, records: &[Record]) {
+        let (batches, progress) = (self.batches, self.progress);
+        self.append(records).expect("stored");
+        (self.batches, self.progress) = (batches, progress);
+        self.doubtful = Some(records.to_vec());
+    }
+
     fn write(&mut self, batch: &Arc<Batch>) -> Result<Outcome, JournalError> {
         let task = Task {
             batch: batch.clone(),

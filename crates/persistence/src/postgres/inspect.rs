@@ -128,7 +128,7 @@ mod tests {
             );
             assert_eq!(
                 lab::number(&database, "SELECT version::bigint FROM penstock_schema"),
-                version.into()
+                i64::from(version)
             );
         }
     }

@@ -96,6 +96,11 @@ fn start() -> Server {
     }
 }
 
+/// A connection of the test's own.
+pub(crate) fn connect(database: &Database) -> ::postgres::Client {
+    database.connect().expect("connects")
+}
+
 /// Statements without an answer.
 pub(crate) fn execute(database: &Database, sql: &str) {
     let mut client = database.connect().expect("connects");
