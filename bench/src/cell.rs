@@ -74,6 +74,8 @@ pub enum Cell {
     ServiceStartBacklog,
     /// 5,000 transfers held active.
     ServiceInFlight,
+    /// Copies without end, with a backup now and then.
+    ServiceBackup,
 }
 
 /// A cell with a peer.
@@ -179,6 +181,7 @@ impl Cell {
             Cell::ServiceStartIdle,
             Cell::ServiceStartBacklog,
             Cell::ServiceInFlight,
+            Cell::ServiceBackup,
         ]);
         cells
     }
@@ -192,7 +195,8 @@ impl Cell {
             | Cell::ServiceStatus
             | Cell::ServiceStartIdle
             | Cell::ServiceStartBacklog
-            | Cell::ServiceInFlight => false,
+            | Cell::ServiceInFlight
+            | Cell::ServiceBackup => false,
         }
     }
 
@@ -214,6 +218,7 @@ impl Cell {
             Cell::ServiceStartIdle => "service-start-idle".to_owned(),
             Cell::ServiceStartBacklog => "service-start-backlog".to_owned(),
             Cell::ServiceInFlight => "service-in-flight".to_owned(),
+            Cell::ServiceBackup => "service-backup".to_owned(),
         }
     }
 }
@@ -234,7 +239,8 @@ impl Cell {
             | Cell::ServiceStatus
             | Cell::ServiceStartIdle
             | Cell::ServiceStartBacklog
-            | Cell::ServiceInFlight => self.name(),
+            | Cell::ServiceInFlight
+            | Cell::ServiceBackup => self.name(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Everything that a run needs, started once: the work directory, the servers that the chosen cells use, the
 //! stub.
 
+use crate::backups;
 use crate::cell::{Beside, Cell, Kind, Peer, Scale};
 use crate::contest::{self, Contender};
 use crate::disk;
@@ -200,7 +201,8 @@ impl Field {
             | Cell::ServiceStatus
             | Cell::ServiceStartIdle
             | Cell::ServiceStartBacklog
-            | Cell::ServiceInFlight => {
+            | Cell::ServiceInFlight
+            | Cell::ServiceBackup => {
                 let (table, rows) = self.measure_alone(cell, scale, None).await?;
                 Ok(report.rows(table, &rows))
             }
@@ -220,6 +222,7 @@ impl Field {
             Cell::ServiceStartIdle => (&starts::STARTS, starts::limits()),
             Cell::ServiceStartBacklog => (&starts::STARTS, starts::limits_of_backlog()),
             Cell::ServiceInFlight => (&in_flight::IN_FLIGHT, in_flight::limits(scale)),
+            Cell::ServiceBackup => (&backups::BACKUPS, backups::limits()),
             Cell::Disk(_)
             | Cell::Beside(_)
             | Cell::ServiceSites
@@ -242,6 +245,7 @@ impl Field {
             Cell::ServiceStatus => interface::questions(&own, stub, scale).await,
             Cell::ServiceStartIdle => starts::idle(&own, stub, scale).await,
             Cell::ServiceStartBacklog => starts::backlog(&own, stub, scale).await,
+            Cell::ServiceBackup => backups::run(&own, stub, scale).await,
             _ => in_flight::run(&own, stub, scale).await,
         };
         if let Some((profiler, report)) = profiler.zip(profile) {
@@ -298,7 +302,8 @@ impl Field {
             | Cell::ServiceStatus
             | Cell::ServiceStartIdle
             | Cell::ServiceStartBacklog
-            | Cell::ServiceInFlight => {
+            | Cell::ServiceInFlight
+            | Cell::ServiceBackup => {
                 self.measure_alone(cell, scale, Some(report)).await?;
             }
         }

@@ -2,6 +2,7 @@
 //! interleaved pairs, and writes one Markdown page. `bench/README.md` says how to read it.
 #![forbid(unsafe_code)]
 
+mod backups;
 mod cell;
 mod contest;
 mod disk;

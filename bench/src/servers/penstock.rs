@@ -105,6 +105,7 @@ pub fn start(binary: &Path, dir: &Path, certificates: &Certificates) -> Result<S
 pub struct OwnService {
     /// As its users see it.
     pub service: Service,
+    binary: PathBuf,
     files: SiteFiles,
     /// `None` once it is being dropped.
     process: Option<ServerProcess>,
@@ -124,9 +125,29 @@ pub fn start_service(
     let process = files.serve(binary, &[PORTS[1]])?;
     Ok(OwnService {
         service: files.service(binary, &process)?,
+        binary: binary.to_owned(),
         files,
         process: Some(process),
     })
+}
+
+impl OwnService {
+    /// A command of the binary on its directory.
+    pub fn command(&self, name: &str) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.arg(name).arg("--dir").arg(&self.files.root);
+        command
+    }
+
+    /// Its database.
+    pub fn journal(&self) -> PathBuf {
+        self.files.root.join("state/transfer.sqlite")
+    }
+
+    /// Where a backup of it goes.
+    pub fn backup_file(&self) -> PathBuf {
+        self.files.root.join("service.backup")
+    }
 }
 
 impl Drop for OwnService {

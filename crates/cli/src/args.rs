@@ -227,6 +227,21 @@ pub enum Command {
         sink of messages has not taken stays for transfer.history_held_max longer."
     )]
     History(HistoryArgs),
+    /// Make a backup of a transfer service while it runs, or verify one.
+    #[command(
+        after_help = "Examples:\n  penstock backup --dir cern --to /backups/cern.backup\n  \
+        penstock backup --verify /backups/cern.backup\n\n\
+        One file: jobs and all that happened to them, what users have delegated (sealed as it was), the configuration. \
+        The keys that open what is sealed are in it only with --with-keys; keep them as well, and apart."
+    )]
+    Backup(BackupArgs),
+    /// Put a backup of a transfer service back.
+    #[command(
+        after_help = "Example:\n  penstock restore /backups/cern.backup --dir cern\n\n\
+        No service may run on the directory. What was open when the backup was made is open again: a file that has \
+        arrived since then, whole, is found and counts as arrived. Numbers of jobs' files go on after a gap."
+    )]
+    Restore(RestoreArgs),
     /// Work with gfal2 for a transfer service, which starts this itself: one process for each attempt of a transfer.
     #[command(
         name = "gfal-agent",
@@ -404,6 +419,39 @@ pub struct KeyListArgs {
     /// The site directory.
     #[arg(long)]
     pub dir: PathBuf,
+}
+
+/// Options of `backup`.
+#[derive(Debug, Args)]
+pub struct BackupArgs {
+    /// The site directory.
+    #[arg(long, required_unless_present = "verify", requires = "to")]
+    pub dir: Option<PathBuf>,
+    /// The file to make. One of that name is replaced when the new one is whole.
+    #[arg(long, value_name = "FILE", requires = "dir")]
+    pub to: Option<PathBuf>,
+    /// Put the keys that open what is sealed into it as well.
+    #[arg(long, requires = "to")]
+    pub with_keys: bool,
+    /// Bytes that are copied in a second at most.
+    #[arg(long, value_name = "SIZE", default_value = "32 MB")]
+    pub rate: Size,
+    /// Read all of a backup and tell what it holds.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "to", "with_keys"])]
+    pub verify: Option<PathBuf>,
+}
+
+/// Options of `restore`.
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    /// The backup.
+    pub file: PathBuf,
+    /// The site directory. Without a configuration it gets the backup's.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Keep what is there under another name, and take its place.
+    #[arg(long)]
+    pub replace: bool,
 }
 
 /// Options of `history`.

@@ -5,6 +5,7 @@
 //! file.
 
 mod administrators;
+mod backup;
 mod database;
 mod gfal;
 mod history;
@@ -14,6 +15,7 @@ mod messages;
 mod staging;
 
 pub use administrators::Administrator;
+pub use backup::BackupPlan;
 pub use database::DatabasePlace;
 pub use gfal::Gfal;
 pub use history::Keep;
@@ -242,6 +244,9 @@ pub struct Transfer {
     /// For how much longer a sink of messages that has not taken it can hold history back.
     #[serde(default = "Transfer::default_history_held_max")]
     pub history_held_max: Span,
+    /// Backups that it makes of itself. Unset: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<BackupPlan>,
     /// How tape systems are treated.
     #[serde(default)]
     pub staging: StagingLimits,
@@ -691,6 +696,13 @@ impl Config {
             let grants = transfer.administrators.iter().map(Administrator::grant);
             problems.extend(grants.filter_map(Result::err));
             problems.extend(transfer.history_problems());
+            problems.extend(transfer.backup.iter().flat_map(BackupPlan::problems));
+            if transfer.backup.is_some() && matches!(transfer.database, DatabasePlace::Postgres(_))
+            {
+                problems.push(
+                    "[transfer.backup] is for a database in a file; back PostgreSQL up with its own means".to_owned(),
+                );
+            }
             problems.extend(follow(
                 "transfer.credentials_follow",
                 &transfer.credentials_follow,

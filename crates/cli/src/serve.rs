@@ -14,6 +14,7 @@ pub mod roles;
 mod sinks;
 
 use crate::args::ServeArgs;
+use crate::backup;
 use crate::config::{Config, Transfer};
 use crate::environment::Environment;
 use crate::exit::CommandError;
@@ -332,6 +333,10 @@ impl Running {
             .await?;
         let retention = watch::Sender::new(role.retention());
         service.keep_history(retention.subscribe(), stopping.clone());
+        if let Some(plan) = role.backup.clone() {
+            let (site, config, stopping) = (site.clone(), config.clone(), stopping.clone());
+            tokio::spawn(backup::keep_backing_up(site, config, plan, stopping));
+        }
         let api_config = api::ApiConfig {
             verifier: verifier.clone(),
             own_issuer: config

@@ -92,12 +92,17 @@ pub fn tell(facts: &Facts<'_>) -> Vec<Step> {
         runs_since: None,
     };
     let mut changes = facts.link_changes.iter().peekable();
+    let mut restored = facts.parameters.restored_at;
     for entry in facts.entries {
+        if let Some(at) = restored.take_if(|at| *at <= entry.at) {
+            teller.restored(at);
+        }
         while let Some(change) = changes.next_if(|change| change.at < entry.at) {
             teller.link_changed(change);
         }
         teller.happened(entry.at, &entry.event);
     }
+    restored.into_iter().for_each(|at| teller.restored(at));
     // What became of the link later is of interest as long as it waits.
     if teller.waits_since.is_some() {
         changes.for_each(|change| teller.link_changed(change));
@@ -337,6 +342,12 @@ impl Teller<'_> {
 
     fn begins_to_wait(&mut self, at: Timestamp) {
         self.waits_since = Some(at);
+    }
+
+    fn restored(&mut self, at: Timestamp) {
+        let text = "brought back from a backup: what happened after that was made is not known, so a file that is \
+                    whole at the destination counts as arrived";
+        self.add(at, StepKind::Accepted, text.to_owned());
     }
 
     /// While it runs, what becomes of its link does not concern it.

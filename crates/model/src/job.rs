@@ -220,6 +220,10 @@ pub struct JobParameters {
     /// The space of an SRM that files are written to (`destination_spacetoken`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination_space: Option<String>,
+    /// Brought back from a backup at this time: what was open then may have arrived before, and what the record knows
+    /// from before says nothing of who has written to a destination since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored_at: Option<Timestamp>,
 }
 
 impl JobParameters {
@@ -257,6 +261,7 @@ impl Default for JobParameters {
             archive_seconds: None,
             source_space: None,
             destination_space: None,
+            restored_at: None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What survives a restart: model values in transactions. Never selects which work to do.
 #![forbid(unsafe_code)]
 
+pub mod backup;
 pub mod cluster;
 pub mod delegations;
 pub mod journal;

@@ -511,6 +511,7 @@ pub fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
                     != (&after.database, &after.database_password_file),
                 "transfer.database or transfer.database_password_file",
             );
+            compare(before.backup != after.backup, "[transfer.backup]");
             compare(
                 before.gfal != after.gfal,
                 "[transfer.gfal], apart from lower limits of active_max",

@@ -10,7 +10,7 @@ use http::HeaderValue;
 use penstock_decide::classify::{Observed, classify};
 use penstock_model::{
     Access, Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CopyMode, CredentialId, Errno,
-    Failure, FileUrl, FoundFile, Locality, MoverReport, Overwrite, Phase, Retry, Side,
+    Failure, FileUrl, FoundFile, LedgerEntry, Locality, MoverReport, Overwrite, Phase, Retry, Side,
     TransferEvent, Verification, WayNotOffered,
 };
 use penstock_protocol::s3::SINGLE_PUT_MAX;
@@ -141,6 +141,12 @@ impl<'a> Attempting<'a> {
         }
     }
 
+    /// An attempt that nobody knows the outcome of may have brought the file: the one before, or one after the backup
+    /// that the job was brought back from.
+    fn may_have_arrived(&self) -> bool {
+        self.assignment.unsettled || self.assignment.parameters.restored_at.is_some()
+    }
+
     /// What is at the destination can only come from an attempt of unknown outcome: the journal tells that nothing was
     /// there before it, and there are not more bytes than it was to bring.
     async fn is_ours(&self, there: &Stat) -> bool {
@@ -168,7 +174,11 @@ impl<'a> Attempting<'a> {
         if entries.len() == ENTRIES_MAX {
             return None;
         }
-        entries.iter().rev().find_map(|entry| match &entry.event {
+        // Between a backup and its return others may have written there.
+        let restored_at = self.assignment.parameters.restored_at;
+        let counts = |entry: &&LedgerEntry| restored_at.is_none_or(|time| entry.at >= time);
+        let mut since = entries.iter().filter(counts).rev();
+        since.find_map(|entry| match &entry.event {
             TransferEvent::Prepared { size, replaces, .. } => Some(Prepared {
                 size: *size,
                 replaces: *replaces,
@@ -362,7 +372,7 @@ impl<'a> Attempting<'a> {
         let replaces = match at_destination? {
             None => false,
             Some(there) => {
-                if self.assignment.unsettled
+                if self.may_have_arrived()
                     && let Some(size) = same_file(&at_source, &there)
                 {
                     return Ok(Look::Arrived(size, there.checksum));
@@ -713,7 +723,7 @@ impl<'a> Attempting<'a> {
         match self.assignment.parameters.verify_checksum {
             ChecksumMode::Source | ChecksumMode::Both => Wanted::SizeAndChecksum,
             ChecksumMode::Target if stands_in => Wanted::SizeAndChecksum,
-            ChecksumMode::Target | ChecksumMode::None if self.assignment.unsettled => {
+            ChecksumMode::Target | ChecksumMode::None if self.may_have_arrived() => {
                 Wanted::SizeAndChecksum
             }
             ChecksumMode::Target | ChecksumMode::None => Wanted::Size,
@@ -723,7 +733,7 @@ impl<'a> Attempting<'a> {
     /// Before the copy a destination's checksum matters only where it may have arrived already, or is in the way and
     /// the user wants to know of it.
     fn wanted_of_destination(&self) -> Wanted {
-        match self.assignment.unsettled || self.assignment.parameters.report_existing {
+        match self.may_have_arrived() || self.assignment.parameters.report_existing {
             true => Wanted::SizeAndChecksum,
             false => Wanted::Size,
         }

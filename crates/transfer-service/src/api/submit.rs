@@ -393,6 +393,7 @@ fn parameters(
         archive_seconds: tape::archive_seconds(params)?,
         source_space: tape::space(params, "source_spacetoken")?,
         destination_space: tape::space(params, "destination_spacetoken")?,
+        restored_at: None,
     })
 }
 

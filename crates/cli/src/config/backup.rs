@@ -1,0 +1,54 @@
+//! `[transfer.backup]`: how often a backup of the transfer service is made, and where it goes.
+
+use crate::quantity::{Size, Span};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// When a running service makes backups of itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BackupPlan {
+    /// A directory, best on another disk.
+    pub to: PathBuf,
+    /// The wait between two of them.
+    #[serde(default = "BackupPlan::default_every")]
+    pub every: Span,
+    /// So many are kept; older ones are removed when a new one is whole.
+    #[serde(default = "BackupPlan::default_keep")]
+    pub keep: usize,
+    /// Bytes that are copied in a second at most.
+    #[serde(default = "BackupPlan::default_rate")]
+    pub rate: Size,
+}
+
+impl BackupPlan {
+    fn default_every() -> Span {
+        Span(Duration::from_secs(86_400))
+    }
+    fn default_keep() -> usize {
+        7
+    }
+    /// Far below what a disk can do, so that others find it free.
+    pub fn default_rate() -> Size {
+        Size(32_000_000)
+    }
+
+    /// Everything that is wrong with it, each as one sentence.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.keep == 0 {
+            problems.push("transfer.backup.keep is 0: at least the newest must be kept".to_owned());
+        }
+        if self.every.0 < Duration::from_secs(60) {
+            problems.push("transfer.backup.every is less than a minute".to_owned());
+        }
+        if self.rate.0 < 1_000_000 {
+            problems.push(
+                "transfer.backup.rate is less than 1 MB a second: a backup would hardly end"
+                    .to_owned(),
+            );
+        }
+        problems
+    }
+}

@@ -1,0 +1,362 @@
+//! A backup of what a transfer service keeps, made while it runs: one SQLite file that holds the journal as of one entry
+//! of the ledger, what users have delegated (sealed as it was), and small files such as the configuration.
+//!
+//! Pages are copied from a snapshot, at a bounded pace and flushed as they come, on a thread of its own: the journal's
+//! writer goes on meanwhile and never waits. What it writes lies in its log until the snapshot is given up; should that
+//! grow too long, the copy hurries.
+
+mod restoring;
+
+pub use restoring::{RestoreTo, Restored, files, restore};
+
+use penstock_model::Timestamp;
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// The form of a backup that this version writes and the newest that it reads.
+const FORMAT: i64 = 1;
+/// Pages that are copied at once.
+const PAGES: i32 = 64;
+/// Bytes after which what was copied is flushed, so that no flush of the journal waits for much of it.
+const FLUSH_EVERY: u64 = 4 << 20;
+/// The journal's log may become so long before the copy hurries.
+const LOG_BYTES_MAX: u64 = 256 << 20;
+
+/// Tables that a backup has besides those of the journal and of the delegations.
+const TABLES: &str = "
+    CREATE TABLE backup (
+        name            TEXT PRIMARY KEY,
+        value           INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE backup_file (
+        name            TEXT PRIMARY KEY,
+        content         BLOB NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE backup_position (
+        sink            TEXT PRIMARY KEY,
+        sequence        INTEGER NOT NULL
+    ) WITHOUT ROWID;";
+/// Their names.
+const OWN_TABLES: [&str; 3] = ["backup", "backup_file", "backup_position"];
+/// The tables of the delegations.
+const DELEGATION_TABLES: [&str; 4] = ["request", "delegation", "cloud_key", "cloud_upload"];
+
+/// What goes into a backup.
+#[derive(Debug, Clone)]
+pub struct BackupOf {
+    /// The journal's database.
+    pub journal: PathBuf,
+    /// The database of what users have delegated; it may be absent.
+    pub delegations: PathBuf,
+    /// Small files by name.
+    pub files: Vec<(String, Vec<u8>)>,
+    /// How far each sink of messages was told.
+    pub positions: Vec<(String, u64)>,
+    /// Now.
+    pub at: Timestamp,
+    /// How fast it may be copied.
+    pub bytes_per_second: u64,
+    /// Set to have it given up.
+    pub stopped: Arc<AtomicBool>,
+}
+
+/// What a backup holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackupFacts {
+    /// When it was begun.
+    pub at: Timestamp,
+    /// The last entry of the ledger in it.
+    pub sequence: u64,
+    /// Jobs, those that are open among them.
+    pub jobs: u64,
+    /// Jobs that are open.
+    pub jobs_open: u64,
+    /// Files of jobs.
+    pub transfers: u64,
+    /// Credentials that users have delegated.
+    pub delegations: u64,
+    /// Names of the small files in it.
+    pub files: Vec<String>,
+    /// Its size.
+    pub size_bytes: u64,
+}
+
+/// Why a backup could not be made, read or restored.
+#[derive(Debug, Error)]
+pub enum BackupError {
+    /// Reading or writing failed; a full disk arrives here. The service is not concerned.
+    #[error(
+        "the backup {path} failed: {why}; the service is not concerned, and an earlier backup of that name is untouched"
+    )]
+    Failed {
+        /// The backup.
+        path: String,
+        /// What happened.
+        why: String,
+    },
+    /// It is no backup, or a damaged one.
+    #[error("{path} is no backup that can be used: {why}")]
+    Unusable {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// What would be overwritten is there.
+    #[error(
+        "{path} exists: restore into an empty directory, or with --replace, which keeps it under another name"
+    )]
+    Exists {
+        /// What is there.
+        path: String,
+    },
+}
+
+/// Makes a backup. It appears under its name when it is whole and durable; until then, and after a failure, what had that
+/// name stays. Blocks for as long as its size and pace take.
+pub fn back_up(of: &BackupOf, to: &Path) -> Result<BackupFacts, BackupError> {
+    let failed = |why: String| BackupError::Failed {
+        path: to.display().to_string(),
+        why,
+    };
+    let part = with_suffix(to, ".part");
+    let made = copy_all(of, &part).map_err(|why| failed(why.to_string()));
+    let moved = made.and_then(|()| put_in_place(&part, to).map_err(|why| failed(why.to_string())));
+    if let Err(why) = moved {
+        let _ = std::fs::remove_file(&part);
+        return Err(why);
+    }
+    look(to)
+}
+
+/// Reads all of a backup: every page, every index, and that what its parts say of each other holds.
+pub fn verify(path: &Path) -> Result<BackupFacts, BackupError> {
+    let unusable = |why: String| BackupError::Unusable {
+        path: path.display().to_string(),
+        why,
+    };
+    let facts = look(path)?;
+    let connection = read_only(path).map_err(|why| unusable(why.to_string()))?;
+    let told: String = connection
+        .query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))
+        .map_err(|why| unusable(why.to_string()))?;
+    if told != "ok" {
+        return Err(unusable(told));
+    }
+    let number = |sql: &str| {
+        let found = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+        found.map_err(|why| unusable(why.to_string()))
+    };
+    if number("SELECT coalesce(max(sequence), 0) FROM ledger")? as u64 > facts.sequence {
+        return Err(unusable("its ledger goes further than it says".to_owned()));
+    }
+    let lost = "SELECT count(*) FROM job WHERE finished_ms IS NULL
+                AND NOT EXISTS (SELECT 1 FROM transfer WHERE transfer.job_id = job.job_id)";
+    if number(lost)? > 0 {
+        return Err(unusable("open jobs in it have no files".to_owned()));
+    }
+    Ok(facts)
+}
+
+/// What it says of itself, with its counts.
+fn look(path: &Path) -> Result<BackupFacts, BackupError> {
+    let unusable = |why: String| BackupError::Unusable {
+        path: path.display().to_string(),
+        why,
+    };
+    let read = || -> rusqlite::Result<(Option<i64>, BackupFacts)> {
+        let connection = read_only(path)?;
+        let named = |name: &str| {
+            let sql = "SELECT value FROM backup WHERE name = ?1";
+            let value = connection.query_row(sql, [name], |row| row.get::<_, i64>(0));
+            value.optional()
+        };
+        let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+        let mut names = connection.prepare("SELECT name FROM backup_file ORDER BY name")?;
+        let files = names.query_map([], |row| row.get(0))?;
+        let facts = BackupFacts {
+            at: Timestamp(named("at_ms")?.unwrap_or_default()),
+            sequence: named("sequence")?.unwrap_or_default() as u64,
+            jobs: count("SELECT count(*) FROM job")? as u64,
+            jobs_open: count("SELECT count(*) FROM job WHERE finished_ms IS NULL")? as u64,
+            transfers: count("SELECT count(*) FROM transfer")? as u64,
+            delegations: count("SELECT count(*) FROM delegation")? as u64,
+            files: files.collect::<rusqlite::Result<_>>()?,
+            size_bytes: std::fs::metadata(path).map_or(0, |found| found.len()),
+        };
+        Ok((named("format")?, facts))
+    };
+    match read().map_err(|why| unusable(why.to_string()))? {
+        (Some(FORMAT), facts) => Ok(facts),
+        (found, _) => Err(unusable(format!(
+            "it has form {}, this version knows {FORMAT}",
+            found.unwrap_or(0)
+        ))),
+    }
+}
+
+fn read_only(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(Duration::from_secs(10))?;
+    Ok(connection)
+}
+
+/// What went wrong, whatever it was.
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+fn copy_all(of: &BackupOf, part: &Path) -> Result<(), Failed> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let file = options.open(part)?;
+    let journal = read_only(&of.journal)?;
+    let delegations = of.delegations.exists().then(|| read_only(&of.delegations));
+    let delegations = delegations.transpose()?;
+    // The snapshots, at the same instant as near as can be.
+    journal.execute_batch("BEGIN")?;
+    let sequence: Option<i64> = journal.query_row(
+        "SELECT max(seq) FROM sqlite_sequence WHERE name = 'ledger'",
+        [],
+        |row| row.get(0),
+    )?;
+    let mut copy = Connection::open(part)?;
+    copy.execute_batch(
+        "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -2048",
+    )?;
+    copy_pages(&journal, &mut copy, &file, of)?;
+    journal.execute_batch("COMMIT")?;
+    spare_the_writer(&of.journal);
+    // Of the source it had the way of logging, which needs a second file.
+    copy.pragma_update(None, "journal_mode", "DELETE")?;
+    let add = copy.transaction()?;
+    add.execute_batch(TABLES)?;
+    let facts = [
+        ("format", FORMAT),
+        ("at_ms", of.at.0),
+        ("sequence", sequence.unwrap_or(0)),
+    ];
+    for (name, value) in facts {
+        add.execute(
+            "INSERT INTO backup (name, value) VALUES (?1, ?2)",
+            params![name, value],
+        )?;
+    }
+    for (name, content) in &of.files {
+        let sql = "INSERT INTO backup_file (name, content) VALUES (?1, ?2)";
+        add.execute(sql, params![name, content])?;
+    }
+    for (sink, sequence) in &of.positions {
+        let sql = "INSERT INTO backup_position (sink, sequence) VALUES (?1, ?2)";
+        add.execute(sql, params![sink, *sequence as i64])?;
+    }
+    if let Some(delegations) = &delegations {
+        copy_tables(delegations, &add, &DELEGATION_TABLES)?;
+        let version: i64 =
+            delegations.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        let sql = "INSERT INTO backup (name, value) VALUES ('delegations_schema', ?1)";
+        add.execute(sql, [version])?;
+    } else {
+        add.execute_batch("CREATE TABLE delegation (delegation_id TEXT PRIMARY KEY)")?;
+    }
+    add.commit()?;
+    copy.close().map_err(|(_, why)| why)?;
+    file.sync_all()?;
+    Ok(())
+}
+
+/// At the pace that was asked for.
+fn copy_pages(
+    journal: &Connection,
+    copy: &mut Connection,
+    file: &File,
+    of: &BackupOf,
+) -> Result<(), Failed> {
+    let page_bytes: i64 = journal.pragma_query_value(None, "page_size", |row| row.get(0))?;
+    let chunk_bytes = page_bytes as u64 * PAGES as u64;
+    let log = with_suffix(&of.journal, "-wal");
+    let begun = Instant::now();
+    let (mut copied, mut flushed) = (0, 0);
+    let backup = Backup::new(journal, copy)?;
+    loop {
+        if of.stopped.load(Ordering::Relaxed) {
+            return Err("it was asked to stop".into());
+        }
+        match backup.step(PAGES)? {
+            StepResult::Done => return Ok(()),
+            StepResult::More => copied += chunk_bytes,
+            // Somebody holds the source for an instant.
+            _ => std::thread::sleep(Duration::from_millis(20)),
+        }
+        if copied >= flushed + FLUSH_EVERY {
+            file.sync_data()?;
+            flushed = copied;
+        }
+        let log_bytes = std::fs::metadata(&log).map_or(0, |log| log.len());
+        let due = Duration::from_secs_f64(copied as f64 / of.bytes_per_second.max(1) as f64);
+        if log_bytes < LOG_BYTES_MAX
+            && let Some(early) = due.checked_sub(begun.elapsed())
+        {
+            std::thread::sleep(early);
+        }
+    }
+}
+
+/// What has piled up in the log is written into place here, and not by the next commit.
+fn spare_the_writer(journal: &Path) {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let done = Connection::open_with_flags(journal, flags).and_then(|connection| {
+        connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
+    });
+    if let Err(why) = done {
+        tracing::debug!(%why, "the journal's log stays as long as it is until the next commit");
+    }
+}
+
+/// Makes tables as they are in one database in another one, with all rows.
+fn copy_tables(from: &Connection, to: &Connection, tables: &[&str]) -> rusqlite::Result<()> {
+    let snapshot = from.unchecked_transaction()?;
+    for table in tables {
+        let sql = "SELECT sql FROM sqlite_master WHERE tbl_name = ?1 AND sql IS NOT NULL ORDER BY type DESC";
+        let mut made = snapshot.prepare(sql)?;
+        let statements = made.query_map([table], |row| row.get::<_, String>(0))?;
+        for statement in statements {
+            to.execute_batch(&statement?)?;
+        }
+        let mut select = snapshot.prepare(&format!("SELECT * FROM {table}"))?;
+        let columns = select.column_count();
+        let places: Vec<String> = (1..=columns).map(|number| format!("?{number}")).collect();
+        let insert = format!("INSERT INTO {table} VALUES ({})", places.join(", "));
+        let mut insert = to.prepare(&insert)?;
+        let mut rows = select.query([])?;
+        while let Some(row) = rows.next()? {
+            let values: rusqlite::Result<Vec<rusqlite::types::Value>> =
+                (0..columns).map(|column| row.get(column)).collect();
+            insert.execute(rusqlite::params_from_iter(values?))?;
+        }
+    }
+    Ok(())
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(suffix);
+    path.with_file_name(name)
+}
+
+/// In one step, and durable.
+fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
+    std::fs::rename(from, to)?;
+    let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests;
