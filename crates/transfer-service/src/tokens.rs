@@ -260,6 +260,7 @@ impl TokenKeeper {
             Ok(Ok(None)) => Err(TokenTrouble::Ended(format!(
                 "the token {id} is no longer stored"
             ))),
+            Ok(Err(why)) if why.may_pass() => Err(TokenTrouble::Later(why.to_string())),
             Ok(Err(why)) => Err(TokenTrouble::Ended(why.to_string())),
             Err(why) => Err(TokenTrouble::Later(why.to_string())),
         }

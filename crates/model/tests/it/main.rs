@@ -143,3 +143,20 @@ fn what_decides_has_no_clock_no_chance_and_no_io() {
     }
     check_pure(&crates.join("transfer-service/src/engine.rs"));
 }
+
+/// A question to the database takes as long as that takes, which may be elsewhere: it would hold up whoever shares the
+/// thread.
+#[test]
+fn handlers_ask_the_record_on_threads_for_blocking_work() {
+    let api = crates_directory().join("transfer-service/src/api");
+    for file in sources_of(&api) {
+        let text = std::fs::read_to_string(&file).expect("a readable source");
+        const ASKED: &str = "reader().";
+        let mut asked = text
+            .match_indices(ASKED)
+            .map(|(at, _)| &text[at + ASKED.len()..]);
+        let is_handed_over = asked.all(|rest| rest.starts_with("clone()"));
+        let file = file.display();
+        assert!(is_handed_over, "{file} asks the record on an async thread");
+    }
+}

@@ -5,6 +5,7 @@ mod history;
 mod lab;
 mod tape;
 mod tokens;
+mod upgrading;
 
 use history::{
     a_large_job_is_gone_at_once_and_its_files_by_and_by,

@@ -14,6 +14,8 @@ mod tokens;
 mod unfinished;
 
 pub use reader::SqliteReader;
+#[cfg(test)]
+pub(super) use schema::make_old_schema;
 
 use super::{
     Journal, JournalError, PruneStep, Pruned, Record, Standing, StoredToken, UnfinishedJob,

@@ -89,3 +89,24 @@ pub(super) fn check(
         known: SCHEMA_VERSION,
     })
 }
+
+/// Makes the tables of an earlier version.
+#[cfg(test)]
+pub(crate) fn make_old(database: &super::Database, version: u32) {
+    use super::lab;
+    lab::execute(
+        database,
+        "CREATE TABLE penstock_schema (one boolean PRIMARY KEY DEFAULT true CHECK (one), version integer NOT NULL,
+         usable_from integer NOT NULL)",
+    );
+    for step in &MIGRATIONS[..version as usize] {
+        lab::execute(database, step.sql);
+    }
+    let usable_from = MIGRATIONS[version as usize - 1].usable_from;
+    lab::execute(
+        database,
+        &format!(
+            "INSERT INTO penstock_schema (version, usable_from) VALUES ({version}, {usable_from})"
+        ),
+    );
+}

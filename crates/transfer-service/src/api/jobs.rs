@@ -135,7 +135,7 @@ fn can_reach_clouds(api: &Api, job: &NewJob) -> Result<(), ApiError> {
 async fn submit_once(api: Api, job: NewJob) -> Result<JobId, ApiError> {
     let submission = tokio::spawn(async move {
         let _only_one = api.service.given_ids.lock().await;
-        if api.service.reader().job(job.id)?.is_some() {
+        if stored(&api, job.id).await?.is_some() {
             let text = format!("the job {} was submitted before with the same sid", job.id);
             return Err(ApiError::new(StatusCode::CONFLICT, text));
         }
@@ -235,7 +235,7 @@ pub(super) async fn cancel(
 ) -> Answer {
     let caller = api.caller(&credentials).await?;
     for id in id_list(&ids)?.iter().filter_map(|text| wire::job_id(text)) {
-        if let Some(row) = api.service.reader().job(id)?
+        if let Some(row) = stored(&api, id).await?
             && caller.may_touch(&row)
             && !row.state.is_terminal()
         {
@@ -284,7 +284,7 @@ pub(super) async fn modify(
     let number = number.ok_or_else(|| bad(format!("it is {}", wanted.params.priority)))?;
     let priority = Priority::clamped(number);
     for id in id_list(&ids)?.iter().filter_map(|text| wire::job_id(text)) {
-        if let Some(row) = api.service.reader().job(id)?
+        if let Some(row) = stored(&api, id).await?
             && caller.may_touch(&row)
         {
             api.service.reprioritise(id, priority).await?;
@@ -376,7 +376,8 @@ pub(super) async fn retries(
     let transfer = found.into_iter().flatten().next().map(|row| row.id);
     let transfer =
         transfer.ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "No such file in this job"))?;
-    let entries = api.service.reader().entries_of(transfer, RETRIES_MAX)?;
+    let reader = api.service.reader().clone();
+    let entries = blocking(move || reader.entries_of(transfer, RETRIES_MAX)).await??;
     let shown: Vec<Value> = entries
         .iter()
         .filter_map(|entry| wire::retry(entry, &api.config.host))
@@ -490,6 +491,10 @@ async fn lookup(api: &Api, text: &str) -> Result<Option<JobRow>, ApiError> {
     let Some(id) = wire::job_id(text) else {
         return Ok(None);
     };
+    stored(api, id).await
+}
+
+async fn stored(api: &Api, id: JobId) -> Result<Option<JobRow>, ApiError> {
     let reader = api.service.reader().clone();
     Ok(blocking(move || reader.job(id)).await??)
 }

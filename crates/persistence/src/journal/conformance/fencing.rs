@@ -11,7 +11,7 @@ use std::time::Duration;
 const TERM: Duration = Duration::from_secs(60);
 
 /// A journal led by a node of this name, which takes the lead from itself.
-fn lead(database: &Database, name: &str) -> (Epoch, PostgresJournal) {
+pub(super) fn lead(database: &Database, name: &str) -> (Epoch, PostgresJournal) {
     let cluster = Cluster::open(database).expect("opens");
     let node = NodeId::parse(name).expect("a name");
     let Leadership::Leading(epoch) = cluster.try_lead(&node, TERM).expect("answers") else {

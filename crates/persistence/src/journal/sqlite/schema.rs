@@ -166,6 +166,24 @@ pub(super) fn migrate(
     Ok(Ok(()))
 }
 
+/// Makes the tables of an earlier version. False when there was no such version.
+#[cfg(test)]
+pub(in crate::journal) fn make_old_schema(
+    connection: &mut Connection,
+    version: u32,
+    keys: &SealingKeys,
+) -> bool {
+    if version > SCHEMA_VERSION {
+        return false;
+    }
+    for before in 0..version {
+        let step = connection.transaction().expect("begins");
+        apply(&step, before, keys).expect("made");
+        step.commit().expect("made");
+    }
+    true
+}
+
 fn apply(step: &Transaction<'_>, version: u32, keys: &SealingKeys) -> rusqlite::Result<()> {
     step.execute_batch(MIGRATIONS[version as usize])?;
     if version + 1 == SEALED_SINCE {
