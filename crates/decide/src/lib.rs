@@ -19,6 +19,7 @@ pub mod history;
 pub mod locking;
 pub mod monitoring;
 pub mod pool_selection;
+pub mod prediction;
 pub mod renewal;
 pub mod replica;
 pub mod retry;

@@ -4,52 +4,39 @@
 //! links, storage elements and agents have. The cost of a pass grows with the transfers it starts and the slots
 //! that became free, never with the backlog: a link that cannot start anything leaves the round until the very
 //! slot it lacks is given back. It knows no clock, no files and no persistence.
+//!
+//! What there is too little of goes to VOs, inside these to activities and users, by the time for which slots are held:
+//! each start is charged with what it is predicted to take, and that is corrected when it has ended.
 
+mod aged;
+mod limits;
 mod line;
+mod pool;
 mod queue;
+mod reasons;
 #[cfg(test)]
 mod tests;
 
+pub use aged::PRIORITY_HEAD_START_MS;
+pub use limits::{Draining, RateCaps, SlotLimits};
+
+pub(crate) use limits::most_specific_first;
+
+use crate::prediction::{Durations, SizeClass};
 use crate::shares::Shares;
-use line::{Offer, VoLines};
+use aged::{Load, Rank};
+use line::VoLines;
 use penstock_model::{
-    ANY, Access, Activity, LinkId, Priority, Slots, StorageId, TransferId, VoName, WaitReason,
+    Access, Activity, Bytes, LinkId, Priority, RatedPlace, Slots, StorageId, Timestamp, TransferId,
+    UserName, VoName, WaitReason,
 };
-use queue::{LinkQueue, Standing};
+use pool::{Count, Moving, Pool, towards};
+use queue::{LinkQueue, Payers, Standing};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
 
-/// How many transfers may run where.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SlotLimits {
-    /// On each link that has no limit of its own.
-    pub link: Slots,
-    /// Out of each storage element, over all links, unless it has a limit of its own.
-    pub storage_outbound: Slots,
-    /// Into each storage element, over all links, unless it has a limit of its own.
-    pub storage_inbound: Slots,
-    /// In this service, over everything.
-    pub agents: Slots,
-    /// In this service, over all links that need gfal2, because each such transfer has a process of its own.
-    pub gfal: Slots,
-    /// Links with a limit of their own. Either end may be `*`; the most specific pattern counts.
-    pub links: BTreeMap<LinkId, Slots>,
-    /// Storage elements with limits of their own: outbound, inbound.
-    pub storages: BTreeMap<StorageId, (Slots, Slots)>,
-}
-
-impl Default for SlotLimits {
-    fn default() -> Self {
-        SlotLimits {
-            link: Slots(50),
-            storage_outbound: Slots(200),
-            storage_inbound: Slots(200),
-            agents: Slots(500),
-            gfal: Slots(50),
-            links: BTreeMap::new(),
-            storages: BTreeMap::new(),
-        }
-    }
-}
+/// How often a link lets go of a slot because it needs another kind as well, before the slot is kept for it.
+const LET_GO_MAX: u32 = 4;
 
 /// What must be known of a transfer to queue it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,8 +49,14 @@ pub struct Waiting {
     pub vo: VoName,
     /// Its share label.
     pub activity: Activity,
+    /// Who asked for it.
+    pub user: UserName,
     /// How urgent.
     pub priority: Priority,
+    /// When it was submitted.
+    pub since: Timestamp,
+    /// What the user says of its size.
+    pub size: Option<Bytes>,
 }
 
 impl Waiting {
@@ -71,10 +64,54 @@ impl Waiting {
         Standing {
             vo: &self.vo,
             activity: &self.activity,
-            priority: self.priority,
-            transfer: self.transfer,
+            user: &self.user,
+            rank: Rank::of(self.transfer, self.priority, self.since),
         }
     }
+}
+
+/// The slots of a transfer that runs. They are given back with [`Scheduler::release`].
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "slots that are not given back stay taken"]
+pub struct Ticket {
+    link: LinkIndex,
+    payers: Payers,
+    charged_ms: u64,
+    /// Bytes per second that it is expected to move.
+    rate: u64,
+}
+
+impl Ticket {
+    /// The link whose slots they are.
+    pub fn link(&self) -> LinkNumber {
+        LinkNumber(u32::try_from(self.link).expect("a link has a number"))
+    }
+}
+
+/// A transfer that may begin.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Started {
+    /// Which.
+    pub transfer: TransferId,
+    /// Its slots.
+    pub ticket: Ticket,
+}
+
+/// For how long slots were held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// From the start on.
+    pub took: Duration,
+    /// Of the file that was brought; `None`: none was, and nothing is to be learnt for others.
+    pub brought: Option<Bytes>,
+}
+
+impl Held {
+    /// Not at all: it did not run.
+    pub const NOT: Held = Held {
+        took: Duration::ZERO,
+        brought: None,
+    };
 }
 
 /// One link as the scheduler sees it.
@@ -116,61 +153,25 @@ pub struct StorageView {
     pub inbound: (Slots, Slots),
 }
 
+/// A link's number in one scheduler: what to remember of it where there is no room for its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkNumber(u32);
+
 type LinkIndex = usize;
 type StorageIndex = usize;
 
-/// Slots of one kind, with the links that wait for one of them in the order in which they asked.
-#[derive(Debug, Default)]
-struct Pool {
-    active: u32,
-    /// What operators allow.
-    limit: u32,
-    /// What the service finds best.
-    tuned: Option<u32>,
-    waiters: VecDeque<LinkIndex>,
-    /// In the place of `waiters`, where slots go by shares.
-    by_share: Option<VoLines>,
-}
-
-impl Pool {
-    fn has_room(&self) -> bool {
-        self.active < self.in_effect()
-    }
-
-    /// How many may run.
-    fn in_effect(&self) -> u32 {
-        in_effect(self.limit, self.tuned)
-    }
-
-    /// The slots that are tuned and allowed, when it is the tuning that leaves no room.
-    fn tuned_out(&self) -> Option<(Slots, Slots)> {
-        tuned_out(self.active, self.limit, self.tuned)
-    }
-
-    fn is_waited_for(&self) -> bool {
-        let by_share = self.by_share.as_ref();
-        !self.waiters.is_empty() || by_share.is_some_and(|lines| !lines.is_empty())
-    }
-}
-
-/// What is tuned never raises what operators allow, and never stops what they let run.
-fn in_effect(limit: u32, tuned: Option<u32>) -> u32 {
-    tuned.map_or(limit, |tuned| tuned.max(1).min(limit))
-}
-
-fn tuned_out(active: u32, limit: u32, tuned: Option<u32>) -> Option<(Slots, Slots)> {
-    let effective = in_effect(limit, tuned);
-    (active < limit && active >= effective).then_some((Slots(effective), Slots(limit)))
-}
-
-/// Which pool of slots.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Which pool of slots. A link may keep a slot of an earlier kind while it waits for one of a later kind, never the
+/// other way round, so that no two links wait for each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum PoolId {
-    Agents,
-    Gfal,
     Outbound(StorageIndex),
     Inbound(StorageIndex),
+    Agents,
+    Gfal,
 }
+
+/// Kinds of slots that one link needs.
+const KINDS: usize = 4;
 
 #[derive(Debug)]
 struct Link {
@@ -178,27 +179,27 @@ struct Link {
     source: StorageIndex,
     destination: StorageIndex,
     access: Access,
-    active: u32,
-    /// What operators allow.
-    limit: u32,
-    /// What the service finds best.
-    tuned: Option<u32>,
+    slots: Count,
+    rate: Moving,
+    /// What its running transfers were predicted to move, and how much of that they do, in thousandths.
+    predicted_rate: u64,
+    predicted_average: u64,
+    measured_average: u64,
+    gain: u64,
+    durations: Durations,
     queue: LinkQueue,
     gate: Gate,
     place: Place,
+    /// The slot that it is offered, and for which VO.
+    offer: Option<(PoolId, VoName)>,
+    /// Slots that are kept for it.
+    keeps: [Option<PoolId>; KINDS],
+    /// How often it has let go of a slot that it was offered.
+    let_go: u32,
 }
 
 impl Link {
-    fn has_room(&self) -> bool {
-        self.active < self.in_effect()
-    }
-
-    /// How many may run.
-    fn in_effect(&self) -> u32 {
-        in_effect(self.limit, self.tuned)
-    }
-
-    /// What each transfer on it holds a slot of.
+    /// What each transfer on it holds a slot of, in the order of [`PoolId`].
     fn pools(&self) -> impl Iterator<Item = PoolId> + use<> {
         let gfal = match self.access {
             Access::Http | Access::Cloud => None,
@@ -206,12 +207,18 @@ impl Link {
         };
         let (outbound, inbound) = (self.source, self.destination);
         [
-            PoolId::Agents,
             PoolId::Outbound(outbound),
             PoolId::Inbound(inbound),
+            PoolId::Agents,
         ]
         .into_iter()
         .chain(gfal)
+    }
+
+    /// What its running transfers are expected to move.
+    fn expect_rate(&mut self) {
+        let expected = u128::from(self.predicted_rate) * u128::from(self.gain) / 1000;
+        self.rate.expected = u64::try_from(expected).unwrap_or(u64::MAX);
     }
 }
 
@@ -231,7 +238,7 @@ enum Place {
     Idle,
     /// In the round: it will be looked at in the next pass.
     Round,
-    /// Waits for one of its own slots, or for its gate.
+    /// Waits for something of its own: slots, rate, or its gate.
     Full(WaitReason),
     /// Waits for a slot of a pool that it shares with other links.
     Parked(WaitReason, PoolId),
@@ -249,22 +256,18 @@ pub struct Scheduler {
     agents: Pool,
     gfal: Pool,
     round: VecDeque<LinkIndex>,
-    /// Pools that got a slot back while links wait for it.
+    /// Pools that may have room while links wait for it: to be offered when every link has taken its place in line.
     freed: VecDeque<PoolId>,
-    /// Those of them whose slots go by shares: to be offered when every link has taken its place in the lines.
-    offering: VecDeque<PoolId>,
     draining: bool,
     drained: bool,
+    /// How often a link was looked at or offered something.
+    steps: u64,
 }
 
 impl Scheduler {
     /// An empty one.
     pub fn new(limits: SlotLimits) -> Scheduler {
-        let pool = |limit: Slots| Pool {
-            limit: limit.0,
-            ..Pool::default()
-        };
-        let (agents, gfal) = (pool(limits.agents), pool(limits.gfal));
+        let (agents, gfal) = (Pool::new(limits.agents.0), Pool::new(limits.gfal.0));
         Scheduler {
             limits,
             shares: Shares::default(),
@@ -276,9 +279,9 @@ impl Scheduler {
             gfal,
             round: VecDeque::new(),
             freed: VecDeque::new(),
-            offering: VecDeque::new(),
             draining: false,
             drained: false,
+            steps: 0,
         }
     }
 
@@ -286,16 +289,16 @@ impl Scheduler {
     pub fn enqueue(&mut self, waiting: Waiting) {
         let index = self.link_at(&waiting.link);
         let link = &mut self.links[index];
-        link.queue.push(waiting.standing(), &self.shares);
+        let size = SizeClass::of(waiting.size);
+        link.queue.push(waiting.standing(), size, &self.shares);
         match link.place {
             Place::Idle => {
                 link.place = Place::Round;
                 self.round.push_back(index);
             }
             Place::Parked(_, pool) => {
-                if let Some(lines) = &mut self.pool(pool).by_share {
-                    lines.join(&waiting.vo, index);
-                }
+                self.pool_mut(pool).lines.join(&waiting.vo, index);
+                self.offer_later(pool);
             }
             Place::Round | Place::Full(_) => {}
         }
@@ -307,6 +310,17 @@ impl Scheduler {
             return false;
         };
         self.links[index].queue.remove(waiting.standing())
+    }
+
+    /// The number of a link, which it keeps.
+    pub fn number(&mut self, link: &LinkId) -> LinkNumber {
+        let index = u32::try_from(self.link_at(link));
+        LinkNumber(index.expect("links are fewer than what fits into memory of transfers"))
+    }
+
+    /// The link of a number.
+    pub fn link(&self, number: LinkNumber) -> &LinkId {
+        &self.links[number.0 as usize].id
     }
 
     /// The shares in effect.
@@ -324,14 +338,14 @@ impl Scheduler {
         for link in &mut self.links {
             let all = link.queue.take_all();
             link.queue = LinkQueue::new(&link.id, &self.shares);
-            for (vo, priority, transfer) in all {
+            for taken in all {
                 let standing = Standing {
-                    vo: &vo,
-                    activity: &activity_of(transfer),
-                    priority,
-                    transfer,
+                    vo: &taken.vo,
+                    activity: &activity_of(taken.rank.transfer),
+                    user: &taken.user,
+                    rank: taken.rank,
                 };
-                link.queue.push(standing, &self.shares);
+                link.queue.push(standing, taken.size, &self.shares);
             }
         }
         self.wait_anew();
@@ -340,13 +354,11 @@ impl Scheduler {
     /// All links that wait for slots join the round, because the lines in which they stood are others now.
     fn wait_anew(&mut self) {
         for (storage, outbound, inbound) in &mut self.storages {
-            outbound.waiters.clear();
-            inbound.waiters.clear();
-            let weights = self.shares.at_destination(storage);
-            inbound.by_share = weights.cloned().map(VoLines::new);
+            outbound.lines = VoLines::new(None);
+            inbound.lines = VoLines::new(self.shares.at_destination(storage).cloned());
         }
-        self.agents.waiters.clear();
-        self.gfal.waiters.clear();
+        self.agents.lines = VoLines::new(None);
+        self.gfal.lines = VoLines::new(None);
         for (index, link) in self.links.iter_mut().enumerate() {
             if matches!(link.place, Place::Full(_) | Place::Parked(..)) {
                 link.place = Place::Round;
@@ -355,98 +367,216 @@ impl Scheduler {
         }
     }
 
-    /// Gives the slots of a transfer back that [`Scheduler::start_next`] had started.
-    pub fn release(&mut self, link: &LinkId) {
-        let Some(&index) = self.link_index.get(link) else {
-            return;
-        };
-        self.links[index].active -= 1;
-        for pool in self.links[index].pools() {
-            self.pool(pool).active -= 1;
-            self.freed.push_back(pool);
-        }
-        self.recheck(index);
-    }
-
-    /// Takes the slots of a transfer that has been started before: by another scheduler, whose work this one continues.
-    /// They may be more than there are now.
-    pub fn occupy(&mut self, link: &LinkId) {
-        let index = self.link_at(link);
-        self.links[index].active += 1;
-        for pool in self.links[index].pools() {
-            self.pool(pool).active += 1;
-        }
-    }
-
     /// Starts one transfer, if any may start: takes its slots and returns it. Call until it returns `None`.
-    pub fn start_next(&mut self) -> Option<TransferId> {
+    pub fn start_next(&mut self) -> Option<Started> {
         if self.is_drained() {
             return None;
         }
         loop {
-            self.wake_waiters();
+            self.steps += 1;
             let Some(index) = self.round.pop_front() else {
-                match self.offer_slots() {
+                match self.offer_slot() {
                     true => continue,
                     false => return None,
                 }
             };
-            let into = PoolId::Inbound(self.links[index].destination);
-            let lines = self.pool(into).by_share.as_mut();
-            let offered = lines.and_then(|lines| lines.take_offer(index));
+            let offer = self.links[index].offer.take();
             if self.links[index].queue.is_empty() {
                 self.links[index].place = Place::Idle;
-                self.pass_on(index);
+                self.let_go(index, None);
                 continue;
             }
-            if let Some((reason, shared)) = self.obstacle(index) {
-                self.set_aside(index, reason, shared);
+            if let Some((reason, lacking)) = self.obstacle(index) {
+                let offered = offer.map(|(pool, _)| pool);
+                self.set_aside(index, reason, lacking, offered);
                 continue;
             }
-            if offered.is_none() && self.pool(into).by_share.is_some() {
+            if let Some(pool) = self.not_its_turn(index, offer.as_ref().map(|(pool, _)| *pool)) {
                 // There is room, but who gets it is decided when all who want it stand in line.
-                self.set_aside(index, WaitReason::Starting, Some(into));
+                let offered = offer.map(|(pool, _)| pool);
+                self.set_aside(index, WaitReason::Starting, Some(pool), offered);
                 continue;
             }
-            let link = &mut self.links[index];
-            let next = match offered {
-                // When nothing of that VO waits here any more, something else uses the slot.
-                Some(Offer::Of(vo)) => link.queue.pop_of(&vo).map(|transfer| (vo, transfer)),
-                Some(Offer::Anything) | None => None,
+            return Some(self.start(index, offer));
+        }
+    }
+
+    /// The pool in whose line a link has to stand although there is room.
+    fn not_its_turn(&self, index: LinkIndex, offered: Option<PoolId>) -> Option<PoolId> {
+        // Whose turn it was for one kind takes what there is of the kinds before it, whose lines it has left behind.
+        let link = &self.links[index];
+        let later = link
+            .pools()
+            .filter(|id| offered.is_none_or(|offered| *id > offered));
+        let mut in_line = later.filter(|id| !link.keeps.contains(&Some(*id)));
+        in_line.find(|id| !self.pool(*id).lines.is_empty())
+    }
+
+    fn start(&mut self, index: LinkIndex, offer: Option<(PoolId, VoName)>) -> Started {
+        let link = &mut self.links[index];
+        let durations = &link.durations;
+        let predict = |size: SizeClass| durations.predict_ms(size.size());
+        // A VO's turn at a storage element, unless this link has shares of its own and that one has none. When nothing of
+        // the VO waits here any more, something else uses the slot.
+        let of_vo = offer.filter(|(pool, _)| {
+            let has_weights = match pool {
+                PoolId::Inbound(at) => self.storages[*at].2.lines.has_weights(),
+                PoolId::Outbound(_) | PoolId::Agents | PoolId::Gfal => false,
             };
-            let (vo, transfer) = next
-                .or_else(|| link.queue.pop())
-                .expect("the queue was not empty a few lines ago");
-            link.active += 1;
-            if let Gate::Ajar(reason) = &link.gate {
-                link.gate = Gate::Shut(reason.clone());
+            has_weights || !link.queue.has_weights()
+        });
+        let next = of_vo.and_then(|(_, vo)| link.queue.pop_of(&vo, predict));
+        let next = next.or_else(|| link.queue.pop(predict));
+        let next = next.expect("the queue was looked at before");
+        let rate = link.durations.predict_rate(next.size.size());
+        let ticket = Ticket {
+            link: index,
+            payers: next.payers,
+            charged_ms: next.charged_ms,
+            rate,
+        };
+        if let Gate::Ajar(reason) = &link.gate {
+            link.gate = Gate::Shut(reason.clone());
+        }
+        // Not forgotten at once: where it met two places that are full, it will meet them again.
+        link.let_go = link.let_go.saturating_sub(1);
+        self.unkeep(index);
+        self.occupy(&ticket);
+        // Back to the end of the round, so that links take turns.
+        self.links[index].place = Place::Round;
+        self.round.push_back(index);
+        Started {
+            transfer: next.transfer,
+            ticket,
+        }
+    }
+
+    /// Takes slots for a transfer that runs already, whatever the limits.
+    pub fn adopt(&mut self, running: &Waiting) -> Ticket {
+        let index = self.link_at(&running.link);
+        let durations = &self.links[index].durations;
+        let ticket = Ticket {
+            link: index,
+            payers: Payers {
+                vo: running.vo.clone(),
+                class: running.activity.clone(),
+                user: running.user.clone(),
+            },
+            charged_ms: durations.predict_ms(running.size),
+            rate: durations.predict_rate(running.size),
+        };
+        self.occupy(&ticket);
+        ticket
+    }
+
+    fn occupy(&mut self, ticket: &Ticket) {
+        let link = &mut self.links[ticket.link];
+        link.slots.active += 1;
+        link.predicted_rate = link.predicted_rate.saturating_add(ticket.rate);
+        let before = link.rate.expected;
+        link.expect_rate();
+        let more = link.rate.expected - before;
+        for id in self.links[ticket.link].pools() {
+            let pool = self.pool_mut(id);
+            pool.slots.active += 1;
+            pool.rate.expected = pool.rate.expected.saturating_add(more);
+            pool.lines
+                .had(&ticket.payers.vo, ticket.link, ticket.charged_ms);
+            self.offer_later(id);
+        }
+    }
+
+    /// Gives the slots of a transfer back.
+    pub fn release(&mut self, ticket: Ticket, held: Held) {
+        let Ticket {
+            link: index,
+            payers,
+            charged_ms,
+            rate,
+        } = ticket;
+        let took_ms = u64::try_from(held.took.as_millis()).unwrap_or(u64::MAX);
+        let link = &mut self.links[index];
+        link.slots.active -= 1;
+        link.queue.correct(&payers, charged_ms, took_ms);
+        if let Some(size) = held.brought {
+            link.durations.learn(size, held.took);
+        }
+        link.predicted_rate = link.predicted_rate.saturating_sub(rate);
+        let before = link.rate.expected;
+        link.expect_rate();
+        let less = before.saturating_sub(link.rate.expected);
+        for id in self.links[index].pools() {
+            let pool = self.pool_mut(id);
+            pool.slots.active -= 1;
+            pool.rate.expected = pool.rate.expected.saturating_sub(less);
+            pool.lines.correct(&payers.vo, index, charged_ms, took_ms);
+            self.offer_later(id);
+        }
+        self.recheck(index);
+    }
+
+    /// So many bytes moved on each of these links, and none on others, since the last time this was told.
+    pub fn measured<'a>(
+        &mut self,
+        moved: impl IntoIterator<Item = (&'a LinkId, Bytes)>,
+        period: Duration,
+    ) {
+        let mut bytes: BTreeMap<LinkIndex, u64> = BTreeMap::new();
+        for (link, Bytes(moved)) in moved {
+            if let Some(index) = self.link_index.get(link) {
+                *bytes.entry(*index).or_default() += moved;
             }
-            let destination = link.destination;
-            for pool in self.links[index].pools() {
-                self.pool(pool).active += 1;
+        }
+        let mut of_pools: BTreeMap<PoolId, (u64, u64)> = BTreeMap::new();
+        for (index, link) in self.links.iter_mut().enumerate() {
+            let moved = bytes.get(&index).copied().unwrap_or_default();
+            let per_period =
+                u128::from(link.predicted_rate) * period.as_millis().min(60_000) / 1000;
+            let predicted = u64::try_from(per_period).unwrap_or(u64::MAX);
+            link.measured_average = towards(link.measured_average, moved, period);
+            link.predicted_average = towards(link.predicted_average, predicted, period);
+            if let Some(gain) = (link.measured_average.saturating_mul(1000))
+                .checked_div(link.predicted_average)
+                .filter(|_| link.slots.active > 0)
+            {
+                // A transfer that has just begun has moved little: that is no reason to expect nothing of it.
+                link.gain = gain.clamp(500, 4_000);
             }
-            if let Some(lines) = &mut self.storages[destination].2.by_share {
-                lines.had(&vo);
-                // The next slot can be offered now.
-                self.freed.push_back(into);
+            link.rate.measure(moved, period);
+            link.expect_rate();
+            for id in link.pools() {
+                let sum = of_pools.entry(id).or_default();
+                sum.0 = sum.0.saturating_add(moved);
+                sum.1 = sum.1.saturating_add(link.rate.expected);
             }
-            // Back to the end of the round, so that links take turns.
-            self.round.push_back(index);
-            return Some(transfer);
+        }
+        for (id, (moved, expected)) in of_pools {
+            let pool = self.pool_mut(id);
+            pool.rate.measure(moved, period);
+            pool.rate.expected = expected;
+            if pool.rate.cap.is_some() {
+                self.offer_later(id);
+            }
+        }
+        for index in 0..self.links.len() {
+            if self.links[index].rate.cap.is_some() {
+                self.recheck(index);
+            }
         }
     }
 
     /// Changes all limits at once, while everything runs.
     pub fn set_limits(&mut self, limits: SlotLimits) {
-        self.agents.limit = limits.agents.0;
-        self.gfal.limit = limits.gfal.0;
+        self.agents.slots.limit = limits.agents.0;
+        self.gfal.slots.limit = limits.gfal.0;
         for (storage, outbound, inbound) in &mut self.storages {
-            let (out, into) = storage_limits(&limits, storage);
-            outbound.limit = out;
-            inbound.limit = into;
+            (outbound.slots.limit, inbound.slots.limit) = limits.of_storage(storage);
+            outbound.rate.cap = limits.rates.outbound_of(storage).map(|rate| rate.0);
+            inbound.rate.cap = limits.rates.inbound_of(storage).map(|rate| rate.0);
         }
         for link in &mut self.links {
-            link.limit = link_limit(&limits, &link.id);
+            link.slots.limit = limits.of_link(&link.id);
+            link.rate.cap = limits.rates.of_link(&link.id).map(|rate| rate.0);
         }
         self.limits = limits;
         let pools =
@@ -464,18 +594,18 @@ impl Scheduler {
         match place {
             TunedPlace::Link(link) => {
                 let index = self.link_at(link);
-                self.links[index].tuned = tuned;
+                self.links[index].slots.tuned = tuned;
                 self.recheck(index);
             }
             TunedPlace::Outbound(storage) => {
                 let at = self.storage_at(storage);
-                self.storages[at].1.tuned = tuned;
-                self.freed.push_back(PoolId::Outbound(at));
+                self.storages[at].1.slots.tuned = tuned;
+                self.offer_later(PoolId::Outbound(at));
             }
             TunedPlace::Inbound(storage) => {
                 let at = self.storage_at(storage);
-                self.storages[at].2.tuned = tuned;
-                self.freed.push_back(PoolId::Inbound(at));
+                self.storages[at].2.slots.tuned = tuned;
+                self.offer_later(PoolId::Inbound(at));
             }
         }
     }
@@ -518,256 +648,109 @@ impl Scheduler {
         self.draining || self.drained
     }
 
-    /// Why nothing is begun; `None` when it is.
-    pub fn why_nothing_begins(&self) -> Option<WaitReason> {
-        match (self.draining, self.drained) {
-            (true, _) => Some(WaitReason::Draining),
-            (false, true) => Some(WaitReason::Drained),
-            (false, false) => None,
-        }
-    }
-
-    /// Why a waiting transfer of this link has not started.
-    pub fn why_waiting(&self, link: &LinkId) -> WaitReason {
-        if let Some(reason) = self.why_nothing_begins() {
-            return reason;
-        }
-        match self
-            .link_index
-            .get(link)
-            .map(|&index| &self.links[index].place)
-        {
-            // It stood in line for a slot that another one took.
-            Some(Place::Parked(WaitReason::Starting, _)) => {
-                let obstacle = self.obstacle(self.link_index[link]);
-                obstacle.map_or(WaitReason::Starting, |(reason, _)| reason)
+    fn set_aside(
+        &mut self,
+        index: LinkIndex,
+        reason: WaitReason,
+        lacking: Option<PoolId>,
+        offered: Option<PoolId>,
+    ) {
+        match lacking {
+            None => {
+                self.links[index].place = Place::Full(reason);
+                self.let_go(index, None);
             }
-            Some(Place::Full(reason) | Place::Parked(reason, _)) => reason.clone(),
-            Some(Place::Idle | Place::Round) | None => WaitReason::Starting,
-        }
-    }
-
-    /// Why a waiting transfer has not started, with its share of the slots that there are too few of.
-    pub fn why_this_waits(&self, waiting: &Waiting) -> WaitReason {
-        let because = self.why_waiting(&waiting.link);
-        let Some(&index) = self.link_index.get(&waiting.link) else {
-            return because;
-        };
-        let link = &self.links[index];
-        let vo_percent = match &because {
-            WaitReason::LinkFull { .. } | WaitReason::LinkTuned { .. } => {
-                link.queue.percent_of_vo(&waiting.vo)
-            }
-            WaitReason::DestinationFull { .. } | WaitReason::DestinationTuned { .. } => {
-                let lines = self.storages[link.destination].2.by_share.as_ref();
-                lines.and_then(|lines| lines.percent(&waiting.vo))
-            }
-            WaitReason::SourceFull { .. }
-            | WaitReason::SourceTuned { .. }
-            | WaitReason::AgentsFull { .. }
-            | WaitReason::GfalFull { .. } => None,
-            _ => return because,
-        };
-        let activity_percent = link
-            .queue
-            .percent_of_activity(&waiting.vo, &waiting.activity);
-        if vo_percent.is_none() && activity_percent.is_none() {
-            return because;
-        }
-        WaitReason::ByShare {
-            because: Box::new(because),
-            vo: waiting.vo.clone(),
-            vo_percent,
-            activity_percent,
-        }
-    }
-
-    /// All links that run or wait, in the order in which they were first seen.
-    pub fn links(&self) -> impl Iterator<Item = LinkView> + '_ {
-        self.links.iter().map(|link| LinkView {
-            link: link.id.clone(),
-            active: Slots(link.active),
-            limit: Slots(link.in_effect()),
-            limit_max: Slots(link.limit),
-            queued: link.queue.len(),
-            because: (!link.queue.is_empty()).then(|| self.why_waiting(&link.id)),
-        })
-    }
-
-    /// All storage elements that were ever part of a link.
-    pub fn storages(&self) -> impl Iterator<Item = StorageView> + '_ {
-        let slots = |pool: &Pool| (Slots(pool.active), Slots(pool.in_effect()));
-        self.storages
-            .iter()
-            .map(move |(storage, outbound, inbound)| StorageView {
-                storage: storage.clone(),
-                outbound: slots(outbound),
-                inbound: slots(inbound),
-            })
-    }
-
-    /// Transfers that wait on a link and may start as soon as there are slots for them.
-    pub fn queued(&self, link: &LinkId) -> u64 {
-        let index = self.link_index.get(link);
-        index.map_or(0, |&index| self.links[index].queue.len())
-    }
-
-    /// Transfers that run on a link.
-    pub fn active(&self, link: &LinkId) -> Slots {
-        let index = self.link_index.get(link);
-        Slots(index.map_or(0, |&index| self.links[index].active))
-    }
-
-    /// Transfers that run in all, and how many may.
-    pub fn agents(&self) -> (Slots, Slots) {
-        (Slots(self.agents.active), Slots(self.agents.limit))
-    }
-
-    /// What keeps the link from starting one more, and the shared pool that it lacks a slot of.
-    fn obstacle(&self, index: LinkIndex) -> Option<(WaitReason, Option<PoolId>)> {
-        let link = &self.links[index];
-        let (source, outbound, _) = &self.storages[link.source];
-        let (destination, _, inbound) = &self.storages[link.destination];
-        if let Gate::Shut(reason) = &link.gate {
-            return Some((reason.clone(), None));
-        }
-        if !link.has_room() {
-            let (active, limit) = (Slots(link.active), Slots(link.limit));
-            let reason = match tuned_out(link.active, link.limit, link.tuned) {
-                Some((tuned, limit)) => WaitReason::LinkTuned {
-                    active,
-                    tuned,
-                    limit,
-                },
-                None => WaitReason::LinkFull { active, limit },
-            };
-            return Some((reason, None));
-        }
-        if !outbound.has_room() {
-            let (storage, active) = (source.clone(), Slots(outbound.active));
-            let limit = Slots(outbound.limit);
-            let reason = match outbound.tuned_out() {
-                Some((tuned, limit)) => WaitReason::SourceTuned {
-                    storage,
-                    active,
-                    tuned,
-                    limit,
-                },
-                None => WaitReason::SourceFull {
-                    storage,
-                    active,
-                    limit,
-                },
-            };
-            return Some((reason, Some(PoolId::Outbound(link.source))));
-        }
-        if !inbound.has_room() {
-            let (storage, active) = (destination.clone(), Slots(inbound.active));
-            let limit = Slots(inbound.limit);
-            let reason = match inbound.tuned_out() {
-                Some((tuned, limit)) => WaitReason::DestinationTuned {
-                    storage,
-                    active,
-                    tuned,
-                    limit,
-                },
-                None => WaitReason::DestinationFull {
-                    storage,
-                    active,
-                    limit,
-                },
-            };
-            return Some((reason, Some(PoolId::Inbound(link.destination))));
-        }
-        if !self.agents.has_room() {
-            let (active, limit) = self.agents();
-            return Some((
-                WaitReason::AgentsFull { active, limit },
-                Some(PoolId::Agents),
-            ));
-        }
-        if link.access == Access::Gfal && !self.gfal.has_room() {
-            let (active, limit) = (Slots(self.gfal.active), Slots(self.gfal.limit));
-            let reason = WaitReason::GfalFull { active, limit };
-            return Some((reason, Some(PoolId::Gfal)));
-        }
-        None
-    }
-
-    fn set_aside(&mut self, index: LinkIndex, reason: WaitReason, shared: Option<PoolId>) {
-        match shared {
-            None => self.links[index].place = Place::Full(reason),
             Some(id) => {
                 self.links[index].place = Place::Parked(reason, id);
                 let vos: Vec<VoName> = self.links[index].queue.vos().cloned().collect();
-                let pool = self.pool(id);
-                match &mut pool.by_share {
-                    Some(lines) => vos.iter().for_each(|vo| lines.join(vo, index)),
-                    None => pool.waiters.push_back(index),
+                let lines = &mut self.pool_mut(id).lines;
+                vos.iter().for_each(|vo| lines.join(vo, index));
+                if let Some(offered) = offered.filter(|offered| *offered != id) {
+                    self.keep_or_not(index, offered, id);
                 }
+                self.let_go(index, Some(id));
+                self.offer_later(id);
             }
         }
-        self.pass_on(index);
-    }
-
-    /// A link that was woken for a slot but does not use it leaves that slot to the next one that waits.
-    fn pass_on(&mut self, index: LinkIndex) {
-        for pool in self.links[index].pools() {
-            let pool_of = self.pool(pool);
-            if pool_of.has_room() && pool_of.is_waited_for() {
-                self.freed.push_back(pool);
-            }
+        if let Some(offered) = offered {
+            self.offer_later(offered);
         }
     }
 
-    /// Moves links that wait for freed slots back into the round, as many as there are slots.
-    fn wake_waiters(&mut self) {
+    /// A link that was offered a slot of one kind lacks another. If that happened too often, the slot is kept for it;
+    /// otherwise somebody else uses it. Else a link between two places that are always full would never find both at
+    /// once.
+    fn keep_or_not(&mut self, index: LinkIndex, offered: PoolId, lacking: PoolId) {
+        let link = &mut self.links[index];
+        link.let_go = (link.let_go + 1).min(2 * LET_GO_MAX);
+        let is_kept = link.keeps.contains(&Some(offered));
+        if link.let_go < LET_GO_MAX || offered > lacking || is_kept {
+            return;
+        }
+        if let Some(free) = link.keeps.iter_mut().find(|kept| kept.is_none()) {
+            *free = Some(offered);
+            self.pool_mut(offered).kept += 1;
+        }
+    }
+
+    /// What was kept for a link is not, but for slots of earlier kinds than the one that it waits for now.
+    fn let_go(&mut self, index: LinkIndex, waits_for: Option<PoolId>) {
+        for at in 0..KINDS {
+            if let Some(kept) = self.links[index].keeps[at]
+                && waits_for.is_none_or(|id| kept >= id)
+            {
+                self.links[index].keeps[at] = None;
+                self.pool_mut(kept).kept -= 1;
+                self.offer_later(kept);
+            }
+        }
+        if waits_for.is_none() {
+            for id in self.links[index].pools() {
+                self.offer_later(id);
+            }
+        }
+    }
+
+    /// What was kept for a link is used by it.
+    fn unkeep(&mut self, index: LinkIndex) {
+        for kept in std::mem::take(&mut self.links[index].keeps)
+            .into_iter()
+            .flatten()
+        {
+            self.pool_mut(kept).kept -= 1;
+        }
+    }
+
+    /// A pool in whose line somebody stands may have room.
+    fn offer_later(&mut self, id: PoolId) {
+        let pool = self.pool(id);
+        if !pool.lines.is_empty() && pool.has_room(0) {
+            self.freed.push_back(id);
+        }
+    }
+
+    /// Lets a link join the round that gets a slot which became free. False when there is none.
+    fn offer_slot(&mut self) -> bool {
         while let Some(id) = self.freed.pop_front() {
-            let pool = self.pool(id);
-            if pool.by_share.is_some() {
-                self.offering.push_back(id);
+            self.steps += 1;
+            if !self.pool(id).has_room(0) {
                 continue;
             }
-            let room = pool.in_effect().saturating_sub(pool.active) as usize;
-            let woken: Vec<LinkIndex> =
-                pool.waiters.drain(..room.min(pool.waiters.len())).collect();
-            for index in woken {
-                self.links[index].place = Place::Round;
+            let mut lines = std::mem::take(&mut self.pool_mut(id).lines);
+            let next = lines.next(|index, vo| self.links[index].queue.holds(vo));
+            self.pool_mut(id).lines = lines;
+            if let Some((index, vo)) = next {
+                let link = &mut self.links[index];
+                link.offer = Some((id, vo));
+                link.place = Place::Round;
                 self.round.push_back(index);
-            }
-        }
-    }
-
-    /// Lets those links join the round who get slots that go by shares. False when there are none.
-    fn offer_slots(&mut self) -> bool {
-        while let Some(id) = self.offering.pop_front() {
-            let PoolId::Inbound(at) = id else {
-                continue;
-            };
-            let links = &self.links;
-            let could_use = |index: LinkIndex| {
-                let link: &Link = &links[index];
-                let room = link.in_effect().saturating_sub(link.active);
-                link.queue.len().min(u64::from(room))
-            };
-            let pool = &mut self.storages[at].2;
-            let room = pool.in_effect().saturating_sub(pool.active);
-            let Some(lines) = &mut pool.by_share else {
-                continue;
-            };
-            let offered = lines.offer(room, could_use, |index, vo| links[index].queue.holds(vo));
-            for &index in &offered {
-                self.links[index].place = Place::Round;
-                self.round.push_back(index);
-            }
-            if !offered.is_empty() {
                 return true;
             }
         }
         false
     }
 
-    /// Puts a link that waited for its own slots or its gate back into the round.
+    /// Puts a link that waited for something of its own back into the round.
     fn recheck(&mut self, index: LinkIndex) {
         let link = &mut self.links[index];
         if matches!(link.place, Place::Full(_)) {
@@ -776,7 +759,16 @@ impl Scheduler {
         }
     }
 
-    fn pool(&mut self, id: PoolId) -> &mut Pool {
+    fn pool(&self, id: PoolId) -> &Pool {
+        match id {
+            PoolId::Agents => &self.agents,
+            PoolId::Gfal => &self.gfal,
+            PoolId::Outbound(at) => &self.storages[at].1,
+            PoolId::Inbound(at) => &self.storages[at].2,
+        }
+    }
+
+    fn pool_mut(&mut self, id: PoolId) -> &mut Pool {
         match id {
             PoolId::Agents => &mut self.agents,
             PoolId::Gfal => &mut self.gfal,
@@ -791,18 +783,28 @@ impl Scheduler {
         }
         let source = self.storage_at(&id.source);
         let destination = self.storage_at(&id.destination);
-        let limit = link_limit(&self.limits, id);
+        let cap = self.limits.rates.of_link(id).map(|rate| rate.0);
         self.links.push(Link {
             id: id.clone(),
             source,
             destination,
             access: id.access(),
-            active: 0,
-            limit,
-            tuned: None,
+            slots: Count::new(self.limits.of_link(id)),
+            rate: Moving {
+                cap,
+                ..Moving::default()
+            },
+            predicted_rate: 0,
+            predicted_average: 0,
+            measured_average: 0,
+            gain: 1000,
+            durations: Durations::default(),
             queue: LinkQueue::new(id, &self.shares),
             gate: Gate::Open,
             place: Place::Idle,
+            offer: None,
+            keeps: [None; KINDS],
+            let_go: 0,
         });
         self.link_index.insert(id.clone(), self.links.len() - 1);
         self.links.len() - 1
@@ -812,45 +814,14 @@ impl Scheduler {
         if let Some(&index) = self.storage_index.get(id) {
             return index;
         }
-        let (outbound, inbound) = storage_limits(&self.limits, id);
-        let pool = |limit| Pool {
-            limit,
-            ..Pool::default()
-        };
-        let mut inbound = pool(inbound);
-        inbound.by_share = self.shares.at_destination(id).cloned().map(VoLines::new);
-        self.storages.push((id.clone(), pool(outbound), inbound));
+        let (outbound, inbound) = self.limits.of_storage(id);
+        let (mut outbound, mut inbound) = (Pool::new(outbound), Pool::new(inbound));
+        outbound.rate.cap = self.limits.rates.outbound_of(id).map(|rate| rate.0);
+        inbound.rate.cap = self.limits.rates.inbound_of(id).map(|rate| rate.0);
+        inbound.lines = VoLines::new(self.shares.at_destination(id).cloned());
+        self.storages.push((id.clone(), outbound, inbound));
         self.storage_index
             .insert(id.clone(), self.storages.len() - 1);
         self.storages.len() - 1
     }
-}
-
-fn link_limit(limits: &SlotLimits, link: &LinkId) -> u32 {
-    let patterns = most_specific_first(link);
-    let own = patterns
-        .iter()
-        .find_map(|pattern| limits.links.get(pattern));
-    own.copied().unwrap_or(limits.link).0
-}
-
-/// The patterns that a link fits, in the order in which they count: as FTS orders them.
-pub(crate) fn most_specific_first(link: &LinkId) -> [LinkId; 4] {
-    let any = || StorageId::new(ANY);
-    let pattern = |source: StorageId, destination: StorageId| LinkId {
-        source,
-        destination,
-    };
-    [
-        link.clone(),
-        pattern(link.source.clone(), any()),
-        pattern(any(), link.destination.clone()),
-        pattern(any(), any()),
-    ]
-}
-
-fn storage_limits(limits: &SlotLimits, storage: &StorageId) -> (u32, u32) {
-    let own = limits.storages.get(storage).copied();
-    let (outbound, inbound) = own.unwrap_or((limits.storage_outbound, limits.storage_inbound));
-    (outbound.0, inbound.0)
 }

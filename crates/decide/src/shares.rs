@@ -189,17 +189,45 @@ impl VoTurns {
         }
     }
 
-    pub(crate) fn had(&mut self, vo: &VoName) {
+    /// It had a turn that lasts so many milliseconds.
+    pub(crate) fn had(&mut self, vo: &VoName, ms: u64) {
         let seat = self.seat(vo);
-        self.seats.had(&seat, cost(self.weight(&seat)));
+        self.seats.had(&seat, cost(self.weight(&seat), ms));
         if seat == Seat::Public {
-            self.public.had(vo, cost(Weight::ONE));
+            self.public.had(vo, cost(Weight::ONE, ms));
         }
+    }
+
+    /// A turn for which it was charged has lasted for another time.
+    pub(crate) fn correct(&mut self, vo: &VoName, charged_ms: u64, took_ms: u64) {
+        let seat = self.seat(vo);
+        let weight = self.weight(&seat);
+        let (charged, took) = (cost(weight, charged_ms), cost(weight, took_ms));
+        self.seats.correct(&seat, charged, took);
+        if seat == Seat::Public {
+            let (charged, took) = (cost(Weight::ONE, charged_ms), cost(Weight::ONE, took_ms));
+            self.public.correct(vo, charged, took);
+        }
+    }
+
+    /// Nobody waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.seats.is_empty()
+    }
+
+    /// Whether operators have given shares.
+    pub(crate) fn has_weights(&self) -> bool {
+        self.weights.is_some()
     }
 
     /// How much of the next slots a VO gets among those that wait; `None` when VOs have no shares here.
     pub(crate) fn percent(&self, vo: &VoName) -> Option<u8> {
         self.weights.as_ref()?;
+        Some(percent(self.part(vo)))
+    }
+
+    /// The same as a part of one, also where nobody has been given shares.
+    pub(crate) fn part(&self, vo: &VoName) -> f64 {
         let seat = self.seat(vo);
         let others = self.seats.waiting().filter(|other| **other != seat);
         let others = others.map(|seat| self.weight(seat));
@@ -208,7 +236,7 @@ impl VoTurns {
             Seat::Vo(_) => 1,
             Seat::Public => 1 + self.public.waiting().filter(|other| *other != vo).count(),
         };
-        Some(percent(whole / part as f64))
+        whole / part as f64
     }
 
     fn seat(&self, vo: &VoName) -> Seat {

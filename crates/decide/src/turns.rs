@@ -8,8 +8,8 @@
 use penstock_model::Weight;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a turn costs of virtual time at weight one. Weights have six decimal places and go up to a million, so that
-/// every cost is a number with at least six digits.
+/// What a millisecond costs of virtual time at weight one. Weights have six decimal places and go up to a million, so
+/// that every cost is a number with at least six digits.
 const COST_OF_ONE: u128 = 1_000_000_000_000;
 /// How many that have left are remembered before those without a claim are dropped.
 const LEFT_MAX: usize = 64;
@@ -22,6 +22,8 @@ pub(crate) struct Turns<K> {
     tags: BTreeMap<K, u128>,
     /// Where those would go on who wait no longer, and had more than their share.
     left: BTreeMap<K, u128>,
+    /// How many of these had a claim when they were last looked at.
+    left_with_claim: usize,
 }
 
 impl<K> Default for Turns<K> {
@@ -31,14 +33,18 @@ impl<K> Default for Turns<K> {
             line: BTreeSet::new(),
             tags: BTreeMap::new(),
             left: BTreeMap::new(),
+            left_with_claim: 0,
         }
     }
 }
 
-/// What a turn costs.
-pub(crate) fn cost(weight: Weight) -> u128 {
+/// What a turn costs that lasts for so many milliseconds.
+pub(crate) fn cost(weight: Weight, ms: u64) -> u128 {
+    /// A year: what lasts longer is not told apart.
+    const MS_MAX: u64 = 365 * 86_400_000;
     // Weights of zero get no turns; nothing is divided by them.
-    COST_OF_ONE * u128::from(Weight::ONE.millionths()) / u128::from(weight.millionths().max(1))
+    let of_one = COST_OF_ONE * u128::from(Weight::ONE.millionths());
+    of_one / u128::from(weight.millionths().max(1)) * u128::from(ms.min(MS_MAX))
 }
 
 impl<K: Ord + Clone> Turns<K> {
@@ -94,13 +100,28 @@ impl<K: Ord + Clone> Turns<K> {
         }
     }
 
+    /// A turn for which this one was charged has cost something else.
+    pub(crate) fn correct(&mut self, key: &K, charged: u128, cost: u128) {
+        if let Some(tag) = self.tags.get_mut(key) {
+            self.line.remove(&(*tag, key.clone()));
+            *tag = (*tag + cost).saturating_sub(charged);
+            self.line.insert((*tag, key.clone()));
+        } else if let Some(tag) = self.left.remove(key) {
+            self.keep(key, (tag + cost).saturating_sub(charged));
+        } else if cost > charged {
+            self.keep(key, self.now + (cost - charged));
+        }
+    }
+
     fn keep(&mut self, key: &K, tag: u128) {
         if tag > self.now {
             self.left.insert(key.clone(), tag);
         }
-        if self.left.len() > LEFT_MAX {
+        // When most of them have a claim, it is not looked at each time anew.
+        if self.left.len() > (2 * self.left_with_claim).max(LEFT_MAX) {
             let now = self.now;
             self.left.retain(|_, tag| *tag > now);
+            self.left_with_claim = self.left.len();
         }
     }
 }
@@ -120,7 +141,7 @@ mod tests {
         let mut order = String::new();
         for _ in 0..count {
             let next = *turns.next().expect("somebody waits");
-            turns.had(&next, cost(Weight::whole(of(next))));
+            turns.had(&next, cost(Weight::whole(of(next)), 1));
             order.push(next);
         }
         order
@@ -150,13 +171,31 @@ mod tests {
     }
 
     #[test]
+    fn a_turn_that_took_longer_than_expected_is_paid_for() {
+        let mut line = Turns::default();
+        ['a', 'b'].iter().for_each(|key| line.enter(key));
+        let mut held = std::collections::BTreeMap::new();
+        for _ in 0..1000 {
+            let next = *line.next().expect("somebody waits");
+            let expected = cost(Weight::ONE, 10);
+            line.had(&next, expected);
+            // What 'a' does takes three times as long as expected, what 'b' does half.
+            let took = if next == 'a' { 30 } else { 5 };
+            line.correct(&next, expected, cost(Weight::ONE, took));
+            *held.entry(next).or_insert(0) += took;
+        }
+        let (a, b) = (held[&'a'] as f64, held[&'b'] as f64);
+        assert!((a / b - 1.0).abs() < 0.05, "{held:?}");
+    }
+
+    #[test]
     fn leaving_and_coming_back_at_once_gains_nothing() {
         let mut line = Turns::default();
         ['a', 'b'].iter().for_each(|key| line.enter(key));
         let mut order = String::new();
         for _ in 0..10 {
             let next = *line.next().expect("somebody waits");
-            line.had(&next, cost(Weight::ONE));
+            line.had(&next, cost(Weight::ONE, 1));
             line.leave(&next);
             line.enter(&next);
             order.push(next);

@@ -275,6 +275,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
     let own = node.host.join(teller, epoch);
     let own = slots.map(|slots| own.joins(node.id.clone(), session, slots));
     let driver = Driver {
+        sampled_at: None,
         engine,
         batches,
         replies: HashMap::new(),
@@ -328,6 +329,7 @@ struct Driver {
     accepted: Accepted,
     sealing_due: Arc<AtomicBool>,
     meters: Meters,
+    sampled_at: Option<Timestamp>,
     node: Arc<Node>,
 }
 
@@ -444,7 +446,7 @@ impl Driver {
                 self.stagings.remove(&number);
                 Input::TapeAnswered { number, outcome }
             }
-            Message::Configure(config) => Input::Configure(*config),
+            Message::Configure(config) => Input::Configure(config),
         };
         self.feed(input, batch);
     }
@@ -748,7 +750,15 @@ impl Driver {
             .values()
             .map(|agent| agent.progress.clone())
             .collect();
-        let (overview, samples) = self.meters.sample(&self.engine, &running, wall_clock());
+        let at = wall_clock();
+        let (overview, samples) = self.meters.sample(&self.engine, &running, at);
+        let period = at.since(self.sampled_at.replace(at).unwrap_or(at));
+        if !period.is_zero() {
+            let moving = samples.iter().filter(|sample| sample.moved.0 > 0);
+            let moved = moving.map(|sample| (sample.link.clone(), sample.moved));
+            let moved = moved.collect();
+            self.feed(Input::Measured { moved, period }, batch);
+        }
         batch
             .records
             .extend(samples.into_iter().map(Record::Sampled));

@@ -1,135 +1,107 @@
-//! Links that wait for a slot of a destination whose slots go to VOs by shares.
+//! Links that wait for a slot of a kind that several links use: out of or into a storage element, an agent, a gfal
+//! process.
 //!
-//! When there are fewer slots than could be used, one is offered at a time: to the VO whose turn it is, on the link that
-//! has waited longest with something of it. The next one is offered when the link has used the slot or turned out to
-//! be unable to. When there are enough, every link gets one, for whatever it chooses.
+//! A slot is offered to the VO whose turn it is, on that link of it whose turn it is; both turns are counted in the time
+//! for which slots are held, so that neither a link of many small files nor one of a few large ones fills the place.
+//! One slot is offered at a time; the next one when the link has used it or turned out to be unable to.
 
 use super::LinkIndex;
 use crate::shares::{VoTurns, VoWeights};
-use penstock_model::VoName;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use crate::turns::{Turns, cost};
+use penstock_model::{VoName, Weight};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The lines, one for each VO.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct VoLines {
     turns: VoTurns,
-    lines: BTreeMap<VoName, Line>,
+    lines: BTreeMap<VoName, Turns<LinkIndex>>,
     /// Each link that stands in some line.
     links: BTreeSet<LinkIndex>,
-    offered: BTreeMap<LinkIndex, Offer>,
-}
-
-/// What a link may use a slot for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Offer {
-    /// What comes next there.
-    Anything,
-    /// What comes next of this VO.
-    Of(VoName),
-}
-
-#[derive(Debug, Default)]
-struct Line {
-    order: VecDeque<LinkIndex>,
-    members: BTreeSet<LinkIndex>,
 }
 
 impl VoLines {
-    pub(super) fn new(weights: Arc<VoWeights>) -> VoLines {
+    pub(super) fn new(weights: Option<Arc<VoWeights>>) -> VoLines {
         VoLines {
-            turns: VoTurns::new(Some(weights)),
-            lines: BTreeMap::new(),
-            links: BTreeSet::new(),
-            offered: BTreeMap::new(),
+            turns: VoTurns::new(weights),
+            ..VoLines::default()
         }
     }
 
-    /// A link waits with something of a VO. It keeps its place if it stood there before.
+    /// Whether VOs have shares here.
+    pub(super) fn has_weights(&self) -> bool {
+        self.turns.has_weights()
+    }
+
+    /// A link waits with something of a VO.
     pub(super) fn join(&mut self, vo: &VoName, link: LinkIndex) {
         self.links.insert(link);
-        let line = self.lines.entry(vo.clone()).or_default();
-        if line.members.insert(link) {
-            line.order.push_back(link);
-        }
+        self.lines.entry(vo.clone()).or_default().enter(&link);
         self.turns.enter(vo);
     }
 
-    /// Offers as many slots as can be offered at once, and tells to whom. `could_use` tells how many a link could use,
-    /// and `holds` whether it has something of a VO.
-    pub(super) fn offer(
+    /// Whose turn it is: the link leaves all lines. `holds` tells whether it has something of a VO.
+    pub(super) fn next(
         &mut self,
-        room: u32,
-        could_use: impl Fn(LinkIndex) -> u64,
         holds: impl Fn(LinkIndex, &VoName) -> bool,
-    ) -> Vec<LinkIndex> {
-        if room == 0 || !self.offered.is_empty() {
-            return Vec::new();
-        }
-        let mut wanted = 0;
-        let mut links = self.links.iter();
-        let is_enough = links.all(|link| {
-            wanted += could_use(*link);
-            wanted <= u64::from(room)
-        });
-        if is_enough {
-            let all = std::mem::take(&mut self.links);
-            let vos: Vec<VoName> = std::mem::take(&mut self.lines).into_keys().collect();
-            vos.iter().for_each(|vo| self.turns.leave(vo));
-            self.offered = all.iter().map(|link| (*link, Offer::Anything)).collect();
-            return all.into_iter().collect();
-        }
-        self.next_in_turn(holds).into_iter().collect()
-    }
-
-    fn next_in_turn(&mut self, holds: impl Fn(LinkIndex, &VoName) -> bool) -> Option<LinkIndex> {
+    ) -> Option<(LinkIndex, VoName)> {
         while let Some(vo) = self.turns.next().cloned() {
-            let Some(line) = self.lines.get_mut(&vo) else {
+            let line = self.lines.get_mut(&vo);
+            let link = line.as_ref().and_then(|line| line.next().copied());
+            let (Some(line), Some(link)) = (line, link) else {
+                // Its line has run out.
                 self.turns.leave(&vo);
                 continue;
             };
-            let first = line.leave_first();
-            if line.order.is_empty() {
-                // The VO keeps its place among the others until it has had this turn.
-                self.lines.remove(&vo);
-            }
-            let waits = |link: &LinkIndex| self.links.contains(link) && holds(*link, &vo);
-            if let Some(link) = first.filter(waits) {
+            if self.links.contains(&link) && holds(link, &vo) {
+                // It keeps its place in the line until it has had this turn, and is out of it for the next.
                 self.links.remove(&link);
-                self.offered.insert(link, Offer::Of(vo));
-                return Some(link);
+                return Some((link, vo));
             }
+            line.leave(&link);
         }
+        // What is left has nothing to start: it stands in line again when it has.
+        self.links.clear();
         None
     }
 
-    /// What the link is offered a slot for. The offer ends with this.
-    pub(super) fn take_offer(&mut self, link: LinkIndex) -> Option<Offer> {
-        self.offered.remove(&link)
-    }
-
-    /// A slot was taken for this VO.
-    pub(super) fn had(&mut self, vo: &VoName) {
-        self.turns.had(vo);
-        if !self.lines.contains_key(vo) {
-            self.turns.leave(vo);
+    /// A link of a VO took a slot, which it will hold for so long.
+    pub(super) fn had(&mut self, vo: &VoName, link: LinkIndex, ms: u64) {
+        // While nobody waits, nobody takes anything from anybody.
+        if self.turns.is_empty() {
+            return;
+        }
+        self.turns.had(vo, ms);
+        if let Some(line) = self.lines.get_mut(vo) {
+            line.had(&link, cost(Weight::ONE, ms));
         }
     }
 
-    /// How much of the next slots a VO gets.
+    /// It has held it for another time than was expected.
+    pub(super) fn correct(&mut self, vo: &VoName, link: LinkIndex, charged_ms: u64, took_ms: u64) {
+        if self.turns.is_empty() {
+            return;
+        }
+        self.turns.correct(vo, charged_ms, took_ms);
+        if let Some(line) = self.lines.get_mut(vo) {
+            let (charged, took) = (cost(Weight::ONE, charged_ms), cost(Weight::ONE, took_ms));
+            line.correct(&link, charged, took);
+        }
+    }
+
+    /// How much of the next slots a VO gets; `None` when VOs have no shares here.
     pub(super) fn percent(&self, vo: &VoName) -> Option<u8> {
         self.turns.percent(vo)
     }
 
+    /// Which part of the next slots goes to one link of a VO.
+    pub(super) fn part(&self, vo: &VoName) -> f64 {
+        let links = self.lines.get(vo).map_or(0, |line| line.waiting().count());
+        self.turns.part(vo) / links.max(1) as f64
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.links.is_empty()
-    }
-}
-
-impl Line {
-    fn leave_first(&mut self) -> Option<LinkIndex> {
-        let first = self.order.pop_front()?;
-        self.members.remove(&first);
-        Some(first)
     }
 }

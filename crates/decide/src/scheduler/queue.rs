@@ -1,9 +1,11 @@
 //! What waits on one link, and the order in which it goes.
 
+use super::aged::{AgedLine, Load, Rank};
+use crate::prediction::SizeClass;
 use crate::shares::{ActivityWeights, Shares, VoTurns, percent, share};
 use crate::turns::{Turns, cost};
-use penstock_model::{Activity, DEFAULT_ACTIVITY, LinkId, Priority, TransferId, VoName, Weight};
-use std::collections::{BTreeMap, BTreeSet};
+use penstock_model::{Activity, DEFAULT_ACTIVITY, LinkId, TransferId, UserName, VoName, Weight};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Where in the queue a transfer stands.
@@ -11,17 +13,44 @@ use std::sync::Arc;
 pub(super) struct Standing<'a> {
     pub(super) vo: &'a VoName,
     pub(super) activity: &'a Activity,
-    pub(super) priority: Priority,
-    pub(super) transfer: TransferId,
+    pub(super) user: &'a UserName,
+    pub(super) rank: Rank,
 }
 
-/// The waiting transfers of one link. VOs share it by weight, inside a VO its activities do, inside an activity
-/// priorities (each step doubles the weight, so that none starves), and inside a priority the oldest goes first.
+/// A transfer whose turn has come, and for whom it counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Popped {
+    pub(super) transfer: TransferId,
+    pub(super) size: SizeClass,
+    pub(super) payers: Payers,
+    /// What it counts for them, in milliseconds of its slots.
+    pub(super) charged_ms: u64,
+}
+
+/// For whom a transfer counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Payers {
+    pub(super) vo: VoName,
+    pub(super) class: Activity,
+    pub(super) user: UserName,
+}
+
+/// One that waits, when all are taken out.
+pub(super) struct Taken {
+    pub(super) vo: VoName,
+    pub(super) user: UserName,
+    pub(super) rank: Rank,
+    pub(super) size: SizeClass,
+}
+
+/// The waiting transfers of one link. VOs share it by weight, inside a VO its activities do, inside an activity its
+/// users do equally, and what waits of one user goes by priority and age. Shares are of the time for which slots are
+/// held.
 #[derive(Debug, Default)]
 pub(super) struct LinkQueue {
     turns: VoTurns,
     vos: BTreeMap<VoName, VoQueue>,
-    count: u64,
+    load: Load,
 }
 
 /// What waits on behalf of one VO. Without shares of its activities it has one class.
@@ -34,16 +63,8 @@ struct VoQueue {
 
 #[derive(Debug, Default)]
 struct ClassQueue {
-    levels: BTreeMap<Priority, Level>,
-    count: u64,
-    /// Stride of the level served last: a level that was empty re-enters here and cannot claim the past.
-    pass: u64,
-}
-
-#[derive(Debug, Default)]
-struct Level {
-    pass: u64,
-    waiting: BTreeSet<TransferId>,
+    turns: Turns<UserName>,
+    users: BTreeMap<UserName, AgedLine>,
 }
 
 impl LinkQueue {
@@ -55,11 +76,16 @@ impl LinkQueue {
     }
 
     pub(super) fn len(&self) -> u64 {
-        self.count
+        self.load.count()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.count == 0
+        self.len() == 0
+    }
+
+    /// How much waits in all.
+    pub(super) fn load(&self) -> Load {
+        self.load
     }
 
     /// On whose behalf something waits.
@@ -71,15 +97,20 @@ impl LinkQueue {
         self.vos.contains_key(vo)
     }
 
-    pub(super) fn push(&mut self, standing: Standing<'_>, shares: &Shares) {
+    /// Whether VOs have shares of this link.
+    pub(super) fn has_weights(&self) -> bool {
+        self.turns.has_weights()
+    }
+
+    pub(super) fn push(&mut self, standing: Standing<'_>, size: SizeClass, shares: &Shares) {
         let vo = standing.vo;
         let queue = self.vos.entry(vo.clone()).or_insert_with(|| VoQueue {
             weights: shares.of_vo(vo).cloned(),
             ..VoQueue::default()
         });
         self.turns.enter(vo);
-        if queue.push(standing) {
-            self.count += 1;
+        if queue.push(standing, size) {
+            self.load.add(size);
         }
     }
 
@@ -88,41 +119,72 @@ impl LinkQueue {
             return false;
         };
         let removed = queue.remove(standing);
-        if removed {
-            self.count -= 1;
+        if let Some(size) = removed {
+            self.load.take(size);
             self.forget_if_empty(standing.vo);
         }
-        removed
+        removed.is_some()
     }
 
-    /// The next one by the link's own shares.
-    pub(super) fn pop(&mut self) -> Option<(VoName, TransferId)> {
+    /// The next one by the link's own shares. `predict` tells for how many milliseconds a transfer holds its slots.
+    pub(super) fn pop(&mut self, predict: impl Fn(SizeClass) -> u64) -> Option<Popped> {
         let vo = self.turns.next()?.clone();
-        let transfer = self.pop_of(&vo)?;
-        Some((vo, transfer))
+        self.pop_of(&vo, predict)
     }
 
-    /// The next one of a VO, whose turn it may not be here. It is counted as one.
-    pub(super) fn pop_of(&mut self, vo: &VoName) -> Option<TransferId> {
-        let transfer = self.vos.get_mut(vo)?.pop()?;
-        self.turns.had(vo);
-        self.count -= 1;
+    /// The next one of a VO, whose turn it may not be here. It is counted all the same.
+    pub(super) fn pop_of(
+        &mut self,
+        vo: &VoName,
+        predict: impl Fn(SizeClass) -> u64,
+    ) -> Option<Popped> {
+        let (class, user, transfer, size, charged_ms) = self.vos.get_mut(vo)?.pop(predict)?;
+        self.turns.had(vo, charged_ms);
+        self.load.take(size);
         self.forget_if_empty(vo);
-        Some(transfer)
+        Some(Popped {
+            transfer,
+            size,
+            payers: Payers {
+                vo: vo.clone(),
+                class,
+                user,
+            },
+            charged_ms,
+        })
+    }
+
+    /// A transfer has held its slots for another time than it was charged with.
+    pub(super) fn correct(&mut self, payers: &Payers, charged_ms: u64, took_ms: u64) {
+        self.turns.correct(&payers.vo, charged_ms, took_ms);
+        let Some(queue) = self.vos.get_mut(&payers.vo) else {
+            return;
+        };
+        let weight = queue.weight(&payers.class);
+        let (charged, took) = (cost(weight, charged_ms), cost(weight, took_ms));
+        queue.turns.correct(&payers.class, charged, took);
+        if let Some(class) = queue.classes.get_mut(&payers.class) {
+            let (charged, took) = (cost(Weight::ONE, charged_ms), cost(Weight::ONE, took_ms));
+            class.turns.correct(&payers.user, charged, took);
+        }
     }
 
     /// Everything that waits, in no order.
-    pub(super) fn take_all(&mut self) -> Vec<(VoName, Priority, TransferId)> {
+    pub(super) fn take_all(&mut self) -> Vec<Taken> {
         let mut all = Vec::new();
         for (vo, queue) in std::mem::take(&mut self.vos) {
             self.turns.leave(&vo);
-            let levels = queue.classes.into_values().flat_map(|class| class.levels);
-            for (priority, level) in levels {
-                let waiting = level.waiting.into_iter();
-                all.extend(waiting.map(|transfer| (vo.clone(), priority, transfer)));
+            let lines = queue.classes.into_values().flat_map(|class| class.users);
+            for (user, line) in lines {
+                all.extend(line.into_all().map(|(rank, size)| Taken {
+                    vo: vo.clone(),
+                    user: user.clone(),
+                    rank,
+                    size,
+                }));
             }
         }
-        self.count = 0;
+        self.load = Load::default();
         all
     }
 
@@ -138,14 +200,23 @@ impl LinkQueue {
         activity: &Activity,
     ) -> Option<(Activity, u8)> {
         let queue = self.vos.get(vo)?;
-        let weights = queue.weights.as_ref()?;
-        let class = weights.class(activity);
-        let others = queue.turns.waiting().filter(|other| **other != class);
-        let whole = share(
-            weights.weight(&class),
-            others.map(|other| weights.weight(other)),
-        );
-        Some((class, percent(whole)))
+        queue.weights.as_ref()?;
+        let class = queue.class(activity);
+        let part = queue.part_of_class(&class);
+        Some((class, percent(part)))
+    }
+
+    /// What goes before a transfer of those with whom it shares a line, and which part of the link's slots goes to that
+    /// line while all others have something to do. `None` when it does not wait here.
+    pub(super) fn ahead_of(&self, standing: Standing<'_>) -> Option<(Load, f64)> {
+        let queue = self.vos.get(standing.vo)?;
+        let class_name = queue.class(standing.activity);
+        let class = queue.classes.get(&class_name)?;
+        let line = class.users.get(standing.user)?;
+        let of_vo = self.turns.part(standing.vo);
+        let of_user = 1.0 / class.users.len().max(1) as f64;
+        let part = of_vo * queue.part_of_class(&class_name) * of_user;
+        Some((line.ahead_of(standing.rank), part))
     }
 
     fn forget_if_empty(&mut self, vo: &VoName) {
@@ -168,73 +239,60 @@ impl VoQueue {
         }
     }
 
-    fn push(&mut self, standing: Standing<'_>) -> bool {
+    fn weight(&self, class: &Activity) -> Weight {
+        let weights = self.weights.as_ref();
+        weights.map_or(Weight::ONE, |weights| weights.weight(class))
+    }
+
+    fn part_of_class(&self, class: &Activity) -> f64 {
+        let others = self.turns.waiting().filter(|other| *other != class);
+        share(self.weight(class), others.map(|other| self.weight(other)))
+    }
+
+    fn push(&mut self, standing: Standing<'_>, size: SizeClass) -> bool {
         let class = self.class(standing.activity);
         self.turns.enter(&class);
         let queue = self.classes.entry(class).or_default();
-        queue.push(standing.priority, standing.transfer)
+        queue.turns.enter(standing.user);
+        let line = queue.users.entry(standing.user.clone()).or_default();
+        line.insert(standing.rank, size)
     }
 
-    fn remove(&mut self, standing: Standing<'_>) -> bool {
+    fn remove(&mut self, standing: Standing<'_>) -> Option<SizeClass> {
         let class = self.class(standing.activity);
-        let queue = self.classes.get_mut(&class);
-        let removed = queue.is_some_and(|queue| queue.remove(standing.priority, standing.transfer));
-        self.forget_if_empty(&class);
+        let queue = self.classes.get_mut(&class)?;
+        let removed = queue.users.get_mut(standing.user)?.remove(standing.rank);
+        self.forget_if_empty(&class, standing.user);
         removed
     }
 
-    fn pop(&mut self) -> Option<TransferId> {
+    fn pop(
+        &mut self,
+        predict: impl Fn(SizeClass) -> u64,
+    ) -> Option<(Activity, UserName, TransferId, SizeClass, u64)> {
         let class = self.turns.next()?.clone();
-        let transfer = self.classes.get_mut(&class)?.pop()?;
-        let weight = self.weights.as_ref();
-        let weight = weight.map_or(Weight::ONE, |weights| weights.weight(&class));
-        self.turns.had(&class, cost(weight));
-        self.forget_if_empty(&class);
-        Some(transfer)
+        let queue = self.classes.get_mut(&class)?;
+        let user = queue.turns.next()?.clone();
+        let (transfer, size) = queue.users.get_mut(&user)?.pop()?;
+        let ms = predict(size);
+        queue.turns.had(&user, cost(Weight::ONE, ms));
+        let weight = self.weight(&class);
+        self.turns.had(&class, cost(weight, ms));
+        self.forget_if_empty(&class, &user);
+        Some((class, user, transfer, size, ms))
     }
 
-    fn forget_if_empty(&mut self, class: &Activity) {
-        if self
-            .classes
-            .get(class)
-            .is_some_and(|queue| queue.count == 0)
-        {
+    fn forget_if_empty(&mut self, class: &Activity, user: &UserName) {
+        let Some(queue) = self.classes.get_mut(class) else {
+            return;
+        };
+        if queue.users.get(user).is_some_and(AgedLine::is_empty) {
+            queue.users.remove(user);
+            queue.turns.leave(user);
+        }
+        if queue.users.is_empty() {
             self.classes.remove(class);
             self.turns.leave(class);
         }
-    }
-}
-
-impl ClassQueue {
-    fn push(&mut self, priority: Priority, transfer: TransferId) -> bool {
-        let pass = self.pass;
-        let level = self.levels.entry(priority).or_default();
-        if level.waiting.is_empty() {
-            level.pass = level.pass.max(pass);
-        }
-        let added = level.waiting.insert(transfer);
-        self.count += u64::from(added);
-        added
-    }
-
-    fn remove(&mut self, priority: Priority, transfer: TransferId) -> bool {
-        let level = self.levels.get_mut(&priority);
-        let removed = level.is_some_and(|level| level.waiting.remove(&transfer));
-        self.count -= u64::from(removed);
-        removed
-    }
-
-    fn pop(&mut self) -> Option<TransferId> {
-        let filled = self.levels.iter();
-        let filled = filled.filter(|(_, level)| !level.waiting.is_empty());
-        // Lowest stride first; at equal stride the more urgent.
-        let next =
-            filled.min_by_key(|(priority, level)| (level.pass, std::cmp::Reverse(**priority)));
-        let priority = *next?.0;
-        let level = self.levels.get_mut(&priority)?;
-        self.pass = level.pass;
-        level.pass += 64 >> priority.get();
-        self.count -= 1;
-        level.waiting.pop_first()
     }
 }

@@ -190,9 +190,7 @@ impl Engine {
     /// Holds a transfer back if a token of it is awaited or an end of it is banned.
     pub(super) fn holds_back(&mut self, waiting: &Waiting) -> bool {
         let transfer = waiting.transfer;
-        if let Some(entry) = self.transfers.get(&transfer)
-            && self.tokens.hold(transfer, &entry.request)
-        {
+        if self.holds_for_token(transfer) {
             return true;
         }
         let is_banned = self.bans.holding(&waiting.link, &waiting.vo).is_some();
@@ -205,8 +203,8 @@ impl Engine {
     /// Why a transfer that could start otherwise is held back.
     pub(super) fn why_banned(&self, transfer: TransferId) -> Option<WaitReason> {
         let entry = self.transfers.get(&transfer)?;
-        let vo = &self.jobs.get(&entry.job)?.vo;
-        let ban = self.bans.holding(&entry.link, vo)?;
+        let vo = self.jobs.get(&entry.job)?.vo();
+        let ban = self.bans.holding(self.scheduler.link(entry.link), vo)?;
         Some(WaitReason::StorageBanned {
             storage: ban.storage.clone(),
             since: ban.since,
@@ -249,7 +247,7 @@ impl Engine {
     }
 
     fn cancel_jobs_of(&mut self, now: Now, user: &UserName, effects: &mut Effects) -> Vec<JobId> {
-        let own = self.jobs.iter().filter(|(_, job)| job.user == *user);
+        let own = self.jobs.iter().filter(|(_, job)| job.user() == user);
         let jobs: BTreeSet<JobId> = own.map(|(id, _)| *id).collect();
         for job in &jobs {
             self.cancel(now, *job, None, USER_BANNED, effects);
@@ -289,7 +287,7 @@ impl Engine {
             jobs.entry(job).or_default().push(transfer);
         }
         for (job, transfers) in &jobs {
-            let is_way = self.jobs[job].parameters.kind == JobKind::Hops;
+            let is_way = self.jobs[job].parameters().kind == JobKind::Hops;
             let transfers = (!is_way).then(|| transfers.clone());
             self.cancel(now, *job, transfers, STORAGE_BANNED, effects);
         }
@@ -303,9 +301,9 @@ impl Engine {
     ) -> BTreeMap<TransferId, JobId> {
         let all = self.transfers.iter();
         let concerned = all.filter(|(_, entry)| {
-            let vo = &self.jobs[&entry.job].vo;
-            let link = &entry.link;
-            which(&entry.state)
+            let vo = self.jobs[&entry.job].vo();
+            let link = self.scheduler.link(entry.link);
+            which(entry.state())
                 && (ban.covers(&link.source, vo) || ban.covers(&link.destination, vo))
         });
         concerned.map(|(id, entry)| (*id, entry.job)).collect()

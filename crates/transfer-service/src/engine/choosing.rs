@@ -1,13 +1,14 @@
 //! Whose turn it is among replicas and hops, and what is known of the links that they would take.
 
-use super::{Effects, Engine, Now, Outcome, waited_too_long};
+use super::admitting::waited_too_long;
+use super::rows::{IdSet, TransferEntry};
+use super::{Effects, Engine, Now, Outcome};
 use penstock_decide::replica::{Candidate, LinkFacts, choose};
 use penstock_model::{
     Bytes, ChoiceReason, JobId, JobKind, LinkId, Retry, Selection, Side, Timestamp, TransferEvent,
     TransferId, TransferRequest, TransferState,
 };
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// How much the latest attempt counts against all before it.
 const WEIGHT: f64 = 0.1;
@@ -83,11 +84,20 @@ impl Engine {
     pub(super) fn choose_next(
         &mut self,
         now: Now,
-        job: JobId,
-        ended: (&TransferRequest, &TransferState),
+        (transfer, gone): (TransferId, &TransferEntry),
+        state: &TransferState,
         effects: &mut Effects,
     ) -> bool {
-        let next = self.next_of(job, Some(ended));
+        let job = gone.job;
+        if self
+            .jobs
+            .get(&job)
+            .is_none_or(|job| job.unused().is_empty())
+        {
+            return false;
+        }
+        let request = gone.request(transfer, self.scheduler.link(gone.link));
+        let next = self.next_of(job, Some((&request, state)));
         let follows = next.is_some();
         if let Some((next, because)) = next {
             self.take_turn(now, job, next, because, effects);
@@ -104,11 +114,11 @@ impl Engine {
         effects: &mut Effects,
     ) {
         let entry = self.jobs.get_mut(&job).expect("its transfer is unused");
-        entry.unused.remove(&next);
+        entry.remove_unused(next);
         entry.open.insert(next);
-        let is_expired = entry.is_expired;
-        let is_first = self.transfers[&next].request.index == 0;
-        let parameters = &entry.parameters;
+        let is_expired = entry.is_expired();
+        let parameters = entry.parameters().clone();
+        let is_first = self.request(next).is_some_and(|next| next.index == 0);
         // Of several hops, only the first begins on tape.
         let stages = parameters.staging.is_some() && (parameters.kind != JobKind::Hops || is_first);
         let destination = self.transfers[&next].destination;
@@ -131,34 +141,34 @@ impl Engine {
         ended: Option<(&TransferRequest, &TransferState)>,
     ) -> Option<(TransferId, ChoiceReason)> {
         let entry = self.jobs.get(&job)?;
-        match entry.parameters.kind {
+        match entry.parameters().kind {
             JobKind::Independent | JobKind::Session => None,
             JobKind::Hops => {
                 let landed =
                     ended.is_none_or(|(_, state)| matches!(state, TransferState::Finished { .. }));
-                let next = entry.unused.first().copied().filter(|_| landed)?;
-                let number = self.transfers[&next].request.index + 1;
+                let next = entry.unused().first().filter(|_| landed)?;
+                let number = self.request(next)?.index + 1;
                 Some((next, ChoiceReason::Hop { number }))
             }
             JobKind::Replicas(by) => match ended {
                 Some((_, TransferState::Finished { .. })) => None,
-                _ if entry.is_expired => None,
-                ended => self.next_replica(&entry.unused, by, ended),
+                _ if entry.is_expired() => None,
+                ended => self.next_replica(entry.unused(), by, ended),
             },
         }
     }
 
-    fn next_replica<'a>(
+    fn next_replica(
         &self,
-        unused: impl IntoIterator<Item = &'a TransferId>,
+        unused: &IdSet,
         by: Selection,
         ended: Option<(&TransferRequest, &TransferState)>,
     ) -> Option<(TransferId, ChoiceReason)> {
-        let useful = unused.into_iter().filter_map(|id| {
-            let request = &self.transfers[id].request;
-            (!ended.is_some_and(|ended| fails_likewise(request, ended))).then_some((*id, request))
+        let useful = unused.iter().filter_map(|id| {
+            let request = self.request(id)?;
+            (!ended.is_some_and(|ended| fails_likewise(&request, ended))).then_some((id, request))
         });
-        let useful: Vec<(TransferId, &Arc<TransferRequest>)> = useful.collect();
+        let useful: Vec<(TransferId, TransferRequest)> = useful.collect();
         let candidates: Vec<Candidate> = useful
             .iter()
             .map(|(id, request)| Candidate {

@@ -170,8 +170,15 @@ pub enum Input {
         /// Which session.
         session: u64,
     },
+    /// So many bytes moved on each of these links since the last time, and none on others.
+    Measured {
+        /// By link.
+        moved: Vec<(LinkId, Bytes)>,
+        /// How long that was.
+        period: Duration,
+    },
     /// Another configuration file.
-    Configure(EngineConfig),
+    Configure(Box<EngineConfig>),
     /// Start nothing more.
     Drain,
     /// Time passed.

@@ -4,11 +4,13 @@
 //! what it runs and does not name it, or when the node has been silent for longer than it goes on without a leader:
 //! only then may it run again elsewhere. A leader that has just come adopts what nodes claim.
 
-use super::{Action, Assignment, Effects, Engine, Holds, Input, Now, Outcome, Running, Task};
-use penstock_decide::scheduler::SlotLimits;
+use super::running::{Holds, Running};
+use super::{Action, Assignment, Effects, Engine, Input, Now, Outcome, Task};
+use penstock_decide::scheduler::{SlotLimits, Waiting};
 use penstock_decide::settings::slots_in_effect;
 use penstock_model::{
     Attempt, Bytes, Checksum, Epoch, JobId, NodeId, Slots, Timestamp, TransferId, TransferState,
+    UserName,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -251,12 +253,27 @@ impl Nodes {
     }
 }
 
+/// Whose slots those of an attempt are of which nothing is known but what its node says.
+fn stranger(assignment: &Assignment) -> Waiting {
+    let request = &assignment.request;
+    Waiting {
+        transfer: request.id,
+        link: request.link(),
+        vo: assignment.vo.clone(),
+        activity: request.activity.clone(),
+        user: UserName::new(""),
+        priority: assignment.parameters.priority,
+        since: Timestamp(0),
+        size: request.size,
+    }
+}
+
 impl Engine {
     /// What runs of a leadership before, as far as nobody knows better: it keeps its slots until its node has spoken,
     /// or has been silent for too long. What cannot run any more is given back.
     pub(super) fn expect_interrupted(&mut self, now: Now) -> Vec<(TransferId, Attempt)> {
         let active = self.transfers.iter();
-        let active = active.filter_map(|(id, entry)| match &entry.state {
+        let active = active.filter_map(|(id, entry)| match entry.state() {
             TransferState::Active { attempt, node, .. } => Some((*id, *attempt, node.clone())),
             _ => None,
         });
@@ -268,11 +285,15 @@ impl Engine {
                 lost.push((transfer, attempt));
                 continue;
             };
-            let link = self.transfers[&transfer].link.clone();
-            self.scheduler.occupy(&link);
+            let Some(waiting) = self.waiting(transfer) else {
+                continue;
+            };
+            let destination = self.transfers[&transfer].destination;
+            let ticket = self.scheduler.adopt(&waiting);
             let running = Running {
                 attempt,
-                holds: Holds::Slots(link),
+                holds: Holds::Slots(ticket, now.at),
+                destination,
                 then: None,
                 node,
             };
@@ -324,7 +345,7 @@ impl Engine {
             }
         }
         for claim in claims.into_values() {
-            self.take_stranger(&joined.node, joined.session, claim, effects);
+            self.take_stranger(now, (&joined.node, joined.session), claim, effects);
         }
         let reason = format!("{} does not run it any more", joined.node);
         self.lose(now, lost, &reason, effects);
@@ -345,7 +366,7 @@ impl Engine {
             }
             return;
         };
-        let (TransferState::Active { prepared, .. }, Some(looked)) = (&entry.state, claim.waits)
+        let (TransferState::Active { prepared, .. }, Some(looked)) = (entry.state(), claim.waits)
         else {
             return;
         };
@@ -370,7 +391,13 @@ impl Engine {
 
     /// A node runs what nothing is known of: its transfer has ended meanwhile. It keeps its place before the
     /// destination until it is gone, unless another one writes there already: then it is dropped where it stands.
-    fn take_stranger(&mut self, node: &NodeId, session: u64, claim: Claim, effects: &mut Effects) {
+    fn take_stranger(
+        &mut self,
+        now: Now,
+        (node, session): (&NodeId, u64),
+        claim: Claim,
+        effects: &mut Effects,
+    ) {
         let Claim { assignment, .. } = claim;
         let (transfer, attempt) = (assignment.request.id, assignment.attempt);
         let place = assignment.request.destination.place();
@@ -379,7 +406,7 @@ impl Engine {
         if is_taken
             || self.transfers.contains_key(&transfer)
             || self.running.contains_key(&transfer)
-            || self.destinations.stands(transfer)
+            || self.destinations.stands(place, transfer)
         {
             effects.actions.push(Action::Abandon {
                 node: node.clone(),
@@ -392,20 +419,20 @@ impl Engine {
         self.destinations.enter_first(place, transfer);
         let holds = match assignment.task {
             Task::Copy => {
-                let link = assignment.request.link();
-                self.scheduler.occupy(&link);
+                let ticket = self.scheduler.adopt(&stranger(&assignment));
                 if let Some(node) = self.nodes.nodes.get_mut(node) {
                     node.active += 1;
                 }
                 self.follow_nodes();
                 effects.actions.push(Action::Stop { transfer });
-                Holds::Slots(link)
+                Holds::Slots(ticket, now.at)
             }
             Task::TidyUp => Holds::Nothing,
         };
         let running = Running {
             attempt,
             holds,
+            destination: place,
             then: None,
             node: node.clone(),
         };

@@ -5,6 +5,7 @@ use super::choosing::History;
 use super::destinations::Destinations;
 use super::halting::Halting;
 use super::nodes::{Leading, Nodes};
+use super::rows::Sharing;
 use super::tape::Tape;
 use super::tokens::AwaitedTokens;
 use super::{Effects, Engine, EngineConfig, Now};
@@ -36,6 +37,7 @@ impl Engine {
             config,
             jobs: HashMap::new(),
             transfers: HashMap::new(),
+            sharing: Sharing::default(),
             running: HashMap::new(),
             destinations: Destinations::default(),
             held_back: BTreeSet::new(),

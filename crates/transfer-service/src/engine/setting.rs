@@ -79,8 +79,9 @@ impl Engine {
         }
         let mut refused = Vec::new();
         for (id, entry) in &self.transfers {
-            let waits = matches!(entry.state, TransferState::Submitted { .. });
-            if waits && !shares.allow(&entry.link, &self.jobs[&entry.job].vo) {
+            let waits = matches!(entry.state(), TransferState::Submitted { .. });
+            let link = self.scheduler.link(entry.link);
+            if waits && !shares.allow(link, self.jobs[&entry.job].vo()) {
                 refused.push(*id);
             }
         }
@@ -93,7 +94,7 @@ impl Engine {
         }
         let transfers = &self.transfers;
         let activity = |id| match transfers.get(&id) {
-            Some(entry) => entry.request.activity.clone(),
+            Some(entry) => entry.activity(),
             None => Activity::new(DEFAULT_ACTIVITY),
         };
         self.scheduler.set_shares(shares, activity);

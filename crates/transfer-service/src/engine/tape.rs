@@ -190,7 +190,7 @@ impl Engine {
         let Some(entry) = self.transfers.get(&transfer) else {
             return;
         };
-        let event = match &entry.state {
+        let event = match entry.state() {
             TransferState::Staging { recall, .. } | TransferState::Recalling { recall, .. } => {
                 TransferEvent::StageFailed {
                     failure: recalling::took_too_long(recall),
@@ -223,7 +223,25 @@ impl Engine {
         let Some(entry) = self.transfers.get(&transfer) else {
             return;
         };
-        let (request, after) = (entry.request.clone(), entry.state.clone());
+        let after = entry.state().clone();
+        let has_to_do = |state: &TransferState| match state {
+            TransferState::NotUsed
+            | TransferState::Failed { .. }
+            | TransferState::Canceled { .. }
+            | TransferState::Finished { .. } => false,
+            TransferState::Submitted { staged, .. } | TransferState::Active { staged, .. } => {
+                staged.is_some()
+            }
+            TransferState::Staging { .. }
+            | TransferState::Recalling { .. }
+            | TransferState::Archiving { .. } => true,
+        };
+        if !has_to_do(before) && !has_to_do(&after) {
+            return;
+        }
+        let Some(request) = self.request(transfer) else {
+            return;
+        };
         let is_staging = |state: &TransferState| {
             matches!(
                 state,
@@ -262,7 +280,7 @@ impl Engine {
     /// Until when a file must be on disk.
     fn expect_from_tape(&mut self, transfer: TransferId, state: &TransferState) {
         let entry = &self.transfers[&transfer];
-        let staging = self.jobs[&entry.job].parameters.staging;
+        let staging = self.jobs[&entry.job].parameters().staging;
         if let (
             Some(staging),
             TransferState::Staging { recall, .. } | TransferState::Recalling { recall, .. },
@@ -318,16 +336,17 @@ impl Engine {
     fn tape_place(&self, transfer: TransferId, side: Side) -> Option<Arc<TapePlace>> {
         let entry = self.transfers.get(&transfer)?;
         let job = self.jobs.get(&entry.job)?;
-        let proxy = job.parameters.proxy.as_ref();
-        TapePlace::of(&entry.request, side, &job.vo, proxy).map(Arc::new)
+        let proxy = job.parameters().proxy.as_ref();
+        let request = self.request(transfer)?;
+        TapePlace::of(&request, side, job.vo(), proxy).map(Arc::new)
     }
 
     /// Why a transfer waits for a tape system; `None` when it does not.
     pub(super) fn why_at_tape(&self, transfer: TransferId) -> Option<WaitReason> {
         let entry = self.transfers.get(&transfer)?;
-        let wait = match &entry.state {
+        let wait = match entry.state() {
             TransferState::Staging { .. } => {
-                self.why_gathering(transfer, &entry.request.source.storage())
+                self.why_gathering(transfer, &self.scheduler.link(entry.link).source)
             }
             TransferState::Recalling { asked_at, .. } => {
                 let request = self

@@ -285,7 +285,8 @@ impl World {
         for (job, _) in self.journal.jobs() {
             if let Some(entry) = self.engine.jobs.get(&job.id) {
                 assert_eq!(
-                    entry.parameters.priority, job.parameters.priority,
+                    entry.parameters().priority,
+                    job.parameters.priority,
                     "a restart would go on with the priority that is shown now"
                 );
             }
@@ -433,7 +434,7 @@ fn a_limit_that_is_set_acts_on_the_queue_and_outlives_a_crash_and_a_reload() {
     assert_eq!(set(&mut world, 2, false), refused);
     assert_eq!(world.agents.len(), 1);
     world.crash();
-    world.feed(Input::Configure(config()));
+    world.feed(Input::Configure(Box::new(config())));
     assert_eq!(world.agents.len(), 1, "the file allows {LINK_LIMIT}");
     assert!(matches!(set(&mut world, 2, true), Answer::Set(_)));
     assert_eq!(world.agents.len(), 2, "no other input was needed");

@@ -20,7 +20,7 @@ struct Awaited {
 
 impl AwaitedTokens {
     /// Holds a transfer back if tokens of it are awaited.
-    pub(super) fn hold(&mut self, transfer: TransferId, request: &TransferRequest) -> bool {
+    fn hold(&mut self, transfer: TransferId, request: &TransferRequest) -> bool {
         let mut is_held = false;
         for id in request.tokens() {
             if let Some(awaited) = self.0.get_mut(id) {
@@ -32,21 +32,15 @@ impl AwaitedTokens {
     }
 
     /// It has ended.
-    pub(super) fn let_go(&mut self, transfer: TransferId, request: &TransferRequest) {
-        for id in request.tokens() {
-            if let Some(awaited) = self.0.get_mut(id) {
-                awaited.held.remove(&transfer);
-            }
+    pub(super) fn let_go(&mut self, transfer: TransferId) {
+        for awaited in self.0.values_mut() {
+            awaited.held.remove(&transfer);
         }
     }
 
     /// Why a transfer is held back.
-    pub(super) fn why(
-        &self,
-        transfer: TransferId,
-        request: &TransferRequest,
-    ) -> Option<WaitReason> {
-        let mut awaited = request.tokens().filter_map(|id| self.0.get(id));
+    pub(super) fn why(&self, transfer: TransferId) -> Option<WaitReason> {
+        let mut awaited = self.0.values();
         let awaited = awaited.find(|awaited| awaited.held.contains(&transfer))?;
         Some(WaitReason::TokenExchange {
             since: awaited.since,
@@ -61,6 +55,15 @@ impl AwaitedTokens {
 }
 
 impl Engine {
+    /// Holds a transfer back if tokens of it are awaited.
+    pub(super) fn holds_for_token(&mut self, transfer: TransferId) -> bool {
+        if self.tokens.0.is_empty() {
+            return false;
+        }
+        let request = self.request(transfer);
+        request.is_some_and(|request| self.tokens.hold(transfer, &request))
+    }
+
     /// Issuers are asked for what these tokens are renewed with, and transfers with them wait for the answer.
     pub(super) fn await_tokens(
         &mut self,
@@ -107,7 +110,7 @@ impl Engine {
         for transfer in awaited.held {
             let waits = self.transfers.get(&transfer).is_some_and(|entry| {
                 matches!(
-                    entry.state,
+                    entry.state(),
                     TransferState::Submitted { .. } | TransferState::Staging { .. }
                 )
             });

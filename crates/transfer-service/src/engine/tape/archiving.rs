@@ -50,11 +50,12 @@ impl Engine {
     pub(super) fn begin_archiving(&mut self, now: Now, transfer: TransferId, since: Timestamp) {
         self.tape.archiving += 1;
         let entry = &self.transfers[&transfer];
-        let seconds = self.jobs[&entry.job].parameters.archive_seconds;
+        let seconds = self.jobs[&entry.job].parameters().archive_seconds;
         let deadline = since + Duration::from_secs(seconds.unwrap_or_default());
         self.tape.agenda.set(Due::Deadline(transfer), deadline);
         let place = self.tape_place(transfer, Side::Destination);
-        let path = TapePlace::path(&entry.request, Side::Destination);
+        let request = self.request(transfer);
+        let path = request.and_then(|request| TapePlace::path(&request, Side::Destination));
         let (Some(place), Some(path)) = (place, path) else {
             return;
         };

@@ -116,7 +116,8 @@ impl Engine {
     /// A file waits to be asked for from now on.
     pub(in crate::engine) fn gather(&mut self, now: Timestamp, transfer: TransferId) {
         let place = self.tape_place(transfer, Side::Source);
-        let path = TapePlace::path(&self.transfers[&transfer].request, Side::Source);
+        let request = self.request(transfer);
+        let path = request.and_then(|request| TapePlace::path(&request, Side::Source));
         let (Some(place), Some(path)) = (place, path) else {
             return;
         };
@@ -218,14 +219,14 @@ impl Engine {
         let mut files: BTreeMap<Arc<str>, StageFile> = BTreeMap::new();
         for (transfer, path) in &chosen {
             let entry = &self.transfers[transfer];
-            let staging = self.jobs[&entry.job].parameters.staging;
+            let staging = self.jobs[&entry.job].parameters().staging;
             let pin = staging.and_then(|staging| staging.pin_seconds);
-            let notes = entry.request.tape.as_ref();
+            let notes = self.request(*transfer).and_then(|request| request.tape);
             files.entry(path.clone()).or_insert_with(|| StageFile {
                 path: path.to_string(),
                 pin_seconds: pin,
                 within_seconds: staging.map_or(STAGING_SECONDS_DEFAULT, |wish| wish.within_seconds),
-                targeted_metadata: notes.and_then(|notes| notes.staging.clone()),
+                targeted_metadata: notes.and_then(|notes| notes.staging),
             });
         }
         let errand = TapeErrand::Stage(files.into_values().collect());
@@ -243,7 +244,7 @@ impl Engine {
         let files = &self.tape.gatherings[place].files;
         let priority = |transfer: &TransferId| {
             let job = &self.jobs[&self.transfers[transfer].job];
-            Reverse(job.parameters.priority.get())
+            Reverse(job.parameters().priority.get())
         };
         let mut ranked: Vec<_> = files.iter().collect();
         ranked.sort_by_key(|(transfer, _)| (priority(transfer), **transfer));
@@ -358,12 +359,13 @@ impl Engine {
         for (transfer, entry) in &self.transfers {
             let TransferState::Recalling {
                 request, asked_at, ..
-            } = &entry.state
+            } = entry.state()
             else {
                 continue;
             };
             let place = self.tape_place(*transfer, Side::Source);
-            let path = TapePlace::path(&entry.request, Side::Source);
+            let asked = self.request(*transfer);
+            let path = asked.and_then(|asked| TapePlace::path(&asked, Side::Source));
             if let (Some(place), Some(path)) = (place, path) {
                 let known = found.entry((place, request.clone()));
                 let (since, files) = known.or_insert((*asked_at, BTreeMap::new()));
@@ -422,7 +424,7 @@ impl Engine {
         let Some(entry) = self.transfers.get(&transfer) else {
             return;
         };
-        let recall = match &entry.state {
+        let recall = match entry.state() {
             TransferState::Staging { recall, .. } | TransferState::Recalling { recall, .. } => {
                 recall
             }
@@ -529,7 +531,10 @@ impl Engine {
             match told.get(&*path) {
                 Some(FileProgress::Pending) => {}
                 Some(FileProgress::OnDisk) => {
-                    let then = match self.transfers[&transfer].request.stays() {
+                    let then = match self
+                        .request(transfer)
+                        .is_some_and(|request| request.stays())
+                    {
                         true => AfterStaging::Nothing,
                         false => AfterStaging::Copy,
                     };

@@ -1,0 +1,248 @@
+//! Why transfers wait and for how long still, and how links and storage elements stand: what is told, and changes
+//! nothing.
+
+use super::*;
+use std::time::Duration;
+
+impl Scheduler {
+    /// Why nothing is begun; `None` when it is.
+    pub fn why_nothing_begins(&self) -> Option<WaitReason> {
+        match (self.draining, self.drained) {
+            (true, _) => Some(WaitReason::Draining),
+            (false, true) => Some(WaitReason::Drained),
+            (false, false) => None,
+        }
+    }
+
+    /// Why a waiting transfer of this link has not started.
+    pub fn why_waiting(&self, link: &LinkId) -> WaitReason {
+        if let Some(reason) = self.why_nothing_begins() {
+            return reason;
+        }
+        let Some(&index) = self.link_index.get(link) else {
+            return WaitReason::Starting;
+        };
+        match &self.links[index].place {
+            // It stood in line for a slot that another one took, or has not been looked at since something changed.
+            Place::Parked(WaitReason::Starting, _) | Place::Idle | Place::Round => {
+                let obstacle = self.obstacle(index);
+                obstacle.map_or(WaitReason::Starting, |(reason, _)| reason)
+            }
+            Place::Full(reason) | Place::Parked(reason, _) => reason.clone(),
+        }
+    }
+
+    /// Why a waiting transfer has not started, with its share of the slots that there are too few of.
+    pub fn why_this_waits(&self, waiting: &Waiting) -> WaitReason {
+        let because = self.why_waiting(&waiting.link);
+        let Some(&index) = self.link_index.get(&waiting.link) else {
+            return because;
+        };
+        let link = &self.links[index];
+        let vo_percent = match &because {
+            WaitReason::LinkFull { .. } | WaitReason::LinkTuned { .. } => {
+                link.queue.percent_of_vo(&waiting.vo)
+            }
+            WaitReason::DestinationFull { .. } | WaitReason::DestinationTuned { .. } => {
+                let lines = &self.storages[link.destination].2.lines;
+                lines.percent(&waiting.vo)
+            }
+            WaitReason::SourceFull { .. }
+            | WaitReason::SourceTuned { .. }
+            | WaitReason::RateCapped { .. }
+            | WaitReason::AgentsFull { .. }
+            | WaitReason::GfalFull { .. } => None,
+            _ => return because,
+        };
+        let activity_percent = link
+            .queue
+            .percent_of_activity(&waiting.vo, &waiting.activity);
+        if vo_percent.is_none() && activity_percent.is_none() {
+            return because;
+        }
+        WaitReason::ByShare {
+            because: Box::new(because),
+            vo: waiting.vo.clone(),
+            vo_percent,
+            activity_percent,
+        }
+    }
+
+    /// After which time a waiting transfer will probably start, when all goes on as it goes now: from what is before it,
+    /// from what a transfer takes on its link, and from the part of the slots that goes to its user. `None` when its link
+    /// has brought nothing yet, or stands still.
+    pub fn when_this_starts(&self, waiting: &Waiting) -> Option<Duration> {
+        let link = &self.links[*self.link_index.get(&waiting.link)?];
+        if self.is_drained() || link.gate != Gate::Open || !link.durations.is_known() {
+            return None;
+        }
+        let (ahead, part) = link.queue.ahead_of(waiting.standing())?;
+        let running = match &link.place {
+            Place::Full(WaitReason::LinkFull { .. } | WaitReason::LinkTuned { .. }) => {
+                f64::from(link.slots.in_effect())
+            }
+            Place::Full(WaitReason::LinkDraining | WaitReason::StorageDraining { .. }) => {
+                return None;
+            }
+            Place::Full(_) => f64::from(link.slots.active.max(1)),
+            Place::Parked(_, pool) => {
+                let pool = self.pool(*pool);
+                let own = f64::from(pool.slots.in_effect()) * pool.lines.part(&waiting.vo);
+                f64::from(link.slots.active).max(own)
+            }
+            Place::Idle | Place::Round => f64::from(link.slots.active.max(1)),
+        };
+        if running <= 0.0 {
+            return None;
+        }
+        let ms = |load: Load| {
+            link.durations
+                .predict_sum_ms(load.sized, load.bytes, load.unsized_ones) as f64
+        };
+        let own_ms = link.durations.predict_ms(None) as f64;
+        // Its line gets its part while the others have something to do, and all of it when they have not; and half a
+        // transfer passes before a slot comes free at all.
+        let by_part = (ms(ahead) + own_ms / 2.0) / (running * part.max(1e-6));
+        let by_all = (ms(link.queue.load()) + own_ms / 2.0) / running;
+        /// Later than a year is not foreseen.
+        const MS_MAX: f64 = 365.0 * 86_400_000.0;
+        Some(Duration::from_millis(by_part.min(by_all).min(MS_MAX) as u64))
+    }
+
+    /// All links that run or wait, in the order in which they were first seen.
+    pub fn links(&self) -> impl Iterator<Item = LinkView> + '_ {
+        self.links.iter().map(|link| LinkView {
+            link: link.id.clone(),
+            active: Slots(link.slots.active),
+            limit: Slots(link.slots.in_effect()),
+            limit_max: Slots(link.slots.limit),
+            queued: link.queue.len(),
+            because: (!link.queue.is_empty()).then(|| self.why_waiting(&link.id)),
+        })
+    }
+
+    /// All storage elements that were ever part of a link.
+    pub fn storages(&self) -> impl Iterator<Item = StorageView> + '_ {
+        let slots = |pool: &Pool| (Slots(pool.slots.active), Slots(pool.slots.in_effect()));
+        self.storages
+            .iter()
+            .map(move |(storage, outbound, inbound)| StorageView {
+                storage: storage.clone(),
+                outbound: slots(outbound),
+                inbound: slots(inbound),
+            })
+    }
+
+    /// Transfers that wait on a link and may start as soon as there are slots for them.
+    pub fn queued(&self, link: &LinkId) -> u64 {
+        let index = self.link_index.get(link);
+        index.map_or(0, |&index| self.links[index].queue.len())
+    }
+
+    /// Transfers that run on a link.
+    pub fn active(&self, link: &LinkId) -> Slots {
+        let index = self.link_index.get(link);
+        Slots(index.map_or(0, |&index| self.links[index].slots.active))
+    }
+
+    /// Transfers that run in all, and how many may.
+    pub fn agents(&self) -> (Slots, Slots) {
+        let slots = &self.agents.slots;
+        (Slots(slots.active), Slots(slots.in_effect()))
+    }
+
+    /// What keeps the link from starting one more, and the shared pool that it lacks a slot of.
+    pub(super) fn obstacle(&self, index: LinkIndex) -> Option<(WaitReason, Option<PoolId>)> {
+        let link = &self.links[index];
+        if let Gate::Shut(reason) = &link.gate {
+            return Some((reason.clone(), None));
+        }
+        if let Some(reason) = self.drained_at(link) {
+            return Some((reason, None));
+        }
+        let active = Slots(link.slots.active);
+        if link.slots.active >= link.slots.in_effect() {
+            let limit = Slots(link.slots.limit);
+            let reason = match link.slots.tuned_out() {
+                Some((tuned, limit)) => WaitReason::LinkTuned {
+                    active,
+                    tuned,
+                    limit,
+                },
+                None => WaitReason::LinkFull { active, limit },
+            };
+            return Some((reason, None));
+        }
+        if !link.rate.allows(link.slots.active)
+            && let Some((rate, cap)) = link.rate.told()
+        {
+            let place = RatedPlace::Link;
+            return Some((WaitReason::RateCapped { place, rate, cap }, None));
+        }
+        let lacking = link.pools().find(|id| {
+            let own = u32::from(link.keeps.contains(&Some(*id)));
+            !self.pool(*id).has_room(own)
+        });
+        lacking.map(|id| (self.why_lacking(link, id), Some(id)))
+    }
+
+    fn drained_at(&self, link: &Link) -> Option<WaitReason> {
+        let draining = &self.limits.draining;
+        if draining.covers_link(&link.id) {
+            return Some(WaitReason::LinkDraining);
+        }
+        let ends = [&link.id.source, &link.id.destination];
+        let storage = ends.into_iter().find(|end| draining.covers_storage(end))?;
+        Some(WaitReason::StorageDraining {
+            storage: storage.clone(),
+        })
+    }
+
+    fn why_lacking(&self, link: &Link, id: PoolId) -> WaitReason {
+        let pool = self.pool(id);
+        let (active, limit) = (Slots(pool.slots.active), Slots(pool.slots.limit));
+        let is_full = pool.slots.active + pool.kept >= pool.slots.in_effect();
+        let tuned = pool.slots.tuned_out();
+        let rate = pool.rate.told().filter(|_| !is_full);
+        match (id, rate, tuned) {
+            (PoolId::Agents, ..) => WaitReason::AgentsFull { active, limit },
+            (PoolId::Gfal, ..) => WaitReason::GfalFull { active, limit },
+            (PoolId::Outbound(_), Some((rate, cap)), _) => WaitReason::RateCapped {
+                place: RatedPlace::Source {
+                    storage: link.id.source.clone(),
+                },
+                rate,
+                cap,
+            },
+            (PoolId::Inbound(_), Some((rate, cap)), _) => WaitReason::RateCapped {
+                place: RatedPlace::Destination {
+                    storage: link.id.destination.clone(),
+                },
+                rate,
+                cap,
+            },
+            (PoolId::Outbound(_), None, Some((tuned, limit))) => WaitReason::SourceTuned {
+                storage: link.id.source.clone(),
+                active,
+                tuned,
+                limit,
+            },
+            (PoolId::Inbound(_), None, Some((tuned, limit))) => WaitReason::DestinationTuned {
+                storage: link.id.destination.clone(),
+                active,
+                tuned,
+                limit,
+            },
+            (PoolId::Outbound(_), None, None) => WaitReason::SourceFull {
+                storage: link.id.source.clone(),
+                active,
+                limit,
+            },
+            (PoolId::Inbound(_), None, None) => WaitReason::DestinationFull {
+                storage: link.id.destination.clone(),
+                active,
+                limit,
+            },
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Attempts: how they begin, and what their ends mean for their transfers.
+
+use super::*;
+use penstock_decide::scheduler::{Held, Started, Ticket};
+use penstock_model::NodeId;
+use penstock_model::url::FilePlace;
+
+/// An agent at work.
+pub(super) struct Running {
+    pub(super) attempt: Attempt,
+    pub(super) holds: Holds,
+    /// Where it writes.
+    pub(super) destination: FilePlace,
+    /// What to do at the destination when it has ended, because the transfer was canceled.
+    pub(super) then: Option<Box<Assignment>>,
+    pub(super) node: NodeId,
+}
+
+pub(super) enum Holds {
+    /// The slots of a copy, since then.
+    Slots(Ticket, Timestamp),
+    /// None: it tidies up after a transfer that has ended.
+    Nothing,
+}
+
+impl Engine {
+    pub(super) fn start_what_may(&mut self, now: Now, effects: &mut Effects) {
+        if self.nodes.gather(now) {
+            return;
+        }
+        while let Some(Started { transfer, ticket }) = self.scheduler.start_next() {
+            let entry = self
+                .transfers
+                .get(&transfer)
+                .expect("only open transfers are queued");
+            let (job, destination) = (entry.job, entry.destination);
+            let link = self.scheduler.link(entry.link).clone();
+            if self.destinations.first_at(destination) != Some(transfer) {
+                self.held_back.insert(transfer);
+                self.scheduler.release(ticket, Held::NOT);
+                self.pass_unused(now, (transfer, &link), effects);
+                continue;
+            }
+            let TransferState::Submitted {
+                attempts,
+                unsettled,
+                ..
+            } = entry.state()
+            else {
+                unreachable!("a queued transfer is submitted: every other state leaves the queue");
+            };
+            let (attempt, unsettled) = (Attempt(attempts + 1), *unsettled);
+            let request = Arc::new(entry.request(transfer, &link));
+            let (vo, parameters) = {
+                let entry = &self.jobs[&job];
+                (entry.vo().clone(), parameters_of(entry))
+            };
+            let to = self.nodes.place();
+            let to = to.expect("the scheduler knows how many agents there are on all nodes");
+            let running = Running {
+                attempt,
+                holds: Holds::Slots(ticket, now.at),
+                destination,
+                then: None,
+                node: to.node.clone(),
+            };
+            self.running.insert(transfer, running);
+            let node = self.nodes.recorded(&to.node);
+            let started = TransferEvent::Started { attempt, node };
+            self.happen(now, transfer, started, effects);
+            let assignment = Assignment {
+                to,
+                job,
+                vo,
+                request,
+                parameters,
+                attempt,
+                unsettled,
+                task: Task::Copy,
+            };
+            effects.actions.push(Action::Start(assignment));
+        }
+    }
+
+    pub(super) fn ended(
+        &mut self,
+        now: Now,
+        transfer: TransferId,
+        attempt: Attempt,
+        outcome: Outcome,
+        effects: &mut Effects,
+    ) {
+        let stopped = "the service stopped while it ran";
+        self.account(now, (transfer, attempt), outcome, stopped, effects);
+    }
+
+    /// An attempt has ended; `stopped` says why when it was stopped without a cancel.
+    pub(super) fn account(
+        &mut self,
+        now: Now,
+        (transfer, attempt): (TransferId, Attempt),
+        outcome: Outcome,
+        stopped: &str,
+        effects: &mut Effects,
+    ) {
+        match self.running.get(&transfer) {
+            Some(running) if running.attempt == attempt => {}
+            // Already accounted for: an agent reports once, a late duplicate changes nothing.
+            _ => return,
+        }
+        let ended = self.running.remove(&transfer).expect("found a line ago");
+        let Holds::Slots(ticket, began) = ended.holds else {
+            self.leave_destination(ended.destination, transfer);
+            return;
+        };
+        let link = self.scheduler.link(ticket.link()).clone();
+        let brought = match &outcome {
+            Outcome::Landed {
+                size,
+                mode: Some(_),
+                ..
+            } => Some(*size),
+            Outcome::Landed { mode: None, .. } | Outcome::Failed { .. } | Outcome::Stopped => None,
+        };
+        let took = now.at.since(began);
+        self.scheduler.release(ticket, Held { took, brought });
+        self.give_back(&ended.node);
+        let halted = self.learn(now, &link, (transfer, &outcome), effects);
+        let Some(entry) = self.transfers.get(&transfer) else {
+            match ended.then {
+                Some(tidying) => self.tidy_up(*tidying, effects),
+                None => self.leave_destination(ended.destination, transfer),
+            }
+            return;
+        };
+        let (failures, since, was_staged) = match entry.state() {
+            TransferState::Active {
+                failures,
+                since,
+                staged,
+                ..
+            } => (*failures, *since, staged.is_some()),
+            _ => return,
+        };
+        let archives = self.archives(entry.job);
+        let beside = self.scheduler.active(&link).0;
+        self.history
+            .attempt_ended(&link, &outcome, since, now.at, beside);
+        let event = match outcome {
+            Outcome::Landed { size, mode, report } => TransferEvent::Landed {
+                attempt,
+                size,
+                mode,
+                report,
+                archives,
+            },
+            Outcome::Failed { failure, cleaned } => {
+                let decision = self.next_retry(transfer, attempt, failures, &failure, halted);
+                self.last_failure.insert(link, failure.clone());
+                TransferEvent::AttemptFailed {
+                    attempt,
+                    // As in FTS: what took too long to come may be on tape only again.
+                    stages: was_staged && failure.errno == Errno::ETIMEDOUT,
+                    failure,
+                    retry_at: decision.choice.map(|wait| now.at + wait),
+                    cleaned,
+                    excused: decision.because.contains(&RetryReason::Excused),
+                }
+            }
+            // Asked to stop without having been canceled: the service itself is ending.
+            Outcome::Stopped => TransferEvent::AttemptLost {
+                attempt,
+                reason: stopped.to_owned(),
+            },
+        };
+        self.happen(now, transfer, event, effects);
+    }
+
+    pub(super) fn next_retry(
+        &self,
+        transfer: TransferId,
+        attempt: Attempt,
+        failures_before: u32,
+        failure: &Failure,
+        excused: bool,
+    ) -> Decision<Option<Duration>, RetryReason> {
+        let (retries_max, delay) = self.retries_of(self.transfers[&transfer].job);
+        next_retry(&FailedAttempt {
+            transfer,
+            attempt,
+            failure,
+            failures_before,
+            excused,
+            retries_max,
+            delay,
+        })
+    }
+
+    /// How many retries what is tried of a job now has, and how long the first one waits.
+    pub(super) fn retries_of(&self, job: JobId) -> (u32, Duration) {
+        let job = &self.jobs[&job];
+        let parameters = job.parameters();
+        // While other replicas are left, they are what is tried next.
+        let has_others =
+            matches!(parameters.kind, JobKind::Replicas(_)) && !job.unused().is_empty();
+        let retries_max = match has_others {
+            true => 0,
+            false => parameters
+                .retries_max
+                .or(defaults_in_effect(&self.settings, job.vo()).retries_max)
+                .unwrap_or(self.config.retries_max),
+        };
+        let delay = parameters
+            .retry_delay_seconds
+            .map_or(self.config.retry_delay, Duration::from_secs);
+        (retries_max, delay)
+    }
+
+    /// Whether what arrives now for a job has to be on tape, too: what goes to its last destination.
+    pub(super) fn archives(&self, job: JobId) -> bool {
+        let job = &self.jobs[&job];
+        let is_last = job.parameters().kind != JobKind::Hops || job.unused().is_empty();
+        job.parameters().archive_seconds.is_some() && is_last
+    }
+}
+
+/// What holds for the transfer of a job that starts now.
+pub(super) fn parameters_of(job: &JobEntry) -> Arc<JobParameters> {
+    let is_last = job.unused().is_empty();
+    let parameters = job.parameters();
+    let overwrite = match (parameters.overwrite, is_last) {
+        (Overwrite::Never | Overwrite::Always | Overwrite::OnRetry | Overwrite::OnlyOnDisk, _) => {
+            return parameters.clone();
+        }
+        (Overwrite::IntermediateHops | Overwrite::IntermediateHopsAndOnlyOnDisk, false) => {
+            Overwrite::Always
+        }
+        (Overwrite::IntermediateHops, true) => Overwrite::Never,
+        (Overwrite::IntermediateHopsAndOnlyOnDisk, true) => Overwrite::OnlyOnDisk,
+    };
+    Arc::new(JobParameters {
+        overwrite,
+        ..JobParameters::clone(parameters)
+    })
+}
