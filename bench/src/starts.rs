@@ -5,11 +5,12 @@
 use crate::cell::Scale;
 use crate::error::BenchError;
 use crate::interface::submission;
+use crate::process::cpu_used;
 use crate::report::{Table, figures};
 use crate::requests::{self, Order, Prepared, permille};
 use crate::servers::penstock::{Limits, OwnService, STUB_QUICK, STUB_SOURCE, Service};
 use crate::service::api_of;
-use crate::stub::{GRID_SIDE, NOTED, Stub, grid_destination, grid_source};
+use crate::stub::{GRID_SIDE, NOTED, Stub, grid_destination, grid_hosts, grid_source};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -35,6 +36,7 @@ pub const STARTS: Table = Table {
         "p99 ms",
         "most ms",
         "service CPU, cores",
+        "moved/s meanwhile",
         "FTS3",
     ],
 };
@@ -49,14 +51,13 @@ pub fn limits() -> Limits {
     }
 }
 
-/// What it is allowed with a backlog: one transfer on each link of the grid, so that most of what is
-/// submitted waits, and as many at each storage element as leave slots of the service free.
+/// What it is allowed with a backlog: one transfer on each link of the grid, so that most of what is submitted
+/// waits. The grid's storage elements get limits that leave slots of the service free.
 pub fn limits_of_backlog() -> Limits {
     Limits {
         link: 1,
-        storage: GRID_SLOTS,
-        active: 600,
         links: vec![(STUB_SOURCE, STUB_QUICK, 200)],
+        ..limits()
     }
 }
 
@@ -115,6 +116,15 @@ fn samples(scale: Scale) -> usize {
 
 /// Queues files on every link of the grid. Gives how many.
 async fn fill(service: &Service, stub: &Stub, scale: Scale) -> Result<usize, BenchError> {
+    let storages = grid_hosts().map(|host| {
+        format!(
+            "\"https://{host}\":{{\"se_info\":{{\"inbound_max_active\":{GRID_SLOTS},\
+             \"outbound_max_active\":{GRID_SLOTS}}}}}"
+        )
+    });
+    let storages = format!("{{{}}}", storages.collect::<Vec<_>>().join(","));
+    let set = Prepared::post(service, "config/se", storages.into_bytes())?;
+    set.fetch(service).await?;
     let each = match scale {
         Scale::Full => 100,
         Scale::Quick => 2,
@@ -157,7 +167,10 @@ struct Sample<'a> {
 struct Seen {
     /// The shortest first.
     latencies: Vec<Duration>,
+    /// Of CPU time of the service per second.
     cores: f64,
+    /// Transfers per second that ended well.
+    moved: f64,
 }
 
 impl Sample<'_> {
@@ -180,7 +193,8 @@ impl Sample<'_> {
                 .fetch(self.service)
                 .await?;
         }
-        let used_before = crate::process::cpu_used(&[self.service.process]);
+        let used_before = cpu_used(&[self.service.process]);
+        let moved_before = self.moved().await?;
         let began = Instant::now();
         let mut pace = tokio::time::interval(PACE);
         let mut sending = JoinSet::new();
@@ -194,8 +208,9 @@ impl Sample<'_> {
         for answer in sending.join_all().await {
             answer?;
         }
+        let moved = self.moved().await? - moved_before;
         let wall = began.elapsed();
-        let used = crate::process::cpu_used(&[self.service.process]).saturating_sub(used_before);
+        let used = cpu_used(&[self.service.process]).saturating_sub(used_before);
         let mut latencies = Vec::with_capacity(sent.len());
         for (path, sent) in &sent {
             latencies.push(self.started(path).await?.saturating_duration_since(*sent));
@@ -204,7 +219,12 @@ impl Sample<'_> {
         Ok(Seen {
             latencies,
             cores: used.as_secs_f64() / wall.as_secs_f64(),
+            moved: moved as f64 / wall.as_secs_f64(),
         })
+    }
+
+    async fn moved(&self) -> Result<u64, BenchError> {
+        Ok(api_of(self.service).overview().await?.totals.finished)
     }
 
     async fn started(&self, path: &str) -> Result<Instant, BenchError> {
@@ -232,6 +252,7 @@ impl Seen {
             format!("**{}**", at(990)),
             at(1000),
             figures(self.cores),
+            figures(self.moved),
             fts.to_owned(),
         ]
     }

@@ -96,6 +96,13 @@ impl FileUrl {
     /// Checks scheme, host and path as FTS does at submission.
     pub fn parse(text: &str) -> Result<FileUrl, InvalidUrl> {
         let text = text.trim();
+        if let Some(plain) = Plain::take_apart(text) {
+            return Ok(FileUrl {
+                scheme_length: plain.scheme.len(),
+                host: plain.host.to_owned(),
+                text: text.to_owned(),
+            });
+        }
         let parsed = url::Url::parse(text)
             .map_err(|why| InvalidUrl::Syntax(redact(text), why.to_string()))?;
         if parsed.scheme() != MOCK && !SUPPORTED_SCHEMES.contains(&parsed.scheme()) {
@@ -156,8 +163,14 @@ pub struct FilePlace(u64);
 impl FileUrl {
     /// Which file this is, however it is written. Queries do not count: they carry secrets and options.
     pub fn place(&self) -> FilePlace {
-        let parsed = url::Url::parse(&self.text);
-        let raw = parsed.as_ref().map_or(self.text.as_str(), |url| url.path());
+        let parsed;
+        let raw = match Plain::take_apart(&self.text) {
+            Some(plain) => plain.path,
+            None => {
+                parsed = url::Url::parse(&self.text);
+                parsed.as_ref().map_or(self.text.as_str(), |url| url.path())
+            }
+        };
         // SRM's long form: the path is that of its endpoint, and the file stands in the query.
         let raw = match self.text.split_once("?SFN=") {
             Some((_, file)) if self.scheme() == "srm" => file,
@@ -171,6 +184,55 @@ impl FileUrl {
             Err(_) => raw.hash(&mut hasher),
         }
         FilePlace(hasher.finish())
+    }
+}
+
+/// A URL as nearly all are written: nothing in it is escaped, left out or to be read in another way than it stands. It
+/// is taken apart in a tenth of the time that the URL standard's rules take, which counts for a million files.
+struct Plain<'a> {
+    scheme: &'a str,
+    host: &'a str,
+    path: &'a str,
+}
+
+impl<'a> Plain<'a> {
+    /// `None`: what it means, and whether it is one, only the standard tells.
+    fn take_apart(text: &'a str) -> Option<Plain<'a>> {
+        let (scheme, rest) = text.split_once("://")?;
+        let (authority, path) = rest.split_at(rest.find('/')?);
+        let host = match authority.split_once(':') {
+            None => authority,
+            Some((host, port)) => {
+                let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+                (is_number && port.parse::<u16>().is_ok()).then_some(host)?
+            }
+        };
+        let plain = Plain { scheme, host, path };
+        (SUPPORTED_SCHEMES.contains(&scheme) && plain.names_a_host() && plain.names_a_file())
+            .then_some(plain)
+    }
+
+    fn names_a_host(&self) -> bool {
+        let is_label = |label: &str| {
+            let is_plain =
+                |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+            // Two hyphens may begin a name in another script.
+            !label.is_empty() && label.bytes().all(is_plain) && !label.contains("--")
+        };
+        // What ends in a number is an address, of which there are odd forms.
+        let last = self.host.rsplit('.').next().unwrap_or_default();
+        let is_name = last.starts_with(|first: char| first.is_ascii_lowercase());
+        match is_name {
+            true => self.host.split('.').all(is_label),
+            false => self.host.parse::<std::net::Ipv4Addr>().is_ok(),
+        }
+    }
+
+    fn names_a_file(&self) -> bool {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._~-+=:,@".contains(&byte);
+        let is_file = matches!(self.path.as_bytes(), [b'/', first, ..] if *first != b'/');
+        // A name that begins with a point may be a step upwards.
+        is_file && self.path.bytes().all(is_plain) && !self.path.contains("/.")
     }
 }
 
@@ -254,6 +316,86 @@ mod tests {
             "'file:///etc/passwd': scheme 'file' is not supported; use one of https, davs, http, dav, gsiftp, root, \
              roots, xroot, xroots, srm, sftp, s3s, s3, gclouds, gcloud",
         );
+    }
+
+    #[test]
+    fn a_url_that_is_plain_means_what_the_standard_says() {
+        let hosts = [
+            "se",
+            "se1.example.org",
+            "127.0.0.5",
+            "127.1",
+            "0x7f.1",
+            "1.2.3.04",
+            "256.1.1.1",
+            "a.b.5",
+            "SE",
+            "a..b",
+            "a.",
+            "-a",
+            "a-",
+            "xn--p1ai",
+            "a--b",
+            "a_b",
+            "[::1]",
+            "",
+            "0",
+            "5e",
+            "a.0x5",
+        ];
+        let ports = [
+            "", ":443", ":8443", ":0", ":65535", ":65536", ":", ":+1", ":8443:1",
+        ];
+        let paths = [
+            "",
+            "/",
+            "/f",
+            "//",
+            "//f",
+            "/d//f",
+            "/d/.",
+            "/d/..",
+            "/..",
+            "/.f",
+            "/a.b",
+            "/a%20b",
+            "/a b",
+            "/f?x=1",
+            "/?x",
+            "/#f",
+            "/f#x",
+            "/a;b",
+            "/a@b:c",
+            "/a+b=c,d~e",
+            "/é",
+            "/a\\b",
+            "/a\tb",
+            "/%2e",
+            "/x/../..",
+        ];
+        let mut plain = 0;
+        let schemes = ["https", "davs", "root", "srm", "s3s", "HTTPS", "gopher"];
+        let starts = schemes
+            .iter()
+            .flat_map(|scheme| hosts.map(|host| format!("{scheme}://{host}")));
+        let starts: Vec<String> = starts
+            .flat_map(|start| ports.map(|port| format!("{start}{port}")))
+            .collect();
+        for start in &starts {
+            for path in paths {
+                let text = format!("{start}{path}");
+                let Some(seen) = Plain::take_apart(&text) else {
+                    continue;
+                };
+                plain += 1;
+                let url = url::Url::parse(&text).expect(&text);
+                let standard = (url.scheme(), url.host_str().unwrap_or_default(), url.path());
+                assert_eq!((seen.scheme, seen.host, seen.path), standard, "{text}");
+                assert!(url.query().is_none() && url.username().is_empty(), "{text}");
+                assert!(FileUrl::parse(&text).is_ok(), "{text}");
+            }
+        }
+        assert!(plain > 100, "{plain}");
     }
 
     #[test]

@@ -10,7 +10,6 @@ use axum::response::{IntoResponse, Response};
 use penstock_model::StorageId;
 use penstock_persistence::journal::TransferFilter;
 use serde::Deserialize;
-use serde_json::Value;
 
 /// Files in one answer, as in FTS.
 const FILES_MAX: usize = 1000;
@@ -60,12 +59,14 @@ pub(super) async fn list(
     };
     let reader = api.service.reader().clone();
     let page = blocking(move || reader.find(&filter)).await??;
-    let rows = page.transfers.iter().map(|found| {
-        let of = wire::OfJob {
+    let rows = page.transfers.iter().map(|found| wire::FileObject {
+        row: &found.transfer,
+        job: wire::OfJob {
             vo: &found.vo,
             parameters: &found.parameters,
-        };
-        Value::Object(wire::file(&found.transfer, of, &api.config.host))
+        },
+        host: &api.config.host,
+        only: None,
     });
     Ok(Json(rows.collect::<Vec<_>>()).into_response())
 }

@@ -370,9 +370,14 @@ async fn job_files(
     let (reader, id) = (api.service.reader().clone(), job.id);
     let wanted = rows_up_to(page);
     let rows = blocking(move || reader.transfers_after(id, TransferId(0), wanted)).await??;
-    let rows = rows
-        .iter()
-        .map(|row| Value::Object(wire::file(row, (&job).into(), &api.config.host)));
+    let rows = rows.iter().map(|row| {
+        json!(wire::FileObject {
+            row,
+            job: (&job).into(),
+            host: &api.config.host,
+            only: None,
+        })
+    });
     Ok(Json(json!({"files": paged(rows.collect(), page)})).into_response())
 }
 

@@ -4,6 +4,7 @@
 //! The pages are of different instants; each file is shown as it is when its page is made.
 
 use super::jobs::blocking;
+use super::wire::FileObject;
 use super::{Api, ApiError, wire};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::StatusCode;
@@ -12,14 +13,17 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
 use penstock_model::TransferId;
 use penstock_persistence::journal::{JobRow, JournalError, TransferRow};
+use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// Files of one page.
-const PAGE_FILES: usize = 100;
+/// Files of one page: all of a job as Rucio makes them.
+const PAGE_FILES: usize = 200;
+/// Bytes of text that are sent without waiting for a page.
+const TEXT_BYTES: usize = 64 << 10;
 
 /// What is shown of each file.
 #[derive(Debug, Clone)]
@@ -101,6 +105,7 @@ impl Document {
                     api: api.clone(),
                     parts: self.parts,
                     reading: None,
+                    written: Vec::new(),
                 })
             }
         };
@@ -122,6 +127,8 @@ struct Sending {
     api: Api,
     parts: VecDeque<Part>,
     reading: Option<Reading>,
+    /// Not sent yet, so that a short list goes with what stands around it.
+    written: Vec<u8>,
 }
 
 impl HttpBody for Sending {
@@ -142,27 +149,36 @@ impl HttpBody for Sending {
                     // The log was told. The client sees an answer that breaks off, not a short one.
                     Err(why) => {
                         this.parts.clear();
+                        this.written.clear();
                         return Poll::Ready(Some(Err(axum::Error::new(why.message))));
                     }
                 };
+                this.written = page.text;
                 match (page.next, this.parts.front_mut()) {
-                    (Some(next), Some(Part::Files { after, .. })) => *after = next,
+                    (Some(next), Some(Part::Files { after, .. })) => {
+                        *after = next;
+                        return Poll::Ready(this.take_written());
+                    }
                     _ => drop(this.parts.pop_front()),
-                }
-                if !page.text.is_empty() {
-                    return Poll::Ready(Some(Ok(Frame::data(page.text.into()))));
                 }
                 continue;
             }
             match this.parts.front() {
-                None => return Poll::Ready(None),
+                None => return Poll::Ready(this.take_written()),
+                Some(Part::Files { .. }) if this.written.len() >= TEXT_BYTES => {
+                    return Poll::Ready(this.take_written());
+                }
                 Some(Part::Files { job, after, shown }) => {
                     let (api, job) = (this.api.clone(), Arc::clone(job));
-                    this.reading = Some(Box::pin(page(api, job, *after, shown.clone())));
+                    let written = std::mem::take(&mut this.written);
+                    this.reading = Some(Box::pin(page(api, job, *after, shown.clone(), written)));
                 }
                 Some(Part::Text(_)) => {
                     if let Some(Part::Text(text)) = this.parts.pop_front() {
-                        return Poll::Ready(Some(Ok(Frame::data(text.into()))));
+                        this.written.extend_from_slice(&text);
+                    }
+                    if this.written.len() >= TEXT_BYTES {
+                        return Poll::Ready(this.take_written());
                     }
                 }
             }
@@ -170,52 +186,68 @@ impl HttpBody for Sending {
     }
 }
 
+impl Sending {
+    fn take_written(&mut self) -> Option<Result<Frame<Bytes>, axum::Error>> {
+        let written = std::mem::take(&mut self.written);
+        (!written.is_empty()).then(|| Ok(Frame::data(written.into())))
+    }
+}
+
+/// Writes the next files of a job behind `text`.
 async fn page(
     api: Api,
     job: Arc<JobRow>,
     after: TransferId,
     shown: Shown,
+    mut text: Vec<u8>,
 ) -> Result<Page, ApiError> {
-    let (reader, id) = (api.service.reader().clone(), job.id);
-    let (mut rows, bans) = blocking(move || {
-        let rows = reader.transfers_after(id, after, PAGE_FILES)?;
-        Ok::<_, JournalError>((rows, reader.bans()?))
-    })
-    .await??;
-    rows.iter_mut().for_each(|row| row.judge(&bans, &job.vo));
-    let values: Vec<Value> = match &shown {
-        Shown::Everything => {
-            let object =
-                |row| Value::Object(wire::file(row, job.as_ref().into(), &api.config.host));
-            rows.iter().map(object).collect()
+    let (reader, of) = (api.service.reader().clone(), Arc::clone(&job));
+    let config = Arc::clone(&api.config);
+    // Reading and writing are done together on a thread for such work: both take long for many files.
+    let written = blocking(move || {
+        let mut rows = reader.transfers_after(of.id, after, PAGE_FILES + 1)?;
+        let next = (rows.len() > PAGE_FILES).then(|| rows.pop());
+        let next = next.and_then(|_| rows.last()).map(|row| row.id);
+        let bans = reader.bans()?;
+        rows.iter_mut().for_each(|row| row.judge(&bans, &of.vo));
+        let only = match &shown {
+            Shown::Everything => None,
+            Shown::Fields(fields) => Some(fields.iter().map(String::as_str).collect::<Vec<_>>()),
+            Shown::Explanation => return Ok(Read::ToExplain(rows, text, next)),
+        };
+        let objects = rows.iter().map(|row| FileObject {
+            row,
+            job: of.as_ref().into(),
+            host: &config.host,
+            only: only.as_deref(),
+        });
+        write_list(&mut text, after, objects);
+        Ok::<_, JournalError>(Read::Written(Page { text, next }))
+    });
+    match written.await?? {
+        Read::Written(page) => Ok(page),
+        Read::ToExplain(rows, mut text, next) => {
+            write_list(&mut text, after, explained(&api, &job, &rows).await?);
+            Ok(Page { text, next })
         }
-        Shown::Fields(fields) => {
-            let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
-            let select = |row| {
-                wire::select(
-                    wire::file(row, job.as_ref().into(), &api.config.host),
-                    &fields,
-                )
-            };
-            rows.iter().map(select).collect()
-        }
-        Shown::Explanation => explained(&api, &job, &rows).await?,
-    };
-    let mut text = Vec::new();
-    for (number, value) in values.iter().enumerate() {
+    }
+}
+
+/// What was read of a page.
+enum Read {
+    Written(Page),
+    /// Why these wait is to be asked for; then they are written behind this text.
+    ToExplain(Vec<TransferRow>, Vec<u8>, Option<TransferId>),
+}
+
+fn write_list(text: &mut Vec<u8>, after: TransferId, objects: impl IntoIterator<Item: Serialize>) {
+    for (number, object) in objects.into_iter().enumerate() {
         if number > 0 || after != TransferId(0) {
             text.push(b',');
         }
-        serde_json::to_writer(&mut text, value).map_err(|why| {
-            tracing::error!(%why, job = %id, "a file cannot be shown");
-            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "a file cannot be shown")
-        })?;
+        serde_json::to_writer(&mut *text, &object)
+            .expect("all keys are text, and memory takes whatever is written");
     }
-    let last = rows.last().map(|row| row.id);
-    Ok(Page {
-        text,
-        next: last.filter(|_| rows.len() == PAGE_FILES),
-    })
 }
 
 async fn explained(api: &Api, job: &JobRow, rows: &[TransferRow]) -> Result<Vec<Value>, ApiError> {

@@ -1,15 +1,19 @@
 //! Jobs and files as FTS's REST interface shows them: the same keys, the same words.
 
+mod file;
+
+pub use file::{FileObject, OfJob};
+
 use penstock_decide::wording;
 use penstock_model::ids::{JobId, TransferId};
 use penstock_model::tape::STAGING_SECONDS_DEFAULT;
 use penstock_model::{
-    ChecksumMode, CopyMode, Failure, IpVersion, JobKind, JobParameters, LedgerEntry, Locality,
-    MoverReport, Overwrite, StageRequestId, Timestamp, TransferEvent, TransferState, VoName,
-    WaitReason,
+    ChecksumMode, CopyMode, Failure, IpVersion, LedgerEntry, Locality, Overwrite, Timestamp,
+    TransferEvent, TransferState, WaitReason,
 };
 use penstock_persistence::journal::{JobRow, TransferRow};
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 
 /// A time as FTS clients parse it, or null.
 fn time(at: Option<Timestamp>) -> Value {
@@ -123,169 +127,10 @@ fn seconds(given: Option<u64>) -> i64 {
     given.map_or(-1, |given| i64::try_from(given).unwrap_or(i64::MAX))
 }
 
-/// What a file object shows of its job.
-#[derive(Debug, Clone, Copy)]
-pub struct OfJob<'a> {
-    /// On whose behalf.
-    pub vo: &'a VoName,
-    /// What holds for every file.
-    pub parameters: &'a JobParameters,
-}
-
-impl<'a> From<&'a JobRow> for OfJob<'a> {
-    fn from(row: &'a JobRow) -> OfJob<'a> {
-        OfJob {
-            vo: &row.vo,
-            parameters: &row.parameters,
-        }
-    }
-}
-
-/// A file object with all keys of FTS's file table.
-pub fn file(row: &TransferRow, job: OfJob<'_>, host: &str) -> Map<String, Value> {
-    let request = &row.request;
-    let link = request.link();
-    let notes = request.tape.as_deref();
-    let (attempts, report) = match &row.state {
-        TransferState::Submitted { attempts, .. } | TransferState::Failed { attempts, .. } => {
-            (*attempts, None)
-        }
-        TransferState::Active { attempt, .. } => (attempt.0, None),
-        TransferState::Staging { recall, .. } | TransferState::Recalling { recall, .. } => {
-            (recall.attempts, None)
-        }
-        TransferState::Finished {
-            attempt, report, ..
-        }
-        | TransferState::Archiving {
-            attempt, report, ..
-        } => (attempt.0, Some(report)),
-        TransferState::Canceled { .. } => (1, None),
-        TransferState::NotUsed => (0, None),
-    };
-    let recoverable = match &row.state {
-        TransferState::Failed { failure, .. } => {
-            json!(failure.retry == penstock_model::Retry::Later)
-        }
-        _ => Value::Null,
-    };
-    let seconds = match (row.started_at, row.finished_at) {
-        (Some(started), Some(finished)) => Some(finished.since(started).as_secs_f64()),
-        _ => None,
-    };
-    let mib = report.map(|report| report.moved.0 as f64 / f64::from(1 << 20));
-    let throughput = mib
-        .zip(seconds)
-        .map(|(mib, seconds)| if seconds > 0.0 { mib / seconds } else { 0.0 });
-    let checksum = request.checksum.as_ref().map_or_else(
-        || request.checksum_algorithm.name().to_uppercase(),
-        |sum| format!("{}:{}", sum.algorithm().name().to_uppercase(), sum.hex()),
-    );
-    object([
-        ("file_id", json!(row.id.0)),
-        ("hashed_id", json!(row.id.0 % 65_536)),
-        ("file_index", json!(request.index)),
-        ("job_id", json!(row.job.to_string())),
-        ("dest_surl_uuid", json!(null)),
-        ("vo_name", json!(job.vo.as_str())),
-        ("source_se", json!(link.source.as_str())),
-        ("dest_se", json!(link.destination.as_str())),
-        ("priority", json!(job.parameters.priority.get())),
-        ("file_state", json!(row.fts_state())),
-        ("transfer_host", json!(row.started_at.map(|_| host))),
-        ("source_surl", json!(request.source.as_str())),
-        ("dest_surl", json!(request.destination.as_str())),
-        (
-            "staging_host",
-            json!(row.tape.staging_started_at.map(|_| host)),
-        ),
-        ("reason", json!(reason(&row.state))),
-        ("recoverable", json!(recoverable)),
-        (
-            "filesize",
-            json!(row.size_bytes.or(request.size.map(|size| size.0))),
-        ),
-        ("checksum", json!(checksum)),
-        ("finish_time", json!(time(row.finished_at))),
-        ("start_time", json!(time(row.started_at))),
-        (
-            "archive_start_time",
-            json!(time(row.tape.archiving_started_at)),
-        ),
-        (
-            "archive_finish_time",
-            json!(time(row.tape.archiving_finished_at)),
-        ),
-        (
-            "internal_file_params",
-            json!(report.and_then(|report| in_effect(report))),
-        ),
-        ("pid", json!(null)),
-        ("tx_duration", json!(seconds)),
-        ("throughput", json!(throughput)),
-        ("retry", json!(attempts.saturating_sub(1))),
-        ("user_filesize", json!(request.size.map(|size| size.0))),
-        (
-            "file_metadata",
-            file_metadata(&request.metadata, failure_of(&row.state)),
-        ),
-        (
-            "staging_metadata",
-            json!(notes.and_then(|notes| notes.staging.as_ref())),
-        ),
-        (
-            "archive_metadata",
-            json!(notes.and_then(|notes| notes.archive.as_ref())),
-        ),
-        ("staging_start", json!(time(row.tape.staging_started_at))),
-        (
-            "staging_finished",
-            json!(time(row.tape.staging_finished_at)),
-        ),
-        ("selection_strategy", json!(selection(job.parameters.kind))),
-        (
-            "bringonline_token",
-            json!(row.tape.request.as_ref().map(StageRequestId::as_str)),
-        ),
-        (
-            "log_file",
-            json!(row.started_at.map(|_| log_place(row.job, row.id))),
-        ),
-        ("log_debug", json!(row.started_at.map(|_| 0))),
-        ("activity", json!(request.activity.as_str())),
-        ("scitag", json!(request.scitag)),
-        (
-            "src_token_id",
-            json!(request.source_credential.as_ref().map(|id| id.as_str())),
-        ),
-        (
-            "dst_token_id",
-            json!(
-                request
-                    .destination_credential
-                    .as_ref()
-                    .map(|id| id.as_str())
-            ),
-        ),
-        (
-            "file_state_initial",
-            // Its name is the same whenever it was submitted.
-            json!(job.parameters.first_state(Timestamp(0)).fts_name()),
-        ),
-    ])
-}
-
-fn failure_of(state: &TransferState) -> Option<&Failure> {
-    match state {
-        TransferState::Failed { failure, .. } => Some(failure),
-        _ => None,
-    }
-}
-
 /// What the client gave, and `dst_file` for a file that was in the way when the job asked for that.
-pub(crate) fn file_metadata(given: &Value, failure: Option<&Failure>) -> Value {
+pub(crate) fn file_metadata<'a>(given: &'a Value, failure: Option<&Failure>) -> Cow<'a, Value> {
     let Some(found) = failure.and_then(|failure| failure.found.as_ref()) else {
-        return given.clone();
+        return Cow::Borrowed(given);
     };
     let mut metadata = match given {
         Value::Object(keys) => keys.clone(),
@@ -304,21 +149,7 @@ pub(crate) fn file_metadata(given: &Value, failure: Option<&Failure>) -> Value {
             "file_on_disk": found.locality.is_none_or(Locality::is_on_disk),
         }),
     );
-    Value::Object(metadata)
-}
-
-fn selection(kind: JobKind) -> &'static str {
-    match kind {
-        JobKind::Replicas(by) => by.name(),
-        JobKind::Independent | JobKind::Session | JobKind::Hops => "auto",
-    }
-}
-
-/// What a copy used, in the form of the job's parameters; nothing when its storage element did not tell.
-fn in_effect(report: &MoverReport) -> Option<String> {
-    let streams = report.streams.as_ref()?;
-    let (used, buffer) = (streams.used, streams.buffer.0);
-    Some(format!("nostreams:{used},buffersize:{buffer}"))
+    Cow::Owned(Value::Object(metadata))
 }
 
 /// The reason that clients match on: the failure in FTS's form, also while a retry is awaited.

@@ -1,0 +1,272 @@
+//! What one entry of a submission's `files` asks for.
+
+use super::{InvalidSubmission, Means, bad, tape};
+use crate::api::wire::whole;
+use crate::submission::NewTransfer;
+use penstock_model::{
+    Access, Activity, Bytes, Checksum, ChecksumAlgorithm, CredentialId, FileUrl, Selection,
+};
+use penstock_protocol::token::credential_id;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Bytes of a file's `metadata`, as JSON.
+pub(super) const FILE_METADATA_MAX: usize = 4096;
+/// Bytes of a file's `staging_metadata` and `archive_metadata`, as JSON.
+pub(super) const TAPE_METADATA_MAX: usize = 1024;
+/// Characters of a share label, as wide as FTS's column.
+const ACTIVITY_CHARS_MAX: usize = 255;
+/// Pairs of sources and destinations of one file.
+const PAIRS_MAX: usize = 1000;
+
+/// The tokens that a job's files bring, or are reached by because they bring none.
+pub(super) struct Tokens<'a> {
+    /// By their names.
+    pub(super) brought: BTreeMap<CredentialId, String>,
+    means: Means<'a>,
+    /// The name of the request's own token: thousands of files may be reached by it.
+    of_request: Option<CredentialId>,
+}
+
+impl<'a> Tokens<'a> {
+    /// None yet.
+    pub(super) fn of(means: Means<'a>) -> Tokens<'a> {
+        Tokens {
+            brought: BTreeMap::new(),
+            means,
+            of_request: None,
+        }
+    }
+
+    /// Keeps a token; gives its name.
+    fn bring(&mut self, token: &str) -> CredentialId {
+        let id = credential_id(token);
+        if !self.brought.contains_key(&id) {
+            self.brought.insert(id.clone(), token.to_owned());
+        }
+        id
+    }
+
+    /// The name of the request's token, if it came with one.
+    fn of_request(&mut self) -> Option<CredentialId> {
+        let Means::Token(token) = self.means else {
+            return None;
+        };
+        if self.of_request.is_none() {
+            self.of_request = Some(self.bring(token));
+        }
+        self.of_request.clone()
+    }
+}
+
+/// Every source of an entry with every destination of it.
+pub(super) fn pairs(
+    file: &Value,
+    known: &mut Tokens<'_>,
+) -> Result<Vec<NewTransfer>, InvalidSubmission> {
+    selection_of(file)?;
+    let file = file
+        .as_object()
+        .ok_or_else(|| bad("must be an object with 'sources' and 'destinations'"))?;
+    let sources = ends(file, "sources", "source_tokens", known)?;
+    let destinations = ends(file, "destinations", "destination_tokens", known)?;
+    let number = sources.len().saturating_mul(destinations.len());
+    if number > PAIRS_MAX {
+        return Err(bad(format!(
+            "its sources and destinations make {number} pairs, more than {PAIRS_MAX}"
+        )));
+    }
+    let (algorithm, checksum) = checksum(file.get("checksum"))?;
+    let activity = activity(file.get("activity"))?;
+    for key in ["staging_metadata", "archive_metadata"] {
+        check_object(file.get(key), key)?;
+    }
+    let of_all = NewTransfer {
+        source: sources[0].url.clone(),
+        destination: destinations[0].url.clone(),
+        size: size(file.get("filesize"))?,
+        checksum,
+        checksum_algorithm: algorithm,
+        activity,
+        scitag: scitag(file.get("scitag"))?,
+        metadata: file_metadata(file)?,
+        source_credential: None,
+        destination_credential: None,
+        tape: tape::notes(file)?,
+    };
+    let mut pairs = Vec::with_capacity(number);
+    for source in &sources {
+        for destination in &destinations {
+            pairs.push(NewTransfer {
+                source: source.url.clone(),
+                destination: destination.url.clone(),
+                source_credential: source.credential.clone(),
+                destination_credential: destination.credential.clone(),
+                ..of_all.clone()
+            });
+        }
+    }
+    Ok(pairs)
+}
+
+/// One end of a pair.
+struct End {
+    url: FileUrl,
+    /// `None`: it is reached by the submitter's proxy.
+    credential: Option<CredentialId>,
+}
+
+/// The URLs under a key, each with its token, or with that of the request, if any, where none are given.
+fn ends(
+    file: &Map<String, Value>,
+    urls: &str,
+    tokens: &str,
+    known: &mut Tokens<'_>,
+) -> Result<Vec<End>, InvalidSubmission> {
+    let listed = file.get(urls).and_then(Value::as_array);
+    let listed = listed.ok_or_else(|| bad(format!("'{urls}' must be a list of URLs")))?;
+    if listed.is_empty() {
+        return Err(bad(format!("'{urls}' names no URL")));
+    }
+    let own = match file.get(tokens) {
+        None | Some(Value::Null) => None,
+        Some(Value::Array(own)) if own.len() == listed.len() => Some(own),
+        Some(Value::Array(_)) => {
+            return Err(bad(format!("'{tokens}' must hold one token for each URL")));
+        }
+        Some(_) => return Err(bad(format!("'{tokens}' must be a list of tokens"))),
+    };
+    let mut ends = Vec::with_capacity(listed.len());
+    for (at, url) in listed.iter().enumerate() {
+        let Value::String(url) = url else {
+            return Err(bad(format!("'{urls}' must be a list of URLs")));
+        };
+        let token = match own.map(|own| &own[at]) {
+            None => None,
+            Some(Value::String(token)) if !token.is_empty() => Some(token.as_str()),
+            Some(_) => return Err(bad(format!("'{tokens}' must hold one token for each URL"))),
+        };
+        let url = FileUrl::parse(url).map_err(|why| bad(why.to_string()))?;
+        // A cloud storage is reached with keys; a token is not for its eyes.
+        let credential = match (url.access(), token) {
+            (Access::Cloud, _) => None,
+            (Access::Http | Access::Gfal, Some(token)) => Some(known.bring(token)),
+            (Access::Http | Access::Gfal, None) => known.of_request(),
+        };
+        ends.push(End { url, credential });
+    }
+    Ok(ends)
+}
+
+/// `ALGORITHM` or `ALGORITHM:value`; ADLER32 when nothing is said.
+fn checksum(
+    value: Option<&Value>,
+) -> Result<(ChecksumAlgorithm, Option<Checksum>), InvalidSubmission> {
+    let text = match value {
+        None | Some(Value::Null) => return Ok((ChecksumAlgorithm::Adler32, None)),
+        Some(Value::String(text)) if text.is_empty() => {
+            return Ok((ChecksumAlgorithm::Adler32, None));
+        }
+        Some(Value::String(text)) => text,
+        Some(_) => return Err(bad("'checksum' must be text: ALGORITHM or ALGORITHM:value")),
+    };
+    let name = text.split(':').next().unwrap_or_default();
+    let Some(algorithm) = ChecksumAlgorithm::parse(name) else {
+        let known: Vec<_> = ChecksumAlgorithm::ALL
+            .iter()
+            .map(|known| known.name())
+            .collect();
+        return Err(bad(format!(
+            "the checksum algorithm '{name}' is not known; use one of {}",
+            known.join(", ")
+        )));
+    };
+    if !text.contains(':') || text.ends_with(':') {
+        return Ok((algorithm, None));
+    }
+    let value = Checksum::parse(text)
+        .ok_or_else(|| bad(format!("'{text}' is not a valid {algorithm} checksum")))?;
+    Ok((algorithm, Some(value)))
+}
+
+/// A share label; `default` when nothing is said.
+fn activity(value: Option<&Value>) -> Result<Activity, InvalidSubmission> {
+    match value {
+        None | Some(Value::Null) => Ok(Activity::new("default")),
+        Some(Value::String(label)) if label.is_empty() => Ok(Activity::new("default")),
+        Some(Value::String(label)) if label.chars().count() <= ACTIVITY_CHARS_MAX => {
+            Ok(Activity::new(label.as_str()))
+        }
+        Some(_) => Err(bad(format!(
+            "'activity' must be text of at most {ACTIVITY_CHARS_MAX} characters"
+        ))),
+    }
+}
+
+/// What is about tape must have FTS's form, also where nothing comes from tape.
+fn check_object(value: Option<&Value>, key: &str) -> Result<(), InvalidSubmission> {
+    match value {
+        None | Some(Value::Null) => Ok(()),
+        Some(object @ Value::Object(_)) if object.to_string().len() <= TAPE_METADATA_MAX => Ok(()),
+        Some(Value::Object(_)) => Err(bad(format!(
+            "'{key}' is longer than {TAPE_METADATA_MAX} bytes"
+        ))),
+        Some(_) => Err(bad(format!("'{key}' must be an object"))),
+    }
+}
+
+/// Bytes; clients send integers and floats, and 0 for unknown.
+fn size(value: Option<&Value>) -> Result<Option<Bytes>, InvalidSubmission> {
+    match value {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Number(number)) => match number.as_f64() {
+            Some(bytes) if (0.0..=9.0e18).contains(&bytes) => {
+                let exact = number.as_u64().unwrap_or(bytes as u64);
+                Ok((exact > 0).then_some(Bytes(exact)))
+            }
+            _ => Err(bad("'filesize' must be a number of bytes, not negative")),
+        },
+        Some(_) => Err(bad("'filesize' must be a number of bytes")),
+    }
+}
+
+fn scitag(value: Option<&Value>) -> Result<Option<u16>, InvalidSubmission> {
+    match value {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => match value.as_number().and_then(whole).map(u16::try_from) {
+            Some(Ok(tag)) if tag >= 65 => Ok(Some(tag)),
+            _ => Err(bad("'scitag' must be an integer from 65 to 65535")),
+        },
+    }
+}
+
+fn file_metadata(file: &Map<String, Value>) -> Result<Value, InvalidSubmission> {
+    let metadata = match file.get("metadata").or_else(|| file.get("file_metadata")) {
+        None | Some(Value::Null) => return Ok(Value::Null),
+        Some(Value::String(label)) => json!({ "label": label }),
+        Some(other) => other.clone(),
+    };
+    if metadata.to_string().len() > FILE_METADATA_MAX {
+        return Err(bad(format!(
+            "'metadata' is longer than {FILE_METADATA_MAX} bytes"
+        )));
+    }
+    Ok(metadata)
+}
+
+pub(super) fn selection_of(file: &Value) -> Result<Selection, InvalidSubmission> {
+    match file.get("selection_strategy") {
+        None | Some(Value::Null) => Ok(Selection::default()),
+        Some(name) => name.as_str().and_then(Selection::parse).ok_or_else(|| {
+            bad(format!(
+                "'selection_strategy' is {name}; use {}",
+                strategies()
+            ))
+        }),
+    }
+}
+
+fn strategies() -> String {
+    let names = Selection::ALL.map(Selection::name);
+    format!("auto, {}", names.join(", "))
+}
