@@ -52,7 +52,7 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tracing_subscriber::EnvFilter;
 
-/// Idle connections kept to each other server.
+/// Idle connections kept to each other server at least.
 const IDLE_PER_HOST: usize = 64;
 /// How much longer than the drain itself the process waits for everything to end.
 const END_GRACE: Duration = Duration::from_secs(10);
@@ -304,8 +304,11 @@ impl Running {
         self.administrators.replace(roles::administrators(role));
         self.token_clients
             .replace(roles::token_clients(site, config)?);
+        // One for each transfer that may run at a storage element: those of many come back at once, and each that was
+        // closed would cost a handshake, which is more than all other work on a small file.
+        let at_once = usize::try_from(role.active_max_per_storage).unwrap_or(usize::MAX);
         let client = Client::new(ClientConfig {
-            idle_per_host: IDLE_PER_HOST,
+            idle_per_host: IDLE_PER_HOST.max(at_once),
             ..ClientConfig::new(self.client_tls.clone())
         })
         .with_reach(&self.reach);
