@@ -217,13 +217,13 @@ fn in_effect(report: &MoverReport) -> Option<String> {
 mod tests {
     use super::*;
     use penstock_model::{
-        Activity, Attempt, ChecksumAlgorithm, FileUrl, JobId, TransferId, TransferRequest,
+        Activity, ChecksumAlgorithm, FileUrl, JobId, TransferId, TransferRequest,
     };
     use penstock_persistence::journal::TapeTimes;
     use serde_json::{Value, json};
     use std::collections::BTreeSet;
 
-    fn row(state: TransferState) -> TransferRow {
+    fn row() -> TransferRow {
         let url = |text| FileUrl::parse(text).expect("valid");
         TransferRow {
             id: TransferId(65_537),
@@ -243,7 +243,7 @@ mod tests {
                 destination_credential: None,
                 tape: None,
             },
-            state,
+            state: TransferState::NotUsed,
             size_bytes: None,
             started_at: None,
             finished_at: None,
@@ -255,16 +255,8 @@ mod tests {
 
     fn shown(only: Option<&[&str]>) -> (String, Value) {
         let (vo, parameters) = (VoName::new("cms"), JobParameters::default());
-        let active = TransferState::Active {
-            attempt: Attempt(2),
-            since: Timestamp(0),
-            failures: 0,
-            prepared: false,
-            unsettled: false,
-            staged: None,
-        };
         let object = FileObject {
-            row: &row(active),
+            row: &row(),
             job: OfJob {
                 vo: &vo,
                 parameters: &parameters,
@@ -287,10 +279,7 @@ mod tests {
         }
         assert_eq!(value["hashed_id"], 1);
         assert_eq!(value["file_metadata"], json!({"k": 1}));
-        assert_eq!(
-            (&value["file_state"], &value["retry"]),
-            (&json!("ACTIVE"), &json!(1))
-        );
+        assert_eq!(value["file_state"], "NOT_USED");
     }
 
     #[test]
