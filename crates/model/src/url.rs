@@ -188,7 +188,7 @@ impl FileUrl {
 }
 
 /// A URL as nearly all are written: nothing in it is escaped, left out or to be read in another way than it stands. It
-/// is taken apart in a tenth of the time that the URL standard's rules take, which counts for a million files.
+/// needs none of the URL standard's rules, and each file's two are read at submission and whenever they are shown.
 struct Plain<'a> {
     scheme: &'a str,
     host: &'a str,
