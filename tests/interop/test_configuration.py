@@ -77,7 +77,8 @@ def test_the_fts3_client_is_told_what_is_wrong(client):
         ({"symbolicname": "x", "max_active": "many"}, "Field max_active is expected to be int"),
         ({"symbolicname": "x", "max_activ": 5}, "Field max_activ unknown"),
         ({"symbolicname": "x", "source": "https://a.lab:8443"}, "without port"),
-        ({"symbolicname": "x", "optimizer_mode": 2}, "optimizer_mode = 2 is not offered"),
+        ({"symbolicname": "x", "optimizer_mode": 4}, "optimizer_mode is 4; it may be 0 to 3"),
+        ({"symbolicname": "x", "tuning": "best"}, "tuning = 'best' is not known"),
     ]:
         with pytest.raises(ClientError, match=why):
             client.post_json("/config/links", body)
@@ -399,8 +400,7 @@ def test_the_configuration_of_an_fts3_is_taken_over_once(penstock, admin, tmp_pa
     file = tmp_path / "fts3.json"
     file.write_text(json.dumps(fts3))
     seen = penstock("import-fts3", str(file), "--dry-run")
-    assert '+ link imported: destination "*", max_active 40, min_active 2, source "https://i.lab"' in seen
-    assert "- link imported: optimizer_mode 2 has no counterpart here" in seen
+    assert '+ link imported: destination "*", max_active 40, min_active 2, optimizer_mode 2, source "https://i.lab"' in seen
     assert "2 to be changed, nothing was" in seen
     assert admin.ask("GET", "/config/links/imported").status_code == 404
     assert "2 changed" in penstock("import-fts3", str(file))

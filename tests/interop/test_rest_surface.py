@@ -113,9 +113,10 @@ def test_a_job_that_has_ended_is_in_the_archive(grid, faulty, place):
     grid.service.wait_idle()
 
 
-def test_links_have_no_optimiser_and_that_is_said(grid, admin):
-    assert grid.service.ask("GET", "/optimizer").json() is False
-    assert admin.ask("GET", "/optimizer/evolution").json() == []
+def test_what_is_decided_about_links_is_told_to_those_who_may_configure(grid, admin):
+    assert grid.service.ask("GET", "/optimizer").json() is True
+    decided = {"datetime", "source_se", "dest_se", "active", "throughput", "success", "rationale", "diff", "actual_active"}
+    assert all(set(row) >= decided for row in admin.ask("GET", "/optimizer/evolution").json())
     current = admin.ask("GET", "/optimizer/current").json()
     assert all(set(row) >= {"source_se", "dest_se", "active", "ema", "nostreams"} for row in current)
     refused = admin.ask("POST", "/optimizer/current", json={"active": 5})

@@ -145,6 +145,8 @@ function linkRow(choose: (key: string) => void): View<LinkRow> {
       setText(speed, rate(link.rate_bytes_per_second));
       bar.show(link.active, link.limit);
       setText(slots, `${count(link.active)} / ${count(link.limit)}`);
+      const because = link.limit_because === null ? "" : `: ${link.limit_because}`;
+      slots.title = `${count(link.limit)} of ${count(link.limit_max)} allowed${because}`;
       setText(queued, count(link.queued));
       setText(finished, count(link.finished));
       setText(failed, count(link.failed));

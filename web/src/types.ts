@@ -25,6 +25,10 @@ export interface LinkNow {
   destination: string;
   active: number;
   limit: number;
+  /** What operators allow. */
+  limit_max: number;
+  /** Why the limit is what it is; null when nothing was decided. */
+  limit_because: string | null;
   queued: number;
   rate_bytes_per_second: number;
   finished: number;

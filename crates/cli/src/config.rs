@@ -26,7 +26,7 @@ pub use staging::StagingLimits;
 
 use crate::quantity::{Size, Span};
 use penstock_model::capability::Right;
-use penstock_model::{ChecksumAlgorithm, NamespacePath};
+use penstock_model::{ChecksumAlgorithm, NamespacePath, TuningPolicy};
 use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::http1::client::ReachRules;
 use penstock_protocol::network::Network;
@@ -190,6 +190,10 @@ pub struct Transfer {
     /// Transfers that may run at once on one link (an ordered pair of storage elements).
     #[serde(default = "Transfer::default_link_max")]
     pub active_max_per_link: u32,
+    /// Who decides how many of these run: `measured` (the service finds out what moves most), `fts3` (FTS3's rules)
+    /// or `fixed` (all that may).
+    #[serde(default)]
+    pub tuning: TuningPolicy,
     /// Transfers that may run at once out of, and again into, one storage element.
     #[serde(default = "Transfer::default_storage_max")]
     pub active_max_per_storage: u32,

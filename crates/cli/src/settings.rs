@@ -29,6 +29,8 @@ struct LinkRow {
     destination: String,
     min_active: Option<u32>,
     max_active: Option<u32>,
+    optimizer_mode: Option<u8>,
+    tuning: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -158,17 +160,26 @@ fn link_form(args: &LinkSetArgs) -> Value {
         ("destination", said(&args.destination)),
         ("min_active", said(&args.min)),
         ("max_active", said(&args.max)),
+        ("optimizer_mode", said_or_none(&args.mode)),
+        ("tuning", said_or_none(&args.tuning)),
     ])
 }
 
 fn link_line(row: &LinkRow) -> String {
+    let mode = row.optimizer_mode.map(|mode| format!(", mode {mode}"));
+    let tuning = row
+        .tuning
+        .as_ref()
+        .map(|tuning| format!(", tuning {tuning}"));
     format!(
-        "{}  {} -> {}  max {}, min {}\n",
+        "{}  {} -> {}  max {}, min {}{}{}\n",
         row.symbolicname,
         row.source,
         row.destination,
         number(row.max_active),
-        number(row.min_active)
+        number(row.min_active),
+        mode.unwrap_or_default(),
+        tuning.unwrap_or_default()
     )
 }
 

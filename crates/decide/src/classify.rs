@@ -70,6 +70,7 @@ pub fn classify(side: Side, phase: Phase, observed: &Observed, detail: String) -
         errno,
         detail,
         found: None,
+        busy: None,
     }
 }
 

@@ -137,6 +137,7 @@ mod tests {
             errno,
             detail: "a test says so".to_owned(),
             found: None,
+            busy: None,
         }
     }
 

@@ -125,6 +125,7 @@ mod tests {
             errno: Errno::EIO,
             detail,
             found: None,
+            busy: None,
         };
         let attempt = |failures_before| FailedAttempt {
             transfer: TransferId(7),

@@ -28,7 +28,7 @@ use aged::{Load, Rank};
 use line::VoLines;
 use penstock_model::{
     Access, Activity, Bytes, LinkId, Priority, RatedPlace, Slots, StorageId, Timestamp, TransferId,
-    UserName, VoName, WaitReason,
+    TunedPlace, UserName, VoName, WaitReason,
 };
 use pool::{Count, Moving, Pool, towards};
 use queue::{LinkQueue, Payers, Standing};
@@ -129,17 +129,6 @@ pub struct LinkView {
     pub queued: u64,
     /// Why the first of them has not started; `None` when nothing waits.
     pub because: Option<WaitReason>,
-}
-
-/// Where the service may find fewer slots better than operators allow.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TunedPlace {
-    /// On a link.
-    Link(LinkId),
-    /// Out of a storage element, over all its links.
-    Outbound(StorageId),
-    /// Into a storage element, over all its links.
-    Inbound(StorageId),
 }
 
 /// One storage element as the scheduler sees it.
@@ -597,12 +586,12 @@ impl Scheduler {
                 self.links[index].slots.tuned = tuned;
                 self.recheck(index);
             }
-            TunedPlace::Outbound(storage) => {
+            TunedPlace::Outbound { storage } => {
                 let at = self.storage_at(storage);
                 self.storages[at].1.slots.tuned = tuned;
                 self.offer_later(PoolId::Outbound(at));
             }
-            TunedPlace::Inbound(storage) => {
+            TunedPlace::Inbound { storage } => {
                 let at = self.storage_at(storage);
                 self.storages[at].2.slots.tuned = tuned;
                 self.offer_later(PoolId::Inbound(at));

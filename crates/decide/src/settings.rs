@@ -7,10 +7,12 @@
 #[cfg(test)]
 mod tests;
 
-use crate::scheduler::SlotLimits;
+use crate::scheduler::{SlotLimits, most_specific_first};
+use crate::tuning::{Bounds, LinkRules};
 use penstock_model::{
     ANY, ActivityShares, CloudKey, CloudName, CloudStorage, Grant, JobDefaults, LinkId, LinkRule,
-    Operation, Setting, SettingKey, Settings, Slots, StorageId, StorageRule, VoName, VoShare,
+    Operation, Setting, SettingKey, Settings, Slots, StorageId, StorageRule, TuningMode,
+    TuningPolicy, VoName, VoShare,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
@@ -82,6 +84,10 @@ pub struct LinkWish {
     pub slots_min: Option<Slots>,
     /// See [`LinkRule::slots_max`].
     pub slots_max: Option<Slots>,
+    /// See [`LinkRule::tuning`]; the inner `None` takes back.
+    pub tuning: Option<Option<TuningPolicy>>,
+    /// See [`LinkRule::mode`]; the inner `None` takes back.
+    pub mode: Option<Option<TuningMode>>,
 }
 
 /// What holds for a storage element as far as it is said; the inner `None` takes back.
@@ -379,6 +385,38 @@ pub fn slots_in_effect(file: &SlotLimits, settings: &Settings) -> SlotLimits {
     slots
 }
 
+/// How a link is tuned: by the rule that counts there, within its limits; else by the configuration file, between
+/// FTS's smallest number and what is allowed.
+pub fn tuning_in_effect(
+    slots: &SlotLimits,
+    settings: &Settings,
+    policy: TuningPolicy,
+    link: &LinkId,
+) -> LinkRules {
+    let patterns = most_specific_first(link);
+    let rule = patterns.iter().find_map(|pattern| {
+        let mut rules = settings.links();
+        let set = rules.find(|rule| rule.ends == *pattern);
+        // A pattern of the file counts, too, but says only how many.
+        set.map(Some)
+            .or_else(|| slots.links.get(pattern).map(|_| None))
+    });
+    let rule = rule.flatten();
+    let max = slots.of_link(link).max(1);
+    let min = rule.map_or(LINK_SLOTS, |rule| rule.slots_min);
+    LinkRules {
+        policy: rule.and_then(|rule| rule.tuning).unwrap_or(policy),
+        mode: rule
+            .and_then(|rule| rule.mode)
+            .unwrap_or(TuningMode::Normal),
+        bounds: Bounds {
+            min: min.0.clamp(1, max),
+            max,
+        },
+        is_configured: rule.is_some(),
+    }
+}
+
 /// How many files a storage element may bring from tape at once for a VO; `None`: as many as it likes. What is set for
 /// the storage element counts before what is set for all, and there the VO's own before that of every VO.
 pub fn staging_in_effect(settings: &Settings, storage: &StorageId, vo: &VoName) -> Option<u32> {
@@ -440,6 +478,8 @@ fn set_link(settings: &Settings, asker: &Asker, wish: &LinkWish) -> Result<Plann
         // A minimum that nobody asked for is in nobody's way.
         slots_min: wish.slots_min.unwrap_or(min.min(slots_max)),
         slots_max,
+        tuning: wish.tuning.unwrap_or(before.and_then(|rule| rule.tuning)),
+        mode: wish.mode.unwrap_or(before.and_then(|rule| rule.mode)),
     };
     match rule.slots_min > rule.slots_max {
         true => Err(Refusal::MaxBelowMin),

@@ -547,6 +547,7 @@ mod tests {
             errno: Errno::EAGAIN,
             detail: "https://a/f?authz=secret answered HEAD with 503".into(),
             found: None,
+            busy: None,
         }
     }
 

@@ -295,6 +295,7 @@ mod tests {
                 errno: Errno::EIO,
                 detail: String::new(),
                 found: None,
+                busy: None,
             };
             let found = after_refusal(&failure, status, files);
             assert_eq!(found, expected, "{status:?} {retry:?} {files}");

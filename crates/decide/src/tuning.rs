@@ -11,38 +11,65 @@
 //! hundreds; what is shared is tuned where it is shared, so competing links do not outbid each other.
 
 mod fts3;
+mod grid;
 mod rate;
+mod streams;
 #[cfg(test)]
 mod tests;
 
-pub use fts3::{Fts3Mode, Fts3Rules, Fts3Seen};
-pub use rate::{Rate, Sample};
+pub use fts3::{Fts3Mode, Fts3Rules, Fts3Sample, Fts3Seen};
+pub use grid::{Decided, Ended, LinkNow, LinkRules, LinkTuning, Set, Tuning};
+pub use rate::Sample;
+pub use streams::StreamTuner;
 
-use rate::Window;
+use penstock_model::{Slots, Tried, TuneReason, TuningCandidate};
+use rate::{Beside, Doubt, Noise, Window};
+use std::collections::VecDeque;
 
 /// Which part of a larger number must come back as work, in logarithms.
 const WORTH: f64 = 0.05;
-/// Where a tuner begins that knows nothing.
-const FIRST: u32 = 4;
-/// Up to here the number doubles; then it grows by half.
+/// Where a tuner begins that knows nothing: FTS's number for a link of which it knows nothing.
+const FIRST: u32 = 10;
+/// Up to here the number doubles; then it grows by half, unless doubling has nearly doubled the rate.
 const DOUBLES_UP_TO: u32 = 32;
+/// A step that brought this part of what it would have brought where nothing is scarce.
+const NEARLY_ALL: f64 = 0.7;
 /// Seconds after a change that say nothing of it: transfers begin slowly.
 const SETTLE: f64 = 1.0;
-/// Seconds that are looked at, at least and at most, before a change is judged.
+/// Seconds that are looked at, at least and at most, before a change is judged that is not clear at once.
 const LOOK_MIN: f64 = 2.0;
-const LOOK_MAX: f64 = 6.0;
+const LOOK_MAX: f64 = 8.0;
+/// So many errors make a difference clear at once, or after a while.
+const CLEAR_AT_ONCE: f64 = 3.0;
+const CLEAR: f64 = 1.6;
+/// So many errors below what it must bring, a larger number is given up when nothing better is known.
+const RATHER: f64 = 0.7;
+/// So many errors below what it must bring, a smaller number is taken.
+const DOWN: f64 = 0.7;
 /// Seconds between looks at a little more and a little less, while all is well.
-const HOLD: f64 = 8.0;
+const HOLD: f64 = 6.0;
+const HOLD_MAX: f64 = 90.0;
+/// Which part of the rate looking may cost, over time.
+const LOOKING_COSTS: f64 = 0.01;
 /// Seconds in which a change of the situation shows.
 const CHANGE_SEEN: f64 = 3.0;
 /// A rate that is so far from what it was, in logarithms, is another situation.
 const CHANGED: f64 = 0.2;
-/// By how much a probe differs.
-const PROBE: f64 = 1.25;
+/// By how much a probe differs: less of a number is tried in larger steps, because it has to show that nothing is lost.
+const PROBE_UP: f64 = 1.12;
+const PROBE_DOWN: f64 = 1.25;
 /// Two numbers that are further apart than so are narrowed down once more.
-const WIDE: f64 = 1.6;
+const WIDE: f64 = 1.3;
 /// What is left of the number when a storage element says that it is too much.
 const BACK_OFF: f64 = 0.7;
+/// Numbers whose results are kept, to be told.
+const TRIED_MAX: usize = 6;
+/// Files that are faster than so, all of a round, are many: it is not waited for the next second.
+const QUICK: f64 = 0.5;
+/// Files of a round, at least.
+const ROUND_MIN: u32 = 16;
+/// What a quick step must bring.
+const QUICK_PAYS: f64 = 1.1;
 
 /// Between which numbers a tuner may choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,47 +86,6 @@ impl Bounds {
     }
 }
 
-/// Why a limit was changed, or kept.
-#[derive(Debug, Clone, PartialEq)]
-pub enum TuneReason {
-    /// Nothing is known yet.
-    Begins,
-    /// More has paid; even more is tried.
-    Pays {
-        /// At the smaller number.
-        before: Rate,
-        /// At the present one.
-        now: Rate,
-    },
-    /// The last step did not pay.
-    DoesNotPay {
-        /// At the smaller number.
-        before: Rate,
-        /// At the larger one.
-        now: Rate,
-    },
-    /// Something between the last two is tried.
-    Narrows,
-    /// The best of what was tried is kept.
-    Keeps {
-        /// What it gave.
-        best: Rate,
-    },
-    /// A little more or less is tried, because things may have changed.
-    Probes,
-    /// The rate is another than it was at the same number.
-    Changed {
-        /// Then.
-        was: Rate,
-        /// Now.
-        now: Rate,
-    },
-    /// A storage element said that it is overloaded.
-    PushedBack,
-    /// Somebody else changed what is allowed.
-    Bounded,
-}
-
 /// A number that holds from now on, and why.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tuned {
@@ -111,25 +97,61 @@ pub struct Tuned {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Stage {
-    /// Up, in large steps. `before`: the last that paid.
-    Rising { before: Option<Rate> },
-    /// Down, in large steps, because less did as well. `above`: what the larger number gave.
-    Falling { above: Rate },
+    /// Up. `before`: the last that paid; `factor`: of the step that is looked at.
+    Rising {
+        before: Option<Tried>,
+        factor: f64,
+        is_first: bool,
+    },
+    /// Down, because less did as well. `above`: what the larger number gave, when it is known.
+    Falling { above: Option<Tried>, factor: f64 },
     /// Between the two that the last step led from and to.
-    Narrowing { low: Rate, high: Rate },
+    Narrowing { low: Tried, high: Tried },
     /// Well, until so many seconds have passed.
-    Holding { level: Rate, left: f64, probes: u32 },
+    Holding {
+        level: Tried,
+        left: f64,
+        probes: u32,
+    },
     /// A little more or less than what is held.
-    Probing { held: Rate, up: bool, probes: u32 },
+    Probing { held: Tried, up: bool, probes: u32 },
+}
+
+/// Whether a larger number is worth it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Judged {
+    Clear(bool),
+    /// It cannot be told in the time that there is.
+    Doubtful(Doubt),
+}
+
+/// Small files, counted between samples.
+#[derive(Debug, Clone, Copy, Default)]
+struct Round {
+    /// Seconds of the caller's clock.
+    since: f64,
+    files: u32,
+    /// Files per second of the round before, at a smaller number.
+    before: Option<f64>,
+    is_over: bool,
 }
 
 /// Finds the number for one link, or for one direction of one storage element.
 #[derive(Debug, Clone)]
 pub struct Tuner {
     bounds: Bounds,
+    worth: f64,
     limit: u32,
     stage: Stage,
     window: Window,
+    noise: Noise,
+    round: Round,
+    /// What looks at a little less and a little more have told of the number that is held, as far as it was not clear.
+    doubts: [Doubt; 2],
+    /// What the last numbers gave.
+    tried: VecDeque<Tried>,
+    /// Seconds between reports of how far transfers are.
+    lag: f64,
     /// Seconds for which nothing is raised, because a storage element said so.
     quiet: f64,
 }
@@ -137,13 +159,58 @@ pub struct Tuner {
 impl Tuner {
     /// One that knows nothing yet.
     pub fn new(bounds: Bounds) -> Tuner {
+        Tuner::from(bounds, FIRST)
+    }
+
+    /// One that begins with a number that was found before.
+    pub fn from(bounds: Bounds, limit: u32) -> Tuner {
         Tuner {
             bounds,
-            limit: bounds.clamp(FIRST),
-            stage: Stage::Rising { before: None },
+            worth: WORTH,
+            limit: bounds.clamp(limit),
+            stage: Stage::Rising {
+                before: None,
+                factor: 2.0,
+                is_first: true,
+            },
             window: Window::default(),
+            noise: Noise::default(),
+            round: Round::default(),
+            doubts: Default::default(),
+            tried: VecDeque::new(),
+            lag: 0.0,
             quiet: 0.0,
         }
+    }
+
+    /// Runs more for less: an operator wants the last few percent.
+    pub fn set_aggressive(&mut self, is_aggressive: bool) {
+        self.worth = if is_aggressive { WORTH / 2.0 } else { WORTH };
+    }
+
+    /// Whether something was seen that it goes by.
+    pub fn knows(&self) -> bool {
+        !self.tried.is_empty()
+    }
+
+    /// What the last numbers gave, and what that is worth.
+    pub fn candidates(&self) -> Vec<TuningCandidate> {
+        let each = self.tried.iter().map(|tried| TuningCandidate {
+            slots: Slots(tried.active.round() as u32),
+            work: tried.work(),
+            error: tried.error,
+            utility: self.value(*tried),
+        });
+        each.collect()
+    }
+
+    fn remember(&mut self, now: Tried) {
+        let number = now.active.round();
+        self.tried.retain(|tried| tried.active.round() != number);
+        if self.tried.len() == TRIED_MAX {
+            self.tried.pop_front();
+        }
+        self.tried.push_back(now);
     }
 
     /// What holds now.
@@ -156,23 +223,76 @@ impl Tuner {
         self.bounds = bounds;
         let within = bounds.clamp(self.limit);
         let is_out = within != self.limit;
-        is_out.then(|| self.rise_to(within, None, TuneReason::Bounded))
+        is_out.then(|| self.rise_to(within, None, 2.0, TuneReason::Bounded))
+    }
+
+    /// A file arrived while more waited that this limit keeps from starting. Files that take a blink are too many to
+    /// wait for the next second: the number grows from round to round, while that brings more of them.
+    pub fn landed(&mut self, seconds: f64) -> Option<Tuned> {
+        let is_first = matches!(self.stage, Stage::Rising { before: None, .. });
+        if self.round.is_over || !is_first || self.quiet > 0.0 {
+            return None;
+        }
+        if self.round.files == 0 {
+            self.round.since = seconds;
+        }
+        self.round.files += 1;
+        if self.round.files <= self.limit.max(ROUND_MIN) {
+            return None;
+        }
+        let took = seconds - self.round.since;
+        let rate = f64::from(self.round.files - 1) / took.max(1e-3);
+        let before = self.round.before;
+        self.round = Round::default();
+        if took > QUICK || self.limit >= self.bounds.max {
+            return None;
+        }
+        if before.is_some_and(|before| rate < QUICK_PAYS * before) {
+            self.round.is_over = true;
+            return None;
+        }
+        self.round.before = Some(rate);
+        let more = self.larger(2.0);
+        let at = |files: f64| Tried {
+            active: f64::from(self.limit),
+            ln: files.max(1.0).ln(),
+            error: 0.0,
+        };
+        let because = match before {
+            Some(before) => TuneReason::Pays {
+                before: at(before),
+                now: at(rate),
+            },
+            None => TuneReason::Begins,
+        };
+        Some(self.change(more, because))
     }
 
     /// Takes what was seen in about a second; `Some` when something was decided.
     pub fn see(&mut self, sample: &Sample) -> Option<Tuned> {
         self.quiet = (self.quiet - sample.seconds).max(0.0);
+        self.lag = sample.lag;
         if sample.pushed_back > 0 {
             return self.push_back(sample);
         }
         if let Stage::Holding { left, .. } = &mut self.stage {
             *left -= sample.seconds;
         }
-        self.window.take(sample, self.limit, SETTLE);
-        let now = self.window.rate(LOOK_MIN)?;
+        let settle = SETTLE.max(self.lag);
+        self.window
+            .take(sample, self.limit, settle, &mut self.noise);
+        if self.window.seconds() < self.lag {
+            return None;
+        }
+        let now = self.window.rate(self.noise)?;
+        self.remember(now);
         match self.stage.clone() {
-            Stage::Rising { before } => self.rise(before, now),
-            Stage::Falling { above } => self.fall(above, now),
+            Stage::Rising {
+                before,
+                factor,
+                is_first,
+            } => self.rise(before, now, factor, is_first),
+            Stage::Falling { above, factor } => self.fall(above, now, factor),
             Stage::Narrowing { low, high } => self.narrow(low, high, now),
             Stage::Holding {
                 level,
@@ -183,26 +303,61 @@ impl Tuner {
         }
     }
 
-    fn rise(&mut self, before: Option<Rate>, now: Rate) -> Option<Tuned> {
+    fn rise(
+        &mut self,
+        before: Option<Tried>,
+        now: Tried,
+        factor: f64,
+        is_first: bool,
+    ) -> Option<Tuned> {
         let Some(before) = before else {
-            return self.further(now, TuneReason::Begins);
+            if self.window.seconds() < LOOK_MIN {
+                return None;
+            }
+            let tuned = self.further(now, factor, TuneReason::Begins);
+            if let Stage::Rising {
+                is_first: first, ..
+            } = &mut self.stage
+            {
+                *first = is_first;
+            }
+            return tuned;
         };
-        match self.pays(before, now)? {
-            true => self.further(now, TuneReason::Pays { before, now }),
-            false => self.narrow_between(before, now, TuneReason::DoesNotPay { before, now }),
+        if !self.rather_pays(before, now)? {
+            let because = TuneReason::DoesNotPay { before, now };
+            if is_first {
+                // Less than what it began with was never tried.
+                self.limit = self.bounds.clamp(before.active.round() as u32);
+                return Some(self.fall_from(before, 2.0, because));
+            }
+            return self.narrow_between(before, now, because);
         }
+        let grown = (now.active / before.active).ln();
+        let nearly_all = now.ln - before.ln > NEARLY_ALL * grown;
+        let next = match factor < 1.5 {
+            true => factor * factor,
+            false if nearly_all || self.limit < DOUBLES_UP_TO => 2.0,
+            false => 1.5,
+        };
+        self.further(now, next.min(2.0), TuneReason::Pays { before, now })
     }
 
     /// The next larger number, if there may be one.
-    fn further(&mut self, now: Rate, because: TuneReason) -> Option<Tuned> {
+    fn further(&mut self, now: Tried, factor: f64, because: TuneReason) -> Option<Tuned> {
         match self.limit >= self.bounds.max || self.quiet > 0.0 {
-            true => Some(self.hold_at(now, because, 1)),
-            false => Some(self.rise_to(self.larger(), Some(now), because)),
+            true => Some(self.hold_at(now, because, 0.0, 1)),
+            false => Some(self.rise_to(self.larger(factor), Some(now), factor, because)),
         }
     }
 
-    fn fall(&mut self, above: Rate, now: Rate) -> Option<Tuned> {
-        match self.pays(now, above)? {
+    fn fall(&mut self, above: Option<Tried>, now: Tried, factor: f64) -> Option<Tuned> {
+        let Some(above) = above else {
+            return match self.window.seconds() >= LOOK_MIN {
+                true => Some(self.fall_from(now, factor, TuneReason::Probes)),
+                false => None,
+            };
+        };
+        match self.judge(now, above)? != Judged::Clear(false) {
             // The larger number was worth it.
             true => {
                 let because = TuneReason::DoesNotPay {
@@ -212,84 +367,126 @@ impl Tuner {
                 self.narrow_between(now, above, because)
             }
             false if self.limit <= self.bounds.min => {
-                Some(self.hold_at(now, TuneReason::Keeps { best: now }, 1))
+                Some(self.hold_at(now, TuneReason::Keeps { best: now }, 0.0, 1))
             }
-            false => Some(self.fall_from(now, TuneReason::Changed { was: above, now })),
+            false => {
+                let because = TuneReason::DoesNotPay {
+                    before: now,
+                    now: above,
+                };
+                let next = (factor * factor).min(2.0);
+                Some(self.fall_from(now, next, because))
+            }
         }
     }
 
     /// Tries what lies between two numbers.
-    fn narrow_between(&mut self, low: Rate, high: Rate, because: TuneReason) -> Option<Tuned> {
+    fn narrow_between(&mut self, low: Tried, high: Tried, because: TuneReason) -> Option<Tuned> {
         let middle = (low.active * high.active).sqrt().round() as u32;
         let middle = self.bounds.clamp(middle);
-        if middle <= low.active.round() as u32 || middle >= high.active.round() as u32 {
-            return Some(self.hold_at(better(low, high), because, 1));
+        let is_between = middle > low.active.round() as u32 && middle < high.active.round() as u32;
+        if !is_between || high.active / low.active < WIDE {
+            let best = self.better(low, high);
+            return Some(self.hold_at(best, because, 0.0, 1));
         }
         self.stage = Stage::Narrowing { low, high };
         Some(self.change(middle, because))
     }
 
-    fn narrow(&mut self, low: Rate, high: Rate, now: Rate) -> Option<Tuned> {
-        let known = better(low, high);
-        // Enough is seen when it is clear beside the better end, or when there is no more time.
-        match known.active > now.active {
-            true => self.pays(now, known)?,
-            false => self.pays(known, now)?,
-        };
-        let best = better(known, now);
-        let because = TuneReason::Keeps { best };
-        let beside = if known == low { low } else { high };
-        match best == now && high.active / low.active > WIDE {
-            // Once more, towards the better end.
-            true if beside.active < now.active => self.narrow_between(beside, now, because),
-            true => self.narrow_between(now, beside, because),
-            false => Some(self.hold_at(best, because, 1)),
+    fn narrow(&mut self, low: Tried, high: Tried, now: Tried) -> Option<Tuned> {
+        let below = self.rather_pays(low, now);
+        let above = self.rather_pays(now, high);
+        match (below, above) {
+            // It lies towards the larger end, or towards the smaller one.
+            (_, Some(true)) => self.narrow_between(
+                now,
+                high,
+                TuneReason::Pays {
+                    before: now,
+                    now: high,
+                },
+            ),
+            (Some(false), _) => {
+                self.narrow_between(low, now, TuneReason::DoesNotPay { before: low, now })
+            }
+            (Some(true), Some(false)) => {
+                let best = TuneReason::Keeps { best: now };
+                // Once more, on the side that is the better one.
+                match high.active / low.active > 2.0 * WIDE {
+                    true if self.better(low, high) == low => self.narrow_between(low, now, best),
+                    true => self.narrow_between(now, high, best),
+                    false => Some(self.hold_at(now, best, 0.0, 1)),
+                }
+            }
+            _ => None,
         }
     }
 
-    fn hold(&mut self, level: Rate, now: Rate, left: f64, probes: u32) -> Option<Tuned> {
-        let latest = self.window.latest(CHANGE_SEEN)?;
+    fn hold(&mut self, level: Tried, now: Tried, left: f64, probes: u32) -> Option<Tuned> {
+        let latest = self.window.latest(CHANGE_SEEN.max(self.lag), self.noise)?;
+        let is_seen = self.window.seconds() >= CHANGE_SEEN.max(self.lag);
         let difference = latest.ln - level.ln;
-        if difference.abs() > CHANGED + 2.0 * latest.error_beside(level) {
+        if is_seen && difference.abs() > CHANGED + 2.0 * latest.error_beside(level) {
             let because = TuneReason::Changed {
                 was: level,
                 now: latest,
             };
-            return match difference > 0.0 {
-                true => self.further(latest, because),
-                false => Some(self.fall_from(latest, because)),
-            };
+            return Some(self.look_anew(difference > 0.0, because));
         }
-        if left > 0.0 {
+        if left > 0.0 || self.window.seconds() < LOOK_MIN {
             return None;
         }
         // More is tried twice as often as less, because trying it costs nothing where it does not pay.
-        let up = !probes.is_multiple_of(3) && self.quiet == 0.0;
-        let factor = if up { PROBE } else { 1.0 / PROBE };
-        let probe = f64::from(self.limit) * factor;
-        let probe = self
-            .bounds
-            .clamp(if up { probe.ceil() } else { probe.floor() } as u32);
+        let up = probes % 3 != 2 && self.quiet == 0.0;
+        let wanted = match up {
+            true => (f64::from(self.limit) * PROBE_UP).ceil(),
+            false => (f64::from(self.limit) / PROBE_DOWN).floor(),
+        };
+        let probe = self.bounds.clamp(wanted as u32);
         let probes = probes.wrapping_add(1);
         if probe == self.limit {
             self.stage = Stage::Holding {
                 level: now,
-                left: patience(probes),
+                left: patience(0.0, probes),
                 probes,
             };
             return None;
         }
+        let doubts = std::mem::take(&mut self.doubts);
         self.stage = Stage::Probing {
             held: now,
             up,
             probes,
         };
-        Some(self.change(probe, TuneReason::Probes))
+        let tuned = self.change(probe, TuneReason::Probes);
+        self.doubts = doubts;
+        Some(tuned)
     }
 
-    fn probed(&mut self, held: Rate, now: Rate, up: bool, probes: u32) -> Option<Tuned> {
+    fn probed(&mut self, held: Tried, now: Tried, up: bool, probes: u32) -> Option<Tuned> {
         let (smaller, larger) = if up { (held, now) } else { (now, held) };
-        let because = match self.pays(smaller, larger)? {
+        let grown = (larger.active / smaller.active.max(1.0)).ln().abs();
+        if (now.ln - held.ln).abs() > CHANGED + 2.0 * grown && self.window.seconds() >= LOOK_MIN {
+            // So small a step does not do that: something else has changed.
+            let because = TuneReason::Changed { was: held, now };
+            let is_more = now.ln > held.ln;
+            let number = self.bounds.clamp(held.active.round() as u32);
+            self.change(number, because.clone());
+            return Some(self.look_anew(is_more, because));
+        }
+        let pays = match self.judge(smaller, larger)? {
+            Judged::Clear(pays) => pays,
+            // What was seen in earlier looks counts, too.
+            Judged::Doubtful(doubt) => {
+                let all = self.doubts[usize::from(up)].and(doubt);
+                self.doubts[usize::from(up)] = all;
+                match up {
+                    true => all.mean() > 0.0,
+                    false => all.mean() > -DOWN * all.error(),
+                }
+            }
+        };
+        let because = match pays {
             true => TuneReason::Pays {
                 before: smaller,
                 now: larger,
@@ -299,14 +496,42 @@ impl Tuner {
                 now: larger,
             },
         };
-        match (up, &because) {
-            (true, TuneReason::Pays { .. }) => self.further(now, because),
+        match (up, pays) {
+            (true, true) => self.further(now, PROBE_UP * PROBE_UP, because),
             // Less costs nothing: further down.
-            (false, TuneReason::DoesNotPay { .. }) if self.limit > self.bounds.min => {
-                Some(self.fall_from(now, because))
+            (false, false) if self.limit > self.bounds.min => {
+                Some(self.fall_from(now, PROBE_DOWN, because))
             }
-            (false, TuneReason::DoesNotPay { .. }) => Some(self.hold_at(now, because, probes)),
-            _ => Some(self.hold_at(held, because, probes)),
+            (false, false) => Some(self.hold_at(now, because, 0.0, probes)),
+            _ => {
+                let lost = (held.ln - now.ln - held.error_beside(now)).max(0.0);
+                let cost = lost * (self.window.seconds() + SETTLE.max(self.lag));
+                let doubts = std::mem::take(&mut self.doubts);
+                let tuned = self.hold_at(held, because, cost, probes);
+                self.doubts = doubts;
+                Some(tuned)
+            }
+        }
+    }
+
+    /// The situation is another one: what was seen before says nothing of it.
+    fn look_anew(&mut self, is_more: bool, because: TuneReason) -> Tuned {
+        self.window = Window::default();
+        self.doubts = Default::default();
+        self.stage = match is_more {
+            true => Stage::Rising {
+                before: None,
+                factor: 2.0,
+                is_first: false,
+            },
+            false => Stage::Falling {
+                above: None,
+                factor: 2.0,
+            },
+        };
+        Tuned {
+            limit: self.limit,
+            because,
         }
     }
 
@@ -314,39 +539,74 @@ impl Tuner {
         self.quiet = self.quiet.max(sample.quiet_for.max(SETTLE));
         let less = f64::from(self.limit).min(sample.active.max(1.0)) * BACK_OFF;
         let less = self.bounds.clamp(less as u32);
-        self.stage = Stage::Rising { before: None };
+        self.stage = Stage::Rising {
+            before: None,
+            factor: PROBE_DOWN,
+            is_first: false,
+        };
+        self.round.is_over = true;
         (less < self.limit).then(|| self.change(less, TuneReason::PushedBack))
     }
 
-    /// Whether the larger of two numbers is worth it. `None`: not known yet.
-    fn pays(&self, smaller: Rate, larger: Rate) -> Option<bool> {
-        let is_patient = self.window.seconds() < LOOK_MAX;
-        larger.pays_beside(smaller, WORTH, is_patient)
-    }
-
-    fn larger(&self) -> u32 {
-        let next = match self.limit < DOUBLES_UP_TO {
-            true => self.limit.saturating_mul(2),
-            false => self.limit.saturating_add(self.limit / 2),
+    /// Whether the larger of two numbers is worth it. `None`: it is worth looking longer.
+    fn judge(&self, smaller: Tried, larger: Tried) -> Option<Judged> {
+        let seconds = self.window.seconds();
+        let errors = match seconds < LOOK_MIN {
+            true => CLEAR_AT_ONCE,
+            false => CLEAR,
         };
-        self.bounds.clamp(next)
+        let gained = larger.gained_beside(smaller, self.worth);
+        let error = larger.error_beside(smaller);
+        if gained.abs() >= errors * error {
+            return Some(Judged::Clear(gained > 0.0));
+        }
+        let is_over = seconds >= LOOK_MAX.max(2.0 * self.lag);
+        is_over.then_some(Judged::Doubtful(Doubt::of(gained, error)))
     }
 
-    fn rise_to(&mut self, to: u32, before: Option<Rate>, because: TuneReason) -> Tuned {
-        self.stage = Stage::Rising { before };
+    /// The same; what is not worth it for sure is taken for worth it, because slots are cheaper than time.
+    fn rather_pays(&self, smaller: Tried, larger: Tried) -> Option<bool> {
+        Some(match self.judge(smaller, larger)? {
+            Judged::Clear(pays) => pays,
+            Judged::Doubtful(doubt) => doubt.mean() > -RATHER * doubt.error(),
+        })
+    }
+
+    fn larger(&self, factor: f64) -> u32 {
+        let next = (f64::from(self.limit) * factor).ceil() as u32;
+        self.bounds.clamp(next.max(self.limit.saturating_add(1)))
+    }
+
+    fn rise_to(
+        &mut self,
+        to: u32,
+        before: Option<Tried>,
+        factor: f64,
+        because: TuneReason,
+    ) -> Tuned {
+        self.stage = Stage::Rising {
+            before,
+            factor,
+            is_first: false,
+        };
         self.change(to, because)
     }
 
-    fn fall_from(&mut self, above: Rate, because: TuneReason) -> Tuned {
-        self.stage = Stage::Falling { above };
-        let half = self.bounds.clamp(self.limit / 2);
-        self.change(half, because)
+    fn fall_from(&mut self, above: Tried, factor: f64, because: TuneReason) -> Tuned {
+        self.stage = Stage::Falling {
+            above: Some(above),
+            factor,
+        };
+        let less = (f64::from(self.limit) / factor).floor() as u32;
+        let less = self.bounds.clamp(less.min(self.limit.saturating_sub(1)));
+        self.change(less, because)
     }
 
-    fn hold_at(&mut self, level: Rate, because: TuneReason, probes: u32) -> Tuned {
+    /// Stays at what gave this rate. `cost`: seconds of the rate that the last look has cost.
+    fn hold_at(&mut self, level: Tried, because: TuneReason, cost: f64, probes: u32) -> Tuned {
         self.stage = Stage::Holding {
             level,
-            left: patience(probes),
+            left: patience(cost, probes),
             probes,
         };
         let number = self.bounds.clamp(level.active.round() as u32);
@@ -357,21 +617,26 @@ impl Tuner {
         if limit != self.limit {
             self.limit = limit;
             self.window = Window::default();
+            self.doubts = Default::default();
         }
         Tuned { limit, because }
     }
-}
 
-/// Seconds until the next probe: more and more while none changes anything.
-fn patience(probes: u32) -> f64 {
-    HOLD * f64::from(probes.clamp(1, 4))
-}
-
-/// The one that is worth more.
-fn better(one: Rate, other: Rate) -> Rate {
-    let value = |rate: Rate| rate.ln - WORTH * rate.active.max(1.0).ln();
-    match value(one) >= value(other) {
-        true => one,
-        false => other,
+    /// The one that is worth more.
+    fn better(&self, one: Tried, other: Tried) -> Tried {
+        match self.value(one) >= self.value(other) {
+            true => one,
+            false => other,
+        }
     }
+
+    fn value(&self, tried: Tried) -> f64 {
+        tried.ln - self.worth * tried.active.max(1.0).ln()
+    }
+}
+
+/// Seconds until the next probe: more while none changes anything, and so many that looking costs little.
+fn patience(cost: f64, probes: u32) -> f64 {
+    let rest = HOLD * f64::from(probes.clamp(1, 5) - 1).max(0.5);
+    rest.max(cost / LOOKING_COSTS).min(HOLD_MAX)
 }

@@ -1,5 +1,9 @@
 //! Reasons as sentences. The only place where a reason becomes prose; nothing here decides anything.
 
+mod tuning;
+
+pub use tuning::tune_reason;
+
 use penstock_model::{
     MoverReport, RatedPlace, StreamUse, StreamsReason, TapeWait, Timestamp, TransferState,
     Verification, WaitReason,
@@ -395,7 +399,7 @@ pub fn stream_use(streams: &StreamUse) -> String {
 /// What kept a copy from using the connections that were asked for; `None` when nothing did.
 pub fn streams_reason(reason: StreamsReason) -> Option<&'static str> {
     match reason {
-        StreamsReason::AsAsked | StreamsReason::LeftToUs => None,
+        StreamsReason::AsAsked | StreamsReason::Tuned | StreamsReason::LeftToUs => None,
         StreamsReason::SiteLimit => Some("the storage element allows no more"),
         StreamsReason::Push => Some("a push is one request"),
         StreamsReason::SmallFile => Some("the file is too small for more"),
@@ -453,6 +457,7 @@ mod tests {
             errno: Errno::EAGAIN,
             detail: "https://se2 answered 503: all movers busy".into(),
             found: None,
+            busy: None,
         };
         let reason = WaitReason::BackingOff {
             until: Timestamp(42_000),

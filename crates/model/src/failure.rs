@@ -141,6 +141,18 @@ pub struct Failure {
     /// The file that was in the way, when the job asked to be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<Box<FoundFile>>,
+    /// A storage element said that it has too much to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy: Option<Busy>,
+}
+
+/// A storage element has too much to do and wants to be left alone for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Busy {
+    /// Which end.
+    pub by: Side,
+    /// For how long (`Retry-After`).
+    pub seconds: u32,
 }
 
 /// A file at a destination, as its storage element tells.

@@ -22,6 +22,7 @@ pub mod stages;
 pub mod streams;
 pub mod tape;
 pub mod transfer;
+pub mod tuning;
 pub mod units;
 pub mod url;
 
@@ -30,7 +31,7 @@ pub use ban::{Ban, BanChange, BanEffect, BanTarget, StorageBan, UserBan};
 pub use capability::{Capability, Right};
 pub use checksum::{Checksum, ChecksumAlgorithm};
 pub use cloud::{CloudHolder, CloudKey, CloudName, CloudStorage};
-pub use failure::{Errno, Failure, FailureKind, FoundFile, Phase, Retry, Side};
+pub use failure::{Busy, Errno, Failure, FailureKind, FoundFile, Phase, Retry, Side};
 pub use ids::{
     Activity, CredentialId, JobId, LinkId, PoolName, StorageId, TransferId, UserName, VoName,
 };
@@ -51,5 +52,9 @@ pub use stages::{MoverReport, StageClocks, TcpSummary, Verification};
 pub use streams::{StreamUse, StreamsReason, WayNotOffered};
 pub use tape::{FileProgress, Locality, Recall, StageRequestId, Staging, TapeNotes, ToldPlace};
 pub use transfer::{Attempt, CopyMode, InvalidTransition, TransferState, advance};
+pub use tuning::{
+    Fts3Reason, Tried, TuneReason, TunedPlace, TuningCandidate, TuningDecision, TuningMode,
+    TuningPolicy, TuningSeen,
+};
 pub use units::{Bytes, Priority, Rate, Slots, Timestamp};
 pub use url::{Access, FileUrl};

@@ -5,6 +5,7 @@
 
 use crate::cloud::{CloudHolder, CloudKey, CloudName, CloudStorage};
 use crate::ids::{Activity, LinkId, StorageId, UserName, VoName};
+use crate::tuning::{TuningMode, TuningPolicy};
 use crate::units::{Slots, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -71,10 +72,16 @@ pub struct LinkRule {
     pub name: String,
     /// Which links. Either end may be [`ANY`].
     pub ends: LinkId,
-    /// An optimiser would not go below.
+    /// Tuning does not go below.
     pub slots_min: Slots,
     /// Transfers that may run at once on each of these links.
     pub slots_max: Slots,
+    /// Who decides how many of these run; `None`: as the configuration file says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tuning: Option<TuningPolicy>,
+    /// How far that may go; `None`: as far as [`TuningMode::Normal`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<TuningMode>,
 }
 
 /// What holds for a storage element; [`ANY`] for each that has no value of its own.

@@ -29,6 +29,8 @@ pub struct StreamUse {
 pub enum StreamsReason {
     /// The client asked for so many.
     AsAsked,
+    /// The client left it open, and the transfer service asked for so many because they were found to help.
+    Tuned,
     /// The client left it to the storage element.
     LeftToUs,
     /// The storage element's limit.
@@ -52,8 +54,9 @@ pub enum StreamsReason {
 }
 
 impl StreamsReason {
-    const ALL: [StreamsReason; 11] = [
+    const ALL: [StreamsReason; 12] = [
         StreamsReason::AsAsked,
+        StreamsReason::Tuned,
         StreamsReason::LeftToUs,
         StreamsReason::SiteLimit,
         StreamsReason::Push,
@@ -70,6 +73,7 @@ impl StreamsReason {
     pub fn name(self) -> &'static str {
         match self {
             StreamsReason::AsAsked => "as_asked",
+            StreamsReason::Tuned => "tuned",
             StreamsReason::LeftToUs => "left_to_us",
             StreamsReason::SiteLimit => "site_limit",
             StreamsReason::Push => "push",

@@ -510,6 +510,7 @@ mod tests {
             errno: Errno::EIO,
             detail: "the source hung up".into(),
             found: None,
+            busy: None,
         }
     }
 

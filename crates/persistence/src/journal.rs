@@ -11,11 +11,12 @@ mod rows;
 mod search;
 mod sqlite;
 mod tokens;
+mod tunings;
 
 pub use history::{HistoryFacts, OldestEnded, PruneStep, Pruned, PrunedTotals};
 pub use memory::MemoryJournal;
 pub use postgres::{PostgresJournal, PostgresReader};
-pub use reader::{JobFilter, JournalReader};
+pub use reader::{JobFilter, JournalReader, TuningFilter};
 pub use rows::{FoundTransfer, JobRow, TapeTimes, TransferRow};
 pub use search::{FoundPage, JobName, TransferFilter};
 pub use sqlite::{SqliteJournal, SqliteReader};
@@ -25,6 +26,7 @@ use crate::postgres::DatabaseError;
 use penstock_model::{
     Ban, BanChange, CredentialId, Epoch, Job, JobId, JobState, LinkChange, LinkSample, Priority,
     SettingChange, Settings, Timestamp, TransferEvent, TransferId, TransferRequest, TransferState,
+    TuningDecision,
 };
 use std::collections::BTreeSet;
 use thiserror::Error;
@@ -84,6 +86,8 @@ pub enum Record {
     Banned(Box<BanChange>),
     /// A link was halted, tried or opened again.
     LinkChanged(Box<LinkChange>),
+    /// How many transfers run on a link, or at a storage element, was decided anew.
+    Tuned(Box<TuningDecision>),
     /// What a link did in the last second.
     Sampled(LinkSample),
 }
@@ -97,6 +101,8 @@ pub struct Standing {
     pub settings: Settings,
     /// The bans that hold.
     pub bans: Vec<Ban>,
+    /// The last decision about each link and storage element that was tuned.
+    pub tunings: Vec<TuningDecision>,
     /// Tokens that are to be renewed, and for which their issuers have given nothing yet.
     pub tokens_awaited: BTreeSet<CredentialId>,
 }

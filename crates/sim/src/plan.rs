@@ -105,14 +105,20 @@ pub enum Policy {
     Limits,
     /// This many on each link, within the limits of storages.
     Fixed(u32),
+    /// The service finds out what moves most, within the limits.
+    Measured,
+    /// FTS3's published rules, within the limits.
+    Fts3,
 }
 
 impl FromStr for Policy {
     type Err = String;
     fn from_str(text: &str) -> Result<Policy, String> {
-        let unknown = || format!("'{text}' is no policy; write limits, or fixed:20");
+        let unknown = || format!("'{text}' is no policy; write limits, fixed:20, measured or fts3");
         match text.split_once(':') {
             None if text == "limits" => Ok(Policy::Limits),
+            None if text == "measured" => Ok(Policy::Measured),
+            None if text == "fts3" => Ok(Policy::Fts3),
             Some(("fixed", number)) => match number.parse() {
                 Ok(number @ 1..=1_000_000) => Ok(Policy::Fixed(number)),
                 _ => Err(unknown()),
@@ -126,6 +132,8 @@ impl fmt::Display for Policy {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Policy::Limits => out.write_str("limits"),
+            Policy::Measured => out.write_str("measured"),
+            Policy::Fts3 => out.write_str("fts3"),
             Policy::Fixed(number) => write!(out, "fixed:{number}"),
         }
     }

@@ -219,7 +219,8 @@ impl<'a> World<'a> {
         self.share();
         self.look();
         self.agenda.add(self.now + 1.0, Next::Second);
-        self.feed(Input::Tick)
+        let seen = self.seen();
+        self.feed(Input::Seen(seen))
     }
 
     /// Gives each transfer what it gets of storages and networks now.
@@ -272,3 +273,5 @@ fn opening(network: &Network) -> f64 {
     let doublings = (window / 14_480.0).max(1.0).log2();
     network.rtt * (4.0 + doublings)
 }
+#[cfg(test)]
+mod tuning;

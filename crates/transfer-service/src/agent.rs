@@ -28,7 +28,7 @@ use penstock_persistence::delegations::Delegations;
 use penstock_persistence::journal::JournalReader;
 use penstock_protocol::http1::client::Client;
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -160,6 +160,10 @@ pub(crate) struct Progress {
     started: Instant,
     moved: AtomicU64,
     sampled: AtomicU64,
+    /// When it was last found to have moved, milliseconds since it started.
+    advanced_ms: AtomicU64,
+    /// It waits for its turn at a storage element.
+    queued: AtomicBool,
     size: AtomicU64,
 }
 
@@ -173,6 +177,8 @@ impl Progress {
             started,
             moved: AtomicU64::new(0),
             sampled: AtomicU64::new(0),
+            advanced_ms: AtomicU64::new(0),
+            queued: AtomicBool::new(false),
             size: AtomicU64::new(UNKNOWN),
         }
     }
@@ -214,6 +220,21 @@ impl Progress {
         } else {
             moved
         }
+    }
+
+    /// Seconds since it was last found to have moved, now that it is found to have moved again.
+    pub(crate) fn lag(&self) -> f64 {
+        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let before = self.advanced_ms.swap(now, Ordering::Relaxed);
+        now.saturating_sub(before) as f64 / 1000.0
+    }
+
+    fn set_queued(&self, is_queued: bool) {
+        self.queued.store(is_queued, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_queued(&self) -> bool {
+        self.queued.load(Ordering::Relaxed)
     }
 
     pub(crate) fn to_row(&self) -> ActiveRow {

@@ -21,10 +21,11 @@ mod tape;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod tuning;
 
 pub use interface::{
-    Action, Answer, Assignment, Effects, EngineConfig, Input, LinkNotice, Now, Outcome, ReplyId,
-    Stopped, TapeCall, TapeErrand, TapeOutcome, TapePlace, Task,
+    Action, Answer, Assignment, Effects, EngineConfig, Input, LinkNotice, LinkSeen, Now, Outcome,
+    ReplyId, Stopped, TapeCall, TapeErrand, TapeOutcome, TapePlace, Task,
 };
 
 pub(crate) use nodes::this_process;
@@ -56,6 +57,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tape::Tape;
 use tokens::AwaitedTokens;
+use tuning::Tuning;
 
 /// How many transfers are stopped in one go when everything is, but for the last job's.
 const STOPPED_AT_ONCE: u64 = 10_000;
@@ -84,6 +86,7 @@ pub struct Engine {
     without_share: BTreeSet<TransferId>,
     history: History,
     tape: Tape,
+    tuning: Tuning,
     nodes: Nodes,
     /// Failures by link since the start of this process.
     last_failure: BTreeMap<LinkId, Failure>,
@@ -197,6 +200,7 @@ impl Engine {
                 let moved = moved.iter().map(|(link, bytes)| (link, *bytes));
                 self.scheduler.measured(moved, period);
             }
+            Input::Seen(links) => self.see_links(now, &links, effects),
             Input::Configure(config) => {
                 self.config = *config;
                 self.follow_settings(now);

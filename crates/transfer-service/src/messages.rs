@@ -275,7 +275,9 @@ impl Teller {
             limit: link.limit,
             queued: link.queued,
             bytes_per_second: link.rate_bytes_per_second,
-            because: link.waiting_because.as_deref(),
+            because: link.limit_because.as_deref(),
+            tuning: link.tuning,
+            seen: &link.seen,
         });
         let busy = states.filter(|link| link.active > 0 || link.queued > 0);
         follower.links(busy, crate::run::wall_clock())

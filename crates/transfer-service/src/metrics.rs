@@ -40,6 +40,8 @@ pub(crate) struct TransferMetrics {
     failed: Counter,
     canceled: Counter,
     not_used: Counter,
+    /// Decisions about the number of transfers.
+    tuned: Counter,
     /// Records in each of the journal's transactions.
     pub(crate) batch_records: Histogram,
     /// How long each took, in microseconds.
@@ -61,6 +63,7 @@ impl Default for TransferMetrics {
             failed: Counter::default(),
             canceled: Counter::default(),
             not_used: Counter::default(),
+            tuned: Counter::default(),
             batch_records: Histogram::of_counts(&BATCH_BOUNDS),
             commit_us: Histogram::of_microseconds(&COMMIT_BOUNDS),
             history: HistoryMeters::default(),
@@ -72,6 +75,9 @@ impl Default for TransferMetrics {
 impl TransferMetrics {
     /// Counts what a record says.
     pub(crate) fn count(&self, record: &Record) {
+        if let Record::Tuned(_) = record {
+            self.tuned.increment();
+        }
         let Record::Happened { event, state, .. } = record else {
             return;
         };
@@ -130,6 +136,11 @@ impl TransferMetrics {
             "Files of accepted jobs.",
         );
         family.sample(&[], self.submitted.read());
+        let mut family = page.counter(
+            "penstock_tuning_decisions_total",
+            "Decisions about how many transfers run on a link or at a storage element.",
+        );
+        family.sample(&[], self.tuned.read());
         let mut family = page.counter(
             "penstock_transfers_ended_total",
             "Transfers that ended, by state; not_used are replicas and hops that were not needed.",
@@ -320,6 +331,7 @@ fn write_links(page: &mut Page, rows: &[LinkSum]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use penstock_model::{TuningPolicy, TuningSeen};
 
     fn link(number: usize) -> LinkRow {
         LinkRow {
@@ -327,6 +339,11 @@ mod tests {
             destination: "https://d".to_owned(),
             active: 1,
             limit: 2,
+            limit_max: 2,
+            tuning: TuningPolicy::Fixed,
+            limit_because: None,
+            streams: None,
+            seen: TuningSeen::default(),
             queued: 3,
             rate_bytes_per_second: 0,
             moved_bytes: 5,

@@ -4,10 +4,12 @@
 //! the start of this process; history is in the ledger.
 
 use crate::agent::Progress;
-use crate::engine::{Engine, Outcome};
+use crate::engine::{Engine, LinkSeen, Outcome};
+use penstock_decide::tuning::LinkTuning;
 use penstock_decide::wording;
 use penstock_model::{
-    Bytes, LinkId, LinkSample, Timestamp, TransferEvent, TransferState, WaitReason,
+    Bytes, LinkId, LinkSample, Timestamp, TransferEvent, TransferState, TuningPolicy, TuningSeen,
+    WaitReason,
 };
 use penstock_persistence::journal::Record;
 use serde::{Deserialize, Serialize};
@@ -17,6 +19,9 @@ use std::sync::Arc;
 
 /// At most so many running transfers are listed one by one.
 const ACTIVE_LISTED_MAX: usize = 50;
+/// The weight of the newest report in what a link's transfers take between two, and the most that counts.
+const LAG_WEIGHT: f64 = 0.1;
+const LAG_MAX: f64 = 10.0;
 
 /// The live view as JSON.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -26,6 +31,8 @@ pub struct Overview {
     pub at: i64,
     pub site: String,
     pub totals: Totals,
+    /// Who decides how many transfers run on links of which no rule says it.
+    pub tuning: TuningPolicy,
     pub agents: AgentsView,
     pub links: Vec<LinkRow>,
     pub storages: Vec<StorageRow>,
@@ -82,7 +89,18 @@ pub struct LinkRow {
     pub source: String,
     pub destination: String,
     pub active: u32,
+    /// How many may run now.
     pub limit: u32,
+    /// How many operators allow.
+    pub limit_max: u32,
+    /// Who decides.
+    pub tuning: TuningPolicy,
+    /// Why so many.
+    pub limit_because: Option<String>,
+    /// Connections of a copy whose client does not say; `None`: as the storage element likes.
+    pub streams: Option<u32>,
+    /// What it is seen to do, by which that is decided.
+    pub seen: TuningSeen,
     pub queued: u64,
     pub rate_bytes_per_second: u64,
     /// Since the start of this process.
@@ -132,6 +150,10 @@ pub struct ActiveRow {
 struct LinkMeter {
     /// Bytes since the last sample that no running agent's progress holds any more.
     settled: u64,
+    /// The same since the last look at what links do.
+    unseen: u64,
+    /// Seconds between two reports of a transfer, lately.
+    lag: f64,
     moved_total: u64,
     rate: u64,
     finished: u64,
@@ -180,7 +202,42 @@ impl Meters {
             Outcome::Failed { .. } => meter.failed += 1,
             Outcome::Stopped => {}
         }
-        meter.settled += progress.take_unsampled();
+        let moved = progress.take_unsampled();
+        meter.settled += moved;
+        meter.unseen += moved;
+    }
+
+    /// What each link did since the last look. Before [`Meters::sample`].
+    pub(crate) fn look(&mut self, running: &[Arc<Progress>]) -> Vec<LinkSeen> {
+        let mut queued: BTreeMap<&LinkId, u32> = BTreeMap::new();
+        for progress in running {
+            let moved = progress.take_unsampled();
+            let meter = self.links.entry(progress.link.clone()).or_default();
+            meter.settled += moved;
+            meter.unseen += moved;
+            if moved > 0 {
+                meter.lag += LAG_WEIGHT * (progress.lag() - meter.lag);
+            }
+            if progress.is_queued() {
+                *queued.entry(&progress.link).or_default() += 1;
+            }
+        }
+        let busy = self.links.iter_mut().filter_map(|(link, meter)| {
+            let moved = std::mem::take(&mut meter.unseen);
+            let queued_there = queued.get(link).copied().unwrap_or(0);
+            (moved > 0 || queued_there > 0).then(|| LinkSeen {
+                link: link.clone(),
+                moved: Bytes(moved),
+                // Reports that come each second, or more often, are looked at each second.
+                lag: if meter.lag > 1.5 {
+                    meter.lag.min(LAG_MAX)
+                } else {
+                    0.0
+                },
+                queued_there,
+            })
+        });
+        busy.collect()
     }
 
     /// The view of this second, and a sample of each link that does anything.
@@ -190,10 +247,6 @@ impl Meters {
         running: &[Arc<Progress>],
         at: Timestamp,
     ) -> (Overview, Vec<LinkSample>) {
-        for progress in running {
-            self.links.entry(progress.link.clone()).or_default().settled +=
-                progress.take_unsampled();
-        }
         let seconds = self
             .sampled_at
             .map_or(1.0, |last| at.since(last).as_secs_f64())
@@ -202,6 +255,7 @@ impl Meters {
         let mut overview = Overview {
             at: at.0,
             site: self.site.clone(),
+            tuning: engine.tuning_policy(),
             ..Overview::default()
         };
         let mut samples = Vec::new();
@@ -233,11 +287,19 @@ impl Meters {
             overview.totals.failed += meter.failed;
             overview.totals.moved_bytes += meter.moved_total;
             overview.totals.rate_bytes_per_second += meter.rate;
+            let tuned = engine.tuning(&view.link);
             overview.links.push(LinkRow {
                 source: view.link.source.to_string(),
                 destination: view.link.destination.to_string(),
                 active: view.active.0,
                 limit: view.limit.0,
+                limit_max: view.limit_max.0,
+                tuning: tuned.map_or(TuningPolicy::Fixed, LinkTuning::decided_by),
+                limit_because: tuned
+                    .and_then(LinkTuning::last)
+                    .map(|decision| wording::tune_reason(&decision.because)),
+                streams: tuned.and_then(LinkTuning::streams),
+                seen: tuned.map(LinkTuning::seen).copied().unwrap_or_default(),
                 queued: view.queued,
                 rate_bytes_per_second: meter.rate,
                 moved_bytes: meter.moved_total,

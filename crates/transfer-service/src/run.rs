@@ -750,6 +750,8 @@ impl Driver {
             .values()
             .map(|agent| agent.progress.clone())
             .collect();
+        let seen = self.meters.look(&running);
+        self.feed(Input::Seen(seen), batch);
         let at = wall_clock();
         let (overview, samples) = self.meters.sample(&self.engine, &running, at);
         let period = at.since(self.sampled_at.replace(at).unwrap_or(at));

@@ -146,9 +146,15 @@ pub struct LinkSetArgs {
     /// Transfers that may run at once on each link that fits.
     #[arg(long, value_name = "N")]
     pub max: Option<u32>,
-    /// What an optimiser would not go below.
+    /// Tuning does not go below.
     #[arg(long, value_name = "N")]
     pub min: Option<u32>,
+    /// How far tuning may go: 0 not at all, 1 never above what waits, 2 normally, 3 also for little gain; `none`: 2.
+    #[arg(long, value_name = "MODE", value_parser = number_or_none)]
+    pub mode: Option<OrNone<u32>>,
+    /// Who decides how many run: measured, fts3 or fixed; `none`: as the configuration file says.
+    #[arg(long, value_name = "WHO", value_parser = text_or_none)]
+    pub tuning: Option<OrNone<String>>,
     /// The service.
     #[command(flatten)]
     pub service: ServiceArgs,

@@ -18,7 +18,7 @@ use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::remote_tree;
 use penstock_model::{
     Activity, Bytes, ChecksumAlgorithm, ChecksumMode, CredentialId, Errno, Failure, FileUrl, JobId,
-    JobParameters, Overwrite, Slots, TransferState, UserName, VoName,
+    JobParameters, Overwrite, Slots, TransferState, TuningPolicy, UserName, VoName,
 };
 use penstock_persistence::journal::JobToken;
 use penstock_persistence::sealing::SealingKeys;
@@ -129,6 +129,7 @@ fn engine_config(parallel: usize) -> EngineConfig {
             ..HaltPolicy::default()
         },
         open_max: usize::MAX,
+        tuning: TuningPolicy::Fixed,
         tape: TapePolicy::default(),
     }
 }

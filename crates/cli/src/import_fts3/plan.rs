@@ -4,7 +4,13 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// Fields of a link that this service keeps.
-const LINK_FIELDS: [&str; 4] = ["source", "destination", "min_active", "max_active"];
+const LINK_FIELDS: [&str; 5] = [
+    "source",
+    "destination",
+    "min_active",
+    "max_active",
+    "optimizer_mode",
+];
 /// Fields of a storage element that this service keeps.
 const SE_FIELDS: [&str; 4] = [
     "inbound_max_active",
@@ -362,7 +368,7 @@ mod tests {
         assert_eq!(
             told,
             [
-                "link *: destination \"*\", max_active 130, min_active 2, source \"*\"",
+                "link *: destination \"*\", max_active 130, min_active 2, optimizer_mode 2, source \"*\"",
                 "link a-b: destination \"https://b\", max_active 20, min_active 2, source \"https://a\"",
                 "se *: inbound_max_active 200, outbound_max_active 200",
                 "se https://d: site \"D\"",
@@ -377,7 +383,6 @@ mod tests {
             [
                 "activity shares of",
                 "se davs://c: limit",
-                "link *: optimizer_",
                 "link a-b: nostream",
                 "se https://d: tpc_",
                 "global *: sec_per_",

@@ -370,6 +370,7 @@ pub fn engine_config(role: &Transfer) -> EngineConfig {
             wait: role.halt_delay.0,
         },
         open_max: usize::try_from(role.open_max).unwrap_or(usize::MAX),
+        tuning: role.tuning,
         tape: tape_policy(&role.staging),
     }
 }

@@ -63,14 +63,15 @@ impl Default for SlotLimits {
 }
 
 impl SlotLimits {
-    pub(super) fn of_link(&self, link: &LinkId) -> u32 {
+    /// On a link.
+    pub fn of_link(&self, link: &LinkId) -> u32 {
         let patterns = most_specific_first(link);
         let own = patterns.iter().find_map(|pattern| self.links.get(pattern));
         own.copied().unwrap_or(self.link).0
     }
 
-    /// Outbound, inbound.
-    pub(super) fn of_storage(&self, storage: &StorageId) -> (u32, u32) {
+    /// Out of a storage element and into it, over all its links.
+    pub fn of_storage(&self, storage: &StorageId) -> (u32, u32) {
         let own = self.storages.get(storage).copied();
         let (outbound, inbound) = own.unwrap_or((self.storage_outbound, self.storage_inbound));
         (outbound.0, inbound.0)

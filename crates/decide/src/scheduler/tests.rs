@@ -577,13 +577,23 @@ fn what_is_tuned_binds_below_what_operators_allow_and_says_so() {
         reason(&scheduler),
         "the link runs 3 of 3 transfers allowed at once"
     );
-    scheduler.set_tuned(&TunedPlace::Inbound(StorageId::new("b")), Some(Slots(3)));
+    scheduler.set_tuned(
+        &TunedPlace::Inbound {
+            storage: StorageId::new("b"),
+        },
+        Some(Slots(3)),
+    );
     scheduler.set_limits(limits(5, 10, 10));
     assert!(started(&mut scheduler).is_empty());
     assert_eq!(
         reason(&scheduler),
         "b receives 3 of the 3 files at once that move most; 10 are allowed"
     );
-    scheduler.set_tuned(&TunedPlace::Inbound(StorageId::new("b")), None);
+    scheduler.set_tuned(
+        &TunedPlace::Inbound {
+            storage: StorageId::new("b"),
+        },
+        None,
+    );
     assert_eq!(started(&mut scheduler), [4, 5]);
 }

@@ -38,8 +38,8 @@ fn link(name: &str, of: &str, slots_max: u32) -> Wish {
         name: name.into(),
         source: Some(source),
         destination: Some(destination),
-        slots_min: None,
         slots_max: Some(Slots(slots_max)),
+        ..LinkWish::default()
     })
 }
 

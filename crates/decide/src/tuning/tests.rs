@@ -3,9 +3,9 @@
 use super::*;
 
 /// A small generator of even noise (SplitMix64), so that each run is the same.
-struct Noise(u64);
+struct Chance(u64);
 
-impl Noise {
+impl Chance {
     /// Between -1 and 1.
     fn next(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -34,21 +34,26 @@ const BOUNDS: Bounds = Bounds { min: 2, max: 200 };
 /// Work done and the limit, second by second. The number follows the limit at once upwards and with a lag downwards.
 struct Run {
     tuner: Tuner,
-    noise: Noise,
+    noise: Chance,
     noisy: f64,
     active: f64,
 }
 
 impl Run {
     fn new(noisy: f64) -> Run {
+        Run::seeded(noisy, 7)
+    }
+
+    fn seeded(noisy: f64, seed: u64) -> Run {
         Run {
             tuner: Tuner::new(BOUNDS),
-            noise: Noise(7),
+            noise: Chance(seed),
             noisy,
             active: 0.0,
         }
     }
 
+    /// What would be done without noise.
     fn second(&mut self, law: &Law) -> f64 {
         let limit = f64::from(self.tuner.limit());
         self.active = match limit >= self.active {
@@ -62,11 +67,13 @@ impl Run {
             files: 0,
             active: self.active,
             is_full: true,
+            failed: 0,
+            lag: 0.0,
             pushed_back: 0,
             quiet_for: 0.0,
         };
         self.tuner.see(&sample);
-        rate
+        law(self.active)
     }
 
     /// The mean rate of so many seconds.
@@ -81,25 +88,36 @@ fn best(law: &Law) -> f64 {
         .fold(0.0, f64::max)
 }
 
-#[test]
-fn after_thirty_seconds_the_rate_is_that_of_the_best_number() {
-    let laws: [(&str, Box<Law>); 6] = [
+fn laws() -> Vec<(&'static str, Box<Law>)> {
+    vec![
         ("short", Box::new(line(200e6, 1e9))),
         ("long", Box::new(line(10e6, 1e9))),
         ("very long", Box::new(line(6e6, 1e9))),
         ("degrading", Box::new(degrading(50e6, 1e9, 40.0))),
         ("degrading early", Box::new(degrading(100e6, 1e9, 12.0))),
+        ("degrading at once", Box::new(degrading(300e6, 1e9, 4.0))),
         ("soft", Box::new(|n: f64| 1e9 * n / (n + 3.0))),
-    ];
-    for (name, law) in &laws {
-        for noisy in [0.0, 0.05, 0.1] {
-            let mut run = Run::new(noisy);
-            run.mean(law, 30);
-            let share = run.mean(law, 60) / best(law);
+    ]
+}
+
+#[test]
+fn after_thirty_seconds_the_rate_is_that_of_the_best_number() {
+    for (name, law) in &laws() {
+        for noisy in [0.0, 0.03, 0.05, 0.1] {
+            let shares: Vec<f64> = (1..=20)
+                .map(|seed| {
+                    let mut run = Run::seeded(noisy, seed);
+                    run.mean(law, 30);
+                    run.mean(law, 60) / best(law)
+                })
+                .collect();
+            let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+            let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+            // With a tenth of noise, a run of a minute may believe what is not so.
+            let at_least = if noisy < 0.1 { 0.94 } else { 0.90 };
             assert!(
-                share >= 0.90,
-                "{name}, noise {noisy}: {share:.3} at {}",
-                run.tuner.limit()
+                mean >= 0.95 && least >= at_least,
+                "{name}, noise {noisy}: mean {mean:.3}, least {least:.3}"
             );
         }
     }
@@ -111,7 +129,7 @@ fn no_more_runs_than_is_worth_it() {
     let mut run = Run::new(0.03);
     run.mean(&law, 120);
     assert!(
-        (20..=40).contains(&run.tuner.limit()),
+        (20..=50).contains(&run.tuner.limit()),
         "{}",
         run.tuner.limit()
     );
@@ -145,6 +163,8 @@ fn a_limit_that_limits_nothing_teaches_nothing() {
         files: 0,
         active: 1.0,
         is_full: false,
+        failed: 0,
+        lag: 0.0,
         pushed_back: 0,
         quiet_for: 0.0,
     };
@@ -166,6 +186,8 @@ fn a_storage_that_says_it_is_too_much_is_left_alone() {
         files: 0,
         active: f64::from(before),
         is_full: true,
+        failed: 0,
+        lag: 0.0,
         pushed_back: 3,
         quiet_for: 30.0,
     };
@@ -184,12 +206,13 @@ fn numbers_stay_within_their_bounds_whatever_is_seen() {
         0.0f64..500.0,
         any::<bool>(),
         0..3u32,
+        0..9u64,
     );
     proptest!(|(samples in proptest::collection::vec(sample, 0..200), min in 1..10u32, more in 0..100u32)| {
         let bounds = Bounds { min, max: min + more };
         let mut tuner = Tuner::new(bounds);
-        for (seconds, bytes, files, active, is_full, pushed_back) in samples {
-            let sample = Sample { seconds, bytes, files, active, is_full, pushed_back, quiet_for: 1.0 };
+        for (seconds, bytes, files, active, is_full, pushed_back, failed) in samples {
+            let sample = Sample { seconds, bytes, files, active, is_full, failed, lag: 0.0, pushed_back, quiet_for: 1.0 };
             if let Some(tuned) = tuner.see(&sample) {
                 prop_assert_eq!(tuned.limit, tuner.limit());
             }

@@ -81,6 +81,7 @@ pub fn failed(attempt: u32, detail: &str, retry_at: Option<i64>) -> TransferEven
         errno: Errno::ENOSPC,
         detail: detail.to_owned(),
         found: None,
+        busy: None,
     };
     TransferEvent::AttemptFailed {
         attempt: Attempt(attempt),

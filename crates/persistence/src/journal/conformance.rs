@@ -24,7 +24,7 @@ use tokens::{
 
 use super::{
     JobFilter, JobName, JobToken, Journal, JournalReader, MemoryJournal, Record, SqliteJournal,
-    SqliteReader, Standing, TransferFilter, UnfinishedJob,
+    SqliteReader, Standing, TransferFilter, TuningFilter, UnfinishedJob,
 };
 use crate::sealing::SealingKeys;
 use penstock_model::*;
@@ -133,6 +133,8 @@ fn rule(slots_max: u32) -> LinkRule {
         },
         slots_min: Slots(2),
         slots_max: Slots(slots_max),
+        tuning: None,
+        mode: None,
     }
 }
 
@@ -691,6 +693,53 @@ fn what_became_of_a_link_is_kept(lab: &Lab) {
     assert_eq!(read(0, 9, 1), changes[1..], "the latest");
 }
 
+fn decisions_about_numbers_are_kept_and_the_last_of_each_place_is_found_at_a_restart(lab: &Lab) {
+    let mut journal = lab.open();
+    let link = |source: &str| {
+        TunedPlace::Link(LinkId {
+            source: StorageId::new(source),
+            destination: StorageId::new("https://d"),
+        })
+    };
+    let into = TunedPlace::Inbound {
+        storage: StorageId::new("https://d"),
+    };
+    let decision = |at, place: &TunedPlace, slots| TuningDecision {
+        at: Timestamp(at),
+        place: place.clone(),
+        policy: TuningPolicy::Measured,
+        slots_before: Slots(2),
+        slots: Slots(slots),
+        streams: None,
+        seen: TuningSeen::default(),
+        candidates: Vec::new(),
+        because: TuneReason::Probes,
+    };
+    let (one, other) = (link("https://a"), link("https://b"));
+    let mut all: Vec<_> = (0..600).map(|at| decision(at, &one, at as u32)).collect();
+    all.push(decision(600, &into, 7));
+    all.push(decision(601, &other, 8));
+    let records = all.iter().map(|one| Record::Tuned(Box::new(one.clone())));
+    journal
+        .append(&records.collect::<Vec<_>>())
+        .expect("stored");
+    let found = journal.load_standing().expect("readable").tunings;
+    assert_eq!(found, all[599..], "the last of each place");
+    let reader = lab.reader();
+    let read = |source: Option<&str>, links_only, limit| {
+        let filter = TuningFilter {
+            source: source.map(StorageId::new),
+            links_only,
+            limit,
+            ..TuningFilter::default()
+        };
+        reader.tunings(&filter).expect("readable")
+    };
+    assert_eq!(read(None, false, 2), [all[601].clone(), all[600].clone()]);
+    assert_eq!(read(None, true, 2), [all[601].clone(), all[599].clone()]);
+    assert_eq!(read(Some("https://a"), true, 1000).len(), 500, "the latest");
+}
+
 #[test]
 fn a_database_of_a_later_version_is_left_alone() {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -801,6 +850,7 @@ on_each_back_end! {
     transfers_are_found_by_what_is_known_of_them_newest_first,
     pages_follow_each_other_however_little_is_looked_at_for_one,
     what_became_of_a_link_is_kept,
+    decisions_about_numbers_are_kept_and_the_last_of_each_place_is_found_at_a_restart,
     tokens_are_renewed_and_nowhere_in_clear,
     transfers_and_recalls_that_wait_for_a_token_are_told_apart_from_those_that_do_not,
     a_new_sealing_key_is_used_for_all_that_a_token_is_renewed_with,

@@ -5,7 +5,7 @@ use super::{
 };
 use penstock_model::{
     Ban, BanTarget, CredentialId, Job, JobId, Settings, Timestamp, TransferEvent, TransferId,
-    TransferState,
+    TransferState, TunedPlace, TuningDecision,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -26,6 +26,7 @@ pub struct MemoryJournal {
     ledger: Vec<(Timestamp, TransferId, TransferEvent)>,
     settings: Settings,
     bans: BTreeMap<BanTarget, Ban>,
+    tunings: BTreeMap<TunedPlace, TuningDecision>,
 }
 
 impl MemoryJournal {
@@ -123,6 +124,10 @@ impl Journal for MemoryJournal {
                         self.bans.insert(ban.target(), ban.clone());
                     }
                 }
+                Record::Tuned(decision) => {
+                    self.tunings
+                        .insert(decision.place.clone(), TuningDecision::clone(decision));
+                }
                 Record::LinkChanged(_) | Record::Sampled(_) => {}
             }
         }
@@ -176,6 +181,7 @@ impl Journal for MemoryJournal {
             transfer_id_max: self.transfer_id_max,
             settings: self.settings.clone(),
             bans: self.bans.values().cloned().collect(),
+            tunings: self.tunings.values().cloned().collect(),
             tokens_awaited: awaited.map(|(id, _)| id.clone()).collect(),
         })
     }

@@ -12,6 +12,7 @@ mod reader;
 mod reading;
 mod search;
 mod tokens;
+mod tunings;
 mod unfinished;
 
 pub use reader::PostgresReader;

@@ -6,7 +6,7 @@ use super::{
 };
 use penstock_model::{
     Ban, BanChange, CredentialId, JobId, JobState, LedgerEntry, LinkChange, LinkId, LinkSample,
-    SettingChange, StorageId, Timestamp, TransferId, UserName, VoName,
+    SettingChange, StorageId, Timestamp, TransferId, TuningDecision, UserName, VoName,
 };
 use std::fmt;
 
@@ -57,6 +57,8 @@ pub trait JournalReader: fmt::Debug + Send + Sync {
         window: (Timestamp, Timestamp),
         limit: usize,
     ) -> Result<Vec<LinkChange>, JournalError>;
+    /// Decisions about the number of transfers, newest first.
+    fn tunings(&self, filter: &TuningFilter) -> Result<Vec<TuningDecision>, JournalError>;
     /// The latest changes of settings, newest first, at most `limit`.
     fn setting_changes(&self, limit: usize) -> Result<Vec<SettingChange>, JournalError>;
     /// The bans that hold.
@@ -104,4 +106,17 @@ impl JobFilter {
         ];
         open.into_iter().any(|state| self.wants(state))
     }
+}
+
+/// Which decisions about the number of transfers a question wants.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TuningFilter {
+    /// From there.
+    pub source: Option<StorageId>,
+    /// To there.
+    pub destination: Option<StorageId>,
+    /// Of links only, not of storage elements.
+    pub links_only: bool,
+    /// At most.
+    pub limit: usize,
 }

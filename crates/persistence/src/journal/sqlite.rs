@@ -11,6 +11,7 @@ mod schema;
 mod search;
 mod settings;
 mod tokens;
+mod tunings;
 mod unfinished;
 
 pub use reader::SqliteReader;
@@ -200,6 +201,7 @@ fn append_all(
             Record::Configured(change) => settings::record(&transaction, change)?,
             Record::Banned(change) => bans::record(&transaction, change)?,
             Record::LinkChanged(change) => links::record(&transaction, change)?,
+            Record::Tuned(decision) => tunings::record(&transaction, decision)?,
             Record::Sampled(sample) => insert_sample(&transaction, sample)?,
         }
     }

@@ -19,13 +19,17 @@ struct Migration {
     usable_from: u32,
 }
 
-const MIGRATIONS: [Migration; 2] = [
+const MIGRATIONS: [Migration; 3] = [
     Migration {
         sql: include_str!("schema/1.sql"),
         usable_from: 1,
     },
     Migration {
         sql: include_str!("schema/2.sql"),
+        usable_from: 1,
+    },
+    Migration {
+        sql: include_str!("schema/3.sql"),
         usable_from: 1,
     },
 ];

@@ -88,6 +88,8 @@ pub(super) struct Lane {
     pub(super) count: f64,
     /// When rates were shared last.
     count_shared: f64,
+    /// Bytes per second of all of them, when it was something shared that allowed no more.
+    granted: Option<f64>,
     /// Bytes that each flow has got that was there from the begin.
     service: f64,
     /// Bytes per second of each flow, since `since`.
@@ -109,6 +111,7 @@ impl Lane {
             gone: HashSet::new(),
             count: 0.0,
             count_shared: 0.0,
+            granted: None,
             service: 0.0,
             rate: 0.0,
             since: 0.0,
@@ -170,12 +173,16 @@ impl Lane {
     }
 
     pub(super) fn is_outgrown(&self) -> bool {
-        self.rate <= 0.0 || self.count > 1.2 * self.count_shared + 1.0
+        // While each moves as fast as it can alone, one more may be the one that is too many.
+        let is_free = self.granted.is_none() && self.count > self.count_shared;
+        self.rate <= 0.0 || is_free || self.count > 1.2 * self.count_shared + 1.0
     }
 
     /// True when the rate is another one now.
     pub(super) fn set_rate(&mut self, rate: f64, now: f64) -> bool {
         self.count_shared = self.count;
+        let is_scarce = rate < 0.999 * self.per_transfer;
+        self.granted = (is_scarce && self.count > 0.0).then_some(rate * self.count);
         let changes = (rate - self.rate).abs() > 1e-6 * rate.max(self.rate);
         if changes {
             self.progress(now);
@@ -201,11 +208,11 @@ impl Lane {
 
     /// One more or less. Until rates are shared anew, a lane that shares something scarce goes on as a whole at its rate.
     fn grow(&mut self, by: f64) {
-        let is_scarce = self.rate < 0.999 * self.per_transfer;
-        let before = self.count;
         self.count += by;
-        if is_scarce && self.count > 0.0 {
-            self.rate = (self.rate * before / self.count).min(self.per_transfer);
+        if let Some(granted) = self.granted
+            && self.count > 0.0
+        {
+            self.rate = (granted / self.count).min(self.per_transfer);
         }
     }
 

@@ -325,6 +325,7 @@ impl World<'_> {
             errno,
             detail: detail.to_owned(),
             found: None,
+            busy: None,
         };
         let cleaned = true;
         self.measure.failed(self.now - copying.since);

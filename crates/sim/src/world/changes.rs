@@ -127,6 +127,7 @@ impl World<'_> {
             destination: Some(self.storage_id(ends.1)),
             slots_min: Some(Slots(1)),
             slots_max: Some(Slots(max)),
+            ..LinkWish::default()
         }))
     }
 

@@ -5,8 +5,8 @@ use crate::plan::Plan;
 use crate::report::{
     Fairness, LinkPoint, LinkReport, Point, Report, Series, SlotTime, VoReport, Waits, jain,
 };
-use penstock_model::{TapeWait, WaitReason};
-use penstock_transfer_service::engine::Engine;
+use penstock_model::{Bytes, LinkId, StorageId, TapeWait, WaitReason};
+use penstock_transfer_service::engine::{Engine, LinkSeen};
 use std::collections::BTreeMap;
 
 /// Points that are kept: when there are more, each two become one.
@@ -26,6 +26,8 @@ pub(super) struct Measure {
     series: Series,
     /// When the next point is due.
     due: f64,
+    /// Bytes of each link since the engine was told.
+    seen: Vec<f64>,
     /// Bytes since the last point.
     bytes: f64,
 }
@@ -160,8 +162,26 @@ impl World<'_> {
         self.field.take_moved(self.now, |ends, bytes| {
             if let Some(&link) = index.get(&ends) {
                 measure.moved(link, bytes);
+                *at(&mut measure.seen, link) += bytes;
             }
         });
+    }
+
+    /// What links did since this was last asked, as the driver tells the engine.
+    pub(super) fn seen(&mut self) -> Vec<LinkSeen> {
+        let storages = &self.plan.storages;
+        let storage = |at: usize| StorageId::new(format!("https://{}", storages[at].name));
+        let links = self.links.iter().zip(&mut self.measure.seen);
+        let moved = links.map(|(link, bytes)| LinkSeen {
+            link: LinkId {
+                source: storage(link.ends.0),
+                destination: storage(link.ends.1),
+            },
+            moved: Bytes(std::mem::take(bytes) as u64),
+            lag: 0.0,
+            queued_there: 0,
+        });
+        moved.filter(|seen| seen.moved.0 > 0).collect()
     }
 
     fn point(&mut self) -> Point {

@@ -7,7 +7,8 @@ use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::settings::{Asker, Wish};
 use penstock_model::{
-    ANY, Activity, ActivityShares, LinkId, Slots, StorageId, UserName, VoName, VoShare, Weight,
+    ANY, Activity, ActivityShares, LinkId, Slots, StorageId, TuningPolicy, UserName, VoName,
+    VoShare, Weight,
 };
 use penstock_persistence::journal::{Journal, MemoryJournal, Record};
 use penstock_transfer_service::engine::{
@@ -79,9 +80,11 @@ impl Service {
 
 fn config(plan: &Plan) -> EngineConfig {
     let service = &plan.service;
-    let link = match service.policy {
-        Policy::Limits => service.link_max,
-        Policy::Fixed(number) => number,
+    let (link, tuning) = match service.policy {
+        Policy::Limits => (service.link_max, TuningPolicy::Fixed),
+        Policy::Fixed(number) => (number, TuningPolicy::Fixed),
+        Policy::Measured => (service.link_max, TuningPolicy::Measured),
+        Policy::Fts3 => (service.link_max, TuningPolicy::Fts3),
     };
     EngineConfig {
         slots: SlotLimits {
@@ -95,6 +98,7 @@ fn config(plan: &Plan) -> EngineConfig {
         retry_delay: Duration::from_secs_f64(service.retry_delay),
         halting: HaltPolicy::default(),
         open_max: usize::MAX,
+        tuning,
         tape: Default::default(),
     }
 }

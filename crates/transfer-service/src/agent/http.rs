@@ -3,10 +3,12 @@
 use super::AgentSetup;
 use super::cloud::CloudAccess;
 use super::proxy::ProxyAccess;
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Method};
 use penstock_decide::classify::{Observed, classify};
-use penstock_model::{Access, Bytes, Checksum, ChecksumAlgorithm, Failure, FileUrl, Phase, Side};
+use penstock_model::{
+    Access, Busy, Bytes, Checksum, ChecksumAlgorithm, Failure, FileUrl, Phase, Side,
+};
 use penstock_protocol::digest;
 use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
 use penstock_protocol::tls::{ClientIdentity, TlsError};
@@ -16,6 +18,10 @@ use url::Url;
 
 /// Bytes of an error answer that are shown.
 const ERROR_TEXT_MAX: usize = 300;
+
+/// Seconds for which a storage element is left alone that does not say for how long, and at most.
+const BUSY_SECONDS: u32 = 10;
+const BUSY_SECONDS_MAX: u32 = 3600;
 
 /// One end of a transfer: where it is, by what it is reached, and whose fault errors there are.
 #[derive(Clone)]
@@ -125,6 +131,7 @@ impl End {
     /// A failure that this end answered, with the text it gave.
     pub(super) async fn refused(&self, phase: Phase, what: &str, answer: Incoming) -> Failure {
         let status = answer.status;
+        let busy = busy_of(&answer, self.side);
         let text = short_text(answer).await;
         let detail = format!("{} answered {what} with {status}{text}", self.url);
         // A missing file is what FTS clients search for by this text.
@@ -133,8 +140,23 @@ impl End {
         } else {
             detail
         };
-        self.failure(phase, &Observed::Status(status.as_u16()), detail)
+        let failure = self.failure(phase, &Observed::Status(status.as_u16()), detail);
+        Failure { busy, ..failure }
     }
+}
+
+/// What an answer says of how much its storage element has to do (RFC 9110 §10.2.3, RFC 6585 §4).
+fn busy_of(answer: &Incoming, by: Side) -> Option<Busy> {
+    let status = answer.status.as_u16();
+    let said = answer.headers.get(RETRY_AFTER);
+    let seconds = said.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    // A 503 without it may be a server that is being restarted.
+    match (status, seconds) {
+        (429, None) => Some(BUSY_SECONDS),
+        (429 | 503, seconds) => seconds.map(|seconds: u32| seconds.min(BUSY_SECONDS_MAX)),
+        _ => None,
+    }
+    .map(|seconds| Busy { by, seconds })
 }
 
 /// Up to [`ERROR_TEXT_MAX`] bytes of an answer's body on one line, with a colon before it; empty when there is none.

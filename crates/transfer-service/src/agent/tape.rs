@@ -357,6 +357,7 @@ impl Access {
             errno: Errno::EPROTONOSUPPORT,
             detail,
             found: None,
+            busy: None,
         }
     }
 }

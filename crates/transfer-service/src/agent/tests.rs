@@ -81,6 +81,7 @@ async fn attempt(copy: CopyAnswer, parameters: JobParameters) -> (Outcome, Vec<S
     };
     let assignment = Assignment {
         to,
+        streams: None,
         job: JobId(uuid::Uuid::nil()),
         vo: VoName::new("vo"),
         request: Arc::new(request),

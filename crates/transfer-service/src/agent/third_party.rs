@@ -7,7 +7,7 @@ use super::steps::{Attempting, Plan};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method};
 use penstock_decide::classify::{Observed, classify};
-use penstock_model::{Bytes, CopyMode, Failure, MoverReport, Phase, Side};
+use penstock_model::{Busy, Bytes, CopyMode, Failure, MoverReport, Phase, Side, StreamsReason};
 use penstock_protocol::http1::client::{Incoming, Outgoing};
 use penstock_protocol::s3::hide_presigned;
 use penstock_protocol::tape::{ARCHIVE_METADATA, TRANSFER_HEADER_ARCHIVE_METADATA};
@@ -105,7 +105,25 @@ impl Attempting<'_> {
                 return Err(active.refused(Phase::Transfer, &what, answer).await.into());
             }
         }
-        Ok(self.follow_markers(active, passive, plan, answer).await?)
+        let report = self.follow_markers(active, passive, plan, answer).await?;
+        Ok(self.say_who_asked(report))
+    }
+
+    /// What this service asked for on its own was not asked for by the client.
+    fn say_who_asked(&self, mut report: MoverReport) -> MoverReport {
+        let by_service = self.assignment.parameters.streams.is_none();
+        if let Some(streams) = &mut report.streams
+            && by_service
+            && self.assignment.streams.is_some()
+        {
+            streams.asked = None;
+            for because in &mut streams.because {
+                if *because == StreamsReason::AsAsked {
+                    *because = StreamsReason::Tuned;
+                }
+            }
+        }
+        report
     }
 
     fn copy_request(&self, ways: &Ways<'_>, plan: &Plan) -> Result<Outgoing, Failure> {
@@ -131,7 +149,7 @@ impl Attempting<'_> {
             // This service compares the checksums itself, as far as its job asks for it.
             require_checksum: Some(false),
             transfer_headers,
-            streams: parameters.streams,
+            streams: parameters.streams.or(self.assignment.streams),
             scitag: request.scitag.map(u32::from),
             client_info: Some(format!(
                 "job-id={};file-id={};retry={}",
@@ -171,12 +189,13 @@ impl Attempting<'_> {
                 detail,
             );
         }
-        classify(
-            Side::Network,
-            Phase::Transfer,
-            &Observed::CopyFailed,
-            detail,
-        )
+        let busy = says_that_it_is_busy(why).then_some(Busy {
+            by: passive.side,
+            seconds: 0,
+        });
+        let observed = Observed::CopyFailed;
+        let failure = classify(Side::Network, Phase::Transfer, &observed, detail);
+        Failure { busy, ..failure }
     }
 
     /// Reads the marker stream to its last line.
@@ -200,6 +219,7 @@ impl Attempting<'_> {
                 _ => watch.take(&buffer[..count]),
             }
             self.progress.set_moved(watch.moved);
+            self.progress.set_queued(watch.is_queued);
             match watch.outcome.take() {
                 Some(Outcome::Success(_)) => {
                     read_to_end(&mut answer, &mut buffer).await;
@@ -232,6 +252,20 @@ fn says_that_it_exists(why: &str) -> bool {
     ["exists", "already exist", "answered 412", "answered 409"]
         .iter()
         .any(|words| why.contains(words))
+}
+
+/// Whether the passive end has refused the active one because it has too much to do. There is nothing but words to go
+/// by.
+fn says_that_it_is_busy(why: &str) -> bool {
+    let why = why.to_ascii_lowercase();
+    [
+        "answered 503",
+        "answered 429",
+        "too many requests",
+        "service unavailable",
+    ]
+    .iter()
+    .any(|words| why.contains(words))
 }
 
 /// Whether a storage element could not use a presigned URL. Some look with HEAD first, which such a URL is not good for.
@@ -270,6 +304,8 @@ struct Watch {
     parser: StreamParser,
     report: MoverReport,
     moved: u64,
+    /// The storage element says that it has not begun.
+    is_queued: bool,
     /// When the byte count last grew, or the copy was last seen waiting in a queue, which is its right.
     advanced: Instant,
     outcome: Option<Outcome>,
@@ -281,6 +317,7 @@ impl Default for Watch {
             parser: StreamParser::default(),
             report: MoverReport::default(),
             moved: 0,
+            is_queued: false,
             advanced: Instant::now(),
             outcome: None,
         }
@@ -304,6 +341,7 @@ impl Watch {
     fn note(&mut self, item: Item) {
         match item {
             Item::Marker(marker) => {
+                self.is_queued = marker.moved.is_none() && self.moved == 0;
                 match marker.moved {
                     Some(Bytes(now)) if now > self.moved => {
                         (self.moved, self.advanced) = (now, Instant::now());

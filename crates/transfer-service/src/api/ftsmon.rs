@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use penstock_model::{LinkId, StorageId, Timestamp, TransferId, TransferState};
-use penstock_persistence::journal::{FoundTransfer, JobFilter, TransferFilter};
+use penstock_persistence::journal::{FoundTransfer, JobFilter, TransferFilter, TuningFilter};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +28,8 @@ const EXAMINED_MAX: usize = 50_000;
 /// Rows on one page, and pages.
 const PAGE_ROWS: usize = 50;
 const PAGE_ROWS_MAX: usize = 500;
+/// Decisions about links that are looked through.
+const DECISIONS_MAX: usize = 1000;
 /// How far into a list pages reach.
 const ROWS_MAX: usize = 10_000;
 /// Hours that are looked back, unless more are asked for: as in FTS.
@@ -543,7 +545,7 @@ async fn config_of_vo(
     }
 }
 
-/// `optimizer`: what each link may run. No optimiser moves it.
+/// `optimizer`: what each link may run, who decided that, and why.
 async fn optimizer(
     State(api): State<Api>,
     credentials: Credentials,
@@ -566,15 +568,32 @@ async fn optimizer(
             "running": link.active,
             "queue_size": link.queued,
             "throughput": link.rate_bytes_per_second,
+            "ema": link.seen.rate_smoothed.0,
+            "nostreams": link.streams,
+            "max_active": link.limit_max,
+            "decided_by": link.tuning.name(),
+            "rationale": link.limit_because,
         })
     });
     Ok(Json(paged(rows.collect(), page)).into_response())
 }
 
-/// `optimizer/detailed`: its decisions, of which there are none.
-async fn optimizer_detailed(State(api): State<Api>, credentials: Credentials) -> Answer {
+/// `optimizer/detailed`: the latest decisions, newest first.
+async fn optimizer_detailed(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Query(asked): Query<Asked>,
+) -> Answer {
     api.caller(&credentials).await?;
-    Ok(Json(json!({"evolution": paged(Vec::new(), (1, PAGE_ROWS))})).into_response())
+    let (page, size) = asked.page()?;
+    let filter = TuningFilter {
+        source: Asked::storage(&asked.source_se),
+        destination: Asked::storage(&asked.dest_se),
+        links_only: true,
+        limit: DECISIONS_MAX,
+    };
+    let rows = api.decisions(filter).await?;
+    Ok(Json(json!({"evolution": paged(rows, (page, size))})).into_response())
 }
 
 /// `unique/WHAT`: the different names of the window.

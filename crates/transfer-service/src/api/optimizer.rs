@@ -1,32 +1,32 @@
-//! `/optimizer`: FTS's view of how many transfers each link may run. Here no optimiser moves that number: it is what
-//! rules and the configuration file say, and it is changed by `/config/links`.
+//! `/optimizer`: FTS's view of how many transfers each link may run, who decided that, and why.
 //!
-//! FTS lets anybody change it without a right; here looking and changing take the right to configure.
+//! FTS lets anybody change it without a right; here looking takes the right to configure, and what is decided is changed
+//! by rules for links.
 
 use super::caller::Credentials;
 use super::extract::Query;
-use super::jobs::without_port;
+use super::jobs::{blocking, without_port};
 use super::{Api, ApiError};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use penstock_model::Timestamp;
+use penstock_decide::wording;
+use penstock_model::{StorageId, Timestamp, TunedPlace, TuningDecision, TuningPolicy};
+use penstock_persistence::journal::TuningFilter;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 type Answer = Result<Response, ApiError>;
 
-/// `GET /optimizer`: whether one is at work.
+/// Decisions that are told, as in FTS.
+const DECISIONS: usize = 50;
+
+/// `GET /optimizer`: whether one is at work, where no rule says otherwise.
 pub(super) async fn is_enabled(State(api): State<Api>, credentials: Credentials) -> Answer {
     api.caller(&credentials).await?;
-    Ok(Json(false).into_response())
-}
-
-/// `GET /optimizer/evolution`: its decisions, of which there are none.
-pub(super) async fn evolution(State(api): State<Api>, credentials: Credentials) -> Answer {
-    api.caller(&credentials).await?.may_read_configuration()?;
-    Ok(Json(json!([])).into_response())
+    let is_enabled = api.service.overview().tuning != TuningPolicy::Fixed;
+    Ok(Json(is_enabled).into_response())
 }
 
 /// Which links.
@@ -34,6 +34,63 @@ pub(super) async fn evolution(State(api): State<Api>, credentials: Credentials) 
 pub(super) struct Which {
     source_se: Option<String>,
     dest_se: Option<String>,
+}
+
+/// `GET /optimizer/evolution`: its latest decisions about links, newest first.
+pub(super) async fn evolution(
+    State(api): State<Api>,
+    credentials: Credentials,
+    Query(which): Query<Which>,
+) -> Answer {
+    api.caller(&credentials).await?.may_read_configuration()?;
+    let storage = |asked: Option<String>| {
+        let asked = asked.filter(|text| !text.is_empty());
+        asked.map(|asked| StorageId::new(without_port(&asked)))
+    };
+    let filter = TuningFilter {
+        source: storage(which.source_se),
+        destination: storage(which.dest_se),
+        links_only: true,
+        limit: DECISIONS,
+    };
+    Ok(Json(api.decisions(filter).await?).into_response())
+}
+
+impl Api {
+    /// Decisions as FTS shows them, newest first.
+    pub(super) async fn decisions(&self, filter: TuningFilter) -> Result<Vec<Value>, ApiError> {
+        let service = self.service.clone();
+        let found = blocking(move || service.reader().tunings(&filter)).await??;
+        Ok(found.iter().filter_map(row).collect())
+    }
+}
+
+/// FTS's keys, and who decided between what.
+fn row(decision: &TuningDecision) -> Option<Value> {
+    let TunedPlace::Link(link) = &decision.place else {
+        return None;
+    };
+    let seen = &decision.seen;
+    let before = i64::from(decision.slots_before.0);
+    Some(json!({
+        "datetime": decision.at.to_fts(),
+        "source_se": link.source.as_str(),
+        "dest_se": link.destination.as_str(),
+        "active": decision.slots.0,
+        "throughput": seen.rate.0,
+        "success": seen.success_percent,
+        "rationale": wording::tune_reason(&decision.because),
+        "diff": i64::from(decision.slots.0) - before,
+        "actual_active": seen.active.0,
+        "queue_size": seen.queued,
+        "ema": seen.rate_smoothed.0,
+        "filesize_avg": seen.size_mean.0,
+        "filesize_stddev": seen.size_deviation.0,
+        "nostreams": decision.streams,
+        "decided_by": decision.policy.name(),
+        "seconds_per_megabyte": seen.seconds_per_megabyte,
+        "candidates": decision.candidates,
+    }))
 }
 
 /// `GET /optimizer/current`: the links that were seen since the start, with how many transfers each may run.
@@ -57,20 +114,22 @@ pub(super) async fn current(
             "datetime": at,
             "source_se": link.source,
             "dest_se": link.destination,
-            "ema": null,
+            "ema": link.seen.rate_smoothed.0,
             "active": link.limit,
-            "nostreams": null,
+            "nostreams": link.streams,
+            "decided_by": link.tuning.name(),
+            "rationale": link.limit_because,
         })
     });
     Ok(Json(rows.collect::<Vec<Value>>()).into_response())
 }
 
-/// `POST /optimizer/current`: there is nothing whose memory could be changed.
+/// `POST /optimizer/current`: what is decided is not to be overwritten, but bounded by rules.
 pub(super) async fn set(State(api): State<Api>, credentials: Credentials) -> Answer {
     api.caller(&credentials).await?.may_configure()?;
     Err(ApiError::new(
         StatusCode::BAD_REQUEST,
-        "no optimiser decides here how many transfers a link runs, so nothing was set; set max_active of a rule \
-         for the link: POST /config/links, or `penstock link set`",
+        "what is decided for a link is not set by hand, so nothing was set; bound it by min_active and max_active of a \
+         rule for the link: POST /config/links, or `penstock link set`",
     ))
 }

@@ -183,6 +183,7 @@ impl Engine {
     /// Queues a transfer, unless a token of it is awaited or an end of it is banned.
     pub(super) fn queue(&mut self, waiting: Waiting) {
         if !self.holds_back(&waiting) && !self.refuses_by_share(&waiting) {
+            self.begin_to_tune(&waiting.link);
             self.scheduler.enqueue(waiting);
         }
     }

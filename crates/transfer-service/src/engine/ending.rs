@@ -82,6 +82,7 @@ impl Engine {
             request: Arc::new(entry.request(transfer, self.scheduler.link(entry.link))),
             parameters: parameters_of(job),
             attempt,
+            streams: None,
             unsettled: true,
             task: Task::TidyUp,
         })

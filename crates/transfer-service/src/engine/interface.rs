@@ -10,7 +10,7 @@ use penstock_model::{
     Access, Attempt, Ban, BanTarget, Bytes, Checksum, CopyMode, CredentialId, Failure,
     FileProgress, JobId, JobParameters, LinkId, MoverReport, NodeId, Priority, SettingChange,
     Settings, Side, StageRequestId, StorageId, Timestamp, ToldPlace, TransferId, TransferRequest,
-    UserName, VoName,
+    TuningPolicy, UserName, VoName,
 };
 use penstock_persistence::journal::{Record, RenewedToken};
 use penstock_protocol::tape::{StageFile, path_of};
@@ -32,6 +32,8 @@ pub struct EngineConfig {
     pub halting: HaltPolicy,
     /// How many transfers may be open, because each takes memory: some 2.5 kB.
     pub open_max: usize,
+    /// Who decides how many of the transfers that are allowed run on links of which no rule says it.
+    pub tuning: TuningPolicy,
     /// How tape systems are treated.
     pub tape: TapePolicy,
 }
@@ -177,12 +179,27 @@ pub enum Input {
         /// How long that was.
         period: Duration,
     },
+    /// About a second has passed, in which links did this.
+    Seen(Vec<LinkSeen>),
     /// Another configuration file.
     Configure(Box<EngineConfig>),
     /// Start nothing more.
     Drain,
     /// Time passed.
     Tick,
+}
+
+/// What the running transfers of a link did in about a second, beside what the engine knows itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinkSeen {
+    /// Which.
+    pub link: LinkId,
+    /// Bytes that moved.
+    pub moved: Bytes,
+    /// Seconds between two reports of how far its transfers are.
+    pub lag: f64,
+    /// Transfers that wait for their turn at a storage element.
+    pub queued_there: u32,
 }
 
 /// Names an answer that somebody waits for.
@@ -332,6 +349,8 @@ pub struct Assignment {
     pub parameters: Arc<JobParameters>,
     /// Which attempt.
     pub attempt: Attempt,
+    /// Connections that it uses when its client does not say; `None`: as the storage element likes.
+    pub streams: Option<u32>,
     /// An earlier attempt may have left the file, whole or in part, at a destination that was empty before.
     pub unsettled: bool,
     /// What is to be done.

@@ -8,6 +8,7 @@ use super::nodes::{Leading, Nodes};
 use super::rows::Sharing;
 use super::tape::Tape;
 use super::tokens::AwaitedTokens;
+use super::tuning::Tuning;
 use super::{Effects, Engine, EngineConfig, Now};
 use penstock_decide::scheduler::Scheduler;
 use penstock_decide::settings::slots_in_effect;
@@ -49,6 +50,7 @@ impl Engine {
             without_share: BTreeSet::new(),
             history: History::default(),
             tape: Tape::default(),
+            tuning: Tuning::restore(found.tunings),
             last_failure: BTreeMap::new(),
             transfer_id_next: found.transfer_id_max + 1,
             settings: Arc::new(found.settings),

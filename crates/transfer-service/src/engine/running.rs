@@ -55,6 +55,7 @@ impl Engine {
                 let entry = &self.jobs[&job];
                 (entry.vo().clone(), parameters_of(entry))
             };
+            let streams = self.tuning.streams(&link);
             let to = self.nodes.place();
             let to = to.expect("the scheduler knows how many agents there are on all nodes");
             let running = Running {
@@ -75,6 +76,7 @@ impl Engine {
                 request,
                 parameters,
                 attempt,
+                streams,
                 unsettled,
                 task: Task::Copy,
             };
@@ -146,6 +148,7 @@ impl Engine {
         let beside = self.scheduler.active(&link).0;
         self.history
             .attempt_ended(&link, &outcome, since, now.at, beside);
+        self.tune_by(now, &link, &outcome, since, effects);
         let event = match outcome {
             Outcome::Landed { size, mode, report } => TransferEvent::Landed {
                 attempt,

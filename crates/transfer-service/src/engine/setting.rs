@@ -65,6 +65,7 @@ impl Engine {
     pub(super) fn follow_settings(&mut self, now: Now) {
         self.nodes.resize_own(self.config.slots.agents);
         self.scheduler.set_limits(self.limits());
+        self.tuning.forget_rules();
         self.scheduler.set_drained(self.settings.is_drained());
         self.reconsider_gatherings(now.at);
         self.follow_shares();
@@ -119,6 +120,7 @@ impl Engine {
                 errno: Errno::EPERM,
                 detail: "No share configured for this VO".to_owned(),
                 found: None,
+                busy: None,
             };
             self.give_up(now, transfer, TransferEvent::Refused { failure }, effects);
         }

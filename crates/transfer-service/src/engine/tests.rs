@@ -10,7 +10,7 @@ use crate::submission::NewTransfer;
 use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_model::{Activity, Bytes, ChecksumAlgorithm, CopyMode, FileUrl, Overwrite, UserName};
-use penstock_model::{Ban, BanEffect, BanTarget, Selection, StorageBan, StorageId};
+use penstock_model::{Ban, BanEffect, BanTarget, Selection, StorageBan, StorageId, TuningPolicy};
 use penstock_persistence::journal::{Journal, MemoryJournal, Standing};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +38,7 @@ fn config() -> EngineConfig {
             wait: Duration::from_secs(5),
         },
         open_max: OPEN_MAX,
+        tuning: TuningPolicy::default(),
         tape: tape::policy(),
     }
 }
@@ -96,6 +97,7 @@ fn failure(retry: Retry) -> Failure {
         errno: Errno::EIO,
         detail,
         found: None,
+        busy: None,
     }
 }
 

@@ -480,7 +480,7 @@ pub(super) fn link(
         "active_count": state.active,
         "submitted_count": state.queued,
         "connections": state.limit,
-        "diff": 0,
+        "diff": i64::from(state.limit) - i64::from(seen.limit.unwrap_or(state.limit)),
         "rationale": state.because.unwrap_or("as configured"),
         "timestamp": at.0,
     })

@@ -6,7 +6,7 @@
 use super::composing::{About, AttemptFacts, Ended, Kind, TapeFacts, Told, link};
 use penstock_model::{
     Bytes, Job, JobId, JobKind, JobState, JobTally, LedgerEntry, LinkId, Timestamp, TransferEvent,
-    TransferId, TransferRequest, TransferState, advance,
+    TransferId, TransferRequest, TransferState, TuningPolicy, TuningSeen, advance,
 };
 use penstock_persistence::journal::{JournalError, JournalReader};
 use std::collections::hash_map::Entry;
@@ -50,6 +50,8 @@ pub(super) struct LinkSeen {
     bytes: f64,
     squares: f64,
     pub(super) smoothed: f64,
+    /// How many might run when it was last told.
+    pub(super) limit: Option<u32>,
 }
 
 impl LinkSeen {
@@ -95,6 +97,8 @@ pub(super) struct LinkState<'a> {
     pub(super) queued: u64,
     pub(super) bytes_per_second: u64,
     pub(super) because: Option<&'a str>,
+    pub(super) tuning: TuningPolicy,
+    pub(super) seen: &'a TuningSeen,
 }
 
 /// The reading end of one sink.
@@ -199,7 +203,11 @@ impl Follower {
             };
             let seen = self.links.entry(id).or_default();
             let now = state.bytes_per_second as f64;
-            seen.smoothed = SMOOTHING * now + (1.0 - SMOOTHING) * seen.smoothed;
+            seen.smoothed = match state.tuning {
+                // Nobody else smooths it.
+                TuningPolicy::Fixed => SMOOTHING * now + (1.0 - SMOOTHING) * seen.smoothed,
+                _ => state.seen.rate_smoothed.0 as f64,
+            };
             told.push(Told {
                 kind: Kind::Optimizer,
                 id: format!("{}-{}-{}", at.0, state.source, state.destination),
@@ -207,6 +215,7 @@ impl Follower {
             });
             *seen = LinkSeen {
                 smoothed: seen.smoothed,
+                limit: Some(state.limit),
                 ..LinkSeen::default()
             };
         }

@@ -17,6 +17,7 @@ pub(super) fn what_tape_systems_did_is_told_of_a_file(lab: &Lab) {
         errno: Errno(5),
         detail: "no tape".into(),
         found: None,
+        busy: None,
     };
     let steps = [
         (

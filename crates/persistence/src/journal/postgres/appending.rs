@@ -2,6 +2,7 @@
 
 use super::batch::{Batch, Change, ban_key};
 use super::partitions::Partitions;
+use super::tunings;
 use crate::postgres::session::Open;
 use crate::postgres::{DatabaseError, text};
 use ::postgres::Row;
@@ -52,6 +53,10 @@ pub(super) fn write(
     }
     for change in &batch.links {
         link_changed(open, change)?;
+    }
+    for decision in &batch.tunings {
+        let text = json(open, decision)?;
+        tunings::record(open, decision, &text)?;
     }
     samples(open, batch, partitions)?;
     Ok(progress)

@@ -8,6 +8,7 @@ use crate::sealing::{SealingError, SealingKeys, SecretKind};
 use penstock_model::{
     BanChange, BanTarget, CredentialId, Job, JobId, JobKind, JobState, LinkChange, LinkSample,
     Priority, SettingChange, StorageId, Timestamp, TransferEvent, TransferId, TransferState,
+    TuningDecision,
 };
 use std::collections::{BTreeMap, HashSet};
 use uuid::Uuid;
@@ -41,6 +42,7 @@ pub(super) struct Batch {
     pub(super) settings: Vec<SettingChange>,
     pub(super) bans: Vec<BanChange>,
     pub(super) links: Vec<LinkChange>,
+    pub(super) tunings: Vec<TuningDecision>,
     pub(super) samples: Samples,
 }
 
@@ -251,6 +253,7 @@ impl Batch {
             Record::Configured(change) => self.settings.push(SettingChange::clone(change)),
             Record::Banned(change) => self.bans.push(BanChange::clone(change)),
             Record::LinkChanged(change) => self.links.push(LinkChange::clone(change)),
+            Record::Tuned(decision) => self.tunings.push(TuningDecision::clone(decision)),
             Record::Sampled(sample) => self.samples.push(sample),
         }
         Ok(())

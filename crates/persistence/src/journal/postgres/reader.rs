@@ -1,17 +1,17 @@
 //! Questions to the journal in PostgreSQL, on connections that only read. One that finds its connection lost is asked
 //! once more.
 
-use super::{history, reading, search, tokens};
+use super::{history, reading, search, tokens, tunings};
 use crate::journal::{
     FoundPage, HistoryFacts, JobFilter, JobName, JobRow, JournalError, JournalReader, StoredToken,
-    TransferFilter, TransferRow,
+    TransferFilter, TransferRow, TuningFilter,
 };
 use crate::postgres::Database;
 use crate::postgres::session::{Open, Purpose, Sessions};
 use crate::sealing::SealingKeys;
 use penstock_model::{
     Ban, BanChange, CredentialId, JobId, LedgerEntry, LinkChange, LinkId, LinkSample,
-    SettingChange, Timestamp, TransferId,
+    SettingChange, Timestamp, TransferId, TuningDecision,
 };
 
 /// Reads beside the writer, on any node.
@@ -138,6 +138,11 @@ impl JournalReader for PostgresReader {
     ) -> Result<Vec<LinkChange>, JournalError> {
         let link = link.clone();
         self.read(move |open| reading::link_changes(open, &link, window, limit))
+    }
+
+    fn tunings(&self, filter: &TuningFilter) -> Result<Vec<TuningDecision>, JournalError> {
+        let filter = filter.clone();
+        self.read(move |open| tunings::find(open, &filter))
     }
 
     fn setting_changes(&self, limit: usize) -> Result<Vec<SettingChange>, JournalError> {

@@ -1,7 +1,7 @@
 //! What a restart reads: everything that has not ended, in one pass over the open jobs and their transfers.
 
 use super::reading::decode;
-use super::{reading, tokens};
+use super::{reading, tokens, tunings};
 use crate::journal::{JournalError, Standing, UnfinishedJob};
 use crate::postgres::session::{Goes, Open};
 use ::postgres::Row;
@@ -17,6 +17,7 @@ pub(super) fn standing(open: &mut Open<'_>) -> Result<Standing, JournalError> {
         transfer_id_max: 0,
         settings: reading::settings(open)?,
         bans: reading::bans(open)?,
+        tunings: tunings::latest(open)?,
         tokens_awaited: tokens::awaited(open)?,
     })
 }

@@ -1,15 +1,15 @@
 //! Questions to the journal, on connections that only read.
 
 use super::reading::{Reading, TRANSFER_COLUMNS};
-use super::{at, bans, history, links, search, settings};
+use super::{at, bans, history, links, search, settings, tunings};
 use crate::journal::{
     FoundPage, HistoryFacts, JobFilter, JobName, JobRow, JournalError, JournalReader, StoredToken,
-    TransferFilter, TransferRow,
+    TransferFilter, TransferRow, TuningFilter,
 };
 use crate::sealing::SealingKeys;
 use penstock_model::{
     Ban, BanChange, CredentialId, JobId, LedgerEntry, LinkChange, LinkId, LinkSample,
-    SettingChange, Timestamp, TransferId,
+    SettingChange, Timestamp, TransferId, TuningDecision,
 };
 use rusqlite::{Connection, OpenFlags, params};
 use std::path::{Path, PathBuf};
@@ -188,5 +188,9 @@ impl JournalReader for SqliteReader {
         limit: usize,
     ) -> Result<Vec<LinkChange>, JournalError> {
         self.read(|reading| links::changes(reading, link, window, limit))
+    }
+
+    fn tunings(&self, filter: &TuningFilter) -> Result<Vec<TuningDecision>, JournalError> {
+        self.read(|reading| tunings::find(reading, filter))
     }
 }

@@ -4,7 +4,7 @@ use crate::sealing::{SealingKeys, SecretKind};
 use rusqlite::{Connection, Transaction};
 
 /// The newest schema this code knows. Each migration raises it by one.
-pub(super) const SCHEMA_VERSION: u32 = 8;
+pub(super) const SCHEMA_VERSION: u32 = 9;
 
 const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
     // 1: the first schema.
@@ -142,6 +142,16 @@ const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
     CREATE TABLE pruned_job (
         job_id          TEXT PRIMARY KEY
     ) WITHOUT ROWID;",
+    // 9: how many transfers run on links and at storage elements, as it was decided.
+    "CREATE TABLE tuning (
+        sequence        INTEGER PRIMARY KEY AUTOINCREMENT,
+        at_ms           INTEGER NOT NULL,
+        source          TEXT NOT NULL,
+        destination     TEXT NOT NULL,
+        version         INTEGER NOT NULL,
+        decision        TEXT NOT NULL
+    );
+    CREATE INDEX tuning_place ON tuning (source, destination, sequence);",
 ];
 /// The version from which on no token is stored in clear.
 const SEALED_SINCE: u32 = 2;

@@ -2,7 +2,7 @@
 //! asked job by job, and nothing is kept but the job at hand.
 
 use super::reading::Reading;
-use super::{at, bans, settings};
+use super::{at, bans, settings, tunings};
 use crate::journal::{JournalError, Standing, UnfinishedJob};
 use penstock_model::{
     CredentialId, Job, JobId, Timestamp, TransferRequest, TransferState, UserName, VoName,
@@ -20,6 +20,7 @@ pub(super) fn standing(reading: &Reading<'_>) -> Result<Standing, JournalError> 
         transfer_id_max: highest.map_err(at(reading.path))? as u64,
         settings: settings::load(reading)?,
         bans: bans::load(reading)?,
+        tunings: tunings::latest(reading)?,
         tokens_awaited: reading.tokens_awaited(None)?,
     })
 }

@@ -1,16 +1,16 @@
 //! `/config/links`: limits of links, by symbolic name.
 
 use super::{Answer, bad_request, no_content, not_found};
-use crate::api::Api;
 use crate::api::caller::Credentials;
 use crate::api::extract::Path;
+use crate::api::{Api, ApiError};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use penstock_decide::settings::{LinkWish, Wish};
-use penstock_model::LinkRule;
+use penstock_model::{LinkRule, TuningMode, TuningPolicy};
 use serde_json::{Value, json};
 
 /// A rule as FTS shows it. What this service does not do is null.
@@ -21,7 +21,8 @@ pub(super) fn form(rule: &LinkRule) -> Value {
         "destination": rule.ends.destination.as_str(),
         "min_active": rule.slots_min.0,
         "max_active": rule.slots_max.0,
-        "optimizer_mode": null,
+        "optimizer_mode": rule.mode.map(TuningMode::number),
+        "tuning": rule.tuning.map(TuningPolicy::name),
         "tcp_buffer_size": null,
         "nostreams": null,
         "no_delegation": null,
@@ -60,9 +61,11 @@ pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: 
         destination: fields.storage("destination")?,
         slots_min: fields.slots("min_active")?,
         slots_max: fields.slots("max_active")?,
+        tuning: policy(fields.text_or_null("tuning")?)?,
+        mode: fields
+            .number_or_null("optimizer_mode", 3)?
+            .map(|number| number.and_then(|number| TuningMode::from_number(number.into()))),
     };
-    // There is no optimiser: a link runs as many as it may.
-    fields.not_offered("optimizer_mode", &[json!(0)])?;
     fields.not_offered("tcp_buffer_size", &[json!(0)])?;
     fields.not_offered("nostreams", &[json!(0), json!(1)])?;
     fields.not_offered("no_delegation", &[json!(false), json!("off")])?;
@@ -71,6 +74,20 @@ pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: 
     let settings = api.service.settings();
     let rule = settings.link(&name).map(form);
     Ok((StatusCode::CREATED, Json(rule)).into_response())
+}
+
+/// Who decides how many transfers run; not FTS's.
+fn policy(name: Option<Option<String>>) -> Result<Option<Option<TuningPolicy>>, ApiError> {
+    let Some(Some(name)) = name else {
+        return Ok(name.map(|_| None));
+    };
+    match TuningPolicy::parse(&name) {
+        Some(policy) => Ok(Some(Some(policy))),
+        None => Err(bad_request(format!(
+            "tuning = '{name}' is not known; it may be measured, fts3, fixed, or null for what the configuration \
+             file says"
+        ))),
+    }
 }
 
 /// `DELETE /config/links/NAME`. The configuration file's limits count again.

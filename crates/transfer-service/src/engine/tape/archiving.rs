@@ -312,6 +312,7 @@ fn of_archiving(errno: Errno, detail: String) -> Failure {
         errno,
         detail,
         found: None,
+        busy: None,
     }
 }
 

@@ -637,6 +637,7 @@ fn of_staging(retry: Retry, errno: Errno, detail: String) -> Failure {
         errno,
         detail,
         found: None,
+        busy: None,
     }
 }
 

@@ -1,0 +1,866 @@
+//! All links and storage elements of a service: who learns when, and what holds in the end.
+//!
+//! A link's number is found by its own tuner while it is alone at both ends. Where links compete for a storage
+//! element, the number of all of them is found there, by what all of them move; each link that the storage element
+//! holds back may run its equal part at least, and the scheduler's turns divide the rest. A link whose transfers are
+//! clearly slower than its competitors' is held back by its own way, and keeps its own number. So no link gains by
+//! running more than others, and none is kept small by them.
+
+use super::{Bounds, Fts3Mode, Fts3Rules, Fts3Sample, Sample, StreamTuner, Tuned, Tuner};
+use penstock_model::{
+    Bytes, Fts3Reason, LinkId, MoverReport, Rate, Slots, StorageId, Timestamp, TuneReason,
+    TunedPlace, TuningCandidate, TuningDecision, TuningMode, TuningPolicy, TuningSeen,
+};
+use std::collections::BTreeMap;
+
+/// A link whose transfers reach this part of what the fastest competitor's do is held back by what they share.
+const HELD_BACK_ALIKE: f64 = 0.7;
+/// Seconds for which a storage element is looked at as shared after links have stopped to compete for it.
+const SHARED_FOR: f64 = 30.0;
+/// The weight of the newest second in what is lately.
+const LATELY: f64 = 0.3;
+/// FTS's weight, and how often it is applied: once a minute there, so by the sixtieth root each second.
+const SMOOTHING: f64 = 0.1;
+/// What is left of counted files after a second: half after five minutes.
+const FADES: f64 = 0.997_692;
+/// More than this part of what runs waits for its turn at a storage element: it has enough.
+const WAITS_THERE: f64 = 0.5;
+/// Seconds for which nothing is raised where so many wait.
+const WAITS_THERE_QUIET: f64 = 10.0;
+/// A megabyte.
+const MEGABYTE: f64 = 1e6;
+
+/// What operators say of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkRules {
+    /// Who decides.
+    pub policy: TuningPolicy,
+    /// How far it may go.
+    pub mode: TuningMode,
+    /// Between which numbers.
+    pub bounds: Bounds,
+    /// A rule of its own says so.
+    pub is_configured: bool,
+}
+
+/// A link at the end of about a second.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinkNow {
+    /// Which.
+    pub link: LinkId,
+    /// What operators say of it.
+    pub rules: LinkRules,
+    /// Running.
+    pub active: u32,
+    /// Waiting and allowed to start.
+    pub queued: u64,
+    /// It is its own number that keeps them from starting.
+    pub is_full: bool,
+    /// Bytes that moved in this second.
+    pub bytes: u64,
+    /// Seconds between two reports of how far its transfers are.
+    pub lag: f64,
+    /// Of what runs, so many wait for their turn at a storage element.
+    pub queued_there: u32,
+    /// What operators allow at its source and its destination, over all links.
+    pub at_ends_max: (u32, u32),
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Ended<'a> {
+    /// It arrived.
+    Landed {
+        /// Its size.
+        size: Bytes,
+        /// Seconds that it took.
+        seconds: f64,
+        /// What the mover measured.
+        report: &'a MoverReport,
+    },
+    /// It did not, and is tried again.
+    Failed,
+    /// An end said that it is overloaded, and for how many seconds it wants to be left alone.
+    PushedBack {
+        /// The source; else the destination.
+        by_source: bool,
+        /// Seconds.
+        seconds: f64,
+    },
+}
+
+/// What the scheduler is to go by from now on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Set {
+    /// Where.
+    pub place: TunedPlace,
+    /// `None`: what operators allow.
+    pub slots: Option<Slots>,
+}
+
+/// What was decided in one go.
+#[derive(Debug, Default, PartialEq)]
+pub struct Decided {
+    /// For the scheduler.
+    pub sets: Vec<Set>,
+    /// For the record.
+    pub decisions: Vec<TuningDecision>,
+}
+
+/// Who finds a link's number.
+#[derive(Debug)]
+enum Finder {
+    Nobody,
+    Measured(Box<Tuner>),
+    Fts3(Box<Fts3Rules>),
+}
+
+/// What has ended since it was last asked.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    landed: u64,
+    bytes: u64,
+    seconds: f64,
+    failed: u64,
+    /// By the source, by the destination.
+    pushed_back: [u32; 2],
+    quiet_for: f64,
+}
+
+/// What files of a link are like, fading.
+#[derive(Debug, Clone, Copy, Default)]
+struct Files {
+    landed: f64,
+    failed: f64,
+    bytes: f64,
+    squares: f64,
+    seconds: f64,
+}
+
+/// One link.
+#[derive(Debug)]
+pub struct LinkTuning {
+    rules: LinkRules,
+    finder: Finder,
+    streams: StreamTuner,
+    counts: Counts,
+    files: Files,
+    /// Lately: bytes a second, work a second, running.
+    rate: f64,
+    work: f64,
+    files_per_second: f64,
+    active: f64,
+    smoothed: f64,
+    seen: TuningSeen,
+    in_effect: Option<Slots>,
+    last: Option<TuningDecision>,
+}
+
+/// One direction of a storage element for which links compete.
+#[derive(Debug)]
+struct Shared {
+    tuner: Tuner,
+    links: u32,
+    active: u32,
+    /// Seconds since links competed.
+    unshared: f64,
+    seen: TuningSeen,
+    last: Option<TuningDecision>,
+}
+
+/// All links and storage elements.
+#[derive(Debug, Default)]
+pub struct Tuning {
+    links: BTreeMap<LinkId, LinkTuning>,
+    shared: BTreeMap<TunedPlace, Shared>,
+    /// What was found before, for those that are not looked at.
+    found: BTreeMap<TunedPlace, (u32, Option<u32>)>,
+}
+
+impl Tuning {
+    /// Begins with what was decided last, before a restart.
+    pub fn restore(decisions: impl IntoIterator<Item = TuningDecision>) -> Tuning {
+        let found = decisions
+            .into_iter()
+            .filter(|decision| decision.policy == TuningPolicy::Measured)
+            .map(|decision| (decision.place, (decision.slots.0, decision.streams)));
+        Tuning {
+            found: found.collect(),
+            ..Tuning::default()
+        }
+    }
+
+    /// One link, when it was seen.
+    pub fn link(&self, link: &LinkId) -> Option<&LinkTuning> {
+        self.links.get(link)
+    }
+
+    /// The last decision of a storage element for which links compete.
+    pub fn storage(&self, place: &TunedPlace) -> Option<&TuningDecision> {
+        self.shared.get(place)?.last.as_ref()
+    }
+
+    /// A link that begins: what it may run before anything was seen. `None`: as operators allow.
+    pub fn begin(&mut self, link: &LinkId, rules: LinkRules) -> Option<Set> {
+        if self.links.contains_key(link) {
+            return None;
+        }
+        let tuning = self.new_link(link, rules);
+        let slots = tuning.own_limit().map(Slots);
+        let tuning = LinkTuning {
+            in_effect: slots,
+            ..tuning
+        };
+        self.links.insert(link.clone(), tuning);
+        let place = TunedPlace::Link(link.clone());
+        Some(Set { place, slots })
+    }
+
+    fn new_link(&self, link: &LinkId, rules: LinkRules) -> LinkTuning {
+        let found = self.found.get(&TunedPlace::Link(link.clone())).copied();
+        LinkTuning {
+            rules,
+            finder: finder(rules, found.map(|(slots, _)| slots)),
+            streams: StreamTuner::from(found.and_then(|(_, streams)| streams).unwrap_or(1)),
+            counts: Counts::default(),
+            files: Files::default(),
+            rate: 0.0,
+            work: 0.0,
+            files_per_second: 0.0,
+            active: 0.0,
+            smoothed: 0.0,
+            seen: TuningSeen::default(),
+            in_effect: None,
+            last: None,
+        }
+    }
+
+    /// An attempt has ended on a link, at this second of the caller's clock. `is_full`: more waits that only the
+    /// link's own number keeps from starting; with what runs and waits there.
+    pub fn ended(
+        &mut self,
+        (at, clock): (Timestamp, f64),
+        link: &LinkId,
+        ended: Ended<'_>,
+        (is_full, active, queued): (bool, u32, u64),
+    ) -> Decided {
+        let mut decided = Decided::default();
+        let Some(tuning) = self.links.get_mut(link) else {
+            return decided;
+        };
+        tuning.count(&ended);
+        let Ended::Landed {
+            report, seconds, ..
+        } = ended
+        else {
+            return decided;
+        };
+        if is_full
+            && let Finder::Measured(tuner) = &mut tuning.finder
+            && tuning.in_effect == Some(Slots(tuner.limit()))
+            && let Some(tuned) = tuner.landed(clock)
+        {
+            tuning.seen.active = Slots(active);
+            tuning.seen.queued = queued;
+            decided.take(tuning.set(at, link, tuned));
+        }
+        let may_cut = tuning.rules.mode >= TuningMode::Normal;
+        if may_cut && matches!(tuning.finder, Finder::Measured(_)) {
+            let limit = tuning.in_effect.map_or(u32::MAX, |slots| slots.0);
+            let is_scarce = u64::from(active) + queued < u64::from(limit);
+            let because = match queued > u64::from(limit) {
+                true => tuning.streams.many_wait(),
+                false => tuning.streams.landed(report, seconds, is_scarce),
+            };
+            decided
+                .decisions
+                .extend(because.map(|because| tuning.decide(at, link, because)));
+        }
+        decided
+    }
+
+    /// Takes about a second in, of all links that run or wait.
+    pub fn see(&mut self, at: Timestamp, seconds: f64, links: &[LinkNow]) -> Decided {
+        let mut decided = Decided::default();
+        for now in links {
+            self.follow_rules(now, &mut decided);
+            if let Some(tuning) = self.links.get_mut(&now.link) {
+                tuning.note(now, seconds);
+            }
+        }
+        self.share(at, seconds, links, &mut decided);
+        for now in links {
+            let part = self.part(now, links);
+            let is_shared = [true, false].map(|is_source| {
+                let place = end_of(&now.link, is_source);
+                self.shared.contains_key(&place)
+            });
+            if let Some(tuning) = self.links.get_mut(&now.link) {
+                decided.take(tuning.see(at, seconds, now, part, is_shared));
+            }
+        }
+        decided
+    }
+
+    /// Operators may have changed their minds.
+    fn follow_rules(&mut self, now: &LinkNow, decided: &mut Decided) {
+        let Some(tuning) = self.links.get_mut(&now.link) else {
+            decided.sets.extend(self.begin(&now.link, now.rules));
+            return;
+        };
+        if tuning.rules == now.rules {
+            return;
+        }
+        let (before, now_rules) = (tuning.rules, now.rules);
+        tuning.rules = now_rules;
+        let is_same = (before.policy, before.mode) == (now_rules.policy, now_rules.mode);
+        match &mut tuning.finder {
+            Finder::Measured(tuner) if is_same && is_tuned(now_rules) => {
+                drop(tuner.set_bounds(now_rules.bounds));
+            }
+            Finder::Fts3(rules) if is_same && is_tuned(now_rules) => {
+                rules.set_bounds(now_rules.bounds);
+            }
+            Finder::Nobody | Finder::Measured(_) | Finder::Fts3(_) => {
+                let found = tuning.in_effect.map(|slots| slots.0);
+                tuning.finder = finder(now_rules, found);
+            }
+        }
+    }
+
+    /// Finds the numbers of storage elements for which several links compete.
+    fn share(&mut self, at: Timestamp, seconds: f64, links: &[LinkNow], decided: &mut Decided) {
+        let mut competing: BTreeMap<TunedPlace, Vec<&LinkNow>> = BTreeMap::new();
+        for now in links {
+            let is_measured = now.rules.policy == TuningPolicy::Measured && is_tuned(now.rules);
+            if is_measured && (now.active > 0 || now.queued > 0) {
+                for is_source in [true, false] {
+                    let place = end_of(&now.link, is_source);
+                    competing.entry(place).or_default().push(now);
+                }
+            }
+        }
+        for shared in self.shared.values_mut() {
+            shared.unshared += seconds;
+        }
+        for (place, there) in &competing {
+            let is_wanted = there.iter().any(|now| now.queued > 0);
+            if there.len() >= 2 && is_wanted {
+                self.share_one(at, seconds, place, there, decided);
+            }
+        }
+        let gone: Vec<TunedPlace> = self
+            .shared
+            .iter()
+            .filter(|(_, shared)| shared.unshared > SHARED_FOR)
+            .map(|(place, _)| place.clone())
+            .collect();
+        for place in gone {
+            if let Some(shared) = self.shared.remove(&place) {
+                self.found
+                    .insert(place.clone(), (shared.tuner.limit(), None));
+                decided.sets.push(Set { place, slots: None });
+            }
+        }
+    }
+
+    fn share_one(
+        &mut self,
+        at: Timestamp,
+        seconds: f64,
+        place: &TunedPlace,
+        there: &[&LinkNow],
+        decided: &mut Decided,
+    ) {
+        let is_source = matches!(place, TunedPlace::Outbound { .. });
+        let most = there.iter().map(|now| match is_source {
+            true => now.at_ends_max.0,
+            false => now.at_ends_max.1,
+        });
+        let bounds = Bounds {
+            min: (there.len() as u32).max(2),
+            max: most.max().unwrap_or(u32::MAX),
+        };
+        let found = self.found.get(place).map(|(slots, _)| *slots);
+        let is_new = !self.shared.contains_key(place);
+        let of_links = || {
+            let each = there.iter().filter_map(|now| self.links.get(&now.link));
+            each.filter_map(|tuning| tuning.in_effect)
+                .fold(0u32, |sum, slots| sum.saturating_add(slots.0))
+        };
+        let first = if is_new {
+            found.unwrap_or_else(of_links)
+        } else {
+            0
+        };
+        let shared = self.shared.entry(place.clone()).or_insert_with(|| Shared {
+            tuner: Tuner::from(bounds, first),
+            links: 0,
+            active: 0,
+            unshared: 0.0,
+            seen: TuningSeen::default(),
+            last: None,
+        });
+        shared.unshared = 0.0;
+        let bounded = shared.tuner.set_bounds(bounds);
+        let before = shared.tuner.limit();
+        let sample = sample_of(&self.links, there, shared, is_source, seconds);
+        let tuned = shared.tuner.see(&sample).or(bounded);
+        shared.links = there.len() as u32;
+        shared.active = there.iter().map(|now| now.active).sum();
+        let tuned = match is_new {
+            true => Some(Tuned {
+                limit: shared.tuner.limit(),
+                because: if found.is_some() {
+                    TuneReason::Remembers
+                } else {
+                    TuneReason::Begins
+                },
+            }),
+            false => tuned,
+        };
+        let Some(tuned) = tuned else {
+            return;
+        };
+        let slots = Slots(tuned.limit);
+        decided.sets.push(Set {
+            place: place.clone(),
+            slots: Some(slots),
+        });
+        if slots.0 == before && !is_telling(&tuned.because) && !is_new {
+            return;
+        }
+        let decision = TuningDecision {
+            at,
+            place: place.clone(),
+            policy: TuningPolicy::Measured,
+            slots_before: Slots(before),
+            slots,
+            streams: None,
+            seen: shared.seen,
+            candidates: shared.tuner.candidates(),
+            because: tuned.because,
+        };
+        shared.last = Some(decision.clone());
+        decided.decisions.push(decision);
+    }
+
+    /// What a link may run at least where it competes with others, and with how many; `None` where it does not, or
+    /// where it is not what they compete for that holds it back.
+    fn part(&self, now: &LinkNow, links: &[LinkNow]) -> Option<(u32, u32)> {
+        let own = self.links.get(&now.link)?;
+        let parts = [true, false].into_iter().filter_map(|is_source| {
+            let place = end_of(&now.link, is_source);
+            let shared = self.shared.get(&place)?;
+            let fastest = links
+                .iter()
+                .filter(|other| end_of(&other.link, is_source) == place)
+                .filter_map(|other| self.links.get(&other.link)?.per_transfer())
+                .fold(0.0, f64::max);
+            let is_alike = own
+                .per_transfer()
+                .is_none_or(|rate| rate >= HELD_BACK_ALIKE * fastest);
+            let part = shared.tuner.limit().div_ceil(shared.links.max(1));
+            is_alike.then_some((part, shared.links))
+        });
+        parts.min()
+    }
+}
+
+impl LinkTuning {
+    /// What operators say of it.
+    pub fn rules(&self) -> LinkRules {
+        self.rules
+    }
+
+    /// Who decides in the end: nobody, where nothing is left to be found.
+    pub fn decided_by(&self) -> TuningPolicy {
+        match &self.finder {
+            Finder::Nobody => TuningPolicy::Fixed,
+            Finder::Measured(_) => TuningPolicy::Measured,
+            Finder::Fts3(_) => TuningPolicy::Fts3,
+        }
+    }
+
+    /// What it was seen to do lately.
+    pub fn seen(&self) -> &TuningSeen {
+        &self.seen
+    }
+
+    /// The last decision since the start.
+    pub fn last(&self) -> Option<&TuningDecision> {
+        self.last.as_ref()
+    }
+
+    /// Connections of the next copy, where its client leaves that open; `None`: as the storage element likes.
+    pub fn streams(&self) -> Option<u32> {
+        let count = match &self.finder {
+            Finder::Nobody => 1,
+            Finder::Measured(_) => self.streams.count(),
+            Finder::Fts3(rules) => rules.streams(self.seen.active.0, self.seen.queued),
+        };
+        (count > 1).then_some(count)
+    }
+
+    fn own_limit(&self) -> Option<u32> {
+        match &self.finder {
+            Finder::Nobody => None,
+            Finder::Measured(tuner) => Some(tuner.limit()),
+            Finder::Fts3(rules) => Some(rules.limit()),
+        }
+    }
+
+    fn per_transfer(&self) -> Option<f64> {
+        (self.active >= 0.5 && self.work > 0.0).then(|| self.work / self.active)
+    }
+
+    fn count(&mut self, ended: &Ended<'_>) {
+        match ended {
+            Ended::Landed { size, seconds, .. } => {
+                self.counts.landed += 1;
+                self.counts.bytes += size.0;
+                self.counts.seconds += seconds;
+                self.files.landed += 1.0;
+                self.files.bytes += size.0 as f64;
+                self.files.squares += (size.0 as f64).powi(2);
+                self.files.seconds += seconds;
+            }
+            Ended::Failed => {
+                self.counts.failed += 1;
+                self.files.failed += 1.0;
+            }
+            Ended::PushedBack { by_source, seconds } => {
+                self.counts.failed += 1;
+                self.files.failed += 1.0;
+                self.counts.pushed_back[usize::from(!by_source)] += 1;
+                self.counts.quiet_for = self.counts.quiet_for.max(*seconds);
+            }
+        }
+    }
+
+    /// Brings what is told of it up to date.
+    fn note(&mut self, now: &LinkNow, seconds: f64) {
+        let seconds = seconds.max(0.001);
+        let rate = now.bytes as f64 / seconds;
+        let landed = self.counts.landed as f64 / seconds;
+        let toward = |old: f64, new: f64| old + LATELY * (new - old);
+        self.rate = toward(self.rate, rate);
+        self.files_per_second = toward(self.files_per_second, landed);
+        self.work = toward(self.work, rate + MEGABYTE * landed);
+        self.active = toward(self.active, f64::from(now.active));
+        let weight = 1.0 - (1.0 - SMOOTHING).powf(seconds / 60.0);
+        self.smoothed = match self.smoothed > 0.0 {
+            true => self.smoothed + weight * (rate - self.smoothed),
+            false => rate,
+        };
+        let fades = FADES.powf(seconds);
+        for value in [
+            &mut self.files.landed,
+            &mut self.files.failed,
+            &mut self.files.bytes,
+            &mut self.files.squares,
+            &mut self.files.seconds,
+        ] {
+            *value *= fades;
+        }
+        let files = &self.files;
+        let mean = |sum: f64| sum / files.landed.max(1e-9);
+        let ended = files.landed + files.failed;
+        let deviation = (mean(files.squares) - mean(files.bytes).powi(2))
+            .max(0.0)
+            .sqrt();
+        self.seen = TuningSeen {
+            rate: Rate(self.rate as u64),
+            rate_smoothed: Rate(self.smoothed as u64),
+            files_per_second: self.files_per_second,
+            active: Slots(now.active),
+            queued: now.queued,
+            success_percent: match ended > 0.5 {
+                true => 100.0 * files.landed / ended,
+                false => 100.0,
+            },
+            retried: files.failed.round() as u64,
+            seconds_per_megabyte: (self.work > 0.0).then(|| self.active * MEGABYTE / self.work),
+            size_mean: Bytes(mean(files.bytes) as u64),
+            size_deviation: Bytes(deviation as u64),
+            duration_mean: mean(files.seconds),
+            pushed_back: self.counts.pushed_back.iter().sum(),
+            queued_there: now.queued_there,
+        };
+    }
+
+    /// Lets its finder look, and says what holds. `part`: what it may run at least, where it competes.
+    fn see(
+        &mut self,
+        at: Timestamp,
+        seconds: f64,
+        now: &LinkNow,
+        part: Option<(u32, u32)>,
+        is_shared: [bool; 2],
+    ) -> Decided {
+        let counts = std::mem::take(&mut self.counts);
+        let tuned = match &mut self.finder {
+            Finder::Nobody => None,
+            Finder::Fts3(rules) => {
+                let sample = Fts3Sample {
+                    seconds,
+                    bytes: now.bytes,
+                    files: (counts.landed, counts.bytes, counts.seconds),
+                    failed: counts.failed,
+                    queue: now.queued,
+                };
+                rules.see(&sample).map(|(limit, because)| Tuned {
+                    limit,
+                    because: TuneReason::Fts3(because),
+                })
+            }
+            Finder::Measured(tuner) => {
+                let is_own = part.is_none_or(|(part, _)| tuner.limit() > part);
+                // What a storage element for which links compete has said is dealt with there.
+                let pushed_back = [0, 1]
+                    .into_iter()
+                    .filter(|end| !is_shared[*end])
+                    .map(|end| counts.pushed_back[end])
+                    .sum();
+                let mut sample = Sample {
+                    seconds,
+                    bytes: now.bytes,
+                    files: counts.landed,
+                    failed: counts.failed,
+                    active: f64::from(now.active),
+                    is_full: now.is_full && is_own,
+                    lag: now.lag,
+                    pushed_back,
+                    quiet_for: counts.quiet_for,
+                };
+                let mut tuned = tuner.see(&sample);
+                let waits = f64::from(now.queued_there) > WAITS_THERE * f64::from(now.active);
+                if waits && now.active > 1 && is_shared == [false, false] && pushed_back == 0 {
+                    sample.pushed_back = 1;
+                    sample.quiet_for = WAITS_THERE_QUIET;
+                    tuned = tuner.see(&sample).map(|tuned| Tuned {
+                        because: TuneReason::QueuedThere {
+                            waiting: now.queued_there,
+                        },
+                        ..tuned
+                    });
+                }
+                tuned
+            }
+        };
+        self.hold(at, now, tuned, part)
+    }
+
+    /// What holds from now on, with the parts of what is shared.
+    fn hold(
+        &mut self,
+        at: Timestamp,
+        now: &LinkNow,
+        tuned: Option<Tuned>,
+        part: Option<(u32, u32)>,
+    ) -> Decided {
+        let mut decided = Decided::default();
+        let before = self.in_effect;
+        let own = self.own_limit();
+        let mut slots = own;
+        if let (Some(own), Some((part, _))) = (own, part)
+            && matches!(self.finder, Finder::Measured(_))
+        {
+            slots = Some(own.max(part).min(self.rules.bounds.max.max(1)));
+        } else if let Finder::Measured(tuner) = &mut self.finder
+            && let Some(Slots(before)) = before
+            && !tuner.knows()
+            && tuner.limit() < before
+            && tuned.is_none()
+        {
+            // It is alone again: what it had as its part is where its own tuner begins.
+            **tuner = Tuner::from(self.rules.bounds, before);
+            slots = Some(tuner.limit());
+        }
+        if self.rules.mode == TuningMode::Conservative {
+            let waits = u64::from(now.active) + now.queued;
+            let waits = u32::try_from(waits).unwrap_or(u32::MAX);
+            slots = slots.map(|slots| slots.min(waits.max(self.rules.bounds.min)));
+        }
+        self.in_effect = slots.map(Slots);
+        if self.in_effect != before {
+            decided.sets.push(Set {
+                place: TunedPlace::Link(now.link.clone()),
+                slots: self.in_effect,
+            });
+        }
+        let is_changed = self.in_effect != before;
+        let because = match tuned {
+            Some(tuned) if is_changed || is_telling(&tuned.because) => Some(tuned.because),
+            _ => None,
+        };
+        decided.decisions.extend(because.map(|because| {
+            let decision = self.decision(at, &now.link, before, because);
+            self.last = Some(decision.clone());
+            decision
+        }));
+        decided
+    }
+
+    /// A number that its own tuner has found between two looks.
+    fn set(&mut self, at: Timestamp, link: &LinkId, tuned: Tuned) -> Decided {
+        let before = self.in_effect;
+        self.in_effect = Some(Slots(tuned.limit));
+        let decision = self.decision(at, link, before, tuned.because);
+        self.last = Some(decision.clone());
+        Decided {
+            sets: vec![Set {
+                place: TunedPlace::Link(link.clone()),
+                slots: self.in_effect,
+            }],
+            decisions: vec![decision],
+        }
+    }
+
+    /// Another number of connections.
+    fn decide(&mut self, at: Timestamp, link: &LinkId, because: TuneReason) -> TuningDecision {
+        let decision = self.decision(at, link, self.in_effect, because);
+        self.last = Some(decision.clone());
+        decision
+    }
+
+    fn decision(
+        &self,
+        at: Timestamp,
+        link: &LinkId,
+        before: Option<Slots>,
+        because: TuneReason,
+    ) -> TuningDecision {
+        let most = Slots(self.rules.bounds.max);
+        let candidates: Vec<TuningCandidate> = match &self.finder {
+            Finder::Measured(tuner) => tuner.candidates(),
+            Finder::Nobody | Finder::Fts3(_) => Vec::new(),
+        };
+        TuningDecision {
+            at,
+            place: TunedPlace::Link(link.clone()),
+            policy: self.rules.policy,
+            slots_before: before.unwrap_or(most),
+            slots: self.in_effect.unwrap_or(most),
+            streams: self.streams(),
+            seen: self.seen,
+            candidates,
+            because,
+        }
+    }
+}
+
+impl Decided {
+    fn take(&mut self, more: Decided) {
+        self.sets.extend(more.sets);
+        self.decisions.extend(more.decisions);
+    }
+}
+
+/// One end of a link, as a place that others share.
+fn end_of(link: &LinkId, is_source: bool) -> TunedPlace {
+    let of = |storage: &StorageId| storage.clone();
+    match is_source {
+        true => TunedPlace::Outbound {
+            storage: of(&link.source),
+        },
+        false => TunedPlace::Inbound {
+            storage: of(&link.destination),
+        },
+    }
+}
+
+/// Whether anything is left to be found.
+fn is_tuned(rules: LinkRules) -> bool {
+    rules.policy != TuningPolicy::Fixed
+        && rules.mode != TuningMode::Disabled
+        && rules.bounds.min < rules.bounds.max
+}
+
+fn finder(rules: LinkRules, found: Option<u32>) -> Finder {
+    if !is_tuned(rules) {
+        return Finder::Nobody;
+    }
+    match rules.policy {
+        TuningPolicy::Fixed => Finder::Nobody,
+        TuningPolicy::Measured => {
+            let mut tuner = match found {
+                Some(found) => Tuner::from(rules.bounds, found),
+                None => Tuner::new(rules.bounds),
+            };
+            tuner.set_aggressive(rules.mode == TuningMode::Aggressive);
+            Finder::Measured(Box::new(tuner))
+        }
+        TuningPolicy::Fts3 => {
+            let mode = match rules.mode {
+                TuningMode::Conservative => Fts3Mode::Conservative,
+                TuningMode::Disabled | TuningMode::Normal | TuningMode::Aggressive => {
+                    Fts3Mode::Normal
+                }
+            };
+            let fts3 = Fts3Rules::new(mode, rules.bounds, rules.is_configured);
+            Finder::Fts3(Box::new(fts3))
+        }
+    }
+}
+
+/// Whether a reason is worth a line in the record though the number stays.
+fn is_telling(because: &TuneReason) -> bool {
+    match because {
+        TuneReason::Changed { .. } | TuneReason::PushedBack => true,
+        TuneReason::Fts3(why) => *why != Fts3Reason::NoThroughput,
+        _ => false,
+    }
+}
+
+/// What all links of a storage element did together.
+fn sample_of(
+    links: &BTreeMap<LinkId, LinkTuning>,
+    there: &[&LinkNow],
+    shared: &mut Shared,
+    is_source: bool,
+    seconds: f64,
+) -> Sample {
+    let mut sample = Sample {
+        seconds,
+        bytes: 0,
+        files: 0,
+        failed: 0,
+        active: 0.0,
+        is_full: false,
+        lag: 0.0,
+        pushed_back: 0,
+        quiet_for: 0.0,
+    };
+    let mut seen = TuningSeen {
+        success_percent: 100.0,
+        ..TuningSeen::default()
+    };
+    for now in there {
+        sample.bytes += now.bytes;
+        sample.active += f64::from(now.active);
+        sample.lag = sample.lag.max(now.lag);
+        seen.active.0 += now.active;
+        seen.queued += now.queued;
+        seen.queued_there += now.queued_there;
+        let Some(tuning) = links.get(&now.link) else {
+            continue;
+        };
+        let counts = &tuning.counts;
+        sample.files += counts.landed;
+        sample.failed += counts.failed;
+        let pushed_back = counts.pushed_back[usize::from(!is_source)];
+        sample.pushed_back += pushed_back;
+        if pushed_back > 0 {
+            sample.quiet_for = sample.quiet_for.max(counts.quiet_for);
+        }
+        seen.rate.0 += tuning.seen.rate.0;
+        seen.rate_smoothed.0 += tuning.seen.rate_smoothed.0;
+        seen.files_per_second += tuning.files_per_second;
+        seen.retried += tuning.seen.retried;
+    }
+    seen.pushed_back = sample.pushed_back;
+    shared.seen = seen;
+    sample.is_full = seen.queued > 0 && sample.active >= f64::from(shared.tuner.limit());
+    sample
+}

@@ -1,0 +1,109 @@
+//! Why so many transfers run, as sentences.
+
+use penstock_model::{Fts3Reason, Rate, Tried, TuneReason};
+
+/// Why a number of transfers or connections was chosen, as one sentence without a full stop.
+pub fn tune_reason(because: &TuneReason) -> String {
+    match because {
+        TuneReason::Begins => "nothing was known; it begins to try".to_owned(),
+        TuneReason::Remembers => "it continues with what was found before".to_owned(),
+        TuneReason::Pays { before, now } => {
+            let (less, more) = ends(before, now);
+            format!("{} is worth it beside {}", tried(more), tried(less))
+        }
+        TuneReason::DoesNotPay { before, now } => {
+            let (less, more) = ends(before, now);
+            format!("{} is not worth it beside {}", tried(more), tried(less))
+        }
+        TuneReason::Keeps { best } => format!("{} is the best that was tried", tried(best)),
+        TuneReason::Probes => "all is well; a little more or less is tried".to_owned(),
+        TuneReason::Changed { was, now } => format!(
+            "{} was {} before, so it is tried anew",
+            tried(now),
+            work(was)
+        ),
+        TuneReason::PushedBack => "a storage element said that it is overloaded".to_owned(),
+        TuneReason::QueuedThere { waiting } => {
+            format!("{waiting} of them wait for their turn at a storage element")
+        }
+        TuneReason::Bounded => "an operator allows no other number".to_owned(),
+        TuneReason::SharesStorage { links } => {
+            format!("{links} links share a storage element, and this is its part")
+        }
+        TuneReason::FollowsQueue => "no more wait".to_owned(),
+        TuneReason::WindowLimited { percent } => format!(
+            "copies are held back by their windows {percent} % of the time, and nothing is lost: more connections are \
+             tried"
+        ),
+        TuneReason::StreamsDoNotHelp => "more connections do not help".to_owned(),
+        TuneReason::SegmentsLost { per_million } => format!(
+            "{per_million} of a million segments are lost: more connections would lose more"
+        ),
+        TuneReason::Fts3(why) => fts3_reason(*why).to_owned(),
+    }
+}
+
+/// FTS3's own words for its rules.
+fn fts3_reason(why: Fts3Reason) -> &'static str {
+    match why {
+        Fts3Reason::NoInformation => "No information. Start halfway.",
+        Fts3Reason::BadEfficiency => "Bad link efficiency",
+        Fts3Reason::Improving => "Bad link efficiency but progressively better",
+        Fts3Reason::NoThroughput => "No throughput",
+        Fts3Reason::QueueEmptying => "Queue emptying. Hold on.",
+        Fts3Reason::SmallerFiles => {
+            "Good link efficiency, throughput deterioration, avg. filesize decreasing"
+        }
+        Fts3Reason::WorseThroughput => "Good link efficiency, throughput deterioration",
+        Fts3Reason::SmallDeterioration => "Good link efficiency, small throughput deterioration",
+        Fts3Reason::Good => "Good link efficiency",
+    }
+}
+
+/// The smaller number first.
+fn ends<'a>(one: &'a Tried, other: &'a Tried) -> (&'a Tried, &'a Tried) {
+    match one.active <= other.active {
+        true => (one, other),
+        false => (other, one),
+    }
+}
+
+fn tried(tried: &Tried) -> String {
+    format!("{} with {:.0} at once", work(tried), tried.active)
+}
+
+fn work(tried: &Tried) -> String {
+    Rate(tried.work() as u64).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(active: f64, work: f64) -> Tried {
+        Tried {
+            active,
+            ln: work.ln(),
+            error: 0.01,
+        }
+    }
+
+    #[test]
+    fn reasons_name_what_was_compared() {
+        let (few, many) = (at(10.0, 1.001e8), at(20.0, 1.901e8));
+        assert_eq!(
+            tune_reason(&TuneReason::Pays {
+                before: few,
+                now: many
+            }),
+            "190.1 MB/s with 20 at once is worth it beside 100.1 MB/s with 10 at once"
+        );
+        assert_eq!(
+            tune_reason(&TuneReason::Changed {
+                was: many,
+                now: at(20.0, 9e7)
+            }),
+            "90.0 MB/s with 20 at once was 190.1 MB/s before, so it is tried anew"
+        );
+    }
+}
