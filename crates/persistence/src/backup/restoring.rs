@@ -80,15 +80,7 @@ fn put_back(from: &Path, to: &RestoreTo, facts: BackupFacts) -> Result<Restored,
     File::open(&journal)?.sync_all()?;
     let mut set_aside = Vec::new();
     for old in [&to.journal, &to.delegations] {
-        // The log belongs to its database.
-        for suffix in ["", "-wal", "-shm"] {
-            let old = with_suffix(old, suffix);
-            if old.exists() {
-                let aside = with_suffix(&old, &format!(".before-{}", to.at.0));
-                std::fs::rename(&old, &aside)?;
-                set_aside.extend(suffix.is_empty().then_some(aside));
-            }
-        }
+        set_aside.extend(put_aside(old, to.at)?);
     }
     if schema.is_some() {
         put_in_place(&delegations, &to.delegations)?;
@@ -101,6 +93,27 @@ fn put_back(from: &Path, to: &RestoreTo, facts: BackupFacts) -> Result<Restored,
         positions,
         set_aside,
     })
+}
+
+/// Under another name, with its log if that cannot be written into place because the database is damaged.
+fn put_aside(old: &Path, at: Timestamp) -> io::Result<Option<PathBuf>> {
+    if !old.exists() {
+        return Ok(None);
+    }
+    let whole = Connection::open(old)
+        .and_then(|old| old.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())));
+    if let Err(why) = whole {
+        tracing::debug!(%why, "what is set aside keeps its log");
+    }
+    let aside = with_suffix(old, &format!(".before-{}", at.0));
+    // SQLite finds a log by the name of its database.
+    for suffix in ["-wal", "-shm", ""] {
+        let part = with_suffix(old, suffix);
+        if part.exists() {
+            std::fs::rename(&part, with_suffix(&aside, suffix))?;
+        }
+    }
+    Ok(Some(aside))
 }
 
 fn create(path: &Path) -> io::Result<File> {
