@@ -11,7 +11,7 @@ use crate::scheduler::{SlotLimits, most_specific_first};
 use crate::tuning::{Bounds, LinkRules};
 use penstock_model::{
     ANY, ActivityShares, CloudKey, CloudName, CloudStorage, Grant, JobDefaults, LinkId, LinkRule,
-    Operation, Setting, SettingKey, Settings, Slots, StorageId, StorageRule, TuningMode,
+    Operation, Rate, Setting, SettingKey, Settings, Slots, StorageId, StorageRule, TuningMode,
     TuningPolicy, VoName, VoShare,
 };
 use serde::{Deserialize, Deserializer, Serialize};
@@ -123,6 +123,23 @@ pub struct StorageWish {
         skip_serializing_if = "Option::is_none"
     )]
     pub note: Option<Option<String>>,
+    /// See [`StorageRule::outbound_rate_max`].
+    #[serde(
+        default,
+        deserialize_with = "said",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub outbound_rate_max: Option<Option<Rate>>,
+    /// See [`StorageRule::inbound_rate_max`].
+    #[serde(
+        default,
+        deserialize_with = "said",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub inbound_rate_max: Option<Option<Rate>>,
+    /// See [`StorageRule::is_draining`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_draining: Option<bool>,
     /// See [`StorageRule::staging_max`]; of the VOs that are said.
     pub staging_max: BTreeMap<VoName, Option<u32>>,
 }
@@ -362,6 +379,16 @@ pub fn slots_in_effect(file: &SlotLimits, settings: &Settings) -> SlotLimits {
     for rule in settings.links() {
         slots.links.insert(rule.ends.clone(), rule.slots_max);
     }
+    for rule in settings.storages() {
+        let storage = || rule.storage.clone();
+        let rates = &mut slots.rates;
+        let outbound = rule.outbound_rate_max.map(|rate| (storage(), rate));
+        rates.outbound.extend(outbound);
+        let inbound = rule.inbound_rate_max.map(|rate| (storage(), rate));
+        rates.inbound.extend(inbound);
+        let drained = rule.is_draining.then(storage);
+        slots.draining.storages.extend(drained);
+    }
     if let Some(any) = settings.storage(&StorageId::new(ANY)) {
         slots.storage_outbound = any.outbound_max.unwrap_or(slots.storage_outbound);
         slots.storage_inbound = any.inbound_max.unwrap_or(slots.storage_inbound);
@@ -495,6 +522,9 @@ fn set_storage(settings: &Settings, asker: &Asker, wish: &StorageWish) -> Result
     rule.inbound_max = wish.inbound_max.unwrap_or(rule.inbound_max);
     rule.site = wish.site.clone().unwrap_or(rule.site);
     rule.note = wish.note.clone().unwrap_or(rule.note);
+    rule.outbound_rate_max = wish.outbound_rate_max.unwrap_or(rule.outbound_rate_max);
+    rule.inbound_rate_max = wish.inbound_rate_max.unwrap_or(rule.inbound_rate_max);
+    rule.is_draining = wish.is_draining.unwrap_or(rule.is_draining);
     for (vo, files_max) in &wish.staging_max {
         match files_max {
             Some(most) => drop(rule.staging_max.insert(vo.clone(), *most)),

@@ -6,7 +6,7 @@
 use crate::cloud::{CloudHolder, CloudKey, CloudName, CloudStorage};
 use crate::ids::{Activity, LinkId, StorageId, UserName, VoName};
 use crate::tuning::{TuningMode, TuningPolicy};
-use crate::units::{Slots, Timestamp};
+use crate::units::{Rate, Slots, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -97,6 +97,15 @@ pub struct StorageRule {
     pub site: Option<String>,
     /// A note, for people.
     pub note: Option<String>,
+    /// What may be read from it, over all links.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outbound_rate_max: Option<Rate>,
+    /// What may be written to it, over all links.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inbound_rate_max: Option<Rate>,
+    /// Nothing begins there, and what runs may end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_draining: bool,
     /// Files that it may bring from tape at once, by VO; [`ANY`]: of each VO that has no value of its own.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub staging_max: BTreeMap<VoName, u32>,
@@ -111,6 +120,9 @@ impl StorageRule {
             inbound_max: None,
             site: None,
             note: None,
+            outbound_rate_max: None,
+            inbound_rate_max: None,
+            is_draining: false,
             staging_max: BTreeMap::new(),
         }
     }

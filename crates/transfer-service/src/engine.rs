@@ -23,6 +23,7 @@ mod tests;
 mod tokens;
 mod tuning;
 
+pub use explaining::StartEstimate;
 pub use interface::{
     Action, Answer, Assignment, Effects, EngineConfig, Input, LinkNotice, LinkSeen, Now, Outcome,
     ReplyId, Stopped, TapeCall, TapeErrand, TapeOutcome, TapePlace, Task,

@@ -521,6 +521,11 @@ impl Driver {
                 });
                 return;
             }
+            Asked::WhenItStarts(transfer) => {
+                let starts = self.engine.when_it_starts(transfer, wall_clock());
+                let _ = answer.send(Answered::Starts(starts));
+                return;
+            }
             Asked::WhyWaiting(transfers) => {
                 let now = wall_clock();
                 let why = transfers

@@ -2,6 +2,7 @@
 
 use crate::agent::{AgentConfig, AgentSetup, ByVersion, Gfal, GfalConfig, Memory};
 use crate::api::Banned;
+use crate::engine::StartEstimate;
 use crate::engine::{Answer, EngineConfig, Stopped, this_process};
 use crate::history::Followers;
 use crate::metrics::TransferMetrics;
@@ -386,7 +387,22 @@ impl Service {
     ) -> Result<Vec<Option<WaitReason>>, ServiceError> {
         match self.answered(Asked::WhyWaiting(transfers)).await? {
             Answered::Why(why) => Ok(why),
-            Answered::Engine(_) | Answered::Refreshed(_) => Err(ServiceError::Undecided),
+            Answered::Engine(_) | Answered::Refreshed(_) | Answered::Starts(_) => {
+                Err(ServiceError::Undecided)
+            }
+        }
+    }
+
+    /// When this transfer will probably start; `None` when it does not wait, or nothing is known.
+    pub async fn when_it_starts(
+        &self,
+        transfer: TransferId,
+    ) -> Result<Option<StartEstimate>, ServiceError> {
+        match self.answered(Asked::WhenItStarts(transfer)).await? {
+            Answered::Starts(starts) => Ok(starts),
+            Answered::Engine(_) | Answered::Refreshed(_) | Answered::Why(_) => {
+                Err(ServiceError::Undecided)
+            }
         }
     }
 
@@ -463,7 +479,9 @@ impl Service {
     async fn ask(&self, asked: Asked) -> Result<Answer, ServiceError> {
         match self.answered(asked).await? {
             Answered::Engine(answer) => Ok(answer),
-            Answered::Why(_) | Answered::Refreshed(_) => Err(ServiceError::Undecided),
+            Answered::Why(_) | Answered::Refreshed(_) | Answered::Starts(_) => {
+                Err(ServiceError::Undecided)
+            }
         }
     }
 

@@ -42,7 +42,7 @@ pub struct RateCaps {
 pub struct Draining {
     /// Links; either end may be `*`, and every pattern counts.
     pub links: BTreeSet<LinkId>,
-    /// Storage elements, as source and as destination.
+    /// Storage elements, as source and as destination; `*`: all of them.
     pub storages: BTreeSet<StorageId>,
 }
 
@@ -112,7 +112,7 @@ impl Draining {
     }
 
     pub(super) fn covers_storage(&self, storage: &StorageId) -> bool {
-        self.storages.contains(storage)
+        self.storages.contains(storage) || self.storages.contains(&StorageId::new(ANY))
     }
 }
 

@@ -50,6 +50,9 @@ fn about(name: &str) -> StorageWish {
         inbound_max: None,
         site: None,
         note: None,
+        outbound_rate_max: None,
+        inbound_rate_max: None,
+        is_draining: None,
         staging_max: BTreeMap::new(),
     }
 }
@@ -258,6 +261,24 @@ fn a_pattern_that_is_set_replaces_the_file_s_and_the_most_specific_one_counts() 
     check("a→c", 11);
     check("a→d", 40);
     check("a→e", 30);
+}
+
+#[test]
+fn rates_and_draining_of_storage_elements_reach_the_scheduler_and_are_taken_back() {
+    let mut a = about("a");
+    a.inbound_rate_max = Some(Some(penstock_model::Rate(5)));
+    a.is_draining = Some(true);
+    let mut settings = of([Wish::SetStorages(vec![a])]);
+    let limits = slots_in_effect(&SlotLimits::default(), &settings);
+    let a = penstock_model::StorageId::new("a");
+    assert_eq!(limits.rates.inbound.get(&a), Some(&penstock_model::Rate(5)));
+    assert!(limits.draining.storages.contains(&a) && limits.rates.outbound.is_empty());
+    let mut back = about("a");
+    back.inbound_rate_max = Some(None);
+    back.is_draining = Some(false);
+    make(&mut settings, &admin(), Wish::SetStorages(vec![back])).expect("may");
+    let limits = slots_in_effect(&SlotLimits::default(), &settings);
+    assert!(limits.rates.inbound.is_empty() && limits.draining.storages.is_empty());
 }
 
 #[test]

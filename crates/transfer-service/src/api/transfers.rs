@@ -265,6 +265,7 @@ pub(super) async fn show(
     if !caller.may_touch(&job) {
         return Err(super::jobs::forbidden());
     }
+    let starts = api.service.when_it_starts(row.id).await?;
     let told = told(&api, row, job).await?;
     let facts = told.facts();
     let steps = story::tell(&facts).into_iter();
@@ -280,6 +281,7 @@ pub(super) async fn show(
     object["priority"] = json!(told.job.parameters.priority.get());
     object["job_state"] = json!(told.job.state.name());
     object["waiting"] = json!(told.waiting);
+    object["starts"] = json!(starts);
     object["copied"] = wire::copied(&told.row.state, &told.job);
     object["steps"] = steps.collect();
     Ok(Json(object).into_response())

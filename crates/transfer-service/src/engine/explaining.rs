@@ -1,8 +1,52 @@
-//! Why a transfer waits.
+//! Why a transfer waits, and until when.
 
 use super::*;
+use serde::{Deserialize, Serialize};
+
+/// When a transfer that waits will start, as far as that can be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StartEstimate {
+    /// Then, when all goes on as it goes now.
+    About(Timestamp),
+    /// Not before that; when then is not known.
+    NotBefore(Timestamp),
+}
 
 impl Engine {
+    /// When a transfer will probably start; `None` when it does not wait, or nothing is known.
+    pub fn when_it_starts(&self, transfer: TransferId, now: Timestamp) -> Option<StartEstimate> {
+        match self.why_waiting(transfer, now)? {
+            WaitReason::BackingOff { until, .. } | WaitReason::LinkHalted { until, .. } => {
+                Some(StartEstimate::NotBefore(until.max(now)))
+            }
+            WaitReason::LinkFull { .. }
+            | WaitReason::SourceFull { .. }
+            | WaitReason::DestinationFull { .. }
+            | WaitReason::AgentsFull { .. }
+            | WaitReason::GfalFull { .. }
+            | WaitReason::LinkTuned { .. }
+            | WaitReason::SourceTuned { .. }
+            | WaitReason::DestinationTuned { .. }
+            | WaitReason::RateCapped { .. }
+            | WaitReason::ByShare { .. }
+            | WaitReason::Starting => {
+                let waiting = self.waiting(transfer)?;
+                let wait = self.scheduler.when_this_starts(&waiting)?;
+                Some(StartEstimate::About(now + wait))
+            }
+            // It depends on what people do, or on others' systems.
+            WaitReason::LinkDraining
+            | WaitReason::StorageDraining { .. }
+            | WaitReason::SameDestination { .. }
+            | WaitReason::StorageBanned { .. }
+            | WaitReason::TokenExchange { .. }
+            | WaitReason::Tape(_)
+            | WaitReason::Draining
+            | WaitReason::Drained => None,
+        }
+    }
+
     /// Why an open transfer waits; `None` when it runs or is not open.
     pub fn why_waiting(&self, transfer: TransferId, now: Timestamp) -> Option<WaitReason> {
         let entry = self.transfers.get(&transfer)?;

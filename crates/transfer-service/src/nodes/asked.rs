@@ -1,6 +1,7 @@
 //! What only the leader answers, in a form that can be sent to it.
 
 use crate::engine::Answer;
+use crate::engine::StartEstimate;
 use crate::submission::NewJob;
 use crate::tokens::TokenTrouble;
 use penstock_decide::settings::{Asker, Wish};
@@ -45,6 +46,8 @@ pub(crate) enum Asked {
     Refresh(CredentialId),
     /// Why these wait.
     WhyWaiting(Vec<TransferId>),
+    /// When this one will probably start.
+    WhenItStarts(TransferId),
 }
 
 /// What the leader answers.
@@ -55,6 +58,8 @@ pub(crate) enum Answered {
     Engine(Answer),
     /// Why each waits; `None` for one that does not.
     Why(Vec<Option<WaitReason>>),
+    /// When it will probably start; `None`: that cannot be told.
+    Starts(Option<StartEstimate>),
     /// Whether there is something newer now.
     Refreshed(Result<(), TokenTrouble>),
 }

@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::IntoResponse;
 use penstock_decide::settings::{StorageWish, Wish};
-use penstock_model::{StorageId, StorageRule, VoName};
+use penstock_model::{Rate, StorageId, StorageRule, VoName};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -32,9 +32,10 @@ impl Which {
 pub(super) fn form(rule: &StorageRule) -> Value {
     json!({
         "inbound_max_active": rule.inbound_max.map(|slots| slots.0),
-        "inbound_max_throughput": null,
+        "inbound_max_throughput": rule.inbound_rate_max.map(mib),
         "outbound_max_active": rule.outbound_max.map(|slots| slots.0),
-        "outbound_max_throughput": null,
+        "outbound_max_throughput": rule.outbound_rate_max.map(mib),
+        "draining": rule.is_draining,
         "udt": null,
         "ipv6": null,
         "se_metadata": rule.note,
@@ -46,6 +47,35 @@ pub(super) fn form(rule: &StorageRule) -> Value {
         "overwrite_disk_enabled": null,
         "tape_endpoint": null,
     })
+}
+
+/// FTS's unit of throughput, which it calls MB/s.
+const MIB: f64 = 1024.0 * 1024.0;
+
+fn mib(rate: Rate) -> f64 {
+    rate.0 as f64 / MIB
+}
+
+/// A rate as FTS writes it. Null and 0 take it back.
+fn rate(info: &mut Fields, name: &str) -> Result<Option<Option<Rate>>, ApiError> {
+    /// More than any machine has.
+    const MOST: f64 = 1e9;
+    let rate = match info.raw(name) {
+        None => return Ok(None),
+        Some(Value::Null) => return Ok(Some(None)),
+        Some(value) => value.as_f64(),
+    };
+    match rate.filter(|rate| (0.0..=MOST).contains(rate)) {
+        None => Err(bad_request(format!("'{name}' must be a number of MB/s"))),
+        Some(0.0) => Ok(Some(None)),
+        Some(rate) => Ok(Some(Some(Rate(((rate * MIB) as u64).max(1))))),
+    }
+}
+
+fn draining(info: &mut Fields) -> Result<Option<bool>, ApiError> {
+    let value = info.raw("draining").filter(|value| !value.is_null());
+    let value = value.map(|value| value.as_bool().ok_or(value)).transpose();
+    value.map_err(|_| bad_request("'draining' must be true or false"))
 }
 
 /// `GET /config/se[?se=]`.
@@ -102,14 +132,14 @@ fn wish(name: &str, value: Value) -> Result<StorageWish, ApiError> {
         inbound_max: info.slots_or_null("inbound_max_active")?,
         site: info.text_or_null("site")?,
         note: info.text_or_null("se_metadata")?,
+        outbound_rate_max: rate(&mut info, "outbound_max_throughput")?,
+        inbound_rate_max: rate(&mut info, "inbound_max_throughput")?,
+        is_draining: draining(&mut info)?,
         staging_max: match parts.raw("operations") {
             Some(operations) => staging_of(&operations)?,
             None => BTreeMap::new(),
         },
     };
-    for name in ["outbound_max_throughput", "inbound_max_throughput"] {
-        info.not_offered(name, &[json!(0), json!(0.0)])?;
-    }
     for name in [
         "udt",
         "debug_level",
@@ -201,11 +231,24 @@ mod tests {
     }
 
     #[test]
+    fn a_throughput_is_set_in_the_unit_of_fts_and_taken_back() {
+        let said = |info: Value| wish_of(json!({ "se_info": info })).expect("valid");
+        let set = said(json!({"inbound_max_throughput": 1.5, "draining": true}));
+        assert_eq!(set.inbound_rate_max, Some(Some(Rate(1_572_864))));
+        assert_eq!((set.outbound_rate_max, set.is_draining), (None, Some(true)));
+        let back = said(json!({"inbound_max_throughput": 0, "outbound_max_throughput": null}));
+        assert_eq!(
+            (back.inbound_rate_max, back.outbound_rate_max),
+            (Some(None), Some(None))
+        );
+    }
+
+    #[test]
     fn nothing_is_stored_that_would_have_no_effect() {
         for (given, expected) in [
             (
-                json!({"se_info": {"inbound_max_throughput": 100}}),
-                "is not offered",
+                json!({"se_info": {"inbound_max_throughput": -1}}),
+                "must be a number of MB/s",
             ),
             (
                 json!({"se_info": {"tpc_support": "NONE"}}),

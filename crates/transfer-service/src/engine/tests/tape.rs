@@ -623,6 +623,9 @@ fn no_more_files_are_brought_at_once_than_operators_allow() {
             inbound_max: None,
             site: None,
             note: None,
+            outbound_rate_max: None,
+            inbound_rate_max: None,
+            is_draining: None,
             staging_max: BTreeMap::from([(VoName::new("*"), most)]),
         }]);
         world.feed(Input::Set {
