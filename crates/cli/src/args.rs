@@ -114,6 +114,8 @@ pub enum Command {
         penstock explain --dir cern 4711         # a transfer, by the number that `find` and `status --files` show"
     )]
     Explain(ExplainArgs),
+    /// Show the processes of a transfer service, which of them leads, and what runs where.
+    Nodes(NodesArgs),
     /// Copy a file or a directory tree up, down, or from server to server; every checksum is verified.
     #[command(after_help = "Examples:\n  \
         penstock copy --dir cern run42/ https://127.0.0.2:8443/data/run42/\n  \
@@ -656,6 +658,14 @@ pub struct FindArgs {
 pub struct ExplainArgs {
     /// The job, or a transfer's number.
     pub job: String,
+    /// The service.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
+/// Options of `nodes`.
+#[derive(Debug, Args)]
+pub struct NodesArgs {
     /// The service.
     #[command(flatten)]
     pub service: ServiceArgs,

@@ -170,6 +170,9 @@ pub struct ForeignIssuer {
     pub client_secret_file: Option<PathBuf>,
 }
 
+/// Where nodes of a transfer service listen for each other.
+const NODES_PORT: u16 = 8447;
+
 /// The transfer service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -179,6 +182,9 @@ pub struct Transfer {
     /// Its record: jobs, and everything that happened to them. A file, or `postgres://user@host:5432/name`.
     #[serde(default = "Transfer::default_database")]
     pub database: DatabasePlace,
+    /// Address and port where the other nodes of the service reach this one, when the record is in PostgreSQL. Default:
+    /// the address of `listen`, port 8447.
+    pub nodes: Option<SocketAddr>,
     /// A file that holds nothing but the password of PostgreSQL's user.
     pub database_password_file: Option<PathBuf>,
     /// What users have delegated: proxies with their keys, sealed. In PostgreSQL when the record is there.
@@ -260,6 +266,12 @@ pub struct Transfer {
 }
 
 impl Transfer {
+    /// Where the other nodes reach this one.
+    pub fn nodes_address(&self) -> SocketAddr {
+        let default = SocketAddr::new(self.listen.ip(), NODES_PORT);
+        self.nodes.unwrap_or(default)
+    }
+
     fn default_message_positions() -> PathBuf {
         "state/messages".into()
     }

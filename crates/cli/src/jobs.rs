@@ -3,6 +3,7 @@
 pub mod ban;
 pub mod explain;
 pub mod find;
+pub mod nodes;
 pub mod submit;
 pub mod wait;
 

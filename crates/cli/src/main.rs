@@ -80,6 +80,7 @@ fn run(command: Command, environment: &Environment, output: Output) -> Result<()
         Command::Cancel(args) => in_runtime(jobs::cancel(args, environment, output)),
         Command::Ban(command) => in_runtime(jobs::ban::run(command, environment, output)),
         Command::Find(args) => in_runtime(jobs::find::run(args, environment, output)),
+        Command::Nodes(args) => in_runtime(jobs::nodes::run(args, environment, output)),
         Command::Explain(args) => in_runtime(jobs::explain::run(args, environment, output)),
         Command::Copy(args) => in_runtime(copy::run(args, environment, output)),
         Command::Ls(args) => in_runtime(files::ls(args, environment, output)),

@@ -31,7 +31,7 @@ use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::connections::Connections;
 use penstock_protocol::http1::client::{Client, ClientConfig, Reach};
 use penstock_protocol::http1::tally::RequestTally;
-use penstock_protocol::tls::{ClientTls, ServerTls};
+use penstock_protocol::tls::{ClientTls, PeerTls, ServerTls};
 use penstock_protocol::token::Verifier;
 use penstock_protocol::x509::ClientCertificates;
 use penstock_storage_element::{self as storage_element, DoorConfig, Storage};
@@ -75,7 +75,11 @@ pub async fn run(
     };
     let mut signals = Signals::listen()?;
     let (stop, stopping) = watch::channel(false);
-    let mut running = Running::start(&site, &config, process, &stopping).await?;
+    let mut running = tokio::select! {
+        started = Running::start(&site, &config, process, &stopping) => started?,
+        // Such as while a node waits for its service's leader.
+        () = signals.stop() => return Ok(()),
+    };
     running.announce(output);
     let ended_early = running.until_stopped(&site, &config, &mut signals).await;
     running.monitor.stops();
@@ -176,6 +180,8 @@ struct RunningTransfer {
     service: Arc<Service>,
     verifier: Verifier,
     keys: SealingKeys,
+    /// What other nodes are shown.
+    peers: Option<PeerTls>,
     retention: watch::Sender<Retention>,
 }
 
@@ -314,10 +320,22 @@ impl Running {
         .with_reach(&self.reach);
         self.reach.replace(config.reach(&role.credentials_follow));
         let verifier = trusted.verifier(roles::service_audiences(config, role), client.clone());
-        let keys = SealingKeys::load_or_create(&site.resolve(&role.credential_keys))
-            .map_err(|why| CommandError::Usage(why.to_string()))?;
         let pass_file = self.process.database_passwords.as_deref();
-        let store = store::of(site, config, role, pass_file)?;
+        let store = store::of(site, config, role, pass_file).await?;
+        let (keys, peers) = match &store {
+            Store::Files { .. } => {
+                let keys = SealingKeys::load_or_create(&site.resolve(&role.credential_keys));
+                (
+                    keys.map_err(|why| CommandError::Usage(why.to_string()))?,
+                    None,
+                )
+            }
+            Store::Postgres(nodes) => {
+                let keys = nodes.obtain_keys(stopping.clone()).await;
+                let keys = keys.map_err(|why| CommandError::Local(why.to_string()))?;
+                (keys, Some(nodes.tls.clone()))
+            }
+        };
         let service_config = ServiceConfig {
             site: config.site.name.clone(),
             store: store.clone(),
@@ -392,6 +410,7 @@ impl Running {
             service,
             verifier,
             keys,
+            peers,
             retention,
         });
         Ok(())
@@ -415,7 +434,7 @@ impl Running {
             endpoint: config.url_host(),
             positions: match store {
                 Store::Files { .. } => Positions::Directory(site.resolve(&role.message_positions)),
-                Store::Postgres { database, .. } => Positions::Database(database.clone()),
+                Store::Postgres(nodes) => Positions::Database(Box::new(nodes.database.clone())),
             },
             sinks: sinks.map_err(CommandError::Usage)?,
         };
@@ -541,6 +560,9 @@ impl Running {
                 .map_err(|why| usage(&why))?;
         }
         if let (Some(running), Some(role)) = (&self.transfer, &config.transfer) {
+            if let Some(peers) = &running.peers {
+                peers.reload().map_err(|why| usage(&why))?;
+            }
             let has_newer = running
                 .keys
                 .reload(&site.resolve(&role.credential_keys))

@@ -4,9 +4,13 @@ use crate::config::{Config, DatabasePlace, Transfer};
 use crate::exit::CommandError;
 use crate::site::SiteDirectory;
 use penstock_model::NodeId;
+use penstock_persistence::cluster::Cluster;
 use penstock_persistence::postgres::{Database, PasswordSource};
-use penstock_transfer_service::Store;
+use penstock_protocol::tls::PeerTls;
+use penstock_transfer_service::{NodesConfig, Store};
 use std::path::Path;
+use std::sync::Arc;
+use tokio::net::TcpListener;
 
 /// PostgreSQL's address with the source of its password; `None` when the record is a file. `pass_file` is what the
 /// environment names as `PGPASSFILE`.
@@ -28,24 +32,60 @@ pub fn database(
     database.map(Some)
 }
 
-/// As the service takes it.
-pub fn of(
+/// As the service takes it. With PostgreSQL the process is one of the service's nodes, and listens for the others.
+pub async fn of(
     site: &SiteDirectory,
     config: &Config,
     role: &Transfer,
     pass_file: Option<&Path>,
 ) -> Result<Store, CommandError> {
     match (database(site, role, pass_file)?, &role.database) {
-        (Some(database), _) => Ok(Store::Postgres {
-            database: Box::new(database),
-            node: node_of(config),
-        }),
+        (Some(database), _) => {
+            let nodes = nodes_of(site, config, role, database).await?;
+            Ok(Store::Postgres(Box::new(nodes)))
+        }
         (None, DatabasePlace::File(journal)) => Ok(Store::Files {
             journal: site.resolve(journal),
             delegations: site.resolve(&role.delegations),
         }),
         (None, DatabasePlace::Postgres(_)) => unreachable!("an address gives a database"),
     }
+}
+
+async fn nodes_of(
+    site: &SiteDirectory,
+    config: &Config,
+    role: &Transfer,
+    database: Database,
+) -> Result<NodesConfig, CommandError> {
+    let listen = role.nodes_address();
+    let listener = TcpListener::bind(listen).await;
+    let listener = listener.map_err(|why| {
+        CommandError::local(
+            format_args!("transfer.nodes: cannot listen on {listen}"),
+            why,
+        )
+    })?;
+    let tls = PeerTls::load(
+        &site.resolve(&config.tls.certificate),
+        &site.resolve(&config.tls.key),
+    );
+    let address = match listen.ip().is_unspecified() {
+        true => format!("{}:{}", config.url_host(), listen.port()),
+        false => listen.to_string(),
+    };
+    let opened = database.clone();
+    let cluster = tokio::task::spawn_blocking(move || Cluster::open(&opened)).await;
+    let cluster = cluster.map_err(|why| CommandError::local("transfer.database", why))?;
+    Ok(NodesConfig {
+        node: node_of(config),
+        address,
+        listener: Arc::new(listener),
+        tls: tls.map_err(|why| CommandError::Usage(why.to_string()))?,
+        database,
+        cluster: Arc::new(cluster.map_err(|why| CommandError::Local(why.to_string()))?),
+        key_file: site.resolve(&role.credential_keys),
+    })
 }
 
 /// By its first host, with what a name must not have left out.

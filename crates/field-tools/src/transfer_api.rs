@@ -52,6 +52,38 @@ pub struct SubmitOptions {
     pub label: Option<String>,
 }
 
+/// The processes of a service, as one of them tells them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NodesInfo {
+    /// The one that tells this.
+    pub node: String,
+    /// Who leads, as far as it knows.
+    pub leader: Option<String>,
+    /// Which leadership it is.
+    pub epoch: u64,
+    /// All of them.
+    pub nodes: Vec<NodeInfo>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NodeInfo {
+    /// Its name.
+    pub node: String,
+    /// `leader`, `follower` or `silent`.
+    pub role: String,
+    /// Where the others reach it.
+    pub address: String,
+    /// Attempts that run there.
+    pub active: u32,
+    /// How many may.
+    pub active_max: u32,
+    /// Its version.
+    pub version: String,
+    /// How long ago it told that it is there.
+    pub seen_seconds: u64,
+}
+
 /// A job as the service tells it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JobInfo {
@@ -262,6 +294,11 @@ impl TransferService {
     /// What moves now.
     pub async fn overview(&self) -> Result<Overview, RemoteError> {
         self.exchange(Method::GET, "api/v1/overview", None).await
+    }
+
+    /// The processes of the service. Answered by Penstock only.
+    pub async fn nodes(&self) -> Result<NodesInfo, RemoteError> {
+        self.exchange(Method::GET, "api/v1/nodes", None).await
     }
 
     pub(crate) async fn exchange<T: DeserializeOwned>(

@@ -28,6 +28,7 @@ pub mod wire;
 pub use caller::{Administrators, Banned, Sight};
 pub use server::{ServeLimits, serve};
 
+use crate::nodes::NodesView;
 use crate::overview::Overview;
 use crate::service::{Service, ServiceError};
 use crate::tokens::TokenClients;
@@ -151,6 +152,7 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
         )
         .route("/api-docs/schema/submit", get(submit_schema::show))
         .route("/api/v1/overview", get(overview))
+        .route("/api/v1/nodes", get(nodes))
         .route("/api/v1/jobs/{id}/explain", get(jobs::explain))
         .route("/api/v1/transfers", get(transfers::find))
         .route("/api/v1/transfers/{id}", get(transfers::show))
@@ -266,6 +268,8 @@ impl From<ServiceError> for ApiError {
                 ApiError::new(StatusCode::CONFLICT, text)
             }
             ServiceError::JournalFull
+            | ServiceError::Keys(_)
+            | ServiceError::NoKeys(..)
             | ServiceError::Leaderless
             | ServiceError::NoRoom(_)
             | ServiceError::Unwritten(_)
@@ -386,6 +390,15 @@ async fn overview(
             .for_each(|link| link.last_failure = None);
     }
     Ok(axum::Json(overview))
+}
+
+/// `GET /api/v1/nodes`: the processes of this service, and which of them leads.
+async fn nodes(
+    State(api): State<Api>,
+    credentials: Credentials,
+) -> Result<axum::Json<NodesView>, ApiError> {
+    api.caller(&credentials).await?;
+    Ok(axum::Json(api.service.nodes()))
 }
 
 /// `GET /status/hosts`: what this host does. FTS's client adds up exactly these two.

@@ -8,7 +8,6 @@ pub mod engine;
 mod history;
 pub mod messages;
 mod metrics;
-#[allow(dead_code, reason = "what connects nodes follows")]
 mod nodes;
 mod overview;
 mod run;
@@ -18,6 +17,7 @@ pub mod submission;
 mod tokens;
 
 pub use agent::{AgentConfig, GfalConfig, SftpAccount, gfal_plugins};
+pub use nodes::{NodeView, NodesConfig, NodesView};
 pub use overview::Overview;
 pub use service::{Service, ServiceConfig, ServiceError};
 pub use store::Store;

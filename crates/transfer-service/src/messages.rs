@@ -12,6 +12,7 @@ mod sink;
 pub use sink::{SinkConfig, SinkTarget};
 
 use crate::history::Mark;
+use crate::nodes::Seat;
 use crate::service::Service;
 use composing::Told;
 use following::{Follower, LinkState};
@@ -152,6 +153,16 @@ impl Teller {
     }
 
     async fn tell(&mut self) -> Ended {
+        let mut seat = self.service.seat();
+        let mut ending = self.shutdown.clone();
+        // Of several nodes the leader tells.
+        let leads = seat.wait_for(|seat| matches!(seat, Seat::Here(_)));
+        tokio::select! {
+            leads = leads => if leads.is_err() {
+                return Ended::Shutdown;
+            },
+            _ = ending.wait_for(|stop| *stop) => return Ended::Shutdown,
+        }
         let mut committed = self.service.committed();
         let mut follower = match self.begin().await {
             Ok(follower) => follower,

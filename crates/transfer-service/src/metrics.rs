@@ -258,6 +258,27 @@ impl Service {
             "Batches of records that wait for the journal.",
         );
         family.sample(&[], queues.batches);
+        let nodes = self.nodes();
+        let mut family = page.gauge(
+            "penstock_node_leads",
+            "1 while this node leads the service.",
+        );
+        family.sample(&[], self.leads());
+        let mut family = page.gauge(
+            "penstock_node_led",
+            "1 while this node leads or reaches the leader; without, nothing that changes something is answered.",
+        );
+        family.sample(&[], self.is_led());
+        let mut family = page.gauge(
+            "penstock_leader_epoch",
+            "Which leadership of the service it is; it rises with each takeover.",
+        );
+        family.sample(&[], nodes.epoch);
+        let mut family = page.gauge("penstock_nodes", "Nodes of the service, by role.");
+        for role in ["leader", "follower", "silent"] {
+            let count = nodes.nodes.iter().filter(|node| node.role == role).count();
+            family.sample(&[("role", role)], count);
+        }
         page.histogram(
             "penstock_journal_batch_records",
             "Records in one transaction of the journal.",

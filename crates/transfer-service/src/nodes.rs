@@ -7,9 +7,14 @@
 mod asked;
 mod board;
 mod desk;
+mod follow;
 mod host;
+mod keys;
 mod lead;
+mod membership;
 mod roster;
+mod serve;
+mod view;
 mod wire;
 
 pub(crate) use asked::{Answered, Asked};
@@ -17,7 +22,10 @@ pub(crate) use board::Board;
 pub(crate) use desk::{Desk, NoAnswer, Seat};
 pub(crate) use host::{AgentHost, Order, Teller};
 pub(crate) use lead::Lead;
+pub use membership::NodesConfig;
+pub(crate) use membership::{Membership, NODE_TERM};
 pub(crate) use roster::Roster;
+pub use view::{NodeView, NodesView};
 pub(crate) use wire::Down;
 
 use crate::agent::AgentSetup;

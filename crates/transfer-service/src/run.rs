@@ -43,7 +43,6 @@ const ACCEPTED_MAX: usize = 16_384;
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
 /// What the loop takes.
-#[allow(dead_code, reason = "what connects nodes follows")]
 #[derive(Debug)]
 pub(crate) enum Message {
     /// What only the leader answers. `again`: an answer to it may have been lost.
@@ -194,7 +193,6 @@ pub(crate) fn wall_clock() -> Timestamp {
 }
 
 /// What the outside holds of a running loop.
-#[allow(dead_code, reason = "what connects nodes follows")]
 pub(crate) struct Loop {
     pub(crate) inputs: mpsc::Sender<Message>,
     /// To see how many wait; it keeps nothing alive.

@@ -6,23 +6,26 @@ use crate::engine::StartEstimate;
 use crate::engine::{Answer, EngineConfig, Stopped, this_process};
 use crate::history::Followers;
 use crate::metrics::TransferMetrics;
-use crate::nodes::{AgentHost, Answered, Asked, Board, Desk, Lead, NoAnswer, Node, Roster, Seat};
+use crate::nodes::{
+    AgentHost, Answered, Asked, Board, Desk, Lead, Membership, NODE_TERM, NoAnswer, Node,
+    NodesView, Roster, Seat,
+};
 use crate::overview::Overview;
 use crate::run::{self, Clock, Message};
-use crate::store::{self, Opened, Store};
+use crate::store::{self, Opened, Role, Store};
 use crate::submission::NewJob;
 use crate::tokens::{TokenClients, TokenKeeper};
 use penstock_decide::settings::{Asker, Refusal, Wish};
 use penstock_model::{
-    Access, Ban, BanTarget, CloudKey, JobId, Priority, SettingChange, Settings, StorageId,
+    Access, Ban, BanTarget, CloudKey, JobId, NodeId, Priority, SettingChange, Settings, StorageId,
     TransferId, UserName, VoName, WaitReason,
 };
 use penstock_persistence::delegations::{DelegationError, Delegations};
 use penstock_persistence::journal::{JournalError, JournalReader};
-use penstock_persistence::sealing::SealingKeys;
+use penstock_persistence::sealing::{SealingError, SealingKeys};
 use penstock_protocol::http1::client::Client;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use thiserror::Error;
 use tokio::sync::{Mutex, mpsc, watch};
@@ -32,6 +35,9 @@ const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
 /// How long a submission waits before it looks whether the journal can still be written.
 const JOURNAL_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long what only the leader does waits for one.
+const LEADER_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Schemes whose storage elements know nothing but proxies.
 const NEED_PROXIES: [&str; 2] = ["gsiftp", "srm"];
@@ -102,6 +108,12 @@ pub enum ServiceError {
     /// There is a job of that id already.
     #[error("there is a job {0} already")]
     Taken(JobId),
+    /// The keys that seal secrets cannot be read or kept.
+    #[error(transparent)]
+    Keys(#[from] SealingError),
+    /// The leader did not give the keys that seal secrets.
+    #[error("the leader {0} does not give the credential keys: {1}")]
+    NoKeys(NodeId, String),
     /// None of the service's nodes leads it at the moment.
     #[error(
         "no node of the service leads it at the moment; what you asked for may still happen: look, and try again"
@@ -128,6 +140,8 @@ pub struct Service {
     lead: Arc<Lead>,
     /// Who follows the record.
     pub(crate) followers: Followers,
+    /// Of a service of several nodes.
+    membership: OnceLock<Arc<Membership>>,
     reader: Arc<dyn JournalReader>,
     delegations: Arc<Delegations>,
     gfal: Option<Arc<Gfal>>,
@@ -144,16 +158,43 @@ impl Service {
         shutdown: watch::Receiver<bool>,
     ) -> Result<Arc<Service>, ServiceError> {
         let (store, keys) = (config.store.clone(), config.keys.clone());
-        // Blocks, in PostgreSQL until no other node leads.
-        let opening = tokio::task::spawn_blocking(move || store::open(&store, &keys));
-        let opened = opening
-            .await
-            .map_err(|why| ServiceError::Thread(why.into()))??;
+        let opened = tokio::task::spawn_blocking(move || store::open(&store, &keys)).await;
+        let opened = opened.map_err(|why| ServiceError::Thread(why.into()))??;
+        let (keys, grace) = (config.keys.clone(), config.drain_grace);
         let Opened {
-            journal,
+            role,
             reader,
             delegations,
         } = opened;
+        let id = match &role {
+            Role::Alone(_) => None,
+            Role::Node(nodes) => Some(nodes.node.clone()),
+        };
+        let service = Service::assemble(config, (reader, delegations), client, id)?;
+        let (node, lead) = (service.node.clone(), service.lead.clone());
+        match role {
+            Role::Alone(journal) => {
+                let ending = lead.alone(&node, journal, shutdown.clone())?;
+                service.begin(ending, shutdown).await;
+            }
+            Role::Node(nodes) => {
+                let membership = Membership::new(*nodes, keys, grace);
+                // Set once, here.
+                let _ = service.membership.set(membership.clone());
+                let ending = membership.run(node, lead, shutdown.clone());
+                service.begin(ending, shutdown).await;
+            }
+        }
+        Ok(service)
+    }
+
+    /// All but what it is to do. `id`: it is one node of several.
+    fn assemble(
+        config: ServiceConfig,
+        (reader, delegations): (Arc<dyn JournalReader>, Arc<Delegations>),
+        client: Client,
+        id: Option<NodeId>,
+    ) -> Result<Arc<Service>, ServiceError> {
         let tokens = TokenKeeper::new(client.clone(), reader.clone(), config.token_clients);
         let gfal = config.gfal.map(Gfal::new).transpose()?.map(Arc::new);
         let board = Arc::new(Board::new(config.banned));
@@ -168,40 +209,81 @@ impl Service {
             tokens: Arc::new(tokens),
             gfal: gfal.clone(),
         });
-        let id = this_process();
-        let host = AgentHost::start(agents.clone(), None);
-        let node = Arc::new(Node {
+        let (term, patience) = match id {
+            Some(_) => (Some(NODE_TERM), Some(LEADER_PATIENCE)),
+            None => (None, None),
+        };
+        let id = id.unwrap_or_else(this_process);
+        let host = AgentHost::start(agents.clone(), term);
+        let lead = Arc::new(Lead::new(config.engine, config.drain_grace));
+        let desk = Desk::new(lead.seat(), patience);
+        agents.tokens.persist_through(desk.clone());
+        let node = Node {
             id: id.clone(),
             site: config.site,
-            agents: agents.clone(),
+            agents,
             roster: Arc::new(Roster::new(id, host.clone())),
             host,
             board,
             metrics: Arc::new(TransferMetrics::default()),
             clock: Clock::start(),
-        });
-        let lead = Arc::new(Lead::new(config.engine, config.drain_grace));
-        let desk = Desk::new(lead.seat(), None);
-        agents.tokens.persist_through(desk.clone());
-        let ended = lead.alone(&node, journal, shutdown.clone())?;
-        tokio::spawn(sweep(agents, lead.seat(), shutdown));
+        };
         Ok(Arc::new(Service {
-            node,
+            node: Arc::new(node),
             desk,
             lead,
             followers: Followers::default(),
+            membership: OnceLock::new(),
             reader,
             delegations,
             gfal,
-            ending: Mutex::new(Some(tokio::spawn(ended))),
+            ending: Mutex::default(),
             given_ids: Mutex::new(()),
         }))
+    }
+
+    async fn begin(
+        &self,
+        ending: impl Future<Output = Result<(), ServiceError>> + Send + 'static,
+        shutdown: watch::Receiver<bool>,
+    ) {
+        *self.ending.lock().await = Some(tokio::spawn(ending));
+        tokio::spawn(sweep(self.node.agents.clone(), self.lead.seat(), shutdown));
+    }
+
+    /// What is known of the nodes of this service.
+    pub fn nodes(&self) -> NodesView {
+        let overview = self.overview();
+        match self.membership.get() {
+            Some(membership) => membership.view(&overview),
+            None => NodesView::of_one(&overview),
+        }
+    }
+
+    /// Whether this node leads; a service of one process always does.
+    pub fn leads(&self) -> bool {
+        matches!(*self.lead.seat().borrow(), Seat::Here(_))
+    }
+
+    /// Whether somebody leads whom this node reaches.
+    pub fn is_led(&self) -> bool {
+        self.desk.is_staffed()
+    }
+
+    /// Nothing can be accepted, and nobody else could.
+    fn refuses(&self) -> bool {
+        self.membership.get().is_none() && !self.accepts()
+    }
+
+    /// Who leads, as it changes.
+    pub(crate) fn seat(&self) -> watch::Receiver<Seat> {
+        self.lead.seat()
     }
 
     /// Accepts a job. When this returns its id, the job is durable. When the journal cannot be written meanwhile, the
     /// job is withdrawn: should the journal still take it later, it takes the cancel with it.
     pub async fn submit(&self, job: NewJob) -> Result<JobId, ServiceError> {
-        if !self.accepts() {
+        if self.refuses() {
             return Err(ServiceError::JournalFull);
         }
         self.check_reach(&job).await?;
@@ -257,7 +339,7 @@ impl Service {
         loop {
             match tokio::time::timeout(JOURNAL_PATIENCE, &mut answer).await {
                 Ok(answer) => return Some(answer),
-                Err(_) if self.accepts() => {}
+                Err(_) if !self.refuses() => {}
                 Err(_) => return None,
             }
         }
@@ -270,7 +352,7 @@ impl Service {
         asker: Asker,
         user: UserName,
     ) -> Result<Result<Vec<SettingChange>, Refusal>, ServiceError> {
-        if !self.accepts() {
+        if self.refuses() {
             return Err(ServiceError::JournalFull);
         }
         let answer = self.ask(Asked::Set {
@@ -359,7 +441,7 @@ impl Service {
 
     /// Bans somebody or something from now on, also after a restart. Gives back the jobs that it concerned.
     pub async fn ban(&self, ban: Ban) -> Result<Vec<JobId>, ServiceError> {
-        if !self.accepts() {
+        if self.refuses() {
             return Err(ServiceError::JournalFull);
         }
         let answer = self.ask(Asked::Ban(Box::new(ban)));
@@ -372,7 +454,7 @@ impl Service {
 
     /// Lifts a ban. True when there was one.
     pub async fn lift(&self, target: BanTarget, by: UserName) -> Result<bool, ServiceError> {
-        if !self.accepts() {
+        if self.refuses() {
             return Err(ServiceError::JournalFull);
         }
         let answer = self.ask(Asked::Lift { target, by });

@@ -40,6 +40,12 @@ impl Banned {
         banned.imposed = users;
     }
 
+    /// Whom operators ban, beside the configuration.
+    pub(crate) fn imposed(&self) -> BTreeSet<String> {
+        let banned = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        banned.imposed.clone()
+    }
+
     /// Whether somebody is among them.
     pub fn holds(&self, identity: &Identity) -> bool {
         let user = identity.user.as_str();

@@ -331,11 +331,6 @@ impl AgentHost {
         }
     }
 
-    /// How many agents run.
-    pub(crate) fn agents(&self) -> usize {
-        self.held().agents.len()
-    }
-
     fn drop_orphans(&self) {
         let mut held = self.held();
         if held.agents.is_empty() || self.has_leader(&held) {

@@ -1,7 +1,7 @@
 //! The loop of this process while it leads: how it begins, what is known of it outside, and how it ends.
 
 use super::Node;
-use super::desk::Seat;
+use super::desk::{Question, Seat};
 use crate::engine::{EngineConfig, Leading, continue_from};
 use crate::run::{self, Batch, Loop};
 use crate::service::ServiceError;
@@ -49,6 +49,17 @@ impl Lead {
     /// Somebody else leads, or nobody.
     pub(crate) fn take_seat(&self, seat: Seat) {
         self.seat.send_replace(seat);
+    }
+
+    /// The connection whose seat this is has ended. Whoever has come since stays.
+    pub(crate) fn leave_seat(&self, of: &mpsc::Sender<Question>) {
+        self.seat.send_if_modified(|seat| match seat {
+            Seat::There(questions) if questions.same_channel(of) => {
+                *seat = Seat::Vacant;
+                true
+            }
+            _ => false,
+        });
     }
 
     /// Other limits and retry rules, from the next leadership of this process on.

@@ -1,0 +1,254 @@
+//! A follower's connection to its leader: says what runs here, does what it is told, and passes questions on.
+
+use super::desk::{Question, Seat};
+use super::host::Teller;
+use super::membership::Membership;
+use super::wire::{Down, Hello, PROTOCOL, Said, Up, receive, send};
+use super::{Answered, Lead, Node};
+use crate::run::AgentReport;
+use penstock_model::{Epoch, NodeId, Settings, Slots};
+use penstock_persistence::cluster::NodeRow;
+use penstock_persistence::sealing::SealingKeys;
+use penstock_protocol::stream::Stream;
+use penstock_protocol::tls::PeerTls;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::io::{ReadHalf, WriteHalf};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// How long connecting and the first answer may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+const WELCOME_TIMEOUT: Duration = Duration::from_secs(20);
+/// How often a node says that it lives, and how far its agents are.
+const PING_EVERY: Duration = Duration::from_secs(1);
+/// A connection on which nothing comes for so long is of no use.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// Reports and questions that may wait to be sent.
+const WAITING_MAX: usize = 4096;
+/// Pings whose answer may still come.
+const PINGS_MAX: usize = 64;
+
+/// A connection to a node that shows the certificate which it is registered with.
+pub(super) async fn connect(tls: &PeerTls, to: &NodeRow) -> io::Result<Stream> {
+    let address = &to.address;
+    let connecting = TcpStream::connect(address);
+    let tcp = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
+    let tcp = tcp.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let (stream, shown) = tls.connect(tcp).await.map_err(io::Error::other)?;
+    if shown != to.certificate_sha256 {
+        let why = format!("who answers at {address} shows another certificate than it registered");
+        return Err(io::Error::other(why));
+    }
+    Ok(stream)
+}
+
+/// Follows a leader until the connection ends. Errors: why it did.
+pub(super) async fn follow(
+    membership: &Arc<Membership>,
+    node: &Arc<Node>,
+    lead: &Arc<Lead>,
+    (leader, epoch): (&NodeId, Epoch),
+) -> io::Result<()> {
+    let leader_row = membership.known_as(leader).await;
+    let unknown = || io::Error::other("it is not registered in the database");
+    let stream = connect(&membership.tls, &leader_row.ok_or_else(unknown)?).await;
+    if stream.is_err() {
+        // It may have another address or certificate by now.
+        membership.look().await;
+    }
+    let stream = stream?;
+    let (mut reading, mut writing) = tokio::io::split(stream);
+    let (reports, reported) = mpsc::channel(WAITING_MAX);
+    let snapshot = node.host.join(Teller::There(reports), epoch);
+    let slots = match *membership.leaving.borrow() {
+        true => Slots(0),
+        false => lead.config().slots.agents,
+    };
+    let hello = Hello {
+        protocol: PROTOCOL,
+        node: membership.id.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        slots,
+        claims: snapshot.claims,
+        ends: snapshot.ends,
+    };
+    send(&mut writing, &Up::Hello(Box::new(hello))).await?;
+    let welcome = tokio::time::timeout(WELCOME_TIMEOUT, receive(&mut reading)).await;
+    match welcome.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
+        Said::Known(Down::Welcome { .. }) => {}
+        Said::Known(Down::Refused { why }) => return Err(io::Error::other(why)),
+        Said::Known(_) | Said::Unknown => return Err(io::Error::other("it does not welcome")),
+        Said::Nothing => return Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+    tracing::info!(%leader, %epoch, "this node follows");
+    let (questions, asked) = mpsc::channel(WAITING_MAX);
+    let seated = Seated {
+        lead,
+        seat: questions.clone(),
+    };
+    lead.take_seat(Seat::There(questions));
+    let connection = Connection {
+        membership: membership.clone(),
+        node: node.clone(),
+        waiting: Mutex::default(),
+        pings: Mutex::default(),
+    };
+    let ended = tokio::select! {
+        ended = connection.listen(&mut reading) => ended,
+        ended = connection.speak(&mut writing, reported, asked) => ended,
+    };
+    drop(seated);
+    ended
+}
+
+/// Leaves the seat when the connection ends, however it does.
+struct Seated<'a> {
+    lead: &'a Lead,
+    seat: mpsc::Sender<Question>,
+}
+
+impl Drop for Seated<'_> {
+    fn drop(&mut self) {
+        self.lead.leave_seat(&self.seat);
+    }
+}
+
+struct Connection {
+    membership: Arc<Membership>,
+    node: Arc<Node>,
+    /// Whom answers are for.
+    waiting: Mutex<HashMap<u64, oneshot::Sender<Answered>>>,
+    /// When pings were sent that were not answered yet.
+    pings: Mutex<VecDeque<(u64, Instant)>>,
+}
+
+impl Connection {
+    async fn listen(&self, reading: &mut ReadHalf<Stream>) -> io::Result<()> {
+        loop {
+            let said = tokio::time::timeout(SILENCE_MAX, receive(reading)).await;
+            match said.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
+                Said::Known(down) => self.take(down),
+                Said::Unknown => {}
+                Said::Nothing => return Ok(()),
+            }
+        }
+    }
+
+    fn take(&self, down: Down) {
+        let board = &self.node.board;
+        match down {
+            Down::Pong { number } => {
+                if let Some(sent) = self.answered(number) {
+                    // It led after this was sent.
+                    self.node.host.hear(sent);
+                }
+            }
+            Down::Order(order) => self.node.host.take(order, None),
+            Down::Answered { number, answered } => {
+                let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                let to = waiting.remove(&number);
+                if let (Some(to), Some(answered)) = (to, answered) {
+                    // Whoever asked may have gone.
+                    let _ = to.send(*answered);
+                }
+            }
+            Down::Settings(all) => {
+                let mut settings = Settings::default();
+                all.into_iter().for_each(|setting| settings.put(setting));
+                board.settings.send_replace(Arc::new(settings));
+            }
+            Down::LockOut(users) => board.banned.replace_imposed(users),
+            Down::Shown {
+                overview,
+                committed,
+                writable,
+            } => {
+                board.set_writable(writable);
+                board.committed.send_replace(committed);
+                board.overview.send_replace(Arc::new(*overview));
+            }
+            Down::Keys(keys) => self.adopt(&keys.0),
+            Down::Welcome { .. } | Down::Refused { .. } => {}
+        }
+    }
+
+    fn adopt(&self, keys: &str) {
+        let membership = &self.membership;
+        let adopted = SealingKeys::adopt(&membership.key_file, keys);
+        let adopted = adopted.and_then(|is_new| match is_new {
+            true => membership.keys.reload(&membership.key_file).map(|_| true),
+            false => Ok(false),
+        });
+        match adopted {
+            Ok(true) => tracing::info!("took over the credential keys of the leader"),
+            Ok(false) => {}
+            Err(why) => tracing::error!(%why, "the leader's credential keys cannot be kept"),
+        }
+    }
+
+    fn answered(&self, number: u64) -> Option<Instant> {
+        let mut pings = self.pings.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some((first, sent)) = pings.pop_front() {
+            if first == number {
+                return Some(sent);
+            }
+        }
+        None
+    }
+
+    async fn speak(
+        &self,
+        writing: &mut WriteHalf<Stream>,
+        mut reported: mpsc::Receiver<AgentReport>,
+        mut asked: mpsc::Receiver<Question>,
+    ) -> io::Result<()> {
+        let mut due = tokio::time::interval(PING_EVERY);
+        due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut leaving = self.membership.leaving.subscribe();
+        let mut has_left = *leaving.borrow_and_update();
+        let mut number = 0;
+        loop {
+            number += 1;
+            tokio::select! {
+                _ = due.tick() => {
+                    self.note_ping(number);
+                    send(writing, &Up::Ping { number }).await?;
+                    send(writing, &Up::Report(self.node.host.moved())).await?;
+                }
+                Some(report) = reported.recv() => send(writing, &Up::Report(report)).await?,
+                Some(question) = asked.recv() => {
+                    let Question { asked, again, answer } = question;
+                    let asked = Box::new(asked);
+                    self.note_question(number, answer);
+                    send(writing, &Up::Asked { number, again, asked }).await?;
+                }
+                () = turns_true(&mut leaving), if !has_left => {
+                    has_left = true;
+                    send(writing, &Up::Leaves).await?;
+                }
+            }
+        }
+    }
+
+    fn note_ping(&self, number: u64) {
+        let mut pings = self.pings.lock().unwrap_or_else(PoisonError::into_inner);
+        if pings.len() >= PINGS_MAX {
+            pings.pop_front();
+        }
+        pings.push_back((number, Instant::now()));
+    }
+
+    fn note_question(&self, number: u64, answer: oneshot::Sender<Answered>) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.retain(|_, answer| !answer.is_closed());
+        waiting.insert(number, answer);
+    }
+}
+
+/// Resolves when it does, or when nobody can make it any more.
+pub(super) async fn turns_true(told: &mut watch::Receiver<bool>) {
+    drop(told.wait_for(|told| *told).await.map(|told| *told));
+}

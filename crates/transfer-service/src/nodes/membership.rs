@@ -1,0 +1,481 @@
+//! This process as one of several: how it is known to the others by the database, and how it comes to lead.
+//!
+//! It asks for the lease all the time that it does not lead, and follows whoever has it. While it leads it renews the
+//! lease; what it was certain of ends with the term that it asked for, counted from before it asked.
+
+use super::desk::Seat;
+use super::lead::end_of;
+use super::{Lead, Node, follow, serve};
+use crate::engine::Leading;
+use crate::run::Loop;
+use crate::service::ServiceError;
+use penstock_model::{Epoch, NodeId};
+use penstock_persistence::cluster::{Cluster, Leadership, NodeRow, SeenNode};
+use penstock_persistence::journal::{Journal, JournalError, PostgresJournal};
+use penstock_persistence::postgres::{Database, DatabaseError, SCHEMA_VERSION};
+use penstock_persistence::sealing::SealingKeys;
+use penstock_protocol::tls::PeerTls;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// How long a lease lasts that is not renewed.
+const LEASE: Duration = Duration::from_secs(3);
+/// How often it is renewed, and how often a follower looks who leads.
+const RENEW_EVERY: Duration = Duration::from_secs(1);
+/// How often a follower looks that is not connected.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// The wait after the database did not answer.
+const RETRY: Duration = Duration::from_millis(300);
+/// How often a node tells that it is there.
+const REGISTER_EVERY: Duration = Duration::from_secs(5);
+/// A node that told so within this time is expected to join a new leader.
+const FRESH: Duration = Duration::from_secs(12);
+/// How long agents go on without a leader.
+pub(crate) const NODE_TERM: Duration = Duration::from_secs(15);
+/// How much longer a leader waits until it gives what they did to others: they have stopped by then.
+const MARGIN: Duration = Duration::from_secs(5);
+/// How long a node that ends waits until a leader has made durable what its agents told.
+const LAST_WORDS: Duration = Duration::from_secs(8);
+
+/// What it takes to be one of several.
+#[derive(Clone)]
+pub struct NodesConfig {
+    /// This node's name.
+    pub node: NodeId,
+    /// `host:port` where the others reach it.
+    pub address: String,
+    /// Where it listens for them.
+    pub listener: Arc<TcpListener>,
+    /// What it shows them.
+    pub tls: PeerTls,
+    /// The database of all.
+    pub database: Database,
+    /// Who is there, and who leads.
+    pub cluster: Arc<Cluster>,
+    /// The file of the keys that seal secrets.
+    pub key_file: PathBuf,
+}
+
+/// What a node tells of itself.
+pub(super) fn row_of(config: &NodesConfig, agents_max: u32) -> NodeRow {
+    NodeRow {
+        id: config.node.clone(),
+        address: config.address.clone(),
+        certificate_sha256: config.tls.fingerprint(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        schema: SCHEMA_VERSION,
+        agents_max,
+    }
+}
+
+/// This process as one of several.
+pub(crate) struct Membership {
+    pub(super) id: NodeId,
+    row: NodeRow,
+    pub(super) tls: PeerTls,
+    listener: Arc<TcpListener>,
+    pub(super) cluster: Arc<Cluster>,
+    pub(super) key_file: PathBuf,
+    pub(super) keys: SealingKeys,
+    database: Database,
+    /// All that are registered, as they were seen last.
+    pub(super) nodes: watch::Sender<Vec<SeenNode>>,
+    /// Until when this node is certain to lead.
+    certain_until: Mutex<Option<Instant>>,
+    /// Which leadership is known last, and whose.
+    pub(super) known: watch::Sender<(Epoch, Option<NodeId>)>,
+    /// It is about to end.
+    pub(super) leaving: watch::Sender<bool>,
+    drain_grace: Duration,
+}
+
+impl Membership {
+    pub(crate) fn new(
+        config: NodesConfig,
+        keys: SealingKeys,
+        drain_grace: Duration,
+    ) -> Arc<Membership> {
+        let membership = Membership {
+            row: row_of(&config, 0),
+            id: config.node,
+            tls: config.tls,
+            listener: config.listener,
+            cluster: config.cluster,
+            key_file: config.key_file,
+            keys,
+            database: config.database,
+            nodes: watch::Sender::default(),
+            certain_until: Mutex::default(),
+            known: watch::Sender::default(),
+            leaving: watch::Sender::new(false),
+            drain_grace,
+        };
+        Arc::new(membership)
+    }
+
+    /// True while nobody else can lead.
+    pub(super) fn is_certain(&self) -> bool {
+        let until = self.certain_until.lock();
+        let until = until.unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|until| Instant::now() < until)
+    }
+
+    fn be_certain(&self, until: Option<Instant>) {
+        let mut known = self
+            .certain_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *known = until;
+    }
+
+    /// A node as it is registered.
+    pub(super) async fn known_as(&self, id: &NodeId) -> Option<NodeRow> {
+        for _ in 0..2 {
+            let found = {
+                let nodes = self.nodes.borrow();
+                nodes.iter().find(|seen| seen.node.id == *id).cloned()
+            };
+            if let Some(found) = found {
+                return Some(found.node);
+            }
+            self.look().await;
+        }
+        None
+    }
+
+    /// Reads who is there.
+    pub(super) async fn look(&self) {
+        let cluster = self.cluster.clone();
+        match tokio::task::spawn_blocking(move || cluster.nodes()).await {
+            Ok(Ok(nodes)) => drop(self.nodes.send_replace(nodes)),
+            Ok(Err(error)) => tracing::debug!(%error, "who is there is not known"),
+            // A panic was told of.
+            Err(_) => {}
+        }
+    }
+
+    /// Tells that this node is there, and reads who else is.
+    async fn meet(&self, agents_max: u32) -> Result<(), DatabaseError> {
+        let row = NodeRow {
+            certificate_sha256: self.tls.fingerprint(),
+            agents_max,
+            ..self.row.clone()
+        };
+        let cluster = self.cluster.clone();
+        let met = tokio::task::spawn_blocking(move || {
+            cluster.register(&row)?;
+            cluster.nodes()
+        });
+        if let Ok(nodes) = met.await {
+            self.nodes.send_replace(nodes?);
+        }
+        Ok(())
+    }
+
+    async fn keep_meeting(self: Arc<Self>, lead: Arc<Lead>) {
+        loop {
+            let agents_max = lead.config().slots.agents.0;
+            if let Err(error) = self.meet(agents_max).await {
+                tracing::debug!(%error, "this node could not tell that it is there");
+            }
+            tokio::time::sleep(REGISTER_EVERY).await;
+        }
+    }
+
+    async fn try_lead(self: &Arc<Self>) -> Result<Leadership, DatabaseError> {
+        let (cluster, id) = (self.cluster.clone(), self.id.clone());
+        let is_leaving = *self.leaving.borrow();
+        let asked = tokio::task::spawn_blocking(move || match is_leaving {
+            false => cluster.try_lead(&id, LEASE),
+            true => Ok(match cluster.leader()? {
+                Some((leader, epoch, remaining)) => Leadership::Following {
+                    leader: Some(leader),
+                    epoch,
+                    remaining,
+                },
+                None => Leadership::Following {
+                    leader: None,
+                    epoch: Epoch::default(),
+                    remaining: Duration::ZERO,
+                },
+            }),
+        });
+        match asked.await {
+            Ok(answer) => answer,
+            // A panic was told of; it is tried again.
+            Err(why) => Err(DatabaseError::Setup(why.to_string())),
+        }
+    }
+
+    /// Leads and follows in turn, until the shutdown signal and what follows it. Errors: what this node decided last
+    /// could not be recorded.
+    pub(crate) async fn run(
+        self: Arc<Self>,
+        node: Arc<Node>,
+        lead: Arc<Lead>,
+        shutdown: watch::Receiver<bool>,
+    ) -> Result<(), ServiceError> {
+        let meeting = tokio::spawn(self.clone().keep_meeting(lead.clone()));
+        let door = tokio::spawn(serve::serve(
+            self.clone(),
+            node.clone(),
+            lead.clone(),
+            self.listener.clone(),
+        ));
+        let ending = tokio::spawn(self.clone().end(node.clone(), shutdown.clone()));
+        let mut ending = std::pin::pin!(ending);
+        let mut following: Option<Following> = None;
+        let mut result = Ok(());
+        loop {
+            let asked_at = Instant::now();
+            let pause = match self.try_lead().await {
+                Ok(Leadership::Leading(epoch)) => {
+                    if let Some(following) = following.take() {
+                        following.end().await;
+                    }
+                    self.known.send_replace((epoch, Some(self.id.clone())));
+                    tracing::info!(%epoch, "this node leads");
+                    result = self.lead(&node, &lead, (epoch, asked_at), &shutdown).await;
+                    lead.take_seat(Seat::Vacant);
+                    node.roster.dismiss();
+                    self.be_certain(None);
+                    tracing::info!(%epoch, "this node leads no more");
+                    Duration::ZERO
+                }
+                Ok(Leadership::Following {
+                    leader,
+                    epoch,
+                    remaining,
+                }) => {
+                    self.known.send_replace((epoch, leader.clone()));
+                    self.keep_following(&node, &lead, &mut following, (leader, epoch))
+                        .await;
+                    let is_connected = following.as_ref().is_some_and(Following::is_going_on);
+                    match is_connected {
+                        true => remaining.clamp(Duration::from_millis(20), RENEW_EVERY),
+                        false => remaining.clamp(Duration::from_millis(20), LOOK_EVERY),
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "who leads is not known");
+                    RETRY
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                _ = &mut ending => break,
+            }
+        }
+        meeting.abort();
+        door.abort();
+        if let Some(following) = following.take() {
+            following.end().await;
+        }
+        lead.take_seat(Seat::Closed);
+        result
+    }
+
+    /// After the shutdown signal: returns when no agent runs, and a leader knows what they told last.
+    async fn end(self: Arc<Self>, node: Arc<Node>, mut shutdown: watch::Receiver<bool>) {
+        // A sender that is gone will not say it any more: that is the signal, too.
+        let _ = shutdown.wait_for(|stop| *stop).await;
+        self.leaving.send_replace(true);
+        if tokio::time::timeout(self.drain_grace, node.host.idle())
+            .await
+            .is_ok()
+        {
+            return;
+        }
+        node.host.stop_all();
+        if tokio::time::timeout(LAST_WORDS, node.host.idle())
+            .await
+            .is_err()
+        {
+            tracing::warn!("no leader took notice of what ended last; it is looked after as lost");
+        }
+    }
+
+    async fn keep_following(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        lead: &Arc<Lead>,
+        following: &mut Option<Following>,
+        (leader, epoch): (Option<NodeId>, Epoch),
+    ) {
+        let Some(leader) = leader.filter(|leader| *leader != self.id) else {
+            return;
+        };
+        if let Some(known) = &*following
+            && known.is_going_on()
+            && (&known.leader, known.epoch) == (&leader, epoch)
+        {
+            return;
+        }
+        if let Some(other) = following.take() {
+            other.end().await;
+        }
+        let (membership, node, lead) = (self.clone(), node.clone(), lead.clone());
+        let whom = leader.clone();
+        let task = tokio::spawn(async move {
+            if let Err(why) = follow::follow(&membership, &node, &lead, (&whom, epoch)).await {
+                tracing::info!(leader = %whom, %epoch, %why, "not connected to the leader");
+            }
+        });
+        *following = Some(Following {
+            leader,
+            epoch,
+            task,
+        });
+    }
+
+    /// Leads until somebody else does, or the shutdown signal. Errors: what was decided last could not be recorded.
+    async fn lead(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        lead: &Arc<Lead>,
+        (epoch, taken_at): (Epoch, Instant),
+        shutdown: &watch::Receiver<bool>,
+    ) -> Result<(), ServiceError> {
+        self.be_certain(Some(taken_at + LEASE));
+        node.host.hear(taken_at);
+        let deposed = watch::Sender::new(false);
+        let renewing = tokio::spawn(self.clone().renew(node.clone(), epoch, deposed.clone()));
+        let begun = self
+            .begin(node, lead, epoch, shutdown, deposed.subscribe())
+            .await;
+        let ended = match begun {
+            Ok(Some(begun)) => until_over(begun, deposed.subscribe()).await,
+            Ok(None) => Ok(()),
+            Err(why) => {
+                tracing::error!(%why, "this node cannot lead");
+                tokio::time::sleep(RENEW_EVERY).await;
+                Ok(())
+            }
+        };
+        renewing.abort();
+        if !*deposed.borrow() {
+            let cluster = self.cluster.clone();
+            let resigned = tokio::task::spawn_blocking(move || cluster.resign(epoch)).await;
+            if let Ok(Err(error)) = resigned {
+                tracing::warn!(%error, "the lease was not given back; it ends by itself");
+            }
+        }
+        ended.map_err(ServiceError::Unwritten)
+    }
+
+    async fn renew(self: Arc<Self>, node: Arc<Node>, epoch: Epoch, deposed: watch::Sender<bool>) {
+        let mut due = tokio::time::Instant::now() + RENEW_EVERY;
+        loop {
+            tokio::time::sleep_until(due).await;
+            let (cluster, asked_at) = (self.cluster.clone(), Instant::now());
+            let renewed = tokio::task::spawn_blocking(move || cluster.renew(epoch, LEASE)).await;
+            match renewed {
+                Ok(Ok(true)) => {
+                    self.be_certain(Some(asked_at + LEASE));
+                    node.host.hear(asked_at);
+                    due = tokio::time::Instant::from_std(asked_at) + RENEW_EVERY;
+                }
+                Ok(Ok(false)) => {
+                    tracing::warn!(%epoch, "another node has come to lead");
+                    deposed.send_replace(true);
+                    return;
+                }
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "the lease could not be renewed; it is tried again");
+                    due = tokio::time::Instant::now() + RETRY;
+                }
+                Err(_) => due = tokio::time::Instant::now() + RETRY,
+            }
+        }
+    }
+
+    /// Reads what is open and begins to decide. `None`: somebody else leads already.
+    async fn begin(
+        &self,
+        node: &Arc<Node>,
+        lead: &Arc<Lead>,
+        epoch: Epoch,
+        shutdown: &watch::Receiver<bool>,
+        deposed: watch::Receiver<bool>,
+    ) -> Result<Option<Loop>, ServiceError> {
+        loop {
+            let (database, keys) = (self.database.clone(), self.keys.clone());
+            let (cluster, own) = (self.cluster.clone(), self.id.clone());
+            let (node, lead, shutdown) = (node.clone(), lead.clone(), shutdown.clone());
+            let begun = tokio::task::spawn_blocking(move || {
+                let journal: Box<dyn Journal> =
+                    Box::new(PostgresJournal::open(&database, keys, epoch)?);
+                let seen = cluster.nodes().map_err(JournalError::from)?;
+                let fresh = seen.into_iter().filter(|seen| seen.age < FRESH);
+                let mut awaited: BTreeSet<NodeId> = fresh.map(|seen| seen.node.id).collect();
+                awaited.insert(own.clone());
+                let leading = Leading::Among {
+                    node: own,
+                    epoch,
+                    silence: NODE_TERM + MARGIN,
+                    awaited,
+                };
+                lead.begin(&node, leading, journal, shutdown)
+            });
+            match begun.await {
+                Ok(Ok(begun)) => return Ok(Some(begun)),
+                Ok(Err(ServiceError::Journal(JournalError::Deposed { .. }))) => return Ok(None),
+                _ if *deposed.borrow() => return Ok(None),
+                Ok(Err(ServiceError::Journal(JournalError::Database(error)))) => {
+                    tracing::warn!(%error, "what is open cannot be read yet");
+                    tokio::time::sleep(RETRY).await;
+                }
+                Ok(Err(why)) => return Err(why),
+                Err(_) => return Err(ServiceError::ShuttingDown),
+            }
+        }
+    }
+}
+
+/// Until the loop ends by itself, or another node leads: then nothing more of it is done.
+async fn until_over(begun: Loop, mut deposed: watch::Receiver<bool>) -> Result<(), JournalError> {
+    let (over, task) = (begun.over.clone(), begun.task.abort_handle());
+    let mut ended = std::pin::pin!(end_of(begun));
+    tokio::select! {
+        ended = &mut ended => match ended {
+            Err(JournalError::Deposed { epoch, current, .. }) => {
+                tracing::warn!(%epoch, %current, "another node has come to lead");
+                Ok(())
+            }
+            ended => ended,
+        },
+        () = follow::turns_true(&mut deposed) => {
+            over.store(true, Ordering::Relaxed);
+            task.abort();
+            // What it could not write any more nobody was told of.
+            drop(ended.await);
+            Ok(())
+        }
+    }
+}
+
+/// A connection to a leader.
+struct Following {
+    leader: NodeId,
+    epoch: Epoch,
+    task: JoinHandle<()>,
+}
+
+impl Following {
+    fn is_going_on(&self) -> bool {
+        !self.task.is_finished()
+    }
+
+    /// Nothing more comes of it when this returns.
+    async fn end(self) {
+        self.task.abort();
+        // Whether it was aborted or had ended is the same.
+        let _ = self.task.await;
+    }
+}

@@ -1,0 +1,311 @@
+//! The leader's end of connections: takes in nodes that are registered, and does for them what its own would be done.
+
+use super::follow::SILENCE_MAX;
+use super::membership::Membership;
+use super::roster::DOWN_MAX;
+use super::wire::{Down, Hello, PROTOCOL, Said, Secret, Up, receive, send};
+use super::{Asked, Lead, Node, Seat};
+use crate::engine::NodeJoined;
+use crate::run::Message;
+use penstock_model::NodeId;
+use penstock_persistence::sealing::SealingKeys;
+use penstock_protocol::stream::Stream;
+use penstock_protocol::tls::Fingerprint;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::{ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+/// Connections of nodes at once; a service has fewer.
+const CONNECTIONS_MAX: usize = 256;
+/// Questions of one node that may wait for answers.
+const QUESTIONS_MAX: usize = 4096;
+/// How long the first word may take.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(20);
+/// Pause after an accept error, so that an exhausted process does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves until it is aborted.
+pub(super) async fn serve(
+    membership: Arc<Membership>,
+    node: Arc<Node>,
+    lead: Arc<Lead>,
+    listener: Arc<TcpListener>,
+) {
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+        };
+        let (tcp, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection of a node");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Ok(permit) = room.clone().try_acquire_owned() else {
+            tracing::warn!(%peer, "too many connections of nodes; one is turned away");
+            continue;
+        };
+        let (membership, node, lead) = (membership.clone(), node.clone(), lead.clone());
+        connections.spawn(async move {
+            let _permit = permit;
+            if let Err(why) = take_in(&membership, &node, &lead, tcp).await {
+                tracing::info!(%peer, %why, "a connection of a node ended");
+            }
+        });
+    }
+}
+
+async fn take_in(
+    membership: &Arc<Membership>,
+    node: &Arc<Node>,
+    lead: &Arc<Lead>,
+    tcp: TcpStream,
+) -> io::Result<()> {
+    let (stream, shown) = membership.tls.accept(tcp).await.map_err(io::Error::other)?;
+    let who = known_by(membership, shown).await;
+    let who = who.ok_or_else(|| {
+        io::Error::other("its certificate is not that of a node that is registered in the database")
+    })?;
+    let (mut reading, mut writing) = tokio::io::split(stream);
+    let first = tokio::time::timeout(HELLO_TIMEOUT, receive(&mut reading)).await;
+    let first = first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let refused = match first {
+        Said::Known(Up::WantKeys { .. }) if who.len() == 1 => {
+            return match keys(membership).await {
+                Some(keys) => send(&mut writing, &Down::Keys(keys)).await,
+                None => refuse(&mut writing, "this node has no keys itself").await,
+            };
+        }
+        Said::Known(Up::Hello(hello)) => match judge(&who, &hello, lead) {
+            Ok(inputs) => {
+                let session = Session {
+                    membership,
+                    node,
+                    id: hello.node.clone(),
+                    session: node.roster.next_session(),
+                    inputs,
+                };
+                return session.run(*hello, reading, writing).await;
+            }
+            Err(why) => why,
+        },
+        _ => "the first word is a hello".to_owned(),
+    };
+    refuse(&mut writing, &refused).await
+}
+
+async fn refuse(writing: &mut WriteHalf<Stream>, why: &str) -> io::Result<()> {
+    let why = why.to_owned();
+    send(writing, &Down::Refused { why }).await
+}
+
+/// The nodes that have registered this certificate. Who can write the database is trusted.
+async fn known_by(membership: &Arc<Membership>, shown: Fingerprint) -> Option<Vec<NodeId>> {
+    for _ in 0..2 {
+        let known: Vec<NodeId> = {
+            let nodes = membership.nodes.borrow();
+            let known = nodes
+                .iter()
+                .filter(|seen| seen.node.certificate_sha256 == shown);
+            known.map(|seen| seen.node.id.clone()).collect()
+        };
+        if !known.is_empty() {
+            return Some(known);
+        }
+        // It may have come since the last look.
+        membership.look().await;
+    }
+    None
+}
+
+/// Whether a node may follow; then the loop's inputs.
+fn judge(who: &[NodeId], hello: &Hello, lead: &Lead) -> Result<mpsc::Sender<Message>, String> {
+    if hello.protocol != PROTOCOL {
+        let theirs = hello.protocol;
+        return Err(format!(
+            "this node speaks version {PROTOCOL} of the nodes' language, that one version {theirs}: upgrade the older"
+        ));
+    }
+    if !who.contains(&hello.node) {
+        return Err(format!("the certificate is not that of {}", hello.node));
+    }
+    match &*lead.seat().borrow() {
+        Seat::Here(inputs) => Ok(inputs.clone()),
+        Seat::Vacant | Seat::There(_) | Seat::Closed => Err("this node does not lead".to_owned()),
+    }
+}
+
+async fn keys(membership: &Arc<Membership>) -> Option<Secret> {
+    let file = membership.key_file.clone();
+    let told = tokio::task::spawn_blocking(move || SealingKeys::tell(&file)).await;
+    told.ok()?.ok().map(Secret)
+}
+
+/// A node that has said hello.
+struct Session<'a> {
+    membership: &'a Arc<Membership>,
+    node: &'a Arc<Node>,
+    id: NodeId,
+    session: u64,
+    inputs: mpsc::Sender<Message>,
+}
+
+impl Session<'_> {
+    async fn run(
+        &self,
+        hello: Hello,
+        mut reading: ReadHalf<Stream>,
+        mut writing: WriteHalf<Stream>,
+    ) -> io::Result<()> {
+        let (down, mut said) = mpsc::channel(DOWN_MAX);
+        let (epoch, _) = self.membership.known.borrow().clone();
+        let welcome = Down::Welcome {
+            protocol: PROTOCOL,
+            epoch,
+        };
+        // There is room in a new channel.
+        let say = |what: Down| drop(down.try_send(Arc::new(what)));
+        say(welcome);
+        let (roster, board) = (&self.node.roster, &self.node.board);
+        roster.enter(self.id.clone(), self.session, down.clone());
+        // What is set or banned meanwhile was told to this node already, or is among this.
+        let settings = board.settings.borrow().clone();
+        say(Down::Settings(settings.all().cloned().collect()));
+        say(Down::LockOut(board.banned.imposed()));
+        if let Some(keys) = keys(self.membership).await {
+            say(Down::Keys(keys));
+        }
+        let (version, slots, claims) = (&hello.version, hello.slots.0, hello.claims.len());
+        tracing::info!(node = %self.id, version, slots, claims, "a node follows");
+        let joined = NodeJoined {
+            node: self.id.clone(),
+            session: self.session,
+            slots: hello.slots,
+            claims: hello.claims,
+        };
+        self.tell(Message::Joined {
+            joined: Box::new(joined),
+            ends: hello.ends,
+        })
+        .await?;
+        let mut heard = Instant::now();
+        // Only the roster keeps it: when that lets the node go, the connection ends.
+        let answers = down.downgrade();
+        drop(down);
+        let ended = tokio::select! {
+            ended = self.listen(&mut reading, &answers, &mut heard) => ended,
+            ended = speak(&mut writing, &mut said) => ended,
+        };
+        roster.leave(&self.id, self.session);
+        // The loop may have ended, and needs to know nothing more then.
+        let _ = self
+            .tell(Message::Gone {
+                node: self.id.clone(),
+                session: self.session,
+                heard,
+            })
+            .await;
+        ended
+    }
+
+    async fn tell(&self, message: Message) -> io::Result<()> {
+        let told = self.inputs.send(message).await;
+        told.map_err(|_| io::Error::other("this node leads no more"))
+    }
+
+    async fn listen(
+        &self,
+        reading: &mut ReadHalf<Stream>,
+        down: &mpsc::WeakSender<Arc<Down>>,
+        heard: &mut Instant,
+    ) -> io::Result<()> {
+        let room = Arc::new(Semaphore::new(QUESTIONS_MAX));
+        loop {
+            let said = tokio::time::timeout(SILENCE_MAX, receive(reading)).await;
+            let said = said.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+            match said {
+                Said::Known(Up::Ping { number }) => {
+                    *heard = Instant::now();
+                    // One that may have been deposed says nothing that agents go on by.
+                    if self.membership.is_certain()
+                        && let Some(down) = down.upgrade()
+                    {
+                        // One that is full is about to be closed.
+                        let _ = down.try_send(Arc::new(Down::Pong { number }));
+                    }
+                }
+                Said::Known(Up::Report(report)) => {
+                    self.tell(Message::Reported {
+                        node: self.id.clone(),
+                        session: self.session,
+                        report,
+                    })
+                    .await?;
+                }
+                Said::Known(Up::Asked {
+                    number,
+                    again,
+                    asked,
+                }) => {
+                    let permit = room.clone().acquire_owned().await;
+                    let permit = permit.map_err(io::Error::other)?;
+                    let (inputs, down) = (self.inputs.clone(), down.clone());
+                    tokio::spawn(async move {
+                        let _permit = permit;
+                        answer(inputs, down, (number, again, *asked)).await;
+                    });
+                }
+                Said::Known(Up::Leaves) => {
+                    self.tell(Message::Leaves {
+                        node: self.id.clone(),
+                        session: self.session,
+                    })
+                    .await?;
+                }
+                Said::Known(Up::Hello(_) | Up::WantKeys { .. }) | Said::Unknown => {}
+                Said::Nothing => return Ok(()),
+            }
+        }
+    }
+}
+
+async fn answer(
+    inputs: mpsc::Sender<Message>,
+    down: mpsc::WeakSender<Arc<Down>>,
+    (number, again, asked): (u64, bool, Asked),
+) {
+    let (answer, answered) = oneshot::channel();
+    let message = Message::Asked {
+        asked,
+        again,
+        answer,
+    };
+    let answered = match inputs.send(message).await {
+        Ok(()) => answered.await.ok().map(Box::new),
+        Err(_) => None,
+    };
+    // A node that has gone asks again where it has come to.
+    if let Some(down) = down.upgrade() {
+        let _ = down.try_send(Arc::new(Down::Answered { number, answered }));
+    }
+}
+
+async fn speak(
+    writing: &mut WriteHalf<Stream>,
+    said: &mut mpsc::Receiver<Arc<Down>>,
+) -> io::Result<()> {
+    while let Some(down) = said.recv().await {
+        send(writing, &*down).await?;
+    }
+    Err(io::Error::other(
+        "it is too far behind, or this node leads no more",
+    ))
+}

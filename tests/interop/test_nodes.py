@@ -1,0 +1,342 @@
+"""Several service processes over one PostgreSQL, killed, stopped and cut off at random.
+
+Each transfer ends exactly once, no limit is exceeded at any instant, and whoever leads next answers within seconds. What is
+said of that here is read from the record.
+"""
+
+import json
+import random
+import signal
+import socket
+import ssl
+import statistics
+import time
+from collections import Counter
+
+import pytest
+import requests
+
+from .clients import Door, Service, content
+from .postgres import Postgres
+from .site import Site, free_ports
+from .test_kill import Background
+from .waiting import eventually
+
+HOSTS = ["127.0.7.1", "127.0.7.2", "127.0.7.3"]
+STORES = ["127.0.7.11", "127.0.7.12"]
+SEED = 20261121
+FILES_PER_JOB = 50
+SOURCES = 20
+LINK_MAX = 16
+STORE_MAX = 24
+NODE_MAX = 10
+TAKEOVER_SECONDS = 5
+SETTLE_SECONDS = 120
+
+
+class Node(Site):
+    """One process of the service: a site without a storage element, whose record all have in common."""
+
+    def __init__(self, binary, directory, name, host, peers, url):
+        super().__init__(binary, directory, name, host, peers=peers)
+        self.remove("storage")
+        self.address = f"{host}:{free_ports(host)}"
+        self.configure(
+            "[transfer]",
+            database=url,
+            nodes=self.address,
+            active_max=NODE_MAX,
+            active_max_per_link=LINK_MAX,
+            active_max_per_storage=STORE_MAX,
+            retry_delay="1s",
+            retries=20,
+        )
+
+    def remove(self, role):
+        """Takes a role out of the configuration."""
+        path = self.directory / "penstock.toml"
+        kept, is_of_role = [], False
+        for line in path.read_text().splitlines():
+            if line.startswith("["):
+                is_of_role = line.strip("[]").split(".")[0] == role
+            if not is_of_role:
+                kept.append(line)
+        path.write_text("\n".join(kept) + "\n")
+
+
+class Cluster:
+    """Two storage elements, three nodes, one database."""
+
+    def __init__(self, binary, directory):
+        self.postgres = Postgres("penstock")
+        here = Site(binary, directory / "here", "here", STORES[0])
+        self.stores = [here, Site(binary, directory / "there", "there", STORES[1], peers=[here])]
+        self.nodes = []
+        self.binary, self.directory = binary, directory
+
+    def start(self, count=len(HOSTS)):
+        self.postgres.start()
+        for store in self.stores:
+            store.start()
+        here = self.stores[0]
+        self.token = here.token(lifetime="1d")
+        for at, host in enumerate(HOSTS[:count]):
+            place = self.directory / f"node{at}"
+            node = Node(self.binary, place, f"node{at}", host, self.stores, self.postgres.url)
+            self.nodes.append(node)
+            node.start()
+        return self
+
+    def close(self):
+        for site in [*self.nodes, *self.stores]:
+            if site.process is not None:
+                site.process.send_signal(signal.SIGCONT)
+            site.kill()
+        self.postgres.close()
+
+    def ask(self, query):
+        return self.postgres.ask(self.postgres.user, query)
+
+    def leader(self):
+        """The node that holds the lease, as the database knows; None while nobody does."""
+        rows = self.ask("SELECT leader FROM lease WHERE expires_at > clock_timestamp()")
+        names = [name for (name,) in rows]
+        return next((node for node in self.nodes if names == [node.host]), None)
+
+    def wait_leader(self):
+        return eventually("a node leads", self.leader, 30)
+
+    def follower(self, draw):
+        leader = self.wait_leader()
+        return draw.choice([node for node in self.nodes if node is not leader])
+
+    def service(self, node):
+        return Service(node, self.token)
+
+    def doors(self):
+        return [Door(store, self.token) for store in self.stores]
+
+    def upload(self):
+        for at, door in enumerate(self.doors()):
+            for number in range(SOURCES):
+                door.put(f"/kept/{number}", content(("nodes", at, number), 1000 + 997 * number))
+
+    def submission(self, number):
+        doors = self.doors()
+        source, target = doors if number % 2 else reversed(doors)
+        return source.url(f"/kept/{number % SOURCES}"), target.url(f"/moved/{number}")
+
+    def submit(self, name, numbers, nodes, within=SETTLE_SECONDS):
+        """Submits a job to one of the nodes after the other, until it is acknowledged."""
+        files = [self.submission(number) for number in numbers]
+        turns = list(nodes)
+
+        def accepted():
+            turns.append(turns.pop(0))
+            try:
+                params = {"id_generator": "deterministic", "sid": name}
+                answer = self.service(turns[0]).try_submit(*files, **params)
+            except requests.RequestException:
+                return None
+            if answer.status_code == 409:
+                return answer.json()["message"].split("the job ")[1].split()[0]
+            assert answer.status_code in (200, 503), f"{answer.status_code} {answer.text}"
+            return answer.json()["job_id"] if answer.status_code == 200 else None
+
+        return eventually(f"job {name} is accepted", accepted, within)
+
+    def open_transfers(self):
+        [(count,)] = self.ask(
+            "SELECT count(*) FROM transfer WHERE state_name NOT IN ('FINISHED', 'FAILED', 'CANCELED', 'NOT_USED')"
+        )
+        return int(count)
+
+    def ended(self):
+        [(count,)] = self.ask("SELECT count(*) FROM transfer WHERE state_name = 'FINISHED'")
+        return int(count)
+
+
+@pytest.fixture
+def cluster(binary, tmp_path):
+    cluster = Cluster(binary, tmp_path)
+    try:
+        yield cluster.start()
+    finally:
+        cluster.close()
+
+
+class Trouble:
+    """What befalls nodes and database, and how long clients had nobody to turn to."""
+
+    def __init__(self, cluster, draw):
+        self.cluster, self.draw = cluster, draw
+        self.takeovers = []
+        self.probes = 0
+
+    def kill_leader(self):
+        leader = self.cluster.wait_leader()
+        leader.kill()
+        self.measure([node for node in self.cluster.nodes if node is not leader])
+        leader.start()
+
+    def measure(self, others):
+        """How long it takes until somebody else accepts a job."""
+        begun = time.monotonic()
+        self.probes += 1
+        self.cluster.submit(f"probe-{self.probes}", [1_000_000 + self.probes], others)
+        self.takeovers.append(time.monotonic() - begun)
+
+    def kill_agent(self):
+        agent = self.cluster.follower(self.draw)
+        agent.kill()
+        agent.start()
+
+    def restart_database(self):
+        self.cluster.postgres.crash()
+        self.cluster.postgres.launch()
+        self.cluster.postgres.wait_ready()
+
+    def stop_leader_for_a_while(self):
+        """It must find itself deposed when it wakes."""
+        leader = self.cluster.wait_leader()
+        leader.process.send_signal(signal.SIGSTOP)
+        self.measure([node for node in self.cluster.nodes if node is not leader])
+        time.sleep(10)
+        leader.process.send_signal(signal.SIGCONT)
+
+    def cut_off_agent(self):
+        """For longer than its agents may go on without a leader."""
+        agent = self.cluster.follower(self.draw)
+        agent.process.send_signal(signal.SIGSTOP)
+        time.sleep(25)
+        agent.process.send_signal(signal.SIGCONT)
+
+
+def after(cluster, count, deed):
+    """Does something once so many transfers have arrived."""
+    eventually(f"{count} have arrived", lambda: cluster.ended() >= count, SETTLE_SECONDS * 5)
+    deed()
+
+
+def test_whatever_is_killed_each_transfer_ends_once_and_no_limit_is_exceeded(cluster, tier):
+    draw = random.Random(SEED)
+    trouble = Trouble(cluster, draw)
+    soak = tier.name == "soak"
+    count = 20_000 if soak else 600
+    deeds = [trouble.kill_leader, trouble.restart_database, trouble.kill_agent]
+    if soak:
+        deeds += [trouble.stop_leader_for_a_while, trouble.cut_off_agent, trouble.restart_database]
+        deeds += [trouble.kill_leader, trouble.kill_agent] * 6
+    cluster.upload()
+    begun = time.monotonic()
+
+    def submit_all():
+        for at in range(0, count, FILES_PER_JOB):
+            nodes = draw.sample(cluster.nodes, len(cluster.nodes))
+            cluster.submit(f"job-{at}", range(at, at + FILES_PER_JOB), nodes)
+
+    with Background(submit_all, stop=lambda: None):
+        for turn, deed in enumerate(deeds):
+            after(cluster, count * (turn + 1) // (len(deeds) + 3), deed)
+    eventually("all have ended", lambda: cluster.open_transfers() == 0, SETTLE_SECONDS * (10 if soak else 1))
+    print(f"{count} transfers in {time.monotonic() - begun:.1f} s; takeovers {trouble.takeovers}")
+    judge(cluster, count + trouble.probes)
+    assert statistics.median(trouble.takeovers) < TAKEOVER_SECONDS, trouble.takeovers
+
+
+def judge(cluster, count):
+    """Goes through the record from the first line on."""
+    rows = cluster.ask("SELECT transfer_id, event FROM ledger ORDER BY sequence")
+    links = {}
+    for transfer, request in cluster.ask("SELECT transfer_id, request FROM transfer"):
+        told = json.loads(request)
+        links[transfer] = (host(told["source"]), host(told["destination"]))
+    running, landed, told = {}, Counter(), Counter()
+    for transfer, event in rows:
+        event = json.loads(event)
+        name = event["event"]
+        told[name] += 1
+        if name == "started":
+            assert transfer not in running, f"{transfer} runs twice at once"
+            running[transfer] = event["node"]
+            judge_limits(running, links)
+        elif name in ("landed", "attempt_failed", "attempt_lost", "canceled"):
+            running.pop(transfer, None)
+        landed[transfer] += name == "landed"
+    print(dict(told))
+    assert not running
+    assert len(landed) == count
+    assert set(landed.values()) == {1}, [one for one, times in landed.items() if times != 1][:10]
+    assert told["attempt_lost"] >= 1, "what was killed ran nothing, so this proves nothing"
+
+
+def judge_limits(running, links):
+    nodes = Counter(running.values())
+    assert max(nodes.values()) <= NODE_MAX, nodes
+    by_link = Counter(links[transfer] for transfer in running)
+    assert max(by_link.values()) <= LINK_MAX, by_link
+    for end in (0, 1):
+        by_store = Counter(links[transfer][end] for transfer in running)
+        assert max(by_store.values()) <= STORE_MAX, by_store
+
+
+def host(url):
+    return url.split("/")[2].split(":")[0]
+
+
+def test_nodes_are_restarted_one_by_one_without_a_failed_transfer(cluster):
+    cluster.upload()
+    job = cluster.submit("rolling", range(200), cluster.nodes)
+    for node in cluster.nodes:
+        code, _ = node.stop()
+        assert code == 0, node.log_tail()
+        node.start()
+    service = cluster.service(cluster.nodes[0])
+    eventually("all have ended", lambda: cluster.open_transfers() == 0, SETTLE_SECONDS)
+    assert service.job(job)["job_state"] == "FINISHED"
+    events = [json.loads(event)["event"] for (event,) in cluster.ask("SELECT event FROM ledger")]
+    assert "attempt_failed" not in events, Counter(events)
+
+
+def test_every_node_answers_and_tells_who_leads(cluster):
+    leader = cluster.wait_leader()
+
+    def is_seen_by_all():
+        seen = [cluster.service(node).ask("GET", "/api/v1/nodes").json() for node in cluster.nodes]
+        roles = [Counter(row["role"] for row in told["nodes"]) for told in seen]
+        return seen if all(counts == {"leader": 1, "follower": 2} for counts in roles) else None
+
+    for told in eventually("all nodes are seen", is_seen_by_all, 30):
+        assert told["leader"] == leader.host
+    follower = cluster.follower(random.Random(SEED))
+    printed = json.loads(follower.command("nodes", "--json"))
+    assert printed["leader"] == leader.host and len(printed["nodes"]) == 3
+    # What is set at one node is in effect at all of them.
+    settings = {"symbolicname": "all", "source": "*", "destination": "*", "min_active": 1, "max_active": 3}
+    answer = Service(follower, follower.admin_token()).ask("POST", "/config/links", json=settings)
+    assert answer.status_code == 201, answer.text
+    for node in cluster.nodes:
+
+        def is_known(node=node):
+            return Service(node, node.admin_token()).ask("GET", "/config/links/all").status_code == 200
+
+        eventually("the setting is known", is_known)
+
+
+def test_who_is_not_registered_is_not_let_in(cluster, binary, tmp_path):
+    """A certificate that no node has registered, though the same authority could have signed it."""
+    stranger = cluster.stores[0]
+    node = cluster.wait_leader()
+    address, port = node.address.split(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.load_cert_chain(stranger.directory / "host/cert.pem", stranger.directory / "host/key.pem")
+    with socket.create_connection((address, int(port)), timeout=10) as tcp:
+        with context.wrap_socket(tcp) as tls:
+            tls.settimeout(20)
+            said = json.dumps({"want_keys": {"protocol": 1}}).encode()
+            tls.sendall(len(said).to_bytes(4, "big") + said)
+            try:
+                assert tls.recv(4) == b""
+            except (ConnectionError, ssl.SSLError):
+                pass
