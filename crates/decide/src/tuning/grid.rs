@@ -316,7 +316,7 @@ impl Tuning {
         let is_same = (before.policy, before.mode) == (now_rules.policy, now_rules.mode);
         match &mut tuning.finder {
             Finder::Measured(tuner) if is_same && is_tuned(now_rules) => {
-                drop(tuner.set_bounds(now_rules.bounds));
+                tuner.set_bounds(now_rules.bounds);
             }
             Finder::Fts3(rules) if is_same && is_tuned(now_rules) => {
                 rules.set_bounds(now_rules.bounds);
