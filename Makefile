@@ -38,6 +38,7 @@ test-interop: check-tools ## Real clients and random kills against real servers
 soak: check-tools ## The same suites at the size that promises are made for (hours)
 	PROPTEST_CASES=20000 cargo test --workspace --release
 	cargo build --release -p penstock-cli
+	target/release/penstock simulate --trouble 0 --seeds 1000
 	PENSTOCK_BINARY=target/release/penstock $(PYTEST) tests/interop -q -rfE --tier=soak
 	scripts/fuzz.sh
 

@@ -220,7 +220,8 @@ pub enum Command {
         penstock simulate --example > plan.toml              # a plan with comments, to begin with\n  \
         penstock simulate plan.toml --out report             # writes report/report.html with plots\n  \
         penstock simulate plan.toml --policy limits --policy fixed:10   # side by side\n  \
-        penstock simulate plan.toml --seed 7 --json")]
+        penstock simulate plan.toml --seed 7 --json\n  \
+        penstock simulate --trouble 0 --seeds 1000           # random fields and misfortunes, with all invariants checked")]
     Simulate(SimulateArgs),
     /// Show how much a transfer service remembers of what happened, for how long, and who holds what up.
     #[command(
@@ -809,6 +810,12 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "small")]
     #[arg(conflicts_with = "plan")]
     pub example: Option<String>,
+    /// Instead of a plan, let the service endure the random trouble of this seed, and check what must never happen.
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["plan", "example"])]
+    pub trouble: Option<u64>,
+    /// So many seeds, from that of --trouble on.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "trouble")]
+    pub seeds: u64,
     /// Another seed of chance than the plan's.
     #[arg(long)]
     pub seed: Option<u64>,

@@ -5,6 +5,7 @@ use crate::exit::CommandError;
 use crate::output::Output;
 use indicatif::{ProgressBar, ProgressStyle};
 use penstock_sim::report::{page, words};
+use penstock_sim::trouble;
 use penstock_sim::{Plan, Policy, Progress, Report, simulate};
 use std::fmt::Display;
 use std::path::Path;
@@ -21,6 +22,9 @@ pub fn run(args: &SimulateArgs, output: Output) -> Result<(), CommandError> {
         let (_, text) = found.ok_or_else(|| CommandError::Usage(unknown_example(name)))?;
         output.show(text, || (*text).to_owned());
         return Ok(());
+    }
+    if let Some(seed) = args.trouble {
+        return endure(seed, args.seeds, output);
     }
     let path = args.plan.as_deref().ok_or_else(|| {
         let what = "name a plan, or begin with one: penstock simulate --example > plan.toml";
@@ -51,6 +55,33 @@ pub fn run(args: &SimulateArgs, output: Output) -> Result<(), CommandError> {
     output.show(&reports, || match reports.as_slice() {
         [one] => words::told(one),
         several => words::compared(several),
+    });
+    Ok(())
+}
+
+/// Random trouble, seed by seed.
+fn endure(first: u64, seeds: u64, output: Output) -> Result<(), CommandError> {
+    let mut told = Instant::now();
+    let mut tell = |seed: u64| {
+        if !output.json && told.elapsed() >= LOG_EVERY {
+            told = Instant::now();
+            eprintln!("{} of {seeds} seeds endured", seed - first + 1);
+        }
+    };
+    let endured = trouble::endure(first..first.saturating_add(seeds), &mut tell);
+    let endured = endured.map_err(|(seed, broken)| {
+        CommandError::Verification(format!(
+            "{}\nthe service did what it must never do, at {broken}\nThis is a defect of it. To see it again: \
+             penstock simulate --trouble {seed}",
+            broken.before.join("\n")
+        ))
+    })?;
+    output.show(&endured, || {
+        format!(
+            "{} seeds from {first}: {} transfers, {} failed attempts, {} lost with a leader, {} inputs; nothing \
+             happened that must not\n",
+            endured.seeds, endured.transfers, endured.failures, endured.losses, endured.inputs
+        )
     });
     Ok(())
 }

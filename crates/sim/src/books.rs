@@ -2,7 +2,7 @@
 
 use penstock_model::{JobId, TransferEvent, TransferId, TransferState, advance};
 use penstock_persistence::journal::Record;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 /// A transfer that has not ended.
 #[derive(Debug, Clone)]
@@ -23,7 +23,10 @@ pub(crate) struct Open {
 #[derive(Debug, Default)]
 pub(crate) struct Books {
     pub(crate) open: HashMap<TransferId, Open>,
-    pub(crate) jobs: BTreeSet<JobId>,
+    /// Jobs that have not ended, with their first transfer and how many they have.
+    pub(crate) jobs: BTreeMap<JobId, (TransferId, u64)>,
+    /// Jobs so far.
+    pub(crate) jobs_accepted: u64,
     /// How many have ended, by FTS's word.
     pub(crate) ended: BTreeMap<&'static str, u64>,
     /// Attempts that failed, and that were lost with a leader.
@@ -47,7 +50,7 @@ impl Books {
         } = record
         else {
             if let Record::JobEnded { job, .. } = record {
-                self.jobs.remove(job);
+                self.close(*job)?;
             }
             return Ok(None);
         };
@@ -85,5 +88,30 @@ impl Books {
         }
         *self.ended.entry(state.fts_name()).or_default() += 1;
         Ok(self.open.remove(transfer))
+    }
+
+    /// A job has ended: nothing of it is open but what was never needed.
+    fn close(&mut self, job: JobId) -> Result<(), String> {
+        let Some((first, count)) = self.jobs.remove(&job) else {
+            return Err(format!("job {job} ended twice, or was never accepted"));
+        };
+        for transfer in (first.0..first.0 + count).map(TransferId) {
+            match self.open.get(&transfer).map(|open| &open.state) {
+                None => {}
+                Some(TransferState::NotUsed) => {
+                    *self
+                        .ended
+                        .entry(TransferState::NotUsed.fts_name())
+                        .or_default() += 1;
+                    self.open.remove(&transfer);
+                }
+                Some(state) => {
+                    return Err(format!(
+                        "job {job} ended while transfer {transfer} is {state:?}"
+                    ));
+                }
+            }
+        }
+        Ok(())
     }
 }

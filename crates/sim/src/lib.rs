@@ -9,6 +9,8 @@ mod field;
 pub mod plan;
 mod random;
 pub mod report;
+pub mod trouble;
+mod watch;
 mod world;
 
 pub use plan::{Plan, PlanError, Policy};

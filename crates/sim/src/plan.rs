@@ -62,6 +62,29 @@ pub struct Plan {
     pub loads: Vec<Load>,
     /// What changes meanwhile.
     pub events: Vec<Event>,
+    /// What no plan of people asks for.
+    pub malice: Malice,
+}
+
+/// How bad things are made on purpose, to see what the service makes of them. Parts are from 0 to 1.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Malice {
+    /// The part of the files that go where another one goes.
+    pub same_destination: f64,
+    /// The part of the jobs whose files are replicas of one another.
+    pub replicas: f64,
+    /// The part of the jobs whose files are hops.
+    pub hops: f64,
+    /// The part of the jobs that may replace what is there.
+    pub overwrites: f64,
+    /// The part of the failures that no retry helps.
+    pub final_failures: f64,
+    /// The part of the failed attempts that cannot remove what they wrote.
+    pub unclean: f64,
+    /// The part of the lost leaders that die between keeping a record and acting.
+    pub torn: f64,
+    /// Seconds that jobs may wait at most; 0: as long as it takes.
+    pub queue_seconds_max: f64,
 }
 
 /// Limits and rules of the service.
@@ -253,6 +276,8 @@ pub enum Change {
     Clock(f64),
     /// A part of the jobs that are open is canceled, from 0 to 1.
     Cancel(f64),
+    /// A part of the jobs that are open gets this priority.
+    Prioritise(f64, i64),
 }
 
 impl Plan {

@@ -8,12 +8,14 @@ mod service;
 #[cfg(test)]
 mod tests;
 mod users;
+mod watching;
 
 use crate::books::Books;
 use crate::field::{Field, Foretold};
 use crate::plan::{Network, Plan};
 use crate::random::Random;
 use crate::report::Report;
+use crate::watch::Watch;
 use agenda::{Agenda, Next};
 use agents::Agents;
 use measure::Measure;
@@ -35,6 +37,8 @@ pub struct Broken {
     pub second: f64,
     /// What is wrong.
     pub what: String,
+    /// What happened last before; only where that was watched.
+    pub before: Vec<String>,
 }
 
 /// How far a run is.
@@ -59,6 +63,10 @@ struct World<'a> {
     skew: f64,
     agenda: Agenda,
     submitting: Vec<Submitting>,
+    /// Operators let nothing start.
+    is_drained: bool,
+    /// In simulated trouble.
+    watch: Option<Box<Watch>>,
     storages: Vec<Storage>,
     /// Storages, by host.
     numbers: HashMap<String, usize>,
@@ -75,6 +83,7 @@ struct World<'a> {
 struct Storage {
     speed: f64,
     is_down: bool,
+    is_banned: bool,
     failures: f64,
     /// Transfers that read, and that write.
     active: (u32, u32),
@@ -103,6 +112,16 @@ pub fn simulate(plan: &Plan, tell: &mut dyn FnMut(Progress)) -> Result<Report, B
     Ok(world.report())
 }
 
+/// The same, with everything watched that can be: after each step, and when all is over.
+pub(crate) fn endure(plan: &Plan) -> Result<Report, Broken> {
+    let mut world = World::new(plan);
+    world.watch = Some(Box::default());
+    world.begin()?;
+    world.run(&mut |_| {})?;
+    world.check_end()?;
+    Ok(world.report())
+}
+
 impl<'a> World<'a> {
     fn new(plan: &'a Plan) -> World<'a> {
         let names = plan.storages.iter().enumerate();
@@ -110,6 +129,7 @@ impl<'a> World<'a> {
         let storages = plan.storages.iter().map(|storage| Storage {
             speed: 1.0,
             is_down: false,
+            is_banned: false,
             failures: storage.failures,
             active: (0, 0),
         });
@@ -125,6 +145,8 @@ impl<'a> World<'a> {
             skew: 0.0,
             agenda: Agenda::default(),
             submitting: plan.loads.iter().map(Submitting::new).collect(),
+            is_drained: false,
+            watch: None,
             storages: storages.collect(),
             numbers: numbers.collect(),
             network_speeds: vec![1.0; plan.networks.len()],
@@ -190,9 +212,11 @@ impl<'a> World<'a> {
     }
 
     fn broken<T>(&self, what: impl Into<String>) -> Result<T, Broken> {
+        let watch = self.watch.as_ref();
         Err(Broken {
             second: self.now,
             what: what.into(),
+            before: watch.map_or_else(Vec::new, |watch| watch.lines()),
         })
     }
 

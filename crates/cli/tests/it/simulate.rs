@@ -62,3 +62,14 @@ fn what_is_wrong_with_a_plan_is_told_with_its_line() {
     assert!(fail(2, &["simulate", &plan, "--policy", "best"]).contains("fixed:20"));
     assert!(fail(2, &["simulate", "/nowhere/plan.toml"]).contains("/nowhere/plan.toml"));
 }
+
+#[test]
+fn random_trouble_is_endured_and_can_be_repeated() {
+    let once = succeed(&["simulate", "--trouble", "7", "--seeds", "3"]);
+    assert!(once.contains("3 seeds from 7"), "{once}");
+    assert_eq!(
+        once,
+        succeed(&["simulate", "--trouble", "7", "--seeds", "3"])
+    );
+    fail(2, &["simulate", "--seeds", "3"]);
+}

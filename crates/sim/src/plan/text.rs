@@ -1,6 +1,6 @@
 //! Plans as people write them: TOML with names and units. An error tells the line and what to write instead.
 
-use super::{Change, Event, Load, Network, Plan, Policy, Service, Storage, Vo, limits};
+use super::{Change, Event, Load, Malice, Network, Plan, Policy, Service, Storage, Vo, limits};
 use penstock_model::BanEffect;
 use penstock_model::quantity::{Size, Span, Speed};
 use serde::Deserialize;
@@ -244,6 +244,7 @@ impl Reader<'_> {
             vos,
             loads,
             events,
+            malice: Malice::default(),
         };
         check_sizes(&plan)?;
         Ok(plan)

@@ -1,6 +1,7 @@
 //! The agents: what becomes of the attempts that the engine starts, and whether it may start them.
 
 use super::agenda::{Next, Trouble};
+use super::watching::Sight;
 use super::{Broken, World};
 use crate::field::{Ends, Foretold};
 use penstock_model::{
@@ -20,6 +21,8 @@ pub(super) struct Running {
     attempt: Attempt,
     /// `None`: it only tidies up, and holds no slots.
     copies: Option<Copying>,
+    /// Kept in simulated trouble only.
+    assignment: Option<Box<Assignment>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +31,10 @@ struct Copying {
     vo: usize,
     bytes: f64,
     since: f64,
+    /// What an earlier attempt may have left is known, and gone.
+    is_settled: bool,
+    /// There is something at the destination that it replaces when it has all bytes.
+    replaces: bool,
     /// It may move bytes.
     moves: bool,
     is_stopping: bool,
@@ -46,6 +53,11 @@ impl Agents {
         self.running.is_empty()
     }
 
+    /// How many hold slots.
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
     fn copying(&self, transfer: TransferId, attempt: Attempt) -> Option<Copying> {
         let running = self.running.get(&transfer)?;
         running.copies.filter(|_| running.attempt == attempt)
@@ -53,13 +65,13 @@ impl Agents {
 }
 
 impl World<'_> {
-    pub(super) fn start(&mut self, assignment: &Assignment) -> Result<(), Broken> {
+    pub(super) fn start(&mut self, assignment: Assignment) -> Result<(), Broken> {
         let (transfer, attempt) = (assignment.request.id, assignment.attempt);
+        self.enter_destination(&assignment)?;
         if assignment.task == Task::TidyUp {
-            let copies = None;
-            self.runs(transfer, Running { attempt, copies })?;
-            self.agenda
-                .add(self.now + STOPS_IN, Next::Stopped(transfer, attempt));
+            self.runs(assignment, None)?;
+            let next = Next::Stopped(transfer, attempt);
+            self.agenda.add(self.now + STOPS_IN, next);
             return Ok(());
         }
         let Some(open) = self.books.open.get_mut(&transfer) else {
@@ -69,15 +81,17 @@ impl World<'_> {
         if !std::mem::replace(&mut open.has_started, true) {
             self.measure.waited(self.now - open.submitted);
         }
-        let copies = Some(Copying {
+        let copying = Copying {
             link,
             vo,
             bytes,
             since: self.now,
+            is_settled: !assignment.unsettled,
+            replaces: false,
             moves: false,
             is_stopping: false,
-        });
-        self.runs(transfer, Running { attempt, copies })?;
+        };
+        self.runs(assignment, Some(copying))?;
         self.occupy(link, vo)?;
         let link = &self.links[link];
         let ends = [link.ends.0, link.ends.1];
@@ -107,7 +121,15 @@ impl World<'_> {
         Ok(())
     }
 
-    fn runs(&mut self, transfer: TransferId, running: Running) -> Result<(), Broken> {
+    fn runs(&mut self, assignment: Assignment, copies: Option<Copying>) -> Result<(), Broken> {
+        let transfer = assignment.request.id;
+        let attempt = assignment.attempt;
+        let is_watched = self.watch.is_some();
+        let running = Running {
+            attempt,
+            copies,
+            assignment: is_watched.then(|| Box::new(assignment)),
+        };
         match self.agents.running.insert(transfer, running) {
             Some(_) => self.broken(format!("transfer {transfer} runs twice at once")),
             None => Ok(()),
@@ -177,19 +199,60 @@ impl World<'_> {
         if copying.is_stopping {
             return Ok(());
         }
+        let replaces = match self.sight(transfer)? {
+            Sight::Copy { replaces } => replaces,
+            Sight::Arrived => return self.land(transfer, attempt, copying.bytes, None),
+            Sight::Fails(failure) => {
+                self.measure.failed(self.now - copying.since);
+                let cleaned = copying.is_settled;
+                return self.end(transfer, attempt, Outcome::Failed { failure, cleaned });
+            }
+        };
+        if let Some(Running {
+            copies: Some(copying),
+            ..
+        }) = self.agents.running.get_mut(&transfer)
+        {
+            copying.is_settled = true;
+            copying.replaces = replaces;
+        }
         self.feed(Input::Prepared {
             transfer,
             attempt,
             size: Some(Bytes(copying.bytes as u64)),
             checksum: None,
-            replaces: false,
+            replaces,
         })
+    }
+
+    fn sight(&mut self, transfer: TransferId) -> Result<Sight, Broken> {
+        let running = self.agents.running.get(&transfer);
+        match running.and_then(|running| running.assignment.clone()) {
+            Some(assignment) => self.look_at_ends(&assignment),
+            None => Ok(Sight::Copy { replaces: false }),
+        }
+    }
+
+    fn land(
+        &mut self,
+        transfer: TransferId,
+        attempt: Attempt,
+        bytes: f64,
+        mode: Option<CopyMode>,
+    ) -> Result<(), Broken> {
+        let landed = Outcome::Landed {
+            size: Bytes(bytes as u64),
+            mode,
+            report: Box::new(MoverReport::default()),
+        };
+        self.end(transfer, attempt, landed)
     }
 
     pub(super) fn proceed(&mut self, transfer: TransferId, attempt: Attempt) {
         let Some(Running {
             attempt: current,
             copies: Some(copying),
+            assignment,
         }) = self.agents.running.get_mut(&transfer)
         else {
             return;
@@ -199,6 +262,9 @@ impl World<'_> {
         }
         copying.moves = true;
         let (bytes, link) = (copying.bytes, copying.link);
+        if let Some(assignment) = assignment.clone().filter(|_| !copying.replaces) {
+            self.begin_to_write(&assignment);
+        }
         let (from, to) = self.links[link].ends;
         let ends = Ends {
             from: (from, self.random.below(self.field.pools(from))),
@@ -280,12 +346,10 @@ impl World<'_> {
             };
             self.measure
                 .arrived(copying.link, copying.vo, copying.bytes);
-            let landed = Outcome::Landed {
-                size: Bytes(copying.bytes as u64),
-                mode: Some(CopyMode::Pull),
-                report: Box::new(MoverReport::default()),
-            };
-            self.end(transfer, attempt, landed)?;
+            if let Some(assignment) = self.assignment(transfer) {
+                self.written(&assignment, copying.replaces);
+            }
+            self.land(transfer, attempt, copying.bytes, Some(CopyMode::Pull))?;
         }
         self.foretell(foretold.lane);
         Ok(())
@@ -303,7 +367,8 @@ impl World<'_> {
         if copying.is_stopping {
             return Ok(());
         }
-        if let Some((lane, _)) = self.field.stop(transfer.0, self.now) {
+        if let Some((lane, moved)) = self.field.stop(transfer.0, self.now) {
+            self.measure.accounted(moved);
             self.foretell(lane);
         }
         let phase = match copying.moves {
@@ -318,18 +383,27 @@ impl World<'_> {
             ),
             Trouble::Silent => (Errno::ETIMEDOUT, "no byte has moved for a long time"),
         };
+        let is_final = self.random.happens(self.plan.malice.final_failures);
         let failure = Failure {
             side: Side::Source,
-            retry: Retry::Later,
+            retry: if is_final { Retry::Never } else { Retry::Later },
             phase,
             errno,
             detail: detail.to_owned(),
             found: None,
             busy: None,
         };
-        let cleaned = true;
+        let writes = copying.moves && !copying.replaces;
+        let cleaned = match self.assignment(transfer) {
+            Some(assignment) if writes => self.clean_up(&assignment),
+            _ => copying.is_settled,
+        };
         self.measure.failed(self.now - copying.since);
         self.end(transfer, attempt, Outcome::Failed { failure, cleaned })
+    }
+
+    fn assignment(&self, transfer: TransferId) -> Option<Box<Assignment>> {
+        self.agents.running.get(&transfer)?.assignment.clone()
     }
 
     pub(super) fn stop(&mut self, transfer: TransferId) {
@@ -341,18 +415,26 @@ impl World<'_> {
         }
         let next = Next::Stopped(transfer, running.attempt);
         self.agenda.add(self.now + STOPS_IN, next);
-        if let Some((lane, _)) = self.field.stop(transfer.0, self.now) {
+        if let Some((lane, moved)) = self.field.stop(transfer.0, self.now) {
+            self.measure.accounted(moved);
             self.foretell(lane);
         }
     }
 
     pub(super) fn stopped(&mut self, transfer: TransferId, attempt: Attempt) -> Result<(), Broken> {
-        match self.agents.running.get(&transfer) {
-            Some(running) if running.attempt == attempt => {
-                self.end(transfer, attempt, Outcome::Stopped)
+        let running = match self.agents.running.get(&transfer) {
+            Some(running) if running.attempt == attempt => running.clone(),
+            _ => return Ok(()),
+        };
+        let writes = running.copies.is_some_and(|it| it.moves && !it.replaces);
+        if let Some(assignment) = &running.assignment {
+            if running.copies.is_none() {
+                self.tidy_up(assignment)?;
+            } else if writes && !self.clean_up(assignment) {
+                self.excuse(transfer);
             }
-            _ => Ok(()),
         }
+        self.end(transfer, attempt, Outcome::Stopped)
     }
 
     fn end(
@@ -361,9 +443,13 @@ impl World<'_> {
         attempt: Attempt,
         outcome: Outcome,
     ) -> Result<(), Broken> {
-        let running = self.agents.running.remove(&transfer);
-        if let Some(copying) = running.and_then(|running| running.copies) {
-            self.leave(&copying);
+        if let Some(running) = self.agents.running.remove(&transfer) {
+            if let (Some(watch), Some(copying), Outcome::Failed { .. }) =
+                (&mut self.watch, running.copies, &outcome)
+            {
+                watch.failed.insert(copying.link);
+            }
+            self.gone(&running);
         }
         self.feed(Input::Ended {
             transfer,
@@ -385,16 +471,31 @@ impl World<'_> {
         }
     }
 
+    /// An agent is not there any more.
+    fn gone(&mut self, running: &Running) {
+        if let Some(assignment) = &running.assignment {
+            self.leave_destination(assignment);
+        }
+        if let Some(copying) = &running.copies {
+            self.leave(copying);
+        }
+    }
+
     /// All agents die with their service.
     pub(super) fn lose_agents(&mut self) {
         for (transfer, running) in std::mem::take(&mut self.agents.running) {
-            if let Some((lane, _)) = self.field.stop(transfer.0, self.now) {
+            if let Some((lane, moved)) = self.field.stop(transfer.0, self.now) {
+                self.measure.accounted(moved);
                 self.foretell(lane);
             }
             if let Some(copying) = running.copies {
                 self.measure.lost(self.now - copying.since);
-                self.leave(&copying);
+                if let Some(assignment) = running.assignment.as_ref().filter(|_| copying.moves) {
+                    self.orphan(assignment, copying.replaces);
+                }
             }
+            self.gone(&running);
         }
+        self.excuse_what_ended();
     }
 }

@@ -4,7 +4,11 @@ use super::agenda::Next;
 use super::{Broken, World};
 use crate::plan::Change;
 use penstock_decide::settings::{LinkWish, Wish};
-use penstock_model::{Ban, BanEffect, BanTarget, Slots, StorageBan, StorageId, UserName};
+use penstock_model::{
+    Ban, BanEffect, BanTarget, Priority, Setting, SettingKey, Slots, StorageBan, StorageId,
+    UserName,
+};
+use penstock_persistence::journal::Record;
 use penstock_transfer_service::engine::Input;
 
 impl World<'_> {
@@ -29,22 +33,32 @@ impl World<'_> {
             Change::NetworkSpeed(network, speed) => self.set_network_speed(*network, *speed),
             Change::Ban(storage, effect) => return self.ban(*storage, *effect),
             Change::Drain => return self.set(Wish::Drain(true)),
-            Change::LinkMax(from, to, max) => return self.set_link_max((*from, *to), *max),
-            Change::LeaderLost(back_after) => self.lose_leader(*back_after),
+            Change::LinkMax(from, to, max) => {
+                let ends = (*from, *to);
+                self.link_at(ends);
+                return self.set_link_max(ends, Some(*max));
+            }
+            Change::LeaderLost(back_after) => self.doom_leader(*back_after),
             Change::Clock(by) => {
                 self.skew += by;
                 self.service.woken();
                 return self.feed(Input::Tick);
             }
             Change::Cancel(part) => return self.cancel(*part),
+            Change::Prioritise(part, priority) => return self.prioritise(*part, *priority),
         }
         Ok(())
     }
 
     pub(super) fn end_event(&mut self, at: usize) -> Result<(), Broken> {
         let what = &self.plan.events[at].what;
-        if needs_service(what) && !self.service.is_there() {
-            self.agenda.add(self.now + 1.0, Next::Over(at));
+        if needs_service(what) {
+            if self.service.is_there() {
+                self.take_back(what)?;
+            }
+            if !self.service.is_there() {
+                self.agenda.add(self.now + 1.0, Next::Over(at));
+            }
             return Ok(());
         }
         match what {
@@ -54,17 +68,24 @@ impl World<'_> {
                 self.storages[*storage].failures = self.plan.storages[*storage].failures;
             }
             Change::NetworkSpeed(network, _) => self.set_network_speed(*network, 1.0),
-            Change::Ban(storage, _) => return self.lift(*storage),
-            Change::Drain => return self.set(Wish::Drain(false)),
-            Change::LinkMax(from, to, _) => return self.unset_link_max((*from, *to)),
             Change::Clock(by) => {
                 self.skew -= by;
                 self.service.woken();
                 return self.feed(Input::Tick);
             }
-            Change::LeaderLost(_) | Change::Cancel(_) => {}
+            _ => {}
         }
         Ok(())
+    }
+
+    /// Operators undo what they did.
+    fn take_back(&mut self, what: &Change) -> Result<(), Broken> {
+        match what {
+            Change::Ban(storage, _) => self.lift(*storage),
+            Change::Drain => self.set(Wish::Drain(false)),
+            Change::LinkMax(from, to, _) => self.set_link_max((*from, *to), None),
+            _ => Ok(()),
+        }
     }
 
     fn set_storage_speed(&mut self, storage: usize, speed: f64) {
@@ -85,7 +106,7 @@ impl World<'_> {
         self.watch_stalls();
     }
 
-    fn storage_id(&self, storage: usize) -> StorageId {
+    pub(super) fn storage_id(&self, storage: usize) -> StorageId {
         StorageId::new(format!("https://{}", self.plan.storages[storage].name))
     }
 
@@ -118,9 +139,11 @@ impl World<'_> {
         format!("{}-{}", name(from), name(to))
     }
 
-    fn set_link_max(&mut self, ends: (usize, usize), max: u32) -> Result<(), Broken> {
-        let link = self.link_at(ends);
-        self.links[link].max = max;
+    /// `None`: as many as on every link.
+    fn set_link_max(&mut self, ends: (usize, usize), max: Option<u32>) -> Result<(), Broken> {
+        let Some(max) = max else {
+            return self.set(Wish::RemoveLink(self.rule_name(ends)));
+        };
         self.set(Wish::SetLink(LinkWish {
             name: self.rule_name(ends),
             source: Some(self.storage_id(ends.0)),
@@ -131,14 +154,56 @@ impl World<'_> {
         }))
     }
 
-    fn unset_link_max(&mut self, ends: (usize, usize)) -> Result<(), Broken> {
-        let link = self.link_at(ends);
-        self.links[link].max = self.service.link_max;
-        self.set(Wish::RemoveLink(self.rule_name(ends)))
+    /// What operators did is kept: it holds from now on.
+    pub(super) fn kept(&mut self, record: &Record) {
+        match record {
+            Record::Configured(change) => match (&change.key, &change.after) {
+                (SettingKey::Drain, after) => self.is_drained = after.is_some(),
+                (SettingKey::Link(name), after) => {
+                    let max = match after {
+                        Some(Setting::Link(rule)) => rule.slots_max.0,
+                        _ => self.service.link_max,
+                    };
+                    let names =
+                        (0..self.links.len()).map(|link| self.rule_name(self.links[link].ends));
+                    let found = names.into_iter().position(|known| known == *name);
+                    if let Some(link) = found {
+                        self.links[link].max = max;
+                    }
+                }
+                _ => {}
+            },
+            Record::Banned(change) => {
+                for (ban, holds) in [(&change.before, false), (&change.after, true)] {
+                    if let Some(Ban::Storage(ban)) = ban
+                        && let Some(number) = self.numbers.get(ban.storage.host())
+                    {
+                        self.storages[*number].is_banned = holds;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn prioritise(&mut self, part: f64, priority: i64) -> Result<(), Broken> {
+        let jobs: Vec<_> = self.books.jobs.keys().copied().collect();
+        for job in jobs {
+            if self.random.happens(part) {
+                let reply = self.service.next_reply();
+                let priority = Priority::clamped(priority);
+                self.feed(Input::Reprioritise {
+                    job,
+                    priority,
+                    reply,
+                })?;
+            }
+        }
+        Ok(())
     }
 
     fn cancel(&mut self, part: f64) -> Result<(), Broken> {
-        let jobs: Vec<_> = self.books.jobs.iter().copied().collect();
+        let jobs: Vec<_> = self.books.jobs.keys().copied().collect();
         for job in jobs {
             if self.random.happens(part) {
                 let reply = self.service.next_reply();
@@ -157,7 +222,11 @@ impl World<'_> {
 /// Whether an operator does it, who tries again while there is no service.
 fn needs_service(what: &Change) -> bool {
     match what {
-        Change::Ban(..) | Change::Drain | Change::LinkMax(..) | Change::Cancel(_) => true,
+        Change::Ban(..)
+        | Change::Drain
+        | Change::LinkMax(..)
+        | Change::Cancel(_)
+        | Change::Prioritise(..) => true,
         Change::StorageSpeed(..)
         | Change::StorageDown(_)
         | Change::StorageFails(..)

@@ -1,6 +1,6 @@
 //! What is measured while a plan runs, and the report that is made of it at the end.
 
-use super::World;
+use super::{Broken, World};
 use crate::plan::Plan;
 use crate::report::{
     Fairness, LinkPoint, LinkReport, Point, Report, Series, SlotTime, VoReport, Waits, jain,
@@ -30,6 +30,8 @@ pub(super) struct Measure {
     seen: Vec<f64>,
     /// Bytes since the last point.
     bytes: f64,
+    /// Bytes of files that arrived, and of parts of those that did not.
+    accounted: f64,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -98,10 +100,16 @@ impl Measure {
     }
 
     pub(super) fn arrived(&mut self, link: usize, vo: usize, bytes: f64) {
+        self.accounted += bytes;
         at(&mut self.links, link).files += 1;
         let of_vo = at(&mut self.vos, vo);
         of_vo.files += 1;
         of_vo.bytes += bytes;
+    }
+
+    /// So many bytes of a file moved that will not arrive.
+    pub(super) fn accounted(&mut self, bytes: f64) {
+        self.accounted += bytes;
     }
 
     pub(super) fn failed(&mut self, seconds: f64) {
@@ -235,6 +243,21 @@ impl World<'_> {
             engine.held_back() as f64,
         );
         waits("a banned storage", engine.held_by_bans() as f64);
+    }
+
+    /// Nothing moves any more: what moved over links is what arrived, or was left in the middle.
+    pub(super) fn check_bytes(&mut self) -> Result<(), Broken> {
+        self.look_at_bytes();
+        let moved: f64 = self.measure.links.iter().map(|link| link.bytes).sum();
+        let accounted = self.measure.accounted;
+        // The clock does not tell bytes apart.
+        let difference = (moved - accounted).abs();
+        match difference <= 1e-6 * moved + 1e4 {
+            true => Ok(()),
+            false => self.broken(format!(
+                "{moved} bytes moved, and {accounted} are accounted for"
+            )),
+        }
     }
 
     pub(super) fn report(mut self) -> Report {

@@ -19,6 +19,15 @@ use std::time::Duration;
 /// Seconds between two looks that the engine wants at least; its loop's.
 const WAKE_PAUSE: f64 = 0.001;
 
+/// Where a leader dies that is about to do something, and after how many seconds another one takes over.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Dies {
+    /// Nothing of it is kept.
+    BeforeKeeping(f64),
+    /// It is kept, and not done.
+    BeforeActing(f64),
+}
+
 /// The leader, if there is one, and what it has made durable.
 pub(super) struct Service {
     engine: Option<Engine>,
@@ -28,6 +37,8 @@ pub(super) struct Service {
     pub(super) since: f64,
     /// Transfers on a link at most.
     pub(super) link_max: u32,
+    /// What awaits it.
+    dies: Option<Dies>,
     woken_at: f64,
     replies: u64,
     jobs: u128,
@@ -47,6 +58,7 @@ impl Service {
             keeps_journal: plan.events.iter().any(|event| loses(&event.what)),
             since: 0.0,
             link_max: config(plan).slots.link.0,
+            dies: None,
             woken_at: f64::INFINITY,
             replies: 0,
             jobs: 0,
@@ -161,11 +173,22 @@ impl World<'_> {
             return Ok(());
         };
         self.service.inputs += 1;
+        if let Some(watch) = &mut self.watch {
+            watch.input(self.now, &input);
+        }
         let effects = engine.handle(now, input);
         self.perform(effects)
     }
 
     fn perform(&mut self, effects: Effects) -> Result<(), Broken> {
+        let dies = match effects.records.is_empty() {
+            true => None,
+            false => self.service.dies.take(),
+        };
+        if let Some(Dies::BeforeKeeping(back_after)) = dies {
+            self.lose_leader(back_after);
+            return Ok(());
+        }
         for record in &effects.records {
             self.account(record)?;
         }
@@ -174,17 +197,25 @@ impl World<'_> {
         {
             return self.broken(why.to_string());
         }
+        if let Some(Dies::BeforeActing(back_after)) = dies {
+            self.lose_leader(back_after);
+            return Ok(());
+        }
         for action in effects.actions {
+            if let Some(watch) = &mut self.watch {
+                watch.action(self.now, &action);
+            }
             self.act(action)?;
         }
         self.plan_wake();
-        Ok(())
+        self.check_waits()
     }
 
     fn account(&mut self, record: &Record) -> Result<(), Broken> {
         if let Record::JobAccepted { job, .. } = record {
             return self.accepted(job);
         }
+        self.watch_record(record)?;
         match self.books.take(record) {
             Ok(None) => Ok(()),
             Ok(Some(ended)) => {
@@ -197,7 +228,7 @@ impl World<'_> {
 
     fn act(&mut self, action: Action) -> Result<(), Broken> {
         match action {
-            Action::Start(assignment) => self.start(&assignment)?,
+            Action::Start(assignment) => self.start(assignment)?,
             Action::Proceed { transfer, attempt } => self.proceed(transfer, attempt),
             Action::Stop { transfer } => self.stop(transfer),
             Action::Answer {
@@ -223,9 +254,24 @@ impl World<'_> {
         }
     }
 
+    /// The leader's process is to die: now, or when it does something next.
+    pub(super) fn doom_leader(&mut self, back_after: f64) {
+        if !self.service.is_there() || !self.random.happens(self.plan.malice.torn) {
+            return self.lose_leader(back_after);
+        }
+        let is_kept = self.random.happens(0.5);
+        self.service.dies = Some(match is_kept {
+            true => Dies::BeforeActing(back_after),
+            false => Dies::BeforeKeeping(back_after),
+        });
+    }
+
     /// The leader's process dies, and its agents with it.
     pub(super) fn lose_leader(&mut self, back_after: f64) {
         if self.service.engine.take().is_some() {
+            if let Some(watch) = &mut self.watch {
+                watch.note(self.now, "the leader is lost");
+            }
             self.lose_agents();
             self.agenda.add(self.now + back_after, Next::TakesOver);
         }

@@ -143,7 +143,8 @@ fn points_stay_few_however_long_a_plan_runs() {
     let points = &report.series.points;
     assert!((200..500).contains(&points.len()), "{}", points.len());
     let bytes: f64 = points.iter().map(|point| point.bytes).sum();
-    assert!(bytes / report.bytes > 0.98, "{bytes} of {}", report.bytes);
+    // All but what came after the last point.
+    assert!(bytes / report.bytes > 0.8, "{bytes} of {}", report.bytes);
 }
 
 #[test]

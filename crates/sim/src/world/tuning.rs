@@ -65,6 +65,7 @@ fn plan(storages: Vec<Storage>, networks: Vec<Network>, loads: Vec<Load>) -> Pla
         vos: Vec::new(),
         loads,
         events: Vec::new(),
+        malice: Default::default(),
     }
 }
 

@@ -6,10 +6,11 @@ use crate::field::swing;
 use crate::plan::Load;
 use penstock_model::{
     Activity, Bytes, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobKind, JobParameters,
-    Priority, TransferState, UserName, VoName,
+    Overwrite, Priority, Selection, TransferId, TransferState, UserName, VoName,
 };
 use penstock_transfer_service::engine::Input;
 use penstock_transfer_service::submission::{NewJob, NewTransfer};
+use std::time::Duration;
 use uuid::Uuid;
 
 /// How far a load is.
@@ -42,47 +43,50 @@ impl World<'_> {
             return Ok(());
         }
         let load = &self.plan.loads[at];
+        let number = self.submitting[at].jobs;
+        let files = self.submitting[at].left.min(load.job);
+        let job = self.job(load, number, files);
+        let accepted = self.books.jobs_accepted;
+        let reply = self.service.next_reply();
+        self.feed(Input::Submit {
+            job: Box::new(job),
+            reply,
+        })?;
+        if !self.service.is_there() && self.books.jobs_accepted == accepted {
+            // Nobody has heard it.
+            self.agenda.add(self.now + 1.0, Next::Submit(at));
+            return Ok(());
+        }
         let submitting = &mut self.submitting[at];
-        let files = submitting.left.min(load.job);
         submitting.left -= files;
-        let number = submitting.jobs;
         submitting.jobs += 1;
         if submitting.left > 0 {
             let mean = submitting.pause / swing(load.daily, self.now).max(0.05);
             let pause = self.random.exponential(mean);
             self.agenda.add(self.now + pause, Next::Submit(at));
         }
-        let job = self.job(load, number, files);
-        let reply = self.service.next_reply();
-        self.feed(Input::Submit {
-            job: Box::new(job),
-            reply,
-        })
+        Ok(())
     }
 
     fn job(&mut self, load: &Load, number: u64, files: u64) -> NewJob {
         let (from, to) = load.pairs[(number % load.pairs.len() as u64) as usize];
         let id = self.service.next_job();
-        let url = |storage: usize, file: u64| {
-            let host = &self.plan.storages[storage].name;
-            FileUrl::parse(&format!("https://{host}/{id:x}/{file}"))
-                .expect("made of checked names and numbers")
+        let malice = &self.plan.malice;
+        let kind = match (
+            self.random.happens(malice.replicas),
+            self.random.happens(malice.hops),
+        ) {
+            (true, _) => JobKind::Replicas(Selection::Orderly),
+            (false, true) => JobKind::Hops,
+            (false, false) => JobKind::Independent,
         };
-        let activity = Activity::new(load.activity.as_str());
-        let random = &mut self.random;
-        let transfers = (0..files).map(|file| NewTransfer {
-            source: url(from, file),
-            destination: url(to, file),
-            size: Some(Bytes(random.log_normal(load.size, load.spread) as u64)),
-            checksum: None,
-            checksum_algorithm: ChecksumAlgorithm::Adler32,
-            activity: activity.clone(),
-            scitag: None,
-            metadata: serde_json::Value::Null,
-            source_credential: None,
-            destination_credential: None,
-            tape: None,
-        });
+        let transfers = match kind {
+            JobKind::Independent | JobKind::Session => self.files(load, id, (from, to), files),
+            JobKind::Replicas(_) => self.replicas(load, id, to),
+            JobKind::Hops => self.hops(load, id, (from, to)),
+        };
+        let overwrites = self.random.happens(malice.overwrites);
+        let wait = Duration::from_secs_f64(malice.queue_seconds_max);
         let user = number % u64::from(load.users);
         NewJob {
             id: JobId(Uuid::from_u128(id)),
@@ -90,18 +94,107 @@ impl World<'_> {
             vo: VoName::new(load.vo.as_str()),
             delegation: CredentialId::new("simulated"),
             parameters: JobParameters {
-                kind: JobKind::Independent,
+                kind,
                 priority: Priority::clamped(load.priority),
+                overwrite: if overwrites {
+                    Overwrite::Always
+                } else {
+                    Overwrite::Never
+                },
+                expires_at: (!wait.is_zero()).then(|| self.clock().at + wait),
                 ..JobParameters::default()
             },
-            transfers: transfers.collect(),
+            transfers,
             tokens: Vec::new(),
+        }
+    }
+
+    fn url(&self, storage: usize, path: &str) -> FileUrl {
+        let host = &self.plan.storages[storage].name;
+        FileUrl::parse(&format!("https://{host}/{path}"))
+            .expect("made of checked names and numbers")
+    }
+
+    fn files(
+        &mut self,
+        load: &Load,
+        id: u128,
+        (from, to): (usize, usize),
+        files: u64,
+    ) -> Vec<NewTransfer> {
+        let activity = Activity::new(load.activity.as_str());
+        let each = (0..files).map(|file| {
+            let path = format!("{id:x}/{file}");
+            let bytes = self.random.log_normal(load.size, load.spread);
+            let destination = self.place(to, &path);
+            transfer((self.url(from, &path), destination), bytes, &activity)
+        });
+        each.collect()
+    }
+
+    /// Somewhere new, or where another one goes.
+    fn place(&mut self, storage: usize, path: &str) -> FileUrl {
+        if self.random.happens(self.plan.malice.same_destination)
+            && let Some(watch) = &self.watch
+        {
+            let at = format!("https://{}/", self.plan.storages[storage].name);
+            let known = watch.destinations.values();
+            let mut there: Vec<&String> = known
+                .filter(|url| url.starts_with(&at) && !url.contains("/hop/"))
+                .collect();
+            there.sort_unstable();
+            if !there.is_empty() {
+                let one = there[self.random.below(there.len())];
+                return FileUrl::parse(one).expect("it was a URL before");
+            }
+        }
+        self.url(storage, path)
+    }
+
+    /// One file, from all storages but one.
+    fn replicas(&mut self, load: &Load, id: u128, to: usize) -> Vec<NewTransfer> {
+        let activity = Activity::new(load.activity.as_str());
+        let bytes = self.random.log_normal(load.size, load.spread);
+        let destination = self.place(to, &format!("{id:x}/0"));
+        let sources = (0..self.plan.storages.len()).filter(|storage| *storage != to);
+        let each = sources.map(|from| {
+            let ends = (self.url(from, &format!("{id:x}/0")), destination.clone());
+            transfer(ends, bytes, &activity)
+        });
+        each.collect()
+    }
+
+    /// One file, over a third storage.
+    fn hops(&mut self, load: &Load, id: u128, (from, to): (usize, usize)) -> Vec<NewTransfer> {
+        let activity = Activity::new(load.activity.as_str());
+        let bytes = self.random.log_normal(load.size, load.spread);
+        let over = (0..self.plan.storages.len()).find(|storage| *storage != from && *storage != to);
+        let (first, last) = (format!("{id:x}/0"), format!("hop/{id:x}/0"));
+        match over {
+            None => vec![transfer(
+                (self.url(from, &first), self.url(to, &first)),
+                bytes,
+                &activity,
+            )],
+            Some(over) => {
+                let stop = self.url(over, &last);
+                vec![
+                    transfer((self.url(from, &first), stop.clone()), bytes, &activity),
+                    transfer((stop, self.url(to, &first)), bytes, &activity),
+                ]
+            }
         }
     }
 
     /// A job is recorded as accepted: its transfers are open from now on.
     pub(super) fn accepted(&mut self, job: &Job) -> Result<(), Broken> {
-        if !self.books.jobs.insert(job.id) {
+        let first = job
+            .transfers
+            .first()
+            .map_or(TransferId(0), |request| request.id);
+        let numbers = (first, job.transfers.len() as u64);
+        self.books.jobs_accepted += 1;
+        if self.books.jobs.insert(job.id, numbers).is_some() {
             return self.broken(format!("job {} was accepted twice", job.id));
         }
         let vo = self.vo_at(job.vo.as_str());
@@ -121,10 +214,34 @@ impl World<'_> {
                 has_started: false,
             };
             self.measure.opened(vo);
+            if let Some(watch) = &mut self.watch {
+                let place = request.destination.as_str().to_owned();
+                watch.destinations.insert(request.id, place);
+            }
             if self.books.open.insert(request.id, open).is_some() {
                 return self.broken(format!("transfer {} was accepted twice", request.id));
             }
         }
         Ok(())
+    }
+}
+
+fn transfer(
+    (source, destination): (FileUrl, FileUrl),
+    bytes: f64,
+    activity: &Activity,
+) -> NewTransfer {
+    NewTransfer {
+        source,
+        destination,
+        size: Some(Bytes(bytes as u64)),
+        checksum: None,
+        checksum_algorithm: ChecksumAlgorithm::Adler32,
+        activity: activity.clone(),
+        scitag: None,
+        metadata: serde_json::Value::Null,
+        source_credential: None,
+        destination_credential: None,
+        tape: None,
     }
 }

@@ -71,6 +71,25 @@ impl Engine {
             }
             _ => return None,
         };
+        self.tidying(transfer, attempt)
+    }
+
+    /// For an agent that tidies up after an attempt that failed for good and left what it could not remove, or an
+    /// earlier one of unknown outcome did.
+    pub(super) fn tidying_after_failure(&self, transfer: TransferId) -> Option<Assignment> {
+        match self.transfers.get(&transfer)?.state() {
+            TransferState::Active {
+                attempt,
+                prepared,
+                unsettled,
+                ..
+            } if *prepared || *unsettled => self.tidying(transfer, Attempt(attempt.0 + 1)),
+            _ => None,
+        }
+    }
+
+    fn tidying(&self, transfer: TransferId, attempt: Attempt) -> Option<Assignment> {
+        let entry = self.transfers.get(&transfer)?;
         if self.destinations.first_at(entry.destination) != Some(transfer) {
             return None;
         }

@@ -103,6 +103,7 @@ impl Restoring {
             engine.happen(now, transfer, event, &mut effects);
         }
         engine.close_empty_jobs(now, &mut effects);
+        engine.wake_delayed(now);
         engine.attend_to_tape(now, &mut effects);
         engine.fail_without_share(now, &mut effects);
         engine.start_what_may(now, &mut effects);

@@ -176,6 +176,15 @@ impl Engine {
                 reason: stopped.to_owned(),
             },
         };
+        if let TransferEvent::AttemptFailed {
+            retry_at: None,
+            cleaned: false,
+            ..
+        } = event
+            && let Some(tidying) = self.tidying_after_failure(transfer)
+        {
+            self.tidy_up(tidying, effects);
+        }
         self.happen(now, transfer, event, effects);
     }
 

@@ -908,6 +908,39 @@ fn what_an_interrupted_attempt_left_is_tidied_up_after_a_cancel_before_others_wr
 }
 
 #[test]
+fn what_an_attempt_left_that_failed_for_good_is_tidied_up_before_others_write_there() {
+    let (mut world, _, first, second) = world_with_something_left();
+    let failed = Outcome::Failed {
+        failure: failure(Retry::Never),
+        cleaned: false,
+    };
+    world.end(first, failed);
+    assert_eq!(world.agents[&first].task, Task::TidyUp);
+    assert!(world.agents[&first].unsettled);
+    assert!(!world.agents.contains_key(&second));
+    world.end(first, Outcome::Stopped);
+    assert!(world.agents.contains_key(&second));
+    world.settle();
+    world.check_record();
+}
+
+#[test]
+fn a_back_off_that_ended_while_nobody_led_is_over_at_once() {
+    let mut world = World::new();
+    world.submit(1, 0, 0);
+    let transfer = world.nth_agent(0).expect("runs");
+    let failed = Outcome::Failed {
+        failure: failure(Retry::Later),
+        cleaned: true,
+    };
+    world.end(transfer, failed);
+    assert!(world.agents.is_empty());
+    world.now.at = world.now.at + Duration::from_secs(3600);
+    world.crash();
+    assert!(world.agents.contains_key(&transfer));
+}
+
+#[test]
 fn nothing_is_tidied_up_after_a_transfer_that_left_nothing() {
     let (mut world, job, first, second) = world_with_something_left();
     let failed = Outcome::Failed {

@@ -1,0 +1,155 @@
+//! What is watched in simulated trouble beyond the books: what lies at destinations, what was said last, and whether
+//! everything that may run does run. Nothing of it asks the engine what it believes, except where its words are checked.
+
+use penstock_model::{LinkId, TransferEvent, TransferId, WaitReason};
+use penstock_persistence::journal::Record;
+use penstock_transfer_service::engine::{Action, Input};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+
+/// Lines that are kept.
+const LINES: usize = 60;
+
+/// What lies at a destination.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Found {
+    /// Whose.
+    pub(crate) by: TransferId,
+    /// All of the file.
+    pub(crate) is_whole: bool,
+    pub(crate) bytes: f64,
+    /// Nobody could remove it: a leader was lost while that was being done, or the storage did not let it go.
+    pub(crate) is_excused: bool,
+}
+
+/// All that is watched.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    lines: VecDeque<String>,
+    /// By URL.
+    pub(crate) places: BTreeMap<String, Found>,
+    /// Whether the last attempt that was allowed to move bytes would have replaced something.
+    pub(crate) replaced: HashMap<TransferId, bool>,
+    /// Who works at a place.
+    pub(crate) writers: HashMap<String, TransferId>,
+    /// Links on which an attempt has failed.
+    pub(crate) failed: HashSet<usize>,
+    /// Where each transfer goes.
+    pub(crate) destinations: HashMap<TransferId, String>,
+    /// Transfers that ended well.
+    pub(crate) finished: HashSet<TransferId>,
+    /// Steps so far.
+    pub(crate) steps: u64,
+}
+
+impl Watch {
+    /// The last lines.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.lines.iter().cloned().collect()
+    }
+
+    pub(crate) fn note(&mut self, second: f64, what: &str) {
+        if self.lines.len() == LINES {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(format!("{second:10.3}  {what}"));
+    }
+
+    pub(crate) fn input(&mut self, second: f64, input: &Input) {
+        let text = match input {
+            Input::Tick => return,
+            Input::Submit { job, .. } => format!("job {} of {} files", job.id, job.transfers.len()),
+            input => format!("{input:?}"),
+        };
+        self.note(second, &format!("in   {}", shortened(&text)));
+    }
+
+    pub(crate) fn record(&mut self, second: f64, record: &Record) {
+        if let Record::Happened {
+            transfer, event, ..
+        } = record
+        {
+            if let TransferEvent::Prepared { replaces, .. } = event {
+                self.replaced.insert(*transfer, *replaces);
+            }
+            if *event != TransferEvent::Submitted {
+                let text = format!("kept transfer {transfer}: {event:?}");
+                self.note(second, &shortened(&text));
+            }
+        }
+    }
+
+    pub(crate) fn action(&mut self, second: f64, action: &Action) {
+        let text = match action {
+            Action::Start(assignment) => format!(
+                "out  start {:?} of transfer {}, attempt {}{}",
+                assignment.task,
+                assignment.request.id,
+                assignment.attempt.0,
+                if assignment.unsettled {
+                    ", unsettled"
+                } else {
+                    ""
+                }
+            ),
+            Action::Publish(_) | Action::LockOut(_) => return,
+            action => format!("out  {action:?}"),
+        };
+        self.note(second, &shortened(&text));
+    }
+
+    /// What lies somewhere that should not, when all is over.
+    pub(crate) fn left_behind(&self) -> Option<String> {
+        let left = self.places.iter().find(|(_, found)| {
+            let is_right = found.is_whole && self.finished.contains(&found.by);
+            !is_right && !found.is_excused
+        });
+        left.map(|(place, found)| {
+            let what = if found.is_whole { "the file" } else { "a part" };
+            format!(
+                "{what} of transfer {}, which did not finish, lies at {place}",
+                found.by
+            )
+        })
+    }
+}
+
+/// Whether the numbers in a reason are those that are counted here.
+pub(crate) fn is_true(reason: &WaitReason, counts: Counts) -> bool {
+    let fits = |(active, limit): (u32, u32), counted: u32| active == counted && active >= limit;
+    match reason {
+        WaitReason::LinkFull { active, limit } => fits((active.0, limit.0), counts.link),
+        WaitReason::SourceFull { active, limit, .. } => fits((active.0, limit.0), counts.out),
+        WaitReason::DestinationFull { active, limit, .. } => fits((active.0, limit.0), counts.into),
+        WaitReason::AgentsFull { active, limit } => fits((active.0, limit.0), counts.all),
+        WaitReason::ByShare { because, .. } => is_true(because, counts),
+        // It holds only inside a pass, and passes are over when somebody looks.
+        WaitReason::Starting => false,
+        _ => true,
+    }
+}
+
+/// What runs where a transfer would.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) link: u32,
+    pub(crate) out: u32,
+    pub(crate) into: u32,
+    pub(crate) all: u32,
+}
+
+/// How many may run where, as the service says.
+#[derive(Debug, Default)]
+pub(crate) struct Allowed {
+    pub(crate) links: HashMap<LinkId, u32>,
+    /// By host: out, into.
+    pub(crate) storages: HashMap<String, (u32, u32)>,
+    pub(crate) all: u32,
+}
+
+fn shortened(text: &str) -> String {
+    const MOST: usize = 220;
+    match text.char_indices().nth(MOST) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
