@@ -115,6 +115,10 @@ pub enum Command {
     )]
     Explain(ExplainArgs),
     /// Show the processes of a transfer service, which of them leads, and what runs where.
+    #[command(
+        after_help = "Examples:\n  penstock nodes --dir cern          # who leads, since when, agents busy and free\n  \
+        penstock nodes --dir cern --json   # the same for scripts"
+    )]
     Nodes(NodesArgs),
     /// Copy a file or a directory tree up, down, or from server to server; every checksum is verified.
     #[command(after_help = "Examples:\n  \

@@ -224,7 +224,7 @@ impl<'a> Plain<'a> {
         let is_name = last.starts_with(|first: char| first.is_ascii_lowercase());
         match is_name {
             true => self.host.split('.').all(is_label),
-            false => self.host.parse::<std::net::Ipv4Addr>().is_ok(),
+            false => self.host.parse::<core::net::Ipv4Addr>().is_ok(),
         }
     }
 

@@ -398,7 +398,8 @@ mod tests {
     fn what_is_so_already_is_left_alone_and_a_change_tells_both_values() {
         let current = json!({
             "links": [
-                {"symbolicname": "*", "source": "*", "destination": "*", "min_active": 2, "max_active": 130},
+                {"symbolicname": "*", "source": "*", "destination": "*", "min_active": 2, "max_active": 130,
+                 "optimizer_mode": 2},
                 {"symbolicname": "a-b", "source": "https://a", "destination": "https://b", "min_active": 2,
                  "max_active": 10},
             ],

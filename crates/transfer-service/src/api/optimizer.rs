@@ -59,8 +59,8 @@ pub(super) async fn evolution(
 impl Api {
     /// Decisions as FTS shows them, newest first.
     pub(super) async fn decisions(&self, filter: TuningFilter) -> Result<Vec<Value>, ApiError> {
-        let service = self.service.clone();
-        let found = blocking(move || service.reader().tunings(&filter)).await??;
+        let reader = self.service.reader().clone();
+        let found = blocking(move || reader.tunings(&filter)).await??;
         Ok(found.iter().filter_map(row).collect())
     }
 }
