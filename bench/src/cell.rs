@@ -1,6 +1,7 @@
 //! The cells: what is measured, against which peer, with how many bytes. A cell moves at most 8 GB.
 
 use crate::load::Bound;
+use crate::relayed::cells::RelayCell;
 use std::time::Duration;
 
 /// The most that a cell may move.
@@ -76,6 +77,8 @@ pub enum Cell {
     ServiceInFlight,
     /// Copies without end, with a backup now and then.
     ServiceBackup,
+    /// Numbers of transfers over a network with delay, loss and a rate.
+    Relay(RelayCell),
 }
 
 /// A cell with a peer.
@@ -183,6 +186,7 @@ impl Cell {
             Cell::ServiceInFlight,
             Cell::ServiceBackup,
         ]);
+        cells.extend(RelayCell::ALL.map(Cell::Relay));
         cells
     }
 
@@ -196,13 +200,17 @@ impl Cell {
             | Cell::ServiceStartIdle
             | Cell::ServiceStartBacklog
             | Cell::ServiceInFlight
-            | Cell::ServiceBackup => false,
+            | Cell::ServiceBackup
+            | Cell::Relay(_) => false,
         }
     }
 
     /// True when the storage that takes no time is needed.
     pub fn needs_stub(&self) -> bool {
-        !matches!(self, Cell::Disk(_) | Cell::Beside(_) | Cell::ServiceSites)
+        !matches!(
+            self,
+            Cell::Disk(_) | Cell::Beside(_) | Cell::ServiceSites | Cell::Relay(_)
+        )
     }
 
     /// For `--list` and `--only`.
@@ -219,6 +227,7 @@ impl Cell {
             Cell::ServiceStartBacklog => "service-start-backlog".to_owned(),
             Cell::ServiceInFlight => "service-in-flight".to_owned(),
             Cell::ServiceBackup => "service-backup".to_owned(),
+            Cell::Relay(cell) => cell.name().to_owned(),
         }
     }
 }
@@ -240,7 +249,8 @@ impl Cell {
             | Cell::ServiceStartIdle
             | Cell::ServiceStartBacklog
             | Cell::ServiceInFlight
-            | Cell::ServiceBackup => self.name(),
+            | Cell::ServiceBackup
+            | Cell::Relay(_) => self.name(),
         }
     }
 }

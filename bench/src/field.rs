@@ -193,6 +193,11 @@ impl Field {
                 }
                 Ok(report.service("stubs that take no time", &measured))
             }
+            Cell::Relay(cell) => {
+                let directory = self.work.directory(cell.name())?;
+                let (table, rows) = cell.measure(self.binary()?, &directory, scale).await?;
+                Ok(report.rows(table, &rows))
+            }
             Cell::ServiceMemory => {
                 let run = service::run_memory(&self.sites()?.service, self.stub()?, scale).await?;
                 Ok(report.memory(&run))
@@ -227,7 +232,8 @@ impl Field {
             | Cell::Beside(_)
             | Cell::ServiceSites
             | Cell::ServiceStub
-            | Cell::ServiceMemory => {
+            | Cell::ServiceMemory
+            | Cell::Relay(_) => {
                 return Err(BenchError::failed("a cell without a service of its own"));
             }
         };
@@ -268,7 +274,7 @@ impl Field {
         let begin =
             |processes: &[(&'static str, u32)]| Profiler::start(processes, &dir, &cell.name());
         match cell {
-            Cell::Disk(_) | Cell::ServiceMemory => return Ok(()),
+            Cell::Disk(_) | Cell::ServiceMemory | Cell::Relay(_) => return Ok(()),
             Cell::Beside(beside) => {
                 let Some(ours) = self.ours(beside) else {
                     return Ok(());

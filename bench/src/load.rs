@@ -259,6 +259,12 @@ pub async fn make_directory(target: &Target, name: &str) -> Result<Url, BenchErr
     Ok(url)
 }
 
+/// Removes a directory with all that is in it.
+pub async fn remove_tree(target: &Target, directory: Url) -> Result<(), BenchError> {
+    let answer = simple(target, Method::DELETE, directory).await?;
+    expect(answer, &[200, 204, 404]).await
+}
+
 /// Opens as many connections as there will be clients, so that no phase measures handshakes. They are made
 /// with a request for a file that is there, because some servers close a connection after an error.
 pub async fn connect(target: &Target, clients: usize) -> Result<(), BenchError> {

@@ -1,6 +1,6 @@
 //! Measures Penstock beside its peers on this machine: starts all servers itself on loopback, loads them in
 //! interleaved pairs, and writes one Markdown page. `bench/README.md` says how to read it.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod backups;
 mod cell;
@@ -14,6 +14,8 @@ mod load;
 mod machine;
 mod process;
 mod profile;
+mod relay;
+mod relayed;
 mod report;
 mod requests;
 mod servers;

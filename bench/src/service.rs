@@ -201,7 +201,7 @@ pub fn submit_options() -> SubmitOptions {
     }
 }
 
-fn token_of(target: &Target) -> Result<Option<String>, BenchError> {
+pub fn token_of(target: &Target) -> Result<Option<String>, BenchError> {
     let text = target
         .authorization
         .as_ref()
@@ -213,7 +213,7 @@ fn token_of(target: &Target) -> Result<Option<String>, BenchError> {
         .map(str::to_owned))
 }
 
-fn entry(source: &Url, destination: &Url) -> Result<Entry, BenchError> {
+pub fn entry(source: &Url, destination: &Url) -> Result<Entry, BenchError> {
     let url = |url: &Url| {
         FileUrl::parse(url.as_str()).map_err(|why| BenchError::failed(format!("{url}: {why}")))
     };

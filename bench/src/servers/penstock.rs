@@ -15,7 +15,9 @@ use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
 use url::Url;
 
 /// Distances from the first port to the others of a site: plain door, transfer service.
-const PORTS: [u16; 2] = [1, 3];
+const PORTS: [u16; 2] = [1, SERVICE_PORT];
+/// From the first port of a site to that of its transfer service.
+pub const SERVICE_PORT: u16 = 3;
 const STORAGE_SCOPE: &str = "storage.read:/ storage.create:/ storage.modify:/";
 
 /// Addresses that [`crate::stub`] answers on, as storage elements of their own.
@@ -77,7 +79,9 @@ pub fn version(binary: &Path) -> Result<String, BenchError> {
 /// Makes and serves the sites below `dir`.
 pub fn start(binary: &Path, dir: &Path, certificates: &Certificates) -> Result<Sites, BenchError> {
     let site = |last: u8, name: &str, peers: &[&SiteFiles]| {
-        SiteFiles::make(binary, dir, name, Ipv4Addr::new(127, 0, 0, last), peers)
+        let host = Ipv4Addr::new(127, 0, 0, last);
+        let port = free_port(IpAddr::V4(host), &PORTS)?;
+        SiteFiles::make(binary, dir, name, (host, port), peers)
     };
     let a = site(2, "a", &[])?;
     let b = site(3, "b", &[&a])?;
@@ -87,9 +91,9 @@ pub fn start(binary: &Path, dir: &Path, certificates: &Certificates) -> Result<S
     c.edit(|document, _| service_only(document, &limits_of_cells()))?;
     pki::install_ca(&certificates.authority, &c.root.join("certificates"))?;
     let processes = [
-        a.serve(binary, &[0, PORTS[0]])?,
-        b.serve(binary, &[0])?,
-        c.serve(binary, &[PORTS[1]])?,
+        a.serve(Command::new(binary), &[0, PORTS[0]])?,
+        b.serve(Command::new(binary), &[0])?,
+        c.serve(Command::new(binary), &[SERVICE_PORT])?,
     ];
     let service = c.service(binary, &processes[2])?;
     Ok(Sites {
@@ -119,10 +123,12 @@ pub fn start_service(
     name: &str,
     limits: &Limits,
 ) -> Result<OwnService, BenchError> {
-    let files = SiteFiles::make(binary, dir, name, Ipv4Addr::new(127, 0, 0, 4), &[])?;
+    let host = Ipv4Addr::new(127, 0, 0, 4);
+    let port = free_port(IpAddr::V4(host), &PORTS)?;
+    let files = SiteFiles::make(binary, dir, name, (host, port), &[])?;
     files.edit(|document, _| service_only(document, limits))?;
     pki::install_ca(&certificates.authority, &files.root.join("certificates"))?;
-    let process = files.serve(binary, &[PORTS[1]])?;
+    let process = files.serve(Command::new(binary), &[SERVICE_PORT])?;
     Ok(OwnService {
         service: files.service(binary, &process)?,
         binary: binary.to_owned(),
@@ -158,7 +164,8 @@ impl Drop for OwnService {
     }
 }
 
-struct SiteFiles {
+/// A site's directory, and where it listens.
+pub struct SiteFiles {
     name: String,
     root: PathBuf,
     host: Ipv4Addr,
@@ -166,14 +173,14 @@ struct SiteFiles {
 }
 
 impl SiteFiles {
-    fn make(
+    /// Makes it, with the first of its ports.
+    pub fn make(
         binary: &Path,
         dir: &Path,
         name: &str,
-        host: Ipv4Addr,
+        (host, port): (Ipv4Addr, u16),
         peers: &[&SiteFiles],
     ) -> Result<SiteFiles, BenchError> {
-        let port = free_port(IpAddr::V4(host), &PORTS)?;
         let site = SiteFiles {
             name: name.to_owned(),
             root: dir.join(name),
@@ -190,7 +197,11 @@ impl SiteFiles {
         Ok(site)
     }
 
-    fn edit(&self, change: impl Fn(&mut DocumentMut, &SiteFiles)) -> Result<(), BenchError> {
+    /// Changes its configuration.
+    pub fn edit(
+        &self,
+        change: impl FnOnce(&mut DocumentMut, &SiteFiles),
+    ) -> Result<(), BenchError> {
         let path = self.root.join("penstock.toml");
         let text = std::fs::read_to_string(&path).or_else(doing(format!("{}", path.display())))?;
         let mut document: DocumentMut = text
@@ -200,8 +211,12 @@ impl SiteFiles {
         std::fs::write(&path, document.to_string()).or_else(doing(format!("{}", path.display())))
     }
 
-    fn serve(&self, binary: &Path, distances: &[u16]) -> Result<ServerProcess, BenchError> {
-        let mut command = Command::new(binary);
+    /// Serves it by a command that is the binary, and waits for these of its ports.
+    pub fn serve(
+        &self,
+        mut command: Command,
+        distances: &[u16],
+    ) -> Result<ServerProcess, BenchError> {
         command.arg("serve").arg("--dir").arg(&self.root);
         command.args(["--log", "warn", "--drain", "1s"]);
         let listens: Vec<SocketAddr> = distances
@@ -212,22 +227,29 @@ impl SiteFiles {
         ServerProcess::start(&format!("penstock {}", self.name), command, &log, &listens)
     }
 
-    fn token(&self, binary: &Path, scope: &str) -> Result<String, BenchError> {
+    /// A token of this site.
+    pub fn token(&self, binary: &Path, scope: &str) -> Result<String, BenchError> {
         let mut command = Command::new(binary);
         command.arg("token").arg("--dir").arg(&self.root);
         run(command.args(["--scope", scope, "--lifetime", "6h", "--subject", "bench"]))
     }
 
-    fn service(&self, binary: &Path, process: &ServerProcess) -> Result<Service, BenchError> {
+    /// Its transfer service, as its users see it.
+    pub fn service(&self, binary: &Path, process: &ServerProcess) -> Result<Service, BenchError> {
         Ok(Service {
-            url: parse_url(&format!("https://{}:{}/", self.host, self.port + PORTS[1]))?,
+            url: parse_url(&format!(
+                "https://{}:{}/",
+                self.host,
+                self.port + SERVICE_PORT
+            ))?,
             client: client_trusting(&self.root.join("certificates"))?,
             token: self.token(binary, "penstock.admin fts")?,
             process: process.id(),
         })
     }
 
-    fn target(
+    /// Its storage, as the load generator sees it.
+    pub fn target(
         &self,
         binary: &Path,
         scheme: &str,
@@ -252,7 +274,8 @@ impl SiteFiles {
     }
 }
 
-fn storage_only(document: &mut DocumentMut, site: &SiteFiles) {
+/// Nothing but storage.
+pub fn storage_only(document: &mut DocumentMut, site: &SiteFiles) {
     document.remove("transfer");
     if site.name == "a"
         && let Some(storage) = document.get_mut("storage")

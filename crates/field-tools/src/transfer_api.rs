@@ -135,6 +135,27 @@ pub struct FileInfo {
 pub struct Overview {
     /// Over all links.
     pub totals: Totals,
+    /// Each link that was seen.
+    #[serde(default)]
+    pub links: Vec<LinkInfo>,
+}
+
+/// What one link does at the moment.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct LinkInfo {
+    /// Storage element that files come from.
+    pub source: String,
+    /// Storage element that files go to.
+    pub destination: String,
+    /// Files that move.
+    pub active: u32,
+    /// Files that may move at once.
+    pub limit: u32,
+    /// Files that wait.
+    pub queued: u64,
+    /// Bytes that moved since the service began.
+    pub moved_bytes: u64,
 }
 
 /// Counts and sums over all links.
