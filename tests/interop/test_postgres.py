@@ -11,7 +11,7 @@ from . import test_kill
 from .clients import content
 from .conftest import Grid, make_grid, served
 from .postgres import Postgres
-from .site import Site
+from .site import Site, free_port
 
 # These run again, on the grid of this file.
 from .test_fts3_golden import check, ends, recorder, stuck  # noqa: F401
@@ -46,7 +46,8 @@ def postgres():
 def on_postgres(grid, server, database):
     """The first site keeps its record in a database of its own."""
     server.create(database)
-    grid.here.configure("[transfer]", database=server.url_of(database))
+    nodes = f"{grid.here.host}:{free_port(grid.here.host)}"
+    grid.here.configure("[transfer]", database=server.url_of(database), nodes=nodes)
     grid.here.__class__ = SiteOnPostgres
     grid.here.postgres, grid.here.database = server, database
     return grid
