@@ -316,7 +316,19 @@ impl Tuning {
         let is_same = (before.policy, before.mode) == (now_rules.policy, now_rules.mode);
         match &mut tuning.finder {
             Finder::Measured(tuner) if is_same && is_tuned(now_rules) => {
+                let (most, most_before) = (now_rules.bounds.max, before.bounds.max);
+                let was_held = tuner.limit() >= most_before && most > most_before;
                 tuner.set_bounds(now_rules.bounds);
+                if was_held {
+                    // What only operators had held says nothing of more, also while no bytes move to tell.
+                    let least = Tuner::new(now_rules.bounds).limit();
+                    tuning.finder = finder(now_rules, Some(least.max(most_before)));
+                    tuning.in_effect = tuning.own_limit().map(Slots);
+                    decided.sets.push(Set {
+                        place: TunedPlace::Link(now.link.clone()),
+                        slots: tuning.in_effect,
+                    });
+                }
             }
             Finder::Fts3(rules) if is_same && is_tuned(now_rules) => {
                 rules.set_bounds(now_rules.bounds);

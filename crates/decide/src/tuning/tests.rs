@@ -1,6 +1,7 @@
 //! Tuners beside storages and networks that are made of formulas.
 
 use super::*;
+use penstock_model::{LinkId, Slots, StorageId, Timestamp, TuningMode, TuningPolicy};
 
 /// A small generator of even noise (SplitMix64), so that each run is the same.
 struct Chance(u64);
@@ -219,4 +220,35 @@ fn numbers_stay_within_their_bounds_whatever_is_seen() {
             prop_assert!((bounds.min..=bounds.max).contains(&tuner.limit()));
         }
     });
+}
+
+#[test]
+fn a_link_that_only_its_operators_had_held_begins_anew_when_they_let_go() {
+    let link = LinkId {
+        source: StorageId::new("https://a"),
+        destination: StorageId::new("https://b"),
+    };
+    let rules = |max| LinkRules {
+        policy: TuningPolicy::Measured,
+        mode: TuningMode::Normal,
+        bounds: Bounds { min: 1, max },
+        is_configured: true,
+    };
+    let now = |max| LinkNow {
+        link: link.clone(),
+        rules: rules(max),
+        active: 3,
+        queued: 3,
+        is_full: true,
+        bytes: 0,
+        lag: 1.0,
+        queued_there: 0,
+        at_ends_max: (100, 100),
+    };
+    let mut tuning = Tuning::default();
+    tuning.begin(&link, rules(3));
+    tuning.see(Timestamp(1000), 1.0, &[now(3)]);
+    let decided = tuning.see(Timestamp(2000), 1.0, &[now(50)]);
+    let slots: Vec<Option<Slots>> = decided.sets.iter().map(|set| set.slots).collect();
+    assert_eq!(slots, [Some(Slots(FIRST))]);
 }
