@@ -3,11 +3,13 @@
 //! FTS lets anybody change it without a right; here looking takes the right to configure, and what is decided is changed
 //! by rules for links.
 
+use super::body::BYTES_MAX;
 use super::caller::Credentials;
 use super::extract::Query;
 use super::jobs::{blocking, without_port};
 use super::{Api, ApiError};
 use axum::Json;
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -125,8 +127,10 @@ pub(super) async fn current(
 }
 
 /// `POST /optimizer/current`: what is decided is not to be overwritten, but bounded by rules.
-pub(super) async fn set(State(api): State<Api>, credentials: Credentials) -> Answer {
-    api.caller(&credentials).await?.may_configure()?;
+pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: Body) -> Answer {
+    // Read although nothing comes of it, so that the client sees the answer and not a reset.
+    let taken = api.take(&credentials, body, BYTES_MAX).await?;
+    taken.caller.may_configure()?;
     Err(ApiError::new(
         StatusCode::BAD_REQUEST,
         "what is decided for a link is not set by hand, so nothing was set; bound it by min_active and max_active of a \
