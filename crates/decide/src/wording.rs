@@ -5,7 +5,7 @@ mod tuning;
 pub use tuning::tune_reason;
 
 use penstock_model::{
-    MoverReport, RatedPlace, StreamUse, StreamsReason, TapeWait, Timestamp, TransferState,
+    MoverReport, RatedPlace, Slots, StreamUse, StreamsReason, TapeWait, Timestamp, TransferState,
     Verification, WaitReason,
 };
 
@@ -85,34 +85,27 @@ pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
             active,
             tuned,
             limit,
-        } => {
-            let (active, tuned, limit) = (active.0, tuned.0, limit.0);
-            format!(
-                "the link runs {active} of the {tuned} transfers that move most; {limit} are allowed"
-            )
-        }
+        } => of_tuned("the link runs", "transfers", [active, tuned, limit]),
         WaitReason::SourceTuned {
             storage,
             active,
             tuned,
             limit,
-        } => {
-            let (active, tuned, limit) = (active.0, tuned.0, limit.0);
-            format!(
-                "{storage} sends {active} of the {tuned} files at once that move most; {limit} are allowed"
-            )
-        }
+        } => of_tuned(
+            &format!("{storage} sends"),
+            "files at once",
+            [active, tuned, limit],
+        ),
         WaitReason::DestinationTuned {
             storage,
             active,
             tuned,
             limit,
-        } => {
-            let (active, tuned, limit) = (active.0, tuned.0, limit.0);
-            format!(
-                "{storage} receives {active} of the {tuned} files at once that move most; {limit} are allowed"
-            )
-        }
+        } => of_tuned(
+            &format!("{storage} receives"),
+            "files at once",
+            [active, tuned, limit],
+        ),
         WaitReason::RateCapped { place, rate, cap } => {
             let what = match place {
                 RatedPlace::Link => "the link carries".to_owned(),
@@ -210,6 +203,11 @@ pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
 }
 
 /// Why a transfer waits for a tape system.
+fn of_tuned(who_does: &str, what: &str, [active, tuned, limit]: [&Slots; 3]) -> String {
+    let (active, tuned, limit) = (active.0, tuned.0, limit.0);
+    format!("{who_does} {active} of the {tuned} {what} that move most; {limit} are allowed")
+}
+
 fn tape_wait(wait: &TapeWait, now: Timestamp) -> String {
     let soon = |at: &Timestamp| match at.since(now).as_secs() {
         0 => "it is asked again now".to_owned(),
@@ -446,7 +444,7 @@ pub fn wait_kind(reason: &WaitReason) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock_model::{Errno, Failure, Phase, Retry, Side, Slots};
+    use penstock_model::{Errno, Failure, Phase, Retry, Side};
 
     #[test]
     fn a_waiting_file_is_explained_in_one_sentence() {

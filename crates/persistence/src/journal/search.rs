@@ -58,6 +58,34 @@ pub enum JobName {
     Vo,
 }
 
+/// What an index can do for a filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Narrowed {
+    /// Only the transfers of its job are looked at.
+    ToJob,
+    /// Only those that failed.
+    ToFailed,
+    /// Only those that have not ended.
+    ToOpen,
+    /// All are.
+    No,
+}
+
+impl Narrowed {
+    pub(super) fn by(filter: &TransferFilter) -> Narrowed {
+        const ENDED: [&str; 3] = ["FINISHED", "FAILED", "CANCELED"];
+        // What is not used has no end either, but the words for what is open are many.
+        let has_ended = |state: &String| ENDED.contains(&state.as_str());
+        match (&filter.job, filter.states.as_slice()) {
+            (Some(_), _) => Narrowed::ToJob,
+            (None, [only]) if only == "FAILED" => Narrowed::ToFailed,
+            (None, []) => Narrowed::No,
+            (None, states) if states.iter().any(has_ended) => Narrowed::No,
+            (None, _) => Narrowed::ToOpen,
+        }
+    }
+}
+
 /// What is needed of a request to compare it, without reading all of it.
 #[derive(Deserialize)]
 struct Ends<'a> {

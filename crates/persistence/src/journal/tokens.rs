@@ -2,8 +2,10 @@
 //!
 //! A token is named after its first text, and keeps that name when a newer one takes its place.
 
-use penstock_model::{CredentialId, Timestamp};
+use super::TransferRow;
+use penstock_model::{CredentialId, JobId, Timestamp, TransferState};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// A token that transfers of a job refer to.
@@ -46,6 +48,33 @@ pub struct StoredToken {
     pub text: String,
     /// How it is renewed, and with what; nothing of that before the issuer was asked for the first time.
     pub renewal: Option<(Renewal, Option<String>)>,
+}
+
+/// Tells which of the transfers wait for their tokens. `awaited_of` is asked once for each job that may have some.
+pub(super) fn mark_awaiting<Failure>(
+    transfers: &mut [TransferRow],
+    mut awaited_of: impl FnMut(JobId) -> Result<BTreeSet<CredentialId>, Failure>,
+) -> Result<(), Failure> {
+    let mut known: Option<(JobId, BTreeSet<CredentialId>)> = None;
+    for transfer in transfers {
+        let mut tokens = transfer.request.tokens().peekable();
+        let waits = matches!(
+            transfer.state,
+            TransferState::Submitted { .. } | TransferState::Staging { .. }
+        );
+        if !waits || tokens.peek().is_none() {
+            continue;
+        }
+        let awaited = match &known {
+            Some((job, awaited)) if *job == transfer.job => awaited,
+            _ => {
+                let awaited = awaited_of(transfer.job)?;
+                &known.insert((transfer.job, awaited)).1
+            }
+        };
+        transfer.awaits_token = tokens.any(|token| awaited.contains(token));
+    }
+    Ok(())
 }
 
 impl fmt::Debug for JobToken {

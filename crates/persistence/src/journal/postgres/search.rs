@@ -2,7 +2,7 @@
 
 use super::reading::{decode, transfer_columns, transfer_row};
 use super::tokens::mark_awaiting;
-use crate::journal::search::Wanted;
+use crate::journal::search::{Narrowed, Wanted};
 use crate::journal::{FoundPage, FoundTransfer, JobName, JournalError, TransferFilter};
 use crate::postgres::session::Open;
 use ::postgres::Row;
@@ -58,7 +58,7 @@ pub(super) fn find(
     let wanted = Wanted::new(filter);
     let condition = format!(
         "WHERE {} transfer_id < $1 AND transfer_id >= $2 ORDER BY transfer_id DESC LIMIT {ROWS_AT_ONCE}",
-        narrowed(filter)
+        condition(Narrowed::by(filter))
     );
     let job = filter.job.map(|job| job.0);
     let examined_max = filter.examined_max.max(1);
@@ -116,18 +116,13 @@ pub(super) fn find(
     }
 }
 
-/// What an index can do for a filter. Each names columns that its index is made for.
-fn narrowed(filter: &TransferFilter) -> &'static str {
-    const ENDED: [&str; 3] = ["FINISHED", "FAILED", "CANCELED"];
-    let none_ended = |states: &[String]| {
-        // What is not used has no end either, but the words for what is open are many.
-        !states.is_empty() && !states.iter().any(|state| ENDED.contains(&state.as_str()))
-    };
-    match (&filter.job, filter.states.as_slice()) {
-        (Some(_), _) => "job_id = $3 AND",
-        (None, [only]) if only == "FAILED" => "$3::uuid IS NULL AND has_failed AND",
-        (None, states) if none_ended(states) => "$3::uuid IS NULL AND finished_ms IS NULL AND",
-        (None, _) => "$3::uuid IS NULL AND",
+/// Names columns that the index is made for.
+fn condition(narrowed: Narrowed) -> &'static str {
+    match narrowed {
+        Narrowed::ToJob => "job_id = $3 AND",
+        Narrowed::ToFailed => "$3::uuid IS NULL AND has_failed AND",
+        Narrowed::ToOpen => "$3::uuid IS NULL AND finished_ms IS NULL AND",
+        Narrowed::No => "$3::uuid IS NULL AND",
     }
 }
 

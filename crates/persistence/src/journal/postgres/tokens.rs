@@ -1,11 +1,11 @@
 //! Reading the tokens that open jobs refer to.
 
 use super::reading::corrupt;
-use crate::journal::{JournalError, Renewal, StoredToken, TransferRow};
+use crate::journal::{JournalError, Renewal, StoredToken, TransferRow, tokens};
 use crate::postgres::session::Open;
 use crate::postgres::text;
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
-use penstock_model::{CredentialId, JobId, Timestamp, TransferState};
+use penstock_model::{CredentialId, JobId, Timestamp};
 use std::collections::BTreeSet;
 
 pub(super) fn token(
@@ -47,31 +47,12 @@ pub(super) fn token(
     }))
 }
 
-/// Tells which of the transfers wait for their tokens. One question for each job that may have some.
+/// Tells which of the transfers wait for their tokens.
 pub(super) fn mark_awaiting(
     open: &mut Open<'_>,
     transfers: &mut [TransferRow],
 ) -> Result<(), JournalError> {
-    let mut known: Option<(JobId, BTreeSet<CredentialId>)> = None;
-    for transfer in transfers {
-        let mut tokens = transfer.request.tokens().peekable();
-        let waits = matches!(
-            transfer.state,
-            TransferState::Submitted { .. } | TransferState::Staging { .. }
-        );
-        if !waits || tokens.peek().is_none() {
-            continue;
-        }
-        let awaited = match &known {
-            Some((job, awaited)) if *job == transfer.job => awaited,
-            _ => {
-                let awaited = awaited_of(open, transfer.job)?;
-                &known.insert((transfer.job, awaited)).1
-            }
-        };
-        transfer.awaits_token = tokens.any(|token| awaited.contains(token));
-    }
-    Ok(())
+    tokens::mark_awaiting(transfers, |job| awaited_of(open, job))
 }
 
 fn awaited_of(open: &mut Open<'_>, job: JobId) -> Result<BTreeSet<CredentialId>, JournalError> {

@@ -2,7 +2,7 @@
 
 use super::at;
 use super::reading::{Reading, TRANSFER_COLUMNS};
-use crate::journal::search::Wanted;
+use crate::journal::search::{Narrowed, Wanted};
 use crate::journal::{FoundPage, FoundTransfer, JobName, JournalError, TransferFilter};
 use penstock_model::{JobId, Timestamp, TransferId, UserName, VoName};
 use rusqlite::{OptionalExtension, params};
@@ -57,7 +57,7 @@ pub(super) fn find(
     let wanted = Wanted::new(filter);
     let sql = format!(
         "{TRANSFER_COLUMNS} WHERE {} transfer_id < ?1 AND transfer_id >= ?2 ORDER BY transfer_id DESC LIMIT ?4",
-        narrowed(filter)
+        condition(Narrowed::by(filter))
     );
     let before = filter.before.map_or(i64::MAX, |before| before.0 as i64);
     let job = filter.job.map(|job| job.to_string());
@@ -105,18 +105,13 @@ pub(super) fn find(
     Ok(page)
 }
 
-/// What an index can do for a filter. Each names columns that its index is made for.
-fn narrowed(filter: &TransferFilter) -> &'static str {
-    const ENDED: [&str; 3] = ["FINISHED", "FAILED", "CANCELED"];
-    let none_ended = |states: &[String]| {
-        // What is not used has no end either, but the words for what is open are many.
-        !states.is_empty() && !states.iter().any(|state| ENDED.contains(&state.as_str()))
-    };
-    match (&filter.job, filter.states.as_slice()) {
-        (Some(_), _) => "job_id = ?3 AND",
-        (None, [only]) if only == "FAILED" => "?3 IS NULL AND state_name = 'FAILED' AND",
-        (None, states) if none_ended(states) => "?3 IS NULL AND finished_ms IS NULL AND",
-        (None, _) => "?3 IS NULL AND",
+/// Names columns that the index is made for.
+fn condition(narrowed: Narrowed) -> &'static str {
+    match narrowed {
+        Narrowed::ToJob => "job_id = ?3 AND",
+        Narrowed::ToFailed => "?3 IS NULL AND state_name = 'FAILED' AND",
+        Narrowed::ToOpen => "?3 IS NULL AND finished_ms IS NULL AND",
+        Narrowed::No => "?3 IS NULL AND",
     }
 }
 

@@ -2,9 +2,11 @@
 
 use super::at;
 use super::reading::Reading;
-use crate::journal::{JobToken, JournalError, Renewal, RenewedToken, StoredToken, TransferRow};
+use crate::journal::{
+    JobToken, JournalError, Renewal, RenewedToken, StoredToken, TransferRow, tokens,
+};
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
-use penstock_model::{CredentialId, JobId, Timestamp, TransferState};
+use penstock_model::{CredentialId, JobId, Timestamp};
 use rusqlite::{OptionalExtension, Transaction, params};
 use std::collections::BTreeSet;
 
@@ -139,28 +141,9 @@ impl Reading<'_> {
         Ok(Some(StoredToken { text, renewal }))
     }
 
-    /// Tells which of the transfers wait for their tokens. One question for each job that may have some.
+    /// Tells which of the transfers wait for their tokens.
     pub(super) fn mark_awaiting(&self, transfers: &mut [TransferRow]) -> Result<(), JournalError> {
-        let mut known: Option<(JobId, BTreeSet<CredentialId>)> = None;
-        for transfer in transfers {
-            let mut tokens = transfer.request.tokens().peekable();
-            let waits = matches!(
-                transfer.state,
-                TransferState::Submitted { .. } | TransferState::Staging { .. }
-            );
-            if !waits || tokens.peek().is_none() {
-                continue;
-            }
-            let awaited = match &known {
-                Some((job, awaited)) if *job == transfer.job => awaited,
-                _ => {
-                    let awaited = self.tokens_awaited(Some(transfer.job))?;
-                    &known.insert((transfer.job, awaited)).1
-                }
-            };
-            transfer.awaits_token = tokens.any(|token| awaited.contains(token));
-        }
-        Ok(())
+        tokens::mark_awaiting(transfers, |job| self.tokens_awaited(Some(job)))
     }
 
     /// Tokens that are to be renewed, and for which their issuers have given nothing yet: of one open job, or of all.
