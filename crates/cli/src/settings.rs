@@ -17,6 +17,8 @@ use crate::jobs::{Intent, connect};
 use crate::output::Output;
 use penstock_field_tools::settings_api::SettingPlace;
 use penstock_field_tools::transfer_api::TransferService;
+use penstock_model::Rate;
+use penstock_model::quantity::Speed;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -31,6 +33,10 @@ struct LinkRow {
     max_active: Option<u32>,
     optimizer_mode: Option<u8>,
     tuning: Option<String>,
+    #[serde(default)]
+    max_throughput: Option<f64>,
+    #[serde(default)]
+    draining: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -45,6 +51,12 @@ struct SeInfo {
     outbound_max_active: Option<u32>,
     site: Option<String>,
     se_metadata: Option<String>,
+    #[serde(default)]
+    inbound_max_throughput: Option<f64>,
+    #[serde(default)]
+    outbound_max_throughput: Option<f64>,
+    #[serde(default)]
+    draining: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -114,6 +126,26 @@ fn said_or_none<T: Serialize>(value: &Option<OrNone<T>>) -> Option<Value> {
     })
 }
 
+/// FTS's unit of throughput.
+const MIB: f64 = 1024.0 * 1024.0;
+
+fn throughput(speed: &Option<OrNone<Speed>>) -> Option<Value> {
+    speed.as_ref().map(|speed| match speed {
+        OrNone::Some(speed) => json!(speed.0 as f64 / MIB),
+        OrNone::None => Value::Null,
+    })
+}
+
+fn shown_rate(of: &str, throughput: Option<f64>) -> String {
+    let rate = throughput.map(|units| Rate((units * MIB).round() as u64));
+    rate.map(|rate| format!(", {of} {rate}"))
+        .unwrap_or_default()
+}
+
+fn shown_drain(draining: bool) -> &'static str {
+    if draining { ", draining" } else { "" }
+}
+
 fn number(value: Option<u32>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
@@ -162,6 +194,8 @@ fn link_form(args: &LinkSetArgs) -> Value {
         ("max_active", said(&args.max)),
         ("optimizer_mode", said_or_none(&args.mode)),
         ("tuning", said_or_none(&args.tuning)),
+        ("max_throughput", throughput(&args.rate)),
+        ("draining", said(&args.drain)),
     ])
 }
 
@@ -172,14 +206,16 @@ fn link_line(row: &LinkRow) -> String {
         .as_ref()
         .map(|tuning| format!(", tuning {tuning}"));
     format!(
-        "{}  {} -> {}  max {}, min {}{}{}\n",
+        "{}  {} -> {}  max {}, min {}{}{}{}{}\n",
         row.symbolicname,
         row.source,
         row.destination,
         number(row.max_active),
         number(row.min_active),
         mode.unwrap_or_default(),
-        tuning.unwrap_or_default()
+        tuning.unwrap_or_default(),
+        shown_rate("rate", row.max_throughput),
+        shown_drain(row.draining)
     )
 }
 
@@ -234,6 +270,9 @@ fn se_form(args: &SeSetArgs) -> Value {
     form([
         ("inbound_max_active", said_or_none(&args.inbound)),
         ("outbound_max_active", said_or_none(&args.outbound)),
+        ("inbound_max_throughput", throughput(&args.in_rate)),
+        ("outbound_max_throughput", throughput(&args.out_rate)),
+        ("draining", said(&args.drain)),
         ("site", said_or_none(&args.site)),
         ("se_metadata", said_or_none(&args.note)),
     ])
@@ -244,9 +283,12 @@ fn se_lines(rows: BTreeMap<String, SeRow>) -> String {
     let line = |(storage, row): (String, SeRow)| {
         let info = row.se_info;
         format!(
-            "{storage}  in {}, out {}{}{}\n",
+            "{storage}  in {}, out {}{}{}{}{}{}\n",
             number(info.inbound_max_active),
             number(info.outbound_max_active),
+            shown_rate("in rate", info.inbound_max_throughput),
+            shown_rate("out rate", info.outbound_max_throughput),
+            shown_drain(info.draining),
             note(info.site),
             note(info.se_metadata)
         )

@@ -85,9 +85,28 @@ pub struct LinkWish {
     /// See [`LinkRule::slots_max`].
     pub slots_max: Option<Slots>,
     /// See [`LinkRule::tuning`]; the inner `None` takes back.
+    #[serde(
+        default,
+        deserialize_with = "said",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub tuning: Option<Option<TuningPolicy>>,
     /// See [`LinkRule::mode`]; the inner `None` takes back.
+    #[serde(
+        default,
+        deserialize_with = "said",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub mode: Option<Option<TuningMode>>,
+    /// See [`LinkRule::rate_max`]; the inner `None` takes back.
+    #[serde(
+        default,
+        deserialize_with = "said",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub rate_max: Option<Option<Rate>>,
+    /// See [`LinkRule::is_draining`].
+    pub is_draining: Option<bool>,
 }
 
 /// What holds for a storage element as far as it is said; the inner `None` takes back.
@@ -378,6 +397,10 @@ pub fn slots_in_effect(file: &SlotLimits, settings: &Settings) -> SlotLimits {
     let mut slots = file.clone();
     for rule in settings.links() {
         slots.links.insert(rule.ends.clone(), rule.slots_max);
+        let rate = rule.rate_max.map(|rate| (rule.ends.clone(), rate));
+        slots.rates.links.extend(rate);
+        let drained = rule.is_draining.then(|| rule.ends.clone());
+        slots.draining.links.extend(drained);
     }
     for rule in settings.storages() {
         let storage = || rule.storage.clone();
@@ -507,6 +530,12 @@ fn set_link(settings: &Settings, asker: &Asker, wish: &LinkWish) -> Result<Plann
         slots_max,
         tuning: wish.tuning.unwrap_or(before.and_then(|rule| rule.tuning)),
         mode: wish.mode.unwrap_or(before.and_then(|rule| rule.mode)),
+        rate_max: wish
+            .rate_max
+            .unwrap_or(before.and_then(|rule| rule.rate_max)),
+        is_draining: wish
+            .is_draining
+            .unwrap_or(before.is_some_and(|rule| rule.is_draining)),
     };
     match rule.slots_min > rule.slots_max {
         true => Err(Refusal::MaxBelowMin),

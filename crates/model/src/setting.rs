@@ -82,6 +82,12 @@ pub struct LinkRule {
     /// How far that may go; `None`: as far as [`TuningMode::Normal`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<TuningMode>,
+    /// What may be moved on each of these links.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_max: Option<Rate>,
+    /// Nothing begins there, and what runs may end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_draining: bool,
 }
 
 /// What holds for a storage element; [`ANY`] for each that has no value of its own.

@@ -2,6 +2,7 @@
 
 use super::ServiceArgs;
 use clap::{Args, Subcommand, ValueEnum};
+use penstock_model::quantity::Speed;
 use std::path::PathBuf;
 
 /// What `link` does.
@@ -17,7 +18,8 @@ pub enum LinkCommand {
     #[command(after_help = "Examples:\n  \
         penstock link set --dir cern cern-lyon --from https://se.cern.ch --to https://se.in2p3.fr --max 80\n  \
         penstock link set --dir cern into-lyon --to https://se.in2p3.fr --max 200   # from everywhere\n  \
-        penstock link set --dir cern cern-lyon --max 40\n\n\
+        penstock link set --dir cern cern-lyon --max 40 --rate '10 Gb/s'\n  \
+        penstock link set --dir cern cern-lyon --drain on       # before work on the line\n\n\
         Of several rules that fit a link, the one that names both ends counts, then the one that names the source, \
         then the one that names the destination. What runs goes on; more starts once fewer run than the new limit.")]
     Set(LinkSetArgs),
@@ -39,7 +41,8 @@ pub enum SeCommand {
     #[command(after_help = "Examples:\n  \
         penstock se set --dir cern https://se.in2p3.fr --in 100 --out 50\n  \
         penstock se set --dir cern '*' --in 200             # each that has no limit of its own\n  \
-        penstock se set --dir cern https://se.in2p3.fr --out none")]
+        penstock se set --dir cern https://se.in2p3.fr --out none --in-rate '2 GB/s'\n  \
+        penstock se set --dir cern https://se.in2p3.fr --drain on   # before work on it")]
     Set(SeSetArgs),
     /// Remove all that is set for one.
     #[command(after_help = "Example:\n  penstock se remove --dir cern https://se.in2p3.fr")]
@@ -155,6 +158,12 @@ pub struct LinkSetArgs {
     /// Who decides how many run: measured, fts3 or fixed; `none`: as the configuration file says.
     #[arg(long, value_name = "WHO", value_parser = text_or_none)]
     pub tuning: Option<OrNone<String>>,
+    /// What may move on each link that fits, such as 500 MB/s or 10 Gb/s.
+    #[arg(long, value_name = "SPEED|none", value_parser = speed_or_none)]
+    pub rate: Option<OrNone<Speed>>,
+    /// Let what runs end and start nothing there, or start again.
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    pub drain: Option<bool>,
     /// The service.
     #[command(flatten)]
     pub service: ServiceArgs,
@@ -249,6 +258,21 @@ fn number_or_none(text: &str) -> Result<OrNone<u32>, String> {
     }
 }
 
+fn speed_or_none(text: &str) -> Result<OrNone<Speed>, String> {
+    match text {
+        "none" => Ok(OrNone::None),
+        _ => text.parse().map(OrNone::Some),
+    }
+}
+
+fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("write on or off".to_owned()),
+    }
+}
+
 fn text_or_none(text: &str) -> Result<OrNone<String>, String> {
     Ok(match text {
         "none" => OrNone::None,
@@ -267,6 +291,15 @@ pub struct SeSetArgs {
     /// Transfers that may read from it at once, over all links.
     #[arg(long = "out", value_name = "N|none", value_parser = number_or_none)]
     pub outbound: Option<OrNone<u32>>,
+    /// What may be written to it, over all links, such as 500 MB/s or 10 Gb/s.
+    #[arg(long, value_name = "SPEED|none", value_parser = speed_or_none)]
+    pub in_rate: Option<OrNone<Speed>>,
+    /// What may be read from it, over all links.
+    #[arg(long, value_name = "SPEED|none", value_parser = speed_or_none)]
+    pub out_rate: Option<OrNone<Speed>>,
+    /// Let what runs end and start nothing there, or start again.
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    pub drain: Option<bool>,
     /// Where it stands, for people.
     #[arg(long, value_name = "TEXT|none", value_parser = text_or_none)]
     pub site: Option<OrNone<String>>,

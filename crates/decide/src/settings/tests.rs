@@ -282,6 +282,27 @@ fn rates_and_draining_of_storage_elements_reach_the_scheduler_and_are_taken_back
 }
 
 #[test]
+fn the_rate_and_the_draining_of_a_link_reach_the_scheduler_and_are_taken_back() {
+    let wish = |rate_max, is_draining| LinkWish {
+        name: "a-b".into(),
+        source: Some(storage("a")),
+        destination: Some(storage("b")),
+        rate_max: Some(rate_max),
+        is_draining: Some(is_draining),
+        ..LinkWish::default()
+    };
+    let rate = penstock_model::Rate(5);
+    let mut settings = of([Wish::SetLink(wish(Some(rate), true))]);
+    let limits = slots_in_effect(&SlotLimits::default(), &settings);
+    assert_eq!(limits.rates.links.get(&ends("a→b")), Some(&rate));
+    assert!(limits.draining.links.contains(&ends("a→b")));
+    let back = Wish::SetLink(wish(None, false));
+    make(&mut settings, &admin(), back).expect("may");
+    let limits = slots_in_effect(&SlotLimits::default(), &settings);
+    assert!(limits.rates.links.is_empty() && limits.draining.links.is_empty());
+}
+
+#[test]
 fn what_is_set_for_a_storage_element_counts_before_what_is_set_for_all() {
     let file = SlotLimits {
         storage_outbound: Slots(100),

@@ -135,6 +135,8 @@ fn rule(slots_max: u32) -> LinkRule {
         slots_max: Slots(slots_max),
         tuning: None,
         mode: None,
+        rate_max: None,
+        is_draining: false,
     }
 }
 

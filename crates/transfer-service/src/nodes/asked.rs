@@ -63,3 +63,23 @@ pub(crate) enum Answered {
     /// Whether there is something newer now.
     Refreshed(Result<(), TokenTrouble>),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_decide::settings::LinkWish;
+
+    #[test]
+    fn what_a_wish_takes_back_is_taken_back_by_the_leader_too() {
+        let back = Wish::SetLink(LinkWish {
+            name: "a-b".into(),
+            tuning: Some(None),
+            mode: Some(None),
+            rate_max: Some(None),
+            ..LinkWish::default()
+        });
+        let sent = serde_json::to_string(&back).expect("is JSON");
+        let came: Wish = serde_json::from_str(&sent).expect("is a wish");
+        assert_eq!(came, back);
+    }
+}

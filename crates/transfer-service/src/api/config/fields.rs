@@ -4,7 +4,7 @@
 
 use super::bad_request;
 use crate::api::{ApiError, wire};
-use penstock_model::{ANY, Slots, StorageId};
+use penstock_model::{ANY, Rate, Slots, StorageId};
 use serde_json::{Map, Value};
 use url::Url;
 
@@ -12,6 +12,14 @@ use url::Url;
 pub(super) const NAME_CHARS_MAX: usize = 255;
 /// Transfers that anybody could want at once.
 const SLOTS_MAX: u32 = 100_000;
+
+/// FTS's unit of throughput.
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// A rate as FTS writes it.
+pub(super) fn throughput(rate: Rate) -> f64 {
+    rate.0 as f64 / MIB
+}
 
 /// What is left of an object.
 #[derive(Debug)]
@@ -123,6 +131,25 @@ impl Fields {
             ))),
         });
         Ok(Some(number.transpose()?))
+    }
+
+    /// Bytes per second in FTS's unit, which it calls MB/s. Null and 0 take it back.
+    pub(super) fn throughput_or_null(
+        &mut self,
+        name: &str,
+    ) -> Result<Option<Option<Rate>>, ApiError> {
+        /// More than any machine has.
+        const MOST: f64 = 1e9;
+        let number = match self.0.remove(name) {
+            None => return Ok(None),
+            Some(Value::Null) => return Ok(Some(None)),
+            Some(value) => value.as_f64(),
+        };
+        match number.filter(|number| (0.0..=MOST).contains(number)) {
+            None => Err(bad_request(format!("'{name}' must be a number of MB/s"))),
+            Some(0.0) => Ok(Some(None)),
+            Some(number) => Ok(Some(Some(Rate(((number * MIB) as u64).max(1))))),
+        }
     }
 
     fn integer_or_null(&mut self, name: &str) -> Result<Option<Option<i64>>, ApiError> {

@@ -1,5 +1,6 @@
 //! `/config/links`: limits of links, by symbolic name.
 
+use super::fields::throughput;
 use super::{Answer, bad_request, no_content, not_found};
 use crate::api::caller::Credentials;
 use crate::api::extract::Path;
@@ -23,6 +24,8 @@ pub(super) fn form(rule: &LinkRule) -> Value {
         "max_active": rule.slots_max.0,
         "optimizer_mode": rule.mode.map(TuningMode::number),
         "tuning": rule.tuning.map(TuningPolicy::name),
+        "max_throughput": rule.rate_max.map(throughput),
+        "draining": rule.is_draining,
         "tcp_buffer_size": null,
         "nostreams": null,
         "no_delegation": null,
@@ -65,6 +68,8 @@ pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: 
         mode: fields
             .number_or_null("optimizer_mode", 3)?
             .map(|number| number.and_then(|number| TuningMode::from_number(number.into()))),
+        rate_max: fields.throughput_or_null("max_throughput")?,
+        is_draining: fields.boolean("draining")?,
     };
     fields.not_offered("tcp_buffer_size", &[json!(0)])?;
     fields.not_offered("nostreams", &[json!(0), json!(1)])?;

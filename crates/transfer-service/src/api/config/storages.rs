@@ -1,6 +1,6 @@
 //! `/config/se`: what holds for a storage element, over all its links.
 
-use super::fields::{Fields, storage};
+use super::fields::{Fields, storage, throughput};
 use super::{Answer, bad_request, no_content};
 use crate::api::caller::Credentials;
 use crate::api::extract::Query;
@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::IntoResponse;
 use penstock_decide::settings::{StorageWish, Wish};
-use penstock_model::{Rate, StorageId, StorageRule, VoName};
+use penstock_model::{StorageId, StorageRule, VoName};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -32,9 +32,9 @@ impl Which {
 pub(super) fn form(rule: &StorageRule) -> Value {
     json!({
         "inbound_max_active": rule.inbound_max.map(|slots| slots.0),
-        "inbound_max_throughput": rule.inbound_rate_max.map(mib),
+        "inbound_max_throughput": rule.inbound_rate_max.map(throughput),
         "outbound_max_active": rule.outbound_max.map(|slots| slots.0),
-        "outbound_max_throughput": rule.outbound_rate_max.map(mib),
+        "outbound_max_throughput": rule.outbound_rate_max.map(throughput),
         "draining": rule.is_draining,
         "udt": null,
         "ipv6": null,
@@ -47,35 +47,6 @@ pub(super) fn form(rule: &StorageRule) -> Value {
         "overwrite_disk_enabled": null,
         "tape_endpoint": null,
     })
-}
-
-/// FTS's unit of throughput, which it calls MB/s.
-const MIB: f64 = 1024.0 * 1024.0;
-
-fn mib(rate: Rate) -> f64 {
-    rate.0 as f64 / MIB
-}
-
-/// A rate as FTS writes it. Null and 0 take it back.
-fn rate(info: &mut Fields, name: &str) -> Result<Option<Option<Rate>>, ApiError> {
-    /// More than any machine has.
-    const MOST: f64 = 1e9;
-    let rate = match info.raw(name) {
-        None => return Ok(None),
-        Some(Value::Null) => return Ok(Some(None)),
-        Some(value) => value.as_f64(),
-    };
-    match rate.filter(|rate| (0.0..=MOST).contains(rate)) {
-        None => Err(bad_request(format!("'{name}' must be a number of MB/s"))),
-        Some(0.0) => Ok(Some(None)),
-        Some(rate) => Ok(Some(Some(Rate(((rate * MIB) as u64).max(1))))),
-    }
-}
-
-fn draining(info: &mut Fields) -> Result<Option<bool>, ApiError> {
-    let value = info.raw("draining").filter(|value| !value.is_null());
-    let value = value.map(|value| value.as_bool().ok_or(value)).transpose();
-    value.map_err(|_| bad_request("'draining' must be true or false"))
 }
 
 /// `GET /config/se[?se=]`.
@@ -132,9 +103,9 @@ fn wish(name: &str, value: Value) -> Result<StorageWish, ApiError> {
         inbound_max: info.slots_or_null("inbound_max_active")?,
         site: info.text_or_null("site")?,
         note: info.text_or_null("se_metadata")?,
-        outbound_rate_max: rate(&mut info, "outbound_max_throughput")?,
-        inbound_rate_max: rate(&mut info, "inbound_max_throughput")?,
-        is_draining: draining(&mut info)?,
+        outbound_rate_max: info.throughput_or_null("outbound_max_throughput")?,
+        inbound_rate_max: info.throughput_or_null("inbound_max_throughput")?,
+        is_draining: info.boolean("draining")?,
         staging_max: match parts.raw("operations") {
             Some(operations) => staging_of(&operations)?,
             None => BTreeMap::new(),
@@ -213,7 +184,7 @@ pub(super) async fn remove(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock_model::Slots;
+    use penstock_model::{Rate, Slots};
 
     fn wish_of(value: Value) -> Result<StorageWish, String> {
         wish("https://se", value).map_err(|refused| refused.message)
