@@ -373,4 +373,4 @@ impl Drop for EndReport {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -608,6 +608,10 @@ impl Driver {
         batch: &mut Batch,
     ) {
         let (node, session) = (joined.node.clone(), joined.session);
+        if self.engine.knows_later_session(&node, session) {
+            // Two connections were made one after the other; this is what the node told with the first.
+            return;
+        }
         for end in ends {
             self.take_end((node.clone(), session), end, batch);
         }

@@ -55,15 +55,17 @@ async fn storage(copy: CopyAnswer) -> (String, Arc<Mutex<Vec<String>>>) {
     (url, seen)
 }
 
-/// Runs one attempt to its end; gives back its outcome and what the destination was asked.
-async fn attempt(copy: CopyAnswer, parameters: JobParameters) -> (Outcome, Vec<String>) {
-    let (url, seen) = storage(copy).await;
-    let file = |path: &str| FileUrl::parse(&format!("{url}{path}")).expect("valid");
+/// The first attempt of a transfer.
+pub(crate) fn assignment(
+    source: FileUrl,
+    destination: FileUrl,
+    parameters: JobParameters,
+) -> Assignment {
     let request = TransferRequest {
         id: TransferId(1),
         index: 0,
-        source: file("/from"),
-        destination: file("/to"),
+        source,
+        destination,
         size: None,
         checksum: None,
         checksum_algorithm: ChecksumAlgorithm::Adler32,
@@ -79,7 +81,7 @@ async fn attempt(copy: CopyAnswer, parameters: JobParameters) -> (Outcome, Vec<S
         session: 0,
         epoch: Epoch::default(),
     };
-    let assignment = Assignment {
+    Assignment {
         to,
         streams: None,
         job: JobId(uuid::Uuid::nil()),
@@ -89,7 +91,11 @@ async fn attempt(copy: CopyAnswer, parameters: JobParameters) -> (Outcome, Vec<S
         attempt: Attempt(1),
         unsettled: false,
         task: Task::Copy,
-    };
+    }
+}
+
+/// What agents need that use neither tokens nor proxies. The directory goes with its guard.
+pub(crate) fn setup() -> (AgentSetup, tempfile::TempDir) {
     let directory = tempfile::tempdir().expect("a directory");
     let journal = directory.path().join("journal.sqlite");
     let keys = SealingKeys::of_this_process().expect("OpenSSL works");
@@ -111,6 +117,15 @@ async fn attempt(copy: CopyAnswer, parameters: JobParameters) -> (Outcome, Vec<S
         tokens: Arc::new(tokens),
         gfal: None,
     };
+    (setup, directory)
+}
+
+/// Runs one attempt to its end; gives back its outcome and what the destination was asked.
+async fn attempt(copy: CopyAnswer, parameters: JobParameters) -> (Outcome, Vec<String>) {
+    let (url, seen) = storage(copy).await;
+    let file = |path: &str| FileUrl::parse(&format!("{url}{path}")).expect("valid");
+    let assignment = assignment(file("/from"), file("/to"), parameters);
+    let (setup, _directory) = setup();
     let progress = Progress::new(&assignment, Instant::now());
     let (reports, mut reported) = mpsc::channel(8);
     let (proceed, may_proceed) = oneshot::channel();

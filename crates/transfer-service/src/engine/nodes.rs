@@ -323,7 +323,16 @@ impl Engine {
         }
     }
 
+    /// Whether a later session of this node has begun.
+    pub(crate) fn knows_later_session(&self, node: &NodeId, session: u64) -> bool {
+        let known = self.nodes.nodes.get(node);
+        known.is_some_and(|known| known.session > session)
+    }
+
     pub(super) fn node_joined(&mut self, now: Now, joined: NodeJoined, effects: &mut Effects) {
+        if self.knows_later_session(&joined.node, joined.session) {
+            return;
+        }
         if let Leading::Among { awaited, .. } = &mut self.nodes.leading {
             awaited.remove(&joined.node);
         }

@@ -92,8 +92,12 @@ impl Engine {
         outcome: Outcome,
         effects: &mut Effects,
     ) {
-        let stopped = "the service stopped while it ran";
-        self.account(now, (transfer, attempt), outcome, stopped, effects);
+        let node = self.running.get(&transfer).map(|running| &running.node);
+        let stopped = match node.filter(|node| self.nodes.recorded(node).is_some()) {
+            Some(node) if outcome == Outcome::Stopped => format!("{node} does not go on with it"),
+            _ => "the service stopped while it ran".to_owned(),
+        };
+        self.account(now, (transfer, attempt), outcome, &stopped, effects);
     }
 
     /// An attempt has ended; `stopped` says why when it was stopped without a cancel.

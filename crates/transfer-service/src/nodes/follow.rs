@@ -75,10 +75,12 @@ pub(super) async fn follow(
         claims: snapshot.claims,
         ends: snapshot.ends,
     };
+    let greeted = Instant::now();
     send(&mut writing, &Up::Hello(Box::new(hello))).await?;
     let welcome = tokio::time::timeout(WELCOME_TIMEOUT, receive(&mut reading)).await;
     match welcome.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
-        Said::Known(Down::Welcome { .. }) => {}
+        Said::Known(Down::Welcome { certain: true, .. }) => node.host.hear(greeted),
+        Said::Known(Down::Welcome { certain: false, .. }) => {}
         Said::Known(Down::Refused { why }) => return Err(io::Error::other(why)),
         Said::Known(_) | Said::Unknown => return Err(io::Error::other("it does not welcome")),
         Said::Nothing => return Err(io::ErrorKind::UnexpectedEof.into()),

@@ -1,7 +1,8 @@
 //! The agents of one node: what they run, and what their leader has not taken notice of yet.
 //!
 //! They go on while leaders change. An end is kept until a leader has made it durable. A node that has heard of no
-//! leader for its term drops its agents where they stand: whoever leads then may give their transfers to others.
+//! leader for its term drops its agents where they stand, and takes no new ones: whoever leads then may give their
+//! transfers to others. What it drops or does not take it tells as stopped, because its leader may be the same as before.
 
 use crate::agent::{AgentSetup, Progress, StopSignal};
 use crate::engine::{Assignment, Claim, Looked, NodeJoined, Outcome};
@@ -18,6 +19,8 @@ use tokio::task::AbortHandle;
 const REPORTS_MAX: usize = 4096;
 /// How often a node looks whether it has heard of its leader.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// What is not run holds its slot for so long: told at once it would come again at once.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
 
 /// What a leader has a node do. Each may be repeated.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -115,6 +118,8 @@ struct Hosted {
     waits: Option<Looked>,
     stop: watch::Sender<bool>,
     task: AbortHandle,
+    /// It is being dropped for want of a leader. Its end is told when nothing of it runs any more.
+    is_orphan: bool,
 }
 
 type Key = (TransferId, Attempt);
@@ -199,15 +204,13 @@ impl AgentHost {
     pub(crate) fn take(self: &Arc<Self>, order: Order, progress: Option<Arc<Progress>>) {
         let mut held = self.held();
         match order {
-            Order::Start(assignment) => {
-                if assignment.to.epoch < held.epoch || !self.has_leader(&held) {
-                    let (epoch, known) = (assignment.to.epoch, held.epoch);
-                    tracing::info!(%epoch, %known, "an attempt of an earlier leader is not run");
-                    return;
+            Order::Start(assignment) => match self.refusal(&held, &assignment) {
+                None => {
+                    held.epoch = assignment.to.epoch;
+                    self.run(&mut held, assignment, progress);
                 }
-                held.epoch = assignment.to.epoch;
-                self.run(&mut held, assignment, progress);
-            }
+                Some(why) => self.refuse(&mut held, &assignment, why),
+            },
             Order::Proceed { transfer, attempt } => {
                 if let Some(hosted) = held.agents.get_mut(&(transfer, attempt)) {
                     hosted.waits = None;
@@ -231,6 +234,40 @@ impl AgentHost {
                 self.changed.notify_waiters();
             }
         }
+    }
+
+    /// Why an attempt is not run, if it is not.
+    fn refusal(&self, held: &Held, assignment: &Assignment) -> Option<&'static str> {
+        if assignment.to.epoch < held.epoch {
+            return Some("another node has come to lead");
+        }
+        let is_led = self.has_leader(held);
+        (!is_led).then_some("whether its leader still leads is not known here")
+    }
+
+    /// Tells that an attempt is not run. Without a word its leader would take it for running as long as both live.
+    fn refuse(&self, held: &mut Held, assignment: &Assignment, why: &str) {
+        let (transfer, attempt) = (assignment.request.id, assignment.attempt);
+        let key = (transfer, attempt);
+        if held.agents.contains_key(&key) || held.untold.contains_key(&key) {
+            return;
+        }
+        let (epoch, known) = (assignment.to.epoch, held.epoch);
+        tracing::info!(transfer = transfer.0, %epoch, %known, why, "an attempt is not run here");
+        held.untold.insert(key, Outcome::Stopped);
+        let (reports, report) = (
+            self.reports.clone(),
+            AgentReport::Ended {
+                transfer,
+                attempt,
+                outcome: Outcome::Stopped,
+            },
+        );
+        // Whoever gives the order does not wait. What cannot be told then is told to the next leader.
+        self.runtime.spawn(async move {
+            tokio::time::sleep(REFUSED_FOR).await;
+            drop(reports.send(report).await);
+        });
     }
 
     fn run(
@@ -261,12 +298,13 @@ impl AgentHost {
             waits: None,
             stop,
             task: self.runtime.spawn(agent).abort_handle(),
+            is_orphan: false,
         };
         held.agents.insert(key, hosted);
     }
 
     /// Notes what an agent reports, and tells whom it is to be told to. `None`: the agent was dropped before.
-    fn note(&self, report: &AgentReport) -> Option<Teller> {
+    fn note(&self, report: &mut AgentReport) -> Option<Teller> {
         let mut held = self.held();
         match report {
             AgentReport::Prepared {
@@ -282,8 +320,19 @@ impl AgentHost {
                 attempt,
                 outcome,
             } => {
-                held.agents.remove(&(*transfer, *attempt))?;
-                held.untold.insert((*transfer, *attempt), outcome.clone());
+                let key = (*transfer, *attempt);
+                match held.agents.remove(&key) {
+                    Some(hosted) if hosted.is_orphan => match outcome {
+                        // It had been quicker.
+                        Outcome::Landed { .. } => {}
+                        Outcome::Failed { .. } | Outcome::Stopped => *outcome = Outcome::Stopped,
+                    },
+                    Some(_) => {}
+                    // One that was not taken.
+                    None if held.untold.contains_key(&key) => {}
+                    None => return None,
+                }
+                held.untold.insert(key, outcome.clone());
                 self.changed.notify_waiters();
             }
             AgentReport::Moved(_) => {}
@@ -333,28 +382,32 @@ impl AgentHost {
 
     fn drop_orphans(&self) {
         let mut held = self.held();
-        if held.agents.is_empty() || self.has_leader(&held) {
+        if self.has_leader(&held) {
             return;
         }
-        let orphans = std::mem::take(&mut held.agents);
-        for hosted in orphans.values() {
+        let mut attempts = 0;
+        let orphans = held.agents.values_mut();
+        for hosted in orphans.filter(|hosted| !hosted.is_orphan) {
+            hosted.is_orphan = true;
+            // It reports its end when it is gone.
             hosted.task.abort();
+            attempts += 1;
         }
-        let attempts = orphans.len();
-        tracing::warn!(
-            attempts,
-            "no leader was heard of for too long: all attempts are dropped"
-        );
-        self.changed.notify_waiters();
+        if attempts > 0 {
+            tracing::warn!(
+                attempts,
+                "no leader was heard of for too long: all attempts are dropped"
+            );
+        }
     }
 }
 
 async fn pass_on(host: std::sync::Weak<AgentHost>, mut reported: mpsc::Receiver<AgentReport>) {
-    while let Some(report) = reported.recv().await {
+    while let Some(mut report) = reported.recv().await {
         let Some(host) = host.upgrade() else {
             return;
         };
-        if let Some(teller) = host.note(&report) {
+        if let Some(teller) = host.note(&mut report) {
             teller.tell(report).await;
         }
     }
@@ -369,3 +422,6 @@ async fn watch_over(host: std::sync::Weak<AgentHost>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 /// How long a lease lasts that is not renewed.
@@ -92,6 +92,8 @@ pub(crate) struct Membership {
     pub(super) known: watch::Sender<(Epoch, Option<NodeId>)>,
     /// It is about to end.
     pub(super) leaving: watch::Sender<bool>,
+    /// The connection to a leader has ended.
+    disconnected: Notify,
     drain_grace: Duration,
 }
 
@@ -114,6 +116,7 @@ impl Membership {
             certain_until: Mutex::default(),
             known: watch::Sender::default(),
             leaving: watch::Sender::new(false),
+            disconnected: Notify::new(),
             drain_grace,
         };
         Arc::new(membership)
@@ -269,6 +272,7 @@ impl Membership {
             };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
+                () = self.disconnected.notified() => tokio::time::sleep(LOOK_EVERY).await,
                 _ = &mut ending => break,
             }
         }
@@ -326,6 +330,7 @@ impl Membership {
             if let Err(why) = follow::follow(&membership, &node, &lead, (&whom, epoch)).await {
                 tracing::info!(leader = %whom, %epoch, %why, "not connected to the leader");
             }
+            membership.disconnected.notify_one();
         });
         *following = Some(Following {
             leader,

@@ -44,9 +44,16 @@ impl Roster {
         self.sessions.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// A node is reached by this from now on, and no more by what it was reached by before.
-    pub(crate) fn enter(&self, node: NodeId, session: u64, down: mpsc::Sender<Arc<Down>>) {
-        self.others().insert(node, Linked { session, down });
+    /// A node is reached by this from now on, and no more by what it was reached by before. False when it is reached by
+    /// a later session already.
+    pub(crate) fn enter(&self, node: NodeId, session: u64, down: mpsc::Sender<Arc<Down>>) -> bool {
+        let mut others = self.others();
+        let known = others.get(&node);
+        let is_later = known.is_none_or(|linked| linked.session < session);
+        if is_later {
+            others.insert(node, Linked { session, down });
+        }
+        is_later
     }
 
     /// A session has ended. False when a later one has taken its place.

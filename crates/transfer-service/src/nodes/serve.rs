@@ -170,12 +170,15 @@ impl Session<'_> {
         let welcome = Down::Welcome {
             protocol: PROTOCOL,
             epoch,
+            certain: self.membership.is_certain(),
         };
         // There is room in a new channel.
         let say = |what: Down| drop(down.try_send(Arc::new(what)));
         say(welcome);
         let (roster, board) = (&self.node.roster, &self.node.board);
-        roster.enter(self.id.clone(), self.session, down.clone());
+        if !roster.enter(self.id.clone(), self.session, down.clone()) {
+            return Err(io::Error::other("the node has come back since"));
+        }
         // What is set or banned meanwhile was told to this node already, or is among this.
         let settings = board.settings.borrow().clone();
         say(Down::Settings(settings.all().cloned().collect()));

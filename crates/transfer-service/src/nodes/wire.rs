@@ -60,8 +60,13 @@ pub(crate) struct Hello {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Down {
-    /// The node is taken in.
-    Welcome { protocol: u32, epoch: Epoch },
+    /// The node is taken in. `certain`: the leader was certain to lead after the hello was sent.
+    Welcome {
+        protocol: u32,
+        epoch: Epoch,
+        #[serde(default)]
+        certain: bool,
+    },
     /// This node does not lead, or does not speak with that one.
     Refused { why: String },
     /// The keys that seal secrets, as their file holds them.

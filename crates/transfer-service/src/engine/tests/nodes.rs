@@ -269,6 +269,35 @@ impl Fleet {
         }
     }
 
+    /// The leader cannot renew its lease, and nobody else can take it: agents end for want of a leader, while the
+    /// sessions go on.
+    fn doubt(&mut self, seconds: u8) {
+        self.now.at = self.now.at + Duration::from_secs(seconds.into());
+        self.now.monotonic_us += u64::from(seconds) * 1_000_000;
+        let mut told = Vec::new();
+        for process in &mut self.processes {
+            if self.now.monotonic_us < process.heard_us + TERM_US {
+                continue;
+            }
+            let dropped: Vec<_> = process.agents.keys().copied().collect();
+            process.agents.clear();
+            match process.session {
+                Some(_) => told.extend(dropped),
+                None => {
+                    let ends = dropped.into_iter().map(|key| (key, Outcome::Stopped));
+                    process.untold.extend(ends);
+                }
+            }
+        }
+        for (transfer, attempt) in told {
+            self.feed(Input::Ended {
+                transfer,
+                attempt,
+                outcome: Outcome::Stopped,
+            });
+        }
+    }
+
     fn end(&mut self, node: usize, nth: usize, outcome: Outcome) {
         let process = &mut self.processes[node];
         let nth = nth.checked_rem(process.agents.len()).unwrap_or(0);
@@ -368,6 +397,7 @@ enum Step {
     DieHalfway(u8, u8, u8),
     Leave(usize),
     Wait(u8),
+    Doubt(u8),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -386,6 +416,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (1..4u8, any::<u8>(), any::<u8>()).prop_map(|(n, from, to)| Step::DieHalfway(n, from, to)),
         1 => node().prop_map(Step::Leave),
         3 => (1..25u8).prop_map(Step::Wait),
+        1 => (1..25u8).prop_map(Step::Doubt),
     ]
 }
 
@@ -447,6 +478,7 @@ impl Fleet {
                 }
             }
             Step::Wait(seconds) => self.wait(seconds),
+            Step::Doubt(seconds) => self.doubt(seconds),
         }
         self.check();
     }
@@ -552,4 +584,36 @@ fn what_ended_while_nobody_led_is_told_to_the_next_leader() {
     fleet.join(1);
     let state = fleet.journal.state(transfer).expect("known");
     assert!(matches!(state, TransferState::Finished { .. }), "{state:?}");
+}
+
+#[test]
+fn what_a_node_did_not_take_is_tried_again() {
+    let mut fleet = busy();
+    fleet.doubt(20);
+    let lost = fleet.journal.ledger().iter();
+    let lost = lost.filter(|(_, _, event)| matches!(event, TransferEvent::AttemptLost { .. }));
+    assert_eq!(lost.count(), 6);
+    fleet.settle();
+}
+
+#[test]
+fn what_a_node_told_with_an_earlier_connection_counts_no_more() {
+    let mut fleet = busy();
+    let session = fleet.processes[1].session.expect("joined");
+    fleet.join(1);
+    let late = NodeJoined {
+        node: name(1),
+        session,
+        slots: Slots(NODE_SLOTS),
+        claims: Vec::new(),
+    };
+    fleet.feed(Input::NodeJoined(Box::new(late)));
+    fleet.feed(Input::NodeGone {
+        node: name(1),
+        session,
+        heard_us: 0,
+    });
+    fleet.wait(30);
+    assert_eq!(fleet.processes[1].agents.len(), 2);
+    fleet.settle();
 }
