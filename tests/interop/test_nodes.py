@@ -7,10 +7,12 @@ said of that here is read from the record.
 import json
 import os
 import random
+import re
 import signal
 import socket
 import ssl
 import statistics
+import subprocess
 import time
 from collections import Counter
 
@@ -336,18 +338,43 @@ def host(url):
     return url.split("/")[2].split(":")[0]
 
 
-def test_nodes_are_restarted_one_by_one_without_a_failed_transfer(cluster):
-    job = cluster.submit("rolling", 200, cluster.nodes)
-    for node in cluster.nodes:
-        code, _ = node.stop()
-        assert code == 0, node.log_tail()
-        node.start()
-    service = cluster.service(cluster.nodes[0])
+def another_version(binary, directory):
+    """The same program that takes itself for another version, everywhere alike."""
+    patched = directory / "penstock"
+    text, count = re.subn(rb"(?<![0-9.])0\.1\.0(?![0-9.])", b"0.9.7", binary.read_bytes())
+    assert count > 0, "its version is another now: adapt this"
+    patched.write_bytes(text)
+    patched.chmod(0o755)
+    printed = subprocess.run([patched, "--version"], capture_output=True, text=True, check=True).stdout
+    assert "0.9.7" in printed, printed
+    return patched
+
+
+def test_nodes_are_upgraded_and_put_back_one_by_one_without_a_failed_transfer(cluster, binary, tmp_path):
+    """Either version leads and follows the other meanwhile."""
+    mixtures, jobs = set(), []
+    for version in (another_version(binary, tmp_path), binary):
+        jobs.append(cluster.submit(f"rolling-{len(jobs)}", 200, cluster.nodes))
+        for node in cluster.nodes:
+            code, _ = node.stop()
+            assert code == 0, node.log_tail()
+            node.binary = version
+            node.start()
+            eventually("each node leads or follows", lambda: roles(cluster)["leaderless"] == 0, 30)
+            mixtures.add(tuple(cluster.ask("SELECT node, version FROM node ORDER BY node")))
     cluster.wait_all_ended()
-    assert service.job(job)["job_state"] == "FINISHED"
-    events = cluster.ask(f"SELECT event FROM ledger WHERE job_id = '{job}'")
-    events = Counter(json.loads(event)["event"] for (event,) in events)
-    assert events["landed"] == 200 and not events["attempt_failed"], events
+    assert len(mixtures) == 2 * len(cluster.nodes), mixtures
+    for job in jobs:
+        assert cluster.service(cluster.nodes[0]).job(job)["job_state"] == "FINISHED"
+        events = cluster.ask(f"SELECT event FROM ledger WHERE job_id = '{job}'")
+        events = Counter(json.loads(event)["event"] for (event,) in events)
+        assert events["landed"] == 200 and not events["attempt_failed"], events
+
+
+def roles(cluster):
+    """How many nodes take themselves for what."""
+    told = [cluster.service(node).ask("GET", "/health").json()["node"] for node in cluster.nodes]
+    return Counter(node["role"] for node in told)
 
 
 def test_every_node_answers_and_tells_who_leads(cluster):
@@ -361,6 +388,7 @@ def test_every_node_answers_and_tells_who_leads(cluster):
     for told in eventually("all nodes are seen", is_seen_by_all, 30):
         assert told["leader"] == leader.host
     follower = cluster.follower(random.Random(0))
+    assert roles(cluster) == {"leader": 1, "follower": 2}
     printed = json.loads(follower.command("nodes", "--json"))
     assert printed["leader"] == leader.host and len(printed["nodes"]) == 3
     # What is set at one node is in effect at all of them.

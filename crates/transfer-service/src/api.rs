@@ -34,7 +34,7 @@ use crate::service::{Service, ServiceError};
 use crate::tokens::TokenClients;
 use axum::Router;
 use axum::extract::State;
-use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
@@ -187,7 +187,12 @@ pub(crate) struct ApiError {
     message: String,
     /// The log has been told, with more than is known to who answers.
     is_told: bool,
+    /// In how many seconds it is worth trying again.
+    retry_after: Option<u16>,
 }
+
+/// Another node leads within seconds of the last one's end.
+const LEADERLESS_SECONDS: u16 = 5;
 
 /// Why a request was refused, where the log was not told yet: on its way to who knows the request.
 #[derive(Debug, Clone)]
@@ -199,6 +204,15 @@ impl ApiError {
             status,
             message: message.into(),
             is_told: false,
+            retry_after: None,
+        }
+    }
+
+    /// The same, saying when to try again.
+    fn retry_after(self, seconds: u16) -> ApiError {
+        ApiError {
+            retry_after: Some(seconds),
+            ..self
         }
     }
 
@@ -232,6 +246,9 @@ impl IntoResponse for ApiError {
             response
                 .headers_mut()
                 .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(RETRY_AFTER, seconds.into());
         }
         response
     }
@@ -267,10 +284,13 @@ impl From<ServiceError> for ApiError {
                 let text = format!("the job {job} was submitted before with the same sid");
                 ApiError::new(StatusCode::CONFLICT, text)
             }
+            ServiceError::Leaderless => {
+                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+                    .retry_after(LEADERLESS_SECONDS)
+            }
             ServiceError::JournalFull
             | ServiceError::Keys(_)
             | ServiceError::NoKeys(..)
-            | ServiceError::Leaderless
             | ServiceError::NoRoom(_)
             | ServiceError::Unwritten(_)
             | ServiceError::Undecided
@@ -421,4 +441,18 @@ async fn unknown_path(uri: axum::http::Uri) -> ApiError {
         StatusCode::NOT_FOUND,
         format!("there is nothing at {}", uri.path()),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_while_nobody_leads_is_told_when_to_try_again() {
+        let answer = ApiError::from(ServiceError::Leaderless).into_response();
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(answer.headers()[RETRY_AFTER], "5");
+        let answer = ApiError::from(ServiceError::TooManyBans).into_response();
+        assert!(!answer.headers().contains_key(RETRY_AFTER));
+    }
 }

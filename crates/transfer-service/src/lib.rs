@@ -17,7 +17,7 @@ pub mod submission;
 mod tokens;
 
 pub use agent::{AgentConfig, GfalConfig, SftpAccount, gfal_plugins};
-pub use nodes::{NodeView, NodesConfig, NodesView};
+pub use nodes::{NodeStanding, NodeView, NodesConfig, NodesView};
 pub use overview::Overview;
 pub use service::{Service, ServiceConfig, ServiceError};
 pub use store::Store;

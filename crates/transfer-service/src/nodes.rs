@@ -25,7 +25,7 @@ pub(crate) use lead::Lead;
 pub use membership::NodesConfig;
 pub(crate) use membership::{Membership, NODE_TERM};
 pub(crate) use roster::Roster;
-pub use view::{NodeView, NodesView};
+pub use view::{NodeStanding, NodeView, NodesView};
 pub(crate) use wire::Down;
 
 use crate::agent::AgentSetup;

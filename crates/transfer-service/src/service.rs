@@ -8,7 +8,7 @@ use crate::history::Followers;
 use crate::metrics::TransferMetrics;
 use crate::nodes::{
     AgentHost, Answered, Asked, Board, Desk, Lead, Membership, NODE_TERM, NoAnswer, Node,
-    NodesView, Roster, Seat,
+    NodeStanding, NodesView, Roster, Seat,
 };
 use crate::overview::Overview;
 use crate::run::{self, Clock, Message};
@@ -258,6 +258,18 @@ impl Service {
             Some(membership) => membership.view(&overview),
             None => NodesView::of_one(&overview),
         }
+    }
+
+    /// What this process is among the nodes of its service; `None` when it is alone.
+    pub fn standing(&self) -> Option<NodeStanding> {
+        let membership = self.membership.get()?;
+        let role = match (self.leads(), self.is_led()) {
+            (true, _) => "leader",
+            (false, true) => "follower",
+            (false, false) => "leaderless",
+        };
+        let epoch = membership.epoch().0;
+        Some(NodeStanding { role, epoch })
     }
 
     /// Whether this node leads; a service of one process always does.

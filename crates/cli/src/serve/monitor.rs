@@ -17,8 +17,8 @@ use penstock_protocol::identity::{Identity, Method};
 use penstock_protocol::monitoring::{Monitor, Question, Told, Viewer};
 use penstock_protocol::network::Network;
 use penstock_storage_element::Storage;
-use penstock_transfer_service::Service;
 use penstock_transfer_service::api::ADMIN_SCOPE;
+use penstock_transfer_service::{NodeStanding, Service};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -287,7 +287,9 @@ impl Monitor for SiteMonitor {
         let may_see = decision.choice == Verdict::Allowed;
         let now = crate::token::now();
         if question != Question::Metrics {
-            return tell_health(question, &self.health(now), may_see);
+            let node = self.transfer.get();
+            let node = node.and_then(|(service, _)| service.standing());
+            return tell_health(question, &self.health(now), node, may_see);
         }
         if may_see {
             return Told {
@@ -315,19 +317,30 @@ impl Monitor for SiteMonitor {
 }
 
 /// The status is everybody's; why is for monitors.
-fn tell_health(question: Question, health: &Health, may_see: bool) -> Told {
+fn tell_health(
+    question: Question,
+    health: &Health,
+    node: Option<NodeStanding>,
+    may_see: bool,
+) -> Told {
     let (is_well, well, ill) = match question {
         Question::Live => (health.live, "ok", "dead"),
         Question::Ready | Question::Health | Question::Metrics => (health.ready, "ok", "unready"),
     };
     let status = if is_well { well } else { ill };
     let body = match may_see {
-        true => json!({
-            "status": status,
-            "live": health.live,
-            "ready": health.ready,
-            "findings": health.findings,
-        }),
+        true => {
+            let mut body = json!({
+                "status": status,
+                "live": health.live,
+                "ready": health.ready,
+                "findings": health.findings,
+            });
+            if let Some(node) = node {
+                body["node"] = json!(node);
+            }
+            body
+        }
         false => json!({ "status": status }),
     };
     Told {

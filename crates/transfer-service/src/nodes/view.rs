@@ -3,6 +3,7 @@
 use super::membership::Membership;
 use crate::engine::this_process;
 use crate::overview::Overview;
+use penstock_model::Epoch;
 use serde::{Deserialize, Serialize};
 
 /// The nodes of a service, as one of them knows them.
@@ -37,6 +38,15 @@ pub struct NodeView {
     pub seen_seconds: u64,
 }
 
+/// What one node is, as it knows itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct NodeStanding {
+    /// `leader`, `follower`, or `leaderless`: it reaches nobody who leads.
+    pub role: &'static str,
+    /// The latest leadership that it knows of.
+    pub epoch: u64,
+}
+
 impl NodesView {
     /// Of a service of one process.
     pub(crate) fn of_one(overview: &Overview) -> NodesView {
@@ -63,6 +73,11 @@ impl NodesView {
 const SILENT_AFTER: u64 = 15;
 
 impl Membership {
+    /// The latest leadership that is known.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.known.borrow().0
+    }
+
     /// What is known, with what runs where as the leader told it.
     pub(crate) fn view(&self, overview: &Overview) -> NodesView {
         let (epoch, leader) = self.known.borrow().clone();

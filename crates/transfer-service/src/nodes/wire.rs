@@ -168,3 +168,6 @@ pub(crate) async fn receive<T: DeserializeOwned>(
         Err(_) => Err(io::Error::other("a node says what is no JSON")),
     }
 }
+
+#[cfg(test)]
+mod tests;

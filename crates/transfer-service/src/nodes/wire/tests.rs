@@ -1,0 +1,95 @@
+//! Frames of nodes that are of another version, broken, or not what they say.
+
+use super::*;
+use proptest::prelude::*;
+
+/// What comes of these bytes when nothing follows.
+async fn heard_of<T: DeserializeOwned>(mut bytes: &[u8]) -> io::Result<Said<T>> {
+    receive(&mut bytes).await
+}
+
+fn framed(text: &str) -> Vec<u8> {
+    let length = u32::try_from(text.len()).expect("short");
+    [&length.to_be_bytes(), text.as_bytes()].concat()
+}
+
+async fn heard<T: DeserializeOwned>(text: &str) -> io::Result<Said<T>> {
+    heard_of(&framed(text)).await
+}
+
+#[tokio::test]
+async fn what_is_sent_is_what_is_received() {
+    let mut sent = Vec::new();
+    for number in [1, u64::MAX] {
+        send(&mut sent, &Up::Ping { number }).await.expect("sent");
+    }
+    let mut from = &*sent;
+    for expected in [1, u64::MAX] {
+        match receive(&mut from).await.expect("a frame") {
+            Said::Known(Up::Ping { number }) => assert_eq!(number, expected),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(matches!(receive::<Up>(&mut from).await, Ok(Said::Nothing)));
+}
+
+#[tokio::test]
+async fn what_a_later_version_adds_is_passed_over() {
+    let later = r#"{"welcome":{"protocol":1,"epoch":3,"certain":true,"more":[1]}}"#;
+    assert!(matches!(
+        heard(later).await,
+        Ok(Said::Known(Down::Welcome {
+            certain: true,
+            epoch: Epoch(3),
+            ..
+        }))
+    ));
+    let earlier = r#"{"welcome":{"protocol":1,"epoch":3}}"#;
+    assert!(matches!(
+        heard(earlier).await,
+        Ok(Said::Known(Down::Welcome { certain: false, .. }))
+    ));
+    for unknown in [r#"{"sing":{"song":"la"}}"#, r#""dance""#, r#"{"ping":{}}"#] {
+        let said = heard::<Up>(unknown).await;
+        assert!(matches!(said, Ok(Said::Unknown)), "{unknown}: {said:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_frame_that_is_too_long_is_refused_by_its_length() {
+    for length in [FRAME_MAX + 1, u32::MAX] {
+        let said = heard_of::<Up>(&length.to_be_bytes()).await;
+        let why = said.expect_err("refused").to_string();
+        assert!(why.contains(&length.to_string()), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn a_frame_that_ends_early_is_an_error_and_takes_no_more_memory_than_came() {
+    let mut bytes = FRAME_MAX.to_be_bytes().to_vec();
+    bytes.extend_from_slice(br#"{"ping""#);
+    let said = heard_of::<Up>(&bytes).await;
+    let why = said.expect_err("it is not whole");
+    assert_eq!(why.kind(), io::ErrorKind::UnexpectedEof);
+}
+
+#[tokio::test]
+async fn what_is_no_json_ends_the_connection_and_is_not_repeated() {
+    let deep = "[".repeat(100_000);
+    for rubbish in ["", "{", "7", "GET / HTTP/1.1\r\n\r\n", "s3cret", &*deep] {
+        let why = heard::<Up>(rubbish).await.expect_err("no JSON");
+        assert!(!why.to_string().contains("s3cret"), "{why}");
+    }
+    let said = Down::Keys(Secret("s3cret".to_owned()));
+    assert!(!format!("{said:?}").contains("s3cret"));
+}
+
+proptest! {
+    #[test]
+    fn whatever_comes_is_a_frame_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        // Either is well.
+        let _ = runtime.block_on(heard_of::<Up>(&bytes));
+        let _ = runtime.block_on(heard_of::<Down>(&framed(&String::from_utf8_lossy(&bytes))));
+    }
+}
