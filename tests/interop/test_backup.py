@@ -7,7 +7,8 @@ import time
 import pytest
 
 from .clients import Door, Service, content
-from .site import MOUNT, Site
+from .postgres import Postgres
+from .site import MOUNT, Site, free_port
 from .waiting import eventually
 
 HOST = "127.0.3.32"
@@ -188,3 +189,51 @@ def test_a_service_backs_itself_up_and_keeps_as_many_as_asked(site):
     eventually("the oldest is gone", lambda: not (backups / "transfer-100.backup").exists())
     assert (backups / "transfer-200.backup").exists()
     assert verify(site, made()[0])["jobs"] == 0
+
+
+def test_a_service_moves_into_a_database_with_a_backup_and_is_backed_up_there(site, tmp_path):
+    site.start()
+    before = submit(site, "before")
+    Service(site).wait_finished(before)
+    site.command("link", "set", "slow", "--max", "7")
+    site.command("drain", "on")
+    waiting = submit(site, "one", "two")
+    file = tmp_path / "of-files"
+    back_up(site, file)
+    site.stop()
+    postgres = Postgres("keeper").start()
+    try:
+        site.configure("[transfer]", database=postgres.url, nodes=f"{HOST}:{free_port(HOST)}")
+        restore(site, file)
+        site.start()
+        assert Service(site).job(before)["job_state"] == "FINISHED"
+        assert json.loads(site.command("link", "show", "slow", "--json"))["max_active"] == 7
+        assert Service(site).job(waiting)["job_state"] == "SUBMITTED"
+        site.command("drain", "off")
+        Service(site).wait_finished(waiting)
+        after = submit(site, "after")
+        Service(site).wait_finished(after)
+        assert min(numbers(site, after)) > GAP
+        file = tmp_path / "of-database"
+        told = back_up(site, file)
+        assert (told["jobs"], told["jobs_open"], told["transfers"]) == (3, 0, 4)
+        assert told == verify(site, file)
+        refused = subprocess.run(
+            [str(site.binary), "restore", str(file), "--dir", str(site.directory)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert refused.returncode != 0 and "stop" in refused.stderr, refused.stderr
+        site.stop()
+        postgres.create("anew")
+        site.configure("[transfer]", database=postgres.url_of("anew"))
+        restore(site, file)
+        site.start()
+        assert {Service(site).job(job)["job_state"] for job in (before, waiting, after)} == {"FINISHED"}
+        again = submit(site, "again")
+        Service(site).wait_finished(again)
+        assert min(numbers(site, again)) > 2 * GAP
+    finally:
+        site.kill()
+        postgres.close()

@@ -239,12 +239,14 @@ pub enum Command {
         after_help = "Examples:\n  penstock backup --dir cern --to /backups/cern.backup\n  \
         penstock backup --verify /backups/cern.backup\n\n\
         One file: jobs and all that happened to them, what users have delegated (sealed as it was), the configuration. \
-        The keys that open what is sealed are in it only with --with-keys; keep them as well, and apart."
+        The keys that open what is sealed are in it only with --with-keys; keep them as well, and apart. It is the same \
+        file whether transfer.database is a file or a PostgreSQL, and can be put back into either."
     )]
     Backup(BackupArgs),
     /// Put a backup of a transfer service back.
     #[command(
         after_help = "Example:\n  penstock restore /backups/cern.backup --dir cern\n\n\
+        A PostgreSQL that is to take it must be empty, and no node may run on it. \
         No service may run on the directory. What was open when the backup was made is open again: a file that has \
         arrived since then, whole, is found and counts as arrived. Numbers of jobs' files go on after a gap."
     )]

@@ -3,13 +3,15 @@
 
 use crate::args::{BackupArgs, RestoreArgs};
 use crate::config::{BackupPlan, Config, DatabasePlace, Transfer};
+use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
 use crate::site::SiteDirectory;
+use crate::store;
 use crate::token::now;
 use penstock_model::{Bytes, Timestamp};
 use penstock_persistence::backup::{
-    BackupError, BackupFacts, BackupOf, RestoreTo, Restored, back_up, restore, verify,
+    BackupError, BackupFacts, BackupOf, Kept, RestoreTo, Restored, back_up, restore, verify,
 };
 use serde::Serialize;
 use std::fs::OpenOptions;
@@ -82,7 +84,11 @@ impl Told {
 }
 
 /// `penstock backup`.
-pub fn run(args: &BackupArgs, output: Output) -> Result<(), CommandError> {
+pub fn run(
+    args: &BackupArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
     if let Some(file) = &args.verify {
         let facts = verify(file).map_err(|why| CommandError::Local(why.to_string()))?;
         let told = Told::of(file, facts);
@@ -96,7 +102,8 @@ pub fn run(args: &BackupArgs, output: Output) -> Result<(), CommandError> {
     let site = SiteDirectory::at(dir)?;
     let config = site.config()?;
     let keys = args.with_keys.then_some(KEYS);
-    let of = source(&site, &config, keys, args.rate.0)?;
+    let pass_file = environment.database_passwords.as_deref();
+    let of = source(&site, &config, pass_file, keys, args.rate.0)?;
     let facts = back_up(&of, to).map_err(|why| CommandError::Local(why.to_string()))?;
     let told = Told::of(to, facts);
     output.show(&told, || {
@@ -118,20 +125,31 @@ fn transfer<'a>(site: &SiteDirectory, config: &'a Config) -> Result<&'a Transfer
     })
 }
 
-/// The file of the journal.
-fn journal_of(site: &SiteDirectory, transfer: &Transfer) -> Result<PathBuf, CommandError> {
-    match &transfer.database {
-        DatabasePlace::File(path) => Ok(site.resolve(path)),
-        DatabasePlace::Postgres(_) => Err(CommandError::Usage(
-            "transfer.database is a PostgreSQL: back it up with its own means (pg_dump, or pg_basebackup and its log)"
-                .to_owned(),
-        )),
+/// What the service keeps its record in.
+fn kept(
+    site: &SiteDirectory,
+    transfer: &Transfer,
+    pass_file: Option<&Path>,
+) -> Result<Kept, CommandError> {
+    match (
+        store::database(site, transfer, pass_file)?,
+        &transfer.database,
+    ) {
+        (None, DatabasePlace::File(path)) => Ok(Kept::Files {
+            journal: site.resolve(path),
+            delegations: site.resolve(&transfer.delegations),
+        }),
+        (Some(database), _) => Ok(Kept::Postgres(Box::new(database))),
+        (None, DatabasePlace::Postgres(address)) => Err(CommandError::Usage(format!(
+            "transfer.database = '{address}' cannot be used"
+        ))),
     }
 }
 
 fn source(
     site: &SiteDirectory,
     config: &Config,
+    pass_file: Option<&Path>,
     keys: Option<&str>,
     bytes_per_second: u64,
 ) -> Result<BackupOf, CommandError> {
@@ -151,8 +169,7 @@ fn source(
         Some((name.to_owned(), text.trim().parse().ok()?))
     };
     Ok(BackupOf {
-        journal: journal_of(site, transfer)?,
-        delegations: site.resolve(&transfer.delegations),
+        kept: kept(site, transfer, pass_file)?,
         files,
         positions: transfer
             .messages
@@ -166,10 +183,15 @@ fn source(
 }
 
 /// `penstock restore`.
-pub fn put_back(args: &RestoreArgs, output: Output) -> Result<(), CommandError> {
+pub fn put_back(
+    args: &RestoreArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
     let site = SiteDirectory::at(&args.dir)?;
     let local = |path: &Path, why: io::Error| CommandError::local(path.display(), why);
-    make_directory(&site.root().join("state"))?;
+    let state = site.root().join("state");
+    make_directory(&state)?;
     let _lock = site.lock()?;
     // Of a directory without a configuration the backup's counts, which is verified before anything is written.
     let config = match site.config_file().exists() {
@@ -178,13 +200,19 @@ pub fn put_back(args: &RestoreArgs, output: Output) -> Result<(), CommandError> 
     };
     let transfer = transfer(&site, &config)?;
     let to = RestoreTo {
-        journal: journal_of(&site, transfer)?,
-        delegations: site.resolve(&transfer.delegations),
+        kept: kept(&site, transfer, environment.database_passwords.as_deref())?,
         replaces: args.replace,
+        scratch: state,
         at: now(),
     };
-    for path in [&to.journal, &to.delegations] {
-        make_directory(path.parent().unwrap_or(site.root()))?;
+    if let Kept::Files {
+        journal,
+        delegations,
+    } = &to.kept
+    {
+        for path in [journal, delegations] {
+            make_directory(path.parent().unwrap_or(site.root()))?;
+        }
     }
     let restored = restore(&args.file, &to).map_err(|why| CommandError::Local(why.to_string()))?;
     let keys = site.resolve(&transfer.credential_keys);
@@ -197,7 +225,9 @@ pub fn put_back(args: &RestoreArgs, output: Output) -> Result<(), CommandError> 
         make_directory(path.parent().unwrap_or(site.root()))?;
         write_new(&path, content).map_err(|why| local(&path, why))?;
     }
-    put_positions(&restored, &site.resolve(&transfer.message_positions))?;
+    if matches!(to.kept, Kept::Files { .. }) {
+        put_positions(&restored, &site.resolve(&transfer.message_positions))?;
+    }
     let mut told = Told::of(&args.file, restored.facts);
     told.set_aside = restored
         .set_aside
@@ -263,51 +293,70 @@ fn put_positions(restored: &Restored, directory: &Path) -> Result<(), CommandErr
     Ok(())
 }
 
-/// Makes backups as planned until the shutdown signal. A failure is logged, and the next one is tried in time.
-pub async fn keep_backing_up(
-    site: SiteDirectory,
-    config: Config,
-    plan: BackupPlan,
-    mut shutdown: watch::Receiver<bool>,
-) {
-    let directory = site.resolve(&plan.to);
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(wait_until_due(&directory, &plan, now())) => {}
-            _ = shutdown.wait_for(|stop| *stop) => return,
-        }
-        let (site, config, plan, directory) = (
-            site.clone(),
-            config.clone(),
-            plan.clone(),
-            directory.clone(),
-        );
-        let stopped = Arc::new(AtomicBool::new(false));
-        let stop = stopped.clone();
-        let making = tokio::task::spawn_blocking(move || {
-            make_one(&site, &config, &plan, &directory, stopped)
-        });
-        let made = tokio::select! {
-            made = making => made,
-            _ = shutdown.wait_for(|stop| *stop) => {
-                // The process does not end before the thread does.
-                stop.store(true, Ordering::Relaxed);
-                return;
+/// The backups that a running service makes of itself.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    pub site: SiteDirectory,
+    pub config: Config,
+    pub plan: BackupPlan,
+    /// What the environment names as `PGPASSFILE`.
+    pub pass_file: Option<PathBuf>,
+}
+
+impl Schedule {
+    /// Makes backups as planned until the shutdown signal. A failure is logged, and the next one is tried in time.
+    pub async fn keep_backing_up(self, mut shutdown: watch::Receiver<bool>) {
+        let directory = self.site.resolve(&self.plan.to);
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(wait_until_due(&directory, &self.plan, now())) => {}
+                _ = shutdown.wait_for(|stop| *stop) => return,
             }
-        };
-        match made {
-            Ok(Ok(told)) => {
-                tracing::info!(file = %told.file, bytes = told.size_bytes, "a backup was made")
-            }
-            Ok(Err(error)) => {
-                tracing::error!(%error, "no backup could be made; it is tried again in a minute");
-                tokio::select! {
-                    () = tokio::time::sleep(std::time::Duration::from_secs(60)) => {}
-                    _ = shutdown.wait_for(|stop| *stop) => return,
+            let (schedule, to) = (self.clone(), directory.clone());
+            let stopped = Arc::new(AtomicBool::new(false));
+            let stop = stopped.clone();
+            let making = tokio::task::spawn_blocking(move || schedule.make_one(&to, stopped));
+            let made = tokio::select! {
+                made = making => made,
+                _ = shutdown.wait_for(|stop| *stop) => {
+                    // The process does not end before the thread does.
+                    stop.store(true, Ordering::Relaxed);
+                    return;
                 }
+            };
+            match made {
+                Ok(Ok(told)) => {
+                    tracing::info!(file = %told.file, bytes = told.size_bytes, "a backup was made")
+                }
+                Ok(Err(error)) => {
+                    tracing::error!(%error, "no backup could be made; it is tried again in a minute");
+                    tokio::select! {
+                        () = tokio::time::sleep(std::time::Duration::from_secs(60)) => {}
+                        _ = shutdown.wait_for(|stop| *stop) => return,
+                    }
+                }
+                Err(error) => tracing::error!(%error, "the backup's thread ended unexpectedly"),
             }
-            Err(error) => tracing::error!(%error, "the backup's thread ended unexpectedly"),
         }
+    }
+
+    fn make_one(&self, directory: &Path, stopped: Arc<AtomicBool>) -> Result<Told, CommandError> {
+        make_directory(directory)?;
+        let (plan, pass_file) = (&self.plan, self.pass_file.as_deref());
+        let of = BackupOf {
+            stopped,
+            ..source(&self.site, &self.config, pass_file, None, plan.rate.0)?
+        };
+        let to = directory.join(format!("{PREFIX}{}{SUFFIX}", of.at.0));
+        let facts = back_up(&of, &to).map_err(|why| CommandError::Local(why.to_string()))?;
+        let made = made_before(directory);
+        let old = made.len().saturating_sub(plan.keep);
+        for (_, path) in &made[..old] {
+            if let Err(why) = std::fs::remove_file(path) {
+                tracing::warn!(file = %path.display(), %why, "an old backup could not be removed");
+            }
+        }
+        Ok(Told::of(&to, facts))
     }
 }
 
@@ -330,30 +379,6 @@ fn made_before(directory: &Path) -> Vec<(Timestamp, PathBuf)> {
     let mut made: Vec<_> = files.filter_map(|file| time(file.path())).collect();
     made.sort();
     made
-}
-
-fn make_one(
-    site: &SiteDirectory,
-    config: &Config,
-    plan: &BackupPlan,
-    directory: &Path,
-    stopped: Arc<AtomicBool>,
-) -> Result<Told, CommandError> {
-    make_directory(directory)?;
-    let of = BackupOf {
-        stopped,
-        ..source(site, config, None, plan.rate.0)?
-    };
-    let to = directory.join(format!("{PREFIX}{}{SUFFIX}", of.at.0));
-    let facts = back_up(&of, &to).map_err(|why| CommandError::Local(why.to_string()))?;
-    let made = made_before(directory);
-    let old = made.len().saturating_sub(plan.keep);
-    for (_, path) in &made[..old] {
-        if let Err(why) = std::fs::remove_file(path) {
-            tracing::warn!(file = %path.display(), %why, "an old backup could not be removed");
-        }
-    }
-    Ok(Told::of(&to, facts))
 }
 
 #[cfg(test)]

@@ -713,12 +713,6 @@ impl Config {
             problems.extend(grants.filter_map(Result::err));
             problems.extend(transfer.history_problems());
             problems.extend(transfer.backup.iter().flat_map(BackupPlan::problems));
-            if transfer.backup.is_some() && matches!(transfer.database, DatabasePlace::Postgres(_))
-            {
-                problems.push(
-                    "[transfer.backup] is for a database in a file; back PostgreSQL up with its own means".to_owned(),
-                );
-            }
             problems.extend(follow(
                 "transfer.credentials_follow",
                 &transfer.credentials_follow,

@@ -107,8 +107,8 @@ fn run(command: Command, environment: &Environment, output: Output) -> Result<()
         Command::Audit(args) => in_runtime(settings::audit(args, environment, output)),
         Command::Simulate(args) => simulate::run(&args, output),
         Command::History(args) => history::run(&args, environment, output),
-        Command::Backup(args) => backup::run(&args, output),
-        Command::Restore(args) => backup::put_back(&args, output),
+        Command::Backup(args) => backup::run(&args, environment, output),
+        Command::Restore(args) => backup::put_back(&args, environment, output),
         Command::GfalAgent(args) => gfal_agent(&args),
     }
 }

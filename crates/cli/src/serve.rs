@@ -355,8 +355,13 @@ impl Running {
         let retention = watch::Sender::new(role.retention());
         service.keep_history(retention.subscribe(), stopping.clone());
         if let Some(plan) = role.backup.clone() {
-            let (site, config, stopping) = (site.clone(), config.clone(), stopping.clone());
-            tokio::spawn(backup::keep_backing_up(site, config, plan, stopping));
+            let backups = backup::Schedule {
+                site: site.clone(),
+                config: config.clone(),
+                plan,
+                pass_file: self.process.database_passwords.clone(),
+            };
+            tokio::spawn(backups.keep_backing_up(stopping.clone()));
         }
         let api_config = api::ApiConfig {
             verifier: verifier.clone(),

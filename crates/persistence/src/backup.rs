@@ -1,14 +1,16 @@
 //! A backup of what a transfer service keeps, made while it runs: one SQLite file that holds the journal as of one entry
 //! of the ledger, what users have delegated (sealed as it was), and small files such as the configuration.
 //!
-//! Pages are copied from a snapshot, at a bounded pace and flushed as they come, on a thread of its own: the journal's
+//! Of a PostgreSQL, rows are copied ([`rows`]). Of files, pages are copied from a snapshot, at a bounded pace and flushed as they come, on a thread of its own: the journal's
 //! writer goes on meanwhile and never waits. What it writes lies in its log until the snapshot is given up; should that
 //! grow too long, the copy hurries.
 
 mod restoring;
+mod rows;
 
 pub use restoring::{RestoreTo, Restored, files, restore};
 
+use crate::postgres::Database;
 use penstock_model::Timestamp;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
@@ -49,16 +51,28 @@ const OWN_TABLES: [&str; 3] = ["backup", "backup_file", "backup_position"];
 /// The tables of the delegations.
 const DELEGATION_TABLES: [&str; 4] = ["request", "delegation", "cloud_key", "cloud_upload"];
 
+/// What a service keeps its record in.
+#[derive(Debug, Clone)]
+pub enum Kept {
+    /// Two files of SQLite.
+    Files {
+        /// The journal's database.
+        journal: PathBuf,
+        /// The database of what users have delegated; it may be absent.
+        delegations: PathBuf,
+    },
+    /// One database.
+    Postgres(Box<Database>),
+}
+
 /// What goes into a backup.
 #[derive(Debug, Clone)]
 pub struct BackupOf {
-    /// The journal's database.
-    pub journal: PathBuf,
-    /// The database of what users have delegated; it may be absent.
-    pub delegations: PathBuf,
+    /// What the service keeps its record in.
+    pub kept: Kept,
     /// Small files by name.
     pub files: Vec<(String, Vec<u8>)>,
-    /// How far each sink of messages was told.
+    /// How far each sink of messages was told, as far as the database does not know.
     pub positions: Vec<(String, u64)>,
     /// Now.
     pub at: Timestamp,
@@ -108,6 +122,14 @@ pub enum BackupError {
         /// The file.
         path: String,
         /// What is wrong with it.
+        why: String,
+    },
+    /// The database that was to get it cannot.
+    #[error("{database} cannot take the backup: {why}; nothing was changed")]
+    NotTaken {
+        /// The database's address.
+        database: String,
+        /// What is in the way.
         why: String,
     },
     /// What would be overwritten is there.
@@ -217,8 +239,60 @@ fn copy_all(of: &BackupOf, part: &Path) -> Result<(), Failed> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let file = options.open(part)?;
-    let journal = read_only(&of.journal)?;
-    let delegations = of.delegations.exists().then(|| read_only(&of.delegations));
+    let mut copy = Connection::open(part)?;
+    copy.execute_batch(
+        "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -2048",
+    )?;
+    let (sequence, delegations_schema, positions) = match &of.kept {
+        Kept::Files {
+            journal,
+            delegations,
+        } => {
+            let (sequence, schema) = copy_files(journal, delegations, &mut copy, &file, of)?;
+            (sequence, schema, of.positions.clone())
+        }
+        Kept::Postgres(database) => {
+            let read = rows::read(database, &mut copy, &file, of)?;
+            let schema = Some(read.delegations_schema);
+            (read.sequence, schema, read.positions)
+        }
+    };
+    let add = copy.transaction()?;
+    add.execute_batch(TABLES)?;
+    let facts = [
+        ("format", Some(FORMAT)),
+        ("at_ms", Some(of.at.0)),
+        ("sequence", Some(sequence)),
+        ("delegations_schema", delegations_schema),
+    ];
+    for (name, value) in facts {
+        let sql = "INSERT INTO backup (name, value) SELECT ?1, ?2 WHERE ?2 IS NOT NULL";
+        add.execute(sql, params![name, value])?;
+    }
+    for (name, content) in &of.files {
+        let sql = "INSERT INTO backup_file (name, content) VALUES (?1, ?2)";
+        add.execute(sql, params![name, content])?;
+    }
+    for (sink, sequence) in &positions {
+        let sql = "INSERT INTO backup_position (sink, sequence) VALUES (?1, ?2)";
+        add.execute(sql, params![sink, *sequence as i64])?;
+    }
+    add.commit()?;
+    copy.close().map_err(|(_, why)| why)?;
+    file.sync_all()?;
+    Ok(())
+}
+
+/// Copies both databases. Returns the last entry of the ledger and the schema of the delegations, if there are any.
+fn copy_files(
+    journal_file: &Path,
+    delegations: &Path,
+    copy: &mut Connection,
+    file: &File,
+    of: &BackupOf,
+) -> Result<(i64, Option<i64>), Failed> {
+    let journal = read_only(journal_file)?;
+    let delegations = delegations.exists().then(|| read_only(delegations));
     let delegations = delegations.transpose()?;
     // The snapshots, at the same instant as near as can be.
     journal.execute_batch("BEGIN")?;
@@ -227,53 +301,29 @@ fn copy_all(of: &BackupOf, part: &Path) -> Result<(), Failed> {
         [],
         |row| row.get(0),
     )?;
-    let mut copy = Connection::open(part)?;
-    copy.execute_batch(
-        "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -2048",
-    )?;
-    copy_pages(&journal, &mut copy, &file, of)?;
+    copy_pages(journal_file, &journal, copy, file, of)?;
     journal.execute_batch("COMMIT")?;
-    spare_the_writer(&of.journal);
+    spare_the_writer(journal_file);
     // Of the source it had the way of logging, which needs a second file.
     copy.pragma_update(None, "journal_mode", "DELETE")?;
-    let add = copy.transaction()?;
-    add.execute_batch(TABLES)?;
-    let facts = [
-        ("format", FORMAT),
-        ("at_ms", of.at.0),
-        ("sequence", sequence.unwrap_or(0)),
-    ];
-    for (name, value) in facts {
-        add.execute(
-            "INSERT INTO backup (name, value) VALUES (?1, ?2)",
-            params![name, value],
-        )?;
-    }
-    for (name, content) in &of.files {
-        let sql = "INSERT INTO backup_file (name, content) VALUES (?1, ?2)";
-        add.execute(sql, params![name, content])?;
-    }
-    for (sink, sequence) in &of.positions {
-        let sql = "INSERT INTO backup_position (sink, sequence) VALUES (?1, ?2)";
-        add.execute(sql, params![sink, *sequence as i64])?;
-    }
-    if let Some(delegations) = &delegations {
-        copy_tables(delegations, &add, &DELEGATION_TABLES)?;
-        let version: i64 =
-            delegations.pragma_query_value(None, "user_version", |row| row.get(0))?;
-        let sql = "INSERT INTO backup (name, value) VALUES ('delegations_schema', ?1)";
-        add.execute(sql, [version])?;
-    } else {
-        add.execute_batch("CREATE TABLE delegation (delegation_id TEXT PRIMARY KEY)")?;
-    }
-    add.commit()?;
-    copy.close().map_err(|(_, why)| why)?;
-    file.sync_all()?;
-    Ok(())
+    let schema = match &delegations {
+        Some(delegations) => {
+            let add = copy.transaction()?;
+            copy_tables(delegations, &add, &DELEGATION_TABLES)?;
+            add.commit()?;
+            Some(delegations.pragma_query_value(None, "user_version", |row| row.get(0))?)
+        }
+        None => {
+            copy.execute_batch("CREATE TABLE delegation (delegation_id TEXT PRIMARY KEY)")?;
+            None
+        }
+    };
+    Ok((sequence.unwrap_or(0), schema))
 }
 
 /// At the pace that was asked for.
 fn copy_pages(
+    journal_file: &Path,
     journal: &Connection,
     copy: &mut Connection,
     file: &File,
@@ -281,7 +331,7 @@ fn copy_pages(
 ) -> Result<(), Failed> {
     let page_bytes: i64 = journal.pragma_query_value(None, "page_size", |row| row.get(0))?;
     let chunk_bytes = page_bytes as u64 * PAGES as u64;
-    let log = with_suffix(&of.journal, "-wal");
+    let log = with_suffix(journal_file, "-wal");
     let begun = Instant::now();
     let (mut copied, mut flushed) = (0, 0);
     let backup = Backup::new(journal, copy)?;

@@ -10,6 +10,7 @@ mod sqlite;
 mod store;
 
 pub use cloud::CloudUpload;
+pub(crate) use sqlite::make_tables as make_sqlite_tables;
 
 use crate::postgres::{Database, DatabaseError};
 use crate::resealing::{CLOUD_KEYS, PROXIES, Pass, REQUEST_KEYS};

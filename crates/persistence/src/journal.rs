@@ -15,10 +15,12 @@ mod tunings;
 
 pub use history::{HistoryFacts, OldestEnded, PruneStep, Pruned, PrunedTotals};
 pub use memory::MemoryJournal;
+pub(crate) use postgres::partitions;
 pub use postgres::{PostgresJournal, PostgresReader};
 pub use reader::{JobFilter, JournalReader, TuningFilter};
 pub use rows::{FoundTransfer, JobRow, TapeTimes, TransferRow};
 pub use search::{FoundPage, JobName, TransferFilter};
+pub(crate) use sqlite::schema as sqlite_schema;
 pub use sqlite::{SqliteJournal, SqliteReader};
 pub use tokens::{JobToken, Renewal, RenewedToken, StoredToken};
 

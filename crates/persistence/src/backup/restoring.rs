@@ -1,10 +1,14 @@
 //! Putting a backup back. What was open when it was made may have ended since, so its jobs are marked: a file that is at
 //! its destination, whole, counts as arrived. Numbers that were given since then are leapt over.
 
+use super::rows::{self, Prepared};
 use super::{
-    BackupError, BackupFacts, DELEGATION_TABLES, Failed, OWN_TABLES, copy_tables, put_in_place,
-    read_only, verify, with_suffix,
+    BackupError, BackupFacts, DELEGATION_TABLES, Failed, Kept, OWN_TABLES, copy_tables,
+    put_in_place, read_only, verify, with_suffix,
 };
+use crate::journal::sqlite_schema;
+use crate::postgres::Database;
+use crate::sealing::SealingKeys;
 use penstock_model::Timestamp;
 use rusqlite::{Connection, params};
 use std::fs::{File, OpenOptions};
@@ -18,12 +22,12 @@ const GAP: i64 = 1_000_000_000;
 /// Where a backup is put.
 #[derive(Debug, Clone)]
 pub struct RestoreTo {
-    /// The journal's database.
-    pub journal: PathBuf,
-    /// The database of what users have delegated.
-    pub delegations: PathBuf,
-    /// What is there already is kept under another name; otherwise nothing is done when a journal is there.
+    /// What the service will keep its record in.
+    pub kept: Kept,
+    /// Files that are there already are kept under other names; otherwise nothing is done when a journal is there.
     pub replaces: bool,
+    /// A directory with room for the journal until it is in its database.
+    pub scratch: PathBuf,
     /// Now.
     pub at: Timestamp,
 }
@@ -45,48 +49,107 @@ pub struct Restored {
 /// can be begun again.
 pub fn restore(from: &Path, to: &RestoreTo) -> Result<Restored, BackupError> {
     let facts = verify(from)?;
-    if to.journal.exists() && !to.replaces {
-        return Err(BackupError::Exists {
-            path: to.journal.display().to_string(),
-        });
-    }
-    put_back(from, to, facts).map_err(|why| BackupError::Unusable {
+    let unusable = |why: Failed| BackupError::Unusable {
         path: from.display().to_string(),
         why: why.to_string(),
+    };
+    match &to.kept {
+        Kept::Files {
+            journal,
+            delegations,
+        } => {
+            if journal.exists() && !to.replaces {
+                return Err(BackupError::Exists {
+                    path: journal.display().to_string(),
+                });
+            }
+            put_back(from, journal, delegations, to.at, facts).map_err(unusable)
+        }
+        Kept::Postgres(database) => put_into(from, database, to, facts),
+    }
+}
+
+/// Into a database that is empty.
+fn put_into(
+    from: &Path,
+    database: &Database,
+    to: &RestoreTo,
+    facts: BackupFacts,
+) -> Result<Restored, BackupError> {
+    let scratch = to.scratch.join("restoring.sqlite");
+    let put = rows::on_a_thread(|| {
+        let backup = read_only(from)?;
+        let (files, positions) = (files_of(&backup)?, positions_of(&backup)?);
+        let mut journal = copy_of(from, &scratch)?;
+        prepare(&mut journal, to.at, facts.sequence)?;
+        let keys = SealingKeys::of_this_process()?;
+        let newer =
+            |found| format!("its journal has schema {found}, newer than this version knows");
+        sqlite_schema::migrate(&mut journal, &keys)?.map_err(newer)?;
+        let prepared = Prepared {
+            journal: &journal,
+            backup: &backup,
+            positions: &positions,
+        };
+        rows::write(database, &prepared)?;
+        Ok((files, positions))
+    });
+    let _ = std::fs::remove_file(&scratch);
+    let (files, positions) = put.map_err(|why| BackupError::NotTaken {
+        database: database.shown().to_string(),
+        why: why.to_string(),
+    })?;
+    Ok(Restored {
+        facts,
+        files,
+        positions,
+        set_aside: Vec::new(),
     })
 }
 
-fn put_back(from: &Path, to: &RestoreTo, facts: BackupFacts) -> Result<Restored, Failed> {
+/// A copy of a backup that can be written to, at a path that nothing else uses.
+fn copy_of(backup: &Path, to: &Path) -> Result<Connection, Failed> {
+    io::copy(&mut File::open(backup)?, &mut create(to)?)?;
+    Ok(Connection::open(to)?)
+}
+
+fn put_back(
+    from: &Path,
+    journal_file: &Path,
+    delegations_file: &Path,
+    at: Timestamp,
+    facts: BackupFacts,
+) -> Result<Restored, Failed> {
     let backup = read_only(from)?;
     let (files, positions) = (files_of(&backup)?, positions_of(&backup)?);
-    let delegations = with_suffix(&to.delegations, ".restoring");
-    let journal = with_suffix(&to.journal, ".restoring");
+    let delegations = with_suffix(delegations_file, ".restoring");
+    let journal = with_suffix(journal_file, ".restoring");
     let sql = "SELECT value FROM backup WHERE name = 'delegations_schema'";
     let schema: Option<i64> = backup.query_row(sql, [], |row| row.get(0)).ok();
     if let Some(schema) = schema {
         create(&delegations)?;
-        let made = Connection::open(&delegations)?;
-        copy_tables(&backup, &made, &DELEGATION_TABLES)?;
+        let mut made = Connection::open(&delegations)?;
+        let add = made.transaction()?;
+        copy_tables(&backup, &add, &DELEGATION_TABLES)?;
+        add.commit()?;
         made.pragma_update(None, "user_version", schema)?;
         made.close().map_err(|(_, why)| why)?;
         File::open(&delegations)?.sync_all()?;
     }
     drop(backup);
-    let mut source = File::open(from)?;
-    io::copy(&mut source, &mut create(&journal)?)?;
-    let mut made = Connection::open(&journal)?;
-    prepare(&mut made, to.at, facts.sequence)?;
+    let mut made = copy_of(from, &journal)?;
+    prepare(&mut made, at, facts.sequence)?;
     made.close().map_err(|(_, why)| why)?;
     File::open(&journal)?.sync_all()?;
     let mut set_aside = Vec::new();
-    for old in [&to.journal, &to.delegations] {
-        set_aside.extend(put_aside(old, to.at)?);
+    for old in [journal_file, delegations_file] {
+        set_aside.extend(put_aside(old, at)?);
     }
     if schema.is_some() {
-        put_in_place(&delegations, &to.delegations)?;
+        put_in_place(&delegations, delegations_file)?;
     }
     // Last: what has a journal is whole.
-    put_in_place(&journal, &to.journal)?;
+    put_in_place(&journal, journal_file)?;
     Ok(Restored {
         facts,
         files,

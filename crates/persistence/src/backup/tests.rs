@@ -1,8 +1,10 @@
 //! A journal and its delegations, backed up while they are written, and put back.
 
 use super::*;
+use crate::cluster::{Cluster, Leadership};
 use crate::delegations::Delegations;
-use crate::journal::{Journal, Record, SqliteJournal, UnfinishedJob};
+use crate::journal::{Journal, PostgresJournal, Record, SqliteJournal, UnfinishedJob};
+use crate::postgres::lab;
 use crate::sealing::SealingKeys;
 use penstock_model::*;
 
@@ -29,8 +31,10 @@ impl Lab {
 
     fn of(&self) -> BackupOf {
         BackupOf {
-            journal: self.at("transfer.sqlite"),
-            delegations: self.at("delegations.sqlite"),
+            kept: Kept::Files {
+                journal: self.at("transfer.sqlite"),
+                delegations: self.at("delegations.sqlite"),
+            },
             files: vec![("penstock.toml".into(), b"[site]".to_vec())],
             positions: vec![("broker".into(), 3)],
             at: Timestamp(5000),
@@ -39,14 +43,41 @@ impl Lab {
         }
     }
 
+    fn of_database(&self, database: &Database) -> BackupOf {
+        BackupOf {
+            kept: Kept::Postgres(Box::new(database.clone())),
+            ..self.of()
+        }
+    }
+
     fn to(&self, name: &str) -> RestoreTo {
         std::fs::create_dir_all(self.at(name)).expect("made");
         RestoreTo {
-            journal: self.at(name).join("transfer.sqlite"),
-            delegations: self.at(name).join("delegations.sqlite"),
+            kept: Kept::Files {
+                journal: self.at(name).join("transfer.sqlite"),
+                delegations: self.at(name).join("delegations.sqlite"),
+            },
             replaces: false,
+            scratch: self.at(""),
             at: Timestamp(9000),
         }
+    }
+
+    fn to_database(&self, database: &Database) -> RestoreTo {
+        RestoreTo {
+            kept: Kept::Postgres(Box::new(database.clone())),
+            ..self.to("scratch")
+        }
+    }
+}
+
+fn files(to: &RestoreTo) -> (&Path, &Path) {
+    match &to.kept {
+        Kept::Files {
+            journal,
+            delegations,
+        } => (journal, delegations),
+        Kept::Postgres(_) => panic!("not files"),
     }
 }
 
@@ -104,8 +135,8 @@ fn what_was_open_comes_back_marked_and_no_number_is_given_twice() {
     let restored = restore(&lab.at("backup"), &to).expect("restored");
     assert_eq!(restored.positions, [("broker".to_owned(), 3)]);
     assert_eq!(restored.files[0].0, "penstock.toml");
-    let mut journal = SqliteJournal::open(&to.journal, lab.keys.clone()).expect("opens");
-    Delegations::open(&to.delegations, lab.keys.clone()).expect("opens");
+    let mut journal = SqliteJournal::open(files(&to).0, lab.keys.clone()).expect("opens");
+    Delegations::open(files(&to).1, lab.keys.clone()).expect("opens");
     let mut open = Vec::new();
     let mut take = |found: UnfinishedJob| open.push(found.job.parameters.restored_at);
     journal.load_unfinished(&mut take).expect("readable");
@@ -182,7 +213,7 @@ fn what_is_damaged_or_no_backup_is_refused_and_changes_nothing() {
     for name in ["damaged", "cut", "text", "transfer.sqlite", "absent"] {
         let why = restore(&lab.at(name), &to).expect_err(name).to_string();
         assert!(why.contains("no backup that can be used"), "{name}: {why}");
-        assert!(!to.journal.exists(), "{name}");
+        assert!(!files(&to).0.exists(), "{name}");
     }
     restore(&lab.at("backup"), &to).expect("restored");
 }
@@ -194,7 +225,10 @@ fn a_backup_that_fails_leaves_the_one_before_and_no_rest() {
     let to = lab.at("backup");
     back_up(&lab.of(), &to).expect("made");
     let nowhere = BackupOf {
-        journal: lab.at("absent"),
+        kept: Kept::Files {
+            journal: lab.at("absent"),
+            delegations: lab.at("absent"),
+        },
         ..lab.of()
     };
     assert!(back_up(&nowhere, &to).is_err());
@@ -207,4 +241,201 @@ fn a_backup_that_fails_leaves_the_one_before_and_no_rest() {
     assert!(why.contains("asked to stop"), "{why}");
     verify(&to).expect("as it was");
     assert!(!lab.at("backup.part").exists());
+}
+
+/// Rows in each table, some with the same key, and with what a careless copy would spoil.
+fn fill(connection: &mut Connection, tables: &[&str]) {
+    let add = connection.transaction().expect("begins");
+    for table in tables {
+        let mut columns = add
+            .prepare("SELECT name, type FROM pragma_table_info(?1)")
+            .expect("readable");
+        let columns: Vec<(String, String)> = columns
+            .query_map([table], |row| Ok((row.get(0)?, row.get(1)?)))
+            .and_then(Iterator::collect)
+            .expect("readable");
+        let names: Vec<String> = columns
+            .iter()
+            .map(|(name, _)| format!("\"{name}\""))
+            .collect();
+        let places = vec!["?"; columns.len()].join(", ");
+        let sql = format!(
+            "INSERT INTO {table} ({}) VALUES ({places})",
+            names.join(", ")
+        );
+        for number in 0..4500_i64 {
+            let values = columns
+                .iter()
+                .map(|(name, kind)| of_column(name, kind, number));
+            add.execute(&sql, rusqlite::params_from_iter(values))
+                .expect(table);
+        }
+    }
+    add.commit().expect("written");
+}
+
+fn of_column(name: &str, kind: &str, number: i64) -> rusqlite::types::Value {
+    use rusqlite::types::Value;
+    let optional =
+        name.ends_with("finished_ms") || name.ends_with("_refresh") || name.ends_with("_before");
+    match (name, kind) {
+        _ if optional && number % 3 == 0 => Value::Null,
+        ("job_id", _) => Value::Text(uuid::Uuid::from_u128(number as u128).to_string()),
+        ("answered", _) => Value::Integer(number % 2),
+        ("at_ms", _) => Value::Integer(number / 7 * 10_000_000),
+        ("parameters", _) => Value::Text("{}".into()),
+        ("state_name", _) if number % 2 == 0 => Value::Text("FAILED".into()),
+        (_, "INTEGER") => Value::Integer(number),
+        (_, "BLOB") => Value::Blob(vec![0, b'\\', 255, number as u8]),
+        _ => Value::Text(format!("{name} {number:04}\t\\N \\x00\n\r'\"é\\")),
+    }
+}
+
+/// All rows of all tables, but what a restore changes.
+fn contents(backup: &Path) -> Vec<String> {
+    let backup = read_only(backup).expect("opens");
+    let mut found = Vec::new();
+    let tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'
+                  AND name NOT IN ('backup', 'history') ORDER BY name";
+    let mut tables = backup.prepare(tables).expect("readable");
+    let tables = tables
+        .query_map([], |row| row.get::<_, String>(0))
+        .expect("readable");
+    for table in tables {
+        let table = table.expect("readable");
+        let mut select = backup
+            .prepare(&format!("SELECT * FROM {table}"))
+            .expect("readable");
+        let names: Vec<String> = select.column_names().map(str::to_owned).collect();
+        let mut rows = select.query([]).expect("readable");
+        while let Some(row) = rows.next().expect("readable") {
+            let mut values: Vec<String> = (0..names.len())
+                .filter(|place| names[*place] != "parameters")
+                .map(|place| format!("{:?}", row.get_ref(place).expect("readable")))
+                .collect();
+            values.insert(0, table.clone());
+            found.push(values.join("|"));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_backup_of_files_goes_into_a_database_and_one_of_that_into_files() {
+    let lab = Lab::new();
+    drop(lab.journal());
+    drop(Delegations::open(&lab.at("delegations.sqlite"), lab.keys.clone()).expect("opens"));
+    let journal = rows::JOURNAL_TABLES.map(|(table, _)| table);
+    fill(
+        &mut Connection::open(lab.at("transfer.sqlite")).expect("opens"),
+        &journal,
+    );
+    fill(
+        &mut Connection::open(lab.at("delegations.sqlite")).expect("opens"),
+        &DELEGATION_TABLES,
+    );
+    let of_files = back_up(&lab.of(), &lab.at("of-files")).expect("made");
+    let before = contents(&lab.at("of-files"));
+    assert!(before.len() > 18 * 4500, "{}", before.len());
+
+    let database = lab::database();
+    let restored = restore(&lab.at("of-files"), &lab.to_database(&database)).expect("taken");
+    assert_eq!(restored.facts, of_files);
+    assert!(!lab.at("restoring.sqlite").exists());
+    let of_database = back_up(&lab.of_database(&database), &lab.at("of-database")).expect("made");
+    verify(&lab.at("of-database")).expect("whole");
+    assert_eq!(of_database.sequence, of_files.sequence + 1_000_000_000);
+    assert!(contents(&lab.at("of-database")) == before, "rows differ");
+
+    let to = lab.to("anew");
+    restore(&lab.at("of-database"), &to).expect("restored");
+    let again = BackupOf {
+        kept: to.kept.clone(),
+        ..lab.of()
+    };
+    back_up(&again, &lab.at("again")).expect("made");
+    assert!(contents(&lab.at("again")) == before, "rows differ");
+}
+
+fn leading(database: &Database) -> (Cluster, Epoch) {
+    let cluster = Cluster::open(database).expect("opens");
+    let node = NodeId::parse("n1").expect("a name");
+    match cluster
+        .try_lead(&node, Duration::from_secs(600))
+        .expect("answers")
+    {
+        Leadership::Leading(epoch) => (cluster, epoch),
+        other => panic!("nobody else leads: {other:?}"),
+    }
+}
+
+#[test]
+fn what_is_put_into_a_database_goes_on_there_and_numbers_are_not_given_twice() {
+    let lab = Lab::new();
+    let mut journal = lab.journal();
+    journal.append(&accepted(1, 1)).expect("stored");
+    drop(journal);
+    back_up(&lab.of(), &lab.at("backup")).expect("made");
+    let database = lab::database();
+    restore(&lab.at("backup"), &lab.to_database(&database)).expect("taken");
+    let (cluster, epoch) = leading(&database);
+    let mut journal = PostgresJournal::open(&database, lab.keys.clone(), epoch).expect("opens");
+    let mut open = Vec::new();
+    let mut take = |found: UnfinishedJob| open.push(found.job.parameters.restored_at);
+    journal.load_unfinished(&mut take).expect("readable");
+    assert_eq!(open, [Some(Timestamp(9000))]);
+    assert!(journal.load_standing().expect("readable").transfer_id_max > 1_000_000_000);
+    assert!(journal.append(&accepted(3, 2_000_000_000)).expect("stored") > 1_000_000_001);
+    drop(journal);
+
+    // Neither while somebody leads nor over what is there.
+    let refused = |expected: &str| {
+        let why = restore(&lab.at("backup"), &lab.to_database(&database)).expect_err("refused");
+        assert!(why.to_string().contains(expected), "{why}");
+    };
+    refused("led by n1: stop all its nodes first");
+    cluster.resign(epoch).expect("answers");
+    refused("it is not empty");
+    let facts = back_up(&lab.of_database(&database), &lab.at("later")).expect("made");
+    assert_eq!((facts.jobs, facts.jobs_open), (2, 2), "nothing was changed");
+}
+
+#[test]
+fn a_backup_of_a_database_is_of_one_instant_and_no_lock_stands_in_the_writer_s_way() {
+    let lab = Lab::new();
+    let database = lab::database();
+    let (_, epoch) = leading(&database);
+    let mut journal = PostgresJournal::open(&database, lab.keys.clone(), epoch).expect("opens");
+    for id in 1..=50 {
+        journal
+            .append(&accepted(u128::from(id), id))
+            .expect("stored");
+    }
+    let slow = BackupOf {
+        bytes_per_second: 20_000,
+        ..lab.of_database(&database)
+    };
+    let to = lab.at("backup");
+    let copying = std::thread::spawn(move || back_up(&slow, &to).expect("made"));
+    let mut id = 50;
+    while !copying.is_finished() {
+        id += 1;
+        journal
+            .append(&accepted(u128::from(id), id))
+            .expect("stored");
+        // What takes the whole table for itself is not held up for longer than a piece takes.
+        lab::execute(
+            &database,
+            "BEGIN; SET LOCAL lock_timeout = '20s'; LOCK TABLE ledger; COMMIT",
+        );
+    }
+    let facts = copying.join().expect("made");
+    assert!(id > 51, "nothing was written meanwhile");
+    assert_eq!(
+        (facts.jobs, facts.transfers),
+        (facts.sequence, facts.sequence)
+    );
+    assert!((50..id).contains(&facts.sequence), "{facts:?} {id}");
+    verify(&lab.at("backup")).expect("whole");
 }

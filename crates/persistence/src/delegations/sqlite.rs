@@ -314,6 +314,14 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::from_secs(10))
 }
 
+/// Makes the tables in a database that is not theirs alone. Returns their schema.
+pub(crate) fn make_tables(connection: &Connection) -> rusqlite::Result<i64> {
+    for step in MIGRATIONS {
+        connection.execute_batch(step)?;
+    }
+    Ok(i64::from(SCHEMA_VERSION))
+}
+
 fn migrate(connection: &mut Connection) -> rusqlite::Result<Result<(), u32>> {
     let found: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     if found > SCHEMA_VERSION {

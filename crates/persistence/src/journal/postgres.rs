@@ -7,7 +7,7 @@
 mod appending;
 mod batch;
 mod history;
-mod partitions;
+pub(crate) mod partitions;
 mod reader;
 mod reading;
 mod search;

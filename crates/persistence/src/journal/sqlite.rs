@@ -7,7 +7,7 @@ mod history;
 mod links;
 mod reader;
 mod reading;
-mod schema;
+pub(crate) mod schema;
 mod search;
 mod settings;
 mod tokens;

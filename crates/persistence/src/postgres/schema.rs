@@ -79,7 +79,7 @@ pub(crate) fn version(open: &mut Open<'_>) -> Result<Option<(u32, u32)>, Databas
 }
 
 /// The schema, if this version can work with it.
-pub(super) fn check(
+pub(crate) fn check(
     open: &Open<'_>,
     (found, usable_from): (u32, u32),
 ) -> Result<u32, DatabaseError> {

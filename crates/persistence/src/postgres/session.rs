@@ -8,6 +8,7 @@ use ::postgres::{Client, IsolationLevel, Row, Statement, Transaction};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
+use std::io::{self, BufWriter, IntoInnerError, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,6 +25,8 @@ pub(crate) enum Purpose {
     /// Changes. A transaction that stands still for seconds is ended, because it may hold what the next leader waits
     /// for.
     Write,
+    /// All tables at once, for as long as it takes.
+    Restore,
     /// Who is there and who leads: answers in seconds or not at all.
     Cluster,
 }
@@ -39,6 +42,7 @@ impl Purpose {
                 "SET default_transaction_read_only = on; SET statement_timeout = '60s'"
             }
             Purpose::Write => "SET idle_in_transaction_session_timeout = '2s'",
+            Purpose::Restore => "SET lock_timeout = '10s'",
             Purpose::Cluster => {
                 "SET idle_in_transaction_session_timeout = '2s'; SET statement_timeout = '4s'; SET lock_timeout = '1s'"
             }
@@ -50,12 +54,14 @@ impl Purpose {
     fn patience(self) -> Duration {
         match self {
             Purpose::Read => Duration::from_secs(70),
-            Purpose::Write => Duration::from_secs(120),
+            Purpose::Write | Purpose::Restore => Duration::from_secs(120),
             Purpose::Cluster => Duration::from_secs(8),
         }
     }
 }
 
+/// Bytes of a copy that are sent at once.
+const COPY_BYTES: usize = 64 << 10;
 /// How many pieces of something long wait for whoever takes them.
 const PIECES_AHEAD: usize = 256;
 
@@ -209,7 +215,8 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    fn new(database: Database, purpose: Purpose) -> Session {
+    /// One that connects when it is first needed. Not from inside an async runtime.
+    pub(crate) fn new(database: Database, purpose: Purpose) -> Session {
         Session {
             database,
             purpose,
@@ -242,7 +249,7 @@ impl Session {
         let client = self.client.as_mut().expect("connected above");
         let isolation = match self.purpose {
             Purpose::Read => IsolationLevel::RepeatableRead,
-            Purpose::Write | Purpose::Cluster => IsolationLevel::ReadCommitted,
+            Purpose::Write | Purpose::Restore | Purpose::Cluster => IsolationLevel::ReadCommitted,
         };
         let begun = client.build_transaction().isolation_level(isolation);
         let begun = begun.start();
@@ -323,6 +330,22 @@ impl Open<'_> {
     pub(crate) fn execute_all(&mut self, sql: &str) -> Result<(), DatabaseError> {
         let done = self.transaction.batch_execute(sql);
         done.map_err(|why| failed(self.database, self.is_lost, &why))
+    }
+
+    /// Rows for a `COPY … FROM STDIN`, as `fill` writes them.
+    pub(crate) fn copy_in<E: From<DatabaseError> + From<io::Error>>(
+        &mut self,
+        sql: &str,
+        fill: impl FnOnce(&mut dyn Write) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (database, is_lost) = (self.database, self.is_lost);
+        let refused = |why| failed(database, is_lost, &why);
+        let mut into =
+            BufWriter::with_capacity(COPY_BYTES, self.transaction.copy_in(sql).map_err(refused)?);
+        fill(&mut into)?;
+        let into = into.into_inner().map_err(IntoInnerError::into_error)?;
+        into.finish().map_err(refused)?;
+        Ok(())
     }
 
     /// Durable when it returns well. When the connection is lost meanwhile, it may be so, too.

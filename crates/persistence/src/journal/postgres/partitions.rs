@@ -6,22 +6,22 @@ use crate::postgres::session::Open;
 use std::collections::BTreeSet;
 
 /// Entries in one part of the ledger: about 3 GB.
-const LEDGER_ENTRIES: i64 = 10_000_000;
+pub(crate) const LEDGER_ENTRIES: i64 = 10_000_000;
 /// A part of the samples holds those of so many milliseconds: a day.
-const SAMPLES_MS: i64 = 86_400_000;
+pub(crate) const SAMPLES_MS: i64 = 86_400_000;
 /// Parts that are remembered before all is forgotten: a wrong clock may lead anywhere.
 const KNOWN_MAX: usize = 1000;
 
 /// Which parts are known to be there. To be forgotten when a transaction fails that may have made one.
 #[derive(Debug, Default)]
-pub(super) struct Partitions {
+pub(crate) struct Partitions {
     ledger: BTreeSet<i64>,
     samples: BTreeSet<i64>,
 }
 
 impl Partitions {
     /// Makes the parts that hold the sequence numbers from `first` to `last`.
-    pub(super) fn of_ledger(
+    pub(crate) fn of_ledger(
         &mut self,
         open: &mut Open<'_>,
         first: i64,
@@ -37,7 +37,7 @@ impl Partitions {
     }
 
     /// Makes the parts that hold these times.
-    pub(super) fn of_samples(
+    pub(crate) fn of_samples(
         &mut self,
         open: &mut Open<'_>,
         times: &[i64],

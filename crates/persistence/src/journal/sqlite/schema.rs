@@ -157,7 +157,7 @@ const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
 const SEALED_SINCE: u32 = 2;
 
 /// Brings a database to the newest schema. Returns the version found when it is newer than this code.
-pub(super) fn migrate(
+pub(crate) fn migrate(
     connection: &mut Connection,
     keys: &SealingKeys,
 ) -> rusqlite::Result<Result<(), u32>> {
