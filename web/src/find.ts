@@ -168,6 +168,10 @@ function told(story: Story): Node[] {
     ["activity", `${story.activity}, priority ${story.priority}`],
     ["job", el("span", "", link(`#/job/${story.job}`, story.job), ` is ${story.job_state}`)],
   ];
+  if (story.starts !== null) {
+    const starts = story.starts;
+    facts.push(["starts", "about" in starts ? `about ${moment(starts.about)}` : `not before ${moment(starts.not_before)}`]);
+  }
   if (took !== null) {
     const speed =
       story.state === "FINISHED" && story.size_bytes !== null && took > 0 ? `, ${rate(story.size_bytes / took)}` : "";

@@ -91,6 +91,8 @@ export interface FoundPage {
 export interface Story extends FoundTransfer {
   priority: number;
   job_state: string;
+  /** When one that waits will probably start, in milliseconds since 1970. */
+  starts: { about: number } | { not_before: number } | null;
   steps: { at: number; kind: string; text: string }[];
 }
 

@@ -35,7 +35,17 @@ struct Story {
     #[serde(flatten)]
     row: Row,
     job_state: String,
+    #[serde(default)]
+    starts: Option<Starts>,
     steps: Vec<Step>,
+}
+
+/// When one that waits will probably start.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Starts {
+    About(i64),
+    NotBefore(i64),
 }
 
 #[derive(Debug, Deserialize)]
@@ -147,6 +157,16 @@ fn story_text(story: &Story) -> String {
         row.vo,
         row.activity
     );
+    text += &match story.starts {
+        Some(Starts::About(at)) => format!(
+            "starts about {}, as things go now\n\n",
+            Timestamp(at).to_fts()
+        ),
+        Some(Starts::NotBefore(at)) => {
+            format!("starts not before {}\n\n", Timestamp(at).to_fts())
+        }
+        None => String::new(),
+    };
     for step in &story.steps {
         let at = Timestamp(step.at);
         let millis = step.at.rem_euclid(1000);
@@ -191,6 +211,12 @@ mod tests {
             story_text(&story),
             "transfer 7 is FAILED, 5.0 MB\n  https://a/f\n  -> https://b/f\n  of job j (FAILED), of alice for cms, \
              activity default\n\n1970-01-01T00:00:01.500  accepted\n"
+        );
+        told["starts"] = json!({"about": 61_000});
+        let story: Story = read(&told).expect("a story");
+        assert!(
+            story_text(&story)
+                .contains("\n\nstarts about 1970-01-01T00:01:01, as things go now\n\n")
         );
     }
 }
