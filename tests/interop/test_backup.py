@@ -190,6 +190,13 @@ def test_a_service_backs_itself_up_and_keeps_as_many_as_asked(site):
     assert (backups / "transfer-200.backup").exists()
     assert verify(site, made()[0])["jobs"] == 0
 
+    def age():
+        page = Service(site).ask("GET", "/metrics").text
+        return [float(line.split()[1]) for line in page.splitlines() if line.startswith("penstock_backup_age_seconds ")]
+
+    eventually("its age is told", age)
+    assert 0 <= age()[0] < 300
+
 
 def test_a_service_moves_into_a_database_with_a_backup_and_is_backed_up_there(site, tmp_path):
     site.start()

@@ -13,13 +13,14 @@ use penstock_model::{Bytes, Timestamp};
 use penstock_persistence::backup::{
     BackupError, BackupFacts, BackupOf, Kept, RestoreTo, Restored, back_up, restore, verify,
 };
+use penstock_protocol::exposition::{Counter, Page};
 use serde::Serialize;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use tokio::sync::watch;
 
 /// Names in a backup of what is put back elsewhere than beside its like.
@@ -293,6 +294,33 @@ fn put_positions(restored: &Restored, directory: &Path) -> Result<(), CommandErr
     Ok(())
 }
 
+/// What became of the backups that a running service makes of itself, for monitors.
+#[derive(Debug, Default)]
+pub struct BackupMeter {
+    /// When the newest was begun, in milliseconds since 1970; 0: there is none.
+    newest_ms: AtomicI64,
+    failures: Counter,
+}
+
+impl BackupMeter {
+    /// Writes both families.
+    pub fn write(&self, page: &mut Page, now: Timestamp) {
+        let mut family = page.gauge(
+            "penstock_backup_age_seconds",
+            "Since the newest scheduled backup was begun; absent before the first.",
+        );
+        let newest = Timestamp(self.newest_ms.load(Ordering::Relaxed));
+        if newest.0 > 0 {
+            family.sample(&[], now.since(newest).as_secs_f64());
+        }
+        let mut family = page.counter(
+            "penstock_backup_failures_total",
+            "Scheduled backups that could not be made.",
+        );
+        family.sample(&[], self.failures.read());
+    }
+}
+
 /// The backups that a running service makes of itself.
 #[derive(Debug, Clone)]
 pub struct Schedule {
@@ -301,6 +329,7 @@ pub struct Schedule {
     pub plan: BackupPlan,
     /// What the environment names as `PGPASSFILE`.
     pub pass_file: Option<PathBuf>,
+    pub meter: Arc<BackupMeter>,
 }
 
 impl Schedule {
@@ -308,6 +337,9 @@ impl Schedule {
     pub async fn keep_backing_up(self, mut shutdown: watch::Receiver<bool>) {
         let directory = self.site.resolve(&self.plan.to);
         loop {
+            if let Some((newest, _)) = made_before(&directory).last() {
+                self.meter.newest_ms.store(newest.0, Ordering::Relaxed);
+            }
             tokio::select! {
                 () = tokio::time::sleep(wait_until_due(&directory, &self.plan, now())) => {}
                 _ = shutdown.wait_for(|stop| *stop) => return,
@@ -330,6 +362,7 @@ impl Schedule {
                 }
                 Ok(Err(error)) => {
                     tracing::error!(%error, "no backup could be made; it is tried again in a minute");
+                    self.meter.failures.increment();
                     tokio::select! {
                         () = tokio::time::sleep(std::time::Duration::from_secs(60)) => {}
                         _ = shutdown.wait_for(|stop| *stop) => return,

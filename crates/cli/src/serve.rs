@@ -360,6 +360,7 @@ impl Running {
                 config: config.clone(),
                 plan,
                 pass_file: self.process.database_passwords.clone(),
+                meter: self.monitor.joined_by_backups(),
             };
             tokio::spawn(backups.keep_backing_up(stopping.clone()));
         }

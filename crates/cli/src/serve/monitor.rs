@@ -2,6 +2,7 @@
 //! report. Who may see them is configured; whether it is well at all, everybody may ask.
 
 use super::process;
+use crate::backup::BackupMeter;
 use crate::config::Config;
 use crate::expiry::Expiry;
 use http::StatusCode;
@@ -36,6 +37,7 @@ pub struct SiteMonitor {
     connections: Connections,
     storage: OnceLock<Arc<Storage>>,
     transfer: OnceLock<(Arc<Service>, Arc<RequestTally>)>,
+    backups: OnceLock<Arc<BackupMeter>>,
     stopping: AtomicBool,
     access: RwLock<MonitorAccess>,
     endings: RwLock<Arc<Vec<Expiry>>>,
@@ -90,6 +92,7 @@ impl SiteMonitor {
             connections,
             storage: OnceLock::new(),
             transfer: OnceLock::new(),
+            backups: OnceLock::new(),
             stopping: AtomicBool::new(false),
             access: RwLock::new(MonitorAccess::of(config)),
             endings: RwLock::default(),
@@ -106,6 +109,11 @@ impl SiteMonitor {
         let _ = self
             .transfer
             .set((Arc::clone(service), Arc::clone(requests)));
+    }
+
+    /// Backups are scheduled.
+    pub fn joined_by_backups(&self) -> Arc<BackupMeter> {
+        Arc::clone(self.backups.get_or_init(Arc::default))
     }
 
     /// Other rules from now on.
@@ -200,6 +208,9 @@ impl SiteMonitor {
         }
         if let Some(storage) = self.storage.get() {
             storage.write_metrics(&mut page);
+        }
+        if let Some(backups) = self.backups.get() {
+            backups.write(&mut page, now);
         }
         process::write(&mut page, self.started_at);
         page.into_text()
