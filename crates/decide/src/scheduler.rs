@@ -24,6 +24,7 @@ pub(crate) use limits::most_specific_first;
 
 use crate::prediction::{Durations, SizeClass};
 use crate::shares::Shares;
+use crate::turns::Turn;
 use aged::{Load, Rank};
 use line::VoLines;
 use penstock_model::{
@@ -76,7 +77,9 @@ impl Waiting {
 pub struct Ticket {
     link: LinkIndex,
     payers: Payers,
-    charged_ms: u64,
+    turn: Turn,
+    /// It ran before this scheduler knew of it: from how long that was nothing can be learnt.
+    is_adopted: bool,
     /// Bytes per second that it is expected to move.
     rate: u64,
 }
@@ -356,8 +359,9 @@ impl Scheduler {
         }
     }
 
-    /// Starts one transfer, if any may start: takes its slots and returns it. Call until it returns `None`.
-    pub fn start_next(&mut self) -> Option<Started> {
+    /// Starts one transfer, if any may start: takes its slots and returns it. Call until it returns `None`. `now` is of a
+    /// clock that never goes back.
+    pub fn start_next(&mut self, now: Duration) -> Option<Started> {
         if self.is_drained() {
             return None;
         }
@@ -386,7 +390,7 @@ impl Scheduler {
                 self.set_aside(index, WaitReason::Starting, Some(pool), offered);
                 continue;
             }
-            return Some(self.start(index, offer));
+            return Some(self.start(index, offer, now));
         }
     }
 
@@ -401,10 +405,18 @@ impl Scheduler {
         in_line.find(|id| !self.pool(*id).lines.is_empty())
     }
 
-    fn start(&mut self, index: LinkIndex, offer: Option<(PoolId, VoName)>) -> Started {
+    fn start(
+        &mut self,
+        index: LinkIndex,
+        offer: Option<(PoolId, VoName)>,
+        now: Duration,
+    ) -> Started {
         let link = &mut self.links[index];
         let durations = &link.durations;
-        let predict = |size: SizeClass| durations.predict_ms(size.size());
+        let predict = |size: SizeClass| Turn {
+            began_ms: ms(now),
+            expected_ms: durations.predict_ms(size.size()),
+        };
         // A VO's turn at a storage element, unless this link has shares of its own and that one has none. When nothing of
         // the VO waits here any more, something else uses the slot.
         let of_vo = offer.filter(|(pool, _)| {
@@ -421,7 +433,8 @@ impl Scheduler {
         let ticket = Ticket {
             link: index,
             payers: next.payers,
-            charged_ms: next.charged_ms,
+            turn: next.turn,
+            is_adopted: false,
             rate,
         };
         if let Gate::Ajar(reason) = &link.gate {
@@ -441,7 +454,7 @@ impl Scheduler {
     }
 
     /// Takes slots for a transfer that runs already, whatever the limits.
-    pub fn adopt(&mut self, running: &Waiting) -> Ticket {
+    pub fn adopt(&mut self, running: &Waiting, now: Duration) -> Ticket {
         let index = self.link_at(&running.link);
         let durations = &self.links[index].durations;
         let ticket = Ticket {
@@ -451,7 +464,11 @@ impl Scheduler {
                 class: running.activity.clone(),
                 user: running.user.clone(),
             },
-            charged_ms: durations.predict_ms(running.size),
+            turn: Turn {
+                began_ms: ms(now),
+                expected_ms: durations.predict_ms(running.size),
+            },
+            is_adopted: true,
             rate: durations.predict_rate(running.size),
         };
         self.occupy(&ticket);
@@ -469,8 +486,7 @@ impl Scheduler {
             let pool = self.pool_mut(id);
             pool.slots.active += 1;
             pool.rate.expected = pool.rate.expected.saturating_add(more);
-            pool.lines
-                .had(&ticket.payers.vo, ticket.link, ticket.charged_ms);
+            pool.lines.had(&ticket.payers.vo, ticket.link, ticket.turn);
             self.offer_later(id);
         }
     }
@@ -480,14 +496,15 @@ impl Scheduler {
         let Ticket {
             link: index,
             payers,
-            charged_ms,
+            turn,
+            is_adopted,
             rate,
         } = ticket;
-        let took_ms = u64::try_from(held.took.as_millis()).unwrap_or(u64::MAX);
+        let lasted_ms = ms(held.took);
         let link = &mut self.links[index];
         link.slots.active -= 1;
-        link.queue.correct(&payers, charged_ms, took_ms);
-        if let Some(size) = held.brought {
+        link.queue.ended(&payers, turn, lasted_ms);
+        if let Some(size) = held.brought.filter(|_| !is_adopted) {
             link.durations.learn(size, held.took);
         }
         link.predicted_rate = link.predicted_rate.saturating_sub(rate);
@@ -498,7 +515,7 @@ impl Scheduler {
             let pool = self.pool_mut(id);
             pool.slots.active -= 1;
             pool.rate.expected = pool.rate.expected.saturating_sub(less);
-            pool.lines.correct(&payers.vo, index, charged_ms, took_ms);
+            pool.lines.ended(&payers.vo, index, turn, lasted_ms);
             self.offer_later(id);
         }
         self.recheck(index);
@@ -813,4 +830,8 @@ impl Scheduler {
             .insert(id.clone(), self.storages.len() - 1);
         self.storages.len() - 1
     }
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -2,7 +2,7 @@
 //! activities by weight. Without shares VOs get equal parts, and the activities of a VO go by age.
 
 use crate::scheduler::most_specific_first;
-use crate::turns::{Turns, cost};
+use crate::turns::{Turn, Turns};
 use penstock_model::{
     ANY, Activity, DEFAULT_ACTIVITY, LinkId, PUBLIC, Settings, StorageId, VoName, Weight,
 };
@@ -189,24 +189,22 @@ impl VoTurns {
         }
     }
 
-    /// It had a turn that lasts so many milliseconds.
-    pub(crate) fn had(&mut self, vo: &VoName, ms: u64) {
+    /// It has a turn.
+    pub(crate) fn had(&mut self, vo: &VoName, turn: Turn) {
         let seat = self.seat(vo);
-        self.seats.had(&seat, cost(self.weight(&seat), ms));
+        self.seats.had(&seat, self.weight(&seat), turn);
         if seat == Seat::Public {
-            self.public.had(vo, cost(Weight::ONE, ms));
+            self.public.had(vo, Weight::ONE, turn);
         }
     }
 
-    /// A turn for which it was charged has lasted for another time.
-    pub(crate) fn correct(&mut self, vo: &VoName, charged_ms: u64, took_ms: u64) {
+    /// A turn of it has ended and has lasted for so long.
+    pub(crate) fn ended(&mut self, vo: &VoName, turn: Turn, lasted_ms: u64) {
         let seat = self.seat(vo);
         let weight = self.weight(&seat);
-        let (charged, took) = (cost(weight, charged_ms), cost(weight, took_ms));
-        self.seats.correct(&seat, charged, took);
+        self.seats.ended(&seat, weight, turn, lasted_ms);
         if seat == Seat::Public {
-            let (charged, took) = (cost(Weight::ONE, charged_ms), cost(Weight::ONE, took_ms));
-            self.public.correct(vo, charged, took);
+            self.public.ended(vo, Weight::ONE, turn, lasted_ms);
         }
     }
 

@@ -159,18 +159,27 @@ pub struct Tuner {
 impl Tuner {
     /// One that knows nothing yet.
     pub fn new(bounds: Bounds) -> Tuner {
-        Tuner::from(bounds, FIRST)
+        Tuner::begin(bounds, FIRST, 2.0)
     }
 
-    /// One that begins with a number that was found before.
+    /// One that begins with a number that was found before: it is not left far behind at once.
     pub fn from(bounds: Bounds, limit: u32) -> Tuner {
+        Tuner::begin(bounds, limit, PROBE_DOWN)
+    }
+
+    /// One that begins with any number.
+    pub fn at(bounds: Bounds, limit: u32) -> Tuner {
+        Tuner::begin(bounds, limit, 2.0)
+    }
+
+    fn begin(bounds: Bounds, limit: u32, factor: f64) -> Tuner {
         Tuner {
             bounds,
             worth: WORTH,
             limit: bounds.clamp(limit),
             stage: Stage::Rising {
                 before: None,
-                factor: 2.0,
+                factor,
                 is_first: true,
             },
             window: Window::default(),
@@ -328,7 +337,7 @@ impl Tuner {
             if is_first {
                 // Less than what it began with was never tried.
                 self.limit = self.bounds.clamp(before.active.round() as u32);
-                return Some(self.fall_from(before, 2.0, because));
+                return Some(self.fall_from(before, factor, because));
             }
             return self.narrow_between(before, now, because);
         }

@@ -1,9 +1,10 @@
 //! Whose turn it is among several that wait, each with a weight: start-time fair queueing.
 //!
 //! Each has a tag, the virtual time at which its next turn begins; the lowest goes next, and a turn raises the tag by
-//! its cost, which is the smaller the larger the weight. Whoever comes back after a pause begins at the present
-//! virtual time: nobody can save turns up, and nobody has to make up for those of others. A turn costs the logarithm
-//! of how many wait.
+//! its cost, which is the smaller the larger the weight. A turn costs what it is expected to last until it has ended, and
+//! then what it lasted. Whoever comes, or comes back after a pause, begins beside the first in line: nobody can save turns
+//! up, and nobody has to make up for those of others. Nor for what was expected wrongly of them: what is given back for a
+//! turn that began before somebody came brings nobody before that one. A turn costs the logarithm of how many wait.
 
 use penstock_model::Weight;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,13 +14,43 @@ use std::collections::{BTreeMap, BTreeSet};
 const COST_OF_ONE: u128 = 1_000_000_000_000;
 /// How many that have left are remembered before those without a claim are dropped.
 const LEFT_MAX: usize = 64;
+/// A year in milliseconds: what lasts longer is not told apart.
+const MS_MAX: u64 = 365 * 86_400_000;
+
+/// A turn that somebody has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// When it began, by a clock that never goes back.
+    pub(crate) began_ms: u64,
+    /// What it costs until it has ended.
+    pub(crate) expected_ms: u64,
+}
+
+/// The turns that were counted for one and have not ended.
+#[derive(Debug, Clone, Copy)]
+struct Lasting {
+    count: u64,
+    /// When the first of them began since there was none.
+    since_ms: u64,
+}
+
+/// The tag with which the latest began that came to others, and when.
+#[derive(Debug, Clone, Copy, Default)]
+struct Came {
+    tag: u128,
+    at_ms: u64,
+}
 
 /// Those that wait, in the order of their turns.
 #[derive(Debug, Clone)]
 pub(crate) struct Turns<K> {
     now: u128,
+    /// When the latest turn began.
+    now_ms: u64,
     line: BTreeSet<(u128, K)>,
     tags: BTreeMap<K, u128>,
+    lasting: BTreeMap<K, Lasting>,
+    came: Came,
     /// Where those would go on who wait no longer, and had more than their share.
     left: BTreeMap<K, u128>,
     /// How many of these had a claim when they were last looked at.
@@ -30,18 +61,19 @@ impl<K> Default for Turns<K> {
     fn default() -> Turns<K> {
         Turns {
             now: 0,
+            now_ms: 0,
             line: BTreeSet::new(),
             tags: BTreeMap::new(),
+            lasting: BTreeMap::new(),
+            came: Came::default(),
             left: BTreeMap::new(),
             left_with_claim: 0,
         }
     }
 }
 
-/// What a turn costs that lasts for so many milliseconds.
-pub(crate) fn cost(weight: Weight, ms: u64) -> u128 {
-    /// A year: what lasts longer is not told apart.
-    const MS_MAX: u64 = 365 * 86_400_000;
+/// What so many milliseconds of a turn cost.
+fn cost(weight: Weight, ms: u64) -> u128 {
     // Weights of zero get no turns; nothing is divided by them.
     let of_one = COST_OF_ONE * u128::from(Weight::ONE.millionths());
     of_one / u128::from(weight.millionths().max(1)) * u128::from(ms.min(MS_MAX))
@@ -63,7 +95,17 @@ impl<K: Ord + Clone> Turns<K> {
         if self.tags.contains_key(key) {
             return;
         }
-        let tag = self.left.remove(key).unwrap_or(0).max(self.now);
+        // When all are before it, the present time was one of expectations.
+        let last = self.line.last().map(|(tag, _)| *tag);
+        let present = last.map_or(self.now, |last| last.min(self.now));
+        let claimed = self.left.remove(key).unwrap_or(0);
+        if last.is_some() && claimed <= present {
+            self.came = Came {
+                tag: present,
+                at_ms: self.now_ms,
+            };
+        }
+        let tag = claimed.max(present);
         self.tags.insert(key.clone(), tag);
         self.line.insert((tag, key.clone()));
     }
@@ -82,17 +124,20 @@ impl<K: Ord + Clone> Turns<K> {
         self.line.first().map(|(_, key)| key)
     }
 
-    /// This one had a turn, whether it was its own, another's, or taken without waiting.
-    pub(crate) fn had(&mut self, key: &K, cost: u128) {
+    /// This one has a turn, whether it was its own, another's, or taken without waiting.
+    pub(crate) fn had(&mut self, key: &K, weight: Weight, turn: Turn) {
         if let Some((first, _)) = self.line.first() {
             self.now = self.now.max(*first);
         }
-        match self.tags.get_mut(key) {
-            Some(tag) => {
-                self.line.remove(&(*tag, key.clone()));
-                *tag += cost;
-                self.line.insert((*tag, key.clone()));
-            }
+        self.now_ms = self.now_ms.max(turn.began_ms);
+        let lasting = self.lasting.entry(key.clone()).or_insert(Lasting {
+            count: 0,
+            since_ms: turn.began_ms,
+        });
+        lasting.count += 1;
+        let cost = cost(weight, turn.expected_ms);
+        match self.tags.get(key) {
+            Some(tag) => self.move_to(key, *tag, tag + cost),
             None => {
                 let begun = self.left.remove(key).unwrap_or(0).max(self.now);
                 self.keep(key, begun + cost);
@@ -100,17 +145,39 @@ impl<K: Ord + Clone> Turns<K> {
         }
     }
 
-    /// A turn for which this one was charged has cost something else.
-    pub(crate) fn correct(&mut self, key: &K, charged: u128, cost: u128) {
-        if let Some(tag) = self.tags.get_mut(key) {
-            self.line.remove(&(*tag, key.clone()));
-            *tag = (*tag + cost).saturating_sub(charged);
-            self.line.insert((*tag, key.clone()));
+    /// A turn has ended and has lasted for so long.
+    pub(crate) fn ended(&mut self, key: &K, weight: Weight, turn: Turn, lasted_ms: u64) {
+        // What was not counted here, because weights have changed since or nobody waited, is not given back here.
+        let counted = self.lasting.get_mut(key);
+        let Some(lasting) = counted.filter(|lasting| turn.began_ms >= lasting.since_ms) else {
+            return;
+        };
+        lasting.count -= 1;
+        if lasting.count == 0 {
+            self.lasting.remove(key);
+        }
+        let (charged, cost) = (cost(weight, turn.expected_ms), cost(weight, lasted_ms));
+        let came = self.came;
+        let corrected = |tag: u128| {
+            let corrected = (tag + cost).saturating_sub(charged);
+            match turn.began_ms <= came.at_ms && corrected < tag {
+                true => corrected.max(came.tag.min(tag)),
+                false => corrected,
+            }
+        };
+        if let Some(&tag) = self.tags.get(key) {
+            self.move_to(key, tag, corrected(tag));
         } else if let Some(tag) = self.left.remove(key) {
-            self.keep(key, (tag + cost).saturating_sub(charged));
+            self.keep(key, corrected(tag));
         } else if cost > charged {
             self.keep(key, self.now + (cost - charged));
         }
+    }
+
+    fn move_to(&mut self, key: &K, from: u128, to: u128) {
+        self.line.remove(&(from, key.clone()));
+        self.line.insert((to, key.clone()));
+        self.tags.insert(key.clone(), to);
     }
 
     fn keep(&mut self, key: &K, tag: u128) {
@@ -130,6 +197,12 @@ impl<K: Ord + Clone> Turns<K> {
 mod tests {
     use super::*;
 
+    const SECOND: Turn = Turn {
+        began_ms: 0,
+        expected_ms: 1000,
+    };
+
+    /// Turns that last as long as expected.
     fn turns(turns: &mut Turns<char>, weights: &[(char, u32)], count: usize) -> String {
         let of = |key: char| {
             weights
@@ -141,7 +214,9 @@ mod tests {
         let mut order = String::new();
         for _ in 0..count {
             let next = *turns.next().expect("somebody waits");
-            turns.had(&next, cost(Weight::whole(of(next)), 1));
+            let weight = Weight::whole(of(next));
+            turns.had(&next, weight, SECOND);
+            turns.ended(&next, weight, SECOND, 1000);
             order.push(next);
         }
         order
@@ -174,18 +249,61 @@ mod tests {
     fn a_turn_that_took_longer_than_expected_is_paid_for() {
         let mut line = Turns::default();
         ['a', 'b'].iter().for_each(|key| line.enter(key));
-        let mut held = std::collections::BTreeMap::new();
+        let mut held = BTreeMap::new();
         for _ in 0..1000 {
             let next = *line.next().expect("somebody waits");
-            let expected = cost(Weight::ONE, 10);
-            line.had(&next, expected);
+            line.had(&next, Weight::ONE, SECOND);
             // What 'a' does takes three times as long as expected, what 'b' does half.
-            let took = if next == 'a' { 30 } else { 5 };
-            line.correct(&next, expected, cost(Weight::ONE, took));
+            let took = if next == 'a' { 3000 } else { 500 };
+            line.ended(&next, Weight::ONE, SECOND, took);
             *held.entry(next).or_insert(0) += took;
         }
         let (a, b) = (held[&'a'] as f64, held[&'b'] as f64);
         assert!((a / b - 1.0).abs() < 0.05, "{held:?}");
+    }
+
+    #[test]
+    fn whoever_comes_pays_nothing_for_what_was_expected_wrongly_of_others() {
+        let hour = |began_ms| Turn {
+            began_ms,
+            expected_ms: 3_600_000,
+        };
+        for ends_before in [0, 10, 30] {
+            let mut line = Turns::default();
+            line.enter(&'a');
+            (0..30).for_each(|_| line.had(&'a', Weight::ONE, hour(0)));
+            // They last for three seconds each; some end before somebody comes.
+            (0..ends_before).for_each(|_| line.ended(&'a', Weight::ONE, hour(0), 3_000));
+            line.enter(&'b');
+            (ends_before..30).for_each(|_| line.ended(&'a', Weight::ONE, hour(0), 3_000));
+            let shared = turns(&mut line, &[('a', 1), ('b', 1)], 40);
+            assert_eq!(shared.matches('b').count(), 20, "{ends_before}: {shared}");
+        }
+    }
+
+    #[test]
+    fn what_was_expected_wrongly_while_both_waited_is_made_up_for() {
+        let mut line = Turns::default();
+        ['a', 'b'].iter().for_each(|key| line.enter(key));
+        let minute = Turn {
+            began_ms: 1,
+            expected_ms: 60_000,
+        };
+        line.had(&'a', Weight::ONE, minute);
+        // Meanwhile it is always the other's turn.
+        assert_eq!(turns(&mut line, &[('b', 1)], 20), "b".repeat(20));
+        line.ended(&'a', Weight::ONE, minute, 1_000);
+        assert_eq!(turns(&mut line, &[('a', 1)], 19), "a".repeat(19));
+    }
+
+    #[test]
+    fn what_was_not_counted_is_not_given_back() {
+        let mut line = Turns::default();
+        ['a', 'b'].iter().for_each(|key| line.enter(key));
+        turns(&mut line, &[('a', 1), ('b', 1)], 100);
+        (0..10).for_each(|_| line.ended(&'a', Weight::ONE, SECOND, 1));
+        let shared = turns(&mut line, &[('a', 1), ('b', 1)], 10);
+        assert_eq!(shared.matches('a').count(), 5, "{shared}");
     }
 
     #[test]
@@ -195,7 +313,7 @@ mod tests {
         let mut order = String::new();
         for _ in 0..10 {
             let next = *line.next().expect("somebody waits");
-            line.had(&next, cost(Weight::ONE, 1));
+            line.had(&next, Weight::ONE, SECOND);
             line.leave(&next);
             line.enter(&next);
             order.push(next);

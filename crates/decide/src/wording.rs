@@ -24,6 +24,7 @@ pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
         | WaitReason::AgentsFull { .. }
         | WaitReason::ByShare { .. }
         | WaitReason::GfalFull { .. }
+        | WaitReason::SlotKept { .. }
         | WaitReason::LinkTuned { .. }
         | WaitReason::SourceTuned { .. }
         | WaitReason::DestinationTuned { .. }
@@ -79,6 +80,21 @@ pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
             format!(
                 "this service runs {} of {} transfers allowed at once that need gfal2",
                 active.0, limit.0
+            )
+        }
+        WaitReason::SlotKept {
+            storage,
+            active,
+            kept,
+            limit,
+        } => {
+            let place = storage
+                .as_ref()
+                .map_or("this service", |storage| storage.as_str());
+            let (active, kept, limit) = (active.0, kept.0, limit.0);
+            format!(
+                "{place} runs {active} of {limit} transfers allowed at once and keeps {kept} for a link that waits \
+                 for a slot at its other end"
             )
         }
         WaitReason::LinkTuned {
@@ -419,6 +435,7 @@ pub fn wait_kind(reason: &WaitReason) -> &'static str {
         WaitReason::DestinationFull { .. } => "destination_full",
         WaitReason::AgentsFull { .. } => "agents_full",
         WaitReason::GfalFull { .. } => "gfal_full",
+        WaitReason::SlotKept { .. } => "slot_kept",
         WaitReason::LinkTuned { .. } => "link_tuned",
         WaitReason::SourceTuned { .. } => "source_tuned",
         WaitReason::DestinationTuned { .. } => "destination_tuned",

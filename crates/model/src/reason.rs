@@ -50,6 +50,17 @@ pub enum WaitReason {
         /// The limit.
         limit: Slots,
     },
+    /// What is free is kept for a link whose turn it is and that waits for a slot of another kind as well.
+    SlotKept {
+        /// At which storage element; `None`: an agent of this service.
+        storage: Option<StorageId>,
+        /// Running there.
+        active: Slots,
+        /// Kept for links that wait for another slot.
+        kept: Slots,
+        /// The limit.
+        limit: Slots,
+    },
     /// The link runs as many transfers as the service finds best for it, which is fewer than operators allow.
     LinkTuned {
         /// Running on the link.

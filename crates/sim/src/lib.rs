@@ -6,6 +6,7 @@
 
 mod books;
 mod field;
+mod lines;
 pub mod plan;
 mod random;
 pub mod report;

@@ -107,6 +107,8 @@ pub struct VoReport {
     pub bytes: f64,
     /// Seconds in which its transfers held slots.
     pub slot_seconds: f64,
+    /// The longest time from a submission to the start of the first attempt, in seconds.
+    pub wait_longest: f64,
     /// Its share, in proportion to the others'. `None`: VOs have none.
     pub share: Option<f64>,
 }

@@ -5,6 +5,8 @@
 //! file of another one removed for it; a state that does not follow from what is recorded; a transfer that waits for no
 //! reason, for one that is not true, or while it might run; one that never ends; bytes that nobody has.
 
+mod ageing;
+mod shares;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +21,9 @@ use serde::Serialize;
 const BUSY: f64 = 600.0;
 /// Seconds after which everything must have ended.
 const END: f64 = 2.0 * 86_400.0;
+
+/// Days are long: only so many of all seeds have them.
+const AGEING_EVERY: u64 = 8;
 
 /// What was endured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -54,11 +59,21 @@ pub fn endure(
 ) -> Result<Endured, (u64, Broken)> {
     let mut endured = Endured::default();
     for seed in seeds {
-        let report = world::endure(&plan(seed)).map_err(|broken| (seed, broken))?;
+        let report = endure_one(seed).map_err(|broken| (seed, broken))?;
         endured.add(&report);
         tell(seed);
     }
     Ok(endured)
+}
+
+/// Trouble, and, where there is none, what everybody is due.
+fn endure_one(seed: u64) -> Result<Report, Broken> {
+    let report = world::endure(&plan(seed))?;
+    shares::endure(seed)?;
+    if seed.is_multiple_of(AGEING_EVERY) {
+        ageing::endure(seed)?;
+    }
+    Ok(report)
 }
 
 /// The field and the misfortunes of a seed.

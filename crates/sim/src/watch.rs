@@ -121,6 +121,15 @@ pub(crate) fn is_true(reason: &WaitReason, counts: Counts) -> bool {
         WaitReason::SourceFull { active, limit, .. } => fits((active.0, limit.0), counts.out),
         WaitReason::DestinationFull { active, limit, .. } => fits((active.0, limit.0), counts.into),
         WaitReason::AgentsFull { active, limit } => fits((active.0, limit.0), counts.all),
+        WaitReason::SlotKept {
+            active,
+            kept,
+            limit,
+            ..
+        } => {
+            let is_there = [counts.out, counts.into, counts.all].contains(&active.0);
+            is_there && kept.0 > 0 && active.0 + kept.0 >= limit.0
+        }
         WaitReason::ByShare { because, .. } => is_true(because, counts),
         // It holds only inside a pass, and passes are over when somebody looks.
         WaitReason::Starting => false,

@@ -12,6 +12,7 @@ mod watching;
 
 use crate::books::Books;
 use crate::field::{Field, Foretold};
+use crate::lines::Lines;
 use crate::plan::{Network, Plan};
 use crate::random::Random;
 use crate::report::Report;
@@ -67,6 +68,8 @@ struct World<'a> {
     is_drained: bool,
     /// In simulated trouble.
     watch: Option<Box<Watch>>,
+    /// Where the order of starts is watched.
+    lines: Option<Box<Lines>>,
     storages: Vec<Storage>,
     /// Storages, by host.
     numbers: HashMap<String, usize>,
@@ -116,9 +119,19 @@ pub fn simulate(plan: &Plan, tell: &mut dyn FnMut(Progress)) -> Result<Report, B
 pub(crate) fn endure(plan: &Plan) -> Result<Report, Broken> {
     let mut world = World::new(plan);
     world.watch = Some(Box::default());
+    world.lines = Some(Box::default());
     world.begin()?;
     world.run(&mut |_| {})?;
     world.check_end()?;
+    Ok(world.report())
+}
+
+/// The same as [`simulate`], with the order of starts watched.
+pub(crate) fn in_order(plan: &Plan) -> Result<Report, Broken> {
+    let mut world = World::new(plan);
+    world.lines = Some(Box::default());
+    world.begin()?;
+    world.run(&mut |_| {})?;
     Ok(world.report())
 }
 
@@ -147,6 +160,7 @@ impl<'a> World<'a> {
             submitting: plan.loads.iter().map(Submitting::new).collect(),
             is_drained: false,
             watch: None,
+            lines: None,
             storages: storages.collect(),
             numbers: numbers.collect(),
             network_speeds: vec![1.0; plan.networks.len()],

@@ -7,7 +7,7 @@
 
 use super::LinkIndex;
 use crate::shares::{VoTurns, VoWeights};
-use crate::turns::{Turns, cost};
+use crate::turns::{Turn, Turns};
 use penstock_model::{VoName, Weight};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -66,27 +66,23 @@ impl VoLines {
         None
     }
 
-    /// A link of a VO took a slot, which it will hold for so long.
-    pub(super) fn had(&mut self, vo: &VoName, link: LinkIndex, ms: u64) {
+    /// A link of a VO took a slot.
+    pub(super) fn had(&mut self, vo: &VoName, link: LinkIndex, turn: Turn) {
         // While nobody waits, nobody takes anything from anybody.
         if self.turns.is_empty() {
             return;
         }
-        self.turns.had(vo, ms);
+        self.turns.had(vo, turn);
         if let Some(line) = self.lines.get_mut(vo) {
-            line.had(&link, cost(Weight::ONE, ms));
+            line.had(&link, Weight::ONE, turn);
         }
     }
 
-    /// It has held it for another time than was expected.
-    pub(super) fn correct(&mut self, vo: &VoName, link: LinkIndex, charged_ms: u64, took_ms: u64) {
-        if self.turns.is_empty() {
-            return;
-        }
-        self.turns.correct(vo, charged_ms, took_ms);
+    /// It has given it back after so long.
+    pub(super) fn ended(&mut self, vo: &VoName, link: LinkIndex, turn: Turn, lasted_ms: u64) {
+        self.turns.ended(vo, turn, lasted_ms);
         if let Some(line) = self.lines.get_mut(vo) {
-            let (charged, took) = (cost(Weight::ONE, charged_ms), cost(Weight::ONE, took_ms));
-            line.correct(&link, charged, took);
+            line.ended(&link, Weight::ONE, turn, lasted_ms);
         }
     }
 

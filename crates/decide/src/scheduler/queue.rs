@@ -3,7 +3,7 @@
 use super::aged::{AgedLine, Load, Rank};
 use crate::prediction::SizeClass;
 use crate::shares::{ActivityWeights, Shares, VoTurns, percent, share};
-use crate::turns::{Turns, cost};
+use crate::turns::{Turn, Turns};
 use penstock_model::{Activity, DEFAULT_ACTIVITY, LinkId, TransferId, UserName, VoName, Weight};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ pub(super) struct Popped {
     pub(super) transfer: TransferId,
     pub(super) size: SizeClass,
     pub(super) payers: Payers,
-    /// What it counts for them, in milliseconds of its slots.
-    pub(super) charged_ms: u64,
+    /// What it counts for them.
+    pub(super) turn: Turn,
 }
 
 /// For whom a transfer counts.
@@ -126,8 +126,8 @@ impl LinkQueue {
         removed.is_some()
     }
 
-    /// The next one by the link's own shares. `predict` tells for how many milliseconds a transfer holds its slots.
-    pub(super) fn pop(&mut self, predict: impl Fn(SizeClass) -> u64) -> Option<Popped> {
+    /// The next one by the link's own shares. `predict` tells which turn a transfer has.
+    pub(super) fn pop(&mut self, predict: impl Fn(SizeClass) -> Turn) -> Option<Popped> {
         let vo = self.turns.next()?.clone();
         self.pop_of(&vo, predict)
     }
@@ -136,10 +136,10 @@ impl LinkQueue {
     pub(super) fn pop_of(
         &mut self,
         vo: &VoName,
-        predict: impl Fn(SizeClass) -> u64,
+        predict: impl Fn(SizeClass) -> Turn,
     ) -> Option<Popped> {
-        let (class, user, transfer, size, charged_ms) = self.vos.get_mut(vo)?.pop(predict)?;
-        self.turns.had(vo, charged_ms);
+        let (class, user, transfer, size, turn) = self.vos.get_mut(vo)?.pop(predict)?;
+        self.turns.had(vo, turn);
         self.load.take(size);
         self.forget_if_empty(vo);
         Some(Popped {
@@ -150,22 +150,22 @@ impl LinkQueue {
                 class,
                 user,
             },
-            charged_ms,
+            turn,
         })
     }
 
-    /// A transfer has held its slots for another time than it was charged with.
-    pub(super) fn correct(&mut self, payers: &Payers, charged_ms: u64, took_ms: u64) {
-        self.turns.correct(&payers.vo, charged_ms, took_ms);
+    /// A transfer has held its slots for so long.
+    pub(super) fn ended(&mut self, payers: &Payers, turn: Turn, lasted_ms: u64) {
+        self.turns.ended(&payers.vo, turn, lasted_ms);
         let Some(queue) = self.vos.get_mut(&payers.vo) else {
             return;
         };
         let weight = queue.weight(&payers.class);
-        let (charged, took) = (cost(weight, charged_ms), cost(weight, took_ms));
-        queue.turns.correct(&payers.class, charged, took);
+        queue.turns.ended(&payers.class, weight, turn, lasted_ms);
         if let Some(class) = queue.classes.get_mut(&payers.class) {
-            let (charged, took) = (cost(Weight::ONE, charged_ms), cost(Weight::ONE, took_ms));
-            class.turns.correct(&payers.user, charged, took);
+            class
+                .turns
+                .ended(&payers.user, Weight::ONE, turn, lasted_ms);
         }
     }
 
@@ -268,18 +268,18 @@ impl VoQueue {
 
     fn pop(
         &mut self,
-        predict: impl Fn(SizeClass) -> u64,
-    ) -> Option<(Activity, UserName, TransferId, SizeClass, u64)> {
+        predict: impl Fn(SizeClass) -> Turn,
+    ) -> Option<(Activity, UserName, TransferId, SizeClass, Turn)> {
         let class = self.turns.next()?.clone();
         let queue = self.classes.get_mut(&class)?;
         let user = queue.turns.next()?.clone();
         let (transfer, size) = queue.users.get_mut(&user)?.pop()?;
-        let ms = predict(size);
-        queue.turns.had(&user, cost(Weight::ONE, ms));
+        let turn = predict(size);
+        queue.turns.had(&user, Weight::ONE, turn);
         let weight = self.weight(&class);
-        self.turns.had(&class, cost(weight, ms));
+        self.turns.had(&class, weight, turn);
         self.forget_if_empty(&class, &user);
-        Some((class, user, transfer, size, ms))
+        Some((class, user, transfer, size, turn))
     }
 
     fn forget_if_empty(&mut self, class: &Activity, user: &UserName) {

@@ -28,7 +28,11 @@ impl Scheduler {
                 let obstacle = self.obstacle(index);
                 obstacle.map_or(WaitReason::Starting, |(reason, _)| reason)
             }
-            Place::Full(reason) | Place::Parked(reason, _) => reason.clone(),
+            // Numbers may have changed since.
+            Place::Full(reason) | Place::Parked(reason, _) => {
+                let obstacle = self.obstacle(index);
+                obstacle.map_or_else(|| reason.clone(), |(reason, _)| reason)
+            }
         }
     }
 
@@ -51,7 +55,8 @@ impl Scheduler {
             | WaitReason::SourceTuned { .. }
             | WaitReason::RateCapped { .. }
             | WaitReason::AgentsFull { .. }
-            | WaitReason::GfalFull { .. } => None,
+            | WaitReason::GfalFull { .. }
+            | WaitReason::SlotKept { .. } => None,
             _ => return because,
         };
         let activity_percent = link
@@ -204,6 +209,19 @@ impl Scheduler {
         let is_full = pool.slots.active + pool.kept >= pool.slots.in_effect();
         let tuned = pool.slots.tuned_out();
         let rate = pool.rate.told().filter(|_| !is_full);
+        if is_full && pool.slots.active < pool.slots.in_effect() {
+            let storage = match id {
+                PoolId::Outbound(_) => Some(link.id.source.clone()),
+                PoolId::Inbound(_) => Some(link.id.destination.clone()),
+                PoolId::Agents | PoolId::Gfal => None,
+            };
+            return WaitReason::SlotKept {
+                storage,
+                active,
+                kept: Slots(pool.kept),
+                limit: Slots(pool.slots.in_effect()),
+            };
+        }
         match (id, rate, tuned) {
             (PoolId::Agents, ..) => WaitReason::AgentsFull { active, limit },
             (PoolId::Gfal, ..) => WaitReason::GfalFull { active, limit },

@@ -11,6 +11,7 @@ use std::ops::{Deref, DerefMut};
 struct Tried {
     scheduler: Scheduler,
     tickets: Vec<(TransferId, Ticket)>,
+    now: Duration,
 }
 
 impl Tried {
@@ -18,11 +19,12 @@ impl Tried {
         Tried {
             scheduler: Scheduler::new(limits),
             tickets: Vec::new(),
+            now: Duration::ZERO,
         }
     }
 
     fn start_next(&mut self) -> Option<TransferId> {
-        let Started { transfer, ticket } = self.scheduler.start_next()?;
+        let Started { transfer, ticket } = self.scheduler.start_next(self.now)?;
         self.tickets.push((transfer, ticket));
         Some(transfer)
     }
@@ -33,7 +35,7 @@ impl Tried {
             |(_, ticket): &(TransferId, Ticket)| self.scheduler.links[ticket.link].id == *link;
         let at = self.tickets.iter().position(on_link).expect("one runs");
         let (_, ticket) = self.tickets.remove(at);
-        let took = Duration::from_millis(ticket.charged_ms);
+        let took = Duration::from_millis(ticket.turn.expected_ms);
         self.scheduler.release(
             ticket,
             Held {

@@ -405,8 +405,12 @@ impl Tuning {
         } else {
             0
         };
+        let is_known = found.is_some() || there.iter().any(|now| self.knows(&now.link));
         let shared = self.shared.entry(place.clone()).or_insert_with(|| Shared {
-            tuner: Tuner::from(bounds, first),
+            tuner: match is_known {
+                true => Tuner::from(bounds, first),
+                false => Tuner::at(bounds, first),
+            },
             links: 0,
             active: 0,
             unshared: 0.0,
@@ -455,6 +459,14 @@ impl Tuning {
         };
         shared.last = Some(decision.clone());
         decided.decisions.push(decision);
+    }
+
+    /// Whether a link's own tuner has seen something.
+    fn knows(&self, link: &LinkId) -> bool {
+        let tuning = self.links.get(link);
+        tuning.is_some_and(
+            |tuning| matches!(&tuning.finder, Finder::Measured(tuner) if tuner.knows()),
+        )
     }
 
     /// What a link may run at least where it competes with others, and with how many; `None` where it does not, or

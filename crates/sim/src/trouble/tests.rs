@@ -1,6 +1,7 @@
 //! Seeds that every change has to endure; `make soak` takes a thousand.
 
 use super::*;
+use crate::simulate;
 
 #[test]
 fn nothing_breaks_whatever_happens() {
@@ -10,5 +11,17 @@ fn nothing_breaks_whatever_happens() {
             "{}\n{broken}\nto see it again: penstock simulate --trouble {seed}",
             broken.before.join("\n")
         ),
+    }
+}
+
+#[test]
+fn a_service_that_does_not_know_the_shares_is_found_out() {
+    for seed in 0..4 {
+        let plan = shares::plan(seed);
+        let mut without = plan.clone();
+        without.vos.iter_mut().for_each(|vo| vo.share = None);
+        let report = simulate(&without, &mut |_| {}).expect("nothing else is wrong");
+        let broken = shares::check(&plan, &report).expect_err("shares were not kept");
+        assert!(broken.what.contains("are its share"), "{broken}");
     }
 }

@@ -79,7 +79,7 @@ impl World<'_> {
         };
         let (link, vo, bytes) = (open.link, open.vo, open.bytes);
         if !std::mem::replace(&mut open.has_started, true) {
-            self.measure.waited(self.now - open.submitted);
+            self.measure.waited(vo, self.now - open.submitted);
         }
         let copying = Copying {
             link,

@@ -49,6 +49,7 @@ struct OfVo {
     files: u64,
     bytes: f64,
     slot_seconds: f64,
+    wait_longest: f64,
     active: u32,
     open: u32,
 }
@@ -81,8 +82,10 @@ impl Measure {
         of_vo.open = of_vo.open.saturating_sub(1);
     }
 
-    pub(super) fn waited(&mut self, seconds: f64) {
+    pub(super) fn waited(&mut self, vo: usize, seconds: f64) {
         self.waits.push(seconds as f32);
+        let of_vo = at(&mut self.vos, vo);
+        of_vo.wait_longest = of_vo.wait_longest.max(seconds);
     }
 
     pub(super) fn occupied(&mut self, link: usize, active: u32, vo: usize) {
@@ -302,6 +305,7 @@ impl World<'_> {
                 files: of_vo.files,
                 bytes: of_vo.bytes,
                 slot_seconds: of_vo.slot_seconds,
+                wait_longest: of_vo.wait_longest,
                 share: share_of(self.plan, name),
             }
         });
@@ -353,6 +357,7 @@ pub(super) fn kind(reason: &WaitReason) -> &'static str {
         }
         WaitReason::SourceFull { .. } => "the source is full",
         WaitReason::DestinationFull { .. } => "the destination is full",
+        WaitReason::SlotKept { .. } => "a slot is kept for a link that needs two",
         WaitReason::AgentsFull { .. } | WaitReason::GfalFull { .. } => "the service is full",
         WaitReason::LinkHalted { .. } => "the link is halted",
         WaitReason::BackingOff { .. } => "backing off after a failure",

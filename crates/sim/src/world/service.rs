@@ -216,6 +216,7 @@ impl World<'_> {
             return self.accepted(job);
         }
         self.watch_record(record)?;
+        self.check_order(record)?;
         match self.books.take(record) {
             Ok(None) => Ok(()),
             Ok(Some(ended)) => {

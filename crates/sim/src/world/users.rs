@@ -197,6 +197,9 @@ impl World<'_> {
         if self.books.jobs.insert(job.id, numbers).is_some() {
             return self.broken(format!("job {} was accepted twice", job.id));
         }
+        if let Some(lines) = &mut self.lines {
+            lines.accept(job);
+        }
         let vo = self.vo_at(job.vo.as_str());
         let state = job.parameters.first_state(job.submitted_at);
         for request in &job.transfers {

@@ -4,8 +4,8 @@
 use super::{Broken, World};
 use crate::watch::{Allowed, Counts, Found, is_true};
 use penstock_model::{
-    Errno, Failure, LinkId, Overwrite, Phase, Retry, Side, Timestamp, TransferId, TransferState,
-    WaitReason,
+    Errno, Failure, LinkId, Overwrite, Phase, Retry, Side, Timestamp, TransferEvent, TransferId,
+    TransferState, WaitReason,
 };
 use penstock_persistence::journal::Record;
 use penstock_transfer_service::engine::{Assignment, Engine};
@@ -47,6 +47,34 @@ fn may_overwrite(assignment: &Assignment) -> bool {
         | Overwrite::IntermediateHops
         | Overwrite::OnlyOnDisk
         | Overwrite::IntermediateHopsAndOnlyOnDisk => false,
+    }
+}
+
+/// Whether nothing but slots, or a link's gate, keeps a transfer from starting.
+fn waits_for_slots(reason: &WaitReason) -> bool {
+    match reason {
+        WaitReason::LinkFull { .. }
+        | WaitReason::SourceFull { .. }
+        | WaitReason::DestinationFull { .. }
+        | WaitReason::AgentsFull { .. }
+        | WaitReason::GfalFull { .. }
+        | WaitReason::SlotKept { .. }
+        | WaitReason::LinkTuned { .. }
+        | WaitReason::SourceTuned { .. }
+        | WaitReason::DestinationTuned { .. }
+        | WaitReason::RateCapped { .. }
+        | WaitReason::LinkHalted { .. }
+        | WaitReason::Starting => true,
+        WaitReason::ByShare { because, .. } => waits_for_slots(because),
+        WaitReason::BackingOff { .. }
+        | WaitReason::SameDestination { .. }
+        | WaitReason::StorageBanned { .. }
+        | WaitReason::TokenExchange { .. }
+        | WaitReason::Tape(_)
+        | WaitReason::LinkDraining
+        | WaitReason::StorageDraining { .. }
+        | WaitReason::Draining
+        | WaitReason::Drained => false,
     }
 }
 
@@ -306,6 +334,47 @@ impl World<'_> {
         Ok(())
     }
 
+    /// Checks that a transfer which starts passes none that might have started before it.
+    pub(super) fn check_order(&mut self, record: &Record) -> Result<(), Broken> {
+        let now = self.clock().at;
+        let (Some(lines), Some(engine)) = (&mut self.lines, self.service.engine()) else {
+            return Ok(());
+        };
+        match record {
+            Record::Happened {
+                transfer,
+                event,
+                state,
+                ..
+            } => {
+                lines.follow(*transfer, state);
+                if !matches!(event, TransferEvent::Started { .. }) {
+                    return Ok(());
+                }
+                let might = |before: &TransferId| {
+                    let reason = engine.why_waiting(*before, now);
+                    reason.is_some_and(|reason| waits_for_slots(&reason))
+                };
+                let passed = lines.before(*transfer).find(might);
+                match passed {
+                    None => Ok(()),
+                    Some(passed) => self.broken(format!(
+                        "transfer {transfer} passes transfer {passed}, which is before it by priority and age"
+                    )),
+                }
+            }
+            Record::Reprioritised { job, priority } => {
+                lines.prioritise(*job, *priority);
+                Ok(())
+            }
+            Record::JobEnded { job, .. } => {
+                lines.close(*job);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn check_wait(
         &self,
         engine: &Engine,
@@ -345,7 +414,11 @@ impl World<'_> {
             ));
         }
         let is_due = not_before.is_none_or(|at| at <= now);
-        let holds = match &reason {
+        let plain = match &reason {
+            WaitReason::ByShare { because, .. } => because,
+            reason => reason,
+        };
+        let holds = match plain {
             WaitReason::BackingOff { .. } => !is_due,
             WaitReason::SameDestination { before } => self.is_behind(transfer, *before),
             WaitReason::StorageBanned { .. } => {
@@ -354,6 +427,8 @@ impl World<'_> {
             WaitReason::Drained => self.is_drained,
             // Only it knows.
             WaitReason::LinkHalted { .. } => self.has_failed(open.link),
+            // That what is kept is used in the end shows when all ends.
+            WaitReason::SlotKept { .. } => true,
             _ => self.is_full(allowed, open.link, counts),
         };
         match holds {

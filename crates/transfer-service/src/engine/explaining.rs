@@ -25,6 +25,7 @@ impl Engine {
             | WaitReason::DestinationFull { .. }
             | WaitReason::AgentsFull { .. }
             | WaitReason::GfalFull { .. }
+            | WaitReason::SlotKept { .. }
             | WaitReason::LinkTuned { .. }
             | WaitReason::SourceTuned { .. }
             | WaitReason::DestinationTuned { .. }

@@ -481,3 +481,10 @@ pub struct Now {
     /// Microseconds since the process started, monotonic.
     pub monotonic_us: u64,
 }
+
+impl Now {
+    /// Since the process started, whatever becomes of the wall clock.
+    pub(super) fn running(self) -> Duration {
+        Duration::from_micros(self.monotonic_us)
+    }
+}

@@ -289,10 +289,10 @@ impl Engine {
                 continue;
             };
             let destination = self.transfers[&transfer].destination;
-            let ticket = self.scheduler.adopt(&waiting);
+            let ticket = self.scheduler.adopt(&waiting, now.running());
             let running = Running {
                 attempt,
-                holds: Holds::Slots(ticket, now.at),
+                holds: Holds::Slots(ticket, now.running()),
                 destination,
                 then: None,
                 node,
@@ -428,13 +428,13 @@ impl Engine {
         self.destinations.enter_first(place, transfer);
         let holds = match assignment.task {
             Task::Copy => {
-                let ticket = self.scheduler.adopt(&stranger(&assignment));
+                let ticket = self.scheduler.adopt(&stranger(&assignment), now.running());
                 if let Some(node) = self.nodes.nodes.get_mut(node) {
                     node.active += 1;
                 }
                 self.follow_nodes();
                 effects.actions.push(Action::Stop { transfer });
-                Holds::Slots(ticket, now.at)
+                Holds::Slots(ticket, now.running())
             }
             Task::TidyUp => Holds::Nothing,
         };

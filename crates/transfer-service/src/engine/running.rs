@@ -17,8 +17,8 @@ pub(super) struct Running {
 }
 
 pub(super) enum Holds {
-    /// The slots of a copy, since then.
-    Slots(Ticket, Timestamp),
+    /// The slots of a copy, since this time of the engine's clock that never goes back.
+    Slots(Ticket, Duration),
     /// None: it tidies up after a transfer that has ended.
     Nothing,
 }
@@ -28,7 +28,7 @@ impl Engine {
         if self.nodes.gather(now) {
             return;
         }
-        while let Some(Started { transfer, ticket }) = self.scheduler.start_next() {
+        while let Some(Started { transfer, ticket }) = self.scheduler.start_next(now.running()) {
             let entry = self
                 .transfers
                 .get(&transfer)
@@ -60,7 +60,7 @@ impl Engine {
             let to = to.expect("the scheduler knows how many agents there are on all nodes");
             let running = Running {
                 attempt,
-                holds: Holds::Slots(ticket, now.at),
+                holds: Holds::Slots(ticket, now.running()),
                 destination,
                 then: None,
                 node: to.node.clone(),
@@ -128,7 +128,7 @@ impl Engine {
             } => Some(*size),
             Outcome::Landed { mode: None, .. } | Outcome::Failed { .. } | Outcome::Stopped => None,
         };
-        let took = now.at.since(began);
+        let took = now.running().saturating_sub(began);
         self.scheduler.release(ticket, Held { took, brought });
         self.give_back(&ended.node);
         let halted = self.learn(now, &link, (transfer, &outcome), effects);
