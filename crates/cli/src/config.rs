@@ -13,6 +13,8 @@ mod limits;
 mod membership;
 mod messages;
 mod staging;
+mod storage;
+mod transfer;
 
 pub use administrators::Administrator;
 pub use backup::BackupPlan;
@@ -23,18 +25,17 @@ pub use limits::Limits;
 pub use membership::{Account, Member};
 pub use messages::MessageSink;
 pub use staging::StagingLimits;
+pub use storage::{GroupRule, Pool, PoolMode, Storage, UserRule};
+pub use transfer::Transfer;
 
-use crate::quantity::{Size, Span};
-use penstock_model::capability::Right;
-use penstock_model::{ChecksumAlgorithm, NamespacePath, TuningPolicy};
+use penstock_model::NamespacePath;
 use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::http1::client::ReachRules;
 use penstock_protocol::network::Network;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use thiserror::Error;
 use url::Url;
 
@@ -168,322 +169,6 @@ pub struct ForeignIssuer {
     pub client_id: Option<String>,
     /// A file that holds the client's secret on its first line.
     pub client_secret_file: Option<PathBuf>,
-}
-
-/// Where nodes of a transfer service listen for each other.
-const NODES_PORT: u16 = 8447;
-
-/// The transfer service.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Transfer {
-    /// Address and port of the FTS REST interface.
-    pub listen: SocketAddr,
-    /// Its record: jobs, and everything that happened to them. A file, or `postgres://user@host:5432/name`.
-    #[serde(default = "Transfer::default_database")]
-    pub database: DatabasePlace,
-    /// Address and port where the other nodes of the service reach this one, when the record is in PostgreSQL. Default:
-    /// the address of `listen`, port 8447.
-    pub nodes: Option<SocketAddr>,
-    /// A file that holds nothing but the password of PostgreSQL's user.
-    pub database_password_file: Option<PathBuf>,
-    /// What users have delegated: proxies with their keys, sealed. In PostgreSQL when the record is there.
-    #[serde(default = "Transfer::default_delegations")]
-    pub delegations: PathBuf,
-    /// Keys that seal stored tokens and proxies, one a line, the newest first; made when absent.
-    #[serde(default = "Transfer::default_credential_keys")]
-    pub credential_keys: PathBuf,
-    /// Transfers that may run at once on one link (an ordered pair of storage elements).
-    #[serde(default = "Transfer::default_link_max")]
-    pub active_max_per_link: u32,
-    /// Who decides how many of these run: `measured` (the service finds out what moves most), `fts3` (FTS3's rules)
-    /// or `fixed` (all that may).
-    #[serde(default)]
-    pub tuning: TuningPolicy,
-    /// Transfers that may run at once out of, and again into, one storage element.
-    #[serde(default = "Transfer::default_storage_max")]
-    pub active_max_per_storage: u32,
-    /// Transfers that may run at once in this service.
-    #[serde(default = "Transfer::default_active_max")]
-    pub active_max: u32,
-    /// Transfers that may be open at once, waiting ones included. Each takes some 2.5 kB of memory.
-    #[serde(default = "Transfer::default_open_max")]
-    pub open_max: u32,
-    /// How often a failed transfer is tried again, when its job does not say.
-    #[serde(default = "Transfer::default_retries")]
-    pub retries: u32,
-    /// The wait before the first retry; later ones wait longer.
-    #[serde(default = "Transfer::default_retry_delay")]
-    pub retry_delay: Span,
-    /// A link is halted after so many failures of one kind in a row, and tried with one transfer now and then.
-    /// 0: never.
-    #[serde(default = "Transfer::default_halt_after")]
-    pub halt_after: u32,
-    /// The wait before the first such trial; later ones wait longer, up to ten minutes.
-    #[serde(default = "Transfer::default_halt_delay")]
-    pub halt_delay: Span,
-    /// Further audiences that submitted tokens may name, besides this service's own URL.
-    #[serde(default)]
-    pub audience: Vec<String>,
-    /// A scope that submitted tokens must have, such as `fts`. Unset: any trusted token may submit.
-    pub required_scope: Option<String>,
-    /// Hosts to which the credentials of a file follow a redirect of its storage element, over TLS.
-    #[serde(default)]
-    pub credentials_follow: Vec<String>,
-    /// Who may see and stop the jobs of others, ban and configure.
-    #[serde(default, rename = "administrator")]
-    pub administrators: Vec<Administrator>,
-    /// Transfers that need gfal2.
-    #[serde(default)]
-    pub gfal: Gfal,
-    /// Links with a limit of their own.
-    #[serde(default, rename = "link")]
-    pub links: Vec<LinkLimit>,
-    /// Directory that remembers how far each sink of messages was told, when the record is a file.
-    #[serde(default = "Transfer::default_message_positions")]
-    pub message_positions: PathBuf,
-    /// For how long jobs are kept after their end, with all that happened to their files; `forever`: nothing goes.
-    #[serde(default = "Transfer::default_keep_history")]
-    pub keep_history: Keep,
-    /// For how long what links did each second.
-    #[serde(default = "Transfer::default_keep_samples")]
-    pub keep_samples: Keep,
-    /// For how long who changed which setting or ban.
-    #[serde(default = "Transfer::default_keep_audit")]
-    pub keep_audit: Keep,
-    /// For how much longer a sink of messages that has not taken it can hold history back.
-    #[serde(default = "Transfer::default_history_held_max")]
-    pub history_held_max: Span,
-    /// Backups that it makes of itself. Unset: none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub backup: Option<BackupPlan>,
-    /// How tape systems are treated.
-    #[serde(default)]
-    pub staging: StagingLimits,
-    /// Whom it tells what happens.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub messages: Vec<MessageSink>,
-}
-
-impl Transfer {
-    /// Where the other nodes reach this one.
-    pub fn nodes_address(&self) -> SocketAddr {
-        let default = SocketAddr::new(self.listen.ip(), NODES_PORT);
-        self.nodes.unwrap_or(default)
-    }
-
-    fn default_message_positions() -> PathBuf {
-        "state/messages".into()
-    }
-    fn default_database() -> DatabasePlace {
-        DatabasePlace::File("state/transfer.sqlite".into())
-    }
-    fn default_delegations() -> PathBuf {
-        "state/delegations.sqlite".into()
-    }
-    fn default_credential_keys() -> PathBuf {
-        "keys/credential-encryption".into()
-    }
-    fn default_link_max() -> u32 {
-        50
-    }
-    fn default_storage_max() -> u32 {
-        200
-    }
-    fn default_active_max() -> u32 {
-        500
-    }
-    fn default_open_max() -> u32 {
-        1_000_000
-    }
-    fn default_retries() -> u32 {
-        3
-    }
-    fn default_halt_after() -> u32 {
-        20
-    }
-    fn default_halt_delay() -> Span {
-        Span(Duration::from_secs(30))
-    }
-    fn default_retry_delay() -> Span {
-        Span(Duration::from_secs(30))
-    }
-}
-
-/// A link with a limit of its own.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LinkLimit {
-    /// The source as FTS names it: scheme and host without port, such as `https://se.example.org`.
-    pub source: String,
-    /// The destination likewise.
-    pub destination: String,
-    /// Transfers that may run at once between them.
-    pub active_max: u32,
-}
-
-/// The storage element.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Storage {
-    /// Address and port of the WebDAV door (TLS).
-    pub listen: SocketAddr,
-    /// Address and port of a door without TLS. Tokens cross it in the clear: for trusted networks only.
-    pub plain_listen: Option<SocketAddr>,
-    /// The namespace: directories, files, sizes, checksums.
-    #[serde(default = "Storage::default_namespace")]
-    pub namespace: PathBuf,
-    /// Prefixes that anybody may read without a token.
-    #[serde(default)]
-    pub anonymous_read: Vec<NamespacePath>,
-    /// Checksums computed for each file as it arrives. The first is the one told when a client does not ask.
-    #[serde(default = "Storage::default_checksums")]
-    pub checksums: Vec<ChecksumAlgorithm>,
-    /// Root keys of macaroons, one a line, the newest first. Without this file none are issued.
-    #[serde(default = "Storage::default_macaroon_keys")]
-    pub macaroon_keys: PathBuf,
-    /// How long a macaroon may live; requests for more are cut to it.
-    #[serde(default = "Storage::default_macaroon_validity")]
-    pub macaroon_validity_max: Span,
-    /// How long an upload in several requests may rest before its bytes are removed.
-    #[serde(default = "Storage::default_upload_expiry")]
-    pub upload_expiry: Span,
-    /// Such uploads that one user may have begun and not finished.
-    #[serde(default = "Storage::default_uploads_per_user")]
-    pub uploads_per_user_max: usize,
-    /// Bytes of them, announced or come.
-    #[serde(default = "Storage::default_upload_bytes_per_user")]
-    pub upload_bytes_per_user_max: Size,
-    /// Connections to the source that one third-party copy may use. 1: never more than one.
-    #[serde(default = "Storage::default_streams_max")]
-    pub streams_max: u32,
-    /// Memory that all copies with several connections may take together; those that find none left use one.
-    #[serde(default = "Storage::default_streams_memory")]
-    pub streams_memory: Size,
-    /// Where third-party copies may go to or come from.
-    #[serde(default)]
-    pub outbound: Outbound,
-    /// What members of groups may do, when their token names groups and grants nothing by itself.
-    #[serde(default, rename = "group")]
-    pub groups: Vec<GroupRule>,
-    /// What owners of certificates may do.
-    #[serde(default, rename = "user")]
-    pub users: Vec<UserRule>,
-    /// The file systems that keep the files.
-    #[serde(default, rename = "pool")]
-    pub pools: Vec<Pool>,
-}
-
-impl Storage {
-    fn default_namespace() -> PathBuf {
-        "state/namespace.sqlite".into()
-    }
-    fn default_macaroon_keys() -> PathBuf {
-        "keys/macaroon-root".into()
-    }
-    fn default_macaroon_validity() -> Span {
-        Span(Duration::from_secs(12 * 3600))
-    }
-    fn default_upload_expiry() -> Span {
-        Span(Duration::from_secs(24 * 3600))
-    }
-    fn default_uploads_per_user() -> usize {
-        100
-    }
-    fn default_upload_bytes_per_user() -> Size {
-        Size(1_000_000_000_000)
-    }
-    fn default_streams_max() -> u32 {
-        10
-    }
-    fn default_streams_memory() -> Size {
-        Size(1 << 30)
-    }
-    fn default_checksums() -> Vec<ChecksumAlgorithm> {
-        vec![ChecksumAlgorithm::Adler32]
-    }
-}
-
-/// Where third-party copies may go to or come from.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Outbound {
-    /// Host names and addresses. Others are refused, so that nobody uses the site to reach what only it can
-    /// reach.
-    pub allow: Vec<String>,
-    /// Hosts to which the credentials of a copy follow a redirect, over TLS: data servers behind a storage
-    /// element that expects its clients' tokens there, too.
-    pub credentials_follow: Vec<String>,
-}
-
-/// What members of a group may do below a path.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GroupRule {
-    /// The group as tokens write it, such as `/dteam`. `/cms/uscms` does not imply `/cms`.
-    pub group: String,
-    /// Where. Of several rules for one group, those with the longest path count.
-    pub path: NamespacePath,
-    /// What: read, create, modify, stage, poll.
-    pub rights: Vec<Right>,
-}
-
-/// What the owner of a certificate may do below a path.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct UserRule {
-    /// The subject without what proxies append, such as `/DC=lab/OU=Users/CN=Alice`.
-    pub dn: String,
-    /// Where. Of several rules for one user, those with the longest path count.
-    pub path: NamespacePath,
-    /// What: read, create, modify, stage, poll.
-    pub rights: Vec<Right>,
-}
-
-/// One file system that keeps files.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Pool {
-    /// Its name in reports.
-    pub name: String,
-    /// Its directory.
-    pub path: PathBuf,
-    /// The most it may hold. Unset: what its file system has.
-    pub capacity: Option<Size>,
-    /// Whether it takes new files, or gives any.
-    #[serde(default)]
-    pub mode: PoolMode,
-    /// Files that may move in or out at once; others wait their turn.
-    #[serde(default = "Pool::default_movers_max")]
-    pub movers_max: u32,
-    /// Files that may wait their turn; more are refused with `Retry-After`.
-    #[serde(default = "Pool::default_queue_max")]
-    pub queue_max: u32,
-}
-
-/// What a pool is good for at the moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PoolMode {
-    /// Takes and gives files.
-    #[default]
-    Enabled,
-    /// Gives files and takes none, for example before its disk is replaced.
-    Drained,
-    /// Neither takes nor gives files.
-    Disabled,
-}
-
-impl Pool {
-    /// How many files a pool moves at once unless told otherwise.
-    pub fn default_movers_max() -> u32 {
-        100
-    }
-
-    /// How many may wait unless told otherwise.
-    pub fn default_queue_max() -> u32 {
-        1000
-    }
 }
 
 /// What is shown of the past and the present.
@@ -741,56 +426,11 @@ impl Config {
     }
 }
 
-impl Storage {
-    fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
-        if self.pools.is_empty() {
-            problems
-                .push("storage has no pool; add [[storage.pool]] with name and path".to_owned());
-        }
-        if self.checksums.is_empty() {
-            problems.push("storage.checksums is empty; keep at least \"adler32\"".to_owned());
-        }
-        for user in self.users.iter().filter(|user| !user.dn.starts_with('/')) {
-            problems.push(format!(
-                "storage.user '{}' is no subject in slash form, such as /DC=org/CN=Alice",
-                user.dn
-            ));
-        }
-        let mut names = BTreeSet::new();
-        let mut paths = BTreeSet::new();
-        for pool in &self.pools {
-            if pool.name.is_empty()
-                || !pool
-                    .name
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
-            {
-                problems.push(format!(
-                    "pool name '{}' may have letters, digits, '-', '_' and '.' only",
-                    pool.name
-                ));
-            }
-            if !names.insert(&pool.name) {
-                problems.push(format!("pool '{}' is named twice", pool.name));
-            }
-            if !paths.insert(&pool.path) {
-                problems.push(format!("two pools use {}", pool.path.display()));
-            }
-            if pool.movers_max == 0 {
-                problems.push(format!(
-                    "pool '{}' has movers_max 0, so nothing would ever move",
-                    pool.name
-                ));
-            }
-        }
-        problems
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quantity::Size;
+    use penstock_model::ChecksumAlgorithm;
 
     const SMALLEST: &str = r#"
         [site]

@@ -1,0 +1,144 @@
+//! What can be typed to look at the files of a storage element, and to copy, share and remove them.
+
+use super::AccessArgs;
+use crate::quantity::Span;
+use clap::Args;
+use penstock_model::ChecksumAlgorithm;
+use url::Url;
+
+/// Options of `copy`.
+#[derive(Debug, Args)]
+pub struct CopyArgs {
+    /// A local path, file: URL, or https:// or davs:// URL.
+    pub source: String,
+    /// Likewise.
+    pub destination: String,
+    /// Files at once.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub parallel: u16,
+    /// Copy also what is there already, replacing it. Without it, a file with the same content is skipped and
+    /// one with another content is an error.
+    #[arg(long)]
+    pub overwrite: bool,
+    /// The algorithm to compare with.
+    #[arg(long, default_value = "adler32", value_parser = parse_algorithm)]
+    pub checksum: ChecksumAlgorithm,
+    /// Tokens and trust.
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// Options of `ls`.
+#[derive(Debug, Args)]
+pub struct LsArgs {
+    /// A directory or file.
+    #[arg(value_parser = parse_url)]
+    pub url: Url,
+    /// Show type, size and time.
+    #[arg(short, long)]
+    pub long: bool,
+    /// List directories below as well.
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// Tokens and trust.
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// Options of `stat` and `cat`.
+#[derive(Debug, Args)]
+pub struct UrlArgs {
+    /// What to look at.
+    #[arg(required = true, value_parser = parse_url)]
+    pub urls: Vec<Url>,
+    /// Tokens and trust.
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// Options of `share`.
+#[derive(Debug, Args)]
+pub struct ShareArgs {
+    /// What to share: the link reaches that and what is below it.
+    #[arg(value_parser = parse_url)]
+    pub url: Url,
+    /// How long the link is good.
+    #[arg(long = "for", value_name = "SPAN", default_value = "12h")]
+    pub span: Span,
+    /// Let others see names and write new files there, but read and replace none.
+    #[arg(long)]
+    pub upload: bool,
+    /// Let others see names only.
+    #[arg(long, conflicts_with = "upload")]
+    pub list: bool,
+    /// Tokens and trust.
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// Options of `rm`.
+#[derive(Debug, Args)]
+pub struct RmArgs {
+    /// What to delete.
+    #[arg(required = true, value_parser = parse_url)]
+    pub urls: Vec<Url>,
+    /// Directories too, with all that is in them.
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// Tokens and trust.
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// Options of `mkdir`.
+#[derive(Debug, Args)]
+pub struct MkdirArgs {
+    /// What to make.
+    #[arg(required = true, value_parser = parse_url)]
+    pub urls: Vec<Url>,
+    /// Make missing parents; a directory that exists is fine.
+    #[arg(short, long)]
+    pub parents: bool,
+    /// Tokens and trust.
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// Options of `checksum`.
+#[derive(Debug, Args)]
+pub struct ChecksumArgs {
+    /// Files.
+    #[arg(required = true, value_parser = parse_url)]
+    pub urls: Vec<Url>,
+    /// adler32, crc32c, md5 or sha-256.
+    #[arg(long, default_value = "adler32", value_parser = parse_algorithm)]
+    pub algorithm: ChecksumAlgorithm,
+    /// Tokens and trust.
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// Reads the URL of a file or directory. `davs` and `dav` are other names of `https` and `http`.
+pub fn parse_url(text: &str) -> Result<Url, String> {
+    let text = match text.split_once("://") {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("davs") => format!("https://{rest}"),
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("dav") => format!("http://{rest}"),
+        _ => text.to_owned(),
+    };
+    let url = Url::parse(&text).map_err(|why| format!("{why}; write https://HOST:PORT/PATH"))?;
+    if !["https", "http"].contains(&url.scheme()) {
+        return Err(format!(
+            "scheme '{}' is not supported; use https or davs",
+            url.scheme()
+        ));
+    }
+    match url.username().is_empty() && url.password().is_none() {
+        true => Ok(url),
+        false => Err("it carries credentials; use --token-file instead".to_owned()),
+    }
+}
+
+fn parse_algorithm(text: &str) -> Result<ChecksumAlgorithm, String> {
+    ChecksumAlgorithm::parse(text)
+        .ok_or_else(|| format!("'{text}' is not one of adler32, crc32c, md5, sha-256"))
+}
