@@ -122,6 +122,21 @@ def test_a_job_that_is_canceled_after_a_kill_leaves_nothing(field, push):
     field.service.wait_idle()
 
 
+def test_a_service_that_is_killed_after_a_cancel_leaves_nothing(field, push):
+    job = push.submit()
+    push.wait_moving()
+    with push.server.paused():
+        field.service.ask("DELETE", f"/jobs/{job}")
+        assert field.service.wait(job)["job_state"] == "CANCELED"
+        # The agent that stops cannot clean up, nor can the one after it.
+        field.here.kill()
+        field.here.start()
+        field.here.kill()
+        field.here.start()
+    push.wait_gone()
+    field.service.wait_idle()
+
+
 def test_a_file_that_was_there_survives_a_job_that_is_canceled_after_a_kill(field, push):
     """It may be replaced, and its bytes are being replaced; but it is not the job's to remove."""
     push.put_older()

@@ -10,6 +10,7 @@ mod reader;
 mod rows;
 mod search;
 mod sqlite;
+mod tidyings;
 mod tokens;
 mod tunings;
 
@@ -22,6 +23,7 @@ pub use rows::{FoundTransfer, JobRow, TapeTimes, TransferRow};
 pub use search::{FoundPage, JobName, TransferFilter};
 pub(crate) use sqlite::schema as sqlite_schema;
 pub use sqlite::{SqliteJournal, SqliteReader};
+pub use tidyings::Tidying;
 pub use tokens::{JobToken, Renewal, RenewedToken, StoredToken};
 
 use crate::postgres::DatabaseError;
@@ -90,6 +92,14 @@ pub enum Record {
     LinkChanged(Box<LinkChange>),
     /// How many transfers run on a link, or at a storage element, was decided anew.
     Tuned(Box<TuningDecision>),
+    /// A transfer has ended, or is about to, and something has to be looked after at its destination. Takes the place
+    /// of what was noted of the same transfer before.
+    TidyingOwed(Box<Tidying>),
+    /// That was done.
+    TidiedUp {
+        /// The transfer that had ended.
+        transfer: TransferId,
+    },
     /// What a link did in the last second.
     Sampled(LinkSample),
 }
@@ -105,6 +115,8 @@ pub struct Standing {
     pub bans: Vec<Ban>,
     /// The last decision about each link and storage element that was tuned.
     pub tunings: Vec<TuningDecision>,
+    /// What has to be looked after at destinations of transfers that have ended, by transfer.
+    pub tidyings: Vec<Tidying>,
     /// Tokens that are to be renewed, and for which their issuers have given nothing yet.
     pub tokens_awaited: BTreeSet<CredentialId>,
 }

@@ -269,18 +269,7 @@ impl StopSignal {
 }
 
 impl AgentSetup {
-    /// Remembers what the journal forgets when the job ends, for an agent that works after that. Blocks.
-    pub(crate) fn remember(&self, assignment: &Assignment) {
-        if let (Task::TidyUp, Some(id)) =
-            (assignment.task, &assignment.request.destination_credential)
-            && let Err(why) = self.tokens.remember(id)
-        {
-            let transfer = assignment.request.id.0;
-            tracing::warn!(transfer, %why, "nobody can tidy up at the destination");
-        }
-    }
-
-    /// The same for a job that asks for a version of the Internet protocol.
+    /// The same, for a job that asks for a version of the Internet protocol.
     fn reaching_by(self: Arc<Self>, version: Option<IpVersion>) -> Arc<Self> {
         let client = match version {
             None => return self,
@@ -322,10 +311,9 @@ impl AgentSetup {
             },
             Task::TidyUp => {
                 tokio::select! {
-                    () = work.tidy_up() => {}
-                    () = stop.stopped() => {}
+                    () = work.tidy_up() => Outcome::Tidied,
+                    () = stop.stopped() => Outcome::Stopped,
                 }
-                Outcome::Stopped
             }
         };
         // Its slots are free when nothing of it runs any more.

@@ -200,7 +200,7 @@ impl Meters {
                 meter.finished += 1;
             }
             Outcome::Failed { .. } => meter.failed += 1,
-            Outcome::Stopped => {}
+            Outcome::Stopped | Outcome::Dropped | Outcome::Tidied => {}
         }
         let moved = progress.take_unsampled();
         meter.settled += moved;

@@ -808,15 +808,6 @@ impl Committer {
                 records.extend(next.records);
                 acts.extend(next.acts);
             }
-            for act in &acts {
-                if let Act::Order {
-                    order: Order::Start(assignment),
-                    ..
-                } = act
-                {
-                    self.node.agents.remember(assignment);
-                }
-            }
             if !records.is_empty() {
                 let sequence = self.append(&records)?;
                 self.node.board.committed.send_replace(sequence);

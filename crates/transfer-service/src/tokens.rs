@@ -265,17 +265,6 @@ impl TokenKeeper {
             Err(why) => Err(TokenTrouble::Later(why.to_string())),
         }
     }
-
-    /// Remembers a token that the journal is about to forget. Blocks. Errors: for people.
-    pub(crate) fn remember(&self, id: &CredentialId) -> Result<(), String> {
-        if self.held.get(id).is_some() {
-            return Ok(());
-        }
-        let stored = self.reader.token(id).map_err(|why| why.to_string())?;
-        let stored = stored.ok_or_else(|| format!("the token {id} is no longer stored"))?;
-        self.held.learn(id, &stored);
-        Ok(())
-    }
 }
 
 /// How a token that a job brings is renewed; `None` when it is used as it is until it ends: it was not given for use

@@ -10,7 +10,7 @@ use crate::journal::sqlite_schema;
 use crate::postgres::Database;
 use crate::sealing::SealingKeys;
 use penstock_model::Timestamp;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Transaction, params};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -193,6 +193,7 @@ fn prepare(journal: &mut Connection, at: Timestamp, sequence: u64) -> rusqlite::
     }
     let sql = "UPDATE job SET parameters = json_set(parameters, '$.restored_at', ?1) WHERE finished_ms IS NULL";
     change.execute(sql, [at.0])?;
+    forget_tidyings(&change)?;
     change.execute("DELETE FROM sqlite_sequence WHERE name = 'ledger'", [])?;
     let sql = "INSERT INTO sqlite_sequence (name, seq) VALUES ('ledger', ?1)";
     change.execute(sql, [sequence as i64 + GAP])?;
@@ -202,6 +203,21 @@ fn prepare(journal: &mut Connection, at: Timestamp, sequence: u64) -> rusqlite::
                WHERE true ON CONFLICT (name) DO UPDATE SET value = excluded.value";
     change.execute(sql, params![GAP])?;
     change.commit()
+}
+
+/// Nothing is removed anywhere on the word of what was owed then.
+fn forget_tidyings(change: &Transaction<'_>) -> rusqlite::Result<()> {
+    // A backup of an earlier version has no such table.
+    let sql = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'tidying'";
+    if change.query_row(sql, [], |row| row.get::<_, i64>(0))? == 0 {
+        return Ok(());
+    }
+    change.execute_batch(
+        "DELETE FROM tidying;
+         DELETE FROM credential_use WHERE job_id LIKE 'tidying %';
+         DELETE FROM sealed_credential WHERE credential_id NOT IN (SELECT credential_id FROM credential_use);
+         DELETE FROM token_renewal WHERE credential_id NOT IN (SELECT credential_id FROM credential_use)",
+    )
 }
 
 /// The small files in a backup, by name.

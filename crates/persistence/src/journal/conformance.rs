@@ -20,6 +20,7 @@ use tokens::{
     a_new_sealing_key_is_used_for_all_that_a_token_is_renewed_with,
     tokens_are_renewed_and_nowhere_in_clear,
     transfers_and_recalls_that_wait_for_a_token_are_told_apart_from_those_that_do_not,
+    what_is_owed_at_a_destination_keeps_its_token_and_is_found_until_it_is_done,
 };
 
 use super::{
@@ -854,6 +855,7 @@ on_each_back_end! {
     what_became_of_a_link_is_kept,
     decisions_about_numbers_are_kept_and_the_last_of_each_place_is_found_at_a_restart,
     tokens_are_renewed_and_nowhere_in_clear,
+    what_is_owed_at_a_destination_keeps_its_token_and_is_found_until_it_is_done,
     transfers_and_recalls_that_wait_for_a_token_are_told_apart_from_those_that_do_not,
     a_new_sealing_key_is_used_for_all_that_a_token_is_renewed_with,
     what_ended_before_the_time_goes_and_what_is_open_stays,

@@ -1,7 +1,7 @@
 //! A journal in memory, with a switch that makes it fail: for engine tests and simulated disasters.
 
 use super::{
-    Journal, JournalError, PruneStep, Pruned, Record, Standing, StoredToken, UnfinishedJob,
+    Journal, JournalError, PruneStep, Pruned, Record, Standing, StoredToken, Tidying, UnfinishedJob,
 };
 use penstock_model::{
     Ban, BanTarget, CredentialId, Job, JobId, Settings, Timestamp, TransferEvent, TransferId,
@@ -27,6 +27,7 @@ pub struct MemoryJournal {
     settings: Settings,
     bans: BTreeMap<BanTarget, Ban>,
     tunings: BTreeMap<TunedPlace, TuningDecision>,
+    tidyings: BTreeMap<TransferId, Tidying>,
 }
 
 impl MemoryJournal {
@@ -38,6 +39,14 @@ impl MemoryJournal {
     /// Where a transfer stands.
     pub fn state(&self, transfer: TransferId) -> Option<&TransferState> {
         self.states.get(&transfer)
+    }
+
+    /// Those that nobody refers to any more.
+    fn free_tokens(&mut self) {
+        let owed = self.tidyings.values();
+        let owed = owed.filter_map(|tidying| tidying.request.destination_credential.as_ref());
+        let uses: Vec<_> = self.uses.values().flatten().chain(owed).collect();
+        self.tokens.retain(|id, _| uses.contains(&id));
     }
 
     /// Every job with whether it has ended.
@@ -93,8 +102,7 @@ impl Journal for MemoryJournal {
                         *ended = true;
                     }
                     self.uses.remove(job);
-                    let uses: Vec<_> = self.uses.values().flatten().collect();
-                    self.tokens.retain(|id, _| uses.contains(&id));
+                    self.free_tokens();
                 }
                 Record::TokenRenewed { id, renewed } => {
                     let Some(StoredToken {
@@ -127,6 +135,14 @@ impl Journal for MemoryJournal {
                 Record::Tuned(decision) => {
                     self.tunings
                         .insert(decision.place.clone(), TuningDecision::clone(decision));
+                }
+                Record::TidyingOwed(tidying) => {
+                    let transfer = tidying.request.id;
+                    self.tidyings.insert(transfer, Tidying::clone(tidying));
+                }
+                Record::TidiedUp { transfer } => {
+                    self.tidyings.remove(transfer);
+                    self.free_tokens();
                 }
                 Record::LinkChanged(_) | Record::Sampled(_) => {}
             }
@@ -182,6 +198,7 @@ impl Journal for MemoryJournal {
             settings: self.settings.clone(),
             bans: self.bans.values().cloned().collect(),
             tunings: self.tunings.values().cloned().collect(),
+            tidyings: self.tidyings.values().cloned().collect(),
             tokens_awaited: awaited.map(|(id, _)| id.clone()).collect(),
         })
     }

@@ -11,6 +11,7 @@ pub(crate) mod partitions;
 mod reader;
 mod reading;
 mod search;
+mod tidyings;
 mod tokens;
 mod tunings;
 mod unfinished;

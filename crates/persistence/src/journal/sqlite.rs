@@ -10,6 +10,7 @@ mod reading;
 pub(crate) mod schema;
 mod search;
 mod settings;
+mod tidyings;
 mod tokens;
 mod tunings;
 mod unfinished;
@@ -187,7 +188,7 @@ fn append_all(
                     at.0,
                     state.name()
                 ])?;
-                tokens::remove(&transaction, *job)?;
+                tokens::remove(&transaction, &job.to_string())?;
             }
             Record::TokenRenewed { id, renewed } => {
                 tokens::renew(&transaction, keys, id, renewed)?;
@@ -202,6 +203,8 @@ fn append_all(
             Record::Banned(change) => bans::record(&transaction, change)?,
             Record::LinkChanged(change) => links::record(&transaction, change)?,
             Record::Tuned(decision) => tunings::record(&transaction, decision)?,
+            Record::TidyingOwed(tidying) => tidyings::owe(&transaction, tidying)?,
+            Record::TidiedUp { transfer } => tidyings::end(&transaction, *transfer)?,
             Record::Sampled(sample) => insert_sample(&transaction, sample)?,
         }
     }

@@ -19,7 +19,7 @@ struct Migration {
     usable_from: u32,
 }
 
-const MIGRATIONS: [Migration; 3] = [
+const MIGRATIONS: [Migration; 4] = [
     Migration {
         sql: include_str!("schema/1.sql"),
         usable_from: 1,
@@ -30,6 +30,10 @@ const MIGRATIONS: [Migration; 3] = [
     },
     Migration {
         sql: include_str!("schema/3.sql"),
+        usable_from: 1,
+    },
+    Migration {
+        sql: include_str!("schema/4.sql"),
         usable_from: 1,
     },
 ];

@@ -434,7 +434,11 @@ impl World<'_> {
                 self.excuse(transfer);
             }
         }
-        self.end(transfer, attempt, Outcome::Stopped)
+        let outcome = match running.copies {
+            Some(_) => Outcome::Stopped,
+            None => Outcome::Tidied,
+        };
+        self.end(transfer, attempt, outcome)
     }
 
     fn end(

@@ -59,7 +59,7 @@ impl History {
                 average(&mut link.rate, file_rate * f64::from(beside + 1));
             }
             Outcome::Failed { .. } => average(&mut link.success, 0.0),
-            Outcome::Stopped => {}
+            Outcome::Stopped | Outcome::Dropped | Outcome::Tidied => {}
         }
     }
 }

@@ -1,8 +1,10 @@
 //! How transfers and jobs end, and what is looked after then.
 
-use super::running::{Holds, Running, parameters_of};
+use super::running::{Holds, Running, Then, parameters_of};
 use super::*;
+use penstock_model::NodeId;
 use penstock_model::url::FilePlace;
+use penstock_persistence::journal::Tidying;
 
 impl Engine {
     /// Ends a transfer that nobody waits for any more. Its place before the destination is kept until its agent has
@@ -14,64 +16,190 @@ impl Engine {
         event: TransferEvent,
         effects: &mut Effects,
     ) {
-        let tidying = self.tidying_after(transfer);
-        match (self.running.get_mut(&transfer), tidying) {
-            (Some(running), tidying) => {
-                running.then = tidying.map(Box::new);
+        let then = self.tidying_after(transfer);
+        match (self.running.get_mut(&transfer), then) {
+            (Some(running), then) => {
+                running.then = then;
                 effects.actions.push(Action::Stop { transfer });
+                self.owe(transfer, effects);
                 self.happen(now, transfer, event, effects);
             }
             (None, None) => {
                 self.happen(now, transfer, event, effects);
             }
-            (None, Some(tidying)) => {
-                self.tidy_up(tidying, effects);
+            (None, Some(then)) => {
+                self.tidy_up(*then.tidying, effects);
                 self.happen(now, transfer, event, effects);
             }
         }
     }
 
+    /// Has an agent tidy up at the destination of a transfer that has ended, or is about to.
     pub(super) fn tidy_up(&mut self, mut tidying: Assignment, effects: &mut Effects) {
-        let place = tidying.request.destination.place();
-        let Some(to) = self.nodes.own() else {
-            // A leader is a node itself, but for the moment in which it comes to lead.
-            self.leave_destination(place, tidying.request.id);
-            return;
+        tidying.to = self.nodes.own();
+        let transfer = tidying.request.id;
+        let then = Then {
+            tidying: Box::new(tidying.clone()),
+            is_due: true,
         };
-        tidying.to = to;
         let running = Running {
             attempt: tidying.attempt,
             holds: Holds::Nothing,
-            destination: place,
-            then: None,
+            destination: tidying.request.destination.place(),
+            then: Some(then),
             node: tidying.to.node.clone(),
         };
-        self.running.insert(tidying.request.id, running);
-        effects.actions.push(Action::Start(tidying));
+        self.running.insert(transfer, running);
+        self.owe(transfer, effects);
+        // A leader that has not joined itself yet finds then that nobody does it.
+        if self.nodes.has_own() {
+            effects.actions.push(Action::Start(tidying));
+        }
     }
 
-    /// For an agent that tidies up after this transfer, if an attempt of unknown outcome may have left something.
-    pub(super) fn tidying_after(&self, transfer: TransferId) -> Option<Assignment> {
+    /// Notes what remains to be done after the end of a transfer, so that whoever comes after this process does it.
+    fn owe(&self, transfer: TransferId, effects: &mut Effects) {
+        let Some(running) = self.running.get(&transfer) else {
+            return;
+        };
+        let Some(Then { tidying, is_due }) = &running.then else {
+            return;
+        };
+        let owed = Tidying {
+            job: tidying.job,
+            vo: tidying.vo.clone(),
+            request: TransferRequest::clone(&tidying.request),
+            parameters: JobParameters::clone(&tidying.parameters),
+            attempt: running.attempt,
+            node: self.nodes.recorded(&running.node),
+            copies: !matches!(running.holds, Holds::Nothing),
+            is_due: *is_due,
+        };
+        effects.records.push(Record::TidyingOwed(Box::new(owed)));
+    }
+
+    /// Goes on with what a process before owed: it is done by who was at it, or anew when nobody is.
+    pub(super) fn adopt_tidyings(&mut self, now: Now, owed: Vec<Tidying>, effects: &mut Effects) {
+        for owed in owed {
+            let transfer = owed.request.id;
+            let place = owed.request.destination.place();
+            let first = self.destinations.first_at(place);
+            if self.transfers.contains_key(&transfer)
+                || first.is_some_and(|first| self.running.contains_key(&first))
+            {
+                // Whoever writes there looks first.
+                effects.records.push(Record::TidiedUp { transfer });
+                continue;
+            }
+            self.destinations.enter_first(place, transfer);
+            let tidying = Assignment {
+                to: self.nodes.own(),
+                job: owed.job,
+                vo: owed.vo,
+                request: Arc::new(owed.request),
+                parameters: Arc::new(owed.parameters),
+                attempt: Attempt(owed.attempt.0 + 1),
+                streams: None,
+                unsettled: true,
+                task: Task::TidyUp,
+            };
+            let Some(node) = self.nodes.await_claims(now, owed.node.as_ref()) else {
+                self.tidy_up(tidying, effects);
+                continue;
+            };
+            let then = Then {
+                tidying: Box::new(tidying),
+                is_due: owed.is_due,
+            };
+            let running = Running {
+                attempt: owed.attempt,
+                holds: match owed.copies {
+                    true => Holds::Unknown,
+                    false => Holds::Nothing,
+                },
+                destination: place,
+                then: Some(then),
+                node,
+            };
+            self.running.insert(transfer, running);
+        }
+    }
+
+    /// The copy of a transfer that had ended before has ended, too.
+    pub(super) fn look_after(
+        &mut self,
+        transfer: TransferId,
+        (place, then): (FilePlace, Option<Then>),
+        outcome: &Outcome,
+        effects: &mut Effects,
+    ) {
+        let has_left_something = match outcome {
+            Outcome::Dropped => true,
+            Outcome::Failed { cleaned, .. } => !cleaned,
+            Outcome::Landed { .. } | Outcome::Stopped | Outcome::Tidied => false,
+        };
+        match then {
+            Some(then) if then.is_due || has_left_something => self.tidy_up(*then.tidying, effects),
+            Some(_) => self.end_tidying(transfer, place, effects),
+            None => self.leave_destination(place, transfer),
+        }
+    }
+
+    /// Whoever tidied up has ended.
+    pub(super) fn tidying_ended(
+        &mut self,
+        (transfer, place): (TransferId, FilePlace),
+        (then, node): (Option<Then>, &NodeId),
+        outcome: &Outcome,
+        effects: &mut Effects,
+    ) {
+        let Some(Then { mut tidying, .. }) = then else {
+            self.leave_destination(place, transfer);
+            return;
+        };
+        match outcome {
+            Outcome::Tidied | Outcome::Failed { .. } | Outcome::Landed { .. } => {
+                self.end_tidying(transfer, place, effects);
+            }
+            // This process is ending: whoever comes next does it.
+            Outcome::Stopped if self.nodes.is_own(node) => self.leave_destination(place, transfer),
+            Outcome::Stopped | Outcome::Dropped => {
+                tidying.attempt = Attempt(tidying.attempt.0 + 1);
+                self.tidy_up(*tidying, effects);
+            }
+        }
+    }
+
+    fn end_tidying(&mut self, transfer: TransferId, place: FilePlace, effects: &mut Effects) {
+        effects.records.push(Record::TidiedUp { transfer });
+        self.leave_destination(place, transfer);
+    }
+
+    /// What to do after this transfer, if an attempt of unknown outcome may have left something, or the one that is to
+    /// stop now may not get around to cleaning up.
+    fn tidying_after(&self, transfer: TransferId) -> Option<Then> {
         let entry = self.transfers.get(&transfer)?;
-        let attempt = match entry.state() {
+        let (attempt, is_due) = match entry.state() {
             TransferState::Submitted {
                 unsettled: true,
                 attempts,
                 ..
-            } => Attempt(attempts + 1),
+            } => (Attempt(attempts + 1), true),
             TransferState::Active {
-                unsettled: true,
                 attempt,
+                prepared,
+                unsettled,
                 ..
-            } => Attempt(attempt.0 + 1),
+            } if *prepared || *unsettled => (Attempt(attempt.0 + 1), *unsettled),
             TransferState::Staging { recall, .. } | TransferState::Recalling { recall, .. }
                 if recall.unsettled =>
             {
-                Attempt(recall.attempts + 1)
+                (Attempt(recall.attempts + 1), true)
             }
             _ => return None,
         };
-        self.tidying(transfer, attempt)
+        let tidying = Box::new(self.tidying(transfer, attempt)?);
+        Some(Then { tidying, is_due })
     }
 
     /// For an agent that tidies up after an attempt that failed for good and left what it could not remove, or an
@@ -95,7 +223,7 @@ impl Engine {
         }
         let job = &self.jobs[&entry.job];
         Some(Assignment {
-            to: self.nodes.own()?,
+            to: self.nodes.own(),
             job: entry.job,
             vo: job.vo().clone(),
             request: Arc::new(entry.request(transfer, self.scheduler.link(entry.link))),

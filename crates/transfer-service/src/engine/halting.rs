@@ -36,7 +36,9 @@ impl Engine {
         let verdict = match outcome {
             Outcome::Landed { .. } => health.landed(),
             Outcome::Failed { failure, .. } => health.failed(now.at, failure, policy),
-            Outcome::Stopped => health.ended_without_telling(now.at),
+            Outcome::Stopped | Outcome::Dropped | Outcome::Tidied => {
+                health.ended_without_telling(now.at)
+            }
         };
         let is_halted = health.is_halted();
         self.follow(now, link, (transfer, verdict), effects);

@@ -226,8 +226,12 @@ pub enum Outcome {
         /// Whatever it had made at the destination is known to be gone.
         cleaned: bool,
     },
-    /// It was stopped as asked.
+    /// It was stopped as asked, and has cleaned up after itself.
     Stopped,
+    /// It was dropped where it stood, or was never begun.
+    Dropped,
+    /// An agent that was to tidy up has done so, as far as it could.
+    Tidied,
 }
 
 /// What the driver does after the records are durable.
@@ -364,7 +368,7 @@ pub enum Task {
     /// Move the file.
     Copy,
     /// The transfer has ended while the outcome of an attempt was unknown: remove what that may have left at the
-    /// destination, if it can only be ours. It answers `Stopped`.
+    /// destination, if it can only be ours. It answers `Tidied`.
     TidyUp,
 }
 

@@ -189,9 +189,25 @@ impl Nodes {
         self.assign(&id)
     }
 
-    /// The leader's own node, for what tidies up: it remembers the tokens that the journal is about to forget.
-    pub(super) fn own(&self) -> Option<AssignedTo> {
-        self.assign(&self.own_name())
+    /// The leader's own node, for what tidies up: that holds no slots anywhere.
+    pub(super) fn own(&self) -> AssignedTo {
+        let node = self.own_name();
+        let unknown = AssignedTo {
+            node: node.clone(),
+            session: 0,
+            epoch: Epoch::default(),
+        };
+        self.assign(&node).unwrap_or(unknown)
+    }
+
+    pub(super) fn is_own(&self, id: &NodeId) -> bool {
+        self.own_name() == *id
+    }
+
+    /// The leader's own node is there. It always is, but for the moment in which it comes to lead.
+    pub(super) fn has_own(&self) -> bool {
+        let own = self.nodes.get(&self.own_name());
+        own.is_some_and(|node| node.lost_at_us.is_none())
     }
 
     fn own_name(&self) -> NodeId {
@@ -223,16 +239,31 @@ impl Nodes {
 
     /// An attempt of a leadership before runs on this node as far as is known. False when it cannot run any more.
     fn expect(&mut self, now: Now, id: Option<&NodeId>) -> bool {
-        let (Leading::Among { silence, .. }, Some(id)) = (&self.leading, id) else {
+        if id.is_none() {
+            return false;
+        }
+        let Some(id) = self.await_claims(now, id) else {
             return false;
         };
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.active += 1;
+        }
+        true
+    }
+
+    /// Something of a leadership before may go on where it was, by default on this node: its name, from which it is
+    /// lost unless it is claimed in time. `None`: in the one process of a service nothing of another goes on.
+    pub(super) fn await_claims(&mut self, now: Now, id: Option<&NodeId>) -> Option<NodeId> {
+        let Leading::Among { silence, .. } = &self.leading else {
+            return None;
+        };
         let lost_at = now.monotonic_us.saturating_add(micros(*silence));
-        let node = self.nodes.entry(id.clone()).or_insert_with(|| Node {
+        let id = id.cloned().unwrap_or_else(|| self.own_name());
+        self.nodes.entry(id.clone()).or_insert_with(|| Node {
             lost_at_us: Some(lost_at),
             ..Node::default()
         });
-        node.active += 1;
-        true
+        Some(id)
     }
 
     /// An attempt has ended. True when the slots of all are others now.
@@ -372,6 +403,7 @@ impl Engine {
         let Some(entry) = self.transfers.get(&transfer) else {
             if claim.assignment.task == Task::Copy {
                 effects.actions.push(Action::Stop { transfer });
+                self.give_slots(now, &claim.assignment);
             }
             return;
         };
@@ -396,6 +428,22 @@ impl Engine {
             replaces,
         };
         self.take(now, input, effects);
+    }
+
+    /// A copy whose transfer has ended holds slots until it has stopped.
+    fn give_slots(&mut self, now: Now, assignment: &Assignment) {
+        let Some(running) = self.running.get_mut(&assignment.request.id) else {
+            return;
+        };
+        if let Holds::Slots(..) | Holds::Nothing = running.holds {
+            return;
+        }
+        let ticket = self.scheduler.adopt(&stranger(assignment), now.running());
+        running.holds = Holds::Slots(ticket, now.running());
+        if let Some(node) = self.nodes.nodes.get_mut(&running.node) {
+            node.active += 1;
+        }
+        self.follow_nodes();
     }
 
     /// A node runs what nothing is known of: its transfer has ended meanwhile. It keeps its place before the
@@ -491,7 +539,7 @@ impl Engine {
     ) {
         for (transfer, attempt) in lost {
             effects.actions.push(Action::Forget { transfer, attempt });
-            self.account(now, (transfer, attempt), Outcome::Stopped, reason, effects);
+            self.account(now, (transfer, attempt), Outcome::Dropped, reason, effects);
         }
     }
 

@@ -13,13 +13,14 @@ use super::{Effects, Engine, EngineConfig, Now};
 use penstock_decide::scheduler::Scheduler;
 use penstock_decide::settings::slots_in_effect;
 use penstock_model::TransferEvent;
-use penstock_persistence::journal::{Journal, JournalError, Standing, UnfinishedJob};
+use penstock_persistence::journal::{Journal, JournalError, Standing, Tidying, UnfinishedJob};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 
 /// An engine that is being given what it continues with.
 pub struct Restoring {
     engine: Engine,
+    tidyings: Vec<Tidying>,
     effects: Effects,
     now: Now,
 }
@@ -61,6 +62,7 @@ impl Engine {
         engine.await_tokens(now, found.tokens_awaited, &mut effects);
         Restoring {
             engine,
+            tidyings: found.tidyings,
             effects,
             now,
         }
@@ -91,6 +93,7 @@ impl Restoring {
     pub fn finish(self) -> (Engine, Effects) {
         let Restoring {
             mut engine,
+            tidyings,
             mut effects,
             now,
         } = self;
@@ -102,6 +105,7 @@ impl Restoring {
             let event = TransferEvent::AttemptLost { attempt, reason };
             engine.happen(now, transfer, event, &mut effects);
         }
+        engine.adopt_tidyings(now, tidyings, &mut effects);
         engine.close_empty_jobs(now, &mut effects);
         engine.wake_delayed(now);
         engine.attend_to_tape(now, &mut effects);

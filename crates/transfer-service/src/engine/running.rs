@@ -11,9 +11,16 @@ pub(super) struct Running {
     pub(super) holds: Holds,
     /// Where it writes.
     pub(super) destination: FilePlace,
-    /// What to do at the destination when it has ended, because the transfer was canceled.
-    pub(super) then: Option<Box<Assignment>>,
+    /// What to do at the destination when it has ended, because its transfer has.
+    pub(super) then: Option<Then>,
     pub(super) node: NodeId,
+}
+
+/// What remains to be done at a destination after the end of a transfer. The journal knows of it.
+pub(super) struct Then {
+    pub(super) tidying: Box<Assignment>,
+    /// Also when the agent that is there has cleaned up after itself.
+    pub(super) is_due: bool,
 }
 
 pub(super) enum Holds {
@@ -21,6 +28,8 @@ pub(super) enum Holds {
     Slots(Ticket, Duration),
     /// None: it tidies up after a transfer that has ended.
     Nothing,
+    /// Those of a copy of a transfer that has ended, if it runs still: its node will say so.
+    Unknown,
 }
 
 impl Engine {
@@ -94,7 +103,7 @@ impl Engine {
     ) {
         let node = self.running.get(&transfer).map(|running| &running.node);
         let stopped = match node.filter(|node| self.nodes.recorded(node).is_some()) {
-            Some(node) if outcome == Outcome::Stopped => format!("{node} does not go on with it"),
+            Some(node) if outcome == Outcome::Dropped => format!("{node} does not go on with it"),
             _ => "the service stopped while it ran".to_owned(),
         };
         self.account(now, (transfer, attempt), outcome, &stopped, effects);
@@ -115,9 +124,17 @@ impl Engine {
             _ => return,
         }
         let ended = self.running.remove(&transfer).expect("found a line ago");
-        let Holds::Slots(ticket, began) = ended.holds else {
-            self.leave_destination(ended.destination, transfer);
-            return;
+        let (ticket, began) = match ended.holds {
+            Holds::Slots(ticket, began) => (ticket, began),
+            Holds::Nothing => {
+                let place = ended.destination;
+                let by = (ended.then, &ended.node);
+                return self.tidying_ended((transfer, place), by, &outcome, effects);
+            }
+            Holds::Unknown => {
+                let place = ended.destination;
+                return self.look_after(transfer, (place, ended.then), &outcome, effects);
+            }
         };
         let link = self.scheduler.link(ticket.link()).clone();
         let brought = match &outcome {
@@ -126,17 +143,18 @@ impl Engine {
                 mode: Some(_),
                 ..
             } => Some(*size),
-            Outcome::Landed { mode: None, .. } | Outcome::Failed { .. } | Outcome::Stopped => None,
+            Outcome::Landed { mode: None, .. }
+            | Outcome::Failed { .. }
+            | Outcome::Stopped
+            | Outcome::Dropped
+            | Outcome::Tidied => None,
         };
         let took = now.running().saturating_sub(began);
         self.scheduler.release(ticket, Held { took, brought });
         self.give_back(&ended.node);
         let halted = self.learn(now, &link, (transfer, &outcome), effects);
         let Some(entry) = self.transfers.get(&transfer) else {
-            match ended.then {
-                Some(tidying) => self.tidy_up(*tidying, effects),
-                None => self.leave_destination(ended.destination, transfer),
-            }
+            self.look_after(transfer, (ended.destination, ended.then), &outcome, effects);
             return;
         };
         let (failures, since, was_staged) = match entry.state() {
@@ -175,7 +193,7 @@ impl Engine {
                 }
             }
             // Asked to stop without having been canceled: the service itself is ending.
-            Outcome::Stopped => TransferEvent::AttemptLost {
+            Outcome::Stopped | Outcome::Dropped | Outcome::Tidied => TransferEvent::AttemptLost {
                 attempt,
                 reason: stopped.to_owned(),
             },

@@ -263,6 +263,10 @@ impl World {
 
     fn end(&mut self, transfer: TransferId, outcome: Outcome) {
         if let Some(assignment) = self.agents.remove(&transfer) {
+            let outcome = match assignment.task {
+                Task::Copy => outcome,
+                Task::TidyUp => Outcome::Tidied,
+            };
             self.feed(Input::Ended {
                 transfer,
                 attempt: assignment.attempt,
@@ -331,6 +335,13 @@ impl World {
 
     fn check_record(&self) {
         check_record_of(&self.journal);
+        assert_eq!(self.owed(), 0);
+    }
+
+    /// How much is to be looked after at destinations of transfers that have ended.
+    fn owed(&self) -> usize {
+        let found = self.journal.clone().load_standing().expect("readable");
+        found.tidyings.len()
     }
 }
 
@@ -901,6 +912,39 @@ fn what_an_interrupted_attempt_left_is_tidied_up_after_a_cancel_before_others_wr
     assert_eq!(world.agents[&first].task, Task::TidyUp);
     assert_eq!(world.engine.agents().0, Slots(0), "it holds no slot");
     assert!(!world.agents.contains_key(&second));
+    world.end(first, Outcome::Stopped);
+    assert!(world.agents.contains_key(&second));
+    world.settle();
+    world.check_record();
+}
+
+#[test]
+fn what_was_to_be_tidied_up_when_the_process_died_is_tidied_up_by_the_next() {
+    // While the agent stops that might have cleaned up after itself.
+    let (mut world, job, first, second) = world_with_something_left();
+    cancel(&mut world, job);
+    assert_eq!((world.owed(), &*world.stopping), (1, &[first][..]));
+    world.crash();
+    assert_eq!(world.agents[&first].task, Task::TidyUp);
+    assert!(!world.agents.contains_key(&second));
+    // While it is tidied up, again and again.
+    for _ in 0..2 {
+        world.crash();
+        assert_eq!(world.agents[&first].task, Task::TidyUp);
+        assert!(!world.agents.contains_key(&second));
+    }
+    world.end(first, Outcome::Tidied);
+    assert!(world.agents.contains_key(&second));
+    assert_eq!(world.owed(), 0);
+    world.crash();
+    assert!(!world.agents.contains_key(&first), "once is enough");
+    world.settle();
+    world.check_record();
+
+    // It did clean up after itself.
+    let (mut world, job, first, second) = world_with_something_left();
+    cancel(&mut world, job);
+    world.stopping.clear();
     world.end(first, Outcome::Stopped);
     assert!(world.agents.contains_key(&second));
     world.settle();

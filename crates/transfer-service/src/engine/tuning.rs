@@ -120,7 +120,7 @@ impl Engine {
                 // It says nothing of how much a storage element can do.
                 (None, Retry::ElsewhereOnly | Retry::Never) => return,
             },
-            Outcome::Stopped => return,
+            Outcome::Stopped | Outcome::Dropped | Outcome::Tidied => return,
         };
         let standing = (
             self.is_tuned_full(link),

@@ -2,7 +2,7 @@
 //!
 //! They go on while leaders change. An end is kept until a leader has made it durable. A node that has heard of no
 //! leader for its term drops its agents where they stand, and takes no new ones: whoever leads then may give their
-//! transfers to others. What it drops or does not take it tells as stopped, because its leader may be the same as before.
+//! transfers to others. What it drops or does not take it tells as dropped, because its leader may be the same as before.
 
 use crate::agent::{AgentSetup, Progress, StopSignal};
 use crate::engine::{Assignment, Claim, Looked, NodeJoined, Outcome};
@@ -254,13 +254,13 @@ impl AgentHost {
         }
         let (epoch, known) = (assignment.to.epoch, held.epoch);
         tracing::info!(transfer = transfer.0, %epoch, %known, why, "an attempt is not run here");
-        held.untold.insert(key, Outcome::Stopped);
+        held.untold.insert(key, Outcome::Dropped);
         let (reports, report) = (
             self.reports.clone(),
             AgentReport::Ended {
                 transfer,
                 attempt,
-                outcome: Outcome::Stopped,
+                outcome: Outcome::Dropped,
             },
         );
         // Whoever gives the order does not wait. What cannot be told then is told to the next leader.
@@ -324,8 +324,8 @@ impl AgentHost {
                 match held.agents.remove(&key) {
                     Some(hosted) if hosted.is_orphan => match outcome {
                         // It had been quicker.
-                        Outcome::Landed { .. } => {}
-                        Outcome::Failed { .. } | Outcome::Stopped => *outcome = Outcome::Stopped,
+                        Outcome::Landed { .. } | Outcome::Stopped | Outcome::Tidied => {}
+                        Outcome::Failed { .. } | Outcome::Dropped => *outcome = Outcome::Dropped,
                     },
                     Some(_) => {}
                     // One that was not taken.

@@ -1,7 +1,7 @@
 //! Tokens that are renewed at their issuers.
 
 use super::*;
-use crate::journal::{Renewal, RenewedToken, StoredToken};
+use crate::journal::{Renewal, RenewedToken, StoredToken, Tidying};
 
 fn renewal(renew_at: i64) -> Renewal {
     Renewal {
@@ -162,4 +162,66 @@ pub(super) fn a_new_sealing_key_is_used_for_all_that_a_token_is_renewed_with(lab
     let found = journal.token(&CredentialId::new("r1")).expect("readable");
     let refresh = found.and_then(|token| token.renewal?.1);
     assert_eq!(refresh.as_deref(), Some("ref-1"));
+}
+
+pub(super) fn what_is_owed_at_a_destination_keeps_its_token_and_is_found_until_it_is_done(
+    lab: &Lab,
+) {
+    keeps_tidyings(lab.open(), |journal| {
+        drop(journal);
+        lab.open()
+    });
+}
+
+#[test]
+fn the_journal_in_memory_keeps_what_is_owed_at_destinations() {
+    keeps_tidyings(Box::<MemoryJournal>::default(), |journal| journal);
+}
+
+fn keeps_tidyings(
+    mut journal: Box<dyn Journal>,
+    reopen: impl Fn(Box<dyn Journal>) -> Box<dyn Journal>,
+) {
+    let mut job = job(7, 7..=7);
+    job.transfers[0].source_credential = Some(CredentialId::new("from"));
+    job.transfers[0].destination_credential = Some(CredentialId::new("to"));
+    let accepted = Record::JobAccepted {
+        job: Box::new(job.clone()),
+        tokens: vec![token("from", "eyJ-from"), token("to", "eyJ-to")],
+    };
+    let owed = |attempt| Tidying {
+        job: job.id,
+        vo: job.vo.clone(),
+        request: job.transfers[0].clone(),
+        parameters: job.parameters.clone(),
+        attempt: Attempt(attempt),
+        node: None,
+        copies: false,
+        is_due: true,
+    };
+    let ended = Record::JobEnded {
+        job: job.id,
+        at: Timestamp(9),
+        state: JobState::Canceled,
+    };
+    let owe = |attempt| Record::TidyingOwed(Box::new(owed(attempt)));
+    journal.append(&[accepted]).expect("stored");
+    journal.append(&[owe(1), ended]).expect("stored");
+    journal.append(&[owe(2)]).expect("stored");
+    let mut journal = reopen(journal);
+    let (standing, _) = super::restart(&mut *journal);
+    assert_eq!(standing.tidyings, [owed(2)]);
+    assert_eq!(
+        super::text_of(&mut *journal, "to").as_deref(),
+        Some("eyJ-to")
+    );
+    assert_eq!(super::text_of(&mut *journal, "from"), None);
+
+    let transfer = TransferId(7);
+    journal
+        .append(&[owe(3), Record::TidiedUp { transfer }])
+        .expect("stored");
+    let mut journal = reopen(journal);
+    assert_eq!(super::restart(&mut *journal).0.tidyings, []);
+    assert_eq!(super::text_of(&mut *journal, "to"), None);
 }

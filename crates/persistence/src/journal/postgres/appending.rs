@@ -2,7 +2,7 @@
 
 use super::batch::{Batch, Change, ban_key};
 use super::partitions::Partitions;
-use super::tunings;
+use super::{tidyings, tunings};
 use crate::postgres::session::Open;
 use crate::postgres::{DatabaseError, text};
 use ::postgres::Row;
@@ -44,7 +44,10 @@ pub(super) fn write(
     changes(open, batch)?;
     renewed(open, batch)?;
     priorities(open, batch)?;
+    tidyings::owe(open, batch)?;
     ended(open, batch, progress.last_sequence)?;
+    tidyings::end(open, batch)?;
+    free_tokens(open, batch)?;
     for change in &batch.settings {
         configured(open, change)?;
     }
@@ -246,8 +249,7 @@ fn priorities(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> {
     Ok(())
 }
 
-/// Jobs that have ended, and their tokens that no other open job refers to.
-/// Their last entries are not later than the batch's last one.
+/// Jobs that have ended. Their last entries are not later than the batch's last one.
 fn ended(open: &mut Open<'_>, batch: &Batch, last: i64) -> Result<(), DatabaseError> {
     let ended = &batch.ended;
     if ended.job.is_empty() {
@@ -259,8 +261,19 @@ fn ended(open: &mut Open<'_>, batch: &Batch, last: i64) -> Result<(), DatabaseEr
          WHERE job.job_id = ended.job_id",
         &[&ended.job, &ended.at, &ended.state, &last],
     )?;
+    Ok(())
+}
+
+/// Those to which nobody refers any more but what has ended here.
+fn free_tokens(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> {
+    let tidied = batch.tidied.iter();
+    let tidied = tidied.map(|transfer| tidyings::user(*transfer));
+    let users: Vec<_> = batch.ended.job.iter().copied().chain(tidied).collect();
+    if users.is_empty() {
+        return Ok(());
+    }
     let sql = "DELETE FROM credential_use WHERE job_id = ANY($1) RETURNING credential_id";
-    let rows = open.query(sql, &[&ended.job])?;
+    let rows = open.query(sql, &[&users])?;
     if rows.is_empty() {
         return Ok(());
     }

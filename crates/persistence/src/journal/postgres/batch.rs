@@ -2,7 +2,8 @@
 //!
 //! Made before the transaction begins, so that it holds its locks no longer than the database needs.
 
-use crate::journal::{JobToken, Record, RenewedToken};
+use super::tidyings;
+use crate::journal::{JobToken, Record, RenewedToken, Tidying};
 use crate::postgres::text;
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
 use penstock_model::{
@@ -44,6 +45,9 @@ pub(super) struct Batch {
     pub(super) links: Vec<LinkChange>,
     pub(super) tunings: Vec<TuningDecision>,
     pub(super) samples: Samples,
+    /// What has to be looked after, as it is written down.
+    pub(super) tidyings: BTreeMap<TransferId, String>,
+    pub(super) tidied: Vec<TransferId>,
 }
 
 #[derive(Debug, Default)]
@@ -254,8 +258,23 @@ impl Batch {
             Record::Banned(change) => self.bans.push(BanChange::clone(change)),
             Record::LinkChanged(change) => self.links.push(LinkChange::clone(change)),
             Record::Tuned(decision) => self.tunings.push(TuningDecision::clone(decision)),
+            Record::TidyingOwed(tidying) => self.owe(tidying)?,
+            Record::TidiedUp { transfer } => {
+                self.tidyings.remove(transfer);
+                self.tidied.push(*transfer);
+            }
             Record::Sampled(sample) => self.samples.push(sample),
         }
+        Ok(())
+    }
+
+    fn owe(&mut self, tidying: &Tidying) -> Result<(), Unstorable> {
+        let transfer = tidying.request.id;
+        if let Some(id) = &tidying.request.destination_credential {
+            self.tokens.use_job.push(tidyings::user(transfer));
+            self.tokens.use_id.push(text(id.as_str()));
+        }
+        self.tidyings.insert(transfer, json(tidying)?);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! What a restart reads: everything that has not ended, in one pass over the open jobs and their transfers.
 
 use super::reading::decode;
-use super::{reading, tokens, tunings};
+use super::{reading, tidyings, tokens, tunings};
 use crate::journal::{JournalError, Standing, UnfinishedJob};
 use crate::postgres::session::{Goes, Open};
 use ::postgres::Row;
@@ -18,6 +18,7 @@ pub(super) fn standing(open: &mut Open<'_>) -> Result<Standing, JournalError> {
         settings: reading::settings(open)?,
         bans: reading::bans(open)?,
         tunings: tunings::latest(open)?,
+        tidyings: tidyings::all(open)?,
         tokens_awaited: tokens::awaited(open)?,
     })
 }

@@ -4,7 +4,7 @@ use crate::sealing::{SealingKeys, SecretKind};
 use rusqlite::{Connection, Transaction};
 
 /// The newest schema this code knows. Each migration raises it by one.
-pub(super) const SCHEMA_VERSION: u32 = 9;
+pub(super) const SCHEMA_VERSION: u32 = 10;
 
 const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
     // 1: the first schema.
@@ -152,6 +152,12 @@ const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
         decision        TEXT NOT NULL
     );
     CREATE INDEX tuning_place ON tuning (source, destination, sequence);",
+    // 10: what has to be looked after at destinations of transfers that have ended.
+    "CREATE TABLE tidying (
+        transfer_id     INTEGER PRIMARY KEY,
+        version         INTEGER NOT NULL,
+        tidying         TEXT NOT NULL
+    );",
 ];
 /// The version from which on no token is stored in clear.
 const SEALED_SINCE: u32 = 2;

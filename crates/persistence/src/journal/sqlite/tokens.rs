@@ -56,8 +56,7 @@ pub(super) fn insert(
 }
 
 /// Removes the tokens of a job that no other open job refers to. Costs a few look-ups for each of them.
-pub(super) fn remove(transaction: &Transaction<'_>, job: JobId) -> rusqlite::Result<()> {
-    let job = job.to_string();
+pub(super) fn remove(transaction: &Transaction<'_>, job: &str) -> rusqlite::Result<()> {
     for table in ["sealed_credential", "token_renewal"] {
         let sql = format!(
             "DELETE FROM {table} WHERE credential_id IN (
@@ -65,10 +64,10 @@ pub(super) fn remove(transaction: &Transaction<'_>, job: JobId) -> rusqlite::Res
                      SELECT 1 FROM credential_use AS other
                      WHERE other.credential_id = own.credential_id AND other.job_id <> ?1))"
         );
-        transaction.prepare_cached(&sql)?.execute([&job])?;
+        transaction.prepare_cached(&sql)?.execute([job])?;
     }
     let sql = "DELETE FROM credential_use WHERE job_id = ?1";
-    transaction.prepare_cached(sql)?.execute([&job])?;
+    transaction.prepare_cached(sql)?.execute([job])?;
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //! asked job by job, and nothing is kept but the job at hand.
 
 use super::reading::Reading;
-use super::{at, bans, settings, tunings};
+use super::{at, bans, settings, tidyings, tunings};
 use crate::journal::{JournalError, Standing, UnfinishedJob};
 use penstock_model::{
     CredentialId, Job, JobId, Timestamp, TransferRequest, TransferState, UserName, VoName,
@@ -21,6 +21,7 @@ pub(super) fn standing(reading: &Reading<'_>) -> Result<Standing, JournalError> 
         settings: settings::load(reading)?,
         bans: bans::load(reading)?,
         tunings: tunings::latest(reading)?,
+        tidyings: tidyings::all(reading)?,
         tokens_awaited: reading.tokens_awaited(None)?,
     })
 }

@@ -18,6 +18,8 @@ fn name(node: usize) -> NodeId {
 struct Hosted {
     claim: Claim,
     is_stopping: bool,
+    /// It may change what is at its destination.
+    may_write: bool,
 }
 
 /// A process of the service.
@@ -105,6 +107,7 @@ impl Fleet {
                         waits: None,
                     };
                     let hosted = Hosted {
+                        may_write: claim.assignment.task == Task::TidyUp,
                         claim,
                         is_stopping: false,
                     };
@@ -119,6 +122,7 @@ impl Fleet {
                 {
                     if let Some(hosted) = process.agents.get_mut(&(transfer, attempt)) {
                         hosted.claim.waits = None;
+                        hosted.may_write = true;
                     }
                 }
             }
@@ -156,6 +160,16 @@ impl Fleet {
             let agents = agents.iter();
             agents.filter(|(_, hosted)| hosted.claim.assignment.task == Task::Copy)
         };
+        let all = self.processes.iter().flat_map(|one| one.agents.values());
+        let mut places = BTreeSet::new();
+        for hosted in all.filter(|hosted| hosted.may_write) {
+            let request = &hosted.claim.assignment.request;
+            assert!(
+                places.insert(request.destination.place()),
+                "two work at {}",
+                request.destination
+            );
+        }
         let mut transfers = BTreeSet::new();
         let mut links: BTreeMap<LinkId, u32> = BTreeMap::new();
         for (key, hosted) in self.processes.iter().flat_map(copies) {
@@ -177,6 +191,13 @@ impl Fleet {
                 .count();
             assert!(count <= NODE_SLOTS as usize, "{count} on one node");
         }
+    }
+
+    /// What the journal says is to be looked after.
+    fn owed(&self) -> Vec<TransferId> {
+        let found = self.journal.clone().load_standing().expect("readable");
+        let owed = found.tidyings.iter();
+        owed.map(|tidying| tidying.request.id).collect()
     }
 
     fn is_over(&self, transfer: TransferId) -> bool {
@@ -284,7 +305,7 @@ impl Fleet {
             match process.session {
                 Some(_) => told.extend(dropped),
                 None => {
-                    let ends = dropped.into_iter().map(|key| (key, Outcome::Stopped));
+                    let ends = dropped.into_iter().map(|key| (key, Outcome::Dropped));
                     process.untold.extend(ends);
                 }
             }
@@ -293,7 +314,7 @@ impl Fleet {
             self.feed(Input::Ended {
                 transfer,
                 attempt,
-                outcome: Outcome::Stopped,
+                outcome: Outcome::Dropped,
             });
         }
     }
@@ -306,9 +327,10 @@ impl Fleet {
         };
         let hosted = process.agents.remove(&key).expect("found above");
         let tidies = hosted.claim.assignment.task == Task::TidyUp;
-        let outcome = match hosted.is_stopping || tidies {
-            true => Outcome::Stopped,
-            false => outcome,
+        let outcome = match (tidies, hosted.is_stopping) {
+            (true, _) => Outcome::Tidied,
+            (false, true) => Outcome::Stopped,
+            (false, false) => outcome,
         };
         match process.session {
             Some(_) => self.feed(Input::Ended {
@@ -365,11 +387,8 @@ impl Fleet {
             self.join(node);
         }
         for _ in 0..10_000 {
-            if self
-                .engine
-                .as_ref()
-                .is_none_or(|engine| engine.open_transfers() == 0)
-            {
+            let engine = self.engine.as_ref();
+            if engine.is_none_or(|engine| engine.open_transfers() == 0) && self.owed().is_empty() {
                 return;
             }
             for node in 0..NAMES.len() {
@@ -616,4 +635,61 @@ fn what_a_node_told_with_an_earlier_connection_counts_no_more() {
     fleet.wait(30);
     assert_eq!(fleet.processes[1].agents.len(), 2);
     fleet.settle();
+}
+
+#[test]
+fn what_a_canceled_copy_may_have_left_is_looked_after_when_its_node_is_gone() {
+    let mut fleet = busy();
+    fleet.prepare(2, 0);
+    let canceled = *fleet.processes[2].agents.keys().next().expect("busy");
+    for nth in 0..3 {
+        fleet.take(Step::Cancel(nth));
+    }
+    assert!(fleet.owed().contains(&canceled.0));
+    fleet.kill(2);
+    fleet.wait(25);
+    let tidying = |fleet: &Fleet| {
+        let agents = fleet.processes.iter().map(|one| one.agents.values());
+        let mut tasks = agents.map(|all| {
+            let all = all.filter(|hosted| hosted.claim.assignment.request.id == canceled.0);
+            all.filter(|hosted| hosted.claim.assignment.task == Task::TidyUp)
+                .count()
+        });
+        [(); 3].map(|()| tasks.next().expect("three"))
+    };
+    assert_eq!(tidying(&fleet), [1, 0, 0], "the leader does it");
+    // It dies before it has.
+    fleet.kill(0);
+    fleet.wait(3);
+    fleet.lead(1);
+    assert_eq!(tidying(&fleet), [0, 0, 0], "it may be at it still");
+    fleet.wait(25);
+    assert_eq!(tidying(&fleet), [0, 1, 0]);
+    fleet.settle();
+    assert_eq!(fleet.owed(), []);
+}
+
+#[test]
+fn a_leader_that_leads_no_more_goes_on_tidying_up() {
+    let mut fleet = busy();
+    fleet.prepare(2, 0);
+    for nth in 0..3 {
+        fleet.take(Step::Cancel(nth));
+    }
+    fleet.kill(2);
+    fleet.wait(25);
+    let tidies = |one: &Process| {
+        let all = one.agents.values();
+        all.filter(|hosted| hosted.claim.assignment.task == Task::TidyUp)
+            .count()
+    };
+    assert_eq!(tidies(&fleet.processes[0]), 1);
+    fleet.depose();
+    fleet.wait(3);
+    fleet.lead(1);
+    fleet.join(0);
+    assert_eq!(fleet.processes.iter().map(tidies).sum::<usize>(), 1);
+    assert_eq!(tidies(&fleet.processes[0]), 1);
+    fleet.settle();
+    assert_eq!(fleet.owed(), []);
 }

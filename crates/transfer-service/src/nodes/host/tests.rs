@@ -54,13 +54,13 @@ impl Lab {
         (told.claims.len(), told.ends.len())
     }
 
-    async fn hears_that_it_was_stopped(&mut self) {
+    async fn hears_that_it_was_dropped(&mut self) {
         let heard = tokio::time::timeout(Duration::from_secs(20), self.heard.recv()).await;
         match heard.expect("something is told in time") {
             Some(AgentReport::Ended {
                 transfer: TransferId(1),
                 attempt: Attempt(1),
-                outcome: Outcome::Stopped,
+                outcome: Outcome::Dropped,
             }) => {}
             other => panic!("{other:?}"),
         }
@@ -70,32 +70,32 @@ impl Lab {
 const LONG: Duration = Duration::from_secs(600);
 
 #[tokio::test]
-async fn an_attempt_that_comes_before_any_answer_of_the_leader_is_told_as_stopped() {
+async fn an_attempt_that_comes_before_any_answer_of_the_leader_is_told_as_dropped() {
     let mut lab = Lab::new(LONG).await;
     lab.start(7);
-    lab.hears_that_it_was_stopped().await;
+    lab.hears_that_it_was_dropped().await;
     assert_eq!(lab.rejoin(7), (0, 1), "until its end is durable");
     lab.forget();
     assert_eq!(lab.rejoin(7), (0, 0));
 }
 
 #[tokio::test]
-async fn an_attempt_of_an_earlier_leader_is_told_as_stopped() {
+async fn an_attempt_of_an_earlier_leader_is_told_as_dropped() {
     let mut lab = Lab::new(LONG).await;
     lab.host.hear(Instant::now());
     lab.start(6);
-    lab.hears_that_it_was_stopped().await;
+    lab.hears_that_it_was_dropped().await;
     lab.start(7);
     assert_eq!(lab.rejoin(7), (0, 1), "not run after its end either");
 }
 
 #[tokio::test]
-async fn attempts_that_are_dropped_for_want_of_a_leader_are_told_as_stopped() {
+async fn attempts_that_are_dropped_for_want_of_a_leader_are_told_as_dropped() {
     let mut lab = Lab::new(Duration::from_millis(300)).await;
     lab.host.hear(Instant::now());
     lab.start(7);
     assert_eq!(lab.rejoin(7), (1, 0));
-    lab.hears_that_it_was_stopped().await;
+    lab.hears_that_it_was_dropped().await;
     assert_eq!(lab.rejoin(7), (0, 1));
 }
 

@@ -1,0 +1,47 @@
+//! What has to be looked after at destinations of transfers that have ended.
+
+use super::batch::Batch;
+use super::reading::decode;
+use crate::journal::tidyings::TIDYING_VERSION;
+use crate::journal::{JournalError, Tidying};
+use crate::postgres::DatabaseError;
+use crate::postgres::session::Open;
+use penstock_model::TransferId;
+use uuid::Uuid;
+
+/// As who it refers to the destination's token, beside jobs. No job has such an id: it is of no version.
+pub(super) fn user(transfer: TransferId) -> Uuid {
+    Uuid::from_u64_pair(u64::MAX, transfer.0)
+}
+
+pub(super) fn owe(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> {
+    for (transfer, text) in &batch.tidyings {
+        open.execute(
+            "INSERT INTO tidying (transfer_id, version, tidying) VALUES ($1, $2, $3)
+             ON CONFLICT (transfer_id) DO UPDATE SET version = excluded.version, tidying = excluded.tidying",
+            &[&(transfer.0 as i64), &(TIDYING_VERSION as i32), text],
+        )?;
+    }
+    Ok(())
+}
+
+pub(super) fn end(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> {
+    if batch.tidied.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<i64> = batch
+        .tidied
+        .iter()
+        .map(|transfer| transfer.0 as i64)
+        .collect();
+    open.execute("DELETE FROM tidying WHERE transfer_id = ANY($1)", &[&ids])?;
+    Ok(())
+}
+
+pub(super) fn all(open: &mut Open<'_>) -> Result<Vec<Tidying>, JournalError> {
+    let rows = open.query("SELECT tidying FROM tidying ORDER BY transfer_id", &[])?;
+    let decoded = rows
+        .iter()
+        .map(|row| decode(open.database(), "tidying", row.get(0)));
+    decoded.collect()
+}
