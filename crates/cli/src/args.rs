@@ -232,7 +232,7 @@ pub enum Command {
     #[command(after_help = "Examples:\n  \
         penstock simulate --example > plan.toml              # a plan with comments, to begin with\n  \
         penstock simulate plan.toml --out report             # writes report/report.html with plots\n  \
-        penstock simulate plan.toml --policy limits --policy fixed:10   # side by side\n  \
+        penstock simulate plan.toml --policy measured --policy fts3 --policy fixed:10   # side by side\n  \
         penstock simulate plan.toml --seed 7 --json\n  \
         penstock simulate --trouble 0 --seeds 1000           # random fields and misfortunes, with all invariants checked")]
     Simulate(SimulateArgs),
@@ -336,7 +336,8 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "small")]
     #[arg(conflicts_with = "plan")]
     pub example: Option<String>,
-    /// Instead of a plan, let the service endure the random trouble of this seed, and check what must never happen.
+    /// Instead of a plan, let the service endure the random trouble of this seed, and check what must never happen and
+    /// that VOs get their shares.
     #[arg(long, value_name = "SEED", conflicts_with_all = ["plan", "example"])]
     pub trouble: Option<u64>,
     /// So many seeds, from that of --trouble on.
@@ -348,7 +349,8 @@ pub struct SimulateArgs {
     /// End after this time, when the plan is longer.
     #[arg(long, value_name = "TIME")]
     pub length: Option<Span>,
-    /// By which rule the number of transfers on a link is found: limits, or fixed:20. Repeat it to compare.
+    /// By which rule the number of transfers on a link is found: limits, fixed:20, measured (as `serve` does it), or
+    /// fts3. Repeat it to compare.
     #[arg(long = "policy", value_name = "POLICY")]
     pub policies: Vec<Policy>,
     /// Write report.html with plots, and report.json, into this directory.

@@ -57,7 +57,9 @@ const CHANGE_SEEN: f64 = 3.0;
 const CHANGED: f64 = 0.2;
 /// By how much a probe differs: less of a number is tried in larger steps, because it has to show that nothing is lost.
 const PROBE_UP: f64 = 1.12;
-const PROBE_DOWN: f64 = 1.25;
+const PROBE_DOWN: f64 = 1.15;
+/// The first step from a number that was good before.
+const CAREFUL: f64 = 1.25;
 /// Two numbers that are further apart than so are narrowed down once more.
 const WIDE: f64 = 1.3;
 /// What is left of the number when a storage element says that it is too much.
@@ -164,7 +166,7 @@ impl Tuner {
 
     /// One that begins with a number that was found before: it is not left far behind at once.
     pub fn from(bounds: Bounds, limit: u32) -> Tuner {
-        Tuner::begin(bounds, limit, PROBE_DOWN)
+        Tuner::begin(bounds, limit, CAREFUL)
     }
 
     /// One that begins with any number.
@@ -550,7 +552,7 @@ impl Tuner {
         let less = self.bounds.clamp(less as u32);
         self.stage = Stage::Rising {
             before: None,
-            factor: PROBE_DOWN,
+            factor: CAREFUL,
             is_first: false,
         };
         self.round.is_over = true;
