@@ -75,6 +75,8 @@ pub enum Cell {
     ServiceStartBacklog,
     /// 5,000 transfers held active.
     ServiceInFlight,
+    /// A million files queued.
+    QueueMillion,
     /// Copies without end, with a backup now and then.
     ServiceBackup,
     /// Numbers of transfers over a network with delay, loss and a rate.
@@ -184,6 +186,7 @@ impl Cell {
             Cell::ServiceStartIdle,
             Cell::ServiceStartBacklog,
             Cell::ServiceInFlight,
+            Cell::QueueMillion,
             Cell::ServiceBackup,
         ]);
         cells.extend(RelayCell::ALL.map(Cell::Relay));
@@ -200,6 +203,7 @@ impl Cell {
             | Cell::ServiceStartIdle
             | Cell::ServiceStartBacklog
             | Cell::ServiceInFlight
+            | Cell::QueueMillion
             | Cell::ServiceBackup
             | Cell::Relay(_) => false,
         }
@@ -226,6 +230,7 @@ impl Cell {
             Cell::ServiceStartIdle => "service-start-idle".to_owned(),
             Cell::ServiceStartBacklog => "service-start-backlog".to_owned(),
             Cell::ServiceInFlight => "service-in-flight".to_owned(),
+            Cell::QueueMillion => "queue-1m".to_owned(),
             Cell::ServiceBackup => "service-backup".to_owned(),
             Cell::Relay(cell) => cell.name().to_owned(),
         }
@@ -249,6 +254,7 @@ impl Cell {
             | Cell::ServiceStartIdle
             | Cell::ServiceStartBacklog
             | Cell::ServiceInFlight
+            | Cell::QueueMillion
             | Cell::ServiceBackup
             | Cell::Relay(_) => self.name(),
         }

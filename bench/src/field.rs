@@ -15,7 +15,7 @@ use crate::servers::xrootd::XrootdPair;
 use crate::servers::{Certificates, find_program, nginx, penstock, xrootd};
 use crate::stub::Stub;
 use crate::work_directory::WorkDirectory;
-use crate::{in_flight, interface, service, starts};
+use crate::{in_flight, interface, queue, service, starts};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -103,10 +103,10 @@ impl Field {
     }
 
     /// A transfer service that only this cell uses.
-    fn own_service(&self, cell: &Cell, limits: &Limits) -> Result<OwnService, BenchError> {
+    fn own_service(&self, name: &str, limits: &Limits) -> Result<OwnService, BenchError> {
         let binary = self.binary()?;
         let dir = self.work.directory("services")?;
-        penstock::start_service(binary, &dir, &self.certificates, &cell.name(), limits)
+        penstock::start_service(binary, &dir, &self.certificates, name, limits)
     }
 
     fn binary(&self) -> Result<&Path, BenchError> {
@@ -207,6 +207,7 @@ impl Field {
             | Cell::ServiceStartIdle
             | Cell::ServiceStartBacklog
             | Cell::ServiceInFlight
+            | Cell::QueueMillion
             | Cell::ServiceBackup => {
                 let (table, rows) = self.measure_alone(cell, scale, None).await?;
                 Ok(report.rows(table, &rows))
@@ -227,6 +228,7 @@ impl Field {
             Cell::ServiceStartIdle => (&starts::STARTS, starts::limits()),
             Cell::ServiceStartBacklog => (&starts::STARTS, starts::limits_of_backlog()),
             Cell::ServiceInFlight => (&in_flight::IN_FLIGHT, in_flight::limits(scale)),
+            Cell::QueueMillion => (&queue::QUEUED, queue::limits()),
             Cell::ServiceBackup => (&backups::BACKUPS, backups::limits()),
             Cell::Disk(_)
             | Cell::Beside(_)
@@ -237,7 +239,7 @@ impl Field {
                 return Err(BenchError::failed("a cell without a service of its own"));
             }
         };
-        let (own, stub) = (self.own_service(cell, &limits)?, self.stub()?);
+        let (mut own, stub) = (self.own_service(&cell.name(), &limits)?, self.stub()?);
         let profiler = match profile {
             Some(_) => {
                 let processes = [("service", own.service.process)];
@@ -251,6 +253,10 @@ impl Field {
             Cell::ServiceStatus => interface::questions(&own, stub, scale).await,
             Cell::ServiceStartIdle => starts::idle(&own, stub, scale).await,
             Cell::ServiceStartBacklog => starts::backlog(&own, stub, scale).await,
+            Cell::QueueMillion => {
+                let beside = self.own_service("queue-empty", &limits)?;
+                queue::run(&mut own, &beside, stub, scale).await
+            }
             Cell::ServiceBackup => backups::run(&own, stub, scale).await,
             _ => in_flight::run(&own, stub, scale).await,
         };
@@ -309,6 +315,7 @@ impl Field {
             | Cell::ServiceStartIdle
             | Cell::ServiceStartBacklog
             | Cell::ServiceInFlight
+            | Cell::QueueMillion
             | Cell::ServiceBackup => {
                 self.measure_alone(cell, scale, Some(report)).await?;
             }

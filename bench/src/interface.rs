@@ -130,10 +130,15 @@ async fn known_files(service: &Service) -> Result<u64, BenchError> {
 }
 
 /// A submission with what Rucio says of each file, from `directory` to the same one.
-pub fn submission(
+pub fn submission(stub: &Stub, link: (IpAddr, IpAddr), directory: &str, files: usize) -> Vec<u8> {
+    submission_between(stub, link, (directory, directory), files)
+}
+
+/// The same from one directory to another.
+pub fn submission_between(
     stub: &Stub,
     (source, destination): (IpAddr, IpAddr),
-    directory: &str,
+    (from, to): (&str, &str),
     files: usize,
 ) -> Vec<u8> {
     let port = stub.port;
@@ -142,8 +147,8 @@ pub fn submission(
         let comma = if file > 0 { "," } else { "" };
         let _ = write!(
             text,
-            "{comma}{{\"sources\":[\"https://{source}:{port}{directory}/f{file}\"],\
-             \"destinations\":[\"https://{destination}:{port}{directory}/f{file}\"],\
+            "{comma}{{\"sources\":[\"https://{source}:{port}{from}/f{file}\"],\
+             \"destinations\":[\"https://{destination}:{port}{to}/f{file}\"],\
              \"filesize\":1048576,\"checksum\":\"ADLER32:00000001\",\"activity\":\"User Subscriptions\",\
              \"selection_strategy\":\"auto\",\"metadata\":{{\"request_id\":\"a51f3a8e0c8c4a5c9d1c{file:012}\",\
              \"scope\":\"user.bench\",\"name\":\"f{file}\",\"activity\":\"User Subscriptions\",\

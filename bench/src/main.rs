@@ -14,6 +14,7 @@ mod load;
 mod machine;
 mod process;
 mod profile;
+mod queue;
 mod relay;
 mod relayed;
 mod report;

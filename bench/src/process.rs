@@ -58,6 +58,13 @@ impl ServerProcess {
         self.child.id()
     }
 
+    /// Ends it without asking.
+    pub fn kill(mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     fn wait_until_listening(
         &mut self,
         address: SocketAddr,

@@ -21,9 +21,9 @@ const FILES_PER_JOB: usize = 200;
 /// How long a run may take before it is given up.
 const RUN_TIMEOUT: Duration = Duration::from_secs(240);
 /// Between looks at jobs, and at memory.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// What is left of the transfers when each job is looked at, and no longer only the sum of all.
-const NEARLY_DONE: f64 = 0.9;
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// Between looks at the service's own view, which is made once a second and is large where there are many links.
+const VIEW_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What one run of the service measured.
 #[derive(Debug, Clone, Default)]
@@ -279,19 +279,22 @@ async fn measure(
     let started = Instant::now();
     let deadline = started + RUN_TIMEOUT;
     let jobs = submit(&api, entries, options).await?;
+    let last: Vec<String> = jobs.last().cloned().into_iter().collect();
     let mut samples = Vec::new();
+    let mut viewed: Option<Instant> = None;
     loop {
-        let totals = api.overview().await?.totals;
-        let done = totals.finished - done_before;
-        samples.push((started.elapsed(), done));
-        run.active_max = run.active_max.max(totals.active);
-        run.resident.1 = run
-            .resident
-            .1
-            .max(resident_bytes(service.process).unwrap_or_default());
-        if (done + totals.failed) as f64 >= run.transfers as f64 * NEARLY_DONE
-            || Instant::now() > deadline
-        {
+        if viewed.is_none_or(|at| at.elapsed() >= VIEW_INTERVAL) {
+            let totals = api.overview().await?.totals;
+            viewed = Some(Instant::now());
+            let done = totals.finished - done_before;
+            samples.push((started.elapsed(), done));
+            run.active_max = run.active_max.max(totals.active);
+        }
+        let resident = resident_bytes(service.process).unwrap_or_default();
+        run.resident.1 = run.resident.1.max(resident);
+        // Jobs go in their order, so that when the last one ends, few others are left. It tells at once, while the
+        // view is up to a second old.
+        if api.jobs(&last).await?.iter().all(|job| job.is_terminal()) || Instant::now() > deadline {
             break;
         }
         tokio::time::sleep(LOOK_INTERVAL).await;

@@ -114,8 +114,8 @@ fn samples(scale: Scale) -> usize {
     }
 }
 
-/// Queues files on every link of the grid. Gives how many.
-async fn fill(service: &Service, stub: &Stub, scale: Scale) -> Result<usize, BenchError> {
+/// Allows few transfers out of and into each storage element of the grid.
+pub async fn bound_grid(service: &Service) -> Result<(), BenchError> {
     let storages = grid_hosts().map(|host| {
         format!(
             "\"https://{host}\":{{\"se_info\":{{\"inbound_max_active\":{GRID_SLOTS},\
@@ -125,6 +125,12 @@ async fn fill(service: &Service, stub: &Stub, scale: Scale) -> Result<usize, Ben
     let storages = format!("{{{}}}", storages.collect::<Vec<_>>().join(","));
     let set = Prepared::post(service, "config/se", storages.into_bytes())?;
     set.fetch(service).await?;
+    Ok(())
+}
+
+/// Queues files on every link of the grid. Gives how many.
+async fn fill(service: &Service, stub: &Stub, scale: Scale) -> Result<usize, BenchError> {
+    bound_grid(service).await?;
     let each = match scale {
         Scale::Full => 100,
         Scale::Quick => 2,

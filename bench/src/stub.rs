@@ -13,7 +13,7 @@ use penstock_protocol::tls::ServerTls;
 use penstock_protocol::tpc::{Marker, Outcome, write_marker, write_outcome};
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
@@ -57,6 +57,9 @@ struct State {
     landed: Mutex<HashSet<String>>,
     /// When each path that begins with [`NOTED`] was first asked for.
     noted: Mutex<HashMap<String, Instant>>,
+    /// The next request is the first, whose time is to be kept.
+    expects_first: AtomicBool,
+    first: Mutex<Option<Instant>>,
     /// Copies that are held now.
     held: AtomicU64,
     /// True: copies are let go.
@@ -71,6 +74,8 @@ impl Stub {
         let state = Arc::new(State {
             landed: Mutex::default(),
             noted: Mutex::default(),
+            expects_first: AtomicBool::new(false),
+            first: Mutex::default(),
             held: AtomicU64::new(0),
             gate: watch::Sender::new(false),
         });
@@ -103,6 +108,17 @@ impl Stub {
     /// When a path that begins with [`NOTED`] was first asked for.
     pub fn first_asked(&self, path: &str) -> Option<Instant> {
         locked(&self.state.noted).get(path).copied()
+    }
+
+    /// Forgets when it was asked first, and looks out for the next request.
+    pub fn expect_first(&self) {
+        *locked(&self.state.first) = None;
+        self.state.expects_first.store(true, Ordering::Relaxed);
+    }
+
+    /// When it was asked first since [`Stub::expect_first`].
+    pub fn first_since(&self) -> Option<Instant> {
+        *locked(&self.state.first)
     }
 
     /// Holds copies to [`STUB_HELD`] and the grid, or lets them go.
@@ -172,6 +188,9 @@ async fn answer(
     role: Role,
 ) -> std::io::Result<()> {
     let headers = HeaderMap::new();
+    if state.expects_first.swap(false, Ordering::Relaxed) {
+        *locked(&state.first) = Some(Instant::now());
+    }
     if request.path().starts_with(NOTED) {
         state.note(request.path());
     }

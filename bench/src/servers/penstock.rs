@@ -32,6 +32,9 @@ pub const LINK_SLOTS: u32 = 200;
 /// Transfers at once on the link to the stub that holds them.
 pub const HELD_SLOTS: u32 = 500;
 
+/// Transfers that a service may hold: more than any cell queues.
+const OPEN_MAX: i64 = 2_000_000;
+
 /// What a transfer service may do at once.
 #[derive(Debug, Clone, Default)]
 pub struct Limits {
@@ -148,6 +151,23 @@ impl OwnService {
     /// Its database.
     pub fn journal(&self) -> PathBuf {
         self.files.root.join("state/transfer.sqlite")
+    }
+
+    /// Ends it as a power cut would.
+    pub fn kill(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.kill();
+        }
+    }
+
+    /// Serves it again, and waits until it listens.
+    pub fn start_again(&mut self) -> Result<(), BenchError> {
+        let process = self
+            .files
+            .serve(Command::new(&self.binary), &[SERVICE_PORT])?;
+        self.service.process = process.id();
+        self.process = Some(process);
+        Ok(())
     }
 
     /// Where a backup of it goes.
@@ -304,6 +324,7 @@ fn service_only(document: &mut DocumentMut, limits: &Limits) {
     transfer["active_max_per_link"] = value(i64::from(limits.link));
     transfer["active_max_per_storage"] = value(i64::from(limits.storage));
     transfer["active_max"] = value(i64::from(limits.active));
+    transfer["open_max"] = value(OPEN_MAX);
     let mut links = ArrayOfTables::new();
     for (source, destination, active) in &limits.links {
         let mut link = Table::new();

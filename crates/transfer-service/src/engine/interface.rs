@@ -30,7 +30,8 @@ pub struct EngineConfig {
     pub retry_delay: Duration,
     /// When links are halted.
     pub halting: HaltPolicy,
-    /// How many transfers may be open, because each takes memory: some 2.5 kB.
+    /// How many transfers may be open, because each takes memory: some 600 bytes with what else the service holds for
+    /// it (`bench/results`, a million queued files).
     pub open_max: usize,
     /// Who decides how many of the transfers that are allowed run on links of which no rule says it.
     pub tuning: TuningPolicy,
