@@ -3,6 +3,7 @@
 use crate::ids::{LinkId, StorageId};
 use crate::path::NamespacePath;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use thiserror::Error;
@@ -135,8 +136,12 @@ impl FileUrl {
     }
 
     /// The scheme, lower case.
-    pub fn scheme(&self) -> String {
-        self.text[..self.scheme_length].to_ascii_lowercase()
+    pub fn scheme(&self) -> Cow<'_, str> {
+        let scheme = &self.text[..self.scheme_length];
+        match scheme.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            true => Cow::Owned(scheme.to_ascii_lowercase()),
+            false => Cow::Borrowed(scheme),
+        }
     }
 
     /// How its storage element is spoken to.
@@ -151,7 +156,7 @@ impl FileUrl {
 
     /// The storage element, as FTS names it: scheme and host without port.
     pub fn storage(&self) -> StorageId {
-        StorageId::new(format!("{}://{}", self.scheme(), self.host))
+        StorageId::new([&*self.scheme(), "://", &self.host].concat())
     }
 }
 

@@ -29,6 +29,8 @@ const FORMAT: i64 = 1;
 const PAGES: i32 = 64;
 /// Bytes after which what was copied is flushed, so that no flush of the journal waits for much of it.
 const FLUSH_EVERY: u64 = 4 << 20;
+/// How much less a backup counts than the service where both want a core: about a tenth (nice(2)).
+const NICENESS: i32 = 10;
 /// The journal's log may become so long before the copy hurries.
 const LOG_BYTES_MAX: u64 = 256 << 20;
 
@@ -145,6 +147,26 @@ pub enum BackupError {
 /// Makes a backup. It appears under its name when it is whole and durable; until then, and after a failure, what had that
 /// name stays. Blocks for as long as its size and pace take.
 pub fn back_up(of: &BackupOf, to: &Path) -> Result<BackupFacts, BackupError> {
+    let failed = |why: String| BackupError::Failed {
+        path: to.display().to_string(),
+        why,
+    };
+    // A thread of its own, because who is not root cannot make one as important again as it was.
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("backup".to_owned());
+        let making = thread.spawn_scoped(scope, || {
+            // Where that is refused, it only costs the service a little.
+            let _ = rustix::process::setpriority_process(None, NICENESS);
+            make(of, to)
+        });
+        let making = making.map_err(|why| failed(why.to_string()))?;
+        making
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn make(of: &BackupOf, to: &Path) -> Result<BackupFacts, BackupError> {
     let failed = |why: String| BackupError::Failed {
         path: to.display().to_string(),
         why,

@@ -71,6 +71,10 @@ impl TransferRow {
 
     /// Looks whether bans concern it, as a transfer of this VO.
     pub fn judge(&mut self, bans: &[Ban], vo: &VoName) {
+        if bans.is_empty() {
+            self.is_banned = false;
+            return;
+        }
         let link = self.request.link();
         self.is_banned = bans.iter().any(|ban| match ban {
             Ban::Storage(ban) => ban.covers(&link.source, vo) || ban.covers(&link.destination, vo),

@@ -80,15 +80,19 @@ impl SqliteJournal {
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "cache_size", -64_000)?;
+    // Not more: a commit that has split a node of an index looks through all pages in the cache.
+    connection.pragma_update(None, "cache_size", -16_000)?;
     connection.pragma_update(None, "secure_delete", "ON")?;
     connection.set_prepared_statement_cache_capacity(64);
     connection.busy_timeout(Duration::from_secs(10))
 }
 
-fn at(path: &Path) -> impl FnOnce(rusqlite::Error) -> JournalError + use<> {
-    let path = path.display().to_string();
-    move |source| JournalError::Sqlite { path, source }
+/// Names the database in an error. Only then: this is said of each column that is read.
+fn at(path: &Path) -> impl FnOnce(rusqlite::Error) -> JournalError + '_ {
+    |source| JournalError::Sqlite {
+        path: path.display().to_string(),
+        source,
+    }
 }
 
 impl Journal for SqliteJournal {

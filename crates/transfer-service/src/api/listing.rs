@@ -25,6 +25,10 @@ const PAGE_FILES: usize = 200;
 /// Bytes of text that are sent without waiting for a page.
 const TEXT_BYTES: usize = 64 << 10;
 
+/// About how long the object of a file is, and one of its fields.
+const FILE_BYTES: usize = 1200;
+const FIELD_BYTES: usize = 40;
+
 /// What is shown of each file.
 #[derive(Debug, Clone)]
 pub(super) enum Shown {
@@ -221,6 +225,12 @@ async fn page(
             host: &config.host,
             only: only.as_deref(),
         });
+        text.reserve(
+            rows.len()
+                * only
+                    .as_ref()
+                    .map_or(FILE_BYTES, |only| only.len() * FIELD_BYTES),
+        );
         write_list(&mut text, after, objects);
         Ok::<_, JournalError>(Read::Written(Page { text, next }))
     });

@@ -12,14 +12,15 @@ use penstock_model::{
     SettingChange, Timestamp, TransferId, TuningDecision,
 };
 use rusqlite::{Connection, OpenFlags, params};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Reads beside the writer, on a few read-only connections.
 #[derive(Debug)]
 pub struct SqliteReader {
-    connections: Vec<Mutex<Connection>>,
+    idle: Idle,
     path: PathBuf,
     keys: Option<SealingKeys>,
 }
@@ -32,12 +33,15 @@ impl SqliteReader {
             let connection = Connection::open_with_flags(path, flags)?;
             connection.set_prepared_statement_cache_capacity(64);
             connection.busy_timeout(Duration::from_secs(10))?;
-            Ok(Mutex::new(connection))
+            Ok(connection)
         };
         let connections: rusqlite::Result<Vec<_>> =
             (0..connections.max(1)).map(|_| open()).collect();
         Ok(SqliteReader {
-            connections: connections.map_err(at(path))?,
+            idle: Idle {
+                connections: Mutex::new(connections.map_err(at(path))?),
+                freed: Condvar::new(),
+            },
             path: path.to_owned(),
             keys: None,
         })
@@ -55,26 +59,66 @@ impl SqliteReader {
         &self,
         question: impl FnOnce(&Reading<'_>) -> Result<T, JournalError>,
     ) -> Result<T, JournalError> {
-        let connection = self.free_connection();
+        let lent = self.idle.take();
         // One transaction, so that all rows of an answer are of one instant.
-        let snapshot = connection.unchecked_transaction().map_err(at(&self.path))?;
+        let snapshot = lent.unchecked_transaction().map_err(at(&self.path))?;
         question(&Reading {
             connection: &snapshot,
             path: &self.path,
         })
     }
+}
 
-    fn free_connection(&self) -> MutexGuard<'_, Connection> {
-        let free = self
-            .connections
-            .iter()
-            .find_map(|connection| connection.try_lock().ok());
-        // A reader that panicked left its connection usable: reads change nothing.
-        free.unwrap_or_else(|| {
-            self.connections[0]
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-        })
+/// Connections that answer nothing at the moment.
+#[derive(Debug)]
+struct Idle {
+    connections: Mutex<Vec<Connection>>,
+    freed: Condvar,
+}
+
+impl Idle {
+    /// The one that was given back last, whose pages are in memory; waits until there is one.
+    fn take(&self) -> Lent<'_> {
+        let mut connections = self.lock();
+        loop {
+            if let Some(connection) = connections.pop() {
+                let connection = Some(connection);
+                return Lent {
+                    connection,
+                    to: self,
+                };
+            }
+            let waited = self.freed.wait(connections);
+            connections = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Connection>> {
+        // It is changed in one step, so that a panic leaves nothing half done.
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection that goes back when it is dropped, also by a panic: reads change nothing.
+struct Lent<'a> {
+    /// `None` only while it is dropped.
+    connection: Option<Connection>,
+    to: &'a Idle,
+}
+
+impl Deref for Lent<'_> {
+    type Target = Connection;
+    fn deref(&self) -> &Connection {
+        self.connection.as_ref().expect("there until it is dropped")
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.to.lock().extend(self.connection.take());
+        self.to.freed.notify_one();
     }
 }
 

@@ -109,9 +109,8 @@ impl Reading<'_> {
     }
 
     fn job_row(&self, row: &Row<'_>) -> Result<JobRow, JournalError> {
-        let id = JobId(self.parse_uuid(&self.get::<String>(row, 0)?)?);
-        let parameters: JobParameters =
-            self.decode("job parameters", &self.get::<String>(row, 6)?)?;
+        let id = JobId(self.parse_uuid(self.text(row, 0)?)?);
+        let parameters: JobParameters = self.decode("job parameters", self.text(row, 6)?)?;
         let ended: Option<String> = self.get(row, 9)?;
         let (state, reason) = self.roll_up(id, parameters.kind, ended.as_deref())?;
         Ok(JobRow {
@@ -147,7 +146,7 @@ impl Reading<'_> {
             .map_err(at(self.path))?;
         let mut states: Vec<TransferState> = Vec::new();
         while let Some(row) = rows.next().map_err(at(self.path))? {
-            states.push(self.decode("transfer state", &self.get::<String>(row, 0)?)?);
+            states.push(self.decode("transfer state", self.text(row, 0)?)?);
         }
         Ok(rows::roll_up(kind, &states))
     }
@@ -180,9 +179,9 @@ impl Reading<'_> {
         };
         Ok(TransferRow {
             id: TransferId(self.get::<i64>(row, 0)? as u64),
-            job: JobId(self.parse_uuid(&self.get::<String>(row, 1)?)?),
-            request: self.decode("transfer request", &self.get::<String>(row, 2)?)?,
-            state: self.decode("transfer state", &self.get::<String>(row, 3)?)?,
+            job: JobId(self.parse_uuid(self.text(row, 1)?)?),
+            request: self.decode("transfer request", self.text(row, 2)?)?,
+            state: self.decode("transfer state", self.text(row, 3)?)?,
             size_bytes: self.get::<Option<i64>>(row, 4)?.map(|size| size as u64),
             started_at: time(5)?,
             finished_at: time(6)?,
@@ -223,9 +222,9 @@ impl Reading<'_> {
                 sequence: self.get::<i64>(row, 0)? as u64,
                 at: Timestamp(self.get(row, 1)?),
                 monotonic_us: self.get::<i64>(row, 2)? as u64,
-                job: JobId(self.parse_uuid(&self.get::<String>(row, 3)?)?),
+                job: JobId(self.parse_uuid(self.text(row, 3)?)?),
                 transfer: TransferId(self.get::<i64>(row, 4)? as u64),
-                event: self.decode("ledger event", &self.get::<String>(row, 5)?)?,
+                event: self.decode("ledger event", self.text(row, 5)?)?,
             });
         }
         Ok(entries)
@@ -261,6 +260,17 @@ impl Reading<'_> {
         column: usize,
     ) -> Result<T, JournalError> {
         row.get(column).map_err(at(self.path))
+    }
+
+    /// A column as it lies in the page, not copied.
+    pub(super) fn text<'row>(
+        &self,
+        row: &'row Row<'_>,
+        column: usize,
+    ) -> Result<&'row str, JournalError> {
+        let value = row.get_ref(column).map_err(at(self.path))?;
+        let text = value.as_str();
+        text.map_err(|why| self.corrupt("text", why.to_string()))
     }
 
     pub(super) fn decode<T: DeserializeOwned>(

@@ -43,7 +43,7 @@ pub(super) fn for_each(
     let mut current: Option<(String, UnfinishedJob)> = None;
     let mut states = States::default();
     while let Some(row) = rows.next().map_err(failed())? {
-        let id = text(reading, row, 0)?;
+        let id = reading.text(row, 0)?;
         if current.as_ref().is_none_or(|(known, _)| known != id) {
             let begun = begin(reading, row, id)?;
             if let Some((_, whole)) = current.replace((id.to_owned(), begun)) {
@@ -57,17 +57,16 @@ pub(super) fn for_each(
         if reading.get::<Option<i64>>(row, 1)?.is_none() {
             continue;
         }
-        let name = text(reading, row, 2)?;
+        let name = reading.text(row, 2)?;
         if found.ended.iter().any(|state| state.fts_name() == name) {
             continue;
         }
-        let state = states.decode(reading, text(reading, row, 3)?)?;
+        let state = states.decode(reading, reading.text(row, 3)?)?;
         if state.is_terminal() {
             found.add_ended(state);
             continue;
         }
-        let request: TransferRequest =
-            reading.decode("transfer request", text(reading, row, 4)?)?;
+        let request: TransferRequest = reading.decode("transfer request", reading.text(row, 4)?)?;
         found.sort_in(request, state);
     }
     if let Some((_, whole)) = current {
@@ -80,27 +79,16 @@ fn begin(reading: &Reading<'_>, row: &Row<'_>, id: &str) -> Result<UnfinishedJob
     Ok(UnfinishedJob {
         job: Job {
             id: JobId(reading.parse_uuid(id)?),
-            user: UserName::new(text(reading, row, 5)?),
-            vo: VoName::new(text(reading, row, 6)?),
-            delegation: CredentialId::new(text(reading, row, 7)?),
+            user: UserName::new(reading.text(row, 5)?),
+            vo: VoName::new(reading.text(row, 6)?),
+            delegation: CredentialId::new(reading.text(row, 7)?),
             submitted_at: Timestamp(reading.get(row, 8)?),
-            parameters: reading.decode("job parameters", text(reading, row, 9)?)?,
+            parameters: reading.decode("job parameters", reading.text(row, 9)?)?,
             transfers: Vec::new(),
         },
         states: Vec::new(),
         ended: Vec::new(),
     })
-}
-
-/// A column as it lies in the page, not copied.
-fn text<'a>(
-    reading: &Reading<'_>,
-    row: &'a Row<'_>,
-    column: usize,
-) -> Result<&'a str, JournalError> {
-    let value = row.get_ref(column).map_err(at(reading.path))?;
-    let text = value.as_str();
-    text.map_err(|why| reading.corrupt("text", why.to_string()))
 }
 
 /// Decodes states. Most that wait are the same, so that the last one is remembered.

@@ -104,7 +104,7 @@ fn may_look_at_tape(
     }
     let speaks = |transfer: &NewTransfer| {
         let scheme = transfer.destination.scheme();
-        ["https", "http", "davs", "dav"].contains(&scheme.as_str())
+        ["https", "http", "davs", "dav"].contains(&&*scheme)
     };
     let last_of_hops = transfers.last().filter(|_| kind == JobKind::Hops);
     let all_speak = match last_of_hops {
