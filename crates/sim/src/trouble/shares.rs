@@ -34,18 +34,6 @@ struct Field {
     size: f64,
 }
 
-impl Field {
-    /// Slots that can be in use at once.
-    fn in_use(&self) -> f64 {
-        f64::from(self.slots.min(self.link_max * self.sources as u32))
-    }
-
-    /// Seconds of a file of such a size at least.
-    fn seconds(&self, size: f64) -> f64 {
-        size * f64::from(self.slots) / RATE
-    }
-}
-
 /// Nobody starves, and all have their parts.
 pub(super) fn endure(seed: u64) -> Result<(), Broken> {
     let plan = plan(seed);
@@ -126,7 +114,8 @@ fn load(random: &mut Random, field: &Field, vo: &Vo, vos: &[Vo]) -> Load {
     let is_everywhere = field.link_max < field.slots || random.happens(0.5);
     let first = 1 + random.below(field.sources);
     let pairs = (1..=field.sources).filter(|from| is_everywhere || *from >= first);
-    let enough = 2.0 * part * field.in_use() * ENDS / field.seconds(size);
+    // Twice its part, and what it moves alone until the others come.
+    let enough = 2.0 * (part * ENDS + COMES) * RATE / size;
     Load {
         pairs: pairs.map(|from| (from, 0)).collect(),
         vo: vo.name.clone(),
