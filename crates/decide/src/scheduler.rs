@@ -252,6 +252,8 @@ pub struct Scheduler {
     freed: VecDeque<PoolId>,
     draining: bool,
     drained: bool,
+    /// Turns that have begun.
+    turns: u64,
     /// How often a link was looked at or offered something.
     steps: u64,
 }
@@ -273,6 +275,7 @@ impl Scheduler {
             freed: VecDeque::new(),
             draining: false,
             drained: false,
+            turns: 0,
             steps: 0,
         }
     }
@@ -359,9 +362,8 @@ impl Scheduler {
         }
     }
 
-    /// Starts one transfer, if any may start: takes its slots and returns it. Call until it returns `None`. `now` is of a
-    /// clock that never goes back.
-    pub fn start_next(&mut self, now: Duration) -> Option<Started> {
+    /// Starts one transfer, if any may start: takes its slots and returns it. Call until it returns `None`.
+    pub fn start_next(&mut self) -> Option<Started> {
         if self.is_drained() {
             return None;
         }
@@ -390,7 +392,7 @@ impl Scheduler {
                 self.set_aside(index, WaitReason::Starting, Some(pool), offered);
                 continue;
             }
-            return Some(self.start(index, offer, now));
+            return Some(self.start(index, offer));
         }
     }
 
@@ -405,16 +407,13 @@ impl Scheduler {
         in_line.find(|id| !self.pool(*id).lines.is_empty())
     }
 
-    fn start(
-        &mut self,
-        index: LinkIndex,
-        offer: Option<(PoolId, VoName)>,
-        now: Duration,
-    ) -> Started {
+    fn start(&mut self, index: LinkIndex, offer: Option<(PoolId, VoName)>) -> Started {
+        self.turns += 1;
+        let number = self.turns;
         let link = &mut self.links[index];
         let durations = &link.durations;
         let predict = |size: SizeClass| Turn {
-            began_ms: ms(now),
+            number,
             expected_ms: durations.predict_ms(size.size()),
         };
         // A VO's turn at a storage element, unless this link has shares of its own and that one has none. When nothing of
@@ -454,7 +453,8 @@ impl Scheduler {
     }
 
     /// Takes slots for a transfer that runs already, whatever the limits.
-    pub fn adopt(&mut self, running: &Waiting, now: Duration) -> Ticket {
+    pub fn adopt(&mut self, running: &Waiting) -> Ticket {
+        self.turns += 1;
         let index = self.link_at(&running.link);
         let durations = &self.links[index].durations;
         let ticket = Ticket {
@@ -465,7 +465,7 @@ impl Scheduler {
                 user: running.user.clone(),
             },
             turn: Turn {
-                began_ms: ms(now),
+                number: self.turns,
                 expected_ms: durations.predict_ms(running.size),
             },
             is_adopted: true,

@@ -3,8 +3,9 @@
 //! Each has a tag, the virtual time at which its next turn begins; the lowest goes next, and a turn raises the tag by
 //! its cost, which is the smaller the larger the weight. A turn costs what it is expected to last until it has ended, and
 //! then what it lasted. Whoever comes, or comes back after a pause, begins beside the first in line: nobody can save turns
-//! up, and nobody has to make up for those of others. Nor for what was expected wrongly of them: what is given back for a
-//! turn that began before somebody came brings nobody before that one. A turn costs the logarithm of how many wait.
+//! up, and nobody has to make up for those of others. Nor for what was expected wrongly of them: what is given back for
+//! turns that began before somebody came brings nobody before that one, and takes nothing off what came afterwards. A turn
+//! costs the logarithm of how many wait.
 
 use penstock_model::Weight;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,8 +21,8 @@ const MS_MAX: u64 = 365 * 86_400_000;
 /// A turn that somebody has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turn {
-    /// When it began, by a clock that never goes back.
-    pub(crate) began_ms: u64,
+    /// Its number, in the order in which turns begin, from 1 on.
+    pub(crate) number: u64,
     /// What it costs until it has ended.
     pub(crate) expected_ms: u64,
 }
@@ -30,27 +31,36 @@ pub(crate) struct Turn {
 #[derive(Debug, Clone, Copy)]
 struct Lasting {
     count: u64,
-    /// When the first of them began since there was none.
-    since_ms: u64,
+    /// The first of them since there was none.
+    first: u64,
 }
 
-/// The tag with which the latest began that came to others, and when.
-#[derive(Debug, Clone, Copy, Default)]
+/// The tag with which the latest began that came to others, and after which turn.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Came {
     tag: u128,
-    at_ms: u64,
+    after: u64,
+}
+
+/// How far somebody was behind the latest that came: so much can be given back for turns from before.
+#[derive(Debug, Clone, Copy)]
+struct Behind {
+    came: Came,
+    by: u128,
 }
 
 /// Those that wait, in the order of their turns.
 #[derive(Debug, Clone)]
 pub(crate) struct Turns<K> {
     now: u128,
-    /// When the latest turn began.
-    now_ms: u64,
+    /// The latest turn.
+    latest: u64,
     line: BTreeSet<(u128, K)>,
     tags: BTreeMap<K, u128>,
     lasting: BTreeMap<K, Lasting>,
     came: Came,
+    /// Of those who have turns that have not ended.
+    behind: BTreeMap<K, Behind>,
     /// Where those would go on who wait no longer, and had more than their share.
     left: BTreeMap<K, u128>,
     /// How many of these had a claim when they were last looked at.
@@ -61,11 +71,12 @@ impl<K> Default for Turns<K> {
     fn default() -> Turns<K> {
         Turns {
             now: 0,
-            now_ms: 0,
+            latest: 0,
             line: BTreeSet::new(),
             tags: BTreeMap::new(),
             lasting: BTreeMap::new(),
             came: Came::default(),
+            behind: BTreeMap::new(),
             left: BTreeMap::new(),
             left_with_claim: 0,
         }
@@ -99,10 +110,12 @@ impl<K: Ord + Clone> Turns<K> {
         let last = self.line.last().map(|(tag, _)| *tag);
         let present = last.map_or(self.now, |last| last.min(self.now));
         let claimed = self.left.remove(key).unwrap_or(0);
-        if last.is_some() && claimed <= present {
+        // Others are those in line, and those who wait for nothing more but still have turns.
+        let is_alone = last.is_none() && self.lasting.is_empty();
+        if !is_alone && claimed <= present {
             self.came = Came {
                 tag: present,
-                at_ms: self.now_ms,
+                after: self.latest,
             };
         }
         let tag = claimed.max(present);
@@ -129,10 +142,11 @@ impl<K: Ord + Clone> Turns<K> {
         if let Some((first, _)) = self.line.first() {
             self.now = self.now.max(*first);
         }
-        self.now_ms = self.now_ms.max(turn.began_ms);
+        self.look_behind(key);
+        self.latest = self.latest.max(turn.number);
         let lasting = self.lasting.entry(key.clone()).or_insert(Lasting {
             count: 0,
-            since_ms: turn.began_ms,
+            first: turn.number,
         });
         lasting.count += 1;
         let cost = cost(weight, turn.expected_ms);
@@ -149,29 +163,45 @@ impl<K: Ord + Clone> Turns<K> {
     pub(crate) fn ended(&mut self, key: &K, weight: Weight, turn: Turn, lasted_ms: u64) {
         // What was not counted here, because weights have changed since or nobody waited, is not given back here.
         let counted = self.lasting.get_mut(key);
-        let Some(lasting) = counted.filter(|lasting| turn.began_ms >= lasting.since_ms) else {
+        let Some(lasting) = counted.filter(|lasting| turn.number >= lasting.first) else {
             return;
         };
         lasting.count -= 1;
-        if lasting.count == 0 {
-            self.lasting.remove(key);
-        }
+        let was_last = lasting.count == 0;
+        self.look_behind(key);
         let (charged, cost) = (cost(weight, turn.expected_ms), cost(weight, lasted_ms));
-        let came = self.came;
-        let corrected = |tag: u128| {
-            let corrected = (tag + cost).saturating_sub(charged);
-            match turn.began_ms <= came.at_ms && corrected < tag {
-                true => corrected.max(came.tag.min(tag)),
-                false => corrected,
-            }
-        };
+        let mut given_back = charged.saturating_sub(cost);
+        if turn.number <= self.came.after
+            && let Some(behind) = self.behind.get_mut(key)
+        {
+            given_back = given_back.min(behind.by);
+            behind.by -= given_back;
+        }
+        if was_last {
+            self.lasting.remove(key);
+            self.behind.remove(key);
+        }
+        let more = cost.saturating_sub(charged);
+        let corrected = |tag: u128| (tag + more).saturating_sub(given_back);
         if let Some(&tag) = self.tags.get(key) {
             self.move_to(key, tag, corrected(tag));
         } else if let Some(tag) = self.left.remove(key) {
             self.keep(key, corrected(tag));
-        } else if cost > charged {
-            self.keep(key, self.now + (cost - charged));
+        } else if more > 0 {
+            self.keep(key, self.now + more);
         }
+    }
+
+    /// Remembers how far somebody was behind the latest that came, before anything changes of it.
+    fn look_behind(&mut self, key: &K) {
+        let known = self.behind.get(key);
+        if known.is_some_and(|behind| behind.came == self.came) {
+            return;
+        }
+        let tag = self.tags.get(key).or_else(|| self.left.get(key));
+        let by = tag.map_or(0, |tag| tag.saturating_sub(self.came.tag));
+        let came = self.came;
+        self.behind.insert(key.clone(), Behind { came, by });
     }
 
     fn move_to(&mut self, key: &K, from: u128, to: u128) {
@@ -198,7 +228,7 @@ mod tests {
     use super::*;
 
     const SECOND: Turn = Turn {
-        began_ms: 0,
+        number: 2,
         expected_ms: 1000,
     };
 
@@ -264,21 +294,64 @@ mod tests {
 
     #[test]
     fn whoever_comes_pays_nothing_for_what_was_expected_wrongly_of_others() {
-        let hour = |began_ms| Turn {
-            began_ms,
+        let hour = |number| Turn {
+            number,
             expected_ms: 3_600_000,
         };
         for ends_before in [0, 10, 30] {
             let mut line = Turns::default();
             line.enter(&'a');
-            (0..30).for_each(|_| line.had(&'a', Weight::ONE, hour(0)));
+            (0..30).for_each(|_| line.had(&'a', Weight::ONE, hour(1)));
             // They last for three seconds each; some end before somebody comes.
-            (0..ends_before).for_each(|_| line.ended(&'a', Weight::ONE, hour(0), 3_000));
+            (0..ends_before).for_each(|_| line.ended(&'a', Weight::ONE, hour(1), 3_000));
             line.enter(&'b');
-            (ends_before..30).for_each(|_| line.ended(&'a', Weight::ONE, hour(0), 3_000));
+            (ends_before..30).for_each(|_| line.ended(&'a', Weight::ONE, hour(1), 3_000));
             let shared = turns(&mut line, &[('a', 1), ('b', 1)], 40);
             assert_eq!(shared.matches('b').count(), 20, "{ends_before}: {shared}");
         }
+    }
+
+    #[test]
+    fn what_is_given_back_of_before_takes_nothing_off_what_came_afterwards() {
+        let mut line = Turns::default();
+        let hour = |number| Turn {
+            number,
+            expected_ms: 3_600_000,
+        };
+        line.enter(&'a');
+        (1..=20).for_each(|number| line.had(&'a', Weight::ONE, hour(number)));
+        line.enter(&'b');
+        // Each that ends makes room for another one, of which as much too much is expected.
+        let mut lasting: Vec<(char, u64)> = (1..=20).map(|number| ('a', number)).collect();
+        let mut begun = BTreeMap::new();
+        for number in 21..=220 {
+            let (key, ended) = lasting.remove(0);
+            line.ended(&key, Weight::ONE, hour(ended), 3_000);
+            let next = *line.next().expect("somebody waits");
+            line.had(&next, Weight::ONE, hour(number));
+            *begun.entry(next).or_insert(0) += 1;
+            lasting.push((next, number));
+        }
+        let b: i32 = begun[&'b'];
+        assert!((95..=115).contains(&b), "{begun:?}");
+    }
+
+    #[test]
+    fn whoever_comes_while_all_others_wait_for_nothing_more_is_not_passed_for_what_was_expected_of_them()
+     {
+        let mut line = Turns::default();
+        let hour = Turn {
+            number: 1,
+            expected_ms: 3_600_000,
+        };
+        line.enter(&'a');
+        (0..20).for_each(|_| line.had(&'a', Weight::ONE, hour));
+        line.leave(&'a');
+        line.enter(&'b');
+        line.enter(&'a');
+        (0..20).for_each(|_| line.ended(&'a', Weight::ONE, hour, 3_000));
+        let shared = turns(&mut line, &[('a', 1), ('b', 1)], 40);
+        assert_eq!(shared.matches('b').count(), 20, "{shared}");
     }
 
     #[test]
@@ -286,7 +359,7 @@ mod tests {
         let mut line = Turns::default();
         ['a', 'b'].iter().for_each(|key| line.enter(key));
         let minute = Turn {
-            began_ms: 1,
+            number: 1,
             expected_ms: 60_000,
         };
         line.had(&'a', Weight::ONE, minute);

@@ -11,7 +11,6 @@ use std::ops::{Deref, DerefMut};
 struct Tried {
     scheduler: Scheduler,
     tickets: Vec<(TransferId, Ticket)>,
-    now: Duration,
 }
 
 impl Tried {
@@ -19,12 +18,11 @@ impl Tried {
         Tried {
             scheduler: Scheduler::new(limits),
             tickets: Vec::new(),
-            now: Duration::ZERO,
         }
     }
 
     fn start_next(&mut self) -> Option<TransferId> {
-        let Started { transfer, ticket } = self.scheduler.start_next(self.now)?;
+        let Started { transfer, ticket } = self.scheduler.start_next()?;
         self.tickets.push((transfer, ticket));
         Some(transfer)
     }
@@ -528,7 +526,9 @@ proptest! {
         for (flow, weight) in flows.iter().zip(&weights) {
             let due = f64::from(*weight) / f64::from(sum) * starts as f64;
             let got = counts.get(flow).copied().unwrap_or(0) as f64;
-            prop_assert!((got - due).abs() <= 3.0 + due * 0.02, "{flow}: {got} of {due}, {counts:?}");
+            // What runs at the end is not settled.
+            let unsettled = f64::from(slots.max(3));
+            prop_assert!((got - due).abs() <= unsettled + due * 0.02, "{flow}: {got} of {due}, {counts:?}");
         }
     }
 }

@@ -114,8 +114,8 @@ fn load(random: &mut Random, field: &Field, vo: &Vo, vos: &[Vo]) -> Load {
     let is_everywhere = field.link_max < field.slots || random.happens(0.5);
     let first = 1 + random.below(field.sources);
     let pairs = (1..=field.sources).filter(|from| is_everywhere || *from >= first);
-    // Twice its part, and what it moves alone until the others come.
-    let enough = 2.0 * (part * ENDS + COMES) * RATE / size;
+    // More than its part and what it moves alone until the others come: on the fastest way a slot carries twice as much.
+    let enough = 3.0 * (part * ENDS + COMES) * RATE / size;
     Load {
         pairs: pairs.map(|from| (from, 0)).collect(),
         vo: vo.name.clone(),

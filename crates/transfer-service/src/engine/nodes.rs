@@ -320,7 +320,7 @@ impl Engine {
                 continue;
             };
             let destination = self.transfers[&transfer].destination;
-            let ticket = self.scheduler.adopt(&waiting, now.running());
+            let ticket = self.scheduler.adopt(&waiting);
             let running = Running {
                 attempt,
                 holds: Holds::Slots(ticket, now.running()),
@@ -438,7 +438,7 @@ impl Engine {
         if let Holds::Slots(..) | Holds::Nothing = running.holds {
             return;
         }
-        let ticket = self.scheduler.adopt(&stranger(assignment), now.running());
+        let ticket = self.scheduler.adopt(&stranger(assignment));
         running.holds = Holds::Slots(ticket, now.running());
         if let Some(node) = self.nodes.nodes.get_mut(&running.node) {
             node.active += 1;
@@ -476,7 +476,7 @@ impl Engine {
         self.destinations.enter_first(place, transfer);
         let holds = match assignment.task {
             Task::Copy => {
-                let ticket = self.scheduler.adopt(&stranger(&assignment), now.running());
+                let ticket = self.scheduler.adopt(&stranger(&assignment));
                 if let Some(node) = self.nodes.nodes.get_mut(node) {
                     node.active += 1;
                 }

@@ -37,7 +37,7 @@ impl Engine {
         if self.nodes.gather(now) {
             return;
         }
-        while let Some(Started { transfer, ticket }) = self.scheduler.start_next(now.running()) {
+        while let Some(Started { transfer, ticket }) = self.scheduler.start_next() {
             let entry = self
                 .transfers
                 .get(&transfer)
