@@ -151,7 +151,8 @@ pub fn back_up(of: &BackupOf, to: &Path) -> Result<BackupFacts, BackupError> {
         path: to.display().to_string(),
         why,
     };
-    // A thread of its own, because who is not root cannot make one as important again as it was.
+    // A thread of its own, because who is not root cannot make one as important again as it was; and no async runtime,
+    // inside which PostgreSQL's client library must not run, has anything to do with it.
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("backup".to_owned());
         let making = thread.spawn_scoped(scope, || {

@@ -77,7 +77,7 @@ fn put_into(
     facts: BackupFacts,
 ) -> Result<Restored, BackupError> {
     let scratch = to.scratch.join("restoring.sqlite");
-    let put = rows::on_a_thread(|| {
+    let put = on_a_thread(|| {
         let backup = read_only(from)?;
         let (files, positions) = (files_of(&backup)?, positions_of(&backup)?);
         let mut journal = copy_of(from, &scratch)?;
@@ -104,6 +104,15 @@ fn put_into(
         files,
         positions,
         set_aside: Vec::new(),
+    })
+}
+
+/// The client library of PostgreSQL must not run inside an async runtime: on a thread of its own it cannot.
+fn on_a_thread<T: Send>(work: impl FnOnce() -> Result<T, Failed> + Send) -> Result<T, Failed> {
+    std::thread::scope(|scope| {
+        let working = scope.spawn(work);
+        let done = working.join();
+        done.unwrap_or_else(|_| Err("its thread ended unexpectedly".into()))
     })
 }
 

@@ -63,27 +63,8 @@ pub(super) struct Read {
 }
 
 /// Fills a new file of SQLite with all that a service keeps in a PostgreSQL, as of one instant, at the pace asked for.
+/// Not from inside an async runtime.
 pub(super) fn read(
-    database: &Database,
-    copy: &mut Connection,
-    file: &File,
-    of: &BackupOf,
-) -> Result<Read, Failed> {
-    on_a_thread(|| read_here(database, copy, file, of))
-}
-
-/// The client library must not run inside an async runtime: on a thread of its own it cannot.
-pub(super) fn on_a_thread<T: Send>(
-    work: impl FnOnce() -> Result<T, Failed> + Send,
-) -> Result<T, Failed> {
-    std::thread::scope(|scope| {
-        let working = scope.spawn(work);
-        let done = working.join();
-        done.unwrap_or_else(|_| Err("its thread ended unexpectedly".into()))
-    })
-}
-
-fn read_here(
     database: &Database,
     copy: &mut Connection,
     file: &File,

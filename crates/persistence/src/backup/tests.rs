@@ -160,36 +160,46 @@ fn what_was_open_comes_back_marked_and_no_number_is_given_twice() {
     assert_eq!(jobs, 2, "nothing of what was set aside is lost");
 }
 
-#[test]
-fn a_backup_is_of_one_instant_however_much_is_written_meanwhile() {
-    let lab = Lab::new();
-    let mut journal = lab.journal();
-    for id in 1..=500 {
-        journal
-            .append(&accepted(u128::from(id), id))
-            .expect("stored");
-    }
-    let slow = BackupOf {
-        bytes_per_second: 2_000_000,
-        ..lab.of()
+/// Jobs are accepted before a slow backup and all the while, each followed by something else.
+fn check_one_instant(
+    lab: &Lab,
+    slow: BackupOf,
+    journal: &mut dyn Journal,
+    before: u64,
+    beside: impl Fn(),
+) {
+    let mut accept = |id: u64| {
+        let records = accepted(u128::from(id), id);
+        journal.append(&records).expect("stored");
     };
+    (1..=before).for_each(&mut accept);
     let to = lab.at("backup");
     let copying = std::thread::spawn(move || back_up(&slow, &to).expect("made"));
-    let mut id = 500;
+    let mut id = before;
     while !copying.is_finished() {
         id += 1;
-        journal
-            .append(&accepted(u128::from(id), id))
-            .expect("stored");
+        accept(id);
+        beside();
     }
     let facts = copying.join().expect("made");
-    assert!(id > 501, "nothing was written meanwhile");
+    assert!(id > before + 1, "nothing was written meanwhile");
     assert_eq!(
         (facts.jobs, facts.transfers),
         (facts.sequence, facts.sequence)
     );
-    assert!((500..id).contains(&facts.sequence), "{facts:?} {id}");
+    assert!((before..id).contains(&facts.sequence), "{facts:?} {id}");
     verify(&lab.at("backup")).expect("whole");
+}
+
+#[test]
+fn a_backup_is_of_one_instant_however_much_is_written_meanwhile() {
+    let lab = Lab::new();
+    let mut journal = lab.journal();
+    let slow = BackupOf {
+        bytes_per_second: 2_000_000,
+        ..lab.of()
+    };
+    check_one_instant(&lab, slow, &mut journal, 500, || {});
 }
 
 #[test]
@@ -407,35 +417,15 @@ fn a_backup_of_a_database_is_of_one_instant_and_no_lock_stands_in_the_writer_s_w
     let database = lab::database();
     let (_, epoch) = leading(&database);
     let mut journal = PostgresJournal::open(&database, lab.keys.clone(), epoch).expect("opens");
-    for id in 1..=50 {
-        journal
-            .append(&accepted(u128::from(id), id))
-            .expect("stored");
-    }
     let slow = BackupOf {
         bytes_per_second: 20_000,
         ..lab.of_database(&database)
     };
-    let to = lab.at("backup");
-    let copying = std::thread::spawn(move || back_up(&slow, &to).expect("made"));
-    let mut id = 50;
-    while !copying.is_finished() {
-        id += 1;
-        journal
-            .append(&accepted(u128::from(id), id))
-            .expect("stored");
-        // What takes the whole table for itself is not held up for longer than a piece takes.
+    // What takes the whole table for itself is not held up for longer than a piece takes.
+    check_one_instant(&lab, slow, &mut journal, 50, || {
         lab::execute(
             &database,
             "BEGIN; SET LOCAL lock_timeout = '20s'; LOCK TABLE ledger; COMMIT",
         );
-    }
-    let facts = copying.join().expect("made");
-    assert!(id > 51, "nothing was written meanwhile");
-    assert_eq!(
-        (facts.jobs, facts.transfers),
-        (facts.sequence, facts.sequence)
-    );
-    assert!((50..id).contains(&facts.sequence), "{facts:?} {id}");
-    verify(&lab.at("backup")).expect("whole");
+    });
 }
