@@ -33,6 +33,10 @@ struct Lasting {
     count: u64,
     /// The first of them since there was none.
     first: u64,
+    /// The latest that had come when this was looked at last, and how far this one was behind it: so much can be given
+    /// back for turns from before.
+    came: Came,
+    behind: u128,
 }
 
 /// The tag with which the latest began that came to others, and after which turn.
@@ -40,13 +44,6 @@ struct Lasting {
 struct Came {
     tag: u128,
     after: u64,
-}
-
-/// How far somebody was behind the latest that came: so much can be given back for turns from before.
-#[derive(Debug, Clone, Copy)]
-struct Behind {
-    came: Came,
-    by: u128,
 }
 
 /// Those that wait, in the order of their turns.
@@ -59,8 +56,6 @@ pub(crate) struct Turns<K> {
     tags: BTreeMap<K, u128>,
     lasting: BTreeMap<K, Lasting>,
     came: Came,
-    /// Of those who have turns that have not ended.
-    behind: BTreeMap<K, Behind>,
     /// Where those would go on who wait no longer, and had more than their share.
     left: BTreeMap<K, u128>,
     /// How many of these had a claim when they were last looked at.
@@ -76,7 +71,6 @@ impl<K> Default for Turns<K> {
             tags: BTreeMap::new(),
             lasting: BTreeMap::new(),
             came: Came::default(),
-            behind: BTreeMap::new(),
             left: BTreeMap::new(),
             left_with_claim: 0,
         }
@@ -142,13 +136,15 @@ impl<K: Ord + Clone> Turns<K> {
         if let Some((first, _)) = self.line.first() {
             self.now = self.now.max(*first);
         }
-        self.look_behind(key);
         self.latest = self.latest.max(turn.number);
         let lasting = self.lasting.entry(key.clone()).or_insert(Lasting {
             count: 0,
             first: turn.number,
+            came: Came::default(),
+            behind: 0,
         });
         lasting.count += 1;
+        self.look_behind(key);
         let cost = cost(weight, turn.expected_ms);
         match self.tags.get(key) {
             Some(tag) => self.move_to(key, *tag, tag + cost),
@@ -161,25 +157,21 @@ impl<K: Ord + Clone> Turns<K> {
 
     /// A turn has ended and has lasted for so long.
     pub(crate) fn ended(&mut self, key: &K, weight: Weight, turn: Turn, lasted_ms: u64) {
+        self.look_behind(key);
         // What was not counted here, because weights have changed since or nobody waited, is not given back here.
         let counted = self.lasting.get_mut(key);
         let Some(lasting) = counted.filter(|lasting| turn.number >= lasting.first) else {
             return;
         };
-        lasting.count -= 1;
-        let was_last = lasting.count == 0;
-        self.look_behind(key);
         let (charged, cost) = (cost(weight, turn.expected_ms), cost(weight, lasted_ms));
         let mut given_back = charged.saturating_sub(cost);
-        if turn.number <= self.came.after
-            && let Some(behind) = self.behind.get_mut(key)
-        {
-            given_back = given_back.min(behind.by);
-            behind.by -= given_back;
+        if turn.number <= lasting.came.after {
+            given_back = given_back.min(lasting.behind);
+            lasting.behind -= given_back;
         }
-        if was_last {
+        lasting.count -= 1;
+        if lasting.count == 0 {
             self.lasting.remove(key);
-            self.behind.remove(key);
         }
         let more = cost.saturating_sub(charged);
         let corrected = |tag: u128| (tag + more).saturating_sub(given_back);
@@ -192,16 +184,17 @@ impl<K: Ord + Clone> Turns<K> {
         }
     }
 
-    /// Remembers how far somebody was behind the latest that came, before anything changes of it.
+    /// Remembers how far somebody with turns was behind the latest that came, before anything changes of it.
     fn look_behind(&mut self, key: &K) {
-        let known = self.behind.get(key);
-        if known.is_some_and(|behind| behind.came == self.came) {
+        let Some(lasting) = self.lasting.get_mut(key) else {
+            return;
+        };
+        if lasting.came == self.came {
             return;
         }
         let tag = self.tags.get(key).or_else(|| self.left.get(key));
-        let by = tag.map_or(0, |tag| tag.saturating_sub(self.came.tag));
-        let came = self.came;
-        self.behind.insert(key.clone(), Behind { came, by });
+        lasting.behind = tag.map_or(0, |tag| tag.saturating_sub(self.came.tag));
+        lasting.came = self.came;
     }
 
     fn move_to(&mut self, key: &K, from: u128, to: u128) {
