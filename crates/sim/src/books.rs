@@ -1,6 +1,6 @@
 //! What the records say, kept as an accountant would: apart from the engine, and by the rules of `model` alone.
 
-use penstock_model::{JobId, TransferEvent, TransferId, TransferState, advance};
+use penstock_model::{Attempt, JobId, TransferEvent, TransferId, TransferState, advance};
 use penstock_persistence::journal::Record;
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,6 +17,16 @@ pub(crate) struct Open {
     pub(crate) submitted: f64,
     /// Whether any attempt has started.
     pub(crate) has_started: bool,
+}
+
+impl Open {
+    /// The attempt that runs, by the record.
+    pub(crate) fn running(&self) -> Option<Attempt> {
+        match &self.state {
+            TransferState::Active { attempt, .. } => Some(*attempt),
+            _ => None,
+        }
+    }
 }
 
 /// All of them, and what became of the others.

@@ -33,6 +33,8 @@ pub mod limits {
     pub const FILES: u64 = 50_000_000;
     /// Files of one job.
     pub const JOB: u64 = 10_000;
+    /// Nodes of the service.
+    pub const NODES: u32 = 100;
     /// Events.
     pub const EVENTS: usize = 10_000;
     /// Seconds: a year.
@@ -98,6 +100,8 @@ pub struct Service {
     pub storage_max: u32,
     /// In all.
     pub agents_max: u32,
+    /// Processes over one database, of which one leads. Each runs its part of all agents.
+    pub nodes: u32,
     /// Retries of a failed transfer.
     pub retries: u32,
     /// Seconds before the first retry.
@@ -113,6 +117,7 @@ impl Default for Service {
             link_max: 50,
             storage_max: 200,
             agents_max: 10_000,
+            nodes: 1,
             retries: 2,
             retry_delay: 30.0,
             stall: 120.0,
@@ -270,8 +275,12 @@ pub enum Change {
     Drain,
     /// Operators set how many transfers may run on a link.
     LinkMax(usize, usize, u32),
-    /// The scheduling leader is lost, and its agents with it; another one takes over after this many seconds.
+    /// The process of the scheduling leader dies, and its agents with it; after this many seconds another one leads.
     LeaderLost(f64),
+    /// The process of a node dies, and its agents with it.
+    NodeLost(usize),
+    /// A node works, and reaches neither the other nodes nor the database.
+    NodeCutOff(usize),
     /// The wall clock jumps by so many seconds.
     Clock(f64),
     /// A part of the jobs that are open is canceled, from 0 to 1.

@@ -89,14 +89,16 @@ pub fn plan(seed: u64) -> Plan {
     let loads = (0..1 + random.below(8)).map(|_| load(random, count, &vos));
     let loads: Vec<Load> = loads.collect();
     let networks = networks(random, count);
-    let events = (0..random.below(16)).map(|_| event(random, count, networks.len()));
+    let service = service(random);
+    let numbers = (count, networks.len(), service.nodes as usize);
+    let events = (0..random.below(16)).map(|_| event(random, numbers));
     let events: Vec<Event> = events.collect();
     let has_shares = random.happens(0.5);
     Plan {
         name: format!("trouble {seed}"),
         seconds: END,
         seed,
-        service: service(random),
+        service,
         storages,
         networks,
         vos: if has_shares { vos } else { Vec::new() },
@@ -128,6 +130,11 @@ fn service(random: &mut Random) -> Service {
         link_max: 1 + random.below(20) as u32,
         storage_max: 1 + random.below(30) as u32,
         agents_max: 1 + random.below(60) as u32,
+        nodes: if random.happens(0.5) {
+            2 + random.below(3) as u32
+        } else {
+            1
+        },
         retries: random.below(4) as u32,
         retry_delay: scale(random, 1.0, 60.0),
         stall: scale(random, 10.0, 120.0),
@@ -205,10 +212,10 @@ fn load(random: &mut Random, storages: usize, vos: &[Vo]) -> Load {
     }
 }
 
-fn event(random: &mut Random, storages: usize, networks: usize) -> Event {
+fn event(random: &mut Random, (storages, networks, nodes): (usize, usize, usize)) -> Event {
     let storage = random.below(storages);
     let to = (storage + 1 + random.below(storages - 1)) % storages;
-    let what = match random.below(13) {
+    let what = match random.below(15) {
         0 => Change::StorageSpeed(storage, some(random, 0.6, 1.0)),
         1 => Change::StorageDown(storage),
         2 => Change::StorageFails(storage, random.even()),
@@ -221,6 +228,8 @@ fn event(random: &mut Random, storages: usize, networks: usize) -> Event {
         9 => Change::Clock(within(random, -300.0, 300.0)),
         10 => Change::Cancel(random.even()),
         11 => Change::Prioritise(random.even(), 1 + random.below(5) as i64),
+        12 if nodes > 1 => Change::NodeLost(random.below(nodes)),
+        13 if nodes > 1 => Change::NodeCutOff(random.below(nodes)),
         _ => Change::LeaderLost(scale(random, 0.1, 30.0)),
     };
     Event {

@@ -138,7 +138,7 @@ pub(crate) fn is_true(reason: &WaitReason, counts: Counts) -> bool {
 }
 
 /// What runs where a transfer would.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) link: u32,
     pub(crate) out: u32,

@@ -4,6 +4,7 @@ mod agenda;
 mod agents;
 mod changes;
 mod measure;
+mod nodes;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use crate::watch::Watch;
 use agenda::{Agenda, Next};
 use agents::Agents;
 use measure::Measure;
+use nodes::Nodes;
 use penstock_model::Timestamp;
 use penstock_transfer_service::engine::{Input, Now};
 use service::Service;
@@ -57,6 +59,7 @@ struct World<'a> {
     service: Service,
     books: Books,
     agents: Agents,
+    nodes: Nodes,
     measure: Measure,
     random: Random,
     now: f64,
@@ -152,6 +155,7 @@ impl<'a> World<'a> {
             service: Service::new(plan),
             books: Books::default(),
             agents: Agents::default(),
+            nodes: Nodes::new(plan.service.nodes, plan.service.agents_max),
             measure: Measure::new(),
             random: Random::new(plan.seed),
             now: 0.0,
@@ -250,6 +254,13 @@ impl<'a> World<'a> {
             Next::Begins(event) => self.begin_event(event),
             Next::Over(event) => self.end_event(event),
             Next::TakesOver => self.take_over(),
+            Next::Joins(node) => self.join(node),
+            Next::Missed(node, session) => self.miss(node, session),
+            Next::Returns(node) => {
+                self.return_node(node);
+                Ok(())
+            }
+            Next::Orphans(node) => self.drop_orphans(node),
         }
     }
 

@@ -83,6 +83,20 @@ fn errors_name_the_line_and_what_to_write() {
         "[[event]]\nat = '1m'\nwhat = 'network-slow'\nfrom = 'a'\nto = 'b'\nspeed = 0",
         &["line 15", "[[network]]"],
     );
+    check(
+        "[[event]]\nat = '1m'\nwhat = 'node-lost'\nnode = 1",
+        &["line 15", "nodes = 3"],
+    );
+    let several = "[service]\nnodes = 2\n";
+    for (nodes, part) in [
+        ("", "node = 2"),
+        ("node = 0", "1 to 2"),
+        ("node = 3", "1 to 2"),
+    ] {
+        let event = format!("{several}[[event]]\nat = '1m'\nwhat = 'node-cut-off'\n{nodes}");
+        check(&event, &["line 17", part]);
+    }
+    check("[service]\nnodes = 0", &["line 15", "1 to 100"]);
     check("[[vo]]\nname = 'x'\nshare = 0", &["line 15", "above 0"]);
     check("[service]\npolicy = 'best'", &["line 15", "fixed:20"]);
     check(

@@ -58,6 +58,7 @@ struct ServiceText {
     link_max: Option<u32>,
     storage_max: Option<u32>,
     agents_max: Option<u32>,
+    nodes: Option<u32>,
     retries: Option<u32>,
     retry_delay: Option<Span>,
     stall: Option<Span>,
@@ -141,6 +142,7 @@ struct EventText {
     lasts: Option<Span>,
     what: What,
     storage: Option<String>,
+    node: Option<u32>,
     from: Option<String>,
     to: Option<String>,
     speed: Option<f64>,
@@ -161,6 +163,8 @@ enum What {
     Drain,
     LinkMax,
     LeaderLost,
+    NodeLost,
+    NodeCutOff,
     Clock,
     Cancel,
 }
@@ -231,7 +235,9 @@ impl Reader<'_> {
         }
         let mut events = Vec::new();
         for table in &read.events {
-            let event = in_table(self.text, table, |table| self.event(table, &networks))?;
+            let event = in_table(self.text, table, |table| {
+                self.event(table, &networks, service.nodes)
+            })?;
             events.push(event);
         }
         let plan = Plan {
@@ -266,6 +272,10 @@ impl Reader<'_> {
             link_max: least_one("link_max", table.link_max, otherwise.link_max)?,
             storage_max: least_one("storage_max", table.storage_max, otherwise.storage_max)?,
             agents_max: least_one("agents_max", table.agents_max, otherwise.agents_max)?,
+            nodes: match table.nodes.unwrap_or(otherwise.nodes) {
+                nodes @ 1..=limits::NODES => nodes,
+                nodes => return Err(format!("nodes is {nodes}; write 1 to {}", limits::NODES)),
+            },
             retries: table.retries.unwrap_or(otherwise.retries).min(100),
             retry_delay: seconds(table.retry_delay, otherwise.retry_delay),
             stall: seconds(table.stall, otherwise.stall).max(1.0),
@@ -416,12 +426,21 @@ impl Reader<'_> {
         })
     }
 
-    fn event(&self, table: &EventText, networks: &[Network]) -> Result<Event, String> {
+    fn event(&self, table: &EventText, networks: &[Network], nodes: u32) -> Result<Event, String> {
         let needs =
             |key: &str, example: &str| format!("this event needs {key}, such as {key} = {example}");
         let storage = || match &table.storage {
             Some(name) => self.number(name),
             None => Err(needs("storage", "\"lyon\"")),
+        };
+        let node = || match table.node {
+            Some(_) if nodes == 1 => Err(
+                "the service is one process; write leader-lost, or nodes = 3 in [service]"
+                    .to_owned(),
+            ),
+            Some(node) if (1..=nodes).contains(&node) => Ok(node as usize - 1),
+            Some(node) => Err(format!("there is no node {node}; there are 1 to {nodes}")),
+            None => Err(needs("node", "2")),
         };
         let end = |key: &str, name: &Option<String>| match name {
             Some(name) => self.number(name),
@@ -463,6 +482,8 @@ impl Reader<'_> {
                 Change::LinkMax(from, to, max.ok_or_else(|| needs("max", "30"))?)
             }
             What::LeaderLost => Change::LeaderLost(lasts.unwrap_or(5.0)),
+            What::NodeLost => Change::NodeLost(node()?),
+            What::NodeCutOff => Change::NodeCutOff(node()?),
             What::Clock => Change::Clock(jump(table.by.as_deref())?),
             What::Cancel => Change::Cancel(of_all()?),
         };

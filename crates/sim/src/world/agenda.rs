@@ -30,6 +30,14 @@ pub(crate) enum Next {
     Over(usize),
     /// Another leader takes over.
     TakesOver,
+    /// A node has found its leader.
+    Joins(usize),
+    /// The leader notices that this session of a node has ended.
+    Missed(usize, u64),
+    /// A node whose process died runs again.
+    Returns(usize),
+    /// A node may have been without a leader for too long.
+    Orphans(usize),
 }
 
 /// What makes an attempt fail.

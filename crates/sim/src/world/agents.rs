@@ -4,10 +4,11 @@ use super::agenda::{Next, Trouble};
 use super::watching::Sight;
 use super::{Broken, World};
 use crate::field::{Ends, Foretold};
+use crate::watch::Counts;
 use penstock_model::{
     Attempt, Bytes, CopyMode, Errno, Failure, MoverReport, Phase, Retry, Side, TransferId,
 };
-use penstock_transfer_service::engine::{Assignment, Input, Outcome, Task};
+use penstock_transfer_service::engine::{Assignment, Input, Looked, Outcome, Task};
 use std::collections::BTreeMap;
 
 /// Seconds until an agent that was stopped has ended.
@@ -19,10 +20,20 @@ const REFUSED_IN: f64 = 0.05;
 #[derive(Debug, Clone)]
 pub(super) struct Running {
     attempt: Attempt,
+    /// The node that runs it.
+    node: usize,
     /// `None`: it only tidies up, and holds no slots.
     copies: Option<Copying>,
-    /// Kept in simulated trouble only.
-    assignment: Option<Box<Assignment>>,
+    /// Kept in simulated trouble, and where there are several nodes.
+    pub(super) assignment: Option<Box<Assignment>>,
+    /// What it has found, while it waits until it may move bytes.
+    pub(super) waits: Option<Looked>,
+}
+
+impl Running {
+    pub(super) fn holds_slots(&self) -> bool {
+        self.copies.is_some()
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -53,9 +64,23 @@ impl Agents {
         self.running.is_empty()
     }
 
-    /// How many hold slots.
-    pub(super) fn count(&self) -> u32 {
-        self.count
+    /// Those of a node.
+    pub(super) fn on(&self, node: usize) -> impl Iterator<Item = (&TransferId, &Running)> {
+        let running = self.running.iter();
+        running.filter(move |(_, running)| running.node == node)
+    }
+
+    /// Whose that hold slots.
+    pub(super) fn copies(&self) -> impl Iterator<Item = TransferId> {
+        let copies = self.running.iter();
+        let copies = copies.filter(|(_, running)| running.holds_slots());
+        copies.map(|(transfer, _)| *transfer)
+    }
+
+    /// Whether this attempt runs.
+    pub(super) fn run(&self, transfer: TransferId, attempt: Attempt) -> bool {
+        let running = self.running.get(&transfer);
+        running.is_some_and(|running| running.attempt == attempt)
     }
 
     fn copying(&self, transfer: TransferId, attempt: Attempt) -> Option<Copying> {
@@ -67,9 +92,12 @@ impl Agents {
 impl World<'_> {
     pub(super) fn start(&mut self, assignment: Assignment) -> Result<(), Broken> {
         let (transfer, attempt) = (assignment.request.id, assignment.attempt);
+        let Some(node) = self.nodes.reached(&assignment.to) else {
+            return Ok(());
+        };
         self.enter_destination(&assignment)?;
         if assignment.task == Task::TidyUp {
-            self.runs(assignment, None)?;
+            self.runs(node, assignment, None)?;
             let next = Next::Stopped(transfer, attempt);
             self.agenda.add(self.now + STOPS_IN, next);
             return Ok(());
@@ -91,8 +119,11 @@ impl World<'_> {
             moves: false,
             is_stopping: false,
         };
-        self.runs(assignment, Some(copying))?;
+        self.runs(node, assignment, Some(copying))?;
         self.occupy(link, vo)?;
+        if self.nodes.are_several() && self.is_crowded(node) {
+            return self.broken(format!("transfer {transfer} starts on a node that is full"));
+        }
         let link = &self.links[link];
         let ends = [link.ends.0, link.ends.1];
         let latency: f64 = ends
@@ -121,14 +152,21 @@ impl World<'_> {
         Ok(())
     }
 
-    fn runs(&mut self, assignment: Assignment, copies: Option<Copying>) -> Result<(), Broken> {
+    fn runs(
+        &mut self,
+        node: usize,
+        assignment: Assignment,
+        copies: Option<Copying>,
+    ) -> Result<(), Broken> {
         let transfer = assignment.request.id;
         let attempt = assignment.attempt;
-        let is_watched = self.watch.is_some();
+        let is_kept = self.watch.is_some() || self.nodes.are_several();
         let running = Running {
             attempt,
+            node,
             copies,
-            assignment: is_watched.then(|| Box::new(assignment)),
+            assignment: is_kept.then(|| Box::new(assignment)),
+            waits: None,
         };
         match self.agents.running.insert(transfer, running) {
             Some(_) => self.broken(format!("transfer {transfer} runs twice at once")),
@@ -144,42 +182,76 @@ impl World<'_> {
         self.storages[destination].active.1 += 1;
         self.agents.count += 1;
         self.measure.occupied(link, self.links[link].active, vo);
-        let service = &self.plan.service;
-        let names = &self.plan.storages;
-        let counts = [
+        match self.too_many(link, self.counts(link)) {
+            // Of those whose transfers have ended, a leader that has just come may not know yet.
+            Some(_) if self.nodes.are_several() => {
+                match self.too_many(link, self.open_counts(link)) {
+                    Some(what) => self.broken(what),
+                    None => Ok(()),
+                }
+            }
+            Some(what) => self.broken(what),
+            None => Ok(()),
+        }
+    }
+
+    /// What runs where a transfer on this link would.
+    pub(super) fn counts(&self, link: usize) -> Counts {
+        let (source, destination) = self.links[link].ends;
+        Counts {
+            link: self.links[link].active,
+            out: self.storages[source].active.0,
+            into: self.storages[destination].active.1,
+            all: self.agents.count,
+        }
+    }
+
+    /// The same, of transfers that have not ended.
+    fn open_counts(&self, link: usize) -> Counts {
+        let (source, destination) = self.links[link].ends;
+        let mut counts = Counts::default();
+        let running = self.agents.running.iter();
+        for (transfer, running) in running {
+            let Some(copying) = running
+                .copies
+                .filter(|_| self.books.open.contains_key(transfer))
+            else {
+                continue;
+            };
+            let (from, to) = self.links[copying.link].ends;
+            counts.link += u32::from(copying.link == link);
+            counts.out += u32::from(from == source);
+            counts.into += u32::from(to == destination);
+            counts.all += 1;
+        }
+        counts
+    }
+
+    fn too_many(&self, link: usize, counts: Counts) -> Option<String> {
+        let (source, destination) = self.links[link].ends;
+        let storage_max = self.plan.service.storage_max;
+        let bounds = [
             (
-                self.links[link].active,
+                counts.link,
                 self.links[link].max,
                 "on the link from",
                 source,
             ),
+            (counts.out, storage_max, "out of", source),
+            (counts.into, storage_max, "into", destination),
             (
-                self.storages[source].active.0,
-                service.storage_max,
-                "out of",
-                source,
-            ),
-            (
-                self.storages[destination].active.1,
-                service.storage_max,
-                "into",
-                destination,
-            ),
-            (
-                self.agents.count,
-                service.agents_max,
+                counts.all,
+                self.nodes.slots_in_all(),
                 "in all, since a start out of",
                 source,
             ),
         ];
-        let over = counts.into_iter().find(|(count, most, ..)| count > most);
-        match over {
-            Some((count, most, place, storage)) => self.broken(format!(
-                "{count} transfers run {place} {}, where {most} may",
-                names[storage].name
-            )),
-            None => Ok(()),
-        }
+        let over = bounds.into_iter().find(|(count, most, ..)| count > most);
+        let (count, most, place, storage) = over?;
+        let name = &self.plan.storages[storage].name;
+        Some(format!(
+            "{count} transfers run {place} {name}, where {most} may"
+        ))
     }
 
     fn leave(&mut self, copying: &Copying) {
@@ -208,19 +280,27 @@ impl World<'_> {
                 return self.end(transfer, attempt, Outcome::Failed { failure, cleaned });
             }
         };
-        if let Some(Running {
-            copies: Some(copying),
-            ..
-        }) = self.agents.running.get_mut(&transfer)
-        {
+        let looked = Looked {
+            size: Some(Bytes(copying.bytes as u64)),
+            checksum: None,
+            replaces,
+        };
+        let Some(running) = self.agents.running.get_mut(&transfer) else {
+            return Ok(());
+        };
+        if let Some(copying) = &mut running.copies {
             copying.is_settled = true;
             copying.replaces = replaces;
+        }
+        running.waits = Some(looked.clone());
+        if !self.nodes.is_connected(running.node) {
+            return Ok(());
         }
         self.feed(Input::Prepared {
             transfer,
             attempt,
-            size: Some(Bytes(copying.bytes as u64)),
-            checksum: None,
+            size: looked.size,
+            checksum: looked.checksum,
             replaces,
         })
     }
@@ -249,15 +329,17 @@ impl World<'_> {
     }
 
     pub(super) fn proceed(&mut self, transfer: TransferId, attempt: Attempt) {
-        let Some(Running {
-            attempt: current,
-            copies: Some(copying),
-            assignment,
-        }) = self.agents.running.get_mut(&transfer)
-        else {
+        let Some(running) = self.agents.running.get_mut(&transfer) else {
             return;
         };
-        if *current != attempt || copying.is_stopping {
+        if running.attempt != attempt || !self.nodes.is_connected(running.node) {
+            return;
+        }
+        let (waited, assignment) = (running.waits.take().is_some(), &running.assignment);
+        let Some(copying) = running.copies.as_mut().filter(|_| waited) else {
+            return;
+        };
+        if copying.is_stopping {
             return;
         }
         copying.moves = true;
@@ -410,6 +492,9 @@ impl World<'_> {
         let Some(running) = self.agents.running.get_mut(&transfer) else {
             return;
         };
+        if !self.nodes.is_connected(running.node) {
+            return;
+        }
         if let Some(copying) = &mut running.copies {
             copying.is_stopping = true;
         }
@@ -447,19 +532,16 @@ impl World<'_> {
         attempt: Attempt,
         outcome: Outcome,
     ) -> Result<(), Broken> {
-        if let Some(running) = self.agents.running.remove(&transfer) {
-            if let (Some(watch), Some(copying), Outcome::Failed { .. }) =
-                (&mut self.watch, running.copies, &outcome)
-            {
-                watch.failed.insert(copying.link);
-            }
-            self.gone(&running);
+        let Some(running) = self.agents.running.remove(&transfer) else {
+            return Ok(());
+        };
+        if let (Some(watch), Some(copying), Outcome::Failed { .. }) =
+            (&mut self.watch, running.copies, &outcome)
+        {
+            watch.failed.insert(copying.link);
         }
-        self.feed(Input::Ended {
-            transfer,
-            attempt,
-            outcome,
-        })
+        self.leave_slots(&running);
+        self.tell_end(running.node, transfer, attempt, outcome)
     }
 
     /// What runs has held its slots until now.
@@ -476,7 +558,7 @@ impl World<'_> {
     }
 
     /// An agent is not there any more.
-    fn gone(&mut self, running: &Running) {
+    fn leave_slots(&mut self, running: &Running) {
         if let Some(assignment) = &running.assignment {
             self.leave_destination(assignment);
         }
@@ -485,21 +567,34 @@ impl World<'_> {
         }
     }
 
-    /// All agents die with their service.
-    pub(super) fn lose_agents(&mut self) {
-        for (transfer, running) in std::mem::take(&mut self.agents.running) {
-            if let Some((lane, moved)) = self.field.stop(transfer.0, self.now) {
-                self.measure.accounted(moved);
-                self.foretell(lane);
-            }
-            if let Some(copying) = running.copies {
-                self.measure.lost(self.now - copying.since);
-                if let Some(assignment) = running.assignment.as_ref().filter(|_| copying.moves) {
-                    self.orphan(assignment, copying.replaces);
-                }
-            }
-            self.gone(&running);
+    /// All agents of a node are gone from where they stood. Which.
+    pub(super) fn lose_agents(&mut self, node: usize) -> Vec<(TransferId, Attempt)> {
+        let lost = self.agents.on(node);
+        let lost: Vec<_> = lost.map(|(id, running)| (*id, running.attempt)).collect();
+        for (transfer, attempt) in &lost {
+            self.lose_agent(*transfer, *attempt);
         }
-        self.excuse_what_ended();
+        lost
+    }
+
+    /// An agent is gone from where it stood.
+    pub(super) fn lose_agent(&mut self, transfer: TransferId, attempt: Attempt) {
+        if !self.agents.run(transfer, attempt) {
+            return;
+        }
+        let Some(running) = self.agents.running.remove(&transfer) else {
+            return;
+        };
+        if let Some((lane, moved)) = self.field.stop(transfer.0, self.now) {
+            self.measure.accounted(moved);
+            self.foretell(lane);
+        }
+        if let Some(copying) = running.copies {
+            self.measure.lost(self.now - copying.since);
+            if let Some(assignment) = running.assignment.as_ref().filter(|_| copying.moves) {
+                self.orphan(assignment, copying.replaces);
+            }
+        }
+        self.leave_slots(&running);
     }
 }

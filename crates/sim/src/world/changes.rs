@@ -39,6 +39,8 @@ impl World<'_> {
                 return self.set_link_max(ends, Some(*max));
             }
             Change::LeaderLost(back_after) => self.doom_leader(*back_after),
+            Change::NodeLost(node) => return self.lose_node(*node),
+            Change::NodeCutOff(node) => self.cut_off_node(*node),
             Change::Clock(by) => {
                 self.skew += by;
                 self.service.woken();
@@ -68,6 +70,7 @@ impl World<'_> {
                 self.storages[*storage].failures = self.plan.storages[*storage].failures;
             }
             Change::NetworkSpeed(network, _) => self.set_network_speed(*network, 1.0),
+            Change::NodeLost(node) | Change::NodeCutOff(node) => self.return_node(*node),
             Change::Clock(by) => {
                 self.skew -= by;
                 self.service.woken();
@@ -232,6 +235,8 @@ fn needs_service(what: &Change) -> bool {
         | Change::StorageFails(..)
         | Change::NetworkSpeed(..)
         | Change::LeaderLost(_)
+        | Change::NodeLost(_)
+        | Change::NodeCutOff(_)
         | Change::Clock(_) => false,
     }
 }

@@ -50,7 +50,12 @@ pub(super) struct Service {
 
 impl Service {
     pub(super) fn new(plan: &Plan) -> Service {
-        let loses = |what: &Change| matches!(what, Change::LeaderLost(_));
+        let loses = |what: &Change| {
+            matches!(
+                what,
+                Change::LeaderLost(_) | Change::NodeLost(_) | Change::NodeCutOff(_)
+            )
+        };
         Service {
             engine: None,
             journal: MemoryJournal::default(),
@@ -69,6 +74,11 @@ impl Service {
 
     pub(super) fn is_there(&self) -> bool {
         self.engine.is_some()
+    }
+
+    /// Nobody leads any more.
+    pub(super) fn end(&mut self) {
+        self.engine = None;
     }
 
     pub(super) fn engine(&self) -> Option<&Engine> {
@@ -232,6 +242,9 @@ impl World<'_> {
             Action::Start(assignment) => self.start(assignment)?,
             Action::Proceed { transfer, attempt } => self.proceed(transfer, attempt),
             Action::Stop { transfer } => self.stop(transfer),
+            Action::Abandon {
+                transfer, attempt, ..
+            } => self.lose_agent(transfer, attempt),
             Action::Answer {
                 answer: Answer::NoRoom(_) | Answer::StorageBanned(_),
                 ..
@@ -267,28 +280,14 @@ impl World<'_> {
         });
     }
 
-    /// The leader's process dies, and its agents with it.
-    pub(super) fn lose_leader(&mut self, back_after: f64) {
-        if self.service.engine.take().is_some() {
-            if let Some(watch) = &mut self.watch {
-                watch.note(self.now, "the leader is lost");
-            }
-            self.lose_agents();
-            self.agenda.add(self.now + back_after, Next::TakesOver);
-        }
-    }
-
-    /// The next leader finds what was durable.
-    pub(super) fn take_over(&mut self) -> Result<(), Broken> {
+    /// A leader begins with what was durable.
+    pub(super) fn lead(&mut self, leading: Leading) -> Result<(), Broken> {
         self.service.since = self.now;
         self.service.woken_at = f64::INFINITY;
-        let now = self.clock();
-        let (engine, effects) = match continue_from(
-            &mut self.service.journal,
-            config(self.plan),
-            Leading::Alone,
-            now,
-        ) {
+        let (now, mut config) = (self.clock(), config(self.plan));
+        config.slots.agents = Slots(self.nodes.slots_each());
+        let (engine, effects) = match continue_from(&mut self.service.journal, config, leading, now)
+        {
             Ok(continued) => continued,
             Err(why) => return self.broken(why.to_string()),
         };

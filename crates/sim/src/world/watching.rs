@@ -292,19 +292,6 @@ impl World<'_> {
         }
     }
 
-    /// A leader is lost: what it was about to have removed after transfers that have ended stays.
-    pub(super) fn excuse_what_ended(&mut self) {
-        let Some(watch) = &mut self.watch else {
-            return;
-        };
-        for found in watch.places.values_mut() {
-            let is_right = found.is_whole && watch.finished.contains(&found.by);
-            if !is_right && !self.books.open.contains_key(&found.by) {
-                found.is_excused = true;
-            }
-        }
-    }
-
     /// Checks, after a step, that nothing waits that might run, and that reasons are true.
     pub(super) fn check_waits(&mut self) -> Result<(), Broken> {
         let Some(watch) = &mut self.watch else {
@@ -400,15 +387,9 @@ impl World<'_> {
         let Some(reason) = reason else {
             return self.broken(format!("transfer {transfer} waits for no reason"));
         };
-        let link = &self.links[open.link];
-        let (source, destination) = link.ends;
-        let counts = Counts {
-            link: link.active,
-            out: self.storages[source].active.0,
-            into: self.storages[destination].active.1,
-            all: self.agents.count(),
-        };
-        if !is_true(&reason, counts) {
+        let (source, destination) = self.links[open.link].ends;
+        let counts = self.counts(open.link);
+        if !is_true(&reason, counts) && !self.may_be_mistaken() {
             return self.broken(format!(
                 "transfer {transfer} is said to wait because {reason:?}, and what runs is {counts:?}"
             ));
@@ -431,7 +412,7 @@ impl World<'_> {
             WaitReason::SlotKept { .. } => true,
             _ => self.is_full(allowed, open.link, counts),
         };
-        match holds {
+        match holds || self.may_be_mistaken() {
             true => Ok(()),
             false => self.broken(format!(
                 "transfer {transfer} might run and waits because {reason:?}; what runs is {counts:?}"

@@ -99,7 +99,15 @@ pub(super) struct Nodes {
     leading: Leading,
     nodes: BTreeMap<NodeId, Node>,
     /// Until then those that have not joined are waited for.
-    begins_at: Option<Timestamp>,
+    begins: Option<Begins>,
+}
+
+/// A moment as the wall clock shows it, which only says when to look, and in microseconds of the process's clock, which
+/// nobody sets.
+#[derive(Debug, Clone, Copy)]
+struct Begins {
+    look_at: Timestamp,
+    at_us: u64,
 }
 
 #[derive(Debug, Default)]
@@ -139,14 +147,17 @@ impl Nodes {
             };
             nodes.insert(this_process(), node);
         }
-        let begins_at = match &leading {
+        let begins = match &leading {
             Leading::Alone => None,
-            Leading::Among { .. } => Some(now.at + GATHERING),
+            Leading::Among { .. } => Some(Begins {
+                look_at: now.at + GATHERING,
+                at_us: now.monotonic_us.saturating_add(micros(GATHERING)),
+            }),
         };
         Nodes {
             leading,
             nodes,
-            begins_at,
+            begins,
         }
     }
 
@@ -156,15 +167,16 @@ impl Nodes {
             Leading::Alone => true,
             Leading::Among { awaited, .. } => awaited.is_empty(),
         };
-        if is_complete || self.begins_at.is_none_or(|at| at <= now.at) {
-            self.begins_at = None;
+        let is_over = |begins: Begins| begins.at_us <= now.monotonic_us;
+        if is_complete || self.begins.is_none_or(is_over) {
+            self.begins = None;
         }
-        self.begins_at.is_some()
+        self.begins.is_some()
     }
 
     /// When starting begins; `None`: it has begun.
     pub(super) fn wake_at(&self) -> Option<Timestamp> {
-        self.begins_at
+        self.begins.map(|begins| begins.look_at)
     }
 
     fn limit(&self) -> Slots {
