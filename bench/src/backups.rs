@@ -1,23 +1,34 @@
-//! What a backup costs a service that is at work: empty files are copied as fast as the service can, with a journal that
-//! holds half a million transfers already, and every other interval a backup of it is made.
+//! What a backup costs a service that is at work: empty files are copied as fast as two storage sites, or the service
+//! alone, can, with a journal that holds half a million transfers already, and every other interval a backup of it is made.
 
 use crate::cell::Scale;
 use crate::error::BenchError;
+use crate::load;
 use crate::report::{Table, figures};
+use crate::servers::penstock::Sites;
 use crate::servers::penstock::{LINK_SLOTS, Limits, OwnService, STUB_QUICK};
-use crate::service::{api_of, await_jobs, stub_entries, submit, submit_options};
+use crate::service::{
+    api_of, await_jobs, entry, make_sources, options_between, stub_entries, submit, submit_options,
+};
 use crate::stub::Stub;
+use penstock_field_tools::job_list::Entry;
+use penstock_field_tools::transfer_api::SubmitOptions;
 use penstock_field_tools::transfer_api::TransferService;
 use rusqlite::{Connection, named_params};
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::process::Command;
+use url::Url;
 
 /// Files of a job: of those that are copied, and of those that make up the past.
 const FILES_PER_JOB: u64 = 200;
 /// Files that wait, so that no slot stays empty.
 const AHEAD: u64 = 1000;
+/// Directories that files go to, in turn, between two sites: what lies there is replaced, so that the file system does
+/// not fill.
+const DIRECTORIES: u64 = 50;
 /// Between two looks at how many wait.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Numbers from which on the past is written, far from those that the service gives.
@@ -26,10 +37,11 @@ const PAST: u64 = 1_000_000_000_000;
 /// Rates with and without.
 pub const BACKUPS: Table = Table {
     title: "Backup of a loaded service",
-    note: "Empty files through the stub, with ended transfers in the journal already; intervals take turns, with \
-           `penstock backup` running and without. The ratio is the median of the pairs' ratios, with the lowest and \
-           the highest; 1 means that a backup costs nothing.",
+    note: "Empty files, with ended transfers in the journal already; intervals take turns, with `penstock backup` \
+           running and without. An interval with a backup is as long as the backup at least. The ratio is the median \
+           of the pairs' ratios, with the lowest and the highest; 1 means that a backup costs nothing.",
     columns: &[
+        "between",
         "ended before",
         "interval",
         "pairs",
@@ -52,37 +64,47 @@ pub fn limits() -> Limits {
     }
 }
 
+/// What the files are moved between.
+pub enum Ends<'a> {
+    Sites(&'a Sites),
+    Stubs(&'a Stub),
+}
+
 /// The row.
 pub async fn run(
     own: &OwnService,
-    stub: &Stub,
+    ends: Ends<'_>,
     scale: Scale,
 ) -> Result<Vec<Vec<String>>, BenchError> {
     let (past, interval, pairs) = match scale {
         Scale::Full => (500_000, Duration::from_secs(60), 5),
         Scale::Quick => (2000, Duration::from_secs(3), 1),
     };
-    let api = api_of(&own.service);
-    write_past(own, stub, &api, past).await?;
+    let sources = match &ends {
+        Ends::Sites(sites) => Some(make_sources(sites, FILES_PER_JOB, "backup-source").await?),
+        Ends::Stubs(_) => None,
+    };
     let mut load = Load {
-        api,
-        stub,
+        api: api_of(&own.service),
+        ends,
+        sources,
         jobs: Vec::new(),
         next: 0,
     };
+    load.write_past(own, past).await?;
     // Until all that is made once is made.
-    load.keep_up(interval / 4).await?;
+    load.keep_up(interval / 4, async {}).await?;
     let (mut without, mut with, mut took, mut log) = (Vec::new(), Vec::new(), Duration::ZERO, 0);
     for _ in 0..pairs {
-        without.push(load.keep_up(interval).await?);
-        let backup = own.command("backup");
-        let (rate, made) = tokio::join!(load.keep_up(interval), back_up(own, backup));
-        with.push(rate?);
+        without.push(load.keep_up(interval, async {}).await?.0);
+        let backup = back_up(own, own.command("backup"));
+        let (rate, made) = load.keep_up(interval, backup).await?;
+        with.push(rate);
         let (of_backup, of_log) = made?;
         took = took.max(of_backup);
         log = log.max(of_log);
     }
-    load.end().await?;
+    let between = load.end().await?;
     let mut ratios: Vec<f64> = with
         .iter()
         .zip(&without)
@@ -91,6 +113,7 @@ pub async fn run(
     let size = std::fs::metadata(own.backup_file()).map_or(0, |file| file.len());
     let ratio = median(&mut ratios);
     Ok(vec![vec![
+        between.to_owned(),
         past.to_string(),
         format!("{} s", interval.as_secs()),
         pairs.to_string(),
@@ -147,62 +170,106 @@ async fn back_up(
 /// Files that are copied without end.
 struct Load<'a> {
     api: TransferService,
-    stub: &'a Stub,
+    ends: Ends<'a>,
+    /// Where the files are, if they are.
+    sources: Option<Url>,
     jobs: Vec<String>,
     next: u64,
 }
 
 impl Load<'_> {
-    /// Keeps the service busy for so long. Gives the files that ended per second.
-    async fn keep_up(&mut self, time: Duration) -> Result<f64, BenchError> {
+    /// Keeps the service busy for so long, and until something else is done. Gives the files that ended per second, and
+    /// what the other came to.
+    async fn keep_up<T>(
+        &mut self,
+        time: Duration,
+        beside: impl Future<Output = T>,
+    ) -> Result<(f64, T), BenchError> {
         let (begun, before) = (Instant::now(), self.finished().await?);
-        while begun.elapsed() < time {
-            let totals = self.api.overview().await?.totals;
-            if totals.submitted < AHEAD {
-                let directory = format!("load-{}", self.next);
-                self.next += 1;
-                let entries = stub_entries(self.stub, STUB_QUICK, FILES_PER_JOB, &directory)?;
-                self.jobs
-                    .extend(submit(&self.api, &entries, &submit_options()).await?);
-            } else {
-                tokio::time::sleep(LOOK_INTERVAL).await;
+        let is_done = AtomicBool::new(false);
+        let beside = async {
+            let what = beside.await;
+            is_done.store(true, Ordering::Relaxed);
+            what
+        };
+        let busy = async {
+            while begun.elapsed() < time || !is_done.load(Ordering::Relaxed) {
+                self.submit_more().await?;
             }
+            let ended = self.finished().await? - before;
+            Ok::<_, BenchError>(ended as f64 / begun.elapsed().as_secs_f64())
+        };
+        let (rate, what) = tokio::join!(busy, beside);
+        Ok((rate?, what))
+    }
+
+    /// Submits a job, or waits a moment because enough wait.
+    async fn submit_more(&mut self) -> Result<(), BenchError> {
+        if self.api.overview().await?.totals.submitted < AHEAD {
+            let (entries, options) = self.next_job().await?;
+            let jobs = submit(&self.api, &entries, &options).await?;
+            self.jobs.extend(jobs);
+        } else {
+            tokio::time::sleep(LOOK_INTERVAL).await;
         }
-        let done = self.finished().await? - before;
-        Ok(done as f64 / begun.elapsed().as_secs_f64())
+        Ok(())
+    }
+
+    async fn next_job(&mut self) -> Result<(Vec<Entry>, SubmitOptions), BenchError> {
+        let number = self.next;
+        self.next += 1;
+        let sites = match &self.ends {
+            Ends::Stubs(stub) => {
+                let directory = format!("load-{number}");
+                let entries = stub_entries(stub, STUB_QUICK, FILES_PER_JOB, &directory)?;
+                return Ok((entries, submit_options()));
+            }
+            Ends::Sites(sites) => sites,
+        };
+        let Some(from) = &self.sources else {
+            return Err(BenchError::failed("there are no files to be copied"));
+        };
+        let directory = format!("load-{}", number % DIRECTORIES);
+        let to = load::make_directory(&sites.destination, &directory).await?;
+        let entries = (0..FILES_PER_JOB)
+            .map(|index| entry(&load::numbered(from, index), &load::numbered(&to, index)));
+        let options = SubmitOptions {
+            overwrite: true,
+            ..options_between(sites)?
+        };
+        Ok((entries.collect::<Result<_, _>>()?, options))
     }
 
     async fn finished(&self) -> Result<u64, BenchError> {
         Ok(self.api.overview().await?.totals.finished)
     }
 
-    /// Every file must have arrived.
-    async fn end(self) -> Result<(), BenchError> {
+    /// Every file must have arrived. Between what.
+    async fn end(self) -> Result<&'static str, BenchError> {
         for jobs in self.jobs.chunks(100) {
             let deadline = Instant::now() + Duration::from_secs(60);
             await_jobs(&self.api, jobs.to_vec(), deadline).await?;
         }
-        Ok(())
+        Ok(match self.ends {
+            Ends::Sites(_) => "two Penstock sites",
+            Ends::Stubs(_) => "stubs that take no time",
+        })
     }
-}
 
-/// Copies a job that has ended until there are so many transfers.
-async fn write_past(
-    own: &OwnService,
-    stub: &Stub,
-    api: &TransferService,
-    transfers: u64,
-) -> Result<(), BenchError> {
-    let entries = stub_entries(stub, STUB_QUICK, FILES_PER_JOB, "past")?;
-    let jobs = submit(api, &entries, &submit_options()).await?;
-    let template = jobs.first().cloned().unwrap_or_default();
-    await_jobs(api, jobs, Instant::now() + Duration::from_secs(60)).await?;
-    let journal = own.journal();
-    let written =
-        tokio::task::spawn_blocking(move || multiply(&journal, &template, transfers)).await;
-    let written = written.map_err(|why| BenchError::failed(why.to_string()))?;
-    written
-        .map_err(|why| BenchError::failed(format!("the journal's past cannot be written: {why}")))
+    /// Copies a job that has ended until there are so many transfers.
+    async fn write_past(&mut self, own: &OwnService, transfers: u64) -> Result<(), BenchError> {
+        let (entries, options) = self.next_job().await?;
+        let jobs = submit(&self.api, &entries, &options).await?;
+        let template = jobs.first().cloned().unwrap_or_default();
+        await_jobs(&self.api, jobs, Instant::now() + Duration::from_secs(60)).await?;
+        let journal = own.journal();
+        let written =
+            tokio::task::spawn_blocking(move || multiply(&journal, &template, transfers)).await;
+        let written = written.map_err(|why| BenchError::failed(why.to_string()))?;
+        written.map_err(|why| {
+            BenchError::failed(format!("the journal's past cannot be written: {why}"))
+        })
+    }
 }
 
 const COPIES: [&str; 3] = [

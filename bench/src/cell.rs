@@ -78,9 +78,18 @@ pub enum Cell {
     /// A million files queued.
     QueueMillion,
     /// Copies without end, with a backup now and then.
-    ServiceBackup,
+    ServiceBackup(Between),
     /// Numbers of transfers over a network with delay, loss and a rate.
     Relay(RelayCell),
+}
+
+/// Between which storage a service moves files without end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Between {
+    /// Two storage sites.
+    Sites,
+    /// Stubs that take no time.
+    Stubs,
 }
 
 /// A cell with a peer.
@@ -187,7 +196,8 @@ impl Cell {
             Cell::ServiceStartBacklog,
             Cell::ServiceInFlight,
             Cell::QueueMillion,
-            Cell::ServiceBackup,
+            Cell::ServiceBackup(Between::Sites),
+            Cell::ServiceBackup(Between::Stubs),
         ]);
         cells.extend(RelayCell::ALL.map(Cell::Relay));
         cells
@@ -196,7 +206,11 @@ impl Cell {
     /// True when the sites that the cells share are needed.
     pub fn needs_sites(&self) -> bool {
         match self {
-            Cell::Beside(_) | Cell::ServiceSites | Cell::ServiceStub | Cell::ServiceMemory => true,
+            Cell::Beside(_)
+            | Cell::ServiceSites
+            | Cell::ServiceStub
+            | Cell::ServiceMemory
+            | Cell::ServiceBackup(Between::Sites) => true,
             Cell::Disk(_)
             | Cell::ServiceSubmit(_)
             | Cell::ServiceStatus
@@ -204,7 +218,7 @@ impl Cell {
             | Cell::ServiceStartBacklog
             | Cell::ServiceInFlight
             | Cell::QueueMillion
-            | Cell::ServiceBackup
+            | Cell::ServiceBackup(Between::Stubs)
             | Cell::Relay(_) => false,
         }
     }
@@ -231,7 +245,8 @@ impl Cell {
             Cell::ServiceStartBacklog => "service-start-backlog".to_owned(),
             Cell::ServiceInFlight => "service-in-flight".to_owned(),
             Cell::QueueMillion => "queue-1m".to_owned(),
-            Cell::ServiceBackup => "service-backup".to_owned(),
+            Cell::ServiceBackup(Between::Sites) => "service-backup-sites".to_owned(),
+            Cell::ServiceBackup(Between::Stubs) => "service-backup-stub".to_owned(),
             Cell::Relay(cell) => cell.name().to_owned(),
         }
     }
@@ -255,7 +270,7 @@ impl Cell {
             | Cell::ServiceStartBacklog
             | Cell::ServiceInFlight
             | Cell::QueueMillion
-            | Cell::ServiceBackup
+            | Cell::ServiceBackup(_)
             | Cell::Relay(_) => self.name(),
         }
     }

@@ -1,8 +1,8 @@
 //! Everything that a run needs, started once: the work directory, the servers that the chosen cells use, the
 //! stub.
 
-use crate::backups;
-use crate::cell::{Beside, Cell, Kind, Peer, Scale};
+use crate::backups::{self, Ends};
+use crate::cell::{Beside, Between, Cell, Kind, Peer, Scale};
 use crate::contest::{self, Contender};
 use crate::disk;
 use crate::error::BenchError;
@@ -208,7 +208,7 @@ impl Field {
             | Cell::ServiceStartBacklog
             | Cell::ServiceInFlight
             | Cell::QueueMillion
-            | Cell::ServiceBackup => {
+            | Cell::ServiceBackup(_) => {
                 let (table, rows) = self.measure_alone(cell, scale, None).await?;
                 Ok(report.rows(table, &rows))
             }
@@ -229,7 +229,7 @@ impl Field {
             Cell::ServiceStartBacklog => (&starts::STARTS, starts::limits_of_backlog()),
             Cell::ServiceInFlight => (&in_flight::IN_FLIGHT, in_flight::limits(scale)),
             Cell::QueueMillion => (&queue::QUEUED, queue::limits()),
-            Cell::ServiceBackup => (&backups::BACKUPS, backups::limits()),
+            Cell::ServiceBackup(_) => (&backups::BACKUPS, backups::limits()),
             Cell::Disk(_)
             | Cell::Beside(_)
             | Cell::ServiceSites
@@ -239,7 +239,15 @@ impl Field {
                 return Err(BenchError::failed("a cell without a service of its own"));
             }
         };
-        let (mut own, stub) = (self.own_service(&cell.name(), &limits)?, self.stub()?);
+        let stub = self.stub()?;
+        let mut own = match cell {
+            Cell::ServiceBackup(Between::Sites) => {
+                let (binary, dir) = (self.binary()?, self.work.directory("services")?);
+                let sites = self.sites()?;
+                sites.start_service(binary, &dir, &self.certificates, &cell.name(), &limits)?
+            }
+            _ => self.own_service(&cell.name(), &limits)?,
+        };
         let profiler = match profile {
             Some(_) => {
                 let processes = [("service", own.service.process)];
@@ -257,7 +265,13 @@ impl Field {
                 let beside = self.own_service("queue-empty", &limits)?;
                 queue::run(&mut own, &beside, stub, scale).await
             }
-            Cell::ServiceBackup => backups::run(&own, stub, scale).await,
+            Cell::ServiceBackup(between) => {
+                let ends = match between {
+                    Between::Sites => Ends::Sites(self.sites()?),
+                    Between::Stubs => Ends::Stubs(stub),
+                };
+                backups::run(&own, ends, scale).await
+            }
             _ => in_flight::run(&own, stub, scale).await,
         };
         if let Some((profiler, report)) = profiler.zip(profile) {
@@ -316,7 +330,7 @@ impl Field {
             | Cell::ServiceStartBacklog
             | Cell::ServiceInFlight
             | Cell::QueueMillion
-            | Cell::ServiceBackup => {
+            | Cell::ServiceBackup(_) => {
                 self.measure_alone(cell, scale, Some(report)).await?;
             }
         }

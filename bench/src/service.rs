@@ -92,16 +92,21 @@ pub async fn run_sites(
     let entries = (0..files)
         .map(|index| entry(&load::numbered(sources, index), &load::numbered(&to, index)))
         .collect::<Result<Vec<_>, _>>()?;
-    let options = SubmitOptions {
-        verify: "both",
-        source_token: token_of(&sites.source)?,
-        destination_token: token_of(&sites.destination)?,
-        ..submit_options()
-    };
+    let options = options_between(sites)?;
     let landed: Arc<[Url]> = (0..files).map(|index| load::numbered(&to, index)).collect();
     let run = measure(&sites.service, &entries, &options, &processes(sites)).await?;
     read_all(&sites.destination, landed).await?;
     Ok(run)
+}
+
+/// How files between two storage sites are submitted.
+pub fn options_between(sites: &Sites) -> Result<SubmitOptions, BenchError> {
+    Ok(SubmitOptions {
+        verify: "both",
+        source_token: token_of(&sites.source)?,
+        destination_token: token_of(&sites.destination)?,
+        ..submit_options()
+    })
 }
 
 /// The processes of a run, the service first.

@@ -58,6 +58,8 @@ pub struct Sites {
     pub destination: Target,
     /// The transfer service.
     pub service: Service,
+    /// Directories of the two storage sites.
+    files: [SiteFiles; 2],
     _processes: [ServerProcess; 3],
 }
 
@@ -104,8 +106,24 @@ pub fn start(binary: &Path, dir: &Path, certificates: &Certificates) -> Result<S
         source_plain: a.target(binary, "http", PORTS[0], &processes[0])?,
         destination: b.target(binary, "https", 0, &processes[1])?,
         service,
+        files: [a, b],
         _processes: processes,
     })
+}
+
+impl Sites {
+    /// Another service, which trusts both storage sites.
+    pub fn start_service(
+        &self,
+        binary: &Path,
+        dir: &Path,
+        certificates: &Certificates,
+        name: &str,
+        limits: &Limits,
+    ) -> Result<OwnService, BenchError> {
+        let peers: Vec<&SiteFiles> = self.files.iter().collect();
+        start_trusting(binary, dir, certificates, (name, limits), &peers)
+    }
 }
 
 /// A transfer service for one cell alone, so that no cell measures what others left behind.
@@ -126,9 +144,19 @@ pub fn start_service(
     name: &str,
     limits: &Limits,
 ) -> Result<OwnService, BenchError> {
+    start_trusting(binary, dir, certificates, (name, limits), &[])
+}
+
+fn start_trusting(
+    binary: &Path,
+    dir: &Path,
+    certificates: &Certificates,
+    (name, limits): (&str, &Limits),
+    peers: &[&SiteFiles],
+) -> Result<OwnService, BenchError> {
     let host = Ipv4Addr::new(127, 0, 0, 4);
     let port = free_port(IpAddr::V4(host), &PORTS)?;
-    let files = SiteFiles::make(binary, dir, name, (host, port), &[])?;
+    let files = SiteFiles::make(binary, dir, name, (host, port), peers)?;
     files.edit(|document, _| service_only(document, limits))?;
     pki::install_ca(&certificates.authority, &files.root.join("certificates"))?;
     let process = files.serve(Command::new(binary), &[SERVICE_PORT])?;

@@ -5,6 +5,7 @@
 //! writer goes on meanwhile and never waits. What it writes lies in its log until the snapshot is given up; should that
 //! grow too long, the copy hurries.
 
+mod pages;
 mod restoring;
 mod rows;
 
@@ -12,27 +13,22 @@ pub use restoring::{RestoreTo, Restored, files, restore};
 
 use crate::postgres::Database;
 use penstock_model::Timestamp;
-use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 use thiserror::Error;
 
 /// The form of a backup that this version writes and the newest that it reads.
 const FORMAT: i64 = 1;
-/// Pages that are copied at once.
-const PAGES: i32 = 64;
 /// Bytes after which what was copied is flushed, so that no flush of the journal waits for much of it.
 const FLUSH_EVERY: u64 = 4 << 20;
 /// How much less a backup counts than the service where both want a core: about a tenth (nice(2)).
 const NICENESS: i32 = 10;
-/// The journal's log may become so long before the copy hurries.
-const LOG_BYTES_MAX: u64 = 256 << 20;
 
 /// Tables that a backup has besides those of the journal and of the delegations.
 const TABLES: &str = "
@@ -262,24 +258,22 @@ fn copy_all(of: &BackupOf, part: &Path) -> Result<(), Failed> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let file = options.open(part)?;
-    let mut copy = Connection::open(part)?;
-    copy.execute_batch(
-        "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -2048",
-    )?;
     let (sequence, delegations_schema, positions) = match &of.kept {
         Kept::Files {
             journal,
             delegations,
         } => {
-            let (sequence, schema) = copy_files(journal, delegations, &mut copy, &file, of)?;
+            let (sequence, schema) = copy_files(journal, delegations, part, of)?;
             (sequence, schema, of.positions.clone())
         }
         Kept::Postgres(database) => {
+            let mut copy = writable(part)?;
             let read = rows::read(database, &mut copy, &file, of)?;
             let schema = Some(read.delegations_schema);
             (read.sequence, schema, read.positions)
         }
     };
+    let mut copy = writable(part)?;
     let add = copy.transaction()?;
     add.execute_batch(TABLES)?;
     let facts = [
@@ -306,12 +300,20 @@ fn copy_all(of: &BackupOf, part: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
+/// A backup that is being made: what happens to it until it is whole does not matter.
+fn writable(part: &Path) -> rusqlite::Result<Connection> {
+    let copy = Connection::open(part)?;
+    copy.execute_batch(
+        "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -2048",
+    )?;
+    Ok(copy)
+}
+
 /// Copies both databases. Returns the last entry of the ledger and the schema of the delegations, if there are any.
 fn copy_files(
     journal_file: &Path,
     delegations: &Path,
-    copy: &mut Connection,
-    file: &File,
+    part: &Path,
     of: &BackupOf,
 ) -> Result<(i64, Option<i64>), Failed> {
     let journal = read_only(journal_file)?;
@@ -324,11 +326,10 @@ fn copy_files(
         [],
         |row| row.get(0),
     )?;
-    copy_pages(journal_file, &journal, copy, file, of)?;
+    pages::copy(journal_file, &journal, part, of)?;
     journal.execute_batch("COMMIT")?;
     spare_the_writer(journal_file);
-    // Of the source it had the way of logging, which needs a second file.
-    copy.pragma_update(None, "journal_mode", "DELETE")?;
+    let mut copy = writable(part)?;
     let schema = match &delegations {
         Some(delegations) => {
             let add = copy.transaction()?;
@@ -342,44 +343,6 @@ fn copy_files(
         }
     };
     Ok((sequence.unwrap_or(0), schema))
-}
-
-/// At the pace that was asked for.
-fn copy_pages(
-    journal_file: &Path,
-    journal: &Connection,
-    copy: &mut Connection,
-    file: &File,
-    of: &BackupOf,
-) -> Result<(), Failed> {
-    let page_bytes: i64 = journal.pragma_query_value(None, "page_size", |row| row.get(0))?;
-    let chunk_bytes = page_bytes as u64 * PAGES as u64;
-    let log = with_suffix(journal_file, "-wal");
-    let begun = Instant::now();
-    let (mut copied, mut flushed) = (0, 0);
-    let backup = Backup::new(journal, copy)?;
-    loop {
-        if of.stopped.load(Ordering::Relaxed) {
-            return Err("it was asked to stop".into());
-        }
-        match backup.step(PAGES)? {
-            StepResult::Done => return Ok(()),
-            StepResult::More => copied += chunk_bytes,
-            // Somebody holds the source for an instant.
-            _ => std::thread::sleep(Duration::from_millis(20)),
-        }
-        if copied >= flushed + FLUSH_EVERY {
-            file.sync_data()?;
-            flushed = copied;
-        }
-        let log_bytes = std::fs::metadata(&log).map_or(0, |log| log.len());
-        let due = Duration::from_secs_f64(copied as f64 / of.bytes_per_second.max(1) as f64);
-        if log_bytes < LOG_BYTES_MAX
-            && let Some(early) = due.checked_sub(begun.elapsed())
-        {
-            std::thread::sleep(early);
-        }
-    }
 }
 
 /// What has piled up in the log is written into place here, and not by the next commit.
