@@ -13,7 +13,12 @@ DATA = content("live", 5_000_000)
 
 @pytest.fixture
 def traffic(grid, faulty, place):
-    """A transfer that runs while the test looks, and some that wait behind it."""
+    """Transfers that run while the test looks, and some that wait behind them."""
+    admin = Endpoint(grid.service.base, grid.here.certificates, grid.here.admin_token())
+    # What the service makes of a slow storage is not what is looked at.
+    rule = {"symbolicname": "live", "source": f"https://{faulty.host}", "destination": grid.there.storage_id,
+            "min_active": 1, "max_active": 50, "optimizer_mode": 0}
+    assert admin.ask("POST", "/config/links", json=rule).ok
     throttle = Throttle(DATA, bytes_per_second=100_000)
     pairs = []
     for number in range(55):
@@ -25,6 +30,7 @@ def traffic(grid, faulty, place):
     grid.service.ask("DELETE", f"/jobs/{job}")
     throttle.open()
     grid.service.wait_idle()
+    assert admin.ask("DELETE", "/config/links/live").ok
 
 
 def test_the_page_shows_what_the_service_says(grid, browser_tools, traffic):
