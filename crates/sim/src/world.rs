@@ -207,10 +207,12 @@ impl<'a> World<'a> {
         Ok(())
     }
 
+    /// Nothing runs, waits or is to be submitted, and nothing that has ended is to be looked after.
     fn is_over(&self) -> bool {
         self.agents.is_empty()
             && self.books.open.is_empty()
             && self.submitting.iter().all(|load| load.left == 0)
+            && !self.service.owes_tidying()
     }
 
     fn progress(&self) -> Progress {

@@ -41,6 +41,11 @@ impl MemoryJournal {
         self.states.get(&transfer)
     }
 
+    /// Transfers that have ended and whose destinations are still to be looked after.
+    pub fn owed(&self) -> impl Iterator<Item = TransferId> + '_ {
+        self.tidyings.keys().copied()
+    }
+
     /// Those that nobody refers to any more.
     fn free_tokens(&mut self) {
         let owed = self.tidyings.values();

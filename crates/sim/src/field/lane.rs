@@ -83,8 +83,8 @@ pub(super) struct Lane {
     /// Bytes per second of one transfer at most.
     pub(super) per_transfer: f64,
     flows: BinaryHeap<Reverse<Flow>>,
-    /// Flows that were stopped, and are still in the heap.
-    gone: HashSet<u64>,
+    /// Flows that were stopped, and are still in the heap: of a transfer there may be several, by where each would end.
+    gone: HashSet<(u64, u64)>,
     pub(super) count: f64,
     /// When rates were shared last.
     count_shared: f64,
@@ -133,7 +133,7 @@ impl Lane {
     pub(super) fn stop(&mut self, transfer: u64, ends_at: f64, now: f64) -> f64 {
         self.progress(now);
         let left = ends_at - self.service;
-        self.gone.insert(transfer);
+        self.gone.insert((transfer, ends_at.to_bits()));
         self.grow(-1.0);
         self.drop_gone();
         left
@@ -218,7 +218,7 @@ impl Lane {
 
     fn drop_gone(&mut self) {
         while let Some(Reverse(flow)) = self.flows.peek()
-            && self.gone.remove(&flow.transfer)
+            && self.gone.remove(&(flow.transfer, flow.ends_at.to_bits()))
         {
             self.flows.pop();
         }

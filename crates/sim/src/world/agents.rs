@@ -420,12 +420,21 @@ impl World<'_> {
         if !self.field.is_current(foretold) {
             return Ok(());
         }
+        let mut arrived = Vec::new();
         for transfer in self.field.arrived(foretold.lane, self.now) {
             let transfer = TransferId(transfer);
             let running = self.agents.running.get(&transfer);
             let Some((attempt, Some(copying))) = running.map(|it| (it.attempt, it.copies)) else {
                 return self.broken(format!("transfer {transfer} arrived and does not run"));
             };
+            arrived.push((transfer, attempt, copying));
+        }
+        for (transfer, attempt, copying) in arrived {
+            // Over the one before, its node may have been lost.
+            if !self.agents.run(transfer, attempt) {
+                self.measure.accounted(copying.bytes);
+                continue;
+            }
             self.measure
                 .arrived(copying.link, copying.vo, copying.bytes);
             if let Some(assignment) = self.assignment(transfer) {

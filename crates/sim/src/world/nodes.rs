@@ -13,8 +13,10 @@ use std::time::Duration;
 pub(super) const LEASE: f64 = 3.0;
 /// Seconds for which agents go on without a leader.
 const TERM: f64 = 15.0;
-/// How long a leader hears nothing of a node before it takes its agents for stopped.
-const SILENCE: Duration = Duration::from_secs(20);
+/// Seconds for which a leader hears nothing of a node before it takes its agents for stopped.
+const SILENCE: f64 = 20.0;
+/// Seconds after which no slot is kept for what a silent node may run.
+const CERTAIN_IN: f64 = SILENCE + NOTICES_IN + 1.0;
 /// Seconds in which a node finds its leader.
 const FINDS_IN: f64 = 1.5;
 /// Seconds in which a leader notices that a node is cut off.
@@ -110,7 +112,7 @@ impl World<'_> {
             true => Leading::Among {
                 node: name(leader),
                 epoch: Epoch(self.nodes.epoch),
-                silence: SILENCE,
+                silence: Duration::from_secs_f64(SILENCE),
                 awaited: (0..self.nodes.all.len()).map(name).collect(),
             },
             false => {
@@ -317,12 +319,17 @@ impl World<'_> {
         if !self.nodes.are_several() {
             return false;
         }
+        // What ran there keeps its slots until it is certain to run no more.
+        let silent = self.nodes.all.iter().filter(|node| node.session.is_none());
+        let mut silences = silent.map(|node| self.now - node.heard.max(self.service.since));
+        let is_awaited = silences.any(|silence| silence < CERTAIN_IN);
         let is_missing = self.books.open.iter().any(|(transfer, open)| {
             let attempt = open.running();
             attempt.is_some_and(|attempt| !self.agents.run(*transfer, attempt))
         });
         let is_new = self.now - self.service.since < GATHERS_IN;
-        is_new
+        is_awaited
+            || is_new
             || is_missing
             || self
                 .agents

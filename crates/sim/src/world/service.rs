@@ -76,6 +76,11 @@ impl Service {
         self.engine.is_some()
     }
 
+    /// Something that has ended left something behind that is to be removed.
+    pub(super) fn owes_tidying(&self) -> bool {
+        self.journal.owed().next().is_some()
+    }
+
     /// Nobody leads any more.
     pub(super) fn end(&mut self) {
         self.engine = None;

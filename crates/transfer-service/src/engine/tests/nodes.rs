@@ -195,9 +195,7 @@ impl Fleet {
 
     /// What the journal says is to be looked after.
     fn owed(&self) -> Vec<TransferId> {
-        let found = self.journal.clone().load_standing().expect("readable");
-        let owed = found.tidyings.iter();
-        owed.map(|tidying| tidying.request.id).collect()
+        self.journal.owed().collect()
     }
 
     fn is_over(&self, transfer: TransferId) -> bool {
