@@ -5,15 +5,13 @@ use crate::cell::Scale;
 use crate::error::BenchError;
 use crate::load;
 use crate::report::{Table, figures};
-use crate::servers::penstock::Sites;
-use crate::servers::penstock::{LINK_SLOTS, Limits, OwnService, STUB_QUICK};
+use crate::servers::penstock::{LINK_SLOTS, Limits, OwnService, STUB_QUICK, Sites};
 use crate::service::{
     api_of, await_jobs, entry, make_sources, options_between, stub_entries, submit, submit_options,
 };
 use crate::stub::Stub;
 use penstock_field_tools::job_list::Entry;
-use penstock_field_tools::transfer_api::SubmitOptions;
-use penstock_field_tools::transfer_api::TransferService;
+use penstock_field_tools::transfer_api::{SubmitOptions, TransferService};
 use rusqlite::{Connection, named_params};
 use std::path::Path;
 use std::process::Stdio;

@@ -10,7 +10,7 @@ use crate::load::Bound;
 use crate::profile::Profiler;
 use crate::report::{Report, Table};
 use crate::servers::nginx::Nginx;
-use crate::servers::penstock::{Limits, OwnService, Sites};
+use crate::servers::penstock::{Limits, OwnService, SiteFiles, Sites};
 use crate::servers::xrootd::XrootdPair;
 use crate::servers::{Certificates, find_program, nginx, penstock, xrootd};
 use crate::stub::Stub;
@@ -102,11 +102,16 @@ impl Field {
         Ok(())
     }
 
-    /// A transfer service that only this cell uses.
-    fn own_service(&self, name: &str, limits: &Limits) -> Result<OwnService, BenchError> {
+    /// A transfer service that only this cell uses, and that trusts these sites.
+    fn own_service(
+        &self,
+        name: &str,
+        limits: &Limits,
+        peers: &[&SiteFiles],
+    ) -> Result<OwnService, BenchError> {
         let binary = self.binary()?;
         let dir = self.work.directory("services")?;
-        penstock::start_service(binary, &dir, &self.certificates, name, limits)
+        penstock::start_service(binary, &dir, &self.certificates, (name, limits), peers)
     }
 
     fn binary(&self) -> Result<&Path, BenchError> {
@@ -240,14 +245,11 @@ impl Field {
             }
         };
         let stub = self.stub()?;
-        let mut own = match cell {
-            Cell::ServiceBackup(Between::Sites) => {
-                let (binary, dir) = (self.binary()?, self.work.directory("services")?);
-                let sites = self.sites()?;
-                sites.start_service(binary, &dir, &self.certificates, &cell.name(), &limits)?
-            }
-            _ => self.own_service(&cell.name(), &limits)?,
+        let peers = match cell {
+            Cell::ServiceBackup(Between::Sites) => self.sites()?.storage_sites().to_vec(),
+            _ => Vec::new(),
         };
+        let mut own = self.own_service(&cell.name(), &limits, &peers)?;
         let profiler = match profile {
             Some(_) => {
                 let processes = [("service", own.service.process)];
@@ -262,7 +264,7 @@ impl Field {
             Cell::ServiceStartIdle => starts::idle(&own, stub, scale).await,
             Cell::ServiceStartBacklog => starts::backlog(&own, stub, scale).await,
             Cell::QueueMillion => {
-                let beside = self.own_service("queue-empty", &limits)?;
+                let beside = self.own_service("queue-empty", &limits, &[])?;
                 queue::run(&mut own, &beside, stub, scale).await
             }
             Cell::ServiceBackup(between) => {

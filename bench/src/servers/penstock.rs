@@ -58,7 +58,6 @@ pub struct Sites {
     pub destination: Target,
     /// The transfer service.
     pub service: Service,
-    /// Directories of the two storage sites.
     files: [SiteFiles; 2],
     _processes: [ServerProcess; 3],
 }
@@ -112,17 +111,9 @@ pub fn start(binary: &Path, dir: &Path, certificates: &Certificates) -> Result<S
 }
 
 impl Sites {
-    /// Another service, which trusts both storage sites.
-    pub fn start_service(
-        &self,
-        binary: &Path,
-        dir: &Path,
-        certificates: &Certificates,
-        name: &str,
-        limits: &Limits,
-    ) -> Result<OwnService, BenchError> {
-        let peers: Vec<&SiteFiles> = self.files.iter().collect();
-        start_trusting(binary, dir, certificates, (name, limits), &peers)
+    /// Directories of the two storage sites.
+    pub fn storage_sites(&self) -> [&SiteFiles; 2] {
+        self.files.each_ref()
     }
 }
 
@@ -136,18 +127,8 @@ pub struct OwnService {
     process: Option<ServerProcess>,
 }
 
-/// Makes and serves a transfer service in the directory `name` of `dir`, which must not exist.
+/// Makes and serves a transfer service in the directory `name` of `dir`, which must not exist. It trusts these sites.
 pub fn start_service(
-    binary: &Path,
-    dir: &Path,
-    certificates: &Certificates,
-    name: &str,
-    limits: &Limits,
-) -> Result<OwnService, BenchError> {
-    start_trusting(binary, dir, certificates, (name, limits), &[])
-}
-
-fn start_trusting(
     binary: &Path,
     dir: &Path,
     certificates: &Certificates,
