@@ -78,7 +78,7 @@ impl Agents {
     }
 
     /// Whether this attempt runs.
-    pub(super) fn run(&self, transfer: TransferId, attempt: Attempt) -> bool {
+    pub(super) fn has(&self, transfer: TransferId, attempt: Attempt) -> bool {
         let running = self.running.get(&transfer);
         running.is_some_and(|running| running.attempt == attempt)
     }
@@ -431,7 +431,7 @@ impl World<'_> {
         }
         for (transfer, attempt, copying) in arrived {
             // Over the one before, its node may have been lost.
-            if !self.agents.run(transfer, attempt) {
+            if !self.agents.has(transfer, attempt) {
                 self.measure.accounted(copying.bytes);
                 continue;
             }
@@ -588,7 +588,7 @@ impl World<'_> {
 
     /// An agent is gone from where it stood.
     pub(super) fn lose_agent(&mut self, transfer: TransferId, attempt: Attempt) {
-        if !self.agents.run(transfer, attempt) {
+        if !self.agents.has(transfer, attempt) {
             return;
         }
         let Some(running) = self.agents.running.remove(&transfer) else {

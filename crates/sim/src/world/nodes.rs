@@ -325,7 +325,7 @@ impl World<'_> {
         let is_awaited = silences.any(|silence| silence < CERTAIN_IN);
         let is_missing = self.books.open.iter().any(|(transfer, open)| {
             let attempt = open.running();
-            attempt.is_some_and(|attempt| !self.agents.run(*transfer, attempt))
+            attempt.is_some_and(|attempt| !self.agents.has(*transfer, attempt))
         });
         let is_new = self.now - self.service.since < GATHERS_IN;
         is_awaited
