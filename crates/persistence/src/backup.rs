@@ -12,6 +12,7 @@ mod rows;
 pub use restoring::{RestoreTo, Restored, files, restore};
 
 use crate::postgres::Database;
+use pages::Log;
 use penstock_model::Timestamp;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::fs::{File, OpenOptions};
@@ -258,22 +259,21 @@ fn copy_all(of: &BackupOf, part: &Path) -> Result<(), Failed> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let file = options.open(part)?;
-    let (sequence, delegations_schema, positions) = match &of.kept {
+    let (mut copy, sequence, delegations_schema, positions) = match &of.kept {
         Kept::Files {
             journal,
             delegations,
         } => {
-            let (sequence, schema) = copy_files(journal, delegations, part, of)?;
-            (sequence, schema, of.positions.clone())
+            let (copy, sequence, schema) = copy_files(journal, delegations, part, of)?;
+            (copy, sequence, schema, of.positions.clone())
         }
         Kept::Postgres(database) => {
             let mut copy = writable(part)?;
             let read = rows::read(database, &mut copy, &file, of)?;
             let schema = Some(read.delegations_schema);
-            (read.sequence, schema, read.positions)
+            (copy, read.sequence, schema, read.positions)
         }
     };
-    let mut copy = writable(part)?;
     let add = copy.transaction()?;
     add.execute_batch(TABLES)?;
     let facts = [
@@ -309,13 +309,13 @@ fn writable(part: &Path) -> rusqlite::Result<Connection> {
     Ok(copy)
 }
 
-/// Copies both databases. Returns the last entry of the ledger and the schema of the delegations, if there are any.
+/// Copies both databases. Returns the copy, the last entry of the ledger and the schema of the delegations, if there are any.
 fn copy_files(
     journal_file: &Path,
     delegations: &Path,
     part: &Path,
     of: &BackupOf,
-) -> Result<(i64, Option<i64>), Failed> {
+) -> Result<(Connection, i64, Option<i64>), Failed> {
     let journal = read_only(journal_file)?;
     let delegations = delegations.exists().then(|| read_only(delegations));
     let delegations = delegations.transpose()?;
@@ -326,9 +326,11 @@ fn copy_files(
         [],
         |row| row.get(0),
     )?;
-    pages::copy(journal_file, &journal, part, of)?;
+    let log = Log::of(journal_file);
+    pages::copy(&journal, &log, part, of)?;
     journal.execute_batch("COMMIT")?;
-    spare_the_writer(journal_file);
+    // What has piled up is written into place here, and not by the next commit.
+    log.write_into_place();
     let mut copy = writable(part)?;
     let schema = match &delegations {
         Some(delegations) => {
@@ -342,18 +344,7 @@ fn copy_files(
             None
         }
     };
-    Ok((sequence.unwrap_or(0), schema))
-}
-
-/// What has piled up in the log is written into place here, and not by the next commit.
-fn spare_the_writer(journal: &Path) {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let done = Connection::open_with_flags(journal, flags).and_then(|connection| {
-        connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
-    });
-    if let Err(why) = done {
-        tracing::debug!(%why, "the journal's log stays as long as it is until the next commit");
-    }
+    Ok((copy, sequence.unwrap_or(0), schema))
 }
 
 /// Makes tables as they are in one database in another one, with all rows.

@@ -30,15 +30,15 @@ const LOGGING_PLAIN: u8 = 1;
 
 /// Copies all pages. The connection has a transaction open, which is the snapshot.
 pub(super) fn copy(
-    journal_file: &Path,
     journal: &Connection,
+    log: &Log,
     to: &Path,
     of: &BackupOf,
 ) -> Result<(), Failed> {
     let number = |name: &str| journal.pragma_query_value(None, name, |row| row.get::<_, u64>(0));
     let (page_bytes, count) = (number("page_size")?, number("page_count")?);
     let mut blocks = Blocks::create(to)?;
-    let mut pace = Pace::new(journal_file, page_bytes, page_bytes * count, of);
+    let mut pace = Pace::new(log, page_bytes, page_bytes * count, of);
     let mut pages = journal.prepare("SELECT data FROM sqlite_dbpage")?;
     let mut rows = pages.query([])?;
     while let Some(row) = rows.next()? {
@@ -151,20 +151,15 @@ struct Pace<'a> {
     kept: u64,
     /// Bytes per second; `None`: as fast as possible.
     rate: Option<f64>,
-    log: Option<Connection>,
+    log: &'a Log,
     log_at_begin: u64,
     looked: Instant,
 }
 
 impl Pace<'_> {
-    fn new<'a>(journal_file: &Path, page_bytes: u64, total: u64, of: &'a BackupOf) -> Pace<'a> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let log = Connection::open_with_flags(journal_file, flags);
-        if let Err(why) = &log {
-            tracing::debug!(%why, "how long the journal's log becomes is not known");
-        }
+    fn new<'a>(log: &'a Log, page_bytes: u64, total: u64, of: &'a BackupOf) -> Pace<'a> {
         let now = Instant::now();
-        let mut pace = Pace {
+        Pace {
             of,
             total,
             page_bytes,
@@ -172,12 +167,10 @@ impl Pace<'_> {
             due: Duration::ZERO,
             kept: 0,
             rate: Some(of.bytes_per_second.max(1) as f64),
-            log: log.ok(),
-            log_at_begin: 0,
+            log,
+            log_at_begin: log.pages() * page_bytes,
             looked: now,
-        };
-        pace.log_at_begin = pace.log_bytes();
-        pace
+        }
     }
 
     /// So many bytes were copied.
@@ -207,7 +200,7 @@ impl Pace<'_> {
 
     /// As fast as was asked for, or so fast that the copy is whole when the log is as long as it may become.
     fn rate_now(&self, bytes: u64) -> Option<f64> {
-        let log = self.log_bytes();
+        let log = self.log.pages() * self.page_bytes;
         let room = LOG_BYTES_MAX.checked_sub(log).filter(|room| *room > 0)?;
         let growth =
             log.saturating_sub(self.log_at_begin) as f64 / self.begun.elapsed().as_secs_f64();
@@ -215,17 +208,38 @@ impl Pace<'_> {
         let needed = left * growth / room as f64;
         Some(needed.max(self.of.bytes_per_second as f64))
     }
+}
 
-    /// What the log holds that the file does not. Of the file's length nothing is known by it, because that is kept for
-    /// the next time.
-    fn log_bytes(&self) -> u64 {
-        let Some(log) = &self.log else {
+/// The journal's log, as far as this process may write it into place.
+pub(super) struct Log(Option<Connection>);
+
+impl Log {
+    pub(super) fn of(journal_file: &Path) -> Log {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let log = Connection::open_with_flags(journal_file, flags);
+        if let Err(why) = &log {
+            tracing::debug!(%why, "how long the journal's log becomes is not known, and it stays until the next commit");
+        }
+        Log(log.ok())
+    }
+
+    /// Writes into place what no snapshot keeps from it. Gives the pages that are left: of them the file's length says
+    /// nothing, because that is kept for the next time.
+    fn pages(&self) -> u64 {
+        let Some(log) = &self.0 else {
             return 0;
         };
         let frames = log.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
             Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
         });
+        if let Err(why) = &frames {
+            tracing::debug!(%why, "the journal's log stays as long as it is until the next commit");
+        }
         let (in_log, in_file) = frames.unwrap_or_default();
-        (in_log - in_file).max(0) as u64 * self.page_bytes
+        (in_log - in_file).max(0) as u64
+    }
+
+    pub(super) fn write_into_place(self) {
+        self.pages();
     }
 }
