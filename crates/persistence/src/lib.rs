@@ -1,5 +1,5 @@
 //! What survives a restart: model values in transactions. Never selects which work to do.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod backup;
 pub mod cluster;
@@ -10,3 +10,4 @@ pub mod positions;
 pub mod postgres;
 pub mod resealing;
 pub mod sealing;
+mod writing;

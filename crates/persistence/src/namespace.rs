@@ -20,6 +20,7 @@ pub use property::{DeadProperty, PROPERTIES_BYTES_MAX, PROPERTIES_MAX, PropertyU
 pub use record::{MoverKind, MoverOutcome, MoverRecord};
 pub use writer::WriterCounts;
 
+use crate::writing::waits_for_its_turn;
 use penstock_model::{Bytes, PoolName, Timestamp, UserName};
 use read::Readers;
 use rusqlite::Connection;
@@ -175,7 +176,8 @@ impl Namespace {
             path: path.to_owned(),
             source,
         };
-        let connection = Connection::open(path).map_err(fail)?;
+        let mut connection = Connection::open(path).map_err(fail)?;
+        waits_for_its_turn(&mut connection);
         let identity = schema::prepare(&connection, path)?;
         let readers = Readers::new(path.to_owned());
         let next_id = Arc::new(AtomicU64::new(identity.ids_below));

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::resealing::{Pass, Place};
 use crate::sealing::SealingKeys;
+use crate::writing::waits_for_its_turn;
 use penstock_model::{Timestamp, TransferId};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use std::os::unix::fs::OpenOptionsExt;
@@ -71,7 +72,7 @@ impl SqliteStore {
             .open(path);
         created.map_err(|why| failed(rusqlite::Error::ToSqlConversionFailure(Box::new(why))))?;
         let mut connection = Connection::open(path).map_err(failed)?;
-        configure(&connection).map_err(failed)?;
+        configure(&mut connection).map_err(failed)?;
         let migrated = migrate(&mut connection).map_err(failed)?;
         migrated.map_err(|found| DelegationError::TooNew {
             path: path.display().to_string(),
@@ -306,7 +307,8 @@ fn described(row: &Row<'_>) -> rusqlite::Result<Delegation> {
     })
 }
 
-fn configure(connection: &Connection) -> rusqlite::Result<()> {
+fn configure(connection: &mut Connection) -> rusqlite::Result<()> {
+    waits_for_its_turn(connection);
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "secure_delete", "ON")?;

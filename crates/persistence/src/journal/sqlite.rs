@@ -24,6 +24,7 @@ use super::{
 };
 use crate::resealing::{OF_JOURNAL, Pass};
 use crate::sealing::SealingKeys;
+use crate::writing::waits_for_its_turn;
 use appending::{insert_event, insert_job, insert_sample, update_transfer};
 use penstock_model::CredentialId;
 use reading::Reading;
@@ -58,7 +59,7 @@ impl SqliteJournal {
             source: rusqlite::Error::ToSqlConversionFailure(Box::new(why)),
         })?;
         let mut connection = Connection::open(path).map_err(at(path))?;
-        configure(&connection).map_err(at(path))?;
+        configure(&mut connection).map_err(at(path))?;
         schema::migrate(&mut connection, &keys)
             .map_err(at(path))?
             .map_err(|found| JournalError::TooNew {
@@ -77,7 +78,8 @@ impl SqliteJournal {
     }
 }
 
-fn configure(connection: &Connection) -> rusqlite::Result<()> {
+fn configure(connection: &mut Connection) -> rusqlite::Result<()> {
+    waits_for_its_turn(connection);
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     // Not more: a commit that has split a node of an index looks through all pages in the cache.

@@ -133,6 +133,19 @@ fn refused(result: Result<Changed, String>, why: &str) {
 }
 
 #[test]
+fn a_change_waits_for_whoever_writes_and_does_not_fail() {
+    let lab = Lab::new();
+    let change = || lab.write("/f");
+    crate::writing::beside_another_writer(&lab.file(), change);
+    assert!(
+        lab.namespace()
+            .lookup(&path("/f"))
+            .expect("readable")
+            .is_some()
+    );
+}
+
+#[test]
 fn a_file_appears_with_its_parents_its_checksum_and_its_owner() {
     let lab = Lab::new();
     let id = lab.write("/a/b/f");

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::journal::{PruneStep, Pruned};
+use crate::writing::beside_another_writer;
 
 /// Everything that ended before a time goes, whoever has taken it.
 fn step(before: i64) -> PruneStep {
@@ -178,6 +179,16 @@ pub(super) fn samples_and_what_became_of_links_go_with_their_time(lab: &Lab) {
     assert_eq!(journal.prune(&forever).expect("pruned").rows(), 0);
     // What comes again has a place, also where there was none any more.
     journal.append(&records).expect("stored");
+}
+
+#[test]
+fn removing_waits_for_whoever_writes_and_does_not_fail() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("transfer.sqlite");
+    let mut journal = SqliteJournal::open(&path, keys()).expect("opens");
+    keep_ended(&mut journal, &job(1, 1..=3), 5000);
+    let prune = || journal.prune(&step(6000)).expect("pruned").jobs;
+    assert_eq!(beside_another_writer(&path, prune), 1);
 }
 
 #[test]
