@@ -1,5 +1,6 @@
 //! What can be typed to make a site, to run it, and to look after its keys, rights and record.
 
+use crate::config::BackupPlan;
 use crate::quantity::{Size, Span};
 use clap::{Args, Subcommand, ValueEnum};
 use penstock_model::NamespacePath;
@@ -180,7 +181,7 @@ pub struct BackupArgs {
     #[arg(long, requires = "to")]
     pub with_keys: bool,
     /// Bytes that are copied in a second at most.
-    #[arg(long, value_name = "SIZE", default_value = "32 MB")]
+    #[arg(long, value_name = "SIZE", default_value_t = BackupPlan::default_rate())]
     pub rate: Size,
     /// Read all of a backup and tell what it holds.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "to", "with_keys"])]

@@ -29,9 +29,10 @@ impl BackupPlan {
     fn default_keep() -> usize {
         7
     }
-    /// Far below what a disk can do, so that others find it free.
+    /// Below what a disk can do, so that others find it free; and not far below, because the journal's log grows until
+    /// the copy is whole.
     pub fn default_rate() -> Size {
-        Size(32_000_000)
+        Size(200_000_000)
     }
 
     /// Everything that is wrong with it, each as one sentence.

@@ -1,11 +1,15 @@
 //! The pages of the journal's file, copied as of one snapshot, at a pace that suits the service beside it.
 //!
-//! They are read through SQLite's `sqlite_dbpage` (<https://sqlite.org/dbpage.html>), so that a page is what the snapshot
-//! says, wherever it lies, and are written past the page cache where the file system can do that: what is written once
-//! and not read again would only take memory from the service, and a flush of it would hold up the flushes of its journal.
+//! A snapshot keeps from the file whatever is newer, so that each page is there as the snapshot has it, or lies in the log as
+//! well (<https://sqlite.org/wal.html>, section 2.2). So the file is read as it lies there, in large pieces, and those few
+//! pages that the log has are asked of SQLite (`sqlite_dbpage`, <https://sqlite.org/dbpage.html>).
+//!
+//! The copy is written past the page cache where the file system can do that: what is written once and not read again
+//! would only take memory from the service, and a flush of it would hold up the flushes of its journal.
 
-use super::{BackupOf, FLUSH_EVERY, Failed};
-use rusqlite::{Connection, OpenFlags};
+use super::file::OpenFile;
+use super::{BackupOf, FLUSH_EVERY, Failed, with_suffix};
+use rusqlite::{CachedStatement, Connection, OpenFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -15,7 +19,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Bytes that are written at once: no flush of the journal waits for more.
+/// Bytes that are read and written at once: no flush of the journal waits for more. A multiple of the size of any page.
 const BLOCK: usize = 256 << 10;
 /// What the memory and the places of unbuffered writes are multiples of.
 const ALIGNMENT: usize = 4096;
@@ -28,47 +32,124 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOGGING: std::ops::Range<usize> = 18..20;
 const LOGGING_PLAIN: u8 = 1;
 
-/// Copies all pages. The connection has a transaction open, which is the snapshot.
+/// The log's header, that of each page in it, and where both have the number that is of this log and not of one before
+/// (<https://sqlite.org/fileformat2.html>, section 4.1).
+const LOG_HEADER: usize = 32;
+const FRAME_HEADER: usize = 24;
+const SALT_OF_LOG: std::ops::Range<usize> = 16..24;
+const SALT_OF_FRAME: std::ops::Range<usize> = 8..16;
+
+/// Copies all pages. The connection has read in a transaction that is open, which is the snapshot.
 pub(super) fn copy(
     journal: &Connection,
+    journal_file: &Path,
     log: &Log,
     to: &Path,
     of: &BackupOf,
 ) -> Result<(), Failed> {
-    let number = |name: &str| journal.pragma_query_value(None, name, |row| row.get::<_, u64>(0));
-    let (page_bytes, count) = (number("page_size")?, number("page_count")?);
-    let mut blocks = Blocks::create(to)?;
-    let mut pace = Pace::new(log, page_bytes, page_bytes * count, of);
-    let mut pages = journal.prepare("SELECT data FROM sqlite_dbpage")?;
-    let mut rows = pages.query([])?;
-    while let Some(row) = rows.next()? {
-        let page = row.get_ref(0)?.as_blob()?;
-        if blocks.bytes() > 0 {
-            blocks.add(page)?;
-        } else {
-            let mut first = page.to_vec();
-            first[LOGGING].fill(LOGGING_PLAIN);
-            blocks.add(&first)?;
+    let mut pages = Snapshot::of(journal, journal_file)?;
+    let total = pages.page_bytes * pages.count;
+    let mut copy = Copy::create(to)?;
+    let mut pace = Pace::new(log, pages.page_bytes, total, of);
+    while copy.written < total {
+        let at = copy.written;
+        let bytes = (total - at).min(BLOCK as u64) as usize;
+        let block = copy.block(bytes);
+        pages.read(at, block)?;
+        if at == 0 {
+            block[LOGGING].fill(LOGGING_PLAIN);
         }
-        pace.keep(blocks.bytes())?;
+        copy.write(bytes)?;
+        pace.keep(copy.written)?;
     }
-    blocks.finish()
+    Ok(())
+}
+
+/// The pages as of a snapshot.
+struct Snapshot<'a> {
+    file: OpenFile<'a>,
+    page_bytes: u64,
+    count: u64,
+    /// Numbers of pages, from 1 on, whose place in the file may not have what the snapshot has. Sorted.
+    in_log: Vec<u32>,
+    page: CachedStatement<'a>,
+}
+
+impl Snapshot<'_> {
+    fn of<'a>(journal: &'a Connection, journal_file: &Path) -> Result<Snapshot<'a>, Failed> {
+        let number =
+            |name: &str| journal.pragma_query_value(None, name, |row| row.get::<_, u64>(0));
+        let (page_bytes, count) = (number("page_size")?, number("page_count")?);
+        Ok(Snapshot {
+            file: OpenFile::of(journal)?,
+            page_bytes,
+            count,
+            in_log: pages_in_log(journal_file, page_bytes)?,
+            page: journal.prepare_cached("SELECT data FROM sqlite_dbpage WHERE pgno = ?1")?,
+        })
+    }
+
+    /// Fills the block, which begins with a page.
+    fn read(&mut self, at: u64, block: &mut [u8]) -> Result<(), Failed> {
+        self.file.read(at, block)?;
+        let first = at / self.page_bytes + 1;
+        let end = first + block.len() as u64 / self.page_bytes;
+        let begin = self.in_log.partition_point(|page| u64::from(*page) < first);
+        let of_log = self.in_log[begin..].iter();
+        for page in of_log.take_while(|page| u64::from(**page) < end) {
+            let place = ((u64::from(*page) - first) * self.page_bytes) as usize;
+            let place = &mut block[place..place + self.page_bytes as usize];
+            self.page.query_row([page], |row| {
+                place.copy_from_slice(row.get_ref(0)?.as_blob()?);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// All pages in the log, whatever of it is in the file already. While there is a snapshot, none leaves it that the
+/// snapshot needs: either the log does not begin anew, or all of the snapshot was in the file before.
+pub(super) fn pages_in_log(journal_file: &Path, page_bytes: u64) -> io::Result<Vec<u32>> {
+    let log = match File::open(with_suffix(journal_file, "-wal")) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        log => log?,
+    };
+    let mut pages = Vec::new();
+    let mut header = [0; LOG_HEADER];
+    let mut frame = [0; FRAME_HEADER];
+    let mut at = LOG_HEADER as u64;
+    let is_whole = |read: io::Result<()>| match read {
+        Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        read => read.map(|()| true),
+    };
+    if !is_whole(log.read_exact_at(&mut header, 0))? {
+        return Ok(pages);
+    }
+    while is_whole(log.read_exact_at(&mut frame, at))?
+        && frame[SALT_OF_FRAME] == header[SALT_OF_LOG]
+    {
+        pages.push(u32::from_be_bytes([frame[0], frame[1], frame[2], frame[3]]));
+        at += FRAME_HEADER as u64 + page_bytes;
+    }
+    pages.sort_unstable();
+    pages.dedup();
+    Ok(pages)
 }
 
 /// A file that is written from its beginning to its end.
-struct Blocks {
+struct Copy {
     file: File,
     is_direct: bool,
     /// From `begin` on its address is a multiple of [`ALIGNMENT`].
     memory: Vec<u8>,
     begin: usize,
-    filled: usize,
     written: u64,
     flushed: u64,
 }
 
-impl Blocks {
-    fn create(path: &Path) -> io::Result<Blocks> {
+impl Copy {
+    fn create(path: &Path) -> io::Result<Copy> {
         let memory = vec![0; BLOCK + ALIGNMENT];
         let begin = memory.as_ptr().align_offset(ALIGNMENT);
         let open = |flags: OFlags| {
@@ -80,38 +161,23 @@ impl Blocks {
             Err(why) if is_unfit(&why) => (open(OFlags::empty())?, false),
             file => (file?, true),
         };
-        Ok(Blocks {
+        Ok(Copy {
             file,
             is_direct,
             memory,
             begin,
-            filled: 0,
             written: 0,
             flushed: 0,
         })
     }
 
-    /// So many were added.
-    fn bytes(&self) -> u64 {
-        self.written + self.filled as u64
+    /// What is to be filled for [`Copy::write`].
+    fn block(&mut self, bytes: usize) -> &mut [u8] {
+        &mut self.memory[self.begin..self.begin + bytes]
     }
 
-    fn add(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            let (now, later) = bytes.split_at(bytes.len().min(BLOCK - self.filled));
-            let at = self.begin + self.filled;
-            self.memory[at..at + now.len()].copy_from_slice(now);
-            self.filled += now.len();
-            bytes = later;
-            if self.filled == BLOCK {
-                self.write()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn write(&mut self) -> io::Result<()> {
-        let block = &self.memory[self.begin..self.begin + self.filled];
+    fn write(&mut self, bytes: usize) -> io::Result<()> {
+        let block = &self.memory[self.begin..self.begin + bytes];
         match self.file.write_all_at(block, self.written) {
             // The last block of small pages, or a file system that notices only now.
             Err(why) if self.is_direct && is_unfit(&why) => {
@@ -121,17 +187,12 @@ impl Blocks {
             }
             done => done?,
         }
-        self.written += self.filled as u64;
-        self.filled = 0;
+        self.written += bytes as u64;
         if !self.is_direct && self.written >= self.flushed + FLUSH_EVERY {
             self.file.sync_data()?;
             self.flushed = self.written;
         }
         Ok(())
-    }
-
-    fn finish(mut self) -> Result<(), Failed> {
-        Ok(self.write()?)
     }
 }
 
@@ -177,9 +238,6 @@ impl Pace<'_> {
     fn keep(&mut self, bytes: u64) -> Result<(), Failed> {
         if self.of.stopped.load(Ordering::Relaxed) {
             return Err("it was asked to stop".into());
-        }
-        if bytes < self.kept + BLOCK as u64 {
-            return Ok(());
         }
         if self.looked.elapsed() >= LOOK_EVERY {
             self.looked = Instant::now();

@@ -7,6 +7,8 @@ use crate::journal::{Journal, PostgresJournal, Record, SqliteJournal, Unfinished
 use crate::postgres::lab;
 use crate::sealing::SealingKeys;
 use penstock_model::*;
+use rusqlite::TransactionBehavior;
+use std::sync::atomic::Ordering;
 
 struct Lab {
     directory: tempfile::TempDir,
@@ -200,6 +202,93 @@ fn a_backup_is_of_one_instant_however_much_is_written_meanwhile() {
         ..lab.of()
     };
     check_one_instant(&lab, slow, &mut journal, 500, || {});
+}
+
+/// Two writers keep the sum of a table that is spread over many pages, one of which writes the log into place all the time;
+/// a third connection reads now and then, which holds that up.
+#[test]
+fn pages_that_are_changed_while_they_are_copied_are_as_the_snapshot_has_them() {
+    const ROWS: i64 = 3000;
+    let lab = Lab::new();
+    drop(lab.journal());
+    let open = |checkpoint_after: u32| {
+        let connection = Connection::open(lab.at("transfer.sqlite")).expect("opens");
+        connection
+            .busy_timeout(Duration::from_secs(20))
+            .expect("set");
+        let pragmas = [
+            ("wal_autocheckpoint", checkpoint_after),
+            ("synchronous", 0),
+            ("cache_size", 20),
+        ];
+        for (name, value) in pragmas {
+            connection.pragma_update(None, name, value).expect("set");
+        }
+        connection
+    };
+    let first = open(1000);
+    first
+        .execute_batch(
+            "CREATE TABLE account (number INTEGER PRIMARY KEY, has INTEGER, filler BLOB)",
+        )
+        .expect("made");
+    let fill = "WITH RECURSIVE one(value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM one WHERE value < ?1)
+                INSERT INTO account SELECT value, 10, randomblob(500) FROM one";
+    first.execute(fill, [ROWS]).expect("filled");
+    drop(first);
+    let is_over = AtomicBool::new(false);
+    let write = |checkpoint_after: u32| {
+        let mut connection = open(checkpoint_after);
+        let mut number = 0_i64;
+        while !is_over.load(Ordering::Relaxed) {
+            number += 1;
+            let change = connection.transaction_with_behavior(TransactionBehavior::Immediate);
+            let change = change.expect("begins");
+            for (row, amount) in [(number * 7919, 1), (number * 104_729, -1)] {
+                let sql =
+                    "UPDATE account SET has = has + ?2, filler = randomblob(500) WHERE number = ?1";
+                change
+                    .execute(sql, (row % ROWS + 1, amount))
+                    .expect("changed");
+            }
+            change.commit().expect("stored");
+        }
+        number
+    };
+    let read = || {
+        let connection = open(1000);
+        while !is_over.load(Ordering::Relaxed) {
+            let snapshot = connection.unchecked_transaction().expect("begins");
+            let sum = "SELECT sum(has) FROM account";
+            let sum: i64 = snapshot.query_row(sum, [], |row| row.get(0)).expect("read");
+            assert_eq!(sum, 10 * ROWS);
+            std::thread::sleep(Duration::from_millis(30));
+        }
+    };
+    let back_up_often = || {
+        let mut in_log = 0;
+        for _ in 0..10 {
+            let all = pages::pages_in_log(&lab.at("transfer.sqlite"), 4096);
+            in_log += all.expect("readable").len();
+            back_up(&lab.of(), &lab.at("backup")).expect("made");
+            verify(&lab.at("backup")).expect("whole");
+            let copy = read_only(&lab.at("backup")).expect("opens");
+            let sum = "SELECT sum(has) FROM account";
+            let sum: i64 = copy.query_row(sum, [], |row| row.get(0)).expect("read");
+            assert_eq!(sum, 10 * ROWS);
+        }
+        in_log
+    };
+    let (in_log, written) = std::thread::scope(|scope| {
+        let write = &write;
+        let writers = [10, 100_000].map(|after| scope.spawn(move || write(after)));
+        scope.spawn(read);
+        let in_log = scope.spawn(back_up_often).join();
+        is_over.store(true, Ordering::Relaxed);
+        let written = writers.map(|writer| writer.join().expect("no panic"));
+        (in_log.expect("no panic"), written.iter().sum::<i64>())
+    });
+    assert!(in_log > 100 && written > 100, "{in_log} {written}");
 }
 
 #[test]
