@@ -98,12 +98,13 @@ class RabbitMq:
         return connection
 
     def collect(self, count):
-        """Messages of its queues, in the order in which each queue got them, once there are so many."""
+        """Messages of its queues, in the order in which each queue got them, once there are so many different ones: what
+        was not confirmed when a process was killed comes again."""
         listener = Listener()
         connection = self.connect(listener)
         for number, topic in enumerate(TOPICS):
             connection.subscribe(f"/queue/{topic}", id=number, ack="auto")
-        eventually(f"{count} messages came", lambda: len(listener.messages) >= count, COLLECT_SECONDS)
+        eventually(f"{count} messages came", lambda: listener.different() >= count, COLLECT_SECONDS)
         connection.disconnect()
         return listener.messages
 
@@ -132,6 +133,10 @@ class Listener(stomp.ConnectionListener):
     def on_message(self, frame):
         topic = frame.headers["destination"].removeprefix("/queue/")
         self.messages.append((topic, json.loads(frame.body), frame))
+
+    def different(self):
+        names = ("job_id", "file_id", "file_state")
+        return len({(topic, *(body.get(name) for name in names)) for topic, body, _ in list(self.messages)})
 
 
 class Nats:
