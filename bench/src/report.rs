@@ -281,6 +281,11 @@ fn ratio(outcome: &Outcome, figure: impl Fn(&Phase) -> f64) -> String {
         .map(|(ours, peer)| figure(ours) / figure(peer))
         .filter(|ratio| ratio.is_finite())
         .collect();
+    spread(ratios)
+}
+
+/// The median of the pairs' ratios, with the lowest and the highest.
+pub fn spread(ratios: Vec<f64>) -> String {
     let low = ratios.iter().copied().fold(f64::INFINITY, f64::min);
     let high = ratios.iter().copied().fold(0.0, f64::max);
     median(ratios).map_or("-".to_owned(), |middle| {
