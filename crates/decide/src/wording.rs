@@ -5,7 +5,7 @@ mod tuning;
 pub use tuning::tune_reason;
 
 use penstock_model::{
-    MoverReport, RatedPlace, Slots, StreamUse, StreamsReason, TapeWait, Timestamp, TransferState,
+    CopySummary, RatedPlace, Slots, StreamUse, StreamsReason, TapeWait, Timestamp, TransferState,
     Verification, WaitReason,
 };
 
@@ -362,7 +362,7 @@ pub fn transfer_state(
 }
 
 /// The connections of a copy and the ways that were not open to it, to follow the name of the way that was.
-fn how_it_was_copied(report: &MoverReport) -> String {
+fn how_it_was_copied(report: &CopySummary) -> String {
     let mut text = String::new();
     if let Some(streams) = &report.streams {
         text += &format!(", {}", stream_use(streams));

@@ -297,20 +297,26 @@ pub struct TransferRequest {
     /// Where it goes.
     pub destination: FileUrl,
     /// The size the user says it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Bytes>,
     /// The checksum the user says it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<Checksum>,
     /// The algorithm to compare with, when no value was given.
     pub checksum_algorithm: ChecksumAlgorithm,
     /// Share label.
     pub activity: Activity,
     /// Marks the packets of this transfer for the networks it crosses (experiment and activity, 65..=65535).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scitag: Option<u16>,
     /// Whatever the client wants back, unchanged.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
     pub metadata: Value,
     /// Token for the source. The token itself is stored apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_credential: Option<CredentialId>,
     /// Token for the destination.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination_credential: Option<CredentialId>,
     /// What tape systems are told of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

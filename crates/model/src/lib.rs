@@ -48,7 +48,7 @@ pub use setting::{
     ANY, ActivityShares, DEFAULT_ACTIVITY, Grant, JobDefaults, LinkRule, Operation, PUBLIC,
     Setting, SettingChange, SettingKey, Settings, StorageRule, VoShare, Weight,
 };
-pub use stages::{MoverReport, StageClocks, TcpSummary, Verification};
+pub use stages::{CopySummary, MoverReport, StageClocks, TcpSummary, Verification};
 pub use streams::{StreamUse, StreamsReason, WayNotOffered};
 pub use tape::{FileProgress, Locality, Recall, StageRequestId, Staging, TapeNotes, ToldPlace};
 pub use transfer::{Attempt, CopyMode, InvalidTransition, TransferState, advance};

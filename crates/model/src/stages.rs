@@ -126,6 +126,35 @@ pub struct MoverReport {
     pub verified: Option<Verification>,
 }
 
+impl MoverReport {
+    /// What lists of files tell of it.
+    pub fn summary(&self) -> CopySummary {
+        CopySummary {
+            moved: self.moved,
+            streams: self.streams.clone(),
+            not_offered: self.not_offered.clone(),
+            verified: self.verified,
+        }
+    }
+}
+
+/// What of a mover's report goes with the state of a transfer; all of it stands in the ledger. Stored states of earlier
+/// versions have the whole report here.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CopySummary {
+    /// Bytes of file data that passed.
+    pub moved: Bytes,
+    /// How many connections were asked for and used; `None` when the storage element does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub streams: Option<StreamUse>,
+    /// Ways of copying that were tried before and not offered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_offered: Vec<WayNotOffered>,
+    /// What a destination that tells no checksum of its files was compared by; `None` where it tells one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified: Option<Verification>,
+}
+
 /// What stands for the checksum that a destination does not tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

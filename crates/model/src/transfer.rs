@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::ledger::{AfterStaging, TransferEvent};
 use crate::node::NodeId;
-use crate::stages::MoverReport;
+use crate::stages::CopySummary;
 use crate::tape::{Recall, StageRequestId};
 use crate::units::{Bytes, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -107,8 +107,8 @@ pub enum TransferState {
         size: Bytes,
         /// Which way the bytes went. `None`: found to have arrived already.
         mode: Option<CopyMode>,
-        /// What the mover measured.
-        report: Box<MoverReport>,
+        /// What lists of files tell of the mover's report.
+        report: Box<CopySummary>,
     },
     /// It arrived and was verified as far as asked; or it is on disk, when that was all.
     Finished {
@@ -122,8 +122,8 @@ pub enum TransferState {
         size: Bytes,
         /// Which way the bytes went. `None`: found to have arrived already.
         mode: Option<CopyMode>,
-        /// What the mover measured.
-        report: Box<MoverReport>,
+        /// What lists of files tell of the mover's report.
+        report: Box<CopySummary>,
     },
     /// It will not be tried again.
     Failed {
@@ -402,7 +402,7 @@ fn advance_attempt(
                 attempt: *attempt,
                 size: *size,
                 mode: *mode,
-                report: report.clone(),
+                report: Box::new(report.summary()),
             },
             false => S::Finished {
                 at,
@@ -410,7 +410,7 @@ fn advance_attempt(
                 attempt: *attempt,
                 size: *size,
                 mode: *mode,
-                report: report.clone(),
+                report: Box::new(report.summary()),
             },
         },
         E::AttemptFailed {

@@ -12,14 +12,6 @@ fn rows(user: &str) -> [String; 3] {
     let job = job_without_tokens();
     let text = |value: serde_json::Value| value.to_string().replace('\'', "''");
     let json = |value: &dyn erased::Json| text(value.value());
-    let finished = TransferState::Finished {
-        attempt: Attempt(1),
-        started_at: Timestamp(1500),
-        size: Bytes(7),
-        mode: Some(CopyMode::Pull),
-        report: Box::default(),
-        at: Timestamp(2000),
-    };
     let event = TransferEvent::Archived;
     [
         format!(
@@ -33,9 +25,9 @@ fn rows(user: &str) -> [String; 3] {
              VALUES (1, '{0}', '{1}', 'FINISHED', '{2}', 7, 1500, 2000),
                  (2, '{0}', '{3}', 'SUBMITTED', '{4}', NULL, NULL, NULL)",
             job.id,
-            json(&job.transfers[0]),
-            json(&finished),
-            json(&job.transfers[1]),
+            text(as_earlier(&job.transfers[0])),
+            earlier_state(),
+            text(as_earlier(&job.transfers[1])),
             json(&TransferState::submitted())
         ),
         format!(
@@ -45,6 +37,35 @@ fn rows(user: &str) -> [String; 3] {
             json(&event)
         ),
     ]
+}
+
+/// As they were stored when whatever a client had not said was stored as well.
+fn as_earlier(request: &TransferRequest) -> serde_json::Value {
+    let mut stored = serde_json::to_value(request).expect("serialisable");
+    let keys = stored.as_object_mut().expect("an object");
+    for key in [
+        "size",
+        "checksum",
+        "scitag",
+        "metadata",
+        "source_credential",
+        "destination_credential",
+    ] {
+        keys.entry(key).or_insert(serde_json::Value::Null);
+    }
+    stored
+}
+
+/// As it was stored when it had all that the mover reported.
+fn earlier_state() -> serde_json::Value {
+    let stages = r#"{"wait_us":1,"source_read_us":0,"network_us":2,"write_us":3,"checksum_us":0,"commit_us":4}"#;
+    let report = format!(
+        r#"{{"moved":7,"checksum":{{"algorithm":"adler32","hex":"00000001"}},"pool":"disk1","stages":{stages},"tcp":null}}"#
+    );
+    let state = format!(
+        r#"{{"state":"finished","at":2000,"started_at":1500,"attempt":1,"size":7,"mode":"pull","report":{report}}}"#
+    );
+    serde_json::from_str(&state).expect("valid")
 }
 
 /// Values of any type as JSON.
@@ -80,6 +101,10 @@ fn assert_all_there(reader: &dyn JournalReader, journal: &mut dyn Journal, after
     let requests: Vec<_> = transfers.iter().map(|row| row.request.clone()).collect();
     assert_eq!(requests, wanted.transfers, "{after}");
     assert_eq!(transfers[0].size_bytes, Some(7), "{after}");
+    let TransferState::Finished { report, .. } = &transfers[0].state else {
+        panic!("{after}: {:?}", transfers[0].state);
+    };
+    assert_eq!(report.moved, Bytes(7), "{after}");
     let (_, unfinished) = super::restart(journal);
     assert_eq!(
         unfinished[0].job.transfers,

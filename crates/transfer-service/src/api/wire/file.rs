@@ -3,7 +3,7 @@
 
 use super::{file_metadata, log_place, reason};
 use penstock_model::{
-    Failure, JobKind, JobParameters, MoverReport, Retry, StageRequestId, Timestamp, TransferState,
+    CopySummary, Failure, JobKind, JobParameters, Retry, StageRequestId, Timestamp, TransferState,
     VoName,
 };
 use penstock_persistence::journal::{JobRow, TransferRow};
@@ -172,7 +172,7 @@ impl FileObject<'_> {
 }
 
 /// How many attempts there were, and what the last one told if it arrived.
-fn attempts(state: &TransferState) -> (u32, Option<&MoverReport>) {
+fn attempts(state: &TransferState) -> (u32, Option<&CopySummary>) {
     match state {
         TransferState::Submitted { attempts, .. } | TransferState::Failed { attempts, .. } => {
             (*attempts, None)
@@ -207,7 +207,7 @@ fn selection(kind: JobKind) -> &'static str {
 }
 
 /// What a copy used, in the form of the job's parameters; nothing when its storage element did not tell.
-fn in_effect(report: &MoverReport) -> Option<String> {
+fn in_effect(report: &CopySummary) -> Option<String> {
     let streams = report.streams.as_ref()?;
     let (used, buffer) = (streams.used, streams.buffer.0);
     Some(format!("nostreams:{used},buffersize:{buffer}"))
