@@ -120,13 +120,23 @@ impl ReaperHandle {
 }
 
 fn run(namespace: &Namespace, pools: &Pools, tasks: &Receiver<Task>, overflowed: &AtomicBool) {
-    while let Ok(task) = tasks.recv() {
-        match task {
-            Task::Trash(trashed) => {
-                bury(namespace, pools, &trashed);
+    while let Ok(first) = tasks.recv() {
+        let (mut trash, mut is_over) = (Vec::new(), false);
+        // What has piled up is forgotten in one change. One for each file would wait for the disk as often, and fall behind
+        // where many files are replaced.
+        for task in std::iter::once(first).chain(tasks.try_iter().take(FORGET_MAX - 1)) {
+            match task {
+                Task::Trash(trashed) => trash.extend(trashed),
+                Task::Discard(order) => discard(&order),
+                Task::Stop => {
+                    is_over = true;
+                    break;
+                }
             }
-            Task::Discard(order) => discard(&order),
-            Task::Stop => return,
+        }
+        bury(namespace, pools, &trash);
+        if is_over {
+            return;
         }
         if overflowed.swap(false, Ordering::Relaxed) {
             replay(namespace, pools);
@@ -201,5 +211,85 @@ fn discard(order: &Discard) {
             tracing::error!(%path, %why, "unfinished data stays until the next start");
         }
         Ok(()) | Err(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PoolConfig;
+    use penstock_decide::admission::QueueLimits;
+    use penstock_decide::pool_selection::PoolMode;
+    use penstock_model::{Bytes, NamespacePath, Timestamp};
+    use penstock_persistence::namespace::{NewFile, Replace};
+
+    const FILES: usize = 300;
+
+    /// Publishes files with data, then removes them from the tree. What the namespace put into its trash.
+    fn removed_files(namespace: &Namespace, pool: &Pool) -> Vec<Trashed> {
+        let path = |text: &str| NamespacePath::parse(text).expect("valid path");
+        for number in 0..FILES {
+            let id = namespace.allocate();
+            std::fs::create_dir_all(pool.data_directory(id)).expect("made");
+            std::fs::write(pool.data_path(id), b"data").expect("written");
+            let file = NewFile {
+                id,
+                path: path(&format!("/d/f{number}")),
+                size: Bytes(4),
+                checksums: Vec::new(),
+                pool: pool.name.clone(),
+                owner: None,
+                at: Timestamp(0),
+                replace: Replace::Refused,
+                properties_of: None,
+            };
+            namespace.submit(Change::Publish(file), |published| {
+                published.expect("published");
+            });
+        }
+        let remove = Change::Remove {
+            path: path("/d"),
+            only: None,
+            entries_max: FILES + 1,
+            at: Timestamp(0),
+        };
+        namespace.apply(remove).expect("removed").trashed.clone()
+    }
+
+    #[test]
+    fn trash_that_has_piled_up_is_forgotten_in_few_changes() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let namespace = Namespace::open(&directory.path().join("namespace.sqlite")).expect("opens");
+        let config = PoolConfig {
+            name: PoolName::new("p1"),
+            directory: directory.path().join("p1"),
+            capacity: None,
+            mode: PoolMode::Enabled,
+            movers: QueueLimits {
+                movers_max: 1,
+                queue_max: 1,
+            },
+        };
+        let pool = Arc::new(Pool::new(&config, Bytes(4 * FILES as u64), Bytes(0)));
+        let trash = removed_files(&namespace, &pool);
+        assert_eq!(trash.len(), FILES);
+        let data: Vec<_> = trash
+            .iter()
+            .map(|trashed| pool.data_path(trashed.file))
+            .collect();
+        assert!(data.iter().all(|path| path.exists()));
+
+        let (queue, tasks) = sync_channel(FILES + 1);
+        for trashed in trash {
+            queue.send(Task::Trash(vec![trashed])).expect("room");
+        }
+        queue.send(Task::Stop).expect("room");
+        let before = namespace.writer_counts().changes;
+        let pools = Pools::from([(pool.name.clone(), pool)]);
+        run(&namespace, &pools, &tasks, &AtomicBool::new(false));
+
+        assert_eq!(namespace.writer_counts().changes - before, 1);
+        assert!(!data.iter().any(|path| path.exists()));
+        assert!(namespace.trash(FILES).expect("readable").is_empty());
     }
 }
