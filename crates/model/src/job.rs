@@ -310,7 +310,6 @@ pub struct TransferRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scitag: Option<u16>,
     /// Whatever the client wants back, unchanged.
-    #[serde(default, skip_serializing_if = "Value::is_null")]
     pub metadata: Value,
     /// Token for the source. The token itself is stored apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -127,10 +127,11 @@ pub struct MoverReport {
 }
 
 impl MoverReport {
-    /// What lists of files tell of it.
+    /// What of it goes with the state of its transfer.
     pub fn summary(&self) -> CopySummary {
         CopySummary {
             moved: self.moved,
+            stages: self.stages,
             streams: self.streams.clone(),
             not_offered: self.not_offered.clone(),
             verified: self.verified,
@@ -138,12 +139,14 @@ impl MoverReport {
     }
 }
 
-/// What of a mover's report goes with the state of a transfer; all of it stands in the ledger. Stored states of earlier
-/// versions have the whole report here.
+/// What of a mover's report goes with the state of a transfer; all of it stands in the ledger. Earlier versions stored the
+/// whole report here, and can read what has these fields.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CopySummary {
     /// Bytes of file data that passed.
     pub moved: Bytes,
+    /// Where the time went.
+    pub stages: StageClocks,
     /// How many connections were asked for and used; `None` when the storage element does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<StreamUse>,
@@ -163,4 +166,37 @@ pub enum Verification {
     InPassing,
     /// Only the sizes were compared.
     SizeOnly,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_with_a_state_can_be_read_as_the_whole_report_and_the_other_way_round() {
+        let report = MoverReport {
+            moved: Bytes(7),
+            stages: StageClocks {
+                network_us: 3,
+                ..StageClocks::default()
+            },
+            tcp: Some(TcpSummary::default()),
+            streams: Some(StreamUse::default()),
+            verified: Some(Verification::SizeOnly),
+            ..MoverReport::default()
+        };
+        let summary = report.summary();
+        let stored = serde_json::to_string(&report).expect("serialisable");
+        let read: CopySummary = serde_json::from_str(&stored).expect("readable");
+        assert_eq!(read, summary);
+        let stored = serde_json::to_string(&summary).expect("serialisable");
+        let read: MoverReport = serde_json::from_str(&stored).expect("readable");
+        assert_eq!(
+            read,
+            MoverReport {
+                tcp: None,
+                ..report
+            }
+        );
+    }
 }

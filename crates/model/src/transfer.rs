@@ -107,7 +107,7 @@ pub enum TransferState {
         size: Bytes,
         /// Which way the bytes went. `None`: found to have arrived already.
         mode: Option<CopyMode>,
-        /// What lists of files tell of the mover's report.
+        /// What of the mover's report goes with the state.
         report: Box<CopySummary>,
     },
     /// It arrived and was verified as far as asked; or it is on disk, when that was all.
@@ -122,7 +122,7 @@ pub enum TransferState {
         size: Bytes,
         /// Which way the bytes went. `None`: found to have arrived already.
         mode: Option<CopyMode>,
-        /// What lists of files tell of the mover's report.
+        /// What of the mover's report goes with the state.
         report: Box<CopySummary>,
     },
     /// It will not be tried again.
