@@ -32,6 +32,41 @@ impl Circumstances {
     }
 }
 
+/// What the cores of a virtual machine have done since it started, in ticks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostClock {
+    all: u64,
+    /// Its host gave them to others, while something here wanted to run.
+    stolen: u64,
+}
+
+impl HostClock {
+    /// As of now; `None` where the kernel does not tell.
+    pub fn now() -> Option<HostClock> {
+        parse_host(&std::fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    /// Which part of the time since then the host gave to others, from 0 to 1.
+    pub fn stolen_since(self, then: HostClock) -> f64 {
+        let all = self.all.saturating_sub(then.all);
+        self.stolen.saturating_sub(then.stolen) as f64 / all.max(1) as f64
+    }
+}
+
+/// proc(5), /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal. What follows is counted in the first two.
+fn parse_host(text: &str) -> Option<HostClock> {
+    let line = text.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<u64> = line
+        .split_whitespace()
+        .map_while(|ticks| ticks.parse().ok())
+        .take(8)
+        .collect();
+    Some(HostClock {
+        all: ticks.iter().sum(),
+        stolen: *ticks.get(7)?,
+    })
+}
+
 fn commit() -> String {
     let git = |args: &[&str]| {
         let output = Command::new("git").args(args).output().ok()?;
@@ -84,4 +119,23 @@ fn first_word(path: &str) -> String {
         .next()
         .unwrap_or("unknown")
         .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_host_took_is_a_part_of_all_time() {
+        let clock = |stolen: u64| {
+            let text = format!("cpu  10 0 20 60 5 0 5 {stolen} 7 0\ncpu0 1 2 3\n");
+            parse_host(&text).expect("valid")
+        };
+        let (then, now) = (clock(0), clock(25));
+        assert_eq!((then.all, now.all), (100, 125));
+        assert_eq!(now.stolen_since(then), 1.0);
+        assert_eq!(then.stolen_since(then), 0.0);
+        assert_eq!(parse_host("intr 5"), None);
+        assert!(HostClock::now().is_some());
+    }
 }

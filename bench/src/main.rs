@@ -29,7 +29,7 @@ use cell::{Cell, Scale};
 use clap::Parser;
 use error::{BenchError, doing};
 use field::Field;
-use machine::Circumstances;
+use machine::{Circumstances, HostClock};
 use report::Report;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -139,12 +139,16 @@ async fn measure(arguments: &Arguments, cells: &[Cell], scale: Scale) -> Result<
     let mut report = Report::new(&now, &field.work.description, &field.versions, scale);
     for cell in cells {
         eprintln!("{} …", cell.name());
+        let before = HostClock::now();
         match field.measure(cell, scale, &mut report).await {
             Ok(row) => eprint!("{row}"),
             Err(why) => {
                 eprintln!("{}: {why}", cell.name());
                 report.failed(&cell.name(), &why.to_string());
             }
+        }
+        if let (Some(before), Some(now)) = (before, HostClock::now()) {
+            eprint!("{}", report.stolen(&cell.name(), now.stolen_since(before)));
         }
         if arguments.profile {
             let path = page.with_extension(format!("{}.profile.txt", cell.name()));

@@ -15,6 +15,8 @@ const FTS3_RATE: &str = "6.3 to 23.5";
 const FTS3_RATE_BEST: f64 = 23.5;
 const FTS3_MEMORY: &str = "3.4 to 6.8 MB";
 const FTS3_CPU: &str = "75 to 304 ms";
+/// Less of the cores' time that a host gave to others is not told.
+const STOLEN_WORTH_TELLING: f64 = 0.01;
 
 /// A table of one kind of cells, which name their figures themselves.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,6 +37,7 @@ pub struct Report {
     service: String,
     /// In the order in which they got their first row.
     tables: Vec<(&'static Table, String)>,
+    host: String,
     errors: String,
 }
 
@@ -77,6 +80,7 @@ impl Report {
             beside: Vec::new(),
             service: String::new(),
             tables: Vec::new(),
+            host: String::new(),
             errors: String::new(),
         }
     }
@@ -128,6 +132,16 @@ impl Report {
             None => self.tables.push((table, text.clone())),
         }
         text
+    }
+
+    /// Which part of the cores' time a virtual machine's host gave to others during a cell. Gives what is worth telling.
+    pub fn stolen(&mut self, cell: &str, part: f64) -> String {
+        if part < STOLEN_WORTH_TELLING {
+            return String::new();
+        }
+        let line = format!("- `{cell}`: {:.0} %\n", part * 100.0);
+        self.host += &line;
+        line
     }
 
     /// A cell that could not be measured.
@@ -196,6 +210,14 @@ impl Report {
                 "## The disk: create, write a byte, fsync, rename, fsync of the directory\n\n\
                  | threads | files |\n|---|---|\n{}\n",
                 self.disk
+            );
+        }
+        if !self.host.is_empty() {
+            let _ = write!(
+                text,
+                "## Taken by the host\nOf the time of all cores, as the kernel of this virtual machine counts it (`steal`). \
+                 What was measured meanwhile is lower, and its pairs differ more.\n\n{}\n",
+                self.host
             );
         }
         if !self.errors.is_empty() {
