@@ -178,8 +178,7 @@ fn bury(namespace: &Namespace, pools: &Pools, trashed: &[Trashed]) -> u64 {
             match pool.remove(trashed.file) {
                 Ok(()) => {
                     reached(Step::DataRemoved);
-                    pool.release(trashed.size);
-                    gone.push(trashed.file);
+                    gone.push((pool, trashed));
                 }
                 Err(why) => {
                     let (pool, file) = (&pool.name, trashed.file);
@@ -187,9 +186,20 @@ fn bury(namespace: &Namespace, pools: &Pools, trashed: &[Trashed]) -> u64 {
                 }
             }
         }
-        forgotten += gone.len() as u64;
-        if let Err(why) = namespace.apply(Change::ForgetTrash(gone)) {
-            tracing::warn!(%why, "removed trash could not be forgotten; the next start does it");
+        let files = gone.iter().map(|(_, trashed)| trashed.file).collect();
+        match namespace.apply(Change::ForgetTrash(files)) {
+            Ok(mut changed) => {
+                forgotten += changed.forgotten.len() as u64;
+                for (pool, trashed) in gone {
+                    // What was found in the namespace after the queue had been full may come twice.
+                    if changed.forgotten.remove(&trashed.file) {
+                        pool.release(trashed.size);
+                    }
+                }
+            }
+            Err(why) => {
+                tracing::warn!(%why, "removed trash could not be forgotten; the next start does it");
+            }
         }
         reached(Step::TrashForgotten);
     }
@@ -224,6 +234,9 @@ mod tests {
     use penstock_persistence::namespace::{NewFile, Replace};
 
     const FILES: usize = 300;
+    const SIZE: Bytes = Bytes(4);
+    /// What other files of the pool have.
+    const OTHERS: Bytes = Bytes(1000);
 
     /// Publishes files with data, then removes them from the tree. What the namespace put into its trash.
     fn removed_files(namespace: &Namespace, pool: &Pool) -> Vec<Trashed> {
@@ -231,11 +244,11 @@ mod tests {
         for number in 0..FILES {
             let id = namespace.allocate();
             std::fs::create_dir_all(pool.data_directory(id)).expect("made");
-            std::fs::write(pool.data_path(id), b"data").expect("written");
+            std::fs::write(pool.data_path(id), [0; SIZE.0 as usize]).expect("written");
             let file = NewFile {
                 id,
                 path: path(&format!("/d/f{number}")),
-                size: Bytes(4),
+                size: SIZE,
                 checksums: Vec::new(),
                 pool: pool.name.clone(),
                 owner: None,
@@ -256,40 +269,76 @@ mod tests {
         namespace.apply(remove).expect("removed").trashed.clone()
     }
 
-    #[test]
-    fn trash_that_has_piled_up_is_forgotten_in_few_changes() {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let namespace = Namespace::open(&directory.path().join("namespace.sqlite")).expect("opens");
-        let config = PoolConfig {
-            name: PoolName::new("p1"),
-            directory: directory.path().join("p1"),
-            capacity: None,
-            mode: PoolMode::Enabled,
-            movers: QueueLimits {
-                movers_max: 1,
-                queue_max: 1,
-            },
-        };
-        let pool = Arc::new(Pool::new(&config, Bytes(4 * FILES as u64), Bytes(0)));
-        let trash = removed_files(&namespace, &pool);
-        assert_eq!(trash.len(), FILES);
-        let data: Vec<_> = trash
-            .iter()
-            .map(|trashed| pool.data_path(trashed.file))
-            .collect();
-        assert!(data.iter().all(|path| path.exists()));
+    /// A namespace and a pool of it, with files whose data is there and has been removed from the tree.
+    struct Lab {
+        _directory: tempfile::TempDir,
+        namespace: Namespace,
+        pool: Arc<Pool>,
+        trash: Vec<Trashed>,
+    }
 
-        let (queue, tasks) = sync_channel(FILES + 1);
-        for trashed in trash {
-            queue.send(Task::Trash(vec![trashed])).expect("room");
+    impl Lab {
+        fn new() -> Lab {
+            let directory = tempfile::tempdir().expect("a temporary directory");
+            let file = directory.path().join("namespace.sqlite");
+            let namespace = Namespace::open(&file).expect("opens");
+            let config = PoolConfig {
+                name: PoolName::new("p1"),
+                directory: directory.path().join("p1"),
+                capacity: None,
+                mode: PoolMode::Enabled,
+                movers: QueueLimits {
+                    movers_max: 1,
+                    queue_max: 1,
+                },
+            };
+            let used = Bytes(SIZE.0 * FILES as u64 + OTHERS.0);
+            let pool = Arc::new(Pool::new(&config, used, Bytes(0)));
+            let trash = removed_files(&namespace, &pool);
+            assert_eq!(trash.len(), FILES);
+            Lab {
+                _directory: directory,
+                namespace,
+                pool,
+                trash,
+            }
         }
-        queue.send(Task::Stop).expect("room");
-        let before = namespace.writer_counts().changes;
-        let pools = Pools::from([(pool.name.clone(), pool)]);
-        run(&namespace, &pools, &tasks, &AtomicBool::new(false));
 
-        assert_eq!(namespace.writer_counts().changes - before, 1);
-        assert!(!data.iter().any(|path| path.exists()));
-        assert!(namespace.trash(FILES).expect("readable").is_empty());
+        /// Has the thread's work done on tasks that are queued.
+        fn run(&self, queued: Vec<Task>) {
+            let (queue, tasks) = sync_channel(queued.len() + 1);
+            for task in queued.into_iter().chain([Task::Stop]) {
+                queue.send(task).expect("room");
+            }
+            let pools = Pools::from([(self.pool.name.clone(), Arc::clone(&self.pool))]);
+            run(&self.namespace, &pools, &tasks, &AtomicBool::new(false));
+            assert!(self.namespace.trash(FILES).expect("readable").is_empty());
+            for trashed in &self.trash {
+                assert!(!self.pool.data_path(trashed.file).exists());
+            }
+            assert_eq!(self.pool.filling().0, OTHERS);
+        }
+
+        fn one_by_one(&self) -> Vec<Task> {
+            let one = |trashed: &Trashed| Task::Trash(vec![trashed.clone()]);
+            self.trash.iter().map(one).collect()
+        }
+    }
+
+    #[test]
+    fn trash_that_has_piled_up_is_forgotten_in_one_change() {
+        let lab = Lab::new();
+        let data = lab.pool.data_path(lab.trash[0].file);
+        assert!(data.exists());
+        let before = lab.namespace.writer_counts().changes;
+        lab.run(lab.one_by_one());
+        assert_eq!(lab.namespace.writer_counts().changes - before, 1);
+    }
+
+    #[test]
+    fn room_of_trash_that_is_found_twice_is_given_back_once() {
+        let lab = Lab::new();
+        let all = Task::Trash(lab.trash.clone());
+        lab.run(lab.one_by_one().into_iter().chain([all]).collect());
     }
 }

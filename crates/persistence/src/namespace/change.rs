@@ -11,7 +11,7 @@ use penstock_model::{
     Bytes, Checksum, Lock, LockToken, NamespacePath, PoolName, Timestamp, UserName,
 };
 use rusqlite::{Connection, params};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
@@ -136,6 +136,8 @@ pub struct Changed {
     pub replaced: bool,
     /// Files that were put into the trash: their data is to be removed, then [`Change::ForgetTrash`].
     pub trashed: Vec<Trashed>,
+    /// Of the trash that was to be forgotten, what was there until now.
+    pub forgotten: BTreeSet<EntryId>,
 }
 
 /// A file that is no longer visible and whose data has not been removed yet.
@@ -306,10 +308,13 @@ impl<'a> Batch<'a> {
                 let mut delete = self
                     .connection
                     .prepare_cached("DELETE FROM trash WHERE file_id = ?1")?;
+                let mut changed = Changed::default();
                 for file in files {
-                    delete.execute([stored(*file)])?;
+                    if delete.execute([stored(*file)])? > 0 {
+                        changed.forgotten.insert(*file);
+                    }
                 }
-                Ok(Changed::default())
+                Ok(changed)
             }
             Change::RecordMovers(records) => {
                 for record in records {
