@@ -9,6 +9,7 @@ done
 "$venv/bin/python" -c 'import fts3, pytest, requests, uproot, aiohttp, stomp, nats, schemathesis, openapi_spec_validator, moto, boto3' 2>/dev/null || missing+=("Python packages in $venv")
 [[ -x $venv/rucio/bin/rucio-conveyor-submitter ]] || missing+=("Rucio in $venv/rucio")
 [[ -x $venv/bin/s3s-fs && -x $venv/bin/moto_server ]] || missing+=("cloud storages in $venv")
+compgen -G '/usr/lib/*/gfal2-plugins/libgfal_plugin_file.so' >/dev/null || missing+=(gfal2-plugin-file)
 compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
 if ((${#missing[@]})); then
   printf 'missing: %s\n' "${missing[@]}" >&2

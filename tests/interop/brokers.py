@@ -97,14 +97,14 @@ class RabbitMq:
         connection.connect(USER, PASSWORD, wait=True)
         return connection
 
-    def collect(self, count):
-        """Messages of its queues, in the order in which each queue got them, once there are so many different ones: what
-        was not confirmed when a process was killed comes again."""
+    def collect(self, count, besides=()):
+        """Messages of its queues, in the order in which each queue got them, once there are so many different ones besides
+        those: what was not confirmed when a process was killed comes again."""
         listener = Listener()
         connection = self.connect(listener)
         for number, topic in enumerate(TOPICS):
             connection.subscribe(f"/queue/{topic}", id=number, ack="auto")
-        eventually(f"{count} messages came", lambda: listener.different() >= count, COLLECT_SECONDS)
+        eventually(f"{count} messages came", lambda: listener.different(besides) >= count, COLLECT_SECONDS)
         connection.disconnect()
         return listener.messages
 
@@ -134,9 +134,13 @@ class Listener(stomp.ConnectionListener):
         topic = frame.headers["destination"].removeprefix("/queue/")
         self.messages.append((topic, json.loads(frame.body), frame))
 
-    def different(self):
-        names = ("job_id", "file_id", "file_state")
-        return len({(topic, *(body.get(name) for name in names)) for topic, body, _ in list(self.messages)})
+    def different(self, besides):
+        return len(identities(list(self.messages)) - identities(besides))
+
+
+def identities(messages):
+    names = ("job_id", "file_id", "file_state")
+    return {(topic, *(body.get(name) for name in names)) for topic, body, _ in messages}
 
 
 class Nats:

@@ -41,19 +41,21 @@ async function load(href: string, push: boolean): Promise<void> {
   loading?.abort();
   loading = new AbortController();
   const headers = { Accept: "text/html", ...credentials() };
-  let response: Response;
+  let text: string;
   try {
-    response = await fetch(href, { headers, signal: loading.signal, cache: "no-store" });
+    const response = await fetch(href, { headers, signal: loading.signal, cache: "no-store" });
+    if (!(response.headers.get("Content-Type") ?? "").startsWith("text/html")) {
+      location.assign(href);
+      return;
+    }
+    text = await response.text();
   } catch (error) {
+    // Another page was asked for meanwhile; that is no error.
     if (!(error instanceof DOMException)) notify("The door does not answer; try again.", true);
     return;
   }
-  if (!(response.headers.get("Content-Type") ?? "").startsWith("text/html")) {
-    location.assign(href);
-    return;
-  }
   // Markup of our own server, in which every name is text; scripts in it would not run.
-  const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+  const fresh = new DOMParser().parseFromString(text, "text/html");
   const main = fresh.getElementById("main");
   const user = fresh.getElementById("user");
   if (main === null || user === null) return;
