@@ -2,10 +2,9 @@
 //! alone, can, with a journal that holds half a million transfers already, and every other interval a backup of it is made.
 
 use crate::cell::Scale;
-use crate::contest::median;
 use crate::error::BenchError;
 use crate::load;
-use crate::report::{Table, figures, spread};
+use crate::report::{Table, figures, middle_of, spread};
 use crate::servers::penstock::{LINK_SLOTS, Limits, OwnService, STUB_QUICK, Sites};
 use crate::service::{
     api_of, await_jobs, entry, make_sources, options_between, stub_entries, submit, submit_options,
@@ -116,15 +115,14 @@ pub async fn run(
         .zip(&without)
         .map(|(with, without)| with / without)
         .collect();
-    let middle = |rates: Vec<f64>| figures(median(rates).unwrap_or_default());
     let size = std::fs::metadata(own.backup_file()).map_or(0, |file| file.len());
     Ok(vec![vec![
         between.to_owned(),
         past.to_string(),
         format!("{} s", interval.as_secs()),
         pairs.to_string(),
-        middle(without),
-        middle(with),
+        middle_of(without),
+        middle_of(with),
         spread(ratios),
         format!("{:.1} s", took.as_secs_f64()),
         figures(size as f64 / 1e6),

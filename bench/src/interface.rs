@@ -4,7 +4,7 @@
 use crate::cell::Scale;
 use crate::contest::median;
 use crate::error::BenchError;
-use crate::report::{Table, figures};
+use crate::report::{Table, figures, middle_of};
 use crate::requests::{self, Order, Phase, Prepared, permille};
 use crate::servers::penstock::{Limits, OwnService, STUB_HELD, STUB_QUICK, STUB_SOURCE, Service};
 use crate::service::{api_of, await_jobs, stub_entries, submit, submit_options};
@@ -275,7 +275,7 @@ fn question_row(question: &str, fts: &str, phases: &[Phase]) -> Vec<String> {
 }
 
 fn middle(phases: &[Phase], figure: impl Fn(&Phase) -> f64) -> String {
-    figures(median(phases.iter().map(figure).collect()).unwrap_or_default())
+    middle_of(phases.iter().map(figure).collect())
 }
 
 fn spread(phases: &[Phase], figure: impl Fn(&Phase) -> f64) -> String {

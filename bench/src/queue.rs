@@ -2,11 +2,10 @@
 //! service that was killed starts again.
 
 use crate::cell::Scale;
-use crate::contest::median;
 use crate::error::BenchError;
 use crate::interface::submission_between;
 use crate::process::resident_bytes;
-use crate::report::{Table, figures, spread};
+use crate::report::{Table, figures, middle_of, spread};
 use crate::requests::{self, Order, Prepared};
 use crate::servers::penstock::{LINK_SLOTS, Limits, OwnService, STUB_QUICK, STUB_SOURCE, Service};
 use crate::service::{api_of, await_jobs, run_stub, stub_entries, submit, submit_options};
@@ -76,7 +75,6 @@ async fn measure(
     let back = restart(own, stub, filled.files).await?;
     let each = |bytes: u64| figures(bytes.saturating_sub(idle) as f64 / filled.files as f64);
     let row = |what: &str, figure: String, fts: &str| vec![what.to_owned(), figure, fts.to_owned()];
-    let middle = |rates: Vec<f64>| figures(median(rates).unwrap_or_default());
     let megabytes = |bytes: u64| figures(bytes as f64 / 1e6);
     Ok(vec![
         row("files queued", filled.files.to_string(), ""),
@@ -108,8 +106,8 @@ async fn measure(
             "another link, files/s: queue empty, beside the queue",
             format!(
                 "{}, {}",
-                middle(rates.iter().map(|(_, without)| *without).collect()),
-                middle(rates.iter().map(|(with, _)| *with).collect())
+                middle_of(rates.iter().map(|(_, without)| *without).collect()),
+                middle_of(rates.iter().map(|(with, _)| *with).collect())
             ),
             "35.9 with an empty queue; 33.7 beside 122,000; 31.4 beside 518,000",
         ),

@@ -306,6 +306,11 @@ fn ratio(outcome: &Outcome, figure: impl Fn(&Phase) -> f64) -> String {
     spread(ratios)
 }
 
+/// The median, as a figure.
+pub fn middle_of(values: Vec<f64>) -> String {
+    figures(median(values).unwrap_or_default())
+}
+
 /// The median of the pairs' ratios, with the lowest and the highest.
 pub fn spread(ratios: Vec<f64>) -> String {
     let low = ratios.iter().copied().fold(f64::INFINITY, f64::min);

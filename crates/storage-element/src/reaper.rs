@@ -266,7 +266,7 @@ mod tests {
             entries_max: FILES + 1,
             at: Timestamp(0),
         };
-        namespace.apply(remove).expect("removed").trashed.clone()
+        namespace.apply(remove).expect("removed").trashed
     }
 
     /// A namespace and a pool of it, with files whose data is there and has been removed from the tree.
