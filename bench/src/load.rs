@@ -279,7 +279,8 @@ pub async fn connect(target: &Target, clients: usize) -> Result<(), BenchError> 
     waiting.join_all().await.into_iter().collect()
 }
 
-async fn put(target: &Target, url: Url, bytes: u64) -> Result<(), BenchError> {
+/// Makes one file.
+pub async fn put(target: &Target, url: Url, bytes: u64) -> Result<(), BenchError> {
     let request = outgoing(target, Method::PUT, url);
     let answer = if bytes <= WHOLE_BYTES_MAX {
         target

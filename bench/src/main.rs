@@ -8,6 +8,7 @@ mod contest;
 mod disk;
 mod error;
 mod field;
+mod hopeless;
 mod in_flight;
 mod interface;
 mod load;

@@ -12,10 +12,12 @@ use crate::relay::{Place, Relay};
 use crate::servers::Target;
 use crate::servers::penstock::{SERVICE_PORT, Service, SiteFiles, storage_only};
 use crate::service;
+use penstock_field_tools::credentials::OneToken;
 use penstock_field_tools::job_list::Entry;
-use penstock_field_tools::transfer_api::{SubmitOptions, TransferService};
+use penstock_field_tools::transfer_api::{JobTokens, SubmitOptions, TransferService};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use toml_edit::{DocumentMut, value};
 use url::Url;
@@ -232,7 +234,7 @@ impl Grid {
         let api = TransferService::new(
             service.client.clone(),
             service.url.clone(),
-            Some(service.token.clone()),
+            Arc::new(OneToken(Some(service.token.clone()))),
         );
         let directory = load::make_directory(&self.destination, &format!("run-{number}")).await?;
         let files = (bytes_per_second * seconds as f64 * MARGIN / FILE_BYTES as f64) as u64;
@@ -274,8 +276,10 @@ impl Grid {
         let mut from = self.sources[link].base.clone();
         from.set_path(&format!("{}files/", from.path()));
         let options = SubmitOptions {
-            source_token: service::token_of(&self.sources[link])?,
-            destination_token: service::token_of(&self.destination)?,
+            tokens: JobTokens {
+                sources: service::token_of(&self.sources[link])?.into(),
+                destinations: service::token_of(&self.destination)?.into(),
+            },
             ..service::submit_options()
         };
         let mut entries: Vec<Entry> = Vec::new();

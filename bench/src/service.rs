@@ -9,8 +9,9 @@ use crate::servers::Target;
 use crate::servers::penstock::{STUB_HELD, STUB_QUICK, STUB_SOURCE, Service, Sites};
 use crate::stub::Stub;
 use http::HeaderValue;
+use penstock_field_tools::credentials::OneToken;
 use penstock_field_tools::job_list::Entry;
-use penstock_field_tools::transfer_api::{SubmitOptions, TransferService};
+use penstock_field_tools::transfer_api::{JobTokens, SubmitOptions, TransferService};
 use penstock_model::FileUrl;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -103,8 +104,10 @@ pub async fn run_sites(
 pub fn options_between(sites: &Sites) -> Result<SubmitOptions, BenchError> {
     Ok(SubmitOptions {
         verify: "both",
-        source_token: token_of(&sites.source)?,
-        destination_token: token_of(&sites.destination)?,
+        tokens: JobTokens {
+            sources: token_of(&sites.source)?.into(),
+            destinations: token_of(&sites.destination)?.into(),
+        },
         ..submit_options()
     })
 }
@@ -200,9 +203,8 @@ pub fn submit_options() -> SubmitOptions {
         retries: Some(0),
         priority: 3,
         activity: "default".to_owned(),
-        source_token: None,
-        destination_token: None,
         label: None,
+        tokens: JobTokens::default(),
     }
 }
 
@@ -248,7 +250,7 @@ pub fn api_of(service: &Service) -> TransferService {
     TransferService::new(
         service.client.clone(),
         service.url.clone(),
-        Some(service.token.clone()),
+        Arc::new(OneToken(Some(service.token.clone()))),
     )
 }
 

@@ -33,7 +33,8 @@ class RabbitMq:
 
     language = "stomp"
 
-    def __init__(self, ca):
+    def __init__(self, ca, password=None):
+        self.password = password or PASSWORD
         self.directory = Path(tempfile.mkdtemp(prefix="interop-rabbitmq-"))
         self.ports = {name: free_port(HOST) for name in ("stomp", "tls", "dist", "epmd")}
         self.processes = []
@@ -47,7 +48,7 @@ class RabbitMq:
             f"ssl_options.keyfile = {key}\n"
             "ssl_options.verify = verify_none\n"
             f"default_user = {USER}\n"
-            f"default_pass = {PASSWORD}\n"
+            f"default_pass = {self.password}\n"
         )
         (self.directory / "plugins").write_text("[rabbitmq_stomp].\n")
 
@@ -94,7 +95,7 @@ class RabbitMq:
     def connect(self, listener):
         connection = stomp.Connection12([(HOST, self.ports["stomp"])], vhost="/", reconnect_attempts_max=1)
         connection.set_listener("", listener)
-        connection.connect(USER, PASSWORD, wait=True)
+        connection.connect(USER, self.password, wait=True)
         return connection
 
     def collect(self, count, besides=()):

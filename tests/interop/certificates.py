@@ -3,6 +3,7 @@ proxies, revocation. Everything is made by `openssl` and Debian's `voms-proxy-fa
 without a VOMS server.
 """
 
+import hashlib
 import itertools
 import os
 import secrets
@@ -158,7 +159,8 @@ class UserCa:
         line += ["-path-length", "9"]
         line += ["-hostcert", server.certificate, "-hostkey", server.key, "-uri", f"{VOMS_HOST}:15000"]
         line += [word for fqan in fqans for word in ("-fqan", fqan)]
-        run(*line, *options, "-out", pem, env={**os.environ, "X509_CERT_DIR": str(self.hashed)})
+        env = {**os.environ, "X509_CERT_DIR": str(self.hashed)}
+        run(*line, *options, "-out", pem, env=env)
         certificate, key = at / "cert.pem", at / "key.pem"
         text = pem.read_text()
         certificate.write_text(blocks(text, "CERTIFICATE")[0])
@@ -239,6 +241,19 @@ def attributes_of(proxy):
 def slash_subject(certificate):
     shown = openssl("x509", "-in", certificate, "-noout", "-subject", "-nameopt", "compat")
     return shown.strip().removeprefix("subject=").strip()
+
+
+def identity_digest(*parts):
+    """Names who shows a certificate, by its subject and attributes: SHA-256, each part behind its length."""
+    parts = [part.encode() for part in parts]
+    sized = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    return hashlib.sha256(b"certificate subject\0" + sized).hexdigest()
+
+
+def private_vo(subject):
+    """The VO of who belongs to none, in this domain."""
+    name = subject.rpartition("/CN=")[2]
+    return f"{name}@interop.lab~{identity_digest(subject)[:20]}"
 
 
 def blocks(text, kind):

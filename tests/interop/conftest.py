@@ -43,11 +43,19 @@ class Tier:
     kill_files: int
     stall_seconds: int
     vanishing_jobs: int
+    rebuilt_files: int
+
+
+# Files whose tests take longest together, the longest first.
+LONGEST_FIRST = ["test_rucio", "test_kill", "test_openapi", "test_cloud_storage", "test_xrootd_copies"]
+LONGEST_FIRST += ["test_attack_outbound", "test_attack_child_servers", "test_gfal_endpoints", "test_secrets"]
+LONGEST_FIRST += ["test_faults", "test_delegation", "test_toolbox", "test_fts3_tools", "test_messages"]
+LONGEST_FIRST += ["test_attack_children", "test_restart_and_reload", "test_tape"]
 
 
 TIERS = {
-    "guard": Tier("guard", kills=10, kill_files=200, stall_seconds=3, vanishing_jobs=600),
-    "soak": Tier("soak", kills=50, kill_files=500, stall_seconds=90, vanishing_jobs=100_000),
+    "guard": Tier("guard", kills=6, kill_files=120, stall_seconds=3, vanishing_jobs=600, rebuilt_files=500),
+    "soak": Tier("soak", kills=50, kill_files=500, stall_seconds=90, vanishing_jobs=100_000, rebuilt_files=100_000),
 }
 
 
@@ -56,6 +64,20 @@ def pytest_addoption(parser):
     parser.addoption(
         "--write-golden", action="store_true", help="write tests/interop/golden anew; review the diff"
     )
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "soak: takes too long for every change; runs with --tier=soak only")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out what only `soak` runs, and begins with the files that take longest, so that workers end together."""
+    if config.getoption("--tier") != "soak":
+        left_out = [item for item in items if item.get_closest_marker("soak")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+    rank = {name: number for number, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
 
 
 def pytest_sessionstart(session):

@@ -2,6 +2,7 @@
 a test replaces single answers. It records every request, so that a test sees what credentials it got.
 """
 
+import re
 import ssl
 import subprocess
 import threading
@@ -40,10 +41,11 @@ class FaultCa:
         )
 
     def issue(self, host):
-        """A certificate for an address; gives back the files of certificate and key."""
+        """A certificate for an address or a name; gives back the files of certificate and key."""
         certificate, key = self.directory / f"{host}.pem", self.directory / f"{host}.key"
         request, extensions = self.directory / f"{host}.csr", self.directory / f"{host}.ext"
-        extensions.write_text(f"subjectAltName=IP:{host}\n")
+        kind = "IP" if re.fullmatch(r"[0-9.]+|.*:.*", host) else "DNS"
+        extensions.write_text(f"subjectAltName={kind}:{host}\n")
         run_openssl(
             "req",
             "-newkey",
@@ -281,6 +283,16 @@ def stalled(data, after):
         exchange.wfile.flush()
         exchange.fault.released.wait(STALL_SECONDS_MAX)
         exchange.wfile.write(data[after:])
+
+    return answer
+
+
+def delayed(data, seconds):
+    """Sends everything, after a time that counts for more than what the machine needs for a transfer."""
+
+    def answer(exchange):
+        time.sleep(seconds)
+        exchange.reply(200, data)
 
     return answer
 

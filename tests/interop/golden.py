@@ -3,6 +3,7 @@
 Whatever differs between two runs (ids, times, ports, tokens) is replaced by a name before it is compared.
 """
 
+import difflib
 import json
 import re
 from pathlib import Path
@@ -58,4 +59,5 @@ def check(name, exchanges, write):
         path.write_text(found)
     assert path.exists(), f"{path} is missing: run with --write-golden and review it"
     expected = path.read_text()
-    assert json.loads(found) == json.loads(expected), f"{path} differs; if meant, run with --write-golden"
+    differs = "\n".join(difflib.unified_diff(expected.splitlines(), found.splitlines(), "golden", "found", n=2))
+    assert json.loads(found) == json.loads(expected), f"{path} differs; if meant, run with --write-golden\n{differs}"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .site import free_port
 from .waiting import eventually
-from .xrootd import Xrootd, answers, run
+from .xrootd import ACCOUNT, SHIM, Xrootd, answers, run
 
 HOST = "localhost"
 ADDRESS = "127.0.0.1"
@@ -102,8 +102,9 @@ class Server:
 class GridFtp(Server):
     """A `globus-gridftp-server`. Its paths are those of the machine."""
 
-    def __init__(self, ca, users):
+    def __init__(self, ca, users, data_address=ADDRESS):
         super().__init__("gridftp")
+        self.data_address = data_address
         host = ca.host(HOST)
         for source, name in ((host.certificate, "host.pem"), (host.key, "host.key")):
             shutil.copy(source, self.directory / name)
@@ -122,7 +123,7 @@ class GridFtp(Server):
         here = self.directory
         # It starts a process for each client, and none that leaves us.
         line = ["globus-gridftp-server", "-s", "-p", self.port, "-control-interface", ADDRESS]
-        line += ["-data-interface", ADDRESS, "-log-level", "error,warn,info", "-l", here / "server.log"]
+        line += ["-data-interface", self.data_address, "-log-level", "error,warn,info", "-l", here / "server.log"]
         return self.launch(
             line,
             X509_USER_CERT=str(here / "host.pem"),
@@ -137,6 +138,8 @@ class GridFtp(Server):
 class Sftp(Server):
     """An OpenSSH server for the account that runs the tests."""
 
+    subsystem = "internal-sftp"
+
     def __init__(self):
         super().__init__("sftp")
         here = self.directory
@@ -148,7 +151,7 @@ class Sftp(Server):
             f"ListenAddress {ADDRESS}\nPort {self.port}\nHostKey {here}/host\nPidFile none\nUsePAM no\n"
             f"AuthorizedKeysFile {here}/authorized\nStrictModes no\nPasswordAuthentication no\n"
             "PermitRootLogin prohibit-password\n"
-            "Subsystem sftp internal-sftp\n"
+            f"Subsystem sftp {self.subsystem}\n"
         )
         self.files.mkdir()
 
@@ -187,6 +190,108 @@ class RootXrootd(Xrootd):
 
     def url(self, path):
         return f"root://{HOST}:{self.root_port}/{path}"
+
+
+class XrootdCluster:
+    """A manager and one data server that has registered with it (`cmsd`), both without authentication. The manager knows
+    where files are, and sends clients there."""
+
+    CONFIGURATION = """\
+all.role {role}
+all.manager {manager}:{cluster_port}
+all.export /
+all.adminpath {here}/admin
+all.pidpath {here}/run
+oss.localroot {here}/files
+xrd.network nodnr
+cms.delay startup 2 servers 1
+if exec cmsd
+xrd.port {cmsd_port}
+else
+xrd.port {port}
+fi
+"""
+
+    def __init__(self, manager):
+        self.manager = manager
+        self.directory = Path(tempfile.mkdtemp(prefix="interop-cluster-"))
+        self.directory.chmod(0o755)
+        self.cluster_port = free_port(manager)
+        # The data server is known by the address from which it registers, which is this one on loopback.
+        self.hosts = {"manager": manager, "server": ADDRESS}
+        self.ports = {"manager": free_port(manager), "server": free_port(ADDRESS)}
+        self.processes = []
+        run("cc", "-shared", "-fPIC", "-O1", "-o", self.directory / "loopback.so", SHIM, "-ldl")
+
+    @property
+    def files(self):
+        return self.directory / "server/files"
+
+    def url(self, name):
+        return f"root://{self.manager}:{self.ports['manager']}//{name}"
+
+    def start(self):
+        for role, host in self.hosts.items():
+            here = self.directory / role
+            for part in ("admin", "run", "files", "home"):
+                (here / part).mkdir(parents=True)
+            cmsd_port = self.cluster_port if role == "manager" else free_port(host)
+            text = self.CONFIGURATION.format(
+                role=role, manager=self.manager, cluster_port=self.cluster_port, here=here,
+                cmsd_port=cmsd_port, port=self.ports[role],
+            )
+            (here / "xrootd.cfg").write_text(text)
+        if os.geteuid() == 0:
+            run("chown", "-R", "-h", ACCOUNT, self.directory)
+        for role in self.hosts:
+            for program in ("cmsd", "xrootd"):
+                self.launch(program, role)
+        eventually("the manager sends clients on", self.is_ready, START_SECONDS)
+        return self
+
+    def launch(self, program, role):
+        here = self.directory / role
+        line = [program, "-n", role, "-I", "v4", "-c", str(here / "xrootd.cfg"), "-l", str(here / f"{program}.log")]
+        line += ["-R", ACCOUNT] if os.geteuid() == 0 else []
+        environment = {
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": str(here / "home"),
+            "LD_PRELOAD": str(self.directory / "loopback.so"),
+            "LOOPBACK_ADDRESS": self.hosts[role],
+        }
+        with open(here / f"{program}.output", "wb") as output:
+            self.processes.append(
+                subprocess.Popen(
+                    line, cwd=here, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                )
+            )
+
+    def is_ready(self):
+        ended = [process.args for process in self.processes if process.poll() is not None]
+        assert not ended, f"{ended}\n{self.log_tail()}"
+        self.write("ready", b"ready")
+        line = ["xrdfs", f"root://{self.manager}:{self.ports['manager']}", "locate", "-r", "/ready"]
+        return subprocess.run(line, capture_output=True, timeout=60).returncode == 0
+
+    def write(self, name, data):
+        path = self.files / name
+        path.write_bytes(data)
+        path.chmod(0o644)
+
+    def log_tail(self, lines=40):
+        texts = [path.read_text(errors="replace") for path in self.directory.rglob("*.log")]
+        return "\n".join("\n".join(texts).splitlines()[-lines:])
+
+    def close(self):
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 class LocalhostCa:

@@ -21,6 +21,9 @@ class Postgres:
         self.user = user
         self.directory = Path(tempfile.mkdtemp(prefix="interop-postgres-"))
         self.binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1]
+        self.data = self.directory / "data"
+        # A crash of this machine loses nothing that anybody wants.
+        self.settings = ["fsync=off"]
         self.process = None
         self.prefix = []
         if os.geteuid() == 0:
@@ -42,18 +45,21 @@ class Postgres:
         return f"postgres://{self.user}@{socket}/{database}"
 
     def start(self):
-        data = self.directory / "data"
-        self.run("initdb", "-D", data, "-A", "trust", "-U", self.user, "--no-sync", "-E", "UTF8", "--locale=C.UTF-8")
+        self.initialise()
         self.launch()
         self.wait_ready()
         self.create(self.user)
         return self
 
+    def initialise(self):
+        options = ["-A", "trust", "-U", self.user, "--no-sync", "-E", "UTF8", "--locale=C.UTF-8"]
+        self.run("initdb", "-D", self.data, *options)
+
     def launch(self):
-        # Loopback is not listened on, and a crash of this machine loses nothing that anybody wants.
-        options = ["listen_addresses=", f"unix_socket_directories={self.directory}", "fsync=off"]
+        # Loopback is not listened on.
+        options = ["listen_addresses=", f"unix_socket_directories={self.directory}", *self.settings]
         options += ["max_connections=200", "log_min_messages=warning"]
-        line = [*self.prefix, str(self.binaries / "postgres"), "-D", str(self.directory / "data")]
+        line = [*self.prefix, str(self.binaries / "postgres"), "-D", str(self.data)]
         line += [word for option in options for word in ("-c", option)]
         with open(self.directory / "log", "ab") as log:
             self.process = subprocess.Popen(line, cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -18,12 +18,15 @@ from pathlib import Path
 from .waiting import eventually
 
 EVERYTHING = "storage.read:/ storage.modify:/"
+# For every service that trusts the issuer.
+ANY_AUDIENCE = "https://wlcg.cern.ch/jwt/v1/any"
 START_SECONDS = 30
 STOP_SECONDS = 60
 # Offsets from the base port: WebDAV door, plain-HTTP door, transfer service.
 OFFSETS = (0, 1, 3)
 # Below the range from which the kernel draws the ports of outgoing connections.
-PORTS = range(10_000, 32_000)
+# Without those that lists without a port mean: a test that such a list lets nobody reach a server would go wrong now and then.
+PORTS = [*range(10_000, 20_000), *range(25_001, 32_000)]
 # Mounts a small file system for one process alone: nothing to be unmounted, whatever becomes of the test.
 MOUNT = 'mount -t tmpfs -o size="$1" tmpfs "$2" && shift 2 && exec "$@"'
 
@@ -31,21 +34,25 @@ MOUNT = 'mount -t tmpfs -o size="$1" tmpfs "$2" && shift 2 && exec "$@"'
 class Site:
     """A site directory and, while it is served, the process that serves it."""
 
-    def __init__(self, binary, directory, name, host, peers=()):
+    def __init__(self, binary, directory, name, host, peers=(), base=None):
         self.binary = Path(binary)
         self.directory = Path(directory)
         self.name = name
         self.host = host
-        self.base = free_ports(host)
+        # On a machine of its own a site may have any ports.
+        self.base = base or free_ports(host)
         self.process = None
         self.starts = 0
         self.small_disk = None
         # Such as `debug`; None: the program's own choice.
         self.log_levels = None
+        # Words before the command that serves, such as `env` with its variables.
+        self.prefix = []
         options = [word for peer in peers for word in ("--peer", str(peer.directory))]
         self.command("init", "--site", name, "--host", host, "--ports", str(self.base), *options)
-        # Servers of others, which tests start on loopback.
-        self.configure("[trust]", private_addresses=["127.0.0.0/8"])
+        self.any_port = self.every_port()
+        # Servers of others, which tests start on loopback, at ports that happen to be free.
+        self.configure("[trust]", private_addresses=[f"127.0.0.0/8{self.any_port}"])
 
     @property
     def door(self):
@@ -76,8 +83,9 @@ class Site:
         return done.stdout
 
     def token(self, scope=EVERYTHING, audience=None, lifetime="6h", subject="alice", groups=()):
-        """A token from this site's own issuer."""
+        """A token from this site's own issuer: for any service, but an administrator's for this site alone."""
         words = ["token", "--scope", scope, "--lifetime", lifetime, "--subject", subject]
+        audience = audience or (None if "penstock.admin" in scope.split() else ANY_AUDIENCE)
         words += ["--audience", audience] if audience else []
         words += [word for group in groups for word in ("--group", group)]
         return self.command(*words).strip()
@@ -99,6 +107,17 @@ class Site:
         with open(self.directory / "penstock.toml", "a") as file:
             file.write(text)
 
+    def remove(self, role):
+        """Takes a role out of the configuration."""
+        path = self.directory / "penstock.toml"
+        kept, is_of_role = [], False
+        for line in path.read_text().splitlines():
+            if line.startswith("["):
+                is_of_role = line.strip("[]").split(".")[0] == role
+            if not is_of_role:
+                kept.append(line)
+        path.write_text("\n".join(kept) + "\n")
+
     def trust(self, ca_certificate):
         """Adds a CA to the hashed directory."""
         hashed = subprocess.run(
@@ -110,13 +129,22 @@ class Site:
         (self.certificates / f"{hashed}.0").write_bytes(Path(ca_certificate).read_bytes())
 
     def allow(self, *hosts):
-        """Adds hosts to those that third-party copies may go to or come from."""
+        """Adds hosts to those that third-party copies may go to or come from, with and without TLS, at every port."""
+        everywhere = [f"{scheme}{host}{self.any_port}" for host in hosts for scheme in ("", "http://")]
+        hosts = everywhere if self.any_port else hosts
         path = self.directory / "penstock.toml"
         lines = path.read_text().splitlines()
         at = find_key(lines, "[storage.outbound]", "allow")
         allowed = json.loads(lines[at].split("=", 1)[1])
         lines[at] = f"allow = {json.dumps(allowed + [host for host in hosts if host not in allowed])}"
         path.write_text("\n".join(lines) + "\n")
+
+    def every_port(self):
+        """What follows a host in lists to mean every port, spelt out so that its servers count as storage elements. Nothing
+        with a binary from before such lists had ports."""
+        lines = (self.directory / "penstock.toml").read_text().splitlines()
+        allowed = lines[find_key(lines, "[storage.outbound]", "allow")]
+        return ":1-65535" if f":{self.base}" in allowed else ""
 
     def put_on_small_disk(self, subdirectory, size):
         """From the next start on, a subdirectory is a file system of its own, empty at each start."""
@@ -137,6 +165,7 @@ class Site:
         log = self.directory / f"serve-{self.starts}.log"
         line = [str(self.binary), "serve", "--dir", str(self.directory), "--drain", drain]
         line += ["--log", self.log_levels] if self.log_levels else []
+        line = [*self.prefix, *line]
         if self.small_disk is not None:
             # Without root, a user namespace gives the right to mount inside it.
             as_root = [] if os.geteuid() == 0 else ["--map-root-user"]

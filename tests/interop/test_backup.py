@@ -64,6 +64,7 @@ def test_what_landed_after_the_backup_counts_as_landed_and_is_not_copied_again(s
     told = back_up(site, file)
     assert (told["jobs"], told["jobs_open"], told["transfers"]) == (2, 1, 3)
     assert told == verify(site, file)
+    assert told["namespace_backup"]["stored_files"] == 2, "the source and what has landed"
     assert file.stat().st_mode & 0o777 == 0o600
     site.command("drain", "off")
     Service(site).wait_finished(waiting)
@@ -74,7 +75,7 @@ def test_what_landed_after_the_backup_counts_as_landed_and_is_not_copied_again(s
     Door(site).ask("DELETE", "/two")
     Door(site).put("/two", b"somebody else's")
     site.kill()
-    restore(site, file, "--replace")
+    restore(site, file, "--replace", "--only", "transfer")
     site.start()
     site.command("drain", "off")
     Service(site).wait(waiting)
@@ -135,13 +136,13 @@ def test_a_restore_that_is_killed_can_be_repeated(site, tmp_path):
     file = tmp_path / "keeper.backup"
     back_up(site, file, "--with-keys")
     site.stop()
-    line = [str(site.binary), "restore", str(file), "--dir", str(site.directory), "--replace"]
+    line = [str(site.binary), "restore", str(file), "--dir", str(site.directory), "--replace", "--only", "transfer"]
     for round_ in range(6):
         putting = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(0.02 * round_)
         putting.kill()
         putting.wait()
-    restore(site, file, "--replace")
+    restore(site, file, "--replace", "--only", "transfer")
     site.start()
     assert Service(site).job(job)["job_state"] == "FINISHED"
     assert len(Service(site).files(job)) == 50
@@ -176,8 +177,12 @@ def test_a_backup_with_keys_makes_a_service_in_an_empty_directory(site, tmp_path
 
 def test_a_service_backs_itself_up_and_keeps_as_many_as_asked(site):
     site.append('[transfer.backup]\nto = "backups"\nevery = "1h"\nkeep = 2\n')
+    site.append('[storage.backup]\nto = "backups"\nevery = "1h"\n')
     backups = site.directory / "backups"
     backups.mkdir()
+    # A clock that was wrong has made one; it counts neither as new nor as one of those that are kept.
+    of_the_future = backups / f"transfer-{int(time.time() + 86_400) * 1000}.backup"
+    of_the_future.write_bytes(b"")
     for old in (100, 200):
         (backups / f"transfer-{old}.backup").write_bytes(b"")
     site.start()
@@ -190,12 +195,17 @@ def test_a_service_backs_itself_up_and_keeps_as_many_as_asked(site):
     assert (backups / "transfer-200.backup").exists()
     assert verify(site, made()[0])["jobs"] == 0
 
+    family = 'penstock_backup_age_seconds{part="transfer"}'
+
     def age():
         page = Service(site).ask("GET", "/metrics").text
-        return [float(line.split()[1]) for line in page.splitlines() if line.startswith("penstock_backup_age_seconds ")]
+        return [float(line.split()[1]) for line in page.splitlines() if line.startswith(family)]
 
     eventually("its age is told", age)
     assert 0 <= age()[0] < 300
+    assert of_the_future.exists()
+    eventually("the namespace has a backup", lambda: list(backups.glob("namespace-*.backup")))
+    assert verify(site, next(backups.glob("namespace-*.backup")))["directories"] == 1
 
 
 def test_a_service_moves_into_a_database_with_a_backup_and_is_backed_up_there(site, tmp_path):
@@ -211,7 +221,7 @@ def test_a_service_moves_into_a_database_with_a_backup_and_is_backed_up_there(si
     postgres = Postgres("keeper").start()
     try:
         site.configure("[transfer]", database=postgres.url, nodes=f"{HOST}:{free_port(HOST)}")
-        restore(site, file)
+        restore(site, file, "--only", "transfer")
         site.start()
         assert Service(site).job(before)["job_state"] == "FINISHED"
         assert json.loads(site.command("link", "show", "slow", "--json"))["max_active"] == 7
@@ -226,7 +236,7 @@ def test_a_service_moves_into_a_database_with_a_backup_and_is_backed_up_there(si
         assert (told["jobs"], told["jobs_open"], told["transfers"]) == (3, 0, 4)
         assert told == verify(site, file)
         refused = subprocess.run(
-            [str(site.binary), "restore", str(file), "--dir", str(site.directory)],
+            [str(site.binary), "restore", str(file), "--dir", str(site.directory), "--only", "transfer"],
             capture_output=True,
             text=True,
             timeout=60,
@@ -235,7 +245,7 @@ def test_a_service_moves_into_a_database_with_a_backup_and_is_backed_up_there(si
         site.stop()
         postgres.create("anew")
         site.configure("[transfer]", database=postgres.url_of("anew"))
-        restore(site, file)
+        restore(site, file, "--only", "transfer")
         site.start()
         assert {Service(site).job(job)["job_state"] for job in (before, waiting, after)} == {"FINISHED"}
         again = submit(site, "again")

@@ -12,7 +12,7 @@ from fts3.rest.client.context import Context
 from fts3.rest.client.exceptions import ClientError, NotFound
 
 from .clients import Service, content
-from .fault_server import stalled
+from .fault_server import delayed, stalled
 from .waiting import eventually
 
 DATA = content("configuration", 200_000)
@@ -276,10 +276,11 @@ def test_activities_get_the_slots_of_a_link_by_their_shares(own, faulty):
     shares = {"vo": "here", "share": {"Production": 3, "default": 1}}
     assert own.admin.ask("POST", "/config/activity_shares", json=shares).status_code == 200
 
-    def job(name, activity, files=8, **options):
+    # Shares are of the time that transfers take, so these take equally long.
+    def job(name, activity, files=8, get=delayed(DATA, seconds=0.5)):
         described = []
         for number in range(files):
-            source = faulty.offer(f"/{name}{number}", DATA, **options)
+            source = faulty.offer(f"/{name}{number}", DATA, get=get)
             end = own.there_door.url(f"/{name}{number}")
             described.append({"sources": [source], "destinations": [end], "activity": activity})
         return own.service.submit(*described)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from .certificates import private_vo
 from .clients import TERMINAL, Door, Service, adler32, content
 from .cloud_servers import ACCESS_KEY, SECRET_KEY
 from .fault_server import stalled
@@ -34,6 +35,7 @@ class Lab:
         self.alice = ca.user("Alice Lab")
         self.proxy = ca.proxy(self.alice)
         users = [self.alice.subject]
+        self.vo = private_vo(self.alice.subject)
         self.site = Site(binary, directory / "site", "lab", "127.0.0.21")
         self.servers = []
         self.gridftp = [self.serve(GridFtp(ca, users)) for _ in range(2)]
@@ -49,8 +51,6 @@ class Lab:
             f'\n[[transfer.gfal.sftp]]\nhost = "{HOST}"\nuser = "{self.sftp.user}"\n'
             f'key = "{self.sftp.key}"\nvo = "{self.vo}"\n'
         )
-
-    vo = "Alice Lab@interop.lab"
 
     def serve(self, server):
         self.servers.append(server)
@@ -244,7 +244,7 @@ def test_files_go_from_xrootd_to_a_door(lab, name):
     assert lab.site.landed_modes(job) == ["streamed"]
 
 
-@pytest.mark.parametrize("size", [1000, 40 * MIB])
+@pytest.mark.parametrize("size", [1000, pytest.param(40 * MIB, marks=pytest.mark.soak)])
 def test_files_go_from_gridftp_to_a_cloud_storage_and_back_with_the_users_keys(lab, clouds, name, size):
     cloud, admin = clouds["s3s-fs"], Service(lab.site, lab.site.admin_token())
     keys = {"user_dn": lab.alice.subject, "access_key": ACCESS_KEY, "secret_key": SECRET_KEY}
@@ -314,7 +314,7 @@ def test_a_wrong_checksum_is_found_and_what_was_copied_is_removed(lab, name):
     lab.gridftp[0].write(name, content(name, MIB))
     ends = lab.gridftp[0].url(name), lab.gridftp[1].url(name)
     reason = lab.wait_failed(lab.submit(*ends, "ADLER32:00000001", "-C", "target", "--retry", "-1"))
-    assert reason.startswith("DESTINATION [5] Source and destination checksum do not match (00000001 != ")
+    assert reason.startswith("DESTINATION [5] User-defined and destination adler32 checksum do not match (00000001 != ")
     assert not (lab.gridftp[1].files / name).exists()
 
 

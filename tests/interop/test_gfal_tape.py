@@ -141,6 +141,16 @@ def test_one_that_fails_leaves_the_others(lab, url):
     assert events.count("stage_requested") == 4, "one file has a retry"
 
 
+def test_a_tape_system_is_asked_with_the_credentials_of_a_url(lab, url):
+    # The plug-in reads the first letters of a name; for the service this is a token, and kept apart.
+    files = [url("secret", staging_errno_token=2, staging_time=60), url("open", staging_time=60)]
+    job = lab.service.submit(*((file, file) for file in files), bring_online=600, retry=-1)
+    assert lab.service.wait(job)["job_state"] == "FINISHEDDIRTY"
+    assert lab.states(job) == ["FAILED", "FINISHED"]
+    assert lab.reasons(job)[0].startswith("STAGING [2] No such file or directory")
+    assert "staging_errno_token" not in json.dumps(lab.service.files(job)) + lab.site.log_text()
+
+
 def test_what_is_refused_at_once_fails_each_file_with_its_own_words(lab, url):
     files = [url("missing", staging_errno=2), url("forbidden", staging_errno=13)]
     job = lab.service.submit(*((file, file) for file in files), bring_online=600, retry=-1)

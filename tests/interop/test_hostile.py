@@ -44,6 +44,7 @@ def site(binary, tmp_path_factory):
         connections_per_client_max=2000,
         head_timeout=f"{HEAD_SECONDS}s",
         stall_timeout=f"{STALL_SECONDS}s",
+        rate_min="1 kB",
         rate_interval=f"{RATE_SECONDS}s",
     )
     site.start()
@@ -303,8 +304,11 @@ def test_an_answer_of_the_service_that_nobody_reads_ends_in_time(site, honest):
     target = script if script.startswith("/") else f"/live/{script.removeprefix('./')}"
     request = f"GET {target} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
     with ExitStack() as open_ones:
-        for number in range(60):
-            stream = open_ones.enter_context(encrypted(site, 3, SOURCES[number % len(SOURCES)]))
+        # All are open before the first asks, so that none has been let go when the last is counted.
+        streams = [
+            open_ones.enter_context(encrypted(site, 3, SOURCES[number % len(SOURCES)])) for number in range(60)
+        ]
+        for stream in streams:
             stream.setblocking(False)
             try:
                 # Many requests, of which no answer is ever read.

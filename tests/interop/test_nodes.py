@@ -53,24 +53,20 @@ class Node(Site):
             retry_delay="1s",
             retries=20,
         )
+        self.told = self.directory / "state/told.jsonl"
+        self.append(f'\n[[transfer.messages]]\nname = "test"\nfile = "state/told.jsonl"\noptimizer_every = "1h"\n')
 
-    def remove(self, role):
-        """Takes a role out of the configuration."""
-        path = self.directory / "penstock.toml"
-        kept, is_of_role = [], False
-        for line in path.read_text().splitlines():
-            if line.startswith("["):
-                is_of_role = line.strip("[]").split(".")[0] == role
-            if not is_of_role:
-                kept.append(line)
-        path.write_text("\n".join(kept) + "\n")
+    def messages_about(self, name):
+        """How many lines of what it has told speak of a job's files."""
+        lines = self.told.read_text().splitlines() if self.told.exists() else []
+        return sum(f"/moved/{name}/" in line for line in lines)
 
 
 class Cluster:
     """Two storage elements, three nodes, one database."""
 
-    def __init__(self, binary, directory):
-        self.postgres = Postgres("penstock")
+    def __init__(self, binary, directory, postgres=None):
+        self.postgres = postgres or Postgres("penstock")
         here = Site(binary, directory / "here", "here", STORES[0])
         self.stores = [here, Site(binary, directory / "there", "there", STORES[1], peers=[here])]
         self.nodes = []
@@ -401,6 +397,57 @@ def test_every_node_answers_and_tells_who_leads(cluster):
             return Service(node, node.admin_token()).ask("GET", "/config/links/all").status_code == 200
 
         eventually("the setting is known", is_known)
+
+
+def test_who_has_led_and_leads_no_more_tells_no_messages(cluster):
+    before = cluster.wait_leader()
+    cluster.submit("told-before", 1, cluster.nodes)
+    eventually("it is told", lambda: before.messages_about("told-before"), 30)
+    before.process.send_signal(signal.SIGSTOP)
+    others = [node for node in cluster.nodes if node is not before]
+    eventually("another node leads", lambda: cluster.leader() in others, 30)
+    deposed = before.log_text().count("this node leads no more")
+    before.process.send_signal(signal.SIGCONT)
+    eventually("it knows", lambda: before.log_text().count("this node leads no more") > deposed, 30)
+    cluster.submit("told-after", 3, cluster.nodes)
+    cluster.wait_all_ended()
+    eventually("it is told", lambda: any(node.messages_about("told-after") for node in others), 30)
+    cluster.submit("told-last", 1, cluster.nodes)
+    eventually("it is told", lambda: any(node.messages_about("told-last") for node in others), 30)
+    assert before.messages_about("told-after") == 0
+
+
+def test_a_leader_whose_last_records_the_database_has_lost_reads_anew(cluster):
+    cluster.wait_leader()
+    cluster.submit("before the loss", 1, cluster.nodes)
+    cluster.ask("UPDATE journal_writer SET batch = batch - 1")
+    cluster.submit("after the loss", 1, cluster.nodes, within=30)
+    cluster.wait_all_ended()
+
+
+def first_key(file):
+    """The key that seals."""
+    return next(line for line in file.read_text().splitlines() if not line.startswith("#"))
+
+
+def test_a_new_credential_key_is_everywhere_before_it_seals(cluster):
+    leader = cluster.wait_leader()
+    cluster.submit("with the old key", 3, cluster.nodes)
+    cluster.wait_all_ended()
+    failed = cluster.ask("SELECT count(*) FROM transfer WHERE state_name = 'FAILED'")
+    lost = cluster.ask("SELECT count(*) FROM ledger WHERE event LIKE '%attempt_failed%'")
+    leader.command("key", "rotate", "credential")
+    leader.reload()
+    keys = [node.directory / "keys/credential-encryption" for node in cluster.nodes]
+    newest = first_key(keys[cluster.nodes.index(leader)])
+    # Files whose tokens are sealed while the key goes around, and afterwards.
+    for part in range(4):
+        cluster.submit(f"with a new key {part}", 10, cluster.nodes)
+    eventually("all have it on top", lambda: all(first_key(key) == newest for key in keys), 30)
+    cluster.submit("with the new key", 20, cluster.nodes)
+    cluster.wait_all_ended()
+    assert cluster.ask("SELECT count(*) FROM transfer WHERE state_name = 'FAILED'") == failed
+    assert cluster.ask("SELECT count(*) FROM ledger WHERE event LIKE '%attempt_failed%'") == lost
 
 
 def test_who_is_not_registered_is_not_let_in(cluster, binary, tmp_path):

@@ -26,8 +26,8 @@ HOST = "127.0.0.21"
 HERE = Path(__file__).parent
 SCHEMATHESIS = Path(sys.executable).parent / "schemathesis"
 # Cases for each operation that schemathesis makes up; those from the documents' own bounds come beside.
-EXAMPLES = {"guard": 10, "soak": 1000}
-SECONDS_MAX = {"guard": 240, "soak": 14_400}
+EXAMPLES = {"guard": 5, "soak": 1000}
+SECONDS_MAX = {"guard": 480, "soak": 14_400}
 # Of what the port of the transfer service and the door serve.
 SERVED = {"fts": "/fts/openapi.json", "penstock": "/openapi.json", "storage": "/.penstock/openapi.json"}
 # Without a credential nothing is done, so that nothing can be said of what would be.
@@ -171,6 +171,7 @@ def test_schemathesis_finds_nothing_in_the_fts_interface(site, tier, tmp_path):
     schemathesis(site, "fts", tier, tmp_path, *bearer(site.admin_token()))
 
 
+@pytest.mark.soak
 def test_schemathesis_finds_nothing_when_nobody_is_known(site, tier, tmp_path):
     left_out = ["--exclude-checks", ",".join(NOBODY)]
     schemathesis(site, "fts", tier, tmp_path, *left_out, phases="coverage")
@@ -212,6 +213,7 @@ def with_uploads_linked(directory):
     return path
 
 
+@pytest.mark.soak
 def test_schemathesis_finds_nothing_with_a_proxy(site, user_ca, tier, tmp_path):
     alice = user_ca.user("Alice Lab")
     user_ca.trusted_by(site)

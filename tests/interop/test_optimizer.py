@@ -84,7 +84,7 @@ def test_a_storage_that_says_it_is_overloaded_gets_fewer_and_all_arrives(own_gri
     rows = own_grid.admin.ask("GET", f"/optimizer/evolution?source_se=https://{crowded.host}").json()
     assert any("overloaded" in row["rationale"] and row["diff"] < 0 for row in rows), rows
     assert {row["decided_by"] for row in rows} == {"measured"}
-    told = own_grid.service.ask("GET", "/fts3/ftsmon/optimizer/detailed").json()["evolution"]
+    told = own_grid.admin.ask("GET", "/fts3/ftsmon/optimizer/detailed").json()["evolution"]
     assert told["count"] >= len(rows)
     messages = [json.loads(line)["body"] for line in sink.read_text().splitlines() if "queue_state" in line]
     assert any("overloaded" in body["rationale"] for body in messages), messages[-3:]

@@ -248,6 +248,7 @@ def test_operators_ban_and_limit_storages_by_rucios_transfer_tool(lab):
     assert (kept["inbound_max_active"], kept["outbound_max_active"]) == (7, 8)
 
 
+@pytest.mark.soak
 def test_a_large_rule_goes_as_a_few_jobs(lab, slow):
     lab.wait_ok(slow.large)
     jobs = {request["external_id"] for request in lab.requests(slow.large)}

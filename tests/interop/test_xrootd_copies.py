@@ -264,7 +264,12 @@ def test_a_token_that_opens_only_one_end_is_not_lent_to_the_other(field, way):
     field.service.wait_finished(submit(field, source, destination))
     nothing = field.here.token(scope="storage.read:/elsewhere")
     job = submit(
-        field, source, destination + "-2", {"source_tokens": [nothing]}, overwrite=True, retry=-1
+        field,
+        source,
+        destination + "-2",
+        {"source_tokens": [nothing], "destination_tokens": [field.here.token()]},
+        overwrite=True,
+        retry=-1,
     )
     reason = field.service.wait_failed(job)
     assert "403" in reason, reason

@@ -31,14 +31,14 @@ def plain(data):
 class TokenIssuer:
     """One issuer. `clients` holds secrets by client; `lifetime` is that of the tokens it gives, in seconds."""
 
-    def __init__(self, host, ca, clients=(("penstock", "the secret/of:penstock"),)):
+    def __init__(self, host, ca, clients=(("penstock", "the secret/of:penstock"),), port=0):
         self.key = ec.generate_private_key(ec.SECP256R1())
         self.clients = dict(clients)
         self.lifetime = 3600
         self.answers = {}
         self.seen = []
         self.refresh_tokens = {}
-        self.http = TlsServer((host, 0), handler_of(self), context_of(ca.issue(host)))
+        self.http = TlsServer((host, port), handler_of(self), context_of(ca.issue(host)))
         self.url = f"https://{host}:{self.http.server_port}/"
         options = {"poll_interval": 0.05}
         self.thread = threading.Thread(target=self.http.serve_forever, kwargs=options, daemon=True)

@@ -100,6 +100,8 @@ export class Chart {
     const y = (value: number): number => TOP + RATE_HEIGHT * (1 - value / top);
     this.grid([0, top / 2, top].map((value) => ({ at: y(value), label: rate(value) })));
     this.bands.forEach((band, n) => {
+      // The upper edge of a band of nothing is that of the band below, which has a colour of its own.
+      if (this.seconds.every((second) => bandRate(second, band, this.bands) === 0)) return;
       const upper = this.runs((second) => y(bandSum(second, this.bands.slice(0, n + 1))));
       const lower = this.runs((second) => y(bandSum(second, this.bands.slice(0, n))));
       upper.forEach((run, of) => {

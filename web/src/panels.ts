@@ -1,7 +1,7 @@
 // The parts of the page below the chart. Each takes what the service said and shows it; none of them asks.
 
 import { byId, el, meter, setText, showList, type View } from "./dom.ts";
-import { bits, bytes, clock, count, duration, host, place, plural, rate } from "./format.ts";
+import { bits, bytes, clock, count, duration, host, moment, place, plural, rate } from "./format.ts";
 import { linkKey } from "./history.ts";
 import type {
   ActiveTransfer,
@@ -23,8 +23,9 @@ export function showHeadline(seen: Overview): void {
   const items = [
     { name: "moving", value: `${count(totals.active)}`, note: `of ${count(seen.agents.limit)} agents` },
     { name: "waiting", value: count(totals.submitted), note: "" },
-    { name: "finished", value: count(totals.finished), note: "" },
-    { name: "failed", value: count(totals.failed), note: "" },
+    { name: "files finished", value: count(totals.finished), note: "" },
+    { name: "files failed", value: count(totals.failed), note: "" },
+    { name: "failed attempts", value: count(totals.failed_attempts), note: "" },
     { name: "canceled", value: count(totals.canceled), note: "" },
     { name: "moved", value: bytes(totals.moved_bytes), note: "" },
   ];
@@ -44,6 +45,10 @@ export function showHeadline(seen: Overview): void {
         },
       };
     },
+  );
+  setText(
+    byId("counted-since"),
+    `Finished, failed, canceled and moved are counted since ${moment(seen.counted_since)}, when the service started.`,
   );
   setText(byId("summary"), summary(seen));
   document.title = `${rate(totals.rate_bytes_per_second)} · ${seen.site} · Penstock`;
@@ -91,7 +96,7 @@ function linksHead(): HTMLElement {
     "moving / limit",
     "waiting",
     "finished",
-    "failed",
+    "files failed",
     "why the next file waits",
   ];
   const head = el(
@@ -151,7 +156,8 @@ function linkRow(choose: (key: string) => void): View<LinkRow> {
       setText(finished, count(link.finished));
       setText(failed, count(link.failed));
       failed.classList.toggle("bad", link.failed > 0);
-      failed.title = link.last_failure ?? "";
+      const last = link.last_failure === null ? "" : `; the last one: ${link.last_failure}`;
+      failed.title = `${plural(link.failed_attempts, "failed attempt")}${last}`;
       setText(why, link.waiting_because ?? (link.queued > 0 ? "not told" : "–"));
       why.parentElement?.classList.toggle("none", link.waiting_because === null && link.queued === 0);
       node.classList.toggle("selected", selected);
@@ -265,16 +271,19 @@ function direction(word: string): { node: HTMLElement; show(active: number, limi
 export function showFailures(report: Report): void {
   const { errors, transfers, error_percent: percent, incidents } = report.quality;
   const span = duration(report.seconds);
-  const share = percent === null ? "" : ` => error rate ${percent.toFixed(2)} %`;
+  const share = percent === null ? "" : ` (${percent.toFixed(percent < 1 ? 2 : 0)} %)`;
+  const since = report.complete_since;
+  const partly = since === undefined ? "" : ` Only events since ${clock(since)} were counted.`;
   setText(
     byId("quality"),
-    `last ${span}: ${plural(errors, "error")} / ${plural(transfers, "transfer")}${share}`,
+    `Last ${span}: ${plural(errors, "failed attempt")} in ${plural(transfers, "transfer")}${share}; ` +
+      `${plural(report.transfers.failed, "file")} failed.${partly}`,
   );
   const latest = [...incidents].sort((a, b) => b.last - a.last).slice(0, 8);
   showOrNone(
     "failures",
     latest,
-    "Nothing failed in this time.",
+    since === undefined ? "Nothing failed in this time." : `Nothing failed since ${clock(since)}.`,
     (one) => one.fingerprint,
     () => {
       const text = el("p", "message");
@@ -283,7 +292,7 @@ export function showFailures(report: Report): void {
       return {
         node: el("li", "failure", el("div", "spread", when, errors), text),
         show(one: Incident) {
-          setText(errors, plural(one.errors, "error"));
+          setText(errors, plural(one.errors, "failed attempt"));
           const from = one.errors > 1 ? `${clock(one.first)} to ${clock(one.last)}` : clock(one.last);
           setText(when, `${from}, at the ${one.side}, in ${one.phase}`);
           setText(text, one.example);
@@ -309,7 +318,7 @@ export function showDrops(report: Report): void {
         node: el("li", "drop", el("div", "spread", head, size), causes),
         show(drop: RateDrop) {
           setText(head, `${clock(drop.from)} to ${clock(drop.to)}`);
-          const errors = drop.errors > 0 ? `, ${plural(drop.errors, "error")}` : "";
+          const errors = drop.errors > 0 ? `, ${plural(drop.errors, "failed attempt")}` : "";
           setText(size, `${megabits(drop.seen)} instead of ${megabits(drop.usual)}${errors}`);
           const lines = drop.causes
             .filter((cause) => cause.share_percent >= 5)
@@ -318,7 +327,7 @@ export function showDrops(report: Report): void {
                 "li",
                 "",
                 el("b", "figure", `${cause.share_percent.toFixed(0)} %`),
-                ` ${causeText(cause.cause, drop)}`,
+                ` of the drop: ${causeText(cause.cause, drop)}`,
               ),
             );
           causes.replaceChildren(...lines);
@@ -333,17 +342,17 @@ const megabits = (factors: RateFactors): string => rate((factors.megabits_per_se
 function causeText(cause: RateDrop["causes"][number]["cause"], { seen, usual }: RateDrop): string {
   const moving = (factors: RateFactors): string => (factors.limit * factors.in_use).toFixed(1);
   const perFile = (factors: RateFactors): string => rate((factors.megabits_per_second_per_file * 1e6) / 8);
-  const fewer = `fewer files moved (${moving(seen)} instead of ${moving(usual)})`;
+  const atOnce = `${moving(seen)} instead of ${moving(usual)} files at once`;
   const limits = `${seen.limit.toFixed(1)} instead of ${usual.limit.toFixed(1)}`;
   switch (cause) {
     case "lower_limit":
-      return `fewer files were allowed to move at once (${limits})`;
+      return `lower limit of files at once (${limits})`;
     case "not_fed":
-      return `${fewer}, though files waited and the link had free slots`;
+      return `${atOnce}, although files were queued and slots were free`;
     case "nothing_waited":
-      return `${fewer}, because none waited`;
+      return `${atOnce}, because none were queued`;
     case "slower_files":
-      return `each moving file was slower (${perFile(seen)} instead of ${perFile(usual)})`;
+      return `slower files (${perFile(seen)} each instead of ${perFile(usual)})`;
   }
 }
 
@@ -377,10 +386,11 @@ export function showStages(report: Report): void {
     },
   );
   const mean = report.bandwidth === null ? "" : ` = ${report.bandwidth.megabits_per_second.toFixed(2)} Mb/s`;
-  const partly = report.complete ? "" : " (only the latest events were counted)";
+  const since = report.complete_since;
+  const partly = since === undefined ? "" : `; only events since ${clock(since)} were counted`;
   setText(
     byId("report-line"),
-    `Counts at the top are since the service started. Last ${duration(report.seconds)}, ` +
+    `Last ${duration(report.seconds)}, ` +
       `as the transfer service saw it: ${plural(report.transfers.finished, "file")} arrived, ${bytes(report.bytes)}${mean}${partly}`,
   );
 }

@@ -4,11 +4,16 @@
 export interface Overview {
   at: number;
   site: string;
+  /** From when on what ended and what moved is counted. */
+  counted_since: number;
   totals: {
     submitted: number;
     active: number;
     finished: number;
+    /** Files that were given up. */
     failed: number;
+    /** Attempts that failed, also of files that were tried again. */
+    failed_attempts: number;
     canceled: number;
     moved_bytes: number;
     rate_bytes_per_second: number;
@@ -33,6 +38,7 @@ export interface LinkNow {
   rate_bytes_per_second: number;
   finished: number;
   failed: number;
+  failed_attempts: number;
   waiting_because: string | null;
   last_failure: string | null;
 }
@@ -118,7 +124,10 @@ export interface LinkSeries {
 
 /** `GET /live/api/report`, as far as the page shows it. */
 export interface Report {
+  /** Whether every event of the window was looked at. */
   complete: boolean;
+  /** From when on they were, when not all were. */
+  complete_since?: number;
   population: string;
   seconds: number;
   transfers: { total: number; finished: number; failed: number; canceled: number; open: number };
@@ -130,7 +139,7 @@ export interface Report {
   drops: RateDrop[];
 }
 
-/** A stretch well below the usual rate, with what it was made of. */
+/** A stretch well below the usual rate, with the factors that fell and their parts of all that fell. */
 export interface RateDrop {
   from: number;
   to: number;

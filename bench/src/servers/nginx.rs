@@ -4,8 +4,14 @@ use super::{Certificates, Target, client_trusting, find_program, parse_url};
 use crate::error::{BenchError, doing};
 use crate::process::{ServerProcess, free_port};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use url::Url;
+
+/// What each transfer of a file in [`SLOW`] gets.
+pub const SLOW_BYTES_PER_SECOND: u64 = 100_000;
+/// The directory of files that are given slowly.
+const SLOW: &str = "slow";
 
 /// A running nginx.
 pub struct Nginx {
@@ -13,7 +19,20 @@ pub struct Nginx {
     pub https: Target,
     /// Without.
     pub http: Target,
+    files: PathBuf,
     _process: ServerProcess,
+}
+
+impl Nginx {
+    /// Makes a file that is given slowly.
+    pub fn offer_slowly(&self, name: &str, bytes: u64) -> Result<Url, BenchError> {
+        let directory = self.files.join(SLOW);
+        let path = directory.join(name);
+        std::fs::create_dir_all(&directory)
+            .and_then(|()| std::fs::File::create(&path)?.set_len(bytes))
+            .or_else(doing(format!("{}", path.display())))?;
+        parse_url(&format!("{}{SLOW}/{name}", self.https.base))
+    }
 }
 
 /// Starts it with its files below `dir`; `None` when it is not installed.
@@ -52,6 +71,7 @@ pub fn start(dir: &Path, certificates: &Certificates) -> Result<Option<Nginx>, B
     Ok(Some(Nginx {
         https: target("nginx", "https", https)?,
         http: target("nginx", "http", http)?,
+        files: dir.join("files"),
         _process: process,
     }))
 }
@@ -91,6 +111,7 @@ http {{
     root {dir}/files;
     create_full_put_path on;
     dav_methods PUT DELETE MKCOL;
+    location /{SLOW}/ {{ limit_rate {SLOW_BYTES_PER_SECOND}; }}
   }}
 }}
 "

@@ -18,6 +18,8 @@ use url::Url;
 const PORTS: [u16; 2] = [1, SERVICE_PORT];
 /// From the first port of a site to that of its transfer service.
 pub const SERVICE_PORT: u16 = 3;
+const ANY_AUDIENCE: &str = "https://wlcg.cern.ch/jwt/v1/any";
+/// What the load generator does.
 const STORAGE_SCOPE: &str = "storage.read:/ storage.create:/ storage.modify:/";
 
 /// Addresses that [`crate::stub`] answers on, as storage elements of their own.
@@ -258,8 +260,26 @@ impl SiteFiles {
 
     /// A token of this site.
     pub fn token(&self, binary: &Path, scope: &str) -> Result<String, BenchError> {
+        // Storage tokens are shown to both sites of a copy; an administrator's is for this site alone.
+        self.token_for(
+            binary,
+            scope,
+            (scope == STORAGE_SCOPE).then_some(ANY_AUDIENCE),
+        )
+    }
+
+    /// The same for another audience than this site itself.
+    pub fn token_for(
+        &self,
+        binary: &Path,
+        scope: &str,
+        audience: Option<&str>,
+    ) -> Result<String, BenchError> {
         let mut command = Command::new(binary);
         command.arg("token").arg("--dir").arg(&self.root);
+        if let Some(audience) = audience {
+            command.args(["--audience", audience]);
+        }
         run(command.args(["--scope", scope, "--lifetime", "6h", "--subject", "bench"]))
     }
 
@@ -327,7 +347,7 @@ fn service_only(document: &mut DocumentMut, limits: &Limits) {
     document.remove("storage");
     // Where the stubs are.
     let mut private = Array::new();
-    private.push("127.0.0.0/8");
+    private.push("127.0.0.0/8:1-65535");
     document["trust"]["private_addresses"] = value(private);
     let transfer = &mut document["transfer"];
     transfer["active_max_per_link"] = value(i64::from(limits.link));

@@ -14,8 +14,9 @@ pub use jobs::{
     CancelArgs, ExplainArgs, FindArgs, ListArgs, NodesArgs, StatusArgs, SubmitArgs, Verify,
 };
 pub use site::{
-    AuthzCommand, AuthzTestArgs, BackupArgs, CheckArgs, HistoryArgs, InitArgs, KeyCommand,
-    KeyListArgs, KeyRotateArgs, OperationName, RestoreArgs, RotatedKey, ServeArgs, TokenArgs,
+    AuthzCommand, AuthzTestArgs, BackupArgs, BackupPart, CheckArgs, FsckArgs, HistoryArgs,
+    InitArgs, KeyCommand, KeyListArgs, KeyRotateArgs, OperationName, RebuildArgs, RestoreArgs,
+    RotatedKey, ServeArgs, TokenArgs,
 };
 
 use self::cloud::CloudCommand;
@@ -26,6 +27,7 @@ use self::settings::{
 use crate::exit::EXIT_CODES_HELP;
 use crate::quantity::{Size, Span};
 use clap::{Args, Parser, Subcommand};
+use penstock_protocol::gfal::Account;
 use penstock_sim::Policy;
 use std::path::PathBuf;
 use url::Url;
@@ -243,28 +245,49 @@ pub enum Command {
         sink of messages has not taken stays for transfer.history_held_max longer."
     )]
     History(HistoryArgs),
-    /// Make a backup of a transfer service while it runs, or verify one.
+    /// Make a backup of what a site remembers while it runs, or verify one.
     #[command(
         after_help = "Examples:\n  penstock backup --dir cern --to /backups/cern.backup\n  \
+        penstock backup --dir cern --to /backups/names --only namespace\n  \
         penstock backup --verify /backups/cern.backup\n\n\
-        One file: jobs and all that happened to them, what users have delegated (sealed as it was), the configuration. \
-        The keys that open what is sealed are in it only with --with-keys; keep them as well, and apart. It is the same \
-        file whether transfer.database is a file or a PostgreSQL, and can be put back into either."
+        Of a transfer service: jobs and all that happened to them, what users have delegated (sealed as it was), the \
+        configuration. The keys that open what is sealed are in it only with --with-keys; keep them as well, and apart. It is \
+        the same file whether transfer.database is a file or a PostgreSQL, and can be put back into either. Of a storage \
+        element: the namespace (names, sizes, checksums, owners), in FILE.namespace; the data itself stays in the pools. A \
+        backup takes its name when all of it was read again and found whole."
     )]
     Backup(BackupArgs),
-    /// Put a backup of a transfer service back.
+    /// Put a backup back.
     #[command(
-        after_help = "Example:\n  penstock restore /backups/cern.backup --dir cern\n\n\
+        after_help = "Examples:\n  penstock restore /backups/cern.backup --dir cern\n  \
+        penstock restore /backups/cern.backup --dir cern --only namespace --replace\n\n\
         A PostgreSQL that is to take it must be empty, and no node may run on it. \
         No service may run on the directory. What was open when the backup was made is open again: a file that has \
-        arrived since then, whole, is found and counts as arrived. Numbers of jobs' files go on after a gap."
+        arrived since then, whole, is found and counts as arrived. Numbers of jobs' files go on after a gap. Files that were \
+        stored since the backup of a namespace was made stay in the pools: `penstock fsck` finds them. While the pools are \
+        whole, `penstock rebuild` makes a newer namespace than a backup."
     )]
     Restore(RestoreArgs),
+    /// Compare the namespace of a storage element with its pools, both ways, and mend what can be mended.
+    #[command(after_help = "Examples:\n  penstock fsck --dir cern\n  \
+        penstock fsck --dir cern --json > findings.json\n  \
+        penstock fsck --dir cern --repair            # shows what it will change, and asks\n  \
+        penstock fsck --dir cern --remove-missing --yes\n\n\
+        Without --repair nothing is changed. File data is never removed: files without an entry get one, in no other one's \
+        place. Exits with 0 when namespace and pools agree, with 6 when not. No service may run on the directory.")]
+    Fsck(FsckArgs),
+    /// Make a lost namespace of a storage element again, from its pools alone.
+    #[command(after_help = "Examples:\n  penstock rebuild --dir cern --dry-run\n  \
+        penstock rebuild --dir cern\n  penstock rebuild --dir cern --replace   # keeps the present one under another name\n\n\
+        Reads the label of each file and the directory log of each pool that the configuration names, and makes a namespace \
+        with the same paths, directories, owners, times, checksums, properties and ETags. Pools are only read. Files whose \
+        place is not known go below /lost+found. No service may run on the directory.")]
+    Rebuild(RebuildArgs),
     /// Work with gfal2 for a transfer service, which starts this itself: one process for each attempt of a transfer.
     #[command(
         name = "gfal-agent",
         hide = true,
-        after_help = "Example:\n  penstock gfal-agent --service $PPID --memory '2 GiB'\n\n\
+        after_help = "Example:\n  penstock gfal-agent --service $PPID --memory '2 GiB' --readable /usr/lib\n\n\
         It reads orders from standard input and writes reports to standard output, one JSON document a line."
     )]
     GfalAgent(GfalAgentArgs),
@@ -282,8 +305,8 @@ pub enum Command {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Access")]
 pub struct AccessArgs {
-    /// A site directory: its CA certificates are trusted and its key signs a short token for what the command
-    /// needs.
+    /// A site directory: its CA certificates are trusted and its key signs a short token for each server, for what the
+    /// command does there.
     #[arg(long)]
     pub dir: Option<PathBuf>,
     /// The token itself. Other users see it in the process list: prefer --token-file.
@@ -297,6 +320,9 @@ pub struct AccessArgs {
     /// /etc/grid-security/certificates, or the system's.
     #[arg(long, value_name = "DIR")]
     pub capath: Option<PathBuf>,
+    /// Send the token over http too, where everybody on the way can read it.
+    #[arg(long)]
+    pub token_over_http: bool,
 }
 
 /// Which transfer service, and how to reach it.
@@ -358,6 +384,13 @@ pub struct SimulateArgs {
     pub out: Option<PathBuf>,
 }
 
+fn account(text: &str) -> Result<Account, String> {
+    let numbers = text.split_once(':');
+    let numbers = numbers.and_then(|(user, group)| Some((user.parse().ok()?, group.parse().ok()?)));
+    let (user, group) = numbers.ok_or_else(|| format!("'{text}' is not USER:GROUP"))?;
+    Ok(Account { user, group })
+}
+
 /// `penstock gfal-agent`. People have no use for it; `docs/operations.md` tells what it is.
 #[derive(Debug, Args)]
 pub struct GfalAgentArgs {
@@ -367,6 +400,18 @@ pub struct GfalAgentArgs {
     /// Memory that it may take.
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Size>,
+    /// Account that it works as, by numbers. Default: that of the service.
+    #[arg(long, value_name = "USER:GROUP", value_parser = account)]
+    pub account: Option<Account>,
+    /// Open any file that the account may, and connect anywhere.
+    #[arg(long)]
+    pub unconfined: bool,
+    /// A file or directory that it may read. May be given several times.
+    #[arg(long, value_name = "PATH")]
+    pub readable: Vec<PathBuf>,
+    /// A directory of authorities that it may read, with the targets of its links. May be given several times.
+    #[arg(long, value_name = "DIR")]
+    pub trusted: Vec<PathBuf>,
 }
 
 #[cfg(test)]

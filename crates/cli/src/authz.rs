@@ -194,6 +194,11 @@ async fn understand(
             "--fqan goes with a subject; other credentials bring their own attributes".into(),
         ));
     }
+    if args.ca.is_some() && !matches!(who, Who::Subject(_)) {
+        return Err(CommandError::Usage(
+            "--ca goes with a subject; a certificate says itself who signed it".into(),
+        ));
+    }
     let now = now();
     match who {
         Who::Anonymous => Ok(Understood {
@@ -202,11 +207,12 @@ async fn understand(
             discounted: None,
         }),
         Who::Subject(subject) => {
+            let ca = args.ca.clone().unwrap_or_default();
             let clients = roles::client_certificates(site, config);
             let certified = Certified {
-                member_of: clients.member_of(&subject),
+                member_of: clients.member_of(&subject, &ca),
                 subject,
-                issuer: String::new(),
+                issuer: ca,
                 proxy: Proxy::None,
                 expires: Timestamp(i64::MAX),
                 attributes: supposed(&args.fqans),
@@ -220,7 +226,7 @@ async fn understand(
             let clients = roles::client_certificates(site, config);
             let certified = clients.verify(&chain, now);
             let certified =
-                certified.map_err(|why| CommandError::NotAuthorised(why.to_string()))?;
+                certified.map_err(|why| CommandError::NotAuthorised(why.for_operators()))?;
             let by = match certified.proxy {
                 Proxy::None => "a certificate",
                 Proxy::Full => "a proxy",

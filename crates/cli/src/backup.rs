@@ -1,34 +1,36 @@
-//! `penstock backup` and `penstock restore`: what a transfer service remembers, in one file, made while it runs; and the
-//! backups that a running service makes of itself.
+//! `penstock backup` and `penstock restore`: what the roles of a site remember, made while they run, one file for each; and
+//! the backups that a running site makes of itself.
 
-use crate::args::{BackupArgs, RestoreArgs};
-use crate::config::{BackupPlan, Config, DatabasePlace, Transfer};
+mod schedule;
+
+pub use schedule::{BackupMeter, Schedule};
+
+use crate::args::{BackupArgs, BackupPart, RestoreArgs};
+use crate::config::{Config, DatabasePlace, Storage, Transfer};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
+use crate::rebuild::storage_of as storage;
 use crate::site::SiteDirectory;
 use crate::store;
 use crate::token::now;
 use penstock_model::{Bytes, Timestamp};
 use penstock_persistence::backup::{
-    BackupError, BackupFacts, BackupOf, Kept, RestoreTo, Restored, back_up, restore, verify,
+    BackupContent, BackupError, BackupFacts, BackupOf, Kept, RestoreTo, Restored, back_up, restore,
+    verify,
 };
-use penstock_protocol::exposition::{Counter, Page};
 use serde::Serialize;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use tokio::sync::watch;
 
 /// Names in a backup of what is put back elsewhere than beside its like.
 const CONFIGURATION: &str = "penstock.toml";
 const KEYS: &str = "credential-encryption";
-/// What scheduled backups are called: with the time in between.
-const PREFIX: &str = "transfer-";
-const SUFFIX: &str = ".backup";
+/// What the name of a namespace's backup ends with when there is one of the transfer service beside it.
+const NAMESPACE_SUFFIX: &str = ".namespace";
 
 /// What is told of a backup, for programs.
 #[derive(Debug, Serialize)]
@@ -36,28 +38,82 @@ struct Told {
     file: String,
     /// When it was begun, in milliseconds since 1970.
     at: i64,
-    /// The last entry of the ledger in it.
-    sequence: u64,
-    jobs: u64,
-    jobs_open: u64,
-    transfers: u64,
-    delegations: u64,
+    #[serde(flatten)]
+    content: ToldContent,
     files: Vec<String>,
     size_bytes: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     set_aside: Vec<String>,
 }
 
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum ToldContent {
+    Record {
+        /// The last entry of the ledger in it.
+        sequence: u64,
+        jobs: u64,
+        jobs_open: u64,
+        transfers: u64,
+        delegations: u64,
+    },
+    Namespace {
+        namespace: String,
+        directories: u64,
+        stored_files: u64,
+        stored_bytes: u64,
+    },
+}
+
+/// The backups of one site: a value for each, that of the transfer service first, or one value with the namespace's inside.
+#[derive(Debug, Serialize)]
+struct ToldAll {
+    #[serde(flatten)]
+    first: Told,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace_backup: Option<Told>,
+}
+
+impl ToldAll {
+    fn of(mut all: Vec<Told>) -> Option<ToldAll> {
+        let namespace_backup = (all.len() > 1).then(|| all.pop()).flatten();
+        let first = all.pop()?;
+        Some(ToldAll {
+            first,
+            namespace_backup,
+        })
+    }
+
+    fn text(&self, what: &str) -> String {
+        let all = [Some(&self.first), self.namespace_backup.as_ref()];
+        all.into_iter()
+            .flatten()
+            .map(|told| told.text(what))
+            .collect()
+    }
+}
+
 impl Told {
     fn of(file: &Path, facts: BackupFacts) -> Told {
+        let content = match facts.content {
+            BackupContent::Record(record) => ToldContent::Record {
+                sequence: record.sequence,
+                jobs: record.jobs,
+                jobs_open: record.jobs_open,
+                transfers: record.transfers,
+                delegations: record.delegations,
+            },
+            BackupContent::Namespace(held) => ToldContent::Namespace {
+                namespace: held.namespace.to_string(),
+                directories: held.directories,
+                stored_files: held.files,
+                stored_bytes: held.bytes.0,
+            },
+        };
         Told {
             file: file.display().to_string(),
             at: facts.at.0,
-            sequence: facts.sequence,
-            jobs: facts.jobs,
-            jobs_open: facts.jobs_open,
-            transfers: facts.transfers,
-            delegations: facts.delegations,
+            content,
             files: facts.files,
             size_bytes: facts.size_bytes,
             set_aside: Vec::new(),
@@ -65,18 +121,30 @@ impl Told {
     }
 
     fn text(&self, what: &str) -> String {
-        let mut text = format!(
-            "{what} {}: {} of {}, up to entry {}\n  {} jobs ({} open) with {} files, {} delegated credentials, {}\n",
-            self.file,
-            Bytes(self.size_bytes),
-            Timestamp(self.at).to_fts(),
-            self.sequence,
-            self.jobs,
-            self.jobs_open,
-            self.transfers,
-            self.delegations,
-            self.files.join(", ")
-        );
+        let (file, size) = (&self.file, Bytes(self.size_bytes));
+        let (at, files) = (Timestamp(self.at).to_fts(), self.files.join(", "));
+        let mut text = match &self.content {
+            ToldContent::Record {
+                sequence,
+                jobs,
+                jobs_open,
+                transfers,
+                delegations,
+            } => format!(
+                "{what} {file}: {size} of {at}, up to entry {sequence}\n  {jobs} jobs ({jobs_open} open) with \
+                 {transfers} files, {delegations} delegated credentials, {files}\n"
+            ),
+            ToldContent::Namespace {
+                namespace,
+                directories,
+                stored_files,
+                stored_bytes,
+            } => format!(
+                "{what} {file}: {size} of {at}, namespace {namespace}\n  {stored_files} files ({}) in {directories} \
+                 directories, {files}\n",
+                Bytes(*stored_bytes)
+            ),
+        };
         for aside in &self.set_aside {
             text += &format!("  what was there before is {aside}\n");
         }
@@ -90,10 +158,15 @@ pub fn run(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
+    let local = |why: BackupError| CommandError::Local(why.to_string());
     if let Some(file) = &args.verify {
-        let facts = verify(file).map_err(|why| CommandError::Local(why.to_string()))?;
-        let told = Told::of(file, facts);
-        output.show(&told, || told.text("whole:"));
+        let mut all = Vec::new();
+        for file in with_namespace(file, args.only) {
+            all.push(Told::of(&file, verify(&file).map_err(local)?));
+        }
+        if let Some(all) = ToldAll::of(all) {
+            output.show(&all, || all.text("whole:"));
+        }
         return Ok(());
     }
     let (Some(dir), Some(to)) = (&args.dir, &args.to) else {
@@ -104,17 +177,96 @@ pub fn run(
     let config = site.config()?;
     let keys = args.with_keys.then_some(KEYS);
     let pass_file = environment.database_passwords.as_deref();
-    let of = source(&site, &config, pass_file, keys, args.rate.0)?;
-    let facts = back_up(&of, to).map_err(|why| CommandError::Local(why.to_string()))?;
-    let told = Told::of(to, facts);
-    output.show(&told, || {
-        let advice = match keys {
-            Some(_) => "it holds the keys that open what is sealed in it: keep it as you keep those\n",
-            None => "keep the sealing keys (transfer.credential_keys) as well, and apart: it cannot be opened without\n",
+    let parts = parts_of(&site, &config, args.only)?;
+    let mut all = Vec::new();
+    for part in &parts {
+        let of = match part {
+            BackupPart::Transfer => source(&site, &config, pass_file, keys, args.rate.0)?,
+            BackupPart::Namespace => {
+                namespace_source(&site, storage(&site, &config)?, args.rate.0)?
+            }
         };
-        told.text("made") + advice
+        let to = match part {
+            BackupPart::Namespace if parts.len() > 1 => beside(to),
+            BackupPart::Namespace | BackupPart::Transfer => to.clone(),
+        };
+        all.push(Told::of(&to, back_up(&of, &to).map_err(local)?));
+    }
+    let Some(all) = ToldAll::of(all) else {
+        return Ok(());
+    };
+    output.show(&all, || {
+        let advice = match (parts.contains(&BackupPart::Transfer), keys) {
+            (false, _) => "",
+            (true, Some(_)) => "it holds the keys that open what is sealed in it: keep it as you keep those\n",
+            (true, None) => "keep the sealing keys (transfer.credential_keys) as well, and apart: it cannot be opened without\n",
+        };
+        all.text("made") + advice
     });
     Ok(())
+}
+
+/// What a site has of which there are backups, or of that the part that was asked for.
+fn parts_of(
+    site: &SiteDirectory,
+    config: &Config,
+    only: Option<BackupPart>,
+) -> Result<Vec<BackupPart>, CommandError> {
+    if let Some(only) = only {
+        return Ok(vec![only]);
+    }
+    let transfer = config.transfer.is_some().then_some(BackupPart::Transfer);
+    let namespace = config.storage.is_some().then_some(BackupPart::Namespace);
+    let parts: Vec<BackupPart> = transfer.into_iter().chain(namespace).collect();
+    match parts.is_empty() {
+        true => Err(CommandError::Usage(format!(
+            "{} has neither [transfer] nor [storage], of which backups are made",
+            site.config_file().display()
+        ))),
+        false => Ok(parts),
+    }
+}
+
+/// Where the namespace's backup is when both roles have one.
+fn beside(file: &Path) -> PathBuf {
+    let mut path = file.as_os_str().to_owned();
+    path.push(NAMESPACE_SUFFIX);
+    PathBuf::from(path)
+}
+
+/// The files of a backup.
+fn with_namespace(file: &Path, only: Option<BackupPart>) -> Vec<PathBuf> {
+    let namespace = Some(beside(file)).filter(|path| path.exists());
+    match (only, namespace) {
+        (Some(BackupPart::Namespace), Some(namespace)) => vec![namespace],
+        (Some(_), _) | (None, None) => vec![file.to_owned()],
+        (None, Some(namespace)) => vec![file.to_owned(), namespace],
+    }
+}
+
+/// The namespace, and the configuration that tells where its pools are.
+fn namespace_source(
+    site: &SiteDirectory,
+    storage: &Storage,
+    bytes_per_second: u64,
+) -> Result<BackupOf, CommandError> {
+    let database = site.resolve(&storage.namespace);
+    if !database.exists() {
+        return Err(CommandError::NotFound(format!(
+            "{} does not exist: this site was never served; --only transfer leaves it out",
+            database.display()
+        )));
+    }
+    let path = site.config_file();
+    let text = std::fs::read(&path).map_err(|why| CommandError::local(path.display(), why))?;
+    Ok(BackupOf {
+        kept: Kept::Namespace(database),
+        files: vec![(CONFIGURATION.to_owned(), text)],
+        positions: Vec::new(),
+        at: now(),
+        bytes_per_second,
+        stopped: Arc::default(),
+    })
 }
 
 fn transfer<'a>(site: &SiteDirectory, config: &'a Config) -> Result<&'a Transfer, CommandError> {
@@ -190,62 +342,122 @@ pub fn put_back(
     output: Output,
 ) -> Result<(), CommandError> {
     let site = SiteDirectory::at(&args.dir)?;
-    let local = |path: &Path, why: io::Error| CommandError::local(path.display(), why);
     let state = site.root().join("state");
     make_directory(&state)?;
     let _lock = site.lock()?;
+    let files = with_namespace(&args.file, args.only);
     // Of a directory without a configuration the backup's counts, which is verified before anything is written.
     let config = match site.config_file().exists() {
         true => site.config()?,
-        false => configuration_of(&args.file)?,
+        false => configuration_of(&files[0])?,
     };
-    let transfer = transfer(&site, &config)?;
-    let to = RestoreTo {
-        kept: kept(&site, transfer, environment.database_passwords.as_deref())?,
-        replaces: args.replace,
-        scratch: state,
-        at: now(),
-    };
-    if let Kept::Files {
-        journal,
-        delegations,
-    } = &to.kept
-    {
-        for path in [journal, delegations] {
-            make_directory(path.parent().unwrap_or(site.root()))?;
+    let mut puts = Vec::new();
+    for file in &files {
+        let facts = verify(file).map_err(|why| CommandError::Local(why.to_string()))?;
+        let (part, kept) = match facts.content {
+            BackupContent::Record(_) => {
+                let pass_file = environment.database_passwords.as_deref();
+                let kept = kept(&site, transfer(&site, &config)?, pass_file)?;
+                (BackupPart::Transfer, kept)
+            }
+            BackupContent::Namespace(_) => {
+                let database = site.resolve(&storage(&site, &config)?.namespace);
+                (BackupPart::Namespace, Kept::Namespace(database))
+            }
+        };
+        if args.only.is_some_and(|only| only != part) {
+            return Err(CommandError::Usage(format!(
+                "{} is not what --only asks for",
+                file.display()
+            )));
+        }
+        puts.push((file, kept));
+    }
+    // Nothing is begun of which a part would be refused.
+    for path in puts.iter().filter_map(|(_, kept)| database_of(kept)) {
+        if path.exists() && !args.replace {
+            let path = path.display().to_string();
+            return Err(CommandError::Local(
+                BackupError::Exists { path }.to_string(),
+            ));
         }
     }
-    let restored = restore(&args.file, &to).map_err(|why| CommandError::Local(why.to_string()))?;
-    let keys = site.resolve(&transfer.credential_keys);
+    let (mut all, mut advice) = (Vec::new(), String::new());
+    for (file, kept) in puts {
+        let (told, more) = put_one_back(args, &site, &config, file, kept)?;
+        all.push(told);
+        advice += &more;
+    }
+    if let Some(all) = ToldAll::of(all) {
+        output.show(&all, || all.text("restored from") + &advice);
+    }
+    Ok(())
+}
+
+fn database_of(kept: &Kept) -> Option<&Path> {
+    match kept {
+        Kept::Files { journal, .. } => Some(journal),
+        Kept::Namespace(database) => Some(database),
+        Kept::Postgres(_) => None,
+    }
+}
+
+/// Puts one file back; what is told of it, and what is left to do.
+fn put_one_back(
+    args: &RestoreArgs,
+    site: &SiteDirectory,
+    config: &Config,
+    file: &Path,
+    kept: Kept,
+) -> Result<(Told, String), CommandError> {
+    let to = RestoreTo {
+        kept,
+        replaces: args.replace,
+        scratch: site.root().join("state"),
+        at: now(),
+    };
+    let directories = match &to.kept {
+        Kept::Files {
+            journal,
+            delegations,
+        } => vec![journal, delegations],
+        Kept::Namespace(database) => vec![database],
+        Kept::Postgres(_) => Vec::new(),
+    };
+    for path in directories {
+        make_directory(path.parent().unwrap_or(site.root()))?;
+    }
+    let restored = restore(file, &to).map_err(|why| CommandError::Local(why.to_string()))?;
+    let keys = config.transfer.as_ref();
+    let keys = keys.map(|transfer| site.resolve(&transfer.credential_keys));
     for (name, content) in &restored.files {
-        let path = match name.as_str() {
-            CONFIGURATION => site.config_file(),
-            KEYS => keys.clone(),
+        let path = match (name.as_str(), &keys) {
+            (CONFIGURATION, _) => site.config_file(),
+            (KEYS, Some(keys)) => keys.clone(),
             _ => continue,
         };
         make_directory(path.parent().unwrap_or(site.root()))?;
-        write_new(&path, content).map_err(|why| local(&path, why))?;
+        write_new(&path, content).map_err(|why| CommandError::local(path.display(), why))?;
     }
     if matches!(to.kept, Kept::Files { .. }) {
+        let transfer = transfer(site, config)?;
         put_positions(&restored, &site.resolve(&transfer.message_positions))?;
     }
-    let mut told = Told::of(&args.file, restored.facts);
-    told.set_aside = restored
-        .set_aside
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
-    output.show(&told, || {
-        let advice = match keys.exists() {
-            true => String::new(),
-            false => format!(
-                "put the sealing keys back before you start: {}\n",
-                keys.display()
-            ),
-        };
-        told.text("restored from") + &advice
-    });
-    Ok(())
+    let advice = match (&to.kept, keys) {
+        (Kept::Namespace(_), _) => format!(
+            "files that were stored or removed since then: `penstock fsck --dir {}` finds them\n",
+            args.dir.display()
+        ),
+        (Kept::Files { .. } | Kept::Postgres(_), Some(keys)) if !keys.exists() => format!(
+            "put the sealing keys back before you start: {}\n",
+            keys.display()
+        ),
+        (Kept::Files { .. } | Kept::Postgres(_), _) => String::new(),
+    };
+    let mut told = Told::of(file, restored.facts);
+    let set_aside = restored.set_aside.iter();
+    told.set_aside = set_aside.map(|path| path.display().to_string()).collect();
+    Ok((told, advice))
 }
 
 /// The configuration in a backup.
@@ -292,148 +504,4 @@ fn put_positions(restored: &Restored, directory: &Path) -> Result<(), CommandErr
         }
     }
     Ok(())
-}
-
-/// What became of the backups that a running service makes of itself, for monitors.
-#[derive(Debug, Default)]
-pub struct BackupMeter {
-    /// When the newest was begun, in milliseconds since 1970; 0: there is none.
-    newest_ms: AtomicI64,
-    failures: Counter,
-}
-
-impl BackupMeter {
-    /// Writes both families.
-    pub fn write(&self, page: &mut Page, now: Timestamp) {
-        let mut family = page.gauge(
-            "penstock_backup_age_seconds",
-            "Since the newest scheduled backup was begun; absent before the first.",
-        );
-        let newest = Timestamp(self.newest_ms.load(Ordering::Relaxed));
-        if newest.0 > 0 {
-            family.sample(&[], now.since(newest).as_secs_f64());
-        }
-        let mut family = page.counter(
-            "penstock_backup_failures_total",
-            "Scheduled backups that could not be made.",
-        );
-        family.sample(&[], self.failures.read());
-    }
-}
-
-/// The backups that a running service makes of itself.
-#[derive(Debug, Clone)]
-pub struct Schedule {
-    pub site: SiteDirectory,
-    pub config: Config,
-    pub plan: BackupPlan,
-    /// What the environment names as `PGPASSFILE`.
-    pub pass_file: Option<PathBuf>,
-    pub meter: Arc<BackupMeter>,
-}
-
-impl Schedule {
-    /// Makes backups as planned until the shutdown signal. A failure is logged, and the next one is tried in time.
-    pub async fn keep_backing_up(self, mut shutdown: watch::Receiver<bool>) {
-        let directory = self.site.resolve(&self.plan.to);
-        loop {
-            if let Some((newest, _)) = made_before(&directory).last() {
-                self.meter.newest_ms.store(newest.0, Ordering::Relaxed);
-            }
-            tokio::select! {
-                () = tokio::time::sleep(wait_until_due(&directory, &self.plan, now())) => {}
-                _ = shutdown.wait_for(|stop| *stop) => return,
-            }
-            let (schedule, to) = (self.clone(), directory.clone());
-            let stopped = Arc::new(AtomicBool::new(false));
-            let stop = stopped.clone();
-            let making = tokio::task::spawn_blocking(move || schedule.make_one(&to, stopped));
-            let made = tokio::select! {
-                made = making => made,
-                _ = shutdown.wait_for(|stop| *stop) => {
-                    // The process does not end before the thread does.
-                    stop.store(true, Ordering::Relaxed);
-                    return;
-                }
-            };
-            match made {
-                Ok(Ok(told)) => {
-                    tracing::info!(file = %told.file, bytes = told.size_bytes, "a backup was made")
-                }
-                Ok(Err(error)) => {
-                    tracing::error!(%error, "no backup could be made; it is tried again in a minute");
-                    self.meter.failures.increment();
-                    tokio::select! {
-                        () = tokio::time::sleep(std::time::Duration::from_secs(60)) => {}
-                        _ = shutdown.wait_for(|stop| *stop) => return,
-                    }
-                }
-                Err(error) => tracing::error!(%error, "the backup's thread ended unexpectedly"),
-            }
-        }
-    }
-
-    fn make_one(&self, directory: &Path, stopped: Arc<AtomicBool>) -> Result<Told, CommandError> {
-        make_directory(directory)?;
-        let (plan, pass_file) = (&self.plan, self.pass_file.as_deref());
-        let of = BackupOf {
-            stopped,
-            ..source(&self.site, &self.config, pass_file, None, plan.rate.0)?
-        };
-        let to = directory.join(format!("{PREFIX}{}{SUFFIX}", of.at.0));
-        let facts = back_up(&of, &to).map_err(|why| CommandError::Local(why.to_string()))?;
-        let made = made_before(directory);
-        let old = made.len().saturating_sub(plan.keep);
-        for (_, path) in &made[..old] {
-            if let Err(why) = std::fs::remove_file(path) {
-                tracing::warn!(file = %path.display(), %why, "an old backup could not be removed");
-            }
-        }
-        Ok(Told::of(&to, facts))
-    }
-}
-
-/// From the newest that is there: a restart makes none before its time.
-fn wait_until_due(directory: &Path, plan: &BackupPlan, now: Timestamp) -> std::time::Duration {
-    match made_before(directory).last() {
-        Some((at, _)) => (*at + plan.every.0).since(now),
-        None => std::time::Duration::from_secs(1),
-    }
-}
-
-/// Scheduled backups with their times, the newest last.
-fn made_before(directory: &Path) -> Vec<(Timestamp, PathBuf)> {
-    let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let time = |path: PathBuf| {
-        let name = path.file_name()?.to_str()?;
-        let at = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
-        Some((Timestamp(at.parse().ok()?), path.clone()))
-    };
-    let mut made: Vec<_> = files.filter_map(|file| time(file.path())).collect();
-    made.sort();
-    made
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn backups_are_due_by_the_newest_that_is_there_and_others_files_do_not_count() {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let plan: BackupPlan = toml::from_str("to = \"backups\"\nevery = \"1h\"").expect("valid");
-        let now = Timestamp(10_000_000);
-        let due = || wait_until_due(directory.path(), &plan, now);
-        assert_eq!(due().as_secs(), 1);
-        for name in [
-            "transfer-9000000.backup",
-            "transfer-100.backup",
-            "transfer-9999999.backup.part",
-            "notes",
-        ] {
-            std::fs::write(directory.path().join(name), "").expect("written");
-        }
-        assert_eq!(due().as_secs(), 2600);
-        assert_eq!(made_before(directory.path()).len(), 2);
-    }
 }

@@ -2,27 +2,31 @@
 //! at.
 
 use crate::args::CheckArgs;
-use crate::config::{Config, ForeignIssuer};
+use crate::config::{Config, Confinement, ForeignIssuer, Transfer, is_probably_shared};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::expiry::{self, Expiry};
 use crate::keys::RingFiles;
 use crate::output::Output;
+use crate::quantity::Span;
 use crate::serve::roles;
 use crate::site::SiteDirectory;
 use crate::store;
 use crate::token::{SiteIssuer, now};
 use openssl::x509::X509;
 use penstock_decide::expiry::{Ending, Standing};
+use penstock_model::VoName;
 use penstock_persistence::postgres::inspect;
 use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::http1::client::{Client, ClientConfig, Outgoing, Reach};
 use penstock_protocol::oauth;
 use penstock_protocol::tls::{ClientTls, ServerTls};
-use penstock_protocol::token::configuration_address;
+use penstock_protocol::token::{ANY_AUDIENCE, IssuerVos, configuration_address, contents};
 use penstock_protocol::voms::VomsServers;
+use penstock_protocol::x509;
 use penstock_transfer_service::gfal_plugins;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -31,6 +35,9 @@ use url::Url;
 
 /// How long a token issuer may take to answer.
 const ISSUER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A token that lives longer than this is worth a word.
+const LONG_LIFE: Duration = Duration::from_secs(90 * 86_400);
 
 /// Something that was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -118,6 +125,10 @@ pub async fn run(
     let mut findings = Findings::default();
     check_certificate(&site, &config, &mut findings);
     check_trust_directory(&site, &config, &mut findings);
+    check_authorities(&site, &config, &mut findings);
+    check_rules_for_subjects(&site, &config, &mut findings);
+    check_issuers_vos(&config, &mut findings);
+    check_groups(&site, &config, &mut findings);
     check_voms(&site, &config, &mut findings);
     let expiries = expiry::of_site(&site, &config, now());
     if !expiries.iter().any(|found| found.what == Ending::Authority) {
@@ -128,6 +139,9 @@ pub async fn run(
     }
     check_expiries(&expiries, &mut findings);
     check_credentials_follow(&config, &mut findings);
+    let dangers = config.outbound_dangers();
+    dangers.into_iter().for_each(|text| findings.warning(text));
+    check_tokens(&site, &config, &mut findings);
     check_private_files(&site, &config, &mut findings);
     check_issuer(&site, &config, &mut findings);
     check_ports(&config, &mut findings);
@@ -196,6 +210,9 @@ async fn find_database(
             return None;
         }
     };
+    if let Some(danger) = database.danger() {
+        findings.warning(format!("transfer.database: {danger}"));
+    }
     let looked = tokio::task::spawn_blocking(move || inspect(&database)).await;
     let found = looked.map_err(|why| why.to_string());
     match found.and_then(|found| found.map_err(|why| why.to_string())) {
@@ -239,6 +256,9 @@ async fn find_gfal(
         Ok(gfal) => gfal_plugins(gfal).await,
         Err(why) => Err(why.to_string()),
     };
+    if role.gfal.confinement == Confinement::Off {
+        findings.warning(without_confinement(site, config, role).await);
+    }
     for account in &role.gfal.sftp {
         let key = site.resolve(&account.key);
         if let Err(why) = std::fs::File::open(&key) {
@@ -253,6 +273,24 @@ async fn find_gfal(
         Err(why) => (Vec::new(), Some(why)),
     };
     Some(GfalFound { plugins, why_not })
+}
+
+/// What is at stake, and whether this machine could do better.
+async fn without_confinement(site: &SiteDirectory, config: &Config, role: &Transfer) -> String {
+    let mut confined = role.clone();
+    confined.gfal.confinement = Confinement::Required;
+    let tried = match roles::gfal_config(site, config, &confined) {
+        Ok(gfal) => gfal_plugins(gfal).await,
+        Err(why) => Err(why.to_string()),
+    };
+    let advice = match tried {
+        Ok(_) => "this machine can confine them: remove the line".to_owned(),
+        Err(why) => format!("this machine cannot confine them: {why}"),
+    };
+    format!(
+        "transfer.gfal.confinement is \"off\": any storage element that a job names can make gfal2 read and write \
+         the files of this service, its signing keys among them, and connect to addresses inside; {advice}"
+    )
 }
 
 fn expiry_line(expiry: &Expiry) -> String {
@@ -329,6 +367,90 @@ fn check_trust_directory(site: &SiteDirectory, config: &Config, findings: &mut F
     }
 }
 
+/// Authorities that may sign the names of others' users, who are the same users for this site.
+fn check_authorities(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    let found = x509::without_policy(&site.resolve(&config.trust.certificates));
+    if found.authorities < 2 {
+        return;
+    }
+    for (path, subject) in &found.files {
+        let policy = path.with_extension("signing_policy");
+        findings.warning(format!(
+            "trust.certificates: the authority {subject} may sign any name, so whoever controls it can be any user of the \
+             others here; say what it may sign in {}",
+            policy.display()
+        ));
+    }
+}
+
+/// Rules for the owner of a certificate whom more than one authority can make.
+fn check_rules_for_subjects(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    let users = config.storage.iter().flat_map(|role| &role.users);
+    let users = users.map(|rule| ("storage.user", &rule.dn, &rule.ca));
+    let members = config.trust.members.iter();
+    let members = members.map(|member| ("trust.member", &member.dn, &member.ca));
+    let administrators = config
+        .transfer
+        .iter()
+        .flat_map(|role| &role.administrators)
+        .filter_map(|rule| Some(("transfer.administrator", rule.dn.as_ref()?, &rule.ca)));
+    let rules = users.chain(members).chain(administrators);
+    let open: BTreeSet<(&str, &String)> = rules
+        .filter(|(_, _, ca)| ca.is_none())
+        .map(|(section, dn, _)| (section, dn))
+        .collect();
+    let directory = site.resolve(&config.trust.certificates);
+    for (section, dn) in open {
+        let signers: Vec<String> = x509::signers_of(&directory, dn).into_iter().collect();
+        if signers.len() > 1 {
+            findings.warning(format!(
+                "{section} '{dn}': several authorities may sign this subject, and whoever controls one of them can be this \
+                 user: {}; add ca = \"…\" with the one that is meant",
+                signers.join(", ")
+            ));
+        }
+    }
+}
+
+/// Issuers for which nobody has said of which VOs their users can be.
+fn check_issuers_vos(config: &Config, findings: &mut Findings) {
+    let silent = |issuer: &&ForeignIssuer| issuer.vo.is_none() && issuer.vos.is_none();
+    for issuer in config.trust.issuers.iter().filter(silent) {
+        findings.warning(format!(
+            "issuer {}: neither vo nor vos says of which VOs its users are, so whoever controls it can make VOs at will, \
+             each with a share of the slots of its own; give it vo = \"NAME\" (all its users) or vos = [\"NAME\"] (those \
+             that its groups may name)",
+            issuer.issuer
+        ));
+    }
+}
+
+/// Rules for groups whose VO no issuer and no VOMS server may speak for.
+fn check_groups(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    let Some(storage) = &config.storage else {
+        return;
+    };
+    let vomsdir = site.resolve(&config.trust.vomsdir);
+    let voms = std::fs::read_dir(&vomsdir).into_iter().flatten().flatten();
+    let voms = voms.filter_map(|entry| entry.file_name().into_string().ok());
+    let voms = IssuerVos::Listed(voms.map(VoName::new).collect());
+    let own = config.issuer.iter();
+    let own = own.map(|issuer| IssuerVos::One(VoName::new(issuer.vo.as_str())));
+    let known: Vec<IssuerVos> = config.trust.issuers.iter().map(roles::vos_of).collect();
+    let known: Vec<IssuerVos> = known.into_iter().chain(own).chain([voms]).collect();
+    for rule in &storage.groups {
+        if !known.iter().any(|vos| vos.speaks_for(&rule.group)) {
+            findings.warning(format!(
+                "storage.group '{}' at {}: nobody can be a member: no issuer speaks for its VO (vo or vos of \
+                 trust.issuer, vo of issuer), and {} has no server of it",
+                rule.group,
+                rule.path,
+                vomsdir.display()
+            ));
+        }
+    }
+}
+
 /// What would make proxies lose their VO.
 fn check_voms(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
     let servers = VomsServers::new(&site.resolve(&config.trust.vomsdir), &config.site.hosts);
@@ -375,10 +497,45 @@ fn check_credentials_follow(config: &Config, findings: &mut Findings) {
     }
 }
 
-/// `ac.uk` and the like: two short parts, the last a country's.
-fn is_probably_shared(domain: &str) -> bool {
-    let parts: Vec<&str> = domain.split('.').collect();
-    matches!(parts.as_slice(), [second, country] if second.len() <= 3 && country.len() == 2)
+/// Tokens that a thief could use for long, or far away.
+fn check_tokens(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    let path = site.admin_token();
+    let owner = std::fs::read_to_string(&path).ok();
+    if let Some(owner) = owner.as_deref().and_then(|text| contents(text.trim())) {
+        let renew = format!(
+            "make a new one: penstock token --admin --dir {}",
+            site.root().display()
+        );
+        if owner.audience.iter().any(|name| name == ANY_AUDIENCE) {
+            findings.warning(format!(
+                "{} is for any service and so is refused here: each server that it was ever shown to could have written \
+                 with it wherever this site's tokens count; {renew}",
+                path.display()
+            ));
+        } else if owner.expires <= now() {
+            findings.warning(format!(
+                "{} expired at {}Z; {renew}",
+                path.display(),
+                owner.expires.to_fts()
+            ));
+        }
+    }
+    let own = config.issuer.iter();
+    let own = own.map(|issuer| (issuer.url.as_str(), issuer.token_life_max.0));
+    let foreign = config.trust.issuers.iter();
+    let foreign = foreign.map(|issuer| (issuer.issuer.as_str(), issuer.token_life_max.0));
+    for (issuer, life_max) in own.chain(foreign).filter(|(_, life)| *life > LONG_LIFE) {
+        findings.warning(format!(
+            "token_life_max of issuer {issuer} is {}: whoever gets hold of a token can use it for as long",
+            Span(life_max)
+        ));
+    }
+    let transfer = config.transfer.iter();
+    for host in transfer.flat_map(|transfer| &transfer.tokens_unencrypted) {
+        findings.warning(format!(
+            "transfer.tokens_unencrypted: whoever can listen on the way to {host} can take users' tokens and use them there"
+        ));
+    }
 }
 
 fn check_private_files(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
@@ -482,10 +639,23 @@ fn check_pools(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
         let space = match rustix::fs::statvfs(&path) {
             Ok(space) => space,
             Err(why) => {
-                findings.warning(format!("pool '{}': {}: {why}", pool.name, path.display()));
+                findings.warning(format!(
+                    "pool '{}': {}: {why}; its files are away until its disk is mounted",
+                    pool.name,
+                    path.display()
+                ));
                 continue;
             }
         };
+        let in_quarantine = std::fs::read_dir(path.join("quarantine")).map_or(0, Iterator::count);
+        if in_quarantine > 0 {
+            findings.warning(format!(
+                "pool '{}' has {in_quarantine} files in {}, which the namespace does not know; `penstock fsck` tells what \
+                 they are",
+                pool.name,
+                path.join("quarantine").display()
+            ));
+        }
         let size = space.f_blocks.saturating_mul(space.f_frsize);
         if let Some(capacity) = pool.capacity.filter(|capacity| capacity.0 > size) {
             findings.warning(format!(

@@ -12,6 +12,7 @@ mod history;
 mod limits;
 mod membership;
 mod messages;
+mod outbound;
 mod staging;
 mod storage;
 mod transfer;
@@ -19,19 +20,21 @@ mod transfer;
 pub use administrators::Administrator;
 pub use backup::BackupPlan;
 pub use database::DatabasePlace;
-pub use gfal::Gfal;
+pub use gfal::{Confinement, Gfal};
 pub use history::Keep;
 pub use limits::Limits;
 pub use membership::{Account, Member};
 pub use messages::MessageSink;
+pub use outbound::is_probably_shared;
 pub use staging::StagingLimits;
 pub use storage::{GroupRule, Pool, PoolMode, Storage, UserRule};
 pub use transfer::Transfer;
 
-use penstock_model::NamespacePath;
+use crate::quantity::Span;
+use penstock_model::{NamespacePath, VoName};
 use penstock_protocol::hosts::HostPattern;
-use penstock_protocol::http1::client::ReachRules;
 use penstock_protocol::network::Network;
+use penstock_protocol::token::LIFE_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -105,6 +108,13 @@ pub struct Issuer {
     pub signing_key: PathBuf,
     /// The VO that its tokens stand for.
     pub vo: String,
+    /// How long its tokens may live: longer ones are neither made nor believed.
+    #[serde(default = "token_life_max")]
+    pub token_life_max: Span,
+}
+
+fn token_life_max() -> Span {
+    Span(LIFE_MAX)
 }
 
 fn default_signing_key() -> PathBuf {
@@ -133,8 +143,9 @@ pub struct Trust {
     pub issuers: Vec<ForeignIssuer>,
     /// Users who may do nothing here, whatever they hold: subjects of certificates in slash form, or of tokens.
     pub banned: Vec<String>,
-    /// Addresses and networks that are not public and may be connected to all the same, by copies and for the
-    /// keys of issuers: `10.0.0.0/8`. Without them nobody can send the site to what only it can reach.
+    /// Addresses and networks that are not public and may be connected to all the same, by copies and for the keys of
+    /// issuers: `10.0.0.5:8443`, `[fd00::5]:8443`, `10.0.0.0/8:20000-25000`. Without a port, those of storage elements.
+    /// Without them nobody can send the site to what only it can reach.
     pub private_addresses: Vec<String>,
 }
 
@@ -162,8 +173,14 @@ pub struct ForeignIssuer {
     /// The part of the namespace that its tokens can reach; their paths are relative to it.
     #[serde(default = "NamespacePath::root")]
     pub prefix: NamespacePath,
-    /// The VO that its tokens stand for.
+    /// The VO of all its users, whatever groups its tokens name.
     pub vo: Option<String>,
+    /// Or the VOs that its tokens' groups may name: who names another one has none. Without either, a group of its tokens
+    /// is a VO of a derived name that nothing else has.
+    pub vos: Option<Vec<String>>,
+    /// How long its tokens may live. Longer ones are not believed.
+    #[serde(default = "token_life_max")]
+    pub token_life_max: Span,
     /// By what it knows this service as its client: then tokens of jobs with the scope `offline_access` are exchanged
     /// and refreshed there.
     pub client_id: Option<String>,
@@ -282,6 +299,23 @@ impl Config {
         ))
     }
 
+    /// Every VO to which the file takes somebody to belong, and the key that says so.
+    fn named_vos(&self) -> Vec<(String, &str)> {
+        let own = self.issuer.iter();
+        let own = own.map(|issuer| ("issuer.vo".to_owned(), issuer.vo.as_str()));
+        let foreign = self.trust.issuers.iter().flat_map(|issuer| {
+            let vos = issuer.vo.iter().chain(issuer.vos.iter().flatten());
+            vos.map(|vo| (format!("issuer '{}'", issuer.issuer), vo.as_str()))
+        });
+        let members = self.trust.members.iter();
+        let members = members.map(|it| (format!("trust.member '{}'", it.dn), it.vo.as_str()));
+        let accounts = self.trust.accounts.iter();
+        let accounts = accounts.map(|it| (format!("trust.account '{}'", it.name), it.vo.as_str()));
+        // What else is wrong with members and accounts is told by their own module.
+        let local = members.chain(accounts).filter(|(_, vo)| !vo.is_empty());
+        own.chain(foreign).chain(local).collect()
+    }
+
     /// Everything that is wrong with the values together, each as one sentence that names the key.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
@@ -310,12 +344,42 @@ impl Config {
             require(https, format!("issuer '{url}' must be an https:// URL"));
             require(seen.insert(url), format!("issuer '{url}' is named twice"));
         }
+        if let Some(issuer) = &self.issuer {
+            require(
+                !issuer.token_life_max.0.is_zero(),
+                "issuer.token_life_max is 0, so no token would ever be believed".into(),
+            );
+        }
         for issuer in &self.trust.issuers {
+            require(
+                !issuer.token_life_max.0.is_zero(),
+                format!(
+                    "issuer '{}': token_life_max is 0, so none of its tokens would ever be believed",
+                    issuer.issuer
+                ),
+            );
             require(
                 issuer.client_id.is_some() == issuer.client_secret_file.is_some(),
                 format!(
                     "issuer '{}': client_id and client_secret_file belong together",
                     issuer.issuer
+                ),
+            );
+            require(
+                issuer.vo.is_none() || issuer.vos.is_none(),
+                format!(
+                    "issuer '{}': give vo (all its users are of that VO) or vos (those that its groups may name), not both",
+                    issuer.issuer
+                ),
+            );
+        }
+        for (key, vo) in self.named_vos() {
+            let is_named = !vo.is_empty() && !VoName::new(vo).is_derived();
+            require(
+                is_named,
+                format!(
+                    "{key}: '{vo}' cannot name a VO: the name must not be empty nor have a '~', which stands in names \
+                         that are derived from credentials"
                 ),
             );
         }
@@ -360,13 +424,7 @@ impl Config {
                 ),
             );
         }
-        for address in &self.trust.private_addresses {
-            if Network::parse(address).is_none() {
-                problems.push(format!(
-                    "trust.private_addresses: '{address}' is no address or network, such as 10.0.0.0/8"
-                ));
-            }
-        }
+        problems.extend(self.outbound_problems());
         for address in &self.observe.monitor_addresses {
             if Network::parse(address).is_none() {
                 problems.push(format!(
@@ -394,10 +452,15 @@ impl Config {
             hosts.iter().filter_map(wrong).collect::<Vec<_>>()
         };
         if let Some(transfer) = &self.transfer {
+            problems.extend(follow(
+                "transfer.tokens_unencrypted",
+                &transfer.tokens_unencrypted,
+            ));
             let grants = transfer.administrators.iter().map(Administrator::grant);
             problems.extend(grants.filter_map(Result::err));
             problems.extend(transfer.history_problems());
-            problems.extend(transfer.backup.iter().flat_map(BackupPlan::problems));
+            let plans = transfer.backup.iter();
+            problems.extend(plans.flat_map(|plan| plan.problems("transfer")));
             problems.extend(follow(
                 "transfer.credentials_follow",
                 &transfer.credentials_follow,
@@ -411,20 +474,11 @@ impl Config {
         problems.extend(self.limits.problems());
         problems
     }
-
-    /// Where the services may be sent; `credentials_follow` is that of the service. What is no address or host
-    /// was refused when the file was read.
-    pub fn reach(&self, credentials_follow: &[String]) -> ReachRules {
-        let private = self.trust.private_addresses.iter();
-        let hosts = credentials_follow.iter();
-        ReachRules {
-            private: private.filter_map(|text| Network::parse(text)).collect(),
-            credentials_follow: hosts
-                .filter_map(|host| HostPattern::parse(host).ok())
-                .collect(),
-        }
-    }
 }
+
+#[cfg(test)]
+#[path = "../../../fuzz/src/damage.rs"]
+mod damage;
 
 #[cfg(test)]
 mod tests {
@@ -498,6 +552,27 @@ mod tests {
     }
 
     #[test]
+    fn no_name_that_is_derived_from_a_credential_can_be_given_to_a_vo() {
+        let problems = |issuer: &str| {
+            let text = format!("{SMALLEST}[[trust.issuer]]\nissuer = \"https://idp\"\n{issuer}");
+            Config::parse(&text).expect(&text).problems()
+        };
+        for good in ["", "vo = \"cms\"", "vos = [\"cms\", \"atlas\"]", "vos = []"] {
+            assert_eq!(problems(good), [""; 0], "{good}");
+        }
+        for bad in [
+            "vo = \"\"",
+            "vo = \"cms@idp~00\"",
+            "vos = [\"cms\", \"a~\"]",
+            "vo = \"cms\"\nvos = [\"cms\"]",
+            "[[trust.member]]\ndn = \"/CN=a\"\nvo = \"a@b~0\"",
+            "[[trust.account]]\nname = \"a\"\nvo = \"a@b~0\"",
+        ] {
+            assert_eq!(problems(bad).len(), 1, "{bad}");
+        }
+    }
+
+    #[test]
     fn every_contradiction_is_told_at_once() {
         let text = SMALLEST.replace("[\"127.0.0.2\"]", "[]")
             + "[[storage.pool]]\nname = \"disk1\"\npath = \"pools/disk1\"\nmovers_max = 0\n\
@@ -515,5 +590,21 @@ mod tests {
                 "pool 'disk1' has movers_max 0, so nothing would ever move",
             ]
         );
+    }
+
+    #[test]
+    fn a_damaged_configuration_is_read_or_refused_and_its_problems_are_told() {
+        let seeds = [SMALLEST, include_str!("new_site.toml")];
+        let seeds: Vec<Vec<u8>> = seeds.iter().map(|seed| seed.as_bytes().to_vec()).collect();
+        let (mut draw, mut read) = (damage::Draw(7), 0);
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < std::time::Duration::from_millis(500) {
+            let text = damage::damage(&mut draw, &seeds);
+            if let Ok(config) = Config::parse(&String::from_utf8_lossy(&text)) {
+                read += 1;
+                assert!(config.problems().iter().all(|problem| !problem.is_empty()));
+            }
+        }
+        assert!(read > 0, "some of them are still configurations");
     }
 }

@@ -19,7 +19,9 @@ pub struct NewSite {
     pub service: SocketAddr,
     /// Where a door without TLS would listen.
     pub plain_door: SocketAddr,
-    /// Those of its addresses that are not public.
+    /// Where copies may go to or come from at first: its own storage door.
+    pub allow: Vec<String>,
+    /// Those of its addresses that are not public, with the port of the door.
     pub private_addresses: Vec<String>,
     /// Its token issuer.
     pub issuer: String,
@@ -30,14 +32,10 @@ pub struct NewSite {
 /// The commented file that a newcomer reads first.
 pub fn render(site: &NewSite) -> String {
     let quoted = |text: &str| toml_edit::Value::from(text).to_string().trim().to_owned();
-    let hosts: Vec<String> = site.hosts.iter().map(|host| quoted(host)).collect();
-    let hosts = hosts.join(", ");
-    let private: Vec<String> = site
-        .private_addresses
-        .iter()
-        .map(|text| quoted(text))
-        .collect();
-    let private = private.join(", ");
+    let list = |texts: &[String]| {
+        let quoted: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
+        quoted.join(", ")
+    };
     let pool = |(number, path): (usize, &PathBuf)| {
         let path = quoted(&path.to_string_lossy());
         format!(
@@ -57,8 +55,9 @@ pub fn render(site: &NewSite) -> String {
         movers = Pool::default_movers_max(),
         queue = Pool::default_queue_max(),
         live = format_args!("https://HOST:{}/live/", site.service.port()),
-        hosts = hosts,
-        private = private,
+        hosts = list(&site.hosts),
+        allow = list(&site.allow),
+        private = list(&site.private_addresses),
         pools = pools,
     )
 }
@@ -69,7 +68,7 @@ pub struct Acquaintance {
     /// Whose tokens to trust.
     pub issuer: ForeignIssuer,
     /// Where copies may go to or come from.
-    pub hosts: Vec<String>,
+    pub servers: Vec<String>,
     /// Addresses of these that are not public.
     pub private_addresses: Vec<String>,
 }
@@ -144,7 +143,7 @@ fn with_acquaintance(text: &str, other: &Acquaintance) -> Result<String, String>
         .or_insert_with(|| value(toml_edit::Array::new()))
         .as_array_mut()
         .ok_or_else(|| wrong("storage.outbound.allow"))?;
-    add_missing(allowed, &other.hosts);
+    add_missing(allowed, &other.servers);
     Ok(document.to_string())
 }
 
@@ -159,7 +158,9 @@ fn add_missing(list: &mut toml_edit::Array, texts: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quantity::Span;
     use penstock_model::NamespacePath;
+    use penstock_protocol::token::LIFE_MAX;
 
     fn new_site() -> NewSite {
         let at = |port: u16| SocketAddr::from(([127, 0, 0, 2], port));
@@ -169,7 +170,8 @@ mod tests {
             door: at(8443),
             service: at(8446),
             plain_door: at(8444),
-            private_addresses: vec!["127.0.0.2".into()],
+            allow: vec!["127.0.0.2:8443".into(), "se.example.org:8443".into()],
+            private_addresses: vec!["127.0.0.2:8443".into()],
             issuer: "https://127.0.0.2:8443".into(),
             pools: vec!["pools/disk1".into(), "/data/\"disk\" 2".into()],
         }
@@ -181,11 +183,13 @@ mod tests {
                 issuer: "https://127.0.0.3:8443".into(),
                 prefix: NamespacePath::root(),
                 vo: Some("there".into()),
+                vos: None,
+                token_life_max: Span(LIFE_MAX),
                 client_id: None,
                 client_secret_file: None,
             },
-            hosts: vec!["127.0.0.3".into(), "127.0.0.2".into()],
-            private_addresses: vec!["127.0.0.3".into()],
+            servers: vec!["127.0.0.3:8443".into(), "127.0.0.2:8443".into()],
+            private_addresses: vec!["127.0.0.3:8443".into()],
         }
     }
 
@@ -239,7 +243,13 @@ mod tests {
         let config = Config::parse(&once).expect(&once);
         assert_eq!(config.trust.issuers, [other().issuer]);
         let allowed = config.storage.expect("present").outbound.allow;
-        assert_eq!(allowed, ["127.0.0.2", "se.example.org", "127.0.0.3"]);
-        assert_eq!(config.trust.private_addresses, ["127.0.0.2", "127.0.0.3"]);
+        assert_eq!(
+            allowed,
+            ["127.0.0.2:8443", "se.example.org:8443", "127.0.0.3:8443"]
+        );
+        assert_eq!(
+            config.trust.private_addresses,
+            ["127.0.0.2:8443", "127.0.0.3:8443"]
+        );
     }
 }

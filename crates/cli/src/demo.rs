@@ -4,23 +4,24 @@
 mod data;
 mod sites;
 
+use crate::access::Access;
 use crate::args::{AccessArgs, DemoArgs, ServiceArgs};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::files::{Purpose, open};
-use crate::jobs::{Intent, connect, wait};
+use crate::jobs::{Intent, connect_by, end_tokens, wait};
 use crate::output::Output;
 use crate::progress::{View, shown, watched};
-use crate::token::{Grant, SiteIssuer};
+use crate::token::{Grant, SiteIssuer, now};
 use data::DemoData;
 use penstock_field_tools::bulk_copy::{Arrived, Existing, Options, upload_all};
 use penstock_field_tools::job_list::Entry;
 use penstock_field_tools::progress::Progress;
 use penstock_field_tools::remote::{Remote, below};
 use penstock_field_tools::remote_error::RemoteError;
-use penstock_field_tools::transfer_api::{SubmitOptions, Totals, TransferService};
+use penstock_field_tools::transfer_api::{JobTokens, SubmitOptions, Totals, TransferService};
 use penstock_field_tools::verify::{Expected, Verification, verify_all};
-use penstock_model::{Bytes, ChecksumAlgorithm, FileUrl, Rate, TransferId};
+use penstock_model::{Bytes, ChecksumAlgorithm, FileUrl, Rate, Timestamp, TransferId};
 use penstock_observe::BandwidthReport;
 use penstock_persistence::journal::{JournalReader, SqliteReader};
 use serde::Serialize;
@@ -38,6 +39,8 @@ const PARALLEL: usize = 8;
 const POLL: Duration = Duration::from_millis(500);
 /// How long the token in the printed address of the live page is valid.
 const LIVE_TOKEN_LIFETIME: Duration = Duration::from_secs(3600);
+/// After a file has arrived its bytes are in a sample, and that in the record.
+const SAMPLED_WITHIN: Duration = Duration::from_millis(1_500);
 
 /// What was proved, for `--json`.
 #[derive(Serialize)]
@@ -105,25 +108,24 @@ async fn play(
 
     let loaded = load(&remote, data, &from, output).await?;
     let entries = pairs(data, &loaded, &from, &to)?;
-    let service = connect(
-        &ServiceArgs {
-            service: None,
-            access,
-        },
-        Intent::Submit,
-        environment,
-    )?;
-    let transfers = move_all(&service, &entries, data.total(), output).await?;
+    let args = ServiceArgs {
+        service: None,
+        access,
+    };
+    let access = Access::open(&args.access, environment, PARALLEL)?;
+    let service = connect_by(&access, &args, Intent::Submit, environment)?;
+    let transfers = move_all(&access, &service, &entries, data.total(), output).await?;
+    let ended = now();
     let verification = verify(&remote, data, loaded, &to, output).await?;
     let journal = sites.north.directory.join("state/transfer.sqlite");
-    Ok((report(journal, transfers).await?, verification))
+    Ok((report(journal, transfers, ended).await?, verification))
 }
 
 fn live_token(site: &DemoSite) -> Result<String, CommandError> {
     SiteIssuer::of(&crate::site::SiteDirectory::at(&site.directory)?)?.mint(&Grant {
         subject: "demo".to_owned(),
         scope: "storage.read:/".to_owned(),
-        audiences: Vec::new(),
+        audiences: vec![site.service.clone()],
         groups: Vec::new(),
         lifetime: LIVE_TOKEN_LIFETIME,
     })
@@ -196,6 +198,7 @@ fn pairs(
 
 /// Submits everything as bulk jobs and watches until all have ended. Gives back the ids of the transfers.
 async fn move_all(
+    access: &Access,
     service: &TransferService,
     entries: &[Entry],
     total: Bytes,
@@ -207,12 +210,15 @@ async fn move_all(
         retries: None,
         priority: 3,
         activity: "default".to_owned(),
-        source_token: None,
-        destination_token: None,
         label: Some("penstock demo".to_owned()),
+        tokens: JobTokens::default(),
     };
     let mut ids = Vec::new();
     for part in entries.chunks(FILES_PER_JOB) {
+        let options = SubmitOptions {
+            tokens: end_tokens::for_job(access, part)?,
+            ..options.clone()
+        };
         ids.push(service.submit(part, &options).await?);
     }
     output.say(format_args!(
@@ -297,16 +303,30 @@ async fn verify(
 async fn report(
     journal: PathBuf,
     transfers: Vec<TransferId>,
+    ended: Timestamp,
 ) -> Result<BandwidthReport, CommandError> {
     let read = tokio::task::spawn_blocking(move || {
         let reader =
             SqliteReader::open(&journal, 1).map_err(|why| CommandError::Local(why.to_string()))?;
         let reader: Arc<dyn JournalReader> = Arc::new(reader);
+        wait_for_sample(&reader, ended);
         penstock_observe::report_of(&reader, "the demo's jobs", &transfers)
             .map_err(|why| CommandError::Local(why.to_string()))
     });
     read.await
         .map_err(|why| CommandError::local("making the report", why))?
+}
+
+/// Waits until what moved last is in the record: each second has one sample of a link on which something moved.
+fn wait_for_sample(reader: &Arc<dyn JournalReader>, ended: Timestamp) {
+    let end = ended + SAMPLED_WITHIN;
+    while now() < end {
+        let sampled = reader.samples_between(ended, end);
+        if sampled.is_ok_and(|samples| !samples.is_empty()) {
+            return;
+        }
+        std::thread::sleep(SAMPLED_WITHIN / 20);
+    }
 }
 
 fn text(demo: &DemoReport) -> String {

@@ -31,6 +31,9 @@ pub enum CommandError {
     /// Content is not what it should be.
     #[error("{0}")]
     Verification(String),
+    /// `fsck` found differences that are still there, and has named them.
+    #[error("namespace and pools differ")]
+    Differs,
     /// This machine: disk full, port taken, no permission.
     #[error("{0}")]
     Local(String),
@@ -70,7 +73,7 @@ impl CommandError {
             CommandError::NotAuthorised(_) | CommandError::Refused => 3,
             CommandError::NotFound(_) => 4,
             CommandError::Unreachable(_) => 5,
-            CommandError::Verification(_) => 6,
+            CommandError::Verification(_) | CommandError::Differs => 6,
             CommandError::Local(_) => 7,
             CommandError::Interrupted(_) => 130,
         }
@@ -100,6 +103,7 @@ impl From<RemoteError> for CommandError {
         match why {
             RemoteError::NotAuthorised { .. } => CommandError::NotAuthorised(text),
             RemoteError::NotFound(_) => CommandError::NotFound(text),
+            RemoteError::NoToken(_) => CommandError::Local(text),
             RemoteError::Exists(_) => CommandError::SomeFailed(text),
             RemoteError::Refused { status, .. } if status.is_server_error() => {
                 CommandError::Unreachable(text)

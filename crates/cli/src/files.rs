@@ -5,9 +5,10 @@ use crate::args::{AccessArgs, ChecksumArgs, LsArgs, MkdirArgs, RmArgs, UrlArgs};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
-use penstock_field_tools::remote::{Info, Made, Remote, path_of};
+use penstock_field_tools::remote::{Info, Made, Remote};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::remote_tree;
+use penstock_model::text::one_line;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, Timestamp};
 use penstock_protocol::checksum::Hasher;
 use penstock_protocol::digest;
@@ -41,7 +42,7 @@ impl Purpose {
     }
 }
 
-/// A storage element with a token that suffices for some URLs.
+/// Storage elements, each with a token that suffices for its URLs.
 pub fn open(
     urls: &[Url],
     purpose: Purpose,
@@ -50,12 +51,9 @@ pub fn open(
     idle_per_host: usize,
 ) -> Result<Remote, CommandError> {
     let access = Access::open(args, environment, idle_per_host)?;
-    let scopes: Result<Vec<String>, RemoteError> = urls
-        .iter()
-        .map(|url| Ok(purpose.scope(&path_of(url)?)))
-        .collect();
-    let token = access.token(&scopes?.join(" "))?;
-    Ok(Remote::new(access.client, token))
+    let files: Vec<(&Url, Purpose)> = urls.iter().map(|url| (url, purpose)).collect();
+    let credentials = access.for_files(&files)?;
+    Ok(Remote::new(access.client, credentials))
 }
 
 /// `penstock ls`.
@@ -96,6 +94,7 @@ pub async fn ls(
 }
 
 fn listing_line(name: &str, info: &Info, long: bool) -> String {
+    let name = one_line(name);
     let slash = if info.is_directory { "/" } else { "" };
     if !long {
         return format!("{name}{slash}\n");
@@ -201,12 +200,28 @@ pub async fn mkdir(
     Ok(())
 }
 
+/// Whether a storage element says that this is a directory. Many say nothing of the kind of what they give.
+async fn is_directory(remote: &Remote, url: &Url) -> bool {
+    let found = remote.stat(url).await;
+    found.is_ok_and(|found| found.is_directory)
+}
+
+fn not_a_file(url: &Url) -> CommandError {
+    CommandError::Usage(format!(
+        "{url} is a directory; penstock ls shows what is in it"
+    ))
+}
+
 /// `penstock cat`.
 pub async fn cat(args: UrlArgs, environment: &Environment) -> Result<(), CommandError> {
     let remote = open(&args.urls, Purpose::Read, &args.access, environment, 1)?;
     for url in &args.urls {
         let mut answer = remote.get(url, CAT_CHECKSUM).await?;
         let told = digest::parse(&answer.headers).unwrap_or_default();
+        // A page that lists a directory has no checksum.
+        if told.is_empty() && is_directory(&remote, url).await {
+            return Err(not_a_file(url));
+        }
         let mut hasher = Hasher::new(&[CAT_CHECKSUM]);
         let mut block = vec![0; 256 << 10];
         loop {
@@ -259,12 +274,16 @@ pub async fn checksum(
             .checksums
             .into_iter()
             .find(|told| told.algorithm() == args.algorithm);
-        let checksum = told.ok_or_else(|| {
-            CommandError::NotFound(format!(
-                "{url}: the storage element tells no {} checksum",
-                args.algorithm
-            ))
-        })?;
+        let checksum = match told {
+            Some(told) => told,
+            None if is_directory(&remote, url).await => return Err(not_a_file(url)),
+            None => {
+                return Err(CommandError::NotFound(format!(
+                    "{url}: the storage element reports no {} checksum",
+                    args.algorithm
+                )));
+            }
+        };
         reports.push(ChecksumReport {
             url,
             checksum,

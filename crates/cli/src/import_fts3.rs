@@ -3,8 +3,6 @@
 //! Everything is compared with what is set already, so that it can be run again and again. What this service does
 //! not do is told line by line and left out.
 
-mod plan;
-
 use crate::access::Access;
 use crate::args::AccessArgs;
 use crate::args::settings::ImportFts3Args;
@@ -12,10 +10,10 @@ use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::jobs::{Intent, connect};
 use crate::output::Output;
+use penstock_field_tools::fts3_configuration::{Found, Step};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::settings_api::SettingPlace;
 use penstock_field_tools::transfer_api::TransferService;
-use plan::{Found, Step};
 use serde::Serialize;
 use serde_json::Value;
 use url::Url;
@@ -54,7 +52,7 @@ pub async fn run(
             }
         }
     }
-    let service = connect(&args.service, Intent::Manage, environment)?;
+    let service = connect(&args.service, Intent::Administer, environment)?;
     let mut current = Found::default();
     for kind in KINDS {
         current
@@ -96,10 +94,11 @@ fn their_service(
         token: None,
         token_file: args.source_token_file.clone(),
         capath: args.source_capath.clone(),
+        token_over_http: false,
     };
     let access = Access::open(&access, environment, 1)?;
-    let token = access.token("")?;
-    Ok(TransferService::new(access.client, base, token))
+    let credentials = access.credentials([]);
+    Ok(TransferService::new(access.client, base, credentials))
 }
 
 async fn settings(service: &TransferService, kind: &str) -> Result<Value, RemoteError> {

@@ -7,13 +7,15 @@ use crate::config_file::{Acquaintance, NewSite, introduce, render};
 use crate::exit::CommandError;
 use crate::keys::RingFiles;
 use crate::output::Output;
+use crate::quantity::Span;
 use crate::site::SiteDirectory;
-use crate::token::{Grant, SiteIssuer};
+use crate::token::renew_admin;
 use penstock_model::NamespacePath;
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::macaroon::RootKeys;
 use penstock_protocol::network::why_not_public;
 use penstock_protocol::pki;
+use penstock_protocol::token::LIFE_MAX;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -21,12 +23,8 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::Duration;
+use url::Url;
 use uuid::Uuid;
-
-const DAY: Duration = Duration::from_secs(86_400);
-/// What the owner's token allows.
-const ADMIN_SCOPE: &str = "storage.read:/ storage.modify:/ storage.stage:/ penstock.admin";
 
 /// What was made.
 #[derive(Debug, Serialize)]
@@ -130,7 +128,8 @@ fn decide(args: &InitArgs, site: &SiteDirectory) -> Result<NewSite, CommandError
     let at = |offset: u16| SocketAddr::new(address, args.ports_base + offset);
     let url_host = in_url(&hosts[0]);
     Ok(NewSite {
-        private_addresses: private_addresses(&hosts, &[address]),
+        allow: servers("", &hosts, args.ports_base),
+        private_addresses: private_addresses(&hosts, &[address], &[args.ports_base]),
         name,
         issuer: format!("https://{url_host}:{}", args.ports_base),
         hosts,
@@ -141,8 +140,15 @@ fn decide(args: &InitArgs, site: &SiteDirectory) -> Result<NewSite, CommandError
     })
 }
 
-/// The addresses of these hosts, as this machine resolves them, that are not public: nobody else would allow them.
-fn private_addresses(hosts: &[String], listening: &[IpAddr]) -> Vec<String> {
+/// A port of these hosts, as lists of servers name it.
+fn servers(scheme: &str, hosts: &[String], port: u16) -> Vec<String> {
+    let server = |host: &String| format!("{scheme}{}:{port}", in_url(host));
+    hosts.iter().map(server).collect()
+}
+
+/// These ports at the addresses of these hosts, as this machine resolves them, that are not public: nobody else would
+/// allow them.
+fn private_addresses(hosts: &[String], listening: &[IpAddr], ports: &[u16]) -> Vec<String> {
     let resolved = hosts.iter().flat_map(|host| match host.parse() {
         Ok(address) => vec![address],
         Err(_) => {
@@ -153,7 +159,11 @@ fn private_addresses(hosts: &[String], listening: &[IpAddr]) -> Vec<String> {
     let all = resolved.chain(listening.iter().copied());
     let private = all.filter(|at| !at.is_unspecified() && why_not_public(*at).is_some());
     let distinct: BTreeSet<IpAddr> = private.collect();
-    distinct.iter().map(ToString::to_string).collect()
+    let at_ports = distinct.into_iter().flat_map(|address| {
+        let of_port = move |port: &u16| SocketAddr::new(address, *port).to_string();
+        ports.iter().map(of_port)
+    });
+    at_ports.collect()
 }
 
 fn is_host(text: &str) -> bool {
@@ -265,14 +275,7 @@ fn make(site: &SiteDirectory, new: &NewSite) -> Result<(), CommandError> {
     if let Some(issuer) = &site.config()?.issuer {
         RingFiles::of(site, issuer).create()?;
     }
-    let token = SiteIssuer::of(site)?.mint(&Grant {
-        subject: "admin".into(),
-        scope: ADMIN_SCOPE.into(),
-        audiences: Vec::new(),
-        groups: vec!["/admin".into()],
-        lifetime: 365 * DAY,
-    })?;
-    write_new(&site.admin_token(), &format!("{token}\n"), 0o600)
+    renew_admin(site, None).map(drop)
 }
 
 /// A pool on a disk of its own may exist already; what is in it is its own affair.
@@ -328,16 +331,31 @@ fn acquaintance_of(config: &Config) -> Option<Acquaintance> {
     let doors = config.storage.iter().map(|storage| storage.listen.ip());
     let services = config.transfer.iter().map(|transfer| transfer.listen.ip());
     let listening: Vec<IpAddr> = doors.chain(services).collect();
+    let hosts = &config.site.hosts;
+    let storage = config.storage.as_ref();
+    let door = storage.map(|storage| storage.listen.port());
+    let plain = storage.and_then(|storage| Some(storage.plain_listen?.port()));
+    // Its keys are fetched there, also when it keeps no files.
+    let keys = Url::parse(&issuer.url).ok();
+    let keys = keys.and_then(|url| url.port_or_known_default());
+    let ports: BTreeSet<u16> = [door, plain, keys].into_iter().flatten().collect();
+    let ports: Vec<u16> = ports.into_iter().collect();
+    let with_tls = door.into_iter().flat_map(|port| servers("", hosts, port));
+    let without = plain
+        .into_iter()
+        .flat_map(|port| servers("http://", hosts, port));
     Some(Acquaintance {
         issuer: ForeignIssuer {
             issuer: issuer.url.clone(),
             prefix: NamespacePath::root(),
             vo: Some(issuer.vo.clone()),
+            vos: None,
+            token_life_max: Span(LIFE_MAX),
             client_id: None,
             client_secret_file: None,
         },
-        hosts: config.site.hosts.clone(),
-        private_addresses: private_addresses(&config.site.hosts, &listening),
+        servers: with_tls.chain(without).collect(),
+        private_addresses: private_addresses(hosts, &listening, &ports),
     })
 }
 
@@ -379,7 +397,8 @@ fn next_steps(made: &Made, args: &InitArgs) -> String {
     );
     for peer in &args.peers {
         text += &format!(
-            "\nThis site and the one in {0} now trust each other. \
+            "\nThis site and the one in {0} now trust each other: tokens of each site's issuer may read and write \
+             everything at the other, as far as their scopes go (`prefix` of [[trust.issuer]] in penstock.toml narrows it). \
              If that one runs: kill -HUP $(cat {0}/state/serve.lock)\n",
             peer.display()
         );

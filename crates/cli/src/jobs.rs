@@ -1,53 +1,125 @@
 //! Looking at and stopping the jobs of a transfer service; submitting and explaining them are below.
 
 pub mod ban;
+pub mod end_tokens;
 pub mod explain;
 pub mod find;
 pub mod nodes;
 pub mod submit;
 pub mod wait;
 
-use crate::access::Access;
+use crate::access::{Access, Need, Server, audiences_of};
 use crate::args::parse_url;
 use crate::args::{CancelArgs, ListArgs, ServiceArgs, StatusArgs};
+use crate::config::{Config, in_url};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
 use crate::site::SiteDirectory;
 use penstock_field_tools::transfer_api::{FileInfo, JobInfo, TransferService};
 use penstock_model::Bytes;
+use penstock_model::text::one_line;
+use penstock_protocol::token::ADMIN_SCOPE;
 use serde::Serialize;
+use std::path::Path;
 use url::Url;
 
-/// A site's owner, who holds its signing key, may see and stop every job.
-const OWNER_SCOPE: &str = "penstock.admin";
+/// What users of a transfer service have, where it asks for nothing else.
+const USER_SCOPE: &str = "fts";
 
-/// What a command wants of the service, as the scope of the token that it needs.
+/// What a command wants of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
-    /// Look at jobs and stop them.
+    /// Look at jobs and stop them. The owner of the service, who holds its signing key, sees all of them.
     Manage,
-    /// Submit jobs; the service shows the same token to the storage elements.
+    /// What only administrators may.
+    Administer,
+    /// Submit jobs.
     Submit,
 }
 
-/// The service that the options name, and a token for it.
+/// The service that the options name, and what it is shown.
 pub fn connect(
     args: &ServiceArgs,
     intent: Intent,
     environment: &Environment,
 ) -> Result<TransferService, CommandError> {
-    let base = find_service(args, environment)?;
     let access = Access::open(&args.access, environment, 4)?;
-    let mut scope = match intent {
-        Intent::Manage => OWNER_SCOPE.to_owned(),
-        Intent::Submit => "storage.read:/ storage.modify:/".to_owned(),
+    connect_by(&access, args, intent, environment)
+}
+
+/// The same, with what is shown to others too.
+pub fn connect_by(
+    access: &Access,
+    args: &ServiceArgs,
+    intent: Intent,
+    environment: &Environment,
+) -> Result<TransferService, CommandError> {
+    let base = find_service(args, environment)?;
+    let need = match &args.access.dir {
+        Some(dir) if access.mints() => Some(need_of(dir, &base, intent)?),
+        _ => None,
     };
-    if let Some(required) = required_scope(args)? {
-        scope = format!("{scope} {required}");
+    let needs = need.map(|need| (Server::of(&base), need));
+    let credentials = access.credentials(needs);
+    Ok(TransferService::new(
+        access.client.clone(),
+        base,
+        credentials,
+    ))
+}
+
+/// The token that a service needs. An administrator's is for the site's own service alone: any other could use it here.
+fn need_of(dir: &Path, base: &Url, intent: Intent) -> Result<Need, CommandError> {
+    let config = SiteDirectory::at(dir)?.config()?;
+    let own = own_name(&config, base);
+    let required = config.transfer.and_then(|transfer| transfer.required_scope);
+    let user_scope = required.clone().unwrap_or_else(|| USER_SCOPE.to_owned());
+    let admin_scope = match required {
+        Some(required) => format!("{ADMIN_SCOPE} {required}"),
+        None => ADMIN_SCOPE.to_owned(),
+    };
+    let as_user = || Need {
+        scope: user_scope,
+        audiences: audiences_of(base),
+    };
+    match (intent, own) {
+        (Intent::Submit, _) | (Intent::Manage, None) => Ok(as_user()),
+        (Intent::Manage | Intent::Administer, Some(name)) => Ok(Need {
+            scope: admin_scope,
+            audiences: vec![name],
+        }),
+        (Intent::Administer, None) => Err(CommandError::Usage(format!(
+            "{base} is not the transfer service of the site in {}, whose administrator's token is shown to no other; \
+             give the --dir of its own site, or --token-file with a token that it takes, or list it in \
+             transfer.audience when it is another name of this one",
+            dir.display()
+        ))),
     }
-    let token = access.token(&scope)?;
-    Ok(TransferService::new(access.client, base, token))
+}
+
+/// As what a site's service calls itself at this URL; `None`: it is none of this site's.
+fn own_name(config: &Config, url: &Url) -> Option<String> {
+    let role = config.transfer.as_ref()?;
+    if url.scheme() != "https" {
+        return None;
+    }
+    let bare = |host: &str| host.trim_matches(['[', ']']).to_ascii_lowercase();
+    let host = bare(url.host_str()?);
+    let port = url.port_or_known_default()?;
+    let with_port = format!("https://{}:{port}", in_url(&host));
+    let is_ours = |name: &&String| {
+        let known = Url::parse(name)
+            .ok()
+            .filter(|known| known.scheme() == "https");
+        known.is_some_and(|known| Server::of(&known) == Server::of(url))
+            || (bare(name) == host && port == role.listen.port())
+    };
+    let hosts = config.site.hosts.iter().map(|host| bare(host));
+    match port == role.listen.port() && hosts.into_iter().any(|known| known == host) {
+        true => Some(with_port),
+        false => role.audience.iter().find(is_ours).cloned(),
+    }
 }
 
 /// What was typed, then the site directory's own service, then the environment.
@@ -74,14 +146,6 @@ fn find_service(args: &ServiceArgs, environment: &Environment) -> Result<Url, Co
                 .to_owned(),
         )),
     }
-}
-
-fn required_scope(args: &ServiceArgs) -> Result<Option<String>, CommandError> {
-    let Some(dir) = &args.access.dir else {
-        return Ok(None);
-    };
-    let config = SiteDirectory::at(dir)?.config()?;
-    Ok(config.transfer.and_then(|transfer| transfer.required_scope))
 }
 
 #[derive(Serialize)]
@@ -121,18 +185,20 @@ fn status_text(report: &StatusReport) -> String {
             .unwrap_or_default();
         let reason = file.reason.as_ref().filter(|reason| !reason.is_empty());
         let reason = reason
-            .map(|reason| format!("\n      {reason}"))
+            .map(|reason| format!("\n      {}", one_line(reason)))
             .unwrap_or_default();
         text += &format!(
             "  {:10}{size} {} -> {}{reason}\n",
-            file.file_state, file.source_surl, file.dest_surl
+            one_line(&file.file_state),
+            one_line(&file.source_surl),
+            one_line(&file.dest_surl)
         );
     }
     text
 }
 
 fn job_line(job: &JobInfo) -> String {
-    let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    let or_dash = |text: &Option<String>| one_line(text.as_deref().unwrap_or("-")).into_owned();
     let reason = job.reason.as_ref().filter(|reason| !reason.is_empty());
     format!(
         "{} {:13} {}  {} -> {}  {}{}\n",
@@ -143,7 +209,7 @@ fn job_line(job: &JobInfo) -> String {
         or_dash(&job.dest_se),
         or_dash(&job.vo_name),
         reason
-            .map(|reason| format!("  {reason}"))
+            .map(|reason| format!("  {}", one_line(reason)))
             .unwrap_or_default()
     )
 }
@@ -177,4 +243,31 @@ pub async fn cancel(
     }
     output.show(&canceled, || canceled.iter().map(job_line).collect());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_sites_own_service_has_a_name_for_its_administrator() {
+        let config = "[site]\nname = \"a\"\nhosts = [\"fts.a.org\", \"::1\"]\n[transfer]\nlisten = \"[::1]:8446\"\n\
+                      audience = [\"alias.a.org\", \"https://front.a.org\"]";
+        let config = Config::parse(config).expect("valid");
+        let check = |url: &str, expected: Option<&str>| {
+            let url = Url::parse(url).expect("a URL");
+            assert_eq!(own_name(&config, &url).as_deref(), expected, "{url}");
+        };
+        check("https://fts.a.org:8446", Some("https://fts.a.org:8446"));
+        check("https://FTS.a.org:8446/x", Some("https://fts.a.org:8446"));
+        check("https://[::1]:8446", Some("https://[::1]:8446"));
+        check("https://alias.a.org:8446", Some("alias.a.org"));
+        check("https://front.a.org", Some("https://front.a.org"));
+        check("https://front.a.org:8446", None);
+        check("https://alias.a.org:9000", None);
+        check("https://fts.a.org", None);
+        check("https://fts.a.org:8443", None);
+        check("http://fts.a.org:8446", None);
+        check("https://fts.b.org:8446", None);
+    }
 }

@@ -26,14 +26,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// How long tokens may live that were made before there was a record of them.
-const UNRECORDED: Duration = Duration::from_secs(366 * 86_400);
 /// Ends of tokens are recorded by the day, so that most signatures write nothing.
 const DAY_MS: i64 = 86_400_000;
 
 /// The files of a site's signing keys: private keys, and beside the configured one a list of them all.
 pub struct RingFiles {
     configured: PathBuf,
+    /// How long tokens of the site may live: what is made for longer keeps no key.
+    life_max: Duration,
 }
 
 impl RingFiles {
@@ -41,6 +41,7 @@ impl RingFiles {
     pub fn of(site: &SiteDirectory, issuer: &Issuer) -> RingFiles {
         RingFiles {
             configured: site.resolve(&issuer.signing_key),
+            life_max: issuer.token_life_max.0,
         }
     }
 
@@ -58,15 +59,19 @@ impl RingFiles {
     pub fn load(&self) -> Result<KeyRing, CommandError> {
         let list = self.list();
         match std::fs::read_to_string(&list) {
-            Ok(text) => KeyRing::parse(&text)
-                .map_err(|why| CommandError::Usage(format!("{}: {why}", list.display()))),
+            Ok(text) => {
+                let mut ring = KeyRing::parse(&text)
+                    .map_err(|why| CommandError::Usage(format!("{}: {why}", list.display())))?;
+                ring.bound(self.life_max);
+                Ok(ring)
+            }
             Err(why) if why.kind() == io::ErrorKind::NotFound => {
                 let made = std::fs::metadata(&self.configured).and_then(|found| found.modified());
                 let made = made.map_or(Timestamp(0), timestamp);
                 Ok(KeyRing::of(self.describe(
                     &self.configured,
                     made,
-                    now() + UNRECORDED,
+                    now() + self.life_max,
                 )?))
             }
             Err(why) => Err(CommandError::local(list.display(), why)),
@@ -180,8 +185,9 @@ fn new_name(configured: &Path, now: Timestamp) -> String {
 }
 
 /// In one step, readable by the owner only.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let beside = path.with_extension("json.new");
+pub fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)

@@ -15,6 +15,7 @@ mod environment;
 mod exit;
 mod expiry;
 mod files;
+mod fsck;
 mod history;
 mod import_fts3;
 mod init;
@@ -22,6 +23,7 @@ mod jobs;
 mod keys;
 mod output;
 mod progress;
+mod rebuild;
 mod serve;
 mod settings;
 mod share;
@@ -36,6 +38,7 @@ use environment::Environment;
 use exit::{CommandError, ErrorReport};
 use output::Output;
 use penstock_model::quantity;
+use penstock_protocol::gfal::ReadablePaths;
 use penstock_protocol::gfal::child::{self, Limits};
 use std::process::ExitCode;
 
@@ -50,7 +53,7 @@ fn main() -> ExitCode {
             let exit_code = why.exit_code();
             match output.json {
                 // The answer is printed already.
-                _ if matches!(why, CommandError::Refused) => {}
+                _ if matches!(why, CommandError::Refused | CommandError::Differs) => {}
                 true => output.show(
                     &ErrorReport {
                         error: why.to_string(),
@@ -58,7 +61,7 @@ fn main() -> ExitCode {
                     },
                     String::new,
                 ),
-                false => eprintln!("penstock: {why}"),
+                false => Output::error(&why.to_string()),
             }
             ExitCode::from(exit_code)
         }
@@ -109,17 +112,25 @@ fn run(command: Command, environment: &Environment, output: Output) -> Result<()
         Command::History(args) => history::run(&args, environment, output),
         Command::Backup(args) => backup::run(&args, environment, output),
         Command::Restore(args) => backup::put_back(&args, environment, output),
-        Command::GfalAgent(args) => gfal_agent(&args),
+        Command::Fsck(args) => fsck::run(&args, output),
+        Command::Rebuild(args) => rebuild::run(&args, output),
+        Command::GfalAgent(args) => gfal_agent(args),
     }
 }
 
 /// Outside any runtime: it starts with one thread.
-fn gfal_agent(args: &GfalAgentArgs) -> Result<(), CommandError> {
+fn gfal_agent(args: GfalAgentArgs) -> Result<(), CommandError> {
+    let readable = ReadablePaths {
+        paths: args.readable,
+        trusted: args.trusted,
+    };
     let limits = Limits {
         service: args.service,
         memory_bytes_max: args.memory.map(|size| size.0),
+        account: args.account,
+        readable: (!args.unconfined).then_some(readable),
     };
-    child::run(limits).map_err(|why| CommandError::local("gfal-agent", why))
+    child::run(&limits).map_err(|why| CommandError::local("gfal-agent", why))
 }
 
 fn in_runtime(command: impl Future<Output = Result<(), CommandError>>) -> Result<(), CommandError> {

@@ -4,6 +4,7 @@ use crate::output::Output;
 use indicatif::{ProgressBar, ProgressStyle};
 use penstock_field_tools::progress::{Progress, Reading};
 use penstock_model::{Bytes, Rate};
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -59,6 +60,41 @@ pub async fn watched<T>(
             }
             _ = tick.tick() => display.show(started.elapsed(), &look),
         }
+    }
+}
+
+/// Shows how something goes that is counted and that blocks.
+pub struct Counted {
+    what: &'static str,
+    started: Instant,
+    display: RefCell<Display>,
+}
+
+impl Counted {
+    /// Of `what`, in words.
+    pub fn new(output: Output, what: &'static str) -> Counted {
+        Counted {
+            what,
+            started: Instant::now(),
+            display: RefCell::new(Display::new(output)),
+        }
+    }
+
+    /// So many of so many.
+    pub fn show(&self, done: u64, total: u64) {
+        let look = |_| View {
+            done: Bytes(done),
+            total: Bytes(total),
+            text: format!("{done}/{total} {}", self.what),
+        };
+        self.display
+            .borrow_mut()
+            .show(self.started.elapsed(), &look);
+    }
+
+    /// It is over.
+    pub fn end(&self) {
+        self.display.borrow().clear();
     }
 }
 

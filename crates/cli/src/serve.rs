@@ -13,13 +13,13 @@ mod process;
 pub mod roles;
 mod sinks;
 
-use crate::args::ServeArgs;
+use crate::args::{BackupPart, ServeArgs};
 use crate::backup;
 use crate::config::{Config, Transfer};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::expiry;
-use crate::output::Output;
+use crate::output::{LogOutput, Output};
 use crate::site::SiteDirectory;
 use crate::store;
 use crate::token::now;
@@ -29,7 +29,7 @@ use monitor::SiteMonitor;
 use penstock_decide::history::Retention;
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::connections::Connections;
-use penstock_protocol::http1::client::{Client, ClientConfig, Reach};
+use penstock_protocol::http1::client::{Client, ClientConfig, NearEnds, Reach};
 use penstock_protocol::http1::tally::RequestTally;
 use penstock_protocol::tls::{ClientTls, PeerTls, ServerTls};
 use penstock_protocol::token::Verifier;
@@ -39,7 +39,10 @@ use penstock_transfer_service::api::{self, Administrators, Banned};
 use penstock_transfer_service::messages::{self, MessagesConfig, Positions};
 use penstock_transfer_service::{Service, ServiceConfig, Store, TokenClients};
 use roles::Trusted;
-use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::fs::Mode;
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit, umask,
+};
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -64,6 +67,7 @@ pub async fn run(
     output: Output,
 ) -> Result<(), CommandError> {
     start_log(&args.log)?;
+    keep_to_itself();
     let site = SiteDirectory::at(&args.dir)?;
     let config = site.config()?;
     let _lock = site.lock()?;
@@ -71,6 +75,7 @@ pub async fn run(
         drain: args.drain.0,
         files_max: raise_file_limit(),
         connections: Connections::default(),
+        near_ends: NearEnds::default(),
         database_passwords: environment.database_passwords.clone(),
     };
     let mut signals = Signals::listen()?;
@@ -97,13 +102,31 @@ pub async fn run(
 fn start_log(levels: &str) -> Result<(), CommandError> {
     let filter = EnvFilter::try_new(levels)
         .map_err(|why| CommandError::Usage(format!("--log '{levels}': {why}")))?;
+    let is_coloured = std::io::stderr().is_terminal();
     let to_standard_error = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
+        .with_ansi(is_coloured)
+        .with_writer(move || LogOutput { is_coloured });
     to_standard_error
         .try_init()
         .map_err(|why| CommandError::local("cannot start the log", why))
+}
+
+/// Other users of the machine see nothing of this process: files that it makes are its own, its memory is in no core
+/// dump, and no process of its user, such as a child that a transfer has taken over, can trace it.
+fn keep_to_itself() {
+    umask(Mode::from_raw_mode(0o077));
+    // 1, not 0: the kernel gives a core to a program that catches dumps unless the limit is just this (core(5)).
+    let core = Rlimit {
+        current: Some(1),
+        maximum: Some(1),
+    };
+    if let Err(why) = setrlimit(Resource::Core, core) {
+        tracing::warn!(%why, "core dumps cannot be forbidden; they would hold keys");
+    }
+    if let Err(why) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        tracing::warn!(%why, "the process cannot be kept from being traced");
+    }
 }
 
 /// Each connection and each open file is a descriptor; the soft limit is a default of 1024 for programs that
@@ -149,6 +172,8 @@ pub struct Process {
     /// Files that may be open at once, connections among them.
     files_max: u64,
     connections: Connections,
+    /// Of what this process connects to itself.
+    near_ends: NearEnds,
     /// Passwords of databases.
     database_passwords: Option<PathBuf>,
 }
@@ -179,7 +204,6 @@ struct Running {
 struct RunningTransfer {
     service: Arc<Service>,
     verifier: Verifier,
-    keys: SealingKeys,
     /// What other nodes are shown.
     peers: Option<PeerTls>,
     retention: watch::Sender<Retention>,
@@ -219,7 +243,11 @@ impl Running {
             token_clients: TokenClients::default(),
             reach: Reach::default(),
             published: Published::default(),
-            monitor: Arc::new(SiteMonitor::new(config, process.connections.clone())),
+            monitor: Arc::new(SiteMonitor::new(
+                config,
+                process.connections.clone(),
+                process.near_ends.clone(),
+            )),
             config: config.clone(),
             watched: Watched::of(site, config),
             process,
@@ -264,6 +292,7 @@ impl Running {
                 .map_err(|why| CommandError::local("storage.listen", why))?,
             tls: Some(self.server_tls.clone()),
             monitor: Some(self.monitor.clone()),
+            tls_only: plain.is_none(),
         };
         self.tasks.spawn(async move {
             let ended = storage_element::serve(door_storage, door, stopping_door).await;
@@ -281,6 +310,7 @@ impl Running {
                     .map_err(|why| CommandError::local("storage.plain_listen", why))?,
                 tls: None,
                 monitor: Some(self.monitor.clone()),
+                tls_only: false,
             };
             self.tasks.spawn(async move {
                 let ended = storage_element::serve(door_storage, door, stopping_door).await;
@@ -290,6 +320,17 @@ impl Running {
                 "plain",
                 format!("http://{}:{}/", config.url_host(), address.port()),
             ));
+        }
+        if let Some(plan) = role.backup.clone() {
+            let backups = backup::Schedule {
+                site: site.clone(),
+                config: config.clone(),
+                part: BackupPart::Namespace,
+                plan,
+                pass_file: None,
+                meter: self.monitor.joined_by_backups(),
+            };
+            tokio::spawn(backups.keep_backing_up(stopping.clone()));
         }
         self.storage = Some(storage);
         Ok(())
@@ -315,6 +356,7 @@ impl Running {
         let at_once = usize::try_from(role.active_max_per_storage).unwrap_or(usize::MAX);
         let client = Client::new(ClientConfig {
             idle_per_host: IDLE_PER_HOST.max(at_once),
+            near_ends: self.process.near_ends.clone(),
             ..ClientConfig::new(self.client_tls.clone())
         })
         .with_reach(&self.reach);
@@ -339,7 +381,7 @@ impl Running {
         let service_config = ServiceConfig {
             site: config.site.name.clone(),
             store: store.clone(),
-            keys: keys.clone(),
+            keys,
             engine: roles::engine_config(role),
             agents: roles::agent_config(role),
             gfal: Some(roles::gfal_config(site, config, role)?),
@@ -358,6 +400,7 @@ impl Running {
             let backups = backup::Schedule {
                 site: site.clone(),
                 config: config.clone(),
+                part: BackupPart::Transfer,
                 plan,
                 pass_file: self.process.database_passwords.clone(),
                 meter: self.monitor.joined_by_backups(),
@@ -415,7 +458,6 @@ impl Running {
         self.transfer = Some(RunningTransfer {
             service,
             verifier,
-            keys,
             peers,
             retention,
         });
@@ -569,14 +611,9 @@ impl Running {
             if let Some(peers) = &running.peers {
                 peers.reload().map_err(|why| usage(&why))?;
             }
-            let has_newer = running
-                .keys
-                .reload(&site.resolve(&role.credential_keys))
-                .map_err(|why| usage(&why))?;
-            if has_newer {
-                let sealed = running.service.seal_anew().await;
-                sealed.map_err(|why| usage(&why))?;
-            }
+            let keys = site.resolve(&role.credential_keys);
+            let taken_over = running.service.take_over_keys(&keys).await;
+            taken_over.map_err(|why| usage(&why))?;
             trusted.renew(&running.verifier, roles::service_audiences(config, role));
             self.banned.replace(config.trust.banned.iter().cloned());
             self.administrators.replace(roles::administrators(role));

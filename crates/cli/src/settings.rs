@@ -161,7 +161,7 @@ pub async fn link(
         LinkCommand::Show(args) | LinkCommand::Remove(args) => &args.service,
         LinkCommand::Set(args) => &args.service,
     };
-    let service = connect(of, Intent::Manage, environment)?;
+    let service = connect(of, Intent::Administer, environment)?;
     match &command {
         LinkCommand::List(_) => {
             let found = service.settings(place("links", None)).await?;
@@ -230,7 +230,7 @@ pub async fn se(
         SeCommand::Show(args) | SeCommand::Remove(args) => &args.service,
         SeCommand::Set(args) => &args.service,
     };
-    let service = connect(of, Intent::Manage, environment)?;
+    let service = connect(of, Intent::Administer, environment)?;
     match &command {
         SeCommand::List(_) => {
             let found = service.settings(place("se", None)).await?;
@@ -306,7 +306,7 @@ pub async fn authorize(
         AuthorizeCommand::List(args) => &args.service,
         AuthorizeCommand::Set(args) | AuthorizeCommand::Remove(args) => &args.service,
     };
-    let service = connect(of, Intent::Manage, environment)?;
+    let service = connect(of, Intent::Administer, environment)?;
     match &command {
         AuthorizeCommand::List(_) => {
             let found = service.settings(place("authorize", None)).await?;
@@ -347,7 +347,7 @@ pub async fn drain(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let service = connect(&args.service, Intent::Manage, environment)?;
+    let service = connect(&args.service, Intent::Administer, environment)?;
     let hosts = service.settings(SettingPlace::default()).await?;
     let drained = match args.verb {
         DrainVerb::Show => return show(output, &hosts, host_lines),

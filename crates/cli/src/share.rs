@@ -8,7 +8,7 @@ use crate::exit::CommandError;
 use crate::files::Purpose;
 use crate::output::Output;
 use crate::token::now;
-use penstock_field_tools::remote::{Remote, path_of};
+use penstock_field_tools::remote::Remote;
 use serde::Serialize;
 use std::time::Duration;
 use url::Url;
@@ -40,9 +40,10 @@ pub async fn run(
         (false, false) => ("DOWNLOAD,LIST", Purpose::Read),
     };
     let access = Access::open(&args.access, environment, 1)?;
-    let scope = purpose.scope(&path_of(&args.url)?);
-    let token = access.token_lasting(&scope, args.span.0 + TOLERATED)?;
-    let remote = Remote::new(access.client, token);
+    // A macaroon ends with the token that it was asked for with.
+    let lifetime = args.span.0.saturating_add(TOLERATED);
+    let credentials = access.for_files_lasting(&[(&args.url, purpose)], lifetime)?;
+    let remote = Remote::new(access.client, credentials);
     let made = remote.macaroon(&args.url, activities, args.span.0).await?;
     let (macaroon, lasting) = made;
     if lasting + TOLERATED < args.span.0 {

@@ -16,6 +16,9 @@ pub enum Grantee {
     Certificate {
         /// Such as `/DC=lab/OU=Users/CN=Alice`.
         subject: String,
+        /// Who must have signed it; `None`: any authority that is trusted.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ca: Option<String>,
     },
     /// Whose proxy carries this VOMS attribute in plain form.
     Attribute {
@@ -56,6 +59,8 @@ pub enum Principal<'a> {
     Certificate {
         /// The end entity's subject.
         subject: &'a str,
+        /// Who signed it.
+        ca: &'a str,
         /// VOMS attributes in plain form.
         attributes: &'a [String],
     },
@@ -153,9 +158,13 @@ impl Rights {
 
 fn names(grantee: &Grantee, principal: Principal<'_>) -> bool {
     match (grantee, principal) {
-        (Grantee::Certificate { subject: named }, Principal::Certificate { subject, .. }) => {
-            named == subject
-        }
+        (
+            Grantee::Certificate {
+                subject: named,
+                ca: signed,
+            },
+            Principal::Certificate { subject, ca, .. },
+        ) => named == subject && signed.as_deref().is_none_or(|signed| signed == ca),
         (Grantee::Attribute { attribute }, Principal::Certificate { attributes, .. }) => {
             attributes.contains(attribute)
         }
@@ -208,6 +217,11 @@ mod tests {
     fn a_name_counts_only_in_its_own_world() {
         let subject = Grantee::Certificate {
             subject: ALICE.into(),
+            ca: None,
+        };
+        let signed_by = |ca: &str| Grantee::Certificate {
+            subject: ALICE.into(),
+            ca: Some(ca.into()),
         };
         let attribute = Grantee::Attribute {
             attribute: "/ops".into(),
@@ -219,6 +233,7 @@ mod tests {
         let groups = ["/ops".to_owned()];
         let certificate = Principal::Certificate {
             subject: ALICE,
+            ca: "/CN=CA One",
             attributes: &groups,
         };
         let of_issuer = |issuer| Principal::Token {
@@ -236,8 +251,10 @@ mod tests {
             );
             assert!(!rights.cover_anything(Operation::Transfer), "{to:?}");
         };
+        check(&signed_by("/CN=CA Two"), certificate, false);
         for (to, by_certificate) in [
             (subject, true),
+            (signed_by("/CN=CA One"), true),
             (attribute, true),
             (token, false),
             (group(), false),

@@ -88,6 +88,13 @@ pub enum AuthorizationReason {
     NobodyKnown,
     /// Groups do not count, because the token carries capabilities.
     GroupsIgnored,
+    /// The token's issuer may not speak for the VOs of its groups.
+    GroupsOfOthers {
+        /// The issuer.
+        issuer: String,
+        /// The groups.
+        groups: Vec<String>,
+    },
     /// Neither capabilities nor groups.
     NothingHeld,
     /// This covers the path, but is not a right for that.
@@ -147,12 +154,24 @@ pub struct GroupRule {
     pub rights: Vec<Right>,
 }
 
+/// The owner of a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CertificateOwner<'a> {
+    /// The end entity, in slash form.
+    pub subject: &'a str,
+    /// Who signed its certificate. Another authority's owner of the same subject may be somebody else.
+    pub ca: &'a str,
+}
+
 /// What the owner of a certificate may do below a path. Of several rules for one subject, those with the
 /// longest path count, as with groups.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubjectRule {
     /// The certificate's subject in slash form, compared whole: `/DC=lab/OU=Users/CN=Alice`.
     pub subject: String,
+    /// Who must have signed the certificate; `None`: any authority that the site trusts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<String>,
     /// Where.
     pub path: NamespacePath,
     /// What may be done there.
@@ -168,8 +187,8 @@ pub struct Held<'a> {
     pub groups: &'a [String],
     /// What this site grants to groups.
     pub rules: &'a [GroupRule],
-    /// The subject of a certificate. A token's subject is another kind of name and never stands here.
-    pub subject: Option<&'a str>,
+    /// The owner of a certificate. A token's subject is another kind of name and never stands here.
+    pub owner: Option<CertificateOwner<'a>>,
     /// What this site grants to subjects of certificates.
     pub subject_rules: &'a [SubjectRule],
 }
@@ -181,7 +200,7 @@ pub fn authorize_held(
     operation: &Operation,
     path: &NamespacePath,
 ) -> Decision<Verdict, AuthorizationReason> {
-    let concerns_rules = !held.groups.is_empty() || held.subject.is_some();
+    let concerns_rules = !held.groups.is_empty() || held.owner.is_some();
     if held.capabilities.is_empty() && concerns_rules {
         return by_rules(held, operation, path);
     }
@@ -329,7 +348,7 @@ fn by_rules(
             None => {
                 let path = path.clone();
                 let mut because = Vec::new();
-                if let Some(subject) = held.subject.map(str::to_owned) {
+                if let Some(subject) = held.owner.map(|owner| owner.subject.to_owned()) {
                     let path = path.clone();
                     because.push(AuthorizationReason::NoSubjectRule { subject, path });
                 }
@@ -357,9 +376,11 @@ fn granting_rule(
     operation: &Operation,
     path: &NamespacePath,
 ) -> Option<AuthorizationReason> {
-    let subject = held.subject.and_then(|subject| {
+    let subject = held.owner.and_then(|owner| {
         let mine = held.subject_rules.iter();
-        let mine = mine.filter(|rule| rule.subject == subject);
+        let mine = mine.filter(|rule| {
+            rule.subject == owner.subject && rule.ca.as_deref().is_none_or(|ca| ca == owner.ca)
+        });
         let rule = deciding_rule(mine, |rule| (&rule.path, &rule.rights), operation, path)?;
         Some(AuthorizationReason::SubjectRule { rule: rule.clone() })
     });
@@ -415,6 +436,13 @@ impl fmt::Display for AuthorizationReason {
             Self::NothingHeld => out.write_str(
                 "the token carries neither a storage scope nor a group; ask for a storage scope",
             ),
+            Self::GroupsOfOthers { issuer, groups } => {
+                let groups = groups.join(", ");
+                write!(
+                    out,
+                    "the site does not let {issuer} speak for the VO of {groups} ('vo' or 'vos' of its issuers says for which)"
+                )
+            }
             Self::OtherRight { capability } => {
                 write!(out, "'{capability}' covers the path but not the operation")
             }
@@ -758,7 +786,7 @@ mod tests {
             capabilities: &capabilities,
             groups: &groups,
             rules: &rules(),
-            subject: None,
+            owner: None,
             subject_rules: &[],
         };
         let (operation, place) = request(wanted);
@@ -802,17 +830,30 @@ mod tests {
         let groups: Vec<String> = groups.iter().map(|group| group.to_string()).collect();
         let rule = |subject: &str, place: &str, rights: &[Right]| SubjectRule {
             subject: subject.to_owned(),
+            ca: None,
             path: path(place),
             rights: rights.to_vec(),
         };
+        let by = |ca: &str, rule: SubjectRule| SubjectRule {
+            ca: Some(ca.to_owned()),
+            ..rule
+        };
+        let carol = "/DC=lab/CN=Carol";
         let held = Held {
             capabilities: &[],
             groups: &groups,
             rules: &rules(),
-            subject: Some(subject),
+            owner: Some(CertificateOwner {
+                subject,
+                ca: "/DC=lab/CN=CA One",
+            }),
             subject_rules: &[
                 rule("/DC=lab/CN=Alice", "/", &[Right::Read]),
                 rule("/DC=lab/CN=Alice", "/home/alice", &[Right::Modify]),
+                by("/DC=lab/CN=CA One", rule(carol, "/one", &[Right::Read])),
+                by("/DC=lab/CN=CA Two", rule(carol, "/two", &[Right::Read])),
+                // One that does not count hides none that does.
+                by("/DC=lab/CN=CA Two", rule(carol, "/one/two", &[])),
             ],
         };
         let (operation, place) = request(wanted);
@@ -848,6 +889,16 @@ mod tests {
             "read /x",
             "no rule of the site lets /DC=lab/CN=Alice/CN=1 do so at /x",
         );
+        // Another authority's Carol is somebody else.
+        let carol = "/DC=lab/CN=Carol";
+        check_subject(
+            carol,
+            &[],
+            "read /one/two/f",
+            &format!("{carol} may do so below /one"),
+        );
+        let refused = format!("no rule of the site lets {carol} do so at /two/f");
+        check_subject(carol, &[], "read /two/f", &refused);
         // A group of that name is not the subject.
         check_subject(
             "/DC=lab/CN=Bob",

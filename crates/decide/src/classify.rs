@@ -3,7 +3,8 @@
 //! FTS3 decides this by searching message texts; here it follows from what was observed. The error numbers and the
 //! few fixed texts are those that FTS clients match on.
 
-use penstock_model::{Errno, Failure, Phase, Retry, Side};
+use crate::copy_failure::CopyCause;
+use penstock_model::{Concern, Errno, Failure, Phase, Retry, Side};
 
 /// What an agent saw when something did not work.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,8 +29,18 @@ pub enum Observed {
     SizeMismatch,
     /// Checksums differ.
     ChecksumMismatch,
-    /// The storage element said that a third-party copy failed.
-    CopyFailed,
+    /// The file has another checksum than its user says, and its source contradicts the user.
+    UserChecksumMismatch,
+    /// There is no checksum to compare with.
+    ChecksumUnavailable,
+    /// A directory stands where a file was expected.
+    IsDirectory,
+    /// The storage element said that a third-party copy failed, and as far as it said, why.
+    CopyFailed(CopyCause),
+    /// The time is over that the job allows.
+    JobTimedOut,
+    /// One redirect followed another.
+    TooManyRedirects,
     /// A library said that it did not work, with this error number.
     Said(Errno),
     /// Refused by our own rules (an address, a redirect).
@@ -47,18 +58,22 @@ pub fn classify(side: Side, phase: Phase, observed: &Observed, detail: String) -
         Observed::NameUnknown => (Errno::ECOMM, Retry::Later),
         Observed::Refused => (Errno::ECONNREFUSED, Retry::Later),
         Observed::Untrusted => (Errno::EPERM, Retry::Never),
-        Observed::TimedOut => (Errno::ETIMEDOUT, Retry::Later),
+        Observed::TimedOut | Observed::JobTimedOut => (Errno::ETIMEDOUT, Retry::Later),
         Observed::Broken => (Errno::ECOMM, Retry::Later),
         Observed::Malformed => (Errno::EINVAL, Retry::Later),
         Observed::Exists => (Errno::EEXIST, Retry::Never),
         Observed::SizeMismatch => (Errno::EINVAL, Retry::Later),
-        // FTS lists checksum mismatches as not worth a retry; a flipped bit on the way would be, a rotten source not.
-        // The source's own disagreement with the user's value is final; the rest may be the network's doing.
+        // FTS tries no checksum mismatch again. But a flipped bit on the way is worth another attempt; what the source
+        // itself tells of the file is not.
         Observed::ChecksumMismatch if side == Side::Source => (Errno::EIO, Retry::Never),
         Observed::ChecksumMismatch => (Errno::EIO, Retry::Later),
-        Observed::CopyFailed => (Errno::EIO, Retry::Later),
+        Observed::UserChecksumMismatch => (Errno::EIO, Retry::Never),
+        Observed::ChecksumUnavailable => (Errno::EOPNOTSUPP, Retry::Never),
+        Observed::IsDirectory => (Errno::EISDIR, Retry::Never),
+        Observed::CopyFailed(cause) => of_copy(side, *cause),
         Observed::Said(errno) => (*errno, of_errno(side, *errno)),
         Observed::Forbidden => (Errno::EACCES, Retry::Never),
+        Observed::TooManyRedirects => (Errno::ELOOP, Retry::Never),
         // A clock is set right by its time service, or by who reads of it.
         Observed::ClockSkew => (Errno::EACCES, Retry::Later),
         Observed::Canceled => (Errno::ECANCELED, Retry::Never),
@@ -66,11 +81,106 @@ pub fn classify(side: Side, phase: Phase, observed: &Observed, detail: String) -
     Failure {
         side,
         retry,
+        concern: concern_of(side, observed),
         phase,
         errno,
         detail,
         found: None,
         busy: None,
+    }
+}
+
+/// What a PUT depended on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PutConditions {
+    /// That nothing is there (`If-None-Match: *`).
+    pub absent: bool,
+    /// That what arrives has a checksum (`Digest`).
+    pub checksum: bool,
+}
+
+impl PutConditions {
+    /// What a 412 to it means (RFC 9110 §15.5.13). Where both were asked for, there is nothing but the answer's words to
+    /// go by.
+    pub fn failed(self, text: &str) -> Observed {
+        match (self.absent, self.checksum) {
+            (false, true) => Observed::ChecksumMismatch,
+            (true, true) if CopyCause::read(text) == CopyCause::ChecksumMismatch => {
+                Observed::ChecksumMismatch
+            }
+            _ => Observed::Exists,
+        }
+    }
+}
+
+/// What an observation says something about. In doubt it is the storage element or the link: that users cannot halt a
+/// link for each other does not rest on this alone.
+fn concern_of(side: Side, observed: &Observed) -> Concern {
+    let there = match side {
+        Side::Source | Side::Destination => Concern::StorageElement,
+        Side::Network => Concern::Link,
+        Side::Service => return Concern::Service,
+    };
+    match observed {
+        Observed::Status(status) | Observed::CopyFailed(CopyCause::Refused(status)) => match status
+        {
+            401 | 403 | 407 => Concern::Credential,
+            408 | 429 => there,
+            400..=499 | 501 => Concern::Request,
+            _ => there,
+        },
+        Observed::NameUnknown
+        | Observed::Refused
+        | Observed::Untrusted
+        | Observed::TimedOut
+        | Observed::Broken
+        | Observed::Malformed
+        | Observed::ClockSkew
+        | Observed::CopyFailed(CopyCause::Unknown) => there,
+        Observed::CopyFailed(CopyCause::Denied) => Concern::Credential,
+        Observed::CopyFailed(
+            CopyCause::Exists | CopyCause::ChecksumMismatch | CopyCause::Missing,
+        )
+        | Observed::Exists
+        | Observed::SizeMismatch
+        | Observed::ChecksumMismatch
+        | Observed::UserChecksumMismatch
+        | Observed::ChecksumUnavailable
+        | Observed::IsDirectory
+        | Observed::JobTimedOut
+        | Observed::Forbidden
+        | Observed::TooManyRedirects
+        | Observed::Canceled => Concern::Request,
+        Observed::Said(errno) => match *errno {
+            Errno::EPERM | Errno::EACCES => Concern::Credential,
+            Errno::ENOENT
+            | Errno::E2BIG
+            | Errno::EEXIST
+            | Errno::ENOTDIR
+            | Errno::EISDIR
+            | Errno::EINVAL
+            | Errno::EFBIG
+            | Errno::ENAMETOOLONG
+            | Errno::ENOSYS
+            | Errno::ELOOP
+            | Errno::EPROTONOSUPPORT
+            | Errno::EOPNOTSUPP
+            | Errno::ECANCELED => Concern::Request,
+            _ => there,
+        },
+    }
+}
+
+/// What the passive end said is its own; the rest is between the two.
+fn of_copy(side: Side, cause: CopyCause) -> (Errno, Retry) {
+    match cause {
+        CopyCause::Exists => (Errno::EEXIST, Retry::Never),
+        CopyCause::Refused(status @ (401 | 403 | 404 | 409 | 410 | 423)) => of_status(status),
+        CopyCause::Denied => (Errno::EACCES, Retry::Never),
+        CopyCause::Missing => (Errno::ENOENT, of_errno(side, Errno::ENOENT)),
+        CopyCause::ChecksumMismatch | CopyCause::Refused(_) | CopyCause::Unknown => {
+            (Errno::EIO, Retry::Later)
+        }
     }
 }
 
@@ -134,6 +244,106 @@ mod tests {
     }
 
     #[test]
+    fn only_what_other_files_may_meet_speaks_of_a_storage_element_or_the_link() {
+        let shared = |side, observed: Observed| {
+            let failure = classify(side, Phase::Transfer, &observed, "text".into());
+            failure.concern.is_shared()
+        };
+        for observed in [
+            Observed::Status(400),
+            Observed::Status(401),
+            Observed::Status(403),
+            Observed::Status(404),
+            Observed::Status(405),
+            Observed::Status(409),
+            Observed::Status(413),
+            Observed::Status(423),
+            Observed::Exists,
+            Observed::SizeMismatch,
+            Observed::ChecksumMismatch,
+            Observed::UserChecksumMismatch,
+            Observed::ChecksumUnavailable,
+            Observed::IsDirectory,
+            Observed::JobTimedOut,
+            Observed::Forbidden,
+            Observed::CopyFailed(CopyCause::Refused(403)),
+            Observed::CopyFailed(CopyCause::Refused(409)),
+            Observed::CopyFailed(CopyCause::Denied),
+            Observed::Said(Errno::ENOENT),
+            Observed::Said(Errno::EACCES),
+        ] {
+            for side in [Side::Source, Side::Destination, Side::Network] {
+                assert!(!shared(side, observed.clone()), "{side:?} {observed:?}");
+            }
+        }
+        for observed in [
+            Observed::Status(429),
+            Observed::Status(500),
+            Observed::Status(503),
+            Observed::Status(507),
+            Observed::NameUnknown,
+            Observed::Refused,
+            Observed::Untrusted,
+            Observed::TimedOut,
+            Observed::Broken,
+            Observed::CopyFailed(CopyCause::Unknown),
+            Observed::CopyFailed(CopyCause::Refused(503)),
+            Observed::Said(Errno::ECONNREFUSED),
+        ] {
+            for side in [Side::Source, Side::Destination, Side::Network] {
+                assert!(shared(side, observed.clone()), "{side:?} {observed:?}");
+            }
+            assert!(!shared(Side::Service, observed.clone()), "{observed:?}");
+        }
+    }
+
+    #[test]
+    fn a_precondition_that_failed_is_the_one_that_was_sent() {
+        let failed = |absent, checksum, text| PutConditions { absent, checksum }.failed(text);
+        let mismatch = "answered PUT with 412 Precondition Failed: checksum mismatch: expected adler32:00000001, got \
+                        adler32:00000002; the file was removed";
+        assert_eq!(failed(true, false, mismatch), Observed::Exists);
+        assert_eq!(failed(false, true, ""), Observed::ChecksumMismatch);
+        assert_eq!(failed(true, true, mismatch), Observed::ChecksumMismatch);
+        assert_eq!(failed(true, true, "the file exists"), Observed::Exists);
+    }
+
+    #[test]
+    fn what_the_passive_end_of_a_copy_refused_is_told_as_its_own() {
+        let copy = Observed::CopyFailed;
+        check(
+            Side::Destination,
+            copy(CopyCause::Refused(403)),
+            "DESTINATION [1] text Never",
+        );
+        check(
+            Side::Source,
+            copy(CopyCause::Refused(401)),
+            "SOURCE [13] text Never",
+        );
+        check(
+            Side::Network,
+            copy(CopyCause::Unknown),
+            "TRANSFER [5] text Later",
+        );
+        check(
+            Side::Destination,
+            copy(CopyCause::ChecksumMismatch),
+            "DESTINATION [5] text Later",
+        );
+        check(
+            Side::Source,
+            Observed::TooManyRedirects,
+            "SOURCE [40] text Never",
+        );
+        check(
+            Side::Source,
+            Observed::IsDirectory,
+            "SOURCE [21] text Never",
+        );
+    }
+
+    #[test]
     fn observations_become_what_fts_clients_know() {
         check(Side::Source, Observed::Status(404), "SOURCE [2] text Never");
         check(
@@ -165,6 +375,11 @@ mod tests {
             Side::Destination,
             Observed::ChecksumMismatch,
             "DESTINATION [5] text Later",
+        );
+        check(
+            Side::Destination,
+            Observed::UserChecksumMismatch,
+            "DESTINATION [5] text Never",
         );
         check(
             Side::Source,

@@ -2,6 +2,7 @@
 //!
 //! What a restart cannot mend never asks for one, and what hits one client never takes the site from all the others.
 
+use crate::clock::ClockDoubt;
 use crate::expiry::{Ending, Standing};
 use serde::Serialize;
 use std::fmt;
@@ -19,6 +20,10 @@ pub struct HealthFacts {
     pub transfer: Option<TransferHealth>,
     /// The storage element; `None` when it does not run here.
     pub storage: Option<StorageHealth>,
+    /// The clock is not believed, and for how much longer if it goes steadily.
+    pub clock_doubt: Option<(ClockDoubt, Duration)>,
+    /// Records that the transfer service's journal has refused for good since the start.
+    pub records_refused: u64,
     /// What ends soon or has ended, with what to do.
     pub endings: Vec<(Ending, Standing, String)>,
 }
@@ -30,6 +35,8 @@ pub struct TransferHealth {
     pub journal_writable: bool,
     /// Since when nothing was heard of its engine, which tells every second.
     pub engine_silent: Duration,
+    /// Destinations at which something may lie that could not be removed, since its start.
+    pub removals_given_over: u64,
 }
 
 /// What is known of a storage element.
@@ -39,8 +46,10 @@ pub struct StorageHealth {
     pub namespace_readable: bool,
     /// Pools that take new files, if they have room.
     pub pools_enabled: usize,
-    /// Why pools are left out that should take new files.
+    /// Why pools are left out that should take new files, and what else of them a person should look at.
     pub alarms: Vec<String>,
+    /// Threads that have ended and must not.
+    pub dead_threads: Vec<String>,
 }
 
 /// How it is.
@@ -87,10 +96,14 @@ pub enum HealthSubject {
     Engine,
     /// The transfer service's journal.
     Journal,
+    /// The machine's clock.
+    Clock,
     /// The storage element's namespace.
     Namespace,
     /// Its pools.
     Pools,
+    /// Destinations of transfers that have ended.
+    Destinations,
     /// A certificate, revocation list or key.
     Expiry,
 }
@@ -118,14 +131,45 @@ pub fn judge_health(facts: &HealthFacts) -> Health {
     if let Some((severity, about, text)) = facts.transfer.and_then(judge_transfer) {
         find(severity, about, text);
     }
+    let left = facts
+        .transfer
+        .map_or(0, |transfer| transfer.removals_given_over);
+    if left > 0 {
+        let text = format!(
+            "what interrupted attempts left at {left} destinations could not be removed; the log names them: look there, \
+             and remove what is not wanted"
+        );
+        find(HealthSeverity::Warning, HealthSubject::Destinations, text);
+    }
+    if facts.records_refused > 0 {
+        let text = format!(
+            "the journal has refused {} records for good since the start; the log says which and why",
+            facts.records_refused
+        );
+        find(HealthSeverity::Warning, HealthSubject::Journal, text);
+    }
+    if let Some((doubt, left)) = facts.clock_doubt {
+        let text = format!(
+            "{doubt}: nothing expires and no history is removed until it is set right, or has gone steadily for {} \
+             min more",
+            left.as_secs().div_ceil(60)
+        );
+        find(HealthSeverity::Warning, HealthSubject::Clock, text);
+    }
     if let Some(storage) = &facts.storage {
+        for thread in &storage.dead_threads {
+            let text = format!(
+                "the thread '{thread}' has ended, so files cannot be written; restart the process"
+            );
+            find(HealthSeverity::Dead, HealthSubject::Process, text);
+        }
         if !storage.namespace_readable {
             let text = "the namespace cannot be read; the log says why".to_owned();
             find(HealthSeverity::Unready, HealthSubject::Namespace, text);
         }
         // Whoever reads needs no pool that takes files.
         if storage.pools_enabled == 0 {
-            let text = "no pool takes new files: all are drained or disabled".to_owned();
+            let text = "no pool takes new files: all are drained, disabled or failing".to_owned();
             find(HealthSeverity::Warning, HealthSubject::Pools, text);
         }
         for alarm in &storage.alarms {
@@ -177,13 +221,17 @@ mod tests {
             transfer: Some(TransferHealth {
                 journal_writable: true,
                 engine_silent: Duration::from_secs(1),
+                removals_given_over: 0,
             }),
             storage: Some(StorageHealth {
                 namespace_readable: true,
                 pools_enabled: 1,
                 alarms: Vec::new(),
+                dead_threads: Vec::new(),
             }),
             endings: Vec::new(),
+            clock_doubt: None,
+            records_refused: 0,
         }
     }
 
@@ -200,7 +248,31 @@ mod tests {
         Some(TransferHealth {
             journal_writable,
             engine_silent: Duration::from_secs(seconds),
+            removals_given_over: 0,
         })
+    }
+
+    #[test]
+    fn what_was_left_at_destinations_is_for_a_person_to_look_at() {
+        let left = |facts: &mut HealthFacts| {
+            if let Some(transfer) = &mut facts.transfer {
+                transfer.removals_given_over = 2;
+            }
+        };
+        check(left, (true, true, Some(HealthSubject::Destinations)));
+    }
+
+    #[test]
+    fn a_doubtful_clock_and_refused_records_are_told_and_keep_nobody_away() {
+        let doubt = ClockDoubt::LeaptForward(Duration::from_secs(400 * 86_400));
+        check(
+            |facts| facts.clock_doubt = Some((doubt, Duration::from_secs(3540))),
+            (true, true, Some(HealthSubject::Clock)),
+        );
+        check(
+            |facts| facts.records_refused = 2,
+            (true, true, Some(HealthSubject::Journal)),
+        );
     }
 
     #[test]
@@ -254,6 +326,7 @@ mod tests {
             namespace_readable,
             pools_enabled,
             alarms: alarms.iter().map(ToString::to_string).collect(),
+            dead_threads: Vec::new(),
         };
         let pools = Some(HealthSubject::Pools);
         check(
@@ -270,5 +343,16 @@ mod tests {
             (true, false, Some(HealthSubject::Namespace)),
         );
         check(|facts| facts.storage = None, (true, true, None));
+    }
+
+    #[test]
+    fn a_thread_that_has_died_asks_for_a_restart() {
+        check(
+            |facts| {
+                let storage = facts.storage.as_mut().expect("there");
+                storage.dead_threads = vec!["namespace-writer".to_owned()];
+            },
+            (false, false, Some(HealthSubject::Process)),
+        );
     }
 }

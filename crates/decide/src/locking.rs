@@ -22,6 +22,8 @@ pub enum Touched {
 pub struct Holder<'a> {
     /// The user; `None` holds nothing.
     pub user: Option<&'a UserName>,
+    /// The macaroon that speaks for the user, when it is one.
+    pub macaroon: Option<&'a str>,
     /// Tokens submitted, of whomever.
     pub tokens: &'a [LockToken],
 }
@@ -137,8 +139,10 @@ impl LockTable {
     /// token helps.
     fn unheld(&self, path: &NamespacePath, holder: &Holder<'_>) -> Option<NamespacePath> {
         let covering = self.covering(path);
-        let held =
-            |lock: &&Lock| holder.user == Some(&lock.user) && holder.tokens.contains(&lock.token);
+        let held = |lock: &&Lock| {
+            let is_theirs = |user| lock.is_usable_by(user, holder.macaroon);
+            holder.user.is_some_and(is_theirs) && holder.tokens.contains(&lock.token)
+        };
         match covering.iter().copied().any(|lock| held(&lock)) {
             true => None,
             false => covering.last().map(|lock| lock.root.clone()),
@@ -297,6 +301,7 @@ mod tests {
                 "shared" => LockScope::Shared,
                 _ => LockScope::Exclusive,
             },
+            macaroon: None,
             owner: String::new(),
             expires: Timestamp(1000),
         }
@@ -325,6 +330,7 @@ mod tests {
         let tokens: Vec<LockToken> = tokens.iter().copied().map(token).collect();
         let holder = Holder {
             user: Some(&user),
+            macaroon: None,
             tokens: &tokens,
         };
         let got = table(locks).in_the_way(&[touched], &holder);

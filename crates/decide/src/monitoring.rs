@@ -56,6 +56,19 @@ impl fmt::Display for MonitorReason {
     }
 }
 
+/// Scopes that tell of somebody and allow nothing.
+const SCOPES_OF_PERSONS: [&str; 5] = ["openid", "profile", "email", "offline_access", "wlcg"];
+
+/// Whether a token of the site's own issuer, by its scopes, is for monitors and for nothing else: its holder is a program
+/// that reads metrics and health, and no user of the service.
+pub fn is_only_for_monitors(scope: &str) -> bool {
+    let mut scopes = scope.split_ascii_whitespace();
+    let allows_nothing =
+        |name: &str| SCOPES_OF_PERSONS.contains(&name) || name.starts_with("wlcg.groups");
+    scopes.clone().any(|name| name == MONITOR_SCOPE)
+        && scopes.all(|name| name == MONITOR_SCOPE || allows_nothing(name))
+}
+
 /// Whether somebody may see them.
 pub fn may_monitor(facts: MonitorFacts) -> Decision<Verdict, MonitorReason> {
     let allowed = |reason| Decision::new(Verdict::Allowed, reason);
@@ -81,6 +94,26 @@ pub fn may_monitor(facts: MonitorFacts) -> Decision<Verdict, MonitorReason> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_is_only_for_monitors_when_it_allows_nothing_else() {
+        for scope in [
+            "penstock.monitor",
+            "penstock.monitor wlcg.groups:/cms offline_access",
+        ] {
+            assert!(is_only_for_monitors(scope), "{scope}");
+        }
+        for scope in [
+            "",
+            "openid",
+            "penstock.monitors",
+            "penstock.admin penstock.monitor",
+            "fts penstock.monitor",
+            "penstock.monitor storage.read:/",
+        ] {
+            assert!(!is_only_for_monitors(scope), "{scope}");
+        }
+    }
 
     #[test]
     fn one_of_address_scope_and_name_is_needed() {

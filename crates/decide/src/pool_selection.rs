@@ -6,6 +6,7 @@
 //! full, drained or disabled.
 
 use crate::Decision;
+use crate::pool_condition::PoolCondition;
 use penstock_model::{Bytes, PoolName};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -15,6 +16,16 @@ const WRITERS_THAT_HALVE: u32 = 8;
 /// Free space is weighed in units of this, so that weights stay small and a nearly full pool keeps a
 /// little weight.
 const WEIGHT_UNIT_BYTES: u64 = 1 << 20;
+
+/// Space that is promised to one writer ahead of its bytes, at most: a disk likes pieces of this size.
+const PROMISED_AHEAD_BYTES_MAX: u64 = 256 << 20;
+
+/// What a writer may be promised of a file that is announced and has not come, so that all movers of the pool together
+/// are promised half of what is free at most.
+pub fn promised_ahead(free: Bytes, movers_max: u32) -> Bytes {
+    let share = free.0 / 2 / u64::from(movers_max.max(1));
+    Bytes(share.min(PROMISED_AHEAD_BYTES_MAX))
+}
 
 /// What an operator allows a pool to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -55,6 +66,8 @@ pub struct PoolView {
     pub pool: PoolName,
     /// What it may do.
     pub mode: PoolMode,
+    /// Whether its disk does its work.
+    pub condition: PoolCondition,
     /// Bytes that a new file may have: what the file system and the pool's capacity leave, less what
     /// running writers have announced.
     pub free: Bytes,
@@ -79,6 +92,8 @@ pub struct Placement {
 pub enum Unplaceable {
     /// No pool is enabled.
     NoPoolEnabled,
+    /// No pool with a sound disk has room for it.
+    NoneSound,
     /// No enabled pool has room for it.
     NoSpace,
     /// Pools with room have full queues; trying again helps.
@@ -125,6 +140,13 @@ pub enum PoolReason {
         /// Its mode.
         mode: PoolMode,
     },
+    /// Its disk fails.
+    Failing {
+        /// Which pool.
+        pool: PoolName,
+        /// What is wrong.
+        condition: PoolCondition,
+    },
     /// As many movers wait there as may.
     QueueFull {
         /// Which pool.
@@ -136,7 +158,9 @@ impl PoolReason {
     /// An operator should hear of it: files are being routed around this pool.
     pub fn is_alarm(&self) -> bool {
         match self {
-            PoolReason::Full { .. } | PoolReason::OutOfService { .. } => true,
+            PoolReason::Full { .. }
+            | PoolReason::OutOfService { .. }
+            | PoolReason::Failing { .. } => true,
             PoolReason::Drawn { .. }
             | PoolReason::NotDrawn { .. }
             | PoolReason::QueueFull { .. } => false,
@@ -150,6 +174,7 @@ impl PoolReason {
             | PoolReason::NotDrawn { pool, .. }
             | PoolReason::Full { pool, .. }
             | PoolReason::OutOfService { pool, .. }
+            | PoolReason::Failing { pool, .. }
             | PoolReason::QueueFull { pool } => pool,
         }
     }
@@ -178,6 +203,7 @@ impl fmt::Display for PoolReason {
             PoolReason::OutOfService { pool, mode } => {
                 write!(out, "pool {pool} is {}", mode.name())
             }
+            PoolReason::Failing { pool, condition } => write!(out, "pool {pool} {condition}"),
             PoolReason::QueueFull { pool } => write!(out, "the queue of pool {pool} is full"),
         }
     }
@@ -242,6 +268,10 @@ fn refusal(view: &PoolView, needed: Bytes) -> Option<PoolReason> {
             mode: view.mode,
         });
     }
+    if !view.condition.takes_files() {
+        let condition = view.condition.clone();
+        return Some(PoolReason::Failing { pool, condition });
+    }
     if view.free < needed {
         return Some(PoolReason::Full {
             pool,
@@ -262,12 +292,14 @@ fn weight(view: &PoolView) -> u64 {
     ((free >> halvings) * (unit - rest) / unit).max(1)
 }
 
-/// What is nearest to being mended decides the answer: a queue empties by itself, space and modes need a
-/// person.
+/// What is nearest to being mended decides the answer: a queue empties by itself, a disk may come back, space and modes
+/// need a person.
 fn unplaceable(because: &[PoolReason]) -> Unplaceable {
     let any = |test: fn(&PoolReason) -> bool| because.iter().any(test);
     if any(|reason| matches!(reason, PoolReason::QueueFull { .. })) {
         Unplaceable::QueuesFull
+    } else if any(|reason| matches!(reason, PoolReason::Failing { .. })) {
+        Unplaceable::NoneSound
     } else if any(|reason| matches!(reason, PoolReason::Full { .. })) {
         Unplaceable::NoSpace
     } else {
@@ -286,6 +318,7 @@ mod tests {
         PoolView {
             pool: PoolName::new(format!("p{index}")),
             mode: PoolMode::Enabled,
+            condition: PoolCondition::Sound,
             free: Bytes(100 * GIB),
             writers: 0,
             queue_full: false,
@@ -422,6 +455,11 @@ mod tests {
             choice(&[full.clone(), busy, off.clone()]),
             Err(Unplaceable::QueuesFull)
         );
+        let silent = PoolView {
+            condition: PoolCondition::Silent { seconds: 60 },
+            ..pool(3)
+        };
+        assert_eq!(choice(&[full.clone(), silent]), Err(Unplaceable::NoneSound));
         assert_eq!(choice(&[full, off.clone()]), Err(Unplaceable::NoSpace));
         assert_eq!(choice(&[off]), Err(Unplaceable::NoPoolEnabled));
         assert_eq!(choice(&[]), Err(Unplaceable::NoPoolEnabled));

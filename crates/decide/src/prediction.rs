@@ -115,17 +115,6 @@ impl Durations {
         overhead.saturating_add(moving).saturating_add(others)
     }
 
-    /// How many bytes per second a transfer of that size is expected to move while it holds its slots.
-    pub fn predict_rate(&self, size: Option<Bytes>) -> u64 {
-        match size {
-            Some(Bytes(size)) => {
-                let rate = u128::from(size) * 1000 / u128::from(self.predict_ms(Some(Bytes(size))));
-                u64::try_from(rate).unwrap_or(u64::MAX)
-            }
-            None => self.model.bytes_per_second,
-        }
-    }
-
     /// A transfer of that size has arrived and held its slots for so long.
     pub fn learn(&mut self, size: Bytes, took: Duration) {
         let took = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
@@ -233,8 +222,6 @@ mod tests {
         let told = durations.predict_ms(Some(Bytes(100 * MB)));
         assert!(is_near(told, 4_000), "{told}");
         assert!(is_near(durations.predict_ms(None), 4_000));
-        let rate = durations.predict_rate(Some(Bytes(100 * MB)));
-        assert!(is_near(rate, 25 * MB), "{rate}");
     }
 
     #[test]
@@ -274,7 +261,6 @@ mod tests {
             let (small, large) = (sizes.0.min(sizes.1), sizes.0.max(sizes.1));
             let (small, large) = [small, large].map(|size| durations.predict_ms(Some(Bytes(size)))).into();
             prop_assert!(small <= large && small >= MS_MIN);
-            durations.predict_rate(Some(Bytes(sizes.0)));
             durations.predict_sum_ms(sizes.0, sizes.1, 3);
         }
     }

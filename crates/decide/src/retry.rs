@@ -4,11 +4,14 @@
 //! meet all its transfers in one second.
 
 use crate::decision::Decision;
-use penstock_model::{Attempt, Failure, Retry, TransferId};
+use penstock_model::{Attempt, Failure, Retry, Timestamp, TransferId};
 use std::time::Duration;
 
 /// Retries never wait longer than this.
 pub const DELAY_MAX: Duration = Duration::from_secs(3600);
+
+/// The wait for an earlier copy of the same transfer is at least this long.
+const OWN_COPY_DELAY_MIN: Duration = Duration::from_secs(1);
 
 /// What a retry decision looks at.
 #[derive(Debug, Clone)]
@@ -83,6 +86,21 @@ pub fn next_retry(failed: &FailedAttempt<'_>) -> Decision<Option<Duration>, Retr
     }
 }
 
+/// How long an attempt waits that met nothing but an earlier copy of its own transfer, which may run until `until`: it
+/// costs no retry. `None`: that time is over.
+pub fn wait_for_own_copy(
+    failed: &FailedAttempt<'_>,
+    now: Timestamp,
+    until: Timestamp,
+) -> Option<Duration> {
+    let wait = backoff(&FailedAttempt {
+        failures_before: failed.attempt.0.saturating_sub(2),
+        delay: failed.delay.max(OWN_COPY_DELAY_MIN),
+        ..failed.clone()
+    });
+    (now < until).then(|| wait.min(until.since(now)))
+}
+
 /// Doubles per failure up to [`DELAY_MAX`], then takes between 75 % and 125 % of it.
 fn backoff(failed: &FailedAttempt<'_>) -> Duration {
     let doubled = failed
@@ -110,7 +128,7 @@ fn mix(seed: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock_model::{Errno, Phase, Side};
+    use penstock_model::{Concern, Errno, Phase, Side};
 
     fn delays(retry: Retry, retries_max: u32) -> Vec<Option<u64>> {
         delays_of(retry, retries_max, false)
@@ -121,6 +139,7 @@ mod tests {
         let failure = Failure {
             side: Side::Source,
             retry,
+            concern: Concern::Link,
             phase: Phase::Transfer,
             errno: Errno::EIO,
             detail,

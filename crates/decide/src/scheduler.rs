@@ -9,10 +9,12 @@
 //! each start is charged with what it is predicted to take, and that is corrected when it has ended.
 
 mod aged;
+mod flows;
 mod limits;
 mod line;
 mod pool;
 mod queue;
+mod rate;
 mod reasons;
 #[cfg(test)]
 mod tests;
@@ -22,17 +24,20 @@ pub use limits::{Draining, RateCaps, SlotLimits};
 
 pub(crate) use limits::most_specific_first;
 
+use crate::halting::{Company, Party};
 use crate::prediction::{Durations, SizeClass};
 use crate::shares::Shares;
 use crate::turns::Turn;
 use aged::{Load, Rank};
+use flows::LinkRates;
 use line::VoLines;
 use penstock_model::{
     Access, Activity, Bytes, LinkId, Priority, RatedPlace, Slots, StorageId, Timestamp, TransferId,
     TunedPlace, UserName, VoName, WaitReason,
 };
-use pool::{Count, Moving, Pool, towards};
+use pool::{Count, Pool};
 use queue::{LinkQueue, Payers, Standing};
+use rate::{Flow, RateGate};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
@@ -80,11 +85,14 @@ pub struct Ticket {
     turn: Turn,
     /// It ran before this scheduler knew of it: from how long that was nothing can be learnt.
     is_adopted: bool,
-    /// Bytes per second that it is expected to move.
-    rate: u64,
 }
 
 impl Ticket {
+    /// On whose behalf it runs.
+    pub fn party(&self) -> Party {
+        self.payers.party()
+    }
+
     /// The link whose slots they are.
     pub fn link(&self) -> LinkNumber {
         LinkNumber(u32::try_from(self.link).expect("a link has a number"))
@@ -107,6 +115,8 @@ pub struct Held {
     pub took: Duration,
     /// Of the file that was brought; `None`: none was, and nothing is to be learnt for others.
     pub brought: Option<Bytes>,
+    /// It failed by its user's own doing: it costs what the file would have cost, so that failing fast buys no turns.
+    pub is_own_fault: bool,
 }
 
 impl Held {
@@ -114,6 +124,7 @@ impl Held {
     pub const NOT: Held = Held {
         took: Duration::ZERO,
         brought: None,
+        is_own_fault: false,
     };
 }
 
@@ -172,14 +183,12 @@ struct Link {
     destination: StorageIndex,
     access: Access,
     slots: Count,
-    rate: Moving,
-    /// What its running transfers were predicted to move, and how much of that they do, in thousandths.
-    predicted_rate: u64,
-    predicted_average: u64,
-    measured_average: u64,
-    gain: u64,
+    rate: RateGate,
+    rates: LinkRates,
     durations: Durations,
     queue: LinkQueue,
+    /// On whose behalf how many run.
+    running: BTreeMap<Party, u32>,
     gate: Gate,
     place: Place,
     /// The slot that it is offered, and for which VO.
@@ -206,20 +215,14 @@ impl Link {
         .into_iter()
         .chain(gfal)
     }
-
-    /// What its running transfers are expected to move.
-    fn expect_rate(&mut self) {
-        let expected = u128::from(self.predicted_rate) * u128::from(self.gain) / 1000;
-        self.rate.expected = u64::try_from(expected).unwrap_or(u64::MAX);
-    }
 }
 
 /// Whether a link may start anything, whatever its slots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Gate {
     Open,
-    /// One transfer may pass.
-    Ajar(WaitReason),
+    /// One transfer may pass, of somebody else than this one if there is anybody.
+    Ajar(WaitReason, Option<Party>),
     Shut(WaitReason),
 }
 
@@ -256,6 +259,13 @@ pub struct Scheduler {
     turns: u64,
     /// How often a link was looked at or offered something.
     steps: u64,
+    /// What runs moves, by turns.
+    flows: BTreeMap<u64, (LinkIndex, Flow)>,
+    /// For how long the service has run.
+    now_ms: u64,
+    /// When it was last looked at what caps hold back, and whether they do.
+    rechecked_ms: u64,
+    is_held_by_rate: bool,
 }
 
 impl Scheduler {
@@ -277,6 +287,10 @@ impl Scheduler {
             drained: false,
             turns: 0,
             steps: 0,
+            flows: BTreeMap::new(),
+            now_ms: 0,
+            rechecked_ms: 0,
+            is_held_by_rate: false,
         }
     }
 
@@ -381,7 +395,9 @@ impl Scheduler {
                 self.let_go(index, None);
                 continue;
             }
-            if let Some((reason, lacking)) = self.obstacle(index) {
+            let of = offer.as_ref().map(|(_, vo)| vo);
+            if let Some((reason, lacking)) = self.obstacle(index, of) {
+                self.keep_rate(index, of, &reason, lacking);
                 let offered = offer.map(|(pool, _)| pool);
                 self.set_aside(index, reason, lacking, offered);
                 continue;
@@ -425,23 +441,26 @@ impl Scheduler {
             };
             has_weights || !link.queue.has_weights()
         });
-        let next = of_vo.and_then(|(_, vo)| link.queue.pop_of(&vo, predict));
+        let next = match &link.gate {
+            Gate::Ajar(_, Some(party)) => link.queue.pop_of_another(party, predict),
+            Gate::Ajar(_, None) | Gate::Open | Gate::Shut(_) => None,
+        };
+        let next = next.or_else(|| link.queue.pop_of(&of_vo?.1, predict));
         let next = next.or_else(|| link.queue.pop(predict));
         let next = next.expect("the queue was looked at before");
-        let rate = link.durations.predict_rate(next.size.size());
         let ticket = Ticket {
             link: index,
             payers: next.payers,
             turn: next.turn,
             is_adopted: false,
-            rate,
         };
-        if let Gate::Ajar(reason) = &link.gate {
+        if let Gate::Ajar(reason, _) = &link.gate {
             link.gate = Gate::Shut(reason.clone());
         }
         // Not forgotten at once: where it met two places that are full, it will meet them again.
         link.let_go = link.let_go.saturating_sub(1);
         self.unkeep(index);
+        self.start_flow(&ticket, next.size);
         self.occupy(&ticket);
         // Back to the end of the round, so that links take turns.
         self.links[index].place = Place::Round;
@@ -469,8 +488,8 @@ impl Scheduler {
                 expected_ms: durations.predict_ms(running.size),
             },
             is_adopted: true,
-            rate: durations.predict_rate(running.size),
         };
+        self.adopt_flow(&ticket, running.size);
         self.occupy(&ticket);
         ticket
     }
@@ -478,14 +497,10 @@ impl Scheduler {
     fn occupy(&mut self, ticket: &Ticket) {
         let link = &mut self.links[ticket.link];
         link.slots.active += 1;
-        link.predicted_rate = link.predicted_rate.saturating_add(ticket.rate);
-        let before = link.rate.expected;
-        link.expect_rate();
-        let more = link.rate.expected - before;
+        *link.running.entry(ticket.party()).or_default() += 1;
         for id in self.links[ticket.link].pools() {
             let pool = self.pool_mut(id);
             pool.slots.active += 1;
-            pool.rate.expected = pool.rate.expected.saturating_add(more);
             pool.lines.had(&ticket.payers.vo, ticket.link, ticket.turn);
             self.offer_later(id);
         }
@@ -498,77 +513,32 @@ impl Scheduler {
             payers,
             turn,
             is_adopted,
-            rate,
         } = ticket;
-        let lasted_ms = ms(held.took);
+        self.end_flow((turn.number, index), held);
+        let lasted_ms = match held.is_own_fault {
+            true => ms(held.took).max(turn.expected_ms),
+            false => ms(held.took),
+        };
         let link = &mut self.links[index];
         link.slots.active -= 1;
+        let party = payers.party();
+        if let Some(count) = link.running.get_mut(&party) {
+            *count -= 1;
+            if *count == 0 {
+                link.running.remove(&party);
+            }
+        }
         link.queue.ended(&payers, turn, lasted_ms);
         if let Some(size) = held.brought.filter(|_| !is_adopted) {
             link.durations.learn(size, held.took);
         }
-        link.predicted_rate = link.predicted_rate.saturating_sub(rate);
-        let before = link.rate.expected;
-        link.expect_rate();
-        let less = before.saturating_sub(link.rate.expected);
         for id in self.links[index].pools() {
             let pool = self.pool_mut(id);
             pool.slots.active -= 1;
-            pool.rate.expected = pool.rate.expected.saturating_sub(less);
             pool.lines.ended(&payers.vo, index, turn, lasted_ms);
             self.offer_later(id);
         }
         self.recheck(index);
-    }
-
-    /// So many bytes moved on each of these links, and none on others, since the last time this was told.
-    pub fn measured<'a>(
-        &mut self,
-        moved: impl IntoIterator<Item = (&'a LinkId, Bytes)>,
-        period: Duration,
-    ) {
-        let mut bytes: BTreeMap<LinkIndex, u64> = BTreeMap::new();
-        for (link, Bytes(moved)) in moved {
-            if let Some(index) = self.link_index.get(link) {
-                *bytes.entry(*index).or_default() += moved;
-            }
-        }
-        let mut of_pools: BTreeMap<PoolId, (u64, u64)> = BTreeMap::new();
-        for (index, link) in self.links.iter_mut().enumerate() {
-            let moved = bytes.get(&index).copied().unwrap_or_default();
-            let per_period =
-                u128::from(link.predicted_rate) * period.as_millis().min(60_000) / 1000;
-            let predicted = u64::try_from(per_period).unwrap_or(u64::MAX);
-            link.measured_average = towards(link.measured_average, moved, period);
-            link.predicted_average = towards(link.predicted_average, predicted, period);
-            if let Some(gain) = (link.measured_average.saturating_mul(1000))
-                .checked_div(link.predicted_average)
-                .filter(|_| link.slots.active > 0)
-            {
-                // A transfer that has just begun has moved little: that is no reason to expect nothing of it.
-                link.gain = gain.clamp(500, 4_000);
-            }
-            link.rate.measure(moved, period);
-            link.expect_rate();
-            for id in link.pools() {
-                let sum = of_pools.entry(id).or_default();
-                sum.0 = sum.0.saturating_add(moved);
-                sum.1 = sum.1.saturating_add(link.rate.expected);
-            }
-        }
-        for (id, (moved, expected)) in of_pools {
-            let pool = self.pool_mut(id);
-            pool.rate.measure(moved, period);
-            pool.rate.expected = expected;
-            if pool.rate.cap.is_some() {
-                self.offer_later(id);
-            }
-        }
-        for index in 0..self.links.len() {
-            if self.links[index].rate.cap.is_some() {
-                self.recheck(index);
-            }
-        }
     }
 
     /// Changes all limits at once, while everything runs.
@@ -577,14 +547,15 @@ impl Scheduler {
         self.gfal.slots.limit = limits.gfal.0;
         for (storage, outbound, inbound) in &mut self.storages {
             (outbound.slots.limit, inbound.slots.limit) = limits.of_storage(storage);
-            outbound.rate.cap = limits.rates.outbound_of(storage).map(|rate| rate.0);
-            inbound.rate.cap = limits.rates.inbound_of(storage).map(|rate| rate.0);
+            outbound.rate.set_cap(limits.rates.outbound_of(storage));
+            inbound.rate.set_cap(limits.rates.inbound_of(storage));
         }
         for link in &mut self.links {
             link.slots.limit = limits.of_link(&link.id);
-            link.rate.cap = limits.rates.of_link(&link.id).map(|rate| rate.0);
+            link.rate.set_cap(limits.rates.of_link(&link.id));
         }
         self.limits = limits;
+        self.expect_anew();
         let pools =
             (0..self.storages.len()).flat_map(|at| [PoolId::Outbound(at), PoolId::Inbound(at)]);
         self.freed = [PoolId::Agents, PoolId::Gfal]
@@ -623,13 +594,28 @@ impl Scheduler {
         self.recheck(index);
     }
 
-    /// Lets one transfer pass on a link that is halted.
-    pub fn let_one_pass(&mut self, link: &LinkId) {
+    /// Lets one transfer pass on a link that is halted, of another one than `after` if there is any.
+    pub fn let_one_pass(&mut self, link: &LinkId, after: Option<&Party>) {
         let index = self.link_at(link);
         if let Gate::Shut(reason) = &self.links[index].gate {
-            self.links[index].gate = Gate::Ajar(reason.clone());
+            self.links[index].gate = Gate::Ajar(reason.clone(), after.cloned());
         }
         self.recheck(index);
+    }
+
+    /// Who else than this one has something on a link, waiting or running.
+    pub fn company(&self, link: LinkNumber, party: &Party) -> Company {
+        let link = &self.links[link.0 as usize];
+        let running = || link.running.keys();
+        let others_run = running().any(|other| other.vo != party.vo);
+        if others_run || link.queue.vos().any(|vo| *vo != party.vo) {
+            return Company::OtherVos;
+        }
+        let others_run = running().any(|other| other.user != party.user);
+        match others_run || link.queue.holds_other_users(party) {
+            true => Company::SameVo,
+            false => Company::None,
+        }
     }
 
     /// Starts transfers on this link again.
@@ -661,6 +647,7 @@ impl Scheduler {
         lacking: Option<PoolId>,
         offered: Option<PoolId>,
     ) {
+        self.is_held_by_rate |= matches!(reason, WaitReason::RateCapped { .. });
         match lacking {
             None => {
                 self.links[index].place = Place::Full(reason);
@@ -730,7 +717,7 @@ impl Scheduler {
     /// A pool in whose line somebody stands may have room.
     fn offer_later(&mut self, id: PoolId) {
         let pool = self.pool(id);
-        if !pool.lines.is_empty() && pool.has_room(0) {
+        if !pool.lines.is_empty() && pool.has_room(0, self.now_ms) {
             self.freed.push_back(id);
         }
     }
@@ -739,7 +726,7 @@ impl Scheduler {
     fn offer_slot(&mut self) -> bool {
         while let Some(id) = self.freed.pop_front() {
             self.steps += 1;
-            if !self.pool(id).has_room(0) {
+            if !self.pool(id).has_room(0, self.now_ms) {
                 continue;
             }
             let mut lines = std::mem::take(&mut self.pool_mut(id).lines);
@@ -789,23 +776,17 @@ impl Scheduler {
         }
         let source = self.storage_at(&id.source);
         let destination = self.storage_at(&id.destination);
-        let cap = self.limits.rates.of_link(id).map(|rate| rate.0);
         self.links.push(Link {
             id: id.clone(),
             source,
             destination,
             access: id.access(),
             slots: Count::new(self.limits.of_link(id)),
-            rate: Moving {
-                cap,
-                ..Moving::default()
-            },
-            predicted_rate: 0,
-            predicted_average: 0,
-            measured_average: 0,
-            gain: 1000,
+            rate: RateGate::new(self.limits.rates.of_link(id)),
+            rates: LinkRates::default(),
             durations: Durations::default(),
             queue: LinkQueue::new(id, &self.shares),
+            running: BTreeMap::new(),
             gate: Gate::Open,
             place: Place::Idle,
             offer: None,
@@ -822,8 +803,8 @@ impl Scheduler {
         }
         let (outbound, inbound) = self.limits.of_storage(id);
         let (mut outbound, mut inbound) = (Pool::new(outbound), Pool::new(inbound));
-        outbound.rate.cap = self.limits.rates.outbound_of(id).map(|rate| rate.0);
-        inbound.rate.cap = self.limits.rates.inbound_of(id).map(|rate| rate.0);
+        outbound.rate.set_cap(self.limits.rates.outbound_of(id));
+        inbound.rate.set_cap(self.limits.rates.inbound_of(id));
         inbound.lines = VoLines::new(self.shares.at_destination(id).cloned());
         self.storages.push((id.clone(), outbound, inbound));
         self.storage_index

@@ -189,6 +189,14 @@ impl VoTurns {
         }
     }
 
+    /// Whose turn it would be without this one.
+    pub(crate) fn next_but(&self, vo: &VoName) -> Option<&VoName> {
+        self.seats.in_order().find_map(|seat| match seat {
+            Seat::Vo(next) => (next != vo).then_some(next),
+            Seat::Public => self.public.in_order().find(|next| *next != vo),
+        })
+    }
+
     /// It has a turn.
     pub(crate) fn had(&mut self, vo: &VoName, turn: Turn) {
         let seat = self.seat(vo);

@@ -4,6 +4,7 @@
 //! them.
 
 use crate::wording;
+use penstock_model::text::printable;
 use penstock_model::url::redact;
 use penstock_model::{
     AfterStaging, Attempt, Bytes, ChoiceReason, Failure, JobKind, JobParameters, LedgerEntry,
@@ -130,7 +131,8 @@ pub fn log(facts: &Facts<'_>) -> String {
             step.kind.name()
         );
     }
-    text
+    // It is read on terminals, and servers' errors are in it.
+    printable(&text).into_owned()
 }
 
 struct Teller<'a> {
@@ -247,7 +249,10 @@ impl Teller<'_> {
                     None => text += "; it is not tried again",
                 }
                 if *excused {
-                    text += "; it costs no retry, because the link is halted";
+                    text += match failure.concern.is_shared() {
+                        true => "; it costs no retry, because the link is halted",
+                        false => "; it costs no retry, because it met an earlier copy of its own",
+                    };
                 }
                 if *stages {
                     text += "; its file is brought from tape once more";
@@ -516,8 +521,8 @@ fn redacted(text: &str, facts: &Facts<'_>) -> String {
 mod tests {
     use super::*;
     use penstock_model::{
-        Activity, ChecksumAlgorithm, CopyMode, Errno, FileUrl, JobId, LinkId, Phase, Side, Slots,
-        StageClocks, StorageId, TransferId, advance,
+        Activity, ChecksumAlgorithm, Concern, CopyMode, Errno, FileUrl, JobId, LinkId, Phase, Side,
+        Slots, StageClocks, StorageId, TransferId, advance,
     };
 
     fn request() -> TransferRequest {
@@ -535,6 +540,8 @@ mod tests {
             metadata: Default::default(),
             source_credential: None,
             destination_credential: None,
+            source_query: None,
+            destination_query: None,
             tape: None,
         }
     }
@@ -543,6 +550,7 @@ mod tests {
         Failure {
             side: Side::Source,
             retry: Retry::Later,
+            concern: Concern::StorageElement,
             phase: Phase::Preparation,
             errno: Errno::EAGAIN,
             detail: "https://a/f?authz=secret answered HEAD with 503".into(),

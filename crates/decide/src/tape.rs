@@ -189,7 +189,7 @@ pub fn after_refusal(failure: &Failure, status: Option<u16>, files: usize) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock_model::{Errno, Phase, Side};
+    use penstock_model::{Concern, Errno, Phase, Side};
 
     fn policy() -> TapePolicy {
         TapePolicy {
@@ -291,6 +291,7 @@ mod tests {
             let failure = Failure {
                 side: Side::Source,
                 retry,
+                concern: Concern::StorageElement,
                 phase: Phase::Staging,
                 errno: Errno::EIO,
                 detail: String::new(),

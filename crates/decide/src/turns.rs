@@ -131,6 +131,11 @@ impl<K: Ord + Clone> Turns<K> {
         self.line.first().map(|(_, key)| key)
     }
 
+    /// Who waits, in the order of their turns.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = &K> {
+        self.line.iter().map(|(_, key)| key)
+    }
+
     /// This one has a turn, whether it was its own, another's, or taken without waiting.
     pub(crate) fn had(&mut self, key: &K, weight: Weight, turn: Turn) {
         if let Some((first, _)) = self.line.first() {

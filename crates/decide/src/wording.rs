@@ -4,10 +4,28 @@ mod tuning;
 
 pub use tuning::tune_reason;
 
+use crate::destination::Foreign;
 use penstock_model::{
     CopySummary, RatedPlace, Slots, StreamUse, StreamsReason, TapeWait, Timestamp, TransferState,
     Verification, WaitReason,
 };
+
+/// What speaks against a file's being what an attempt of the transfer left.
+pub fn foreign(foreign: Foreign) -> String {
+    match foreign {
+        Foreign::NothingLost => "the outcome of each attempt is known".to_owned(),
+        Foreign::WasThere => "something was there before, or nobody had looked".to_owned(),
+        Foreign::Size => "it is larger than the source, or its size is not told".to_owned(),
+        Foreign::Time { modified } => format!(
+            "it was changed at {}, when no attempt could write",
+            modified.to_fts()
+        ),
+        Foreign::OldEvidence { until } => format!(
+            "the storage element does not tell when it was changed, and attempts could write until {} only",
+            until.to_fts()
+        ),
+    }
+}
 
 /// Why a transfer waits, as one sentence without a full stop.
 pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
@@ -123,12 +141,20 @@ pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
             [active, tuned, limit],
         ),
         WaitReason::RateCapped { place, rate, cap } => {
-            let what = match place {
-                RatedPlace::Link => "the link carries".to_owned(),
-                RatedPlace::Source { storage } => format!("{storage} sends"),
-                RatedPlace::Destination { storage } => format!("{storage} receives"),
+            let of = match place {
+                RatedPlace::Link => "the link".to_owned(),
+                RatedPlace::Source { storage } => format!("what {storage} sends"),
+                RatedPlace::Destination { storage } => format!("what {storage} receives"),
             };
-            format!("{what} {rate}, and {cap} is allowed")
+            // Below nine tenths of the cap it is the even pace of starts that a file waits for.
+            match rate.0 / 9 < cap.0 / 10 {
+                true => format!(
+                    "starts are spread evenly to keep the rate limit of {of}: {cap} over any 10 s"
+                ),
+                false => format!(
+                    "held back by the rate limit of {of}: {rate} over 10 s with the files just started, limit {cap}"
+                ),
+            }
         }
         WaitReason::LinkDraining => {
             "an operator drains the link; it continues when that is taken back".to_owned()
@@ -461,13 +487,14 @@ pub fn wait_kind(reason: &WaitReason) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock_model::{Errno, Failure, Phase, Retry, Side};
+    use penstock_model::{Concern, Errno, Failure, Phase, Retry, Side};
 
     #[test]
     fn a_waiting_file_is_explained_in_one_sentence() {
         let last = Failure {
             side: Side::Destination,
             retry: Retry::Later,
+            concern: Concern::StorageElement,
             phase: Phase::Preparation,
             errno: Errno::EAGAIN,
             detail: "https://se2 answered 503: all movers busy".into(),

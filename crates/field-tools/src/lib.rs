@@ -5,7 +5,9 @@
 #![forbid(unsafe_code)]
 
 pub mod bulk_copy;
+pub mod credentials;
 pub mod dataset;
+pub mod fts3_configuration;
 pub mod job_list;
 pub mod local_tree;
 pub mod progress;

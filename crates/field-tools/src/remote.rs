@@ -1,10 +1,10 @@
-//! One storage element seen through HTTP and WebDAV with one token: look, list, make, delete, read, write.
+//! Storage elements seen through HTTP and WebDAV: look, list, make, delete, read, write.
 //!
 //! One request per method, more only where the protocol demands it. What a whole copy needs is in
 //! `bulk_copy`.
 
+use crate::credentials::Credentials;
 use crate::remote_error::RemoteError;
-use crate::transfer_api::bearer;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use penstock_model::url::redact;
@@ -13,6 +13,7 @@ use penstock_protocol::digest;
 use penstock_protocol::http1::client::{Client, Incoming, Outgoing, Upload, UploadStart};
 use penstock_protocol::webdav::{self, Listed};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use std::time::Duration;
 use url::Url;
 
@@ -21,11 +22,11 @@ const LISTING_BYTES_MAX: u64 = 128 << 20;
 /// Bytes of an answer that is read only for its text.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 
-/// A storage element, and the token to show it. Cheap to clone.
+/// Storage elements, and what they are shown. Cheap to clone.
 #[derive(Clone)]
 pub struct Remote {
     client: Client,
-    token: Option<String>,
+    credentials: Arc<dyn Credentials>,
 }
 
 /// What a file's headers say.
@@ -69,9 +70,12 @@ struct MacaroonAnswer {
 }
 
 impl Remote {
-    /// Speaks to any storage element, with one token for all.
-    pub fn new(client: Client, token: Option<String>) -> Remote {
-        Remote { client, token }
+    /// Speaks to any storage element that there are credentials for.
+    pub fn new(client: Client, credentials: Arc<dyn Credentials>) -> Remote {
+        Remote {
+            client,
+            credentials,
+        }
     }
 
     /// A file's size and checksum, by HEAD (RFC 3230 for the checksum). `None`: there is no such file.
@@ -285,8 +289,8 @@ impl Remote {
 
     fn request(&self, method: Method, url: &Url) -> Result<Outgoing, RemoteError> {
         let mut headers = HeaderMap::new();
-        if let Some(token) = &self.token {
-            headers.insert(AUTHORIZATION, bearer(token, url)?);
+        if let Some(token) = self.credentials.at(url)?.header(url)? {
+            headers.insert(AUTHORIZATION, token);
         }
         Ok(Outgoing {
             method,
@@ -310,7 +314,7 @@ impl Remote {
         Err(RemoteError::of_status(
             url,
             answer.status,
-            self.token.is_some(),
+            &self.credentials.at(url)?,
             &body,
         ))
     }

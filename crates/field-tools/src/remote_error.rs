@@ -1,5 +1,6 @@
 //! Why a request to a storage element or a transfer service did not do what was wanted.
 
+use crate::credentials::Shown;
 use http::StatusCode;
 use penstock_model::Checksum;
 use penstock_model::url::redact;
@@ -16,14 +17,14 @@ const DETAIL_CHARS_MAX: usize = 300;
 #[derive(Debug, Error)]
 pub enum RemoteError {
     /// 401 or 403.
-    #[error("{url}: {}{detail}", refusal(*.status, *.had_token))]
+    #[error("{url}: {}{detail}", refusal(*.status, *.shown))]
     NotAuthorised {
         /// What was asked for.
         url: String,
         /// 401 or 403.
         status: StatusCode,
-        /// Whether a token was shown.
-        had_token: bool,
+        /// What was shown.
+        shown: ShownKind,
         /// What the server says.
         detail: String,
     },
@@ -43,6 +44,9 @@ pub enum RemoteError {
         /// What the server says.
         detail: String,
     },
+    /// No token could be had for the request.
+    #[error("no token: {0}")]
+    NoToken(String),
     /// No answer.
     #[error(transparent)]
     Unreachable(#[from] ClientError),
@@ -74,27 +78,55 @@ pub enum RemoteError {
     },
 }
 
-fn refusal(status: StatusCode, had_token: bool) -> &'static str {
-    match (status, had_token) {
-        (StatusCode::UNAUTHORIZED, false) => {
+/// [`Shown`] without the token, for errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShownKind {
+    /// A token.
+    Token,
+    /// Nothing.
+    Nothing,
+    /// Nothing, because the connection is not encrypted.
+    Withheld,
+}
+
+impl From<&Shown> for ShownKind {
+    fn from(shown: &Shown) -> ShownKind {
+        match shown {
+            Shown::Token(_) => ShownKind::Token,
+            Shown::Nothing => ShownKind::Nothing,
+            Shown::Withheld => ShownKind::Withheld,
+        }
+    }
+}
+
+fn refusal(status: StatusCode, shown: ShownKind) -> &'static str {
+    match (status, shown) {
+        (StatusCode::UNAUTHORIZED, ShownKind::Nothing) => {
             "a token is needed (--token-file FILE, or --dir of a site)"
         }
-        (StatusCode::UNAUTHORIZED, true) => "the token was not accepted",
-        (_, false) => "not allowed without a token (--token-file FILE, or --dir of a site)",
-        (_, true) => "refused",
+        (StatusCode::UNAUTHORIZED, ShownKind::Token) => "the token was not accepted",
+        (_, ShownKind::Nothing) => {
+            "not allowed without a token (--token-file FILE, or --dir of a site)"
+        }
+        (_, ShownKind::Withheld) => {
+            "not allowed without a token, and none is sent over http, where others can read it (use https, or \
+             --token-over-http)"
+        }
+        (_, ShownKind::Token) => "refused",
     }
 }
 
 impl RemoteError {
     /// From a status that is no success, with what the body says.
-    pub fn of_status(url: &Url, status: StatusCode, had_token: bool, body: &[u8]) -> RemoteError {
+    pub fn of_status(url: &Url, status: StatusCode, shown: &Shown, body: &[u8]) -> RemoteError {
+        let shown = shown.into();
         let url = redact(url.as_str());
         let detail = detail_of(body);
         match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => RemoteError::NotAuthorised {
                 url,
                 status,
-                had_token,
+                shown,
                 detail,
             },
             StatusCode::NOT_FOUND => RemoteError::NotFound(url),
@@ -132,6 +164,7 @@ impl RemoteError {
             }
             RemoteError::NotAuthorised { .. }
             | RemoteError::NotFound(_)
+            | RemoteError::NoToken(_)
             | RemoteError::Exists(_)
             | RemoteError::Nonsense { .. }
             | RemoteError::Differs { .. }
@@ -161,37 +194,45 @@ fn detail_of(body: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn check(status: u16, had_token: bool, body: &str, expected: &str) {
+    fn check(status: u16, shown: Shown, body: &str, expected: &str) {
         let url = Url::parse("https://se/f?authz=secret").expect("valid");
         let status = StatusCode::from_u16(status).expect("a status");
-        let error = RemoteError::of_status(&url, status, had_token, body.as_bytes());
+        let error = RemoteError::of_status(&url, status, &shown, body.as_bytes());
         assert_eq!(error.to_string(), expected);
     }
 
     #[test]
     fn an_answer_is_told_with_what_to_do_and_without_secrets() {
-        check(404, true, "", "https://se/f?… does not exist");
+        let token = || Shown::Token("t".to_owned());
+        check(404, token(), "", "https://se/f?… does not exist");
         check(
             401,
-            false,
+            Shown::Nothing,
             "",
             "https://se/f?…: a token is needed (--token-file FILE, or --dir of a site)",
         );
         check(
+            401,
+            Shown::Withheld,
+            "",
+            "https://se/f?…: not allowed without a token, and none is sent over http, where others can read it \
+             (use https, or --token-over-http)",
+        );
+        check(
             403,
-            true,
+            token(),
             "create needs storage.create\nmore",
             "https://se/f?…: refused: create needs storage.create",
         );
         check(
             507,
-            true,
+            token(),
             r#"{"status":"507","message":"no pool has room"}"#,
             "https://se/f?…: the server answered 507 Insufficient Storage: no pool has room",
         );
         check(
             500,
-            true,
+            token(),
             "<html>",
             "https://se/f?…: the server answered 500 Internal Server Error",
         );

@@ -8,6 +8,7 @@ mod search;
 pub use bans::{BanInfo, StorageBanRequest};
 pub use search::{FindQuestion, FoundPage};
 
+use crate::credentials::Credentials;
 use crate::job_list::Entry;
 use crate::remote_error::RemoteError;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
@@ -16,6 +17,7 @@ use penstock_protocol::http1::client::{Client, Outgoing};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use url::Url;
 
 /// Bytes that one answer may have: 10,000 files at about 2 kB each, with room.
@@ -23,16 +25,53 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// Job ids asked for at once, so that the request line stays short.
 const IDS_PER_REQUEST: usize = 50;
 
-/// A transfer service, and the token to show it.
+/// A transfer service, and what it is shown.
 #[derive(Clone)]
 pub struct TransferService {
     client: Client,
     base: Url,
-    token: Option<String>,
+    credentials: Arc<dyn Credentials>,
+}
+
+/// The tokens by which one end of a job's files is reached.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub enum EndTokens {
+    /// The one that the service is shown.
+    #[default]
+    OfSubmission,
+    /// One for all files.
+    One(String),
+    /// One for each file, in their order; `None` where a token is of no use.
+    Each(Vec<Option<String>>),
+}
+
+impl From<Option<String>> for EndTokens {
+    fn from(token: Option<String>) -> EndTokens {
+        token.map_or(EndTokens::OfSubmission, EndTokens::One)
+    }
+}
+
+impl EndTokens {
+    fn of_file(&self, at: usize) -> Option<&str> {
+        match self {
+            EndTokens::OfSubmission => None,
+            EndTokens::One(token) => Some(token),
+            EndTokens::Each(tokens) => tokens.get(at)?.as_deref(),
+        }
+    }
+}
+
+/// The tokens by which a job's files are reached.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct JobTokens {
+    /// For the sources.
+    pub sources: EndTokens,
+    /// For the destinations.
+    pub destinations: EndTokens,
 }
 
 /// What holds for every file of a submission.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct SubmitOptions {
     /// FTS's `verify_checksum`: both, source, target or none.
     pub verify: &'static str,
@@ -44,12 +83,10 @@ pub struct SubmitOptions {
     pub priority: u8,
     /// Share label.
     pub activity: String,
-    /// A token for all sources.
-    pub source_token: Option<String>,
-    /// A token for all destinations.
-    pub destination_token: Option<String>,
     /// What the job is for; comes back in its metadata.
     pub label: Option<String>,
+    /// By which tokens the files are reached.
+    pub tokens: JobTokens,
 }
 
 /// The processes of a service, as one of them tells them.
@@ -205,11 +242,11 @@ impl FileInfo {
 
 impl TransferService {
     /// The service at `base`, such as `https://fts.example.org:8446`.
-    pub fn new(client: Client, base: Url, token: Option<String>) -> TransferService {
+    pub fn new(client: Client, base: Url, credentials: Arc<dyn Credentials>) -> TransferService {
         TransferService {
             client,
             base,
-            token,
+            credentials,
         }
     }
 
@@ -349,8 +386,9 @@ impl TransferService {
             .map_err(|why| RemoteError::nonsense(&self.base, why.to_string()))?;
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        if let Some(token) = &self.token {
-            headers.insert(AUTHORIZATION, bearer(token, &url)?);
+        let shown = self.credentials.at(&url)?;
+        if let Some(token) = shown.header(&url)? {
+            headers.insert(AUTHORIZATION, token);
         }
         if body.is_some() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -369,24 +407,10 @@ impl TransferService {
         let text = answer.read_all(ANSWER_BYTES_MAX).await?;
         // 207: some of several jobs are not as hoped; each says so itself.
         if !status.is_success() && status != StatusCode::MULTI_STATUS {
-            return Err(RemoteError::of_status(
-                &url,
-                status,
-                self.token.is_some(),
-                &text,
-            ));
+            return Err(RemoteError::of_status(&url, status, &shown, &text));
         }
         Ok((url, text))
     }
-}
-
-/// The header that shows a token (RFC 6750 §2.1).
-pub fn bearer(token: &str, url: &Url) -> Result<HeaderValue, RemoteError> {
-    let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| {
-        RemoteError::nonsense(url, "the token has characters that no header can carry")
-    })?;
-    value.set_sensitive(true);
-    Ok(value)
 }
 
 /// Ids and states have plain characters; anything else must not become part of the path's structure.
@@ -404,7 +428,8 @@ pub(crate) fn segment(text: &str) -> String {
 }
 
 fn submission(files: &[Entry], options: &SubmitOptions) -> Value {
-    let file = |entry: &Entry| {
+    let tokens = &options.tokens;
+    let file = |(at, entry): (usize, &Entry)| {
         let checksum = entry.checksum.as_ref().map(|checksum| {
             format!(
                 "{}:{}",
@@ -418,16 +443,16 @@ fn submission(files: &[Entry], options: &SubmitOptions) -> Value {
             "activity": options.activity,
             "checksum": checksum,
         });
-        if let Some(token) = &options.source_token {
+        if let Some(token) = tokens.sources.of_file(at) {
             file["source_tokens"] = json!([token]);
         }
-        if let Some(token) = &options.destination_token {
+        if let Some(token) = tokens.destinations.of_file(at) {
             file["destination_tokens"] = json!([token]);
         }
         file
     };
     json!({
-        "files": files.iter().map(file).collect::<Vec<_>>(),
+        "files": files.iter().enumerate().map(file).collect::<Vec<_>>(),
         "params": {
             "verify_checksum": options.verify,
             "overwrite": options.overwrite,
@@ -457,9 +482,11 @@ mod tests {
             retries: Some(0),
             priority: 4,
             activity: "default".into(),
-            source_token: None,
-            destination_token: Some("t".into()),
             label: None,
+            tokens: JobTokens {
+                sources: EndTokens::OfSubmission,
+                destinations: EndTokens::Each(vec![Some("t".into())]),
+            },
         };
         let expected = json!({
             "files": [{

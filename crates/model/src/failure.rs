@@ -44,6 +44,34 @@ pub enum Retry {
     Never,
 }
 
+/// What a failure says something about. Only what concerns a storage element or the link says something about other
+/// files as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Concern {
+    /// This file, or what was asked for it: a path, a checksum, a file that is in the way.
+    #[default]
+    Request,
+    /// What its user may do.
+    Credential,
+    /// The storage element at one end.
+    StorageElement,
+    /// The network between the ends, or their way to copy.
+    Link,
+    /// This service.
+    Service,
+}
+
+impl Concern {
+    /// Whether other files on the same link may meet the same failure.
+    pub fn is_shared(self) -> bool {
+        match self {
+            Concern::StorageElement | Concern::Link => true,
+            Concern::Request | Concern::Credential | Concern::Service => false,
+        }
+    }
+}
+
 /// When in the life of an attempt it happened. Names as in FTS messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -85,6 +113,7 @@ impl Errno {
     pub const EROFS: Errno = Errno(30);
     pub const ENAMETOOLONG: Errno = Errno(36);
     pub const ENOSYS: Errno = Errno(38);
+    pub const ELOOP: Errno = Errno(40);
     pub const ECOMM: Errno = Errno(70);
     pub const EPROTONOSUPPORT: Errno = Errno(93);
     pub const EOPNOTSUPP: Errno = Errno(95);
@@ -113,6 +142,7 @@ impl Errno {
             Errno::EROFS => "EROFS",
             Errno::ENAMETOOLONG => "ENAMETOOLONG",
             Errno::ENOSYS => "ENOSYS",
+            Errno::ELOOP => "ELOOP",
             Errno::ECOMM => "ECOMM",
             Errno::EPROTONOSUPPORT => "EPROTONOSUPPORT",
             Errno::EOPNOTSUPP => "EOPNOTSUPP",
@@ -132,6 +162,9 @@ pub struct Failure {
     pub side: Side,
     /// Whether trying again can help.
     pub retry: Retry,
+    /// What it says something about. Records of earlier versions do not tell.
+    #[serde(default)]
+    pub concern: Concern,
     /// When it happened.
     pub phase: Phase,
     /// The POSIX error that comes nearest.

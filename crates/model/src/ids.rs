@@ -53,9 +53,20 @@ name!(
     PoolName
 );
 name!(
-    /// Names a stored bearer token without revealing it: the first 16 hex digits of its SHA-1, as in FTS.
+    /// Names a stored bearer token, or whose delegation it is, without revealing anything of it: digits of a digest in hex.
     CredentialId
 );
+
+impl VoName {
+    /// Stands in the names that are derived from somebody's credential where nobody has given a VO a name, and in no
+    /// name that somebody has given. Neither DNS names, which VOs have, nor URLs need an escape for it.
+    pub const DERIVED_MARK: char = '~';
+
+    /// Whether it was derived from a credential.
+    pub fn is_derived(&self) -> bool {
+        self.as_str().contains(VoName::DERIVED_MARK)
+    }
+}
 
 impl StorageId {
     /// The host alone, by which it is one storage element for every scheme.

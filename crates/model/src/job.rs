@@ -317,6 +317,12 @@ pub struct TransferRequest {
     /// Token for the destination.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination_credential: Option<CredentialId>,
+    /// The query of the source's URL as it was submitted, when it holds credentials. It is stored apart, as tokens are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_query: Option<CredentialId>,
+    /// The same of the destination's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destination_query: Option<CredentialId>,
     /// What tape systems are told of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tape: Option<Box<TapeNotes>>,
@@ -339,6 +345,20 @@ impl TransferRequest {
                 (&self.destination, self.destination_credential.as_ref())
             }
         }
+    }
+
+    /// Names the query with credentials that belongs to the URL of one end.
+    pub fn query(&self, side: Side) -> Option<&CredentialId> {
+        match side {
+            Side::Source => self.source_query.as_ref(),
+            Side::Destination | Side::Network | Side::Service => self.destination_query.as_ref(),
+        }
+    }
+
+    /// What is stored apart by which its destination is reached.
+    pub fn destination_secrets(&self) -> impl Iterator<Item = &CredentialId> {
+        let both = [&self.destination_credential, &self.destination_query];
+        both.into_iter().flatten()
     }
 
     /// The tokens for its ends.

@@ -100,7 +100,8 @@ pub enum TransferEvent {
         retry_at: Option<Timestamp>,
         /// Whatever the attempt had made at the destination is known to be gone.
         cleaned: bool,
-        /// It costs no retry: the link was halted, and this failure only told that it still is.
+        /// It costs no retry: the link was halted, and this failure only told that it still is; or it met nothing but a
+        /// copy of an earlier attempt of its transfer.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         excused: bool,
         /// The file is brought to disk again before the next attempt.

@@ -21,6 +21,7 @@ pub mod setting;
 pub mod stages;
 pub mod streams;
 pub mod tape;
+pub mod text;
 pub mod transfer;
 pub mod tuning;
 pub mod units;
@@ -31,7 +32,7 @@ pub use ban::{Ban, BanChange, BanEffect, BanTarget, StorageBan, UserBan};
 pub use capability::{Capability, Right};
 pub use checksum::{Checksum, ChecksumAlgorithm};
 pub use cloud::{CloudHolder, CloudKey, CloudName, CloudStorage};
-pub use failure::{Busy, Errno, Failure, FailureKind, FoundFile, Phase, Retry, Side};
+pub use failure::{Busy, Concern, Errno, Failure, FailureKind, FoundFile, Phase, Retry, Side};
 pub use ids::{
     Activity, CredentialId, JobId, LinkId, PoolName, StorageId, TransferId, UserName, VoName,
 };

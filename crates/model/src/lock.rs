@@ -60,6 +60,9 @@ pub struct Lock {
     pub scope: LockScope,
     /// Who took it; only this user can use or release it.
     pub user: UserName,
+    /// The macaroon with which it was taken, when it was one. Others of the user's macaroons, which may be in anybody's
+    /// hands, cannot use or release it.
+    pub macaroon: Option<String>,
     /// What the client says of its user: the content of the `owner` element, as XML. Empty: it said nothing.
     pub owner: String,
     /// When it ends unless it is refreshed.
@@ -73,6 +76,11 @@ impl Lock {
             LockReach::Itself => self.root == *path,
             LockReach::Tree => path.is_within(&self.root),
         }
+    }
+
+    /// True for its user, and for who holds the macaroon with which it was taken.
+    pub fn is_usable_by(&self, user: &UserName, macaroon: Option<&str>) -> bool {
+        self.user == *user && (macaroon.is_none() || macaroon == self.macaroon.as_deref())
     }
 }
 

@@ -500,12 +500,13 @@ fn advance_archiving(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::{Errno, Phase, Retry, Side};
+    use crate::failure::{Concern, Errno, Phase, Retry, Side};
 
     fn failure() -> Failure {
         Failure {
             side: Side::Source,
             retry: Retry::Later,
+            concern: Concern::Link,
             phase: Phase::Transfer,
             errno: Errno::EIO,
             detail: "the source hung up".into(),

@@ -66,7 +66,7 @@ pub struct Timestamp(pub i64);
 impl Timestamp {
     /// The time that passed since `earlier`; zero when `earlier` is later (clocks may step back).
     pub fn since(self, earlier: Timestamp) -> Duration {
-        Duration::from_millis(u64::try_from(self.0 - earlier.0).unwrap_or(0))
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
     /// Whole seconds since 1970, as HTTP-TPC markers and tokens count them.
@@ -145,6 +145,13 @@ mod tests {
         assert_eq!(Timestamp(1_709_208_000_999).to_fts(), "2024-02-29T12:00:00");
         assert_eq!(Timestamp(1_795_241_992_000).to_fts(), "2026-11-21T06:19:52");
         assert_eq!(Timestamp(-1).to_fts(), "1969-12-31T23:59:59");
+    }
+
+    #[test]
+    fn no_two_times_are_too_far_apart_to_be_compared() {
+        let (first, last) = (Timestamp(i64::MIN), Timestamp(i64::MAX));
+        assert_eq!(last.since(first), Duration::from_millis(i64::MAX as u64));
+        assert_eq!(first.since(last), Duration::ZERO);
     }
 
     #[test]

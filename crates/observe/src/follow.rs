@@ -40,6 +40,8 @@ impl From<JournalError> for RecordError {
 
 /// A reader of the one record. Never writes.
 pub trait Record: Send + Sync + 'static {
+    /// The sequence number of the last entry; 0 when there is none.
+    fn last_sequence(&self) -> Result<u64, RecordError>;
     /// At most `limit` entries with a sequence number above `sequence`, in order.
     fn entries_after(&self, sequence: u64, limit: usize) -> Result<Vec<LedgerEntry>, RecordError>;
     /// At most `limit` entries of one transfer, in order.
@@ -61,6 +63,10 @@ pub trait Record: Send + Sync + 'static {
 }
 
 impl Record for Arc<dyn JournalReader> {
+    fn last_sequence(&self) -> Result<u64, RecordError> {
+        Ok(self.as_ref().last_sequence()?)
+    }
+
     fn entries_after(&self, sequence: u64, limit: usize) -> Result<Vec<LedgerEntry>, RecordError> {
         Ok(self.as_ref().entries_after(sequence, limit)?)
     }
@@ -167,13 +173,10 @@ impl Follower {
         Follower::default()
     }
 
-    /// Takes what was committed up to `last`. The first time, it begins [`FOLLOWED`] before `now`.
-    pub fn catch_up(
-        &mut self,
-        record: &dyn Record,
-        last: u64,
-        now: Timestamp,
-    ) -> Result<(), RecordError> {
+    /// Takes what is in the record. The first time, it begins [`FOLLOWED`] before `now`, also with what another process
+    /// has written.
+    pub fn catch_up(&mut self, record: &dyn Record, now: Timestamp) -> Result<(), RecordError> {
+        let last = record.last_sequence()?;
         let oldest = Timestamp(now.0.saturating_sub(FOLLOWED.as_millis() as i64));
         let mut position = match self.position {
             Some(position) => position,
@@ -200,10 +203,11 @@ impl Follower {
         Ok(())
     }
 
-    /// The transfers with an event after `from`, and whether they are all.
-    pub fn transfers_since(&self, from: Timestamp) -> (Vec<&TransferFacts>, bool) {
+    /// The transfers with an event after `from`, and since when they are all, if that is later.
+    pub fn transfers_since(&self, from: Timestamp) -> (Vec<&TransferFacts>, Option<Timestamp>) {
         let recent = self.facts.values().filter(|facts| facts.last_event > from);
-        (recent.collect(), self.complete_since <= from)
+        let later = Some(self.complete_since).filter(|since| *since > from);
+        (recent.collect(), later)
     }
 
     fn take(&mut self, record: &dyn Record, entry: &LedgerEntry) -> Result<(), RecordError> {
@@ -311,6 +315,10 @@ impl MemoryRecord {
 }
 
 impl Record for MemoryRecord {
+    fn last_sequence(&self) -> Result<u64, RecordError> {
+        Ok(self.read().entries.last().map_or(0, |entry| entry.sequence))
+    }
+
     fn entries_after(&self, sequence: u64, limit: usize) -> Result<Vec<LedgerEntry>, RecordError> {
         let kept = self.read();
         let start = kept
@@ -379,7 +387,7 @@ mod tests {
             for from in [-1, 0, 9, 10, 11, 500, 999, 1000, 5000] {
                 let mut follower = Follower::new();
                 let now = Timestamp(from) + FOLLOWED;
-                follower.catch_up(&record, length, now).expect("in memory");
+                follower.catch_up(&record, now).expect("in memory");
                 let expected = (1..=length).filter(|n| *n as i64 * 10 > from).count();
                 assert_eq!(
                     follower.facts.len(),
@@ -393,16 +401,22 @@ mod tests {
 
     #[test]
     fn each_entry_is_taken_once_and_the_past_is_forgotten() {
-        let record = ledger(100);
+        let (record, written) = (MemoryRecord::new(), ledger(100));
+        let written = written.entries_after(0, 100).expect("in memory");
         let mut follower = Follower::new();
+        let mut from = 0;
         for last in [10, 10, 60, 100] {
+            for entry in &written[from..last] {
+                record.push_entry(entry.clone());
+            }
+            from = last;
             follower
-                .catch_up(&record, last, Timestamp(1000))
+                .catch_up(&record, Timestamp(1000))
                 .expect("in memory");
-            assert_eq!(follower.facts.len() as u64, last);
+            assert_eq!(follower.facts.len(), last);
         }
         follower
-            .catch_up(&record, 100, Timestamp(505) + FOLLOWED)
+            .catch_up(&record, Timestamp(505) + FOLLOWED)
             .expect("in memory");
         assert_eq!(follower.transfers_since(Timestamp(0)).0.len(), 50);
     }
@@ -420,12 +434,11 @@ mod tests {
             ..record.entries_after(0, 1).expect("in memory")[0].clone()
         });
         let mut follower = Follower::new();
-        follower
-            .catch_up(&record, 2, Timestamp(20))
-            .expect("in memory");
-        follower
-            .catch_up(&record, 2, Timestamp(20) + FOLLOWED * 5)
-            .expect("in memory");
+        for later in [Duration::ZERO, FOLLOWED * 5] {
+            follower
+                .catch_up(&record, Timestamp(20) + later)
+                .expect("in memory");
+        }
         assert_eq!(follower.facts.len(), 1);
     }
 }

@@ -22,7 +22,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 
 /// Whose transfers a viewer sees in detail. What is only counted, such as the rate of a link, everybody sees whom the
 /// hook lets in.
@@ -66,7 +66,6 @@ pub struct LiveState {
 
 struct Shared {
     record: Arc<dyn Record>,
-    committed: watch::Receiver<u64>,
     authorise: Authorise,
     series: Mutex<RateSeries>,
     reports: Mutex<Reports>,
@@ -90,16 +89,11 @@ struct MadeReport {
 }
 
 impl LiveState {
-    /// `committed` carries the sequence number of the last committed ledger entry.
-    pub fn new(
-        record: Arc<dyn Record>,
-        committed: watch::Receiver<u64>,
-        authorise: Authorise,
-    ) -> LiveState {
+    /// Derives all from the record, so that it shows also what was recorded before this process began.
+    pub fn new(record: Arc<dyn Record>, authorise: Authorise) -> LiveState {
         LiveState {
             shared: Arc::new(Shared {
                 record,
-                committed,
                 authorise,
                 series: Mutex::new(RateSeries::new()),
                 reports: Mutex::default(),
@@ -167,6 +161,9 @@ impl WindowQuery {
 struct WindowReport {
     /// Whether every entry of the window was looked at; else only the latest ones.
     complete: bool,
+    /// From when on every entry was looked at, when that is later than the begin of the window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    complete_since: Option<Timestamp>,
     #[serde(flatten)]
     report: BandwidthReport,
 }
@@ -232,9 +229,8 @@ impl Shared {
         }
         let record = self.record.as_ref();
         let from = Timestamp(now.0 - seconds * 1000);
-        let last = *self.committed.borrow();
-        reports.follower.catch_up(record, last, now)?;
-        let (mut transfers, complete) = reports.follower.transfers_since(from);
+        reports.follower.catch_up(record, now)?;
+        let (mut transfers, complete_since) = reports.follower.transfers_since(from);
         let whose = match &sight {
             Sight::Everything => String::new(),
             Sight::Vo(vo) => {
@@ -254,7 +250,11 @@ impl Shared {
             window: Some((from, now)),
         };
         let report = report_with_samples(record, &input)?;
-        let body = Arc::new(WindowReport { complete, report });
+        let body = Arc::new(WindowReport {
+            complete: complete_since.is_none(),
+            complete_since,
+            report,
+        });
         if reports.made.len() >= REPORTS_MAX {
             reports.made.remove(0);
         }

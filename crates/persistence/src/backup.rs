@@ -1,20 +1,25 @@
-//! A backup of what a transfer service keeps, made while it runs: one SQLite file that holds the journal as of one entry
-//! of the ledger, what users have delegated (sealed as it was), and small files such as the configuration.
+//! A backup of what a role of a site keeps, made while it runs: one SQLite file. Of a transfer service it holds the journal
+//! as of one entry of the ledger, what users have delegated (sealed as it was), and small files such as the configuration;
+//! of a storage element the namespace as of one commit.
 //!
-//! Of a PostgreSQL, rows are copied ([`rows`]). Of files, pages are copied from a snapshot, at a bounded pace and flushed as they come, on a thread of its own: the journal's
+//! Of a PostgreSQL, rows are copied ([`rows`]). Of files, pages are copied from a snapshot, at a bounded pace and flushed as they come, on a thread of its own: the
 //! writer goes on meanwhile and never waits. What it writes lies in its log until the snapshot is given up; should that
 //! grow too long, the copy hurries.
 
 mod file;
+mod namespace;
 mod pages;
 mod restoring;
 mod rows;
 
+pub use namespace::NamespaceFacts;
+pub(crate) use restoring::put_aside;
 pub use restoring::{RestoreTo, Restored, files, restore};
 
 use crate::postgres::Database;
 use pages::Log;
 use penstock_model::Timestamp;
+use restoring::positions_of;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -64,6 +69,8 @@ pub enum Kept {
     },
     /// One database.
     Postgres(Box<Database>),
+    /// The namespace of a storage element.
+    Namespace(PathBuf),
 }
 
 /// What goes into a backup.
@@ -88,6 +95,26 @@ pub struct BackupOf {
 pub struct BackupFacts {
     /// When it was begun.
     pub at: Timestamp,
+    /// Of what it is.
+    pub content: BackupContent,
+    /// Names of the small files in it.
+    pub files: Vec<String>,
+    /// Its size.
+    pub size_bytes: u64,
+}
+
+/// Of what a backup is, with counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BackupContent {
+    /// The record of a transfer service.
+    Record(RecordFacts),
+    /// The namespace of a storage element.
+    Namespace(NamespaceFacts),
+}
+
+/// What a backup of a transfer service holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordFacts {
     /// The last entry of the ledger in it.
     pub sequence: u64,
     /// Jobs, those that are open among them.
@@ -98,10 +125,6 @@ pub struct BackupFacts {
     pub transfers: u64,
     /// Credentials that users have delegated.
     pub delegations: u64,
-    /// Names of the small files in it.
-    pub files: Vec<String>,
-    /// Its size.
-    pub size_bytes: u64,
 }
 
 /// Why a backup could not be made, read or restored.
@@ -133,6 +156,16 @@ pub enum BackupError {
         /// What is in the way.
         why: String,
     },
+    /// It holds something else than what was to be put back.
+    #[error("{path} is a backup of {found}, not of {wanted}")]
+    OfSomethingElse {
+        /// The file.
+        path: String,
+        /// What it holds.
+        found: &'static str,
+        /// What was to be put back.
+        wanted: &'static str,
+    },
     /// What would be overwritten is there.
     #[error(
         "{path} exists: restore into an empty directory, or with --replace, which keeps it under another name"
@@ -143,8 +176,8 @@ pub enum BackupError {
     },
 }
 
-/// Makes a backup. It appears under its name when it is whole and durable; until then, and after a failure, what had that
-/// name stays. Blocks for as long as its size and pace take.
+/// Makes a backup. It appears under its name when it is whole, verified and durable; until then, and after a failure, what
+/// had that name stays. Blocks for as long as its size and pace take.
 pub fn back_up(of: &BackupOf, to: &Path) -> Result<BackupFacts, BackupError> {
     let failed = |why: String| BackupError::Failed {
         path: to.display().to_string(),
@@ -173,7 +206,9 @@ fn make(of: &BackupOf, to: &Path) -> Result<BackupFacts, BackupError> {
     };
     let part = with_suffix(to, ".part");
     let made = copy_all(of, &part).map_err(|why| failed(why.to_string()));
-    let moved = made.and_then(|()| put_in_place(&part, to).map_err(|why| failed(why.to_string())));
+    // One that is damaged takes no other one's place.
+    let made = made.and_then(|()| verify(&part));
+    let moved = made.and_then(|_| put_in_place(&part, to).map_err(|why| failed(why.to_string())));
     if let Err(why) = moved {
         let _ = std::fs::remove_file(&part);
         return Err(why);
@@ -199,15 +234,40 @@ pub fn verify(path: &Path) -> Result<BackupFacts, BackupError> {
         let found = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
         found.map_err(|why| unusable(why.to_string()))
     };
-    if number("SELECT coalesce(max(sequence), 0) FROM ledger")? as u64 > facts.sequence {
-        return Err(unusable("its ledger goes further than it says".to_owned()));
+    match facts.content {
+        BackupContent::Record(record) => {
+            if number("SELECT coalesce(max(sequence), 0) FROM ledger")? as u64 > record.sequence {
+                return Err(unusable("its ledger goes further than it says".to_owned()));
+            }
+            let lost = "SELECT count(*) FROM job WHERE finished_ms IS NULL
+                        AND NOT EXISTS (SELECT 1 FROM transfer WHERE transfer.job_id = job.job_id)";
+            if number(lost)? > 0 {
+                return Err(unusable("open jobs in it have no files".to_owned()));
+            }
+        }
+        BackupContent::Namespace(_) => {
+            if number(namespace::WITHOUT_DIRECTORY)? > 0 {
+                return Err(unusable("files in it are in no directory".to_owned()));
+            }
+        }
     }
-    let lost = "SELECT count(*) FROM job WHERE finished_ms IS NULL
-                AND NOT EXISTS (SELECT 1 FROM transfer WHERE transfer.job_id = job.job_id)";
-    if number(lost)? > 0 {
-        return Err(unusable("open jobs in it have no files".to_owned()));
+    // What this program makes has none; they would act in the service's name.
+    if number("SELECT count(*) FROM sqlite_master WHERE type NOT IN ('table', 'index')")? > 0 {
+        return Err(unusable("it holds triggers or views".to_owned()));
     }
-    Ok(facts)
+    let positions = positions_of(&connection).map_err(|why| unusable(why.to_string()))?;
+    match positions.iter().find(|(sink, _)| !is_plain(sink)) {
+        Some((sink, _)) => Err(unusable(format!(
+            "it names a sink of messages {sink:?}, which is no name of one"
+        ))),
+        None => Ok(facts),
+    }
+}
+
+/// A name that stays in the directory in which its file is made.
+fn is_plain(sink: &str) -> bool {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    !sink.is_empty() && !sink.starts_with('.') && sink.chars().all(plain)
 }
 
 /// What it says of itself, with its counts.
@@ -226,13 +286,19 @@ fn look(path: &Path) -> Result<BackupFacts, BackupError> {
         let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
         let mut names = connection.prepare("SELECT name FROM backup_file ORDER BY name")?;
         let files = names.query_map([], |row| row.get(0))?;
+        let content = match named(namespace::SCHEMA_FACT)? {
+            Some(_) => BackupContent::Namespace(namespace::look(&connection)?),
+            None => BackupContent::Record(RecordFacts {
+                sequence: named("sequence")?.unwrap_or_default() as u64,
+                jobs: count("SELECT count(*) FROM job")? as u64,
+                jobs_open: count("SELECT count(*) FROM job WHERE finished_ms IS NULL")? as u64,
+                transfers: count("SELECT count(*) FROM transfer")? as u64,
+                delegations: count("SELECT count(*) FROM delegation")? as u64,
+            }),
+        };
         let facts = BackupFacts {
             at: Timestamp(named("at_ms")?.unwrap_or_default()),
-            sequence: named("sequence")?.unwrap_or_default() as u64,
-            jobs: count("SELECT count(*) FROM job")? as u64,
-            jobs_open: count("SELECT count(*) FROM job WHERE finished_ms IS NULL")? as u64,
-            transfers: count("SELECT count(*) FROM transfer")? as u64,
-            delegations: count("SELECT count(*) FROM delegation")? as u64,
+            content,
             files: files.collect::<rusqlite::Result<_>>()?,
             size_bytes: std::fs::metadata(path).map_or(0, |found| found.len()),
         };
@@ -261,30 +327,35 @@ fn copy_all(of: &BackupOf, part: &Path) -> Result<(), Failed> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let file = options.open(part)?;
-    let (mut copy, sequence, delegations_schema, positions) = match &of.kept {
+    let (mut copy, own_facts, positions) = match &of.kept {
         Kept::Files {
             journal,
             delegations,
         } => {
             let (copy, sequence, schema) = copy_files(journal, delegations, part, of)?;
-            (copy, sequence, schema, of.positions.clone())
+            let facts = [("sequence", Some(sequence)), ("delegations_schema", schema)];
+            (copy, facts, of.positions.clone())
         }
         Kept::Postgres(database) => {
             let mut copy = writable(part)?;
             let read = rows::read(database, &mut copy, &file, of)?;
             let schema = Some(read.delegations_schema);
-            (copy, read.sequence, schema, read.positions)
+            let facts = [
+                ("sequence", Some(read.sequence)),
+                ("delegations_schema", schema),
+            ];
+            (copy, facts, read.positions)
+        }
+        Kept::Namespace(database) => {
+            let (copy, schema) = namespace::copy(database, part, of)?;
+            let facts = [(namespace::SCHEMA_FACT, Some(schema)), ("sequence", None)];
+            (copy, facts, Vec::new())
         }
     };
     let add = copy.transaction()?;
     add.execute_batch(TABLES)?;
-    let facts = [
-        ("format", Some(FORMAT)),
-        ("at_ms", Some(of.at.0)),
-        ("sequence", Some(sequence)),
-        ("delegations_schema", delegations_schema),
-    ];
-    for (name, value) in facts {
+    let facts = [("format", Some(FORMAT)), ("at_ms", Some(of.at.0))];
+    for (name, value) in facts.into_iter().chain(own_facts) {
         let sql = "INSERT INTO backup (name, value) SELECT ?1, ?2 WHERE ?2 IS NOT NULL";
         add.execute(sql, params![name, value])?;
     }
@@ -357,7 +428,8 @@ fn copy_tables(from: &Connection, to: &Connection, tables: &[&str]) -> rusqlite:
         let mut made = snapshot.prepare(sql)?;
         let statements = made.query_map([table], |row| row.get::<_, String>(0))?;
         for statement in statements {
-            to.execute_batch(&statement?)?;
+            // A damaged one may hold more than one.
+            to.execute(&statement?, [])?;
         }
         let mut select = snapshot.prepare(&format!("SELECT * FROM {table}"))?;
         let columns = select.column_count();
@@ -381,7 +453,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// In one step, and durable.
-fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
+pub(crate) fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
     std::fs::rename(from, to)?;
     let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()

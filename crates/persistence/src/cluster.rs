@@ -6,10 +6,14 @@
 //! them on a thread for blocking work.
 
 use crate::postgres::schema;
-use crate::postgres::session::{Open, Purpose, Sessions};
+use crate::postgres::session::{Open, Purpose, Session, Sessions};
 use crate::postgres::{Database, DatabaseError};
 use penstock_model::{Epoch, NodeId};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
+
+/// No version without the column `term_seconds` took a longer lease.
+const TERM_UNKNOWN_SECONDS: u32 = 60;
 
 /// What a node tells of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,17 +41,49 @@ pub struct SeenNode {
     pub age: Duration,
 }
 
+/// One turn to lead. The epoch orders turns; the holder tells two turns apart to which a database that has lost its
+/// last commits gave the same epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct Tenure {
+    /// Higher than that of the turn before, as far as the database knows.
+    pub epoch: Epoch,
+    /// A random number of this turn; 0 when the leader is of a version that had none.
+    #[serde(default)]
+    pub holder: u64,
+}
+
+impl Tenure {
+    /// Whether both are the same turn, as far as that is known.
+    pub fn is_that_of(&self, other: &Tenure) -> bool {
+        let is_unknown = self.holder == 0 || other.holder == 0;
+        self.epoch == other.epoch && (is_unknown || self.holder == other.holder)
+    }
+
+    /// The columns `epoch` and `holder`.
+    pub(crate) fn columns(&self) -> (i64, i64) {
+        (self.epoch.0 as i64, self.holder as i64)
+    }
+
+    fn after(epoch: i64) -> Tenure {
+        let (random, _) = uuid::Uuid::new_v4().as_u64_pair();
+        Tenure {
+            epoch: Epoch(epoch as u64 + 1),
+            holder: random.max(1),
+        }
+    }
+}
+
 /// Who leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leadership {
     /// The one that asked, from now on for the term that it asked for.
-    Leading(Epoch),
+    Leading(Tenure),
     /// Somebody else.
     Following {
         /// Who; `None` when nobody has ever led.
         leader: Option<NodeId>,
-        /// Since which epoch.
-        epoch: Epoch,
+        /// In which turn.
+        tenure: Tenure,
         /// Until the lease ends, unless it is renewed. Zero when it has ended but the leader's last transaction has
         /// not: ask again.
         remaining: Duration,
@@ -63,7 +99,9 @@ pub struct Cluster {
 impl Cluster {
     /// Connects, and brings the tables to the newest schema.
     pub fn open(database: &Database) -> Result<Cluster, DatabaseError> {
-        Sessions::start(database, Purpose::Write, 1)?.run(schema::migrate)?;
+        let opening = Sessions::start(database, Purpose::Write, 1)?;
+        opening.run(schema::migrate)?;
+        opening.run(forget_vanished)?;
         Ok(Cluster {
             sessions: Sessions::start(database, Purpose::Cluster, 2)?,
         })
@@ -150,26 +188,29 @@ impl Cluster {
                 open.commit()?;
                 return Ok(held.followed());
             }
-            let epoch = held.epoch + 1;
+            let tenure = Tenure::after(held.epoch);
+            let (epoch, holder) = tenure.columns();
             open.execute(
-                "UPDATE lease SET epoch = $1, leader = $2,
+                "UPDATE lease SET epoch = $1, leader = $2, holder = $4, term_seconds = $3,
                  expires_at = clock_timestamp() + make_interval(secs => $3) WHERE lease = 'transfer'",
-                &[&epoch, &node.as_str(), &term.as_secs_f64()],
+                &[&epoch, &node.as_str(), &term.as_secs_f64(), &holder],
             )?;
             open.commit()?;
-            Ok(Leadership::Leading(Epoch(epoch as u64)))
+            Ok(Leadership::Leading(tenure))
         })
     }
 
-    /// Holds the lease for another term from now on. False when somebody else has taken it: nothing of this epoch
-    /// counts any more.
-    pub fn renew(&self, epoch: Epoch, term: Duration) -> Result<bool, DatabaseError> {
+    /// Holds the lease for another term from now on. False when somebody else has taken it, or the database does not
+    /// know of this turn any more: nothing of it counts then.
+    pub fn renew(&self, tenure: Tenure, term: Duration) -> Result<bool, DatabaseError> {
         self.sessions.ask(move |session| {
+            let (epoch, holder) = tenure.columns();
             let mut open = session.begin()?;
             let held = open.execute(
-                "UPDATE lease SET expires_at = clock_timestamp() + make_interval(secs => $2)
-                 WHERE lease = 'transfer' AND epoch = $1",
-                &[&(epoch.0 as i64), &term.as_secs_f64()],
+                "UPDATE lease SET term_seconds = $2,
+                 expires_at = clock_timestamp() + make_interval(secs => $2)
+                 WHERE lease = 'transfer' AND epoch = $1 AND holder = $3",
+                &[&epoch, &term.as_secs_f64(), &holder],
             )?;
             open.commit()?;
             Ok(held > 0)
@@ -177,20 +218,22 @@ impl Cluster {
     }
 
     /// Gives the lease back, so that another node need not wait until it ends. The journal must not be written with
-    /// this epoch any more. Nothing happens when somebody else has it already.
-    pub fn resign(&self, epoch: Epoch) -> Result<(), DatabaseError> {
+    /// this turn any more. Nothing happens when somebody else has it already.
+    pub fn resign(&self, tenure: Tenure) -> Result<(), DatabaseError> {
         self.sessions.ask(move |session| {
+            let (epoch, holder) = tenure.columns();
             let mut open = session.begin()?;
             open.execute(
-                "UPDATE lease SET expires_at = '-infinity' WHERE lease = 'transfer' AND epoch = $1",
-                &[&(epoch.0 as i64)],
+                "UPDATE lease SET expires_at = '-infinity'
+                 WHERE lease = 'transfer' AND epoch = $1 AND holder = $2",
+                &[&epoch, &holder],
             )?;
             open.commit()
         })
     }
 
     /// Who leads or has led last; `None` before the first.
-    pub fn leader(&self) -> Result<Option<(NodeId, Epoch, Duration)>, DatabaseError> {
+    pub fn leader(&self) -> Result<Option<(NodeId, Tenure, Duration)>, DatabaseError> {
         self.sessions.ask(move |session| {
             let mut open = session.begin()?;
             let lease = lease(&mut open, "")?;
@@ -198,13 +241,22 @@ impl Cluster {
             let Ok(leader) = NodeId::parse(&lease.leader) else {
                 return Ok(None);
             };
-            Ok(Some((leader, Epoch(lease.epoch as u64), lease.remaining)))
+            Ok(Some((leader, lease.tenure(), lease.remaining)))
         })
     }
 }
 
+/// Nodes that have told nothing for so long will not come back; should one, it registers anew.
+fn forget_vanished(session: &mut Session) -> Result<(), DatabaseError> {
+    let mut open = session.begin()?;
+    let sql = "DELETE FROM node WHERE seen_at < clock_timestamp() - interval '90 days'";
+    open.execute(sql, &[])?;
+    open.commit()
+}
+
 struct Lease {
     epoch: i64,
+    holder: i64,
     leader: String,
     remaining: Duration,
 }
@@ -214,19 +266,29 @@ impl Lease {
         self.remaining.is_zero() || self.leader == node.as_str()
     }
 
+    fn tenure(&self) -> Tenure {
+        Tenure {
+            epoch: Epoch(self.epoch as u64),
+            holder: self.holder as u64,
+        }
+    }
+
     fn followed(self) -> Leadership {
         Leadership::Following {
             leader: NodeId::parse(&self.leader).ok(),
-            epoch: Epoch(self.epoch as u64),
+            tenure: self.tenure(),
             remaining: self.remaining,
         }
     }
 }
 
 fn lease(open: &mut Open<'_>, locking: &str) -> Result<Lease, DatabaseError> {
+    // One that ends later than any lease does was given by another server, whose clock was ahead: without this nobody
+    // would lead until this clock has caught up.
     let sql = format!(
         "SELECT epoch, leader, CASE WHEN expires_at > clock_timestamp()
-         THEN extract(epoch FROM expires_at - clock_timestamp())::float8 ELSE 0 END
+         AND expires_at <= clock_timestamp() + make_interval(secs => 2 * coalesce(term_seconds, {TERM_UNKNOWN_SECONDS}))
+         THEN extract(epoch FROM expires_at - clock_timestamp())::float8 ELSE 0 END, holder
          FROM lease WHERE lease = 'transfer' {locking}"
     );
     let row = open.query_opt(&sql, &[])?;
@@ -238,6 +300,7 @@ fn lease(open: &mut Open<'_>, locking: &str) -> Result<Lease, DatabaseError> {
         epoch: row.get(0),
         leader: row.get(1),
         remaining: seconds(row.get(2)),
+        holder: row.get(3),
     })
 }
 
@@ -260,38 +323,83 @@ mod tests {
     #[test]
     fn one_leads_until_it_resigns_and_each_leader_has_a_higher_epoch() {
         let cluster = Cluster::open(&lab::database()).expect("opens");
-        let ask = |name: &str, term| cluster.try_lead(&node(name), term).expect("answers");
+        let ask = |name: &str| cluster.try_lead(&node(name), TERM).expect("answers");
         assert_eq!(cluster.leader().expect("answers"), None);
-        assert_eq!(ask("a", TERM), Leadership::Leading(Epoch(1)));
+        let first = leads(ask("a"));
+        assert_eq!(first.epoch, Epoch(1));
         let Leadership::Following {
             leader,
-            epoch,
+            tenure,
             remaining,
-        } = ask("b", TERM)
+        } = ask("b")
         else {
             panic!("a leads");
         };
-        assert_eq!((leader, epoch), (Some(node("a")), Epoch(1)));
+        assert_eq!((leader, tenure), (Some(node("a")), first));
         assert!(remaining > TERM / 2 && remaining <= TERM, "{remaining:?}");
-        assert!(cluster.renew(Epoch(1), TERM).expect("answers"));
-        assert_eq!(
-            ask("a", TERM),
-            Leadership::Leading(Epoch(2)),
-            "a new process of it"
-        );
+        assert!(cluster.renew(first, TERM).expect("answers"));
+        let second = leads(ask("a"));
+        assert_eq!(second.epoch, Epoch(2), "a new process of it");
         assert!(
-            !cluster.renew(Epoch(1), TERM).expect("answers"),
+            !cluster.renew(first, TERM).expect("answers"),
             "the old process"
         );
-        cluster.resign(Epoch(1)).expect("answers");
+        cluster.resign(first).expect("answers");
         assert!(
-            matches!(ask("b", TERM), Leadership::Following { .. }),
+            matches!(ask("b"), Leadership::Following { .. }),
             "it was not its own"
         );
-        cluster.resign(Epoch(2)).expect("answers");
-        assert_eq!(ask("b", TERM), Leadership::Leading(Epoch(3)));
-        let (leader, epoch, _) = cluster.leader().expect("answers").expect("somebody");
-        assert_eq!((leader, epoch), (node("b"), Epoch(3)));
+        cluster.resign(second).expect("answers");
+        let third = leads(ask("b"));
+        assert_eq!(third.epoch, Epoch(3));
+        let (leader, tenure, _) = cluster.leader().expect("answers").expect("somebody");
+        assert_eq!((leader, tenure), (node("b"), third));
+    }
+
+    fn leads(answer: Leadership) -> Tenure {
+        match answer {
+            Leadership::Leading(tenure) => tenure,
+            Leadership::Following { leader, .. } => panic!("{leader:?} leads"),
+        }
+    }
+
+    #[test]
+    fn a_turn_that_the_database_has_lost_and_given_again_is_not_the_same() {
+        let database = lab::database();
+        let cluster = Cluster::open(&database).expect("opens");
+        let ask = |name: &str| leads(cluster.try_lead(&node(name), TERM).expect("answers"));
+        let lost = ask("a");
+        lab::execute(
+            &database,
+            "UPDATE lease SET epoch = 0, expires_at = '-infinity'",
+        );
+        let given = ask("b");
+        assert_eq!(lost.epoch, given.epoch);
+        assert!(!given.is_that_of(&lost));
+        assert!(!cluster.renew(lost, TERM).expect("answers"));
+        cluster.resign(lost).expect("answers");
+        assert!(
+            cluster.renew(given, TERM).expect("answers"),
+            "it still leads"
+        );
+    }
+
+    #[test]
+    fn a_lease_that_ends_later_than_any_was_given_by_another_clock() {
+        let database = lab::database();
+        let cluster = Cluster::open(&database).expect("opens");
+        leads(cluster.try_lead(&node("a"), TERM).expect("answers"));
+        let leap = |by: &str| {
+            let sql = format!("UPDATE lease SET expires_at = expires_at + interval '{by}'");
+            lab::execute(&database, &sql);
+            cluster.try_lead(&node("b"), TERM).expect("answers")
+        };
+        let held = leap("30 seconds");
+        assert!(
+            matches!(held, Leadership::Following { .. }),
+            "clocks differ a little"
+        );
+        assert_eq!(leads(leap("1 hour")).epoch, Epoch(2));
     }
 
     #[test]
@@ -305,10 +413,10 @@ mod tests {
             let begun = std::time::Instant::now();
             loop {
                 match cluster.try_lead(&node(&name), TERM).expect("answers") {
-                    Leadership::Leading(epoch) => return Some(epoch),
-                    Leadership::Following {
-                        epoch: Epoch(2), ..
-                    } => return None,
+                    Leadership::Leading(tenure) => return Some(tenure.epoch),
+                    Leadership::Following { tenure, .. } if tenure.epoch == Epoch(2) => {
+                        return None;
+                    }
                     Leadership::Following { remaining, .. } => std::thread::sleep(remaining),
                 }
                 assert!(begun.elapsed() < Duration::from_secs(30), "nobody leads");
@@ -327,7 +435,8 @@ mod tests {
 
     #[test]
     fn nodes_tell_of_themselves_until_they_are_forgotten() {
-        let cluster = Cluster::open(&lab::database()).expect("opens");
+        let database = lab::database();
+        let cluster = Cluster::open(&database).expect("opens");
         let row = |name: &str, agents_max| NodeRow {
             id: node(name),
             address: "[::1]:7000".to_owned(),
@@ -343,6 +452,16 @@ mod tests {
         assert!(seen.iter().all(|seen| seen.age < Duration::from_secs(30)));
         let seen: Vec<NodeRow> = seen.into_iter().map(|seen| seen.node).collect();
         assert_eq!(seen, [row("a", 2), row("b", 3)]);
+        lab::execute(
+            &database,
+            "UPDATE node SET seen_at = seen_at - interval '1 year' WHERE node = 'b'",
+        );
+        let cluster = Cluster::open(&database).expect("opens");
+        assert_eq!(
+            cluster.nodes().expect("answers").len(),
+            1,
+            "one has vanished"
+        );
         assert!(cluster.forget(&node("a")).expect("answers"));
         assert!(!cluster.forget(&node("a")).expect("answers"));
     }

@@ -12,6 +12,7 @@ mod store;
 pub use cloud::CloudUpload;
 pub(crate) use sqlite::make_tables as make_sqlite_tables;
 
+use crate::journal::Remedy;
 use crate::postgres::{Database, DatabaseError};
 use crate::resealing::{CLOUD_KEYS, PROXIES, Pass, REQUEST_KEYS};
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
@@ -56,6 +57,14 @@ pub enum DelegationError {
         #[source]
         source: SealingError,
     },
+    /// Two users share a name of identities; what one of them has delegated is not given up to the other.
+    #[error(
+        "the name {id} of this delegation is another user's already; ask the site's administrators"
+    )]
+    OtherUser {
+        /// Which.
+        id: String,
+    },
     /// Written by a later version.
     #[error("the delegations {path} were written by a later version (schema {found}): upgrade")]
     TooNew {
@@ -64,6 +73,21 @@ pub enum DelegationError {
         /// Its schema.
         found: u32,
     },
+}
+
+impl DelegationError {
+    /// The same may succeed a while later, when nothing else is done about it.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            DelegationError::Sqlite { source, .. } => {
+                crate::journal::remedy_of_sqlite(source) == Remedy::Wait
+            }
+            DelegationError::Database(error) => error.may_pass(),
+            // Another node may have the key.
+            DelegationError::Sealed { source, .. } => matches!(source, SealingError::UnknownKey),
+            DelegationError::OtherUser { .. } | DelegationError::TooNew { .. } => false,
+        }
+    }
 }
 
 /// Whose delegation it is.
@@ -78,6 +102,8 @@ pub struct Delegator<'a> {
 /// A delegated credential without its secret part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delegation {
+    /// Whose it is.
+    pub user: UserName,
     /// Raised by each new proxy of this id.
     pub serial: u64,
     /// When the first certificate of its chain ends.
@@ -171,7 +197,8 @@ impl Delegations {
         })
     }
 
-    /// Keeps a proxy in the place of any before. Those that have ended go.
+    /// Keeps a proxy in the place of any before of the same user. Those that have ended go. Errors: another user's is
+    /// there under this name, among others.
     pub fn keep_proxy(
         &self,
         of: Delegator<'_>,

@@ -27,6 +27,7 @@ pub use tidyings::Tidying;
 pub use tokens::{JobToken, Renewal, RenewedToken, StoredToken};
 
 use crate::postgres::DatabaseError;
+use crate::sealing::SealingError;
 use penstock_model::{
     Ban, BanChange, CredentialId, Epoch, Job, JobId, JobState, LinkChange, LinkSample, Priority,
     SettingChange, Settings, Timestamp, TransferEvent, TransferId, TransferRequest, TransferState,
@@ -180,6 +181,36 @@ pub enum JournalError {
         /// That of the leader there is now.
         current: Epoch,
     },
+    /// What is there is not what this leader has left: it has to be read anew.
+    #[error(
+        "the journal {database} is not as this node left it: {detail}; the database has lost its last records, or \
+         something else writes it"
+    )]
+    Overtaken {
+        /// The database's address.
+        database: String,
+        /// What was found.
+        detail: String,
+    },
+    /// A record has no form in which it could be stored.
+    #[error("a record cannot be written into the journal {path}: {detail}")]
+    Unstorable {
+        /// The database.
+        path: String,
+        /// Why.
+        detail: String,
+    },
+    /// A secret was sealed with a key that this process does not have (yet).
+    #[error("a {what} in the journal {path} cannot be opened: {source}")]
+    Sealed {
+        /// The database.
+        path: String,
+        /// Which kind of secret.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: SealingError,
+    },
     /// A stored value is not readable by this version.
     #[error("the journal {path} holds a {what} that this version cannot read: {detail}")]
     Corrupt {
@@ -204,16 +235,70 @@ pub enum JournalError {
     },
 }
 
+/// What helps when the journal cannot be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remedy {
+    /// Time: the same may succeed a while later.
+    Wait,
+    /// Reading what is there now, by whoever leads then.
+    ReadAnew,
+    /// Leaving out the record that is not taken: the others may be.
+    LeaveOut,
+    /// Only a person.
+    Repair,
+}
+
 impl JournalError {
     /// The database is away or busy: the same may succeed a while later, when nothing else is done about it.
     pub fn may_pass(&self) -> bool {
+        self.remedy() == Remedy::Wait
+    }
+
+    /// What helps.
+    pub fn remedy(&self) -> Remedy {
         match self {
-            JournalError::Database(error) => error.may_pass(),
-            JournalError::Sqlite { .. }
-            | JournalError::Deposed { .. }
+            JournalError::Database(DatabaseError::Unacceptable { .. })
+            | JournalError::Unstorable { .. } => Remedy::LeaveOut,
+            JournalError::Database(error) if error.may_pass() => Remedy::Wait,
+            JournalError::Sqlite { source, .. } => remedy_of_sqlite(source),
+            JournalError::Deposed { .. } | JournalError::Overtaken { .. } => Remedy::ReadAnew,
+            // Another node may have the key.
+            JournalError::Sealed {
+                source: SealingError::UnknownKey,
+                ..
+            } => Remedy::Wait,
+            JournalError::Database(_)
+            | JournalError::Sealed { .. }
             | JournalError::Corrupt { .. }
-            | JournalError::TooNew { .. } => false,
+            | JournalError::TooNew { .. } => Remedy::Repair,
         }
+    }
+}
+
+pub(crate) fn remedy_of_sqlite(error: &rusqlite::Error) -> Remedy {
+    use rusqlite::ErrorCode;
+    match error.sqlite_error_code() {
+        Some(
+            ErrorCode::DatabaseBusy
+            | ErrorCode::DatabaseLocked
+            | ErrorCode::SystemIoFailure
+            | ErrorCode::OutOfMemory
+            | ErrorCode::CannotOpen
+            | ErrorCode::DiskFull
+            | ErrorCode::ReadOnly
+            | ErrorCode::OperationInterrupted
+            | ErrorCode::FileLockingProtocolFailed
+            | ErrorCode::SchemaChanged,
+        ) => Remedy::Wait,
+        Some(ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig) => {
+            Remedy::LeaveOut
+        }
+        Some(_) => Remedy::Repair,
+        // A value that SQLite was not even asked to take.
+        None => match error {
+            rusqlite::Error::ToSqlConversionFailure(_) => Remedy::LeaveOut,
+            _ => Remedy::Repair,
+        },
     }
 }
 

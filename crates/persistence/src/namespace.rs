@@ -6,33 +6,51 @@
 //! File data is not known here: a file is an id, a size and the name of its pool.
 
 mod change;
+mod directory_log;
+#[cfg(test)]
+mod failing_sync;
+mod inspection;
 mod lock;
+mod log_keeper;
+mod log_snapshot;
 mod property;
 mod read;
+mod rebuild;
 mod record;
+mod replay;
 mod schema;
 #[cfg(test)]
 mod tests;
+mod trash;
 mod writer;
 
 pub use change::{Change, ChangeError, Changed, NewFile, Refusal, Replace, Trashed};
+pub use directory_log::{LogCondition, TrashedFile};
+pub use inspection::StoredFile;
 pub use property::{DeadProperty, PROPERTIES_BYTES_MAX, PROPERTIES_MAX, PropertyUpdate};
+pub use rebuild::{
+    FoundFile, FoundLabel, Placed, PoolLogs, Rebuild, RebuildError, Rebuilt, removed_files,
+    take_place,
+};
 pub use record::{MoverKind, MoverOutcome, MoverRecord};
 pub use writer::WriterCounts;
 
 use crate::writing::waits_for_its_turn;
+use log_keeper::Logs;
 use penstock_model::{Bytes, PoolName, Timestamp, UserName};
 use read::Readers;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs::{File, TryLockError};
+use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
 use uuid::Uuid;
-use writer::Writer;
+use writer::{Counters, Writer};
 
 /// Names a directory or file for ever: ids are given once and never again, so they also serve as `ETag`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -160,10 +178,14 @@ pub enum NamespaceError {
 
 /// An open namespace. Dropping it finishes the queued changes and closes the database.
 pub struct Namespace {
+    path: PathBuf,
     readers: Readers,
     writer: Writer,
+    /// After the writer, which tells them what it has committed.
+    logs: Arc<Logs>,
     identity: schema::Identity,
     next_id: Arc<AtomicU64>,
+    ids_reserved: Arc<AtomicU64>,
     /// Held so that no second process opens the same database.
     _lock: File,
 }
@@ -176,22 +198,36 @@ impl Namespace {
             path: path.to_owned(),
             source,
         };
-        let mut connection = Connection::open(path).map_err(fail)?;
-        waits_for_its_turn(&mut connection);
+        // SQLite would create it with the process's umask.
+        let mut options = std::fs::OpenOptions::new();
+        let created = options.create(true).append(true).mode(0o600).open(path);
+        created.map_err(|source| NamespaceError::File {
+            path: path.to_owned(),
+            source,
+        })?;
+        let connection = open_writer(path).map_err(fail)?;
         let identity = schema::prepare(&connection, path)?;
         let readers = Readers::new(path.to_owned());
         let next_id = Arc::new(AtomicU64::new(identity.ids_below));
-        let writer =
-            Writer::start(connection, identity.ids_below, next_id.clone()).map_err(|source| {
-                NamespaceError::File {
-                    path: path.to_owned(),
-                    source,
-                }
-            })?;
+        let ids_reserved = Arc::new(AtomicU64::new(identity.ids_below));
+        let logs = Arc::new(Logs::default());
+        let counters = Counters {
+            next_id: Arc::clone(&next_id),
+            ids_reserved: Arc::clone(&ids_reserved),
+            log_sequence: identity.log_sequence,
+        };
+        let writer = Writer::start(connection, path.to_owned(), counters, Arc::clone(&logs));
+        let writer = writer.map_err(|source| NamespaceError::File {
+            path: path.to_owned(),
+            source,
+        })?;
         Ok(Namespace {
+            path: path.to_owned(),
             readers,
             writer,
+            logs,
             next_id,
+            ids_reserved,
             identity,
             _lock: lock,
         })
@@ -216,9 +252,42 @@ impl Namespace {
         EntryId(self.identity.ids_below)
     }
 
+    /// Ids that files may have got of which this namespace does not know, because it was restored from a backup since.
+    pub fn restored_ids(&self) -> Option<Range<EntryId>> {
+        let ids = self.identity.restored_ids.clone()?;
+        Some(EntryId(ids.start)..EntryId(ids.end))
+    }
+
+    /// Every id below this is set aside for this namespace, durably.
+    pub fn ids_reserved(&self) -> EntryId {
+        EntryId(self.ids_reserved.load(Ordering::Acquire))
+    }
+
+    /// Gives out no id below this one any more: others have used them.
+    pub fn skip_ids(&self, below: EntryId) {
+        self.next_id.fetch_max(below.0, Ordering::Relaxed);
+    }
+
+    /// Its writer's thread runs. Once it does not, no change is ever made again.
+    pub fn is_alive(&self) -> bool {
+        self.writer.is_alive()
+    }
+
     /// A new id, not used by any visible entry, past or present.
     pub fn allocate(&self) -> EntryId {
         EntryId(self.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Keeps the directory log of a pool in its directory from now on, in step with what is committed. One that is
+    /// missing, behind or damaged is made anew. Blocks until it is as it should be, for some seconds at most.
+    pub fn keep_directory_log(&self, pool: &PoolName, directory: &Path) -> std::io::Result<()> {
+        self.logs
+            .keep(&self.path, self.identity.uuid, pool.clone(), directory)
+    }
+
+    /// Keeps it no longer, and closes it. Does not wait for its disk.
+    pub fn leave_directory_log(&self, pool: &PoolName) {
+        self.logs.leave(pool);
     }
 
     /// What its writer has done since the start, and what waits for it.
@@ -246,6 +315,26 @@ impl Namespace {
             let _ = sender.send(result);
         });
         answer.recv().unwrap_or(Err(ChangeError::Stopped))
+    }
+}
+
+/// The connection that writes.
+fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
+    let mut connection = Connection::open(path)?;
+    waits_for_its_turn(&mut connection);
+    Ok(connection)
+}
+
+/// Keeps every other process from a database, whether or not it exists. Dropping it gives it free.
+#[derive(Debug)]
+pub struct NamespaceLock {
+    _file: File,
+}
+
+impl NamespaceLock {
+    /// Takes it, or says who is in the way.
+    pub fn take(path: &Path) -> Result<NamespaceLock, NamespaceError> {
+        Ok(NamespaceLock { _file: lock(path)? })
     }
 }
 

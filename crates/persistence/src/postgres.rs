@@ -48,7 +48,23 @@ pub enum DatabaseError {
         /// Its address.
         database: Arc<str>,
     },
-    /// It answered with an error: a missing right, a full disk.
+    /// It cannot do it at the moment: a full disk, no memory, a statement that took too long, a lost conflict.
+    #[error("the database {database} cannot do it at the moment: {why}")]
+    Hindered {
+        /// Its address.
+        database: Arc<str>,
+        /// What it says.
+        why: String,
+    },
+    /// It does not take what it was given: a value that it cannot hold, a name that is taken.
+    #[error("the database {database} does not take what it was given: {why}")]
+    Unacceptable {
+        /// Its address.
+        database: Arc<str>,
+        /// What it says.
+        why: String,
+    },
+    /// It answered with an error that neither time nor other values mend: a missing right, a missing table.
     #[error("the database {database} refuses: {why}")]
     Refused {
         /// Its address.
@@ -91,6 +107,22 @@ impl DatabaseError {
         match error.code().map(SqlState::code) {
             Some(LOCK_NOT_AVAILABLE) => DatabaseError::Busy { database },
             _ if is_lost(error) => DatabaseError::Lost { database, why },
+            // PostgreSQL, appendix A: lost conflicts, want of resources, canceled, failures of the system below.
+            Some(code)
+                if ["40", "53", "57", "58"]
+                    .iter()
+                    .any(|class| code.starts_with(class)) =>
+            {
+                DatabaseError::Hindered { database, why }
+            }
+            // Values, constraints, and what is larger than the server can hold.
+            Some(code)
+                if ["22", "23", "54"]
+                    .iter()
+                    .any(|class| code.starts_with(class)) =>
+            {
+                DatabaseError::Unacceptable { database, why }
+            }
             _ => DatabaseError::Refused { database, why },
         }
     }
@@ -105,8 +137,10 @@ impl DatabaseError {
         match self {
             DatabaseError::Lost { .. }
             | DatabaseError::NoAnswer { .. }
-            | DatabaseError::Busy { .. } => true,
+            | DatabaseError::Busy { .. }
+            | DatabaseError::Hindered { .. } => true,
             DatabaseError::Setup(_)
+            | DatabaseError::Unacceptable { .. }
             | DatabaseError::Refused { .. }
             | DatabaseError::TooNew { .. } => false,
         }
@@ -132,8 +166,12 @@ fn is_lost(error: &::postgres::Error) -> bool {
         // PostgreSQL, appendix A: connection exceptions, operator intervention, and what ends a session.
         Some(code) => {
             let code = code.code();
+            // 25006: this server has become a standby, and another one takes changes.
             code.starts_with("08")
-                || ["57P01", "57P02", "57P03", "57P05", "25P03", "53300"].contains(&code)
+                || [
+                    "57P01", "57P02", "57P03", "57P05", "25P03", "25006", "53300",
+                ]
+                .contains(&code)
         }
         None => {
             let cause = std::error::Error::source(error);

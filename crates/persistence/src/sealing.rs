@@ -16,6 +16,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use thiserror::Error;
 
@@ -98,7 +99,13 @@ pub enum SealingError {
 
 /// The keys that seal and open secrets. Cheap to clone; clones see a reload.
 #[derive(Clone)]
-pub struct SealingKeys(Arc<RwLock<Vec<Key>>>);
+pub struct SealingKeys(Arc<Known>);
+
+struct Known {
+    keys: RwLock<Vec<Key>>,
+    /// Something was sealed with a key that is not there.
+    lacks_one: AtomicBool,
+}
 
 #[derive(Clone)]
 struct Key {
@@ -113,8 +120,7 @@ impl SealingKeys {
             Err(SealingError::File { why, .. }) if why.kind() == io::ErrorKind::AlreadyExists => {}
             made => made?,
         }
-        let keys = read(path)?;
-        Ok(SealingKeys(Arc::new(RwLock::new(keys))))
+        Ok(SealingKeys::of(read(path)?))
     }
 
     /// Makes a file with one new key that only its owner can read (mode 0600), whole or not at all. Never overwrites.
@@ -132,14 +138,28 @@ impl SealingKeys {
     pub fn of_this_process() -> Result<SealingKeys, SealingError> {
         let mut bytes = [0; KEY_BYTES];
         rand_bytes(&mut bytes)?;
-        Ok(SealingKeys(Arc::new(RwLock::new(vec![Key::new(bytes)?]))))
+        Ok(SealingKeys::of(vec![Key::new(bytes)?]))
+    }
+
+    fn of(keys: Vec<Key>) -> SealingKeys {
+        SealingKeys(Arc::new(Known {
+            keys: RwLock::new(keys),
+            lacks_one: AtomicBool::new(false),
+        }))
+    }
+
+    /// Whether something could not be opened for want of its key, since this was asked last: another process of the
+    /// service may have it.
+    pub fn take_lack(&self) -> bool {
+        self.0.lacks_one.swap(false, Ordering::Relaxed)
     }
 
     /// Reads the file again. True when another key is the newest now, so that what is stored should be sealed anew. On
     /// error the keys in use stay.
     pub fn reload(&self, path: &Path) -> Result<bool, SealingError> {
         let keys = read(path)?;
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.keys.write();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
         let has_newer = keys[0].name != known[0].name;
         *known = keys;
         Ok(has_newer)
@@ -185,13 +205,11 @@ impl SealingKeys {
         if version != [VERSION] {
             return Err(SealingError::Damaged);
         }
-        let keys = self
-            .0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        let key = keys.into_iter().find(|key| key.name == name);
-        let key = key.ok_or(SealingError::UnknownKey)?;
+        let key = self.known().into_iter().find(|key| key.name == name);
+        let key = key.ok_or_else(|| {
+            self.0.lacks_one.store(true, Ordering::Relaxed);
+            SealingError::UnknownKey
+        })?;
         let (cipher, bound) = (Cipher::aes_256_gcm(), bound_to(kind, id));
         decrypt_aead(cipher, &key.bytes, Some(nonce), &bound, text, tag)
             .map_err(|_| SealingError::Damaged)
@@ -203,7 +221,12 @@ impl SealingKeys {
     }
 
     fn newest(&self) -> Key {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)[0].clone()
+        self.0.keys.read().unwrap_or_else(PoisonError::into_inner)[0].clone()
+    }
+
+    fn known(&self) -> Vec<Key> {
+        let keys = self.0.keys.read();
+        keys.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -19,6 +19,8 @@ use url::Url;
 
 /// Bytes of one answer of a broker; those that are expected have hundreds.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// Characters of a broker's own words that are shown.
+const WORDS_CHARS_MAX: usize = 300;
 const STOMP_PORT: u16 = 61613;
 const STOMP_TLS_PORT: u16 = 61614;
 const NATS_PORT: u16 = 4222;
@@ -203,10 +205,10 @@ impl Broker {
         }
     }
 
-    fn refused(&self, why: impl Into<String>) -> BrokerError {
+    fn refused(&self, why: impl AsRef<str>) -> BrokerError {
         BrokerError::Refused {
             broker: self.shown(),
-            why: why.into(),
+            why: self.plain(why.as_ref()),
         }
     }
 
@@ -217,8 +219,18 @@ impl Broker {
                 Language::Stomp => "STOMP",
                 Language::Nats => "NATS",
             },
-            what: what.chars().take(200).collect(),
+            what: self.plain(what),
         }
+    }
+
+    /// A broker's words as one line for logs and terminals, also where it repeats what it was sent.
+    fn plain(&self, text: &str) -> String {
+        let hidden = match &self.login {
+            Some((_, password)) if !password.is_empty() => text.replace(password.as_str(), "…"),
+            Some(_) | None => text.to_owned(),
+        };
+        let printable = hidden.chars().filter(|c| !c.is_control());
+        printable.take(WORDS_CHARS_MAX).collect()
     }
 }
 
@@ -320,6 +332,22 @@ impl Wire {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_broker_says_is_one_line_without_our_password() {
+        let login = Some(("penstock".to_owned(), "pass-7d1f".to_owned()));
+        let broker = Broker::new("stomp://mq", login).expect("a broker");
+        for why in [
+            broker.refused("no \u{1b}[31m\nlogin with pass-7d1f"),
+            broker.strange("a\r\u{9b}b pass-7d1f"),
+        ] {
+            let told = why.to_string();
+            assert!(!told.chars().any(char::is_control), "{told:?}");
+            assert!(!told.contains("7d1f"), "{told}");
+        }
+        let told = broker.refused("x".repeat(9000)).to_string();
+        assert!(told.len() < WORDS_CHARS_MAX + 100);
+    }
 
     #[test]
     fn a_broker_is_named_by_a_url_without_secrets() {

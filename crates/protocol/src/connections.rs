@@ -58,12 +58,26 @@ struct Register {
     next_id: u64,
     next_turn: u64,
     open: HashMap<u64, Entry>,
-    counts: HashMap<IpAddr, usize>,
+    counts: HashMap<IpAddr, Count>,
     waiting: Line,
     shaking: Line,
     leaving: usize,
     turned_away: u64,
     told: Told,
+}
+
+/// The connections of one client.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    open: usize,
+    /// Of those: asked to go, and still there.
+    leaving: usize,
+}
+
+impl Count {
+    fn staying(self) -> usize {
+        self.open - self.leaving
+    }
 }
 
 struct Entry {
@@ -109,7 +123,7 @@ impl Connections {
 
     /// A client has connected. It begins as one that waits.
     pub fn admit(&self, client: IpAddr) -> Result<Admitted, TurnedAway> {
-        let client = whom(client);
+        let client = client_of(client);
         let mut register = self.register();
         if let Err(why) = register.make_room(client) {
             register.turned_away += 1;
@@ -127,7 +141,7 @@ impl Connections {
             bell: Arc::clone(&bell),
         };
         register.open.insert(id, entry);
-        *register.counts.entry(client).or_default() += 1;
+        register.counts.entry(client).or_default().open += 1;
         register.waiting.join(client, turn, id);
         Ok(Admitted {
             connections: self.clone(),
@@ -148,7 +162,9 @@ impl Connections {
     /// `None`: it was told a moment ago.
     pub fn tells(&self, client: IpAddr) -> Option<u64> {
         let now = Instant::now();
-        self.register().told.tells(whom(client), now, TELL_INTERVAL)
+        self.register()
+            .told
+            .tells(client_of(client), now, TELL_INTERVAL)
     }
 
     /// Newcomers that were turned away since the start.
@@ -183,19 +199,44 @@ impl Register {
     /// Makes room for one more of a client, or says why there is none.
     fn make_room(&mut self, client: IpAddr) -> Result<(), TurnedAway> {
         let limits = self.limits;
-        if self.counts.get(&client).copied().unwrap_or(0) >= limits.per_client_max {
+        let per_client_max = self.per_client_max();
+        let count = self.staying_of(client);
+        if count >= per_client_max {
             // The client's own connections make room for it; those that were asked before are going.
             let own = self.waiting.first_of(client);
             match own.filter(|_| self.leaving < LEAVING_MAX) {
                 Some(id) => self.ask_to_go(id),
-                None => return Err(TurnedAway::ClientFull(limits.per_client_max)),
+                None => return Err(TurnedAway::ClientFull(count)),
             }
         }
-        let staying = self.open.len() - self.leaving;
-        if staying >= limits.connections_max && (self.leaving >= LEAVING_MAX || !self.shed_one()) {
+        if self.staying() >= limits.connections_max
+            && (self.leaving >= LEAVING_MAX || !self.shed_one())
+        {
             return Err(TurnedAway::Full(limits.connections_max));
         }
         Ok(())
+    }
+
+    /// What one client may have now: near the limit a quarter at most, so that the last quarter is left for
+    /// those who have few.
+    fn per_client_max(&self) -> usize {
+        let ConnectionLimits {
+            connections_max,
+            per_client_max,
+            ..
+        } = self.limits;
+        match self.open.len() >= connections_max - connections_max / 4 {
+            true => per_client_max.min((connections_max / 4).max(1)),
+            false => per_client_max,
+        }
+    }
+
+    fn staying(&self) -> usize {
+        self.open.len() - self.leaving
+    }
+
+    fn staying_of(&self, client: IpAddr) -> usize {
+        self.counts.get(&client).copied().map_or(0, Count::staying)
     }
 
     fn shed_one(&mut self) -> bool {
@@ -213,6 +254,7 @@ impl Register {
         if let Some(entry) = self.open.get_mut(&id) {
             entry.leaving = true;
             self.leaving += 1;
+            self.counts.entry(entry.client).or_default().leaving += 1;
             entry.bell.notify_one();
         }
     }
@@ -235,8 +277,9 @@ impl Register {
         };
         self.leaving -= usize::from(entry.leaving);
         if let Some(count) = self.counts.get_mut(&entry.client) {
-            *count -= 1;
-            if *count == 0 {
+            count.open -= 1;
+            count.leaving -= usize::from(entry.leaving);
+            if count.open == 0 {
                 self.counts.remove(&entry.client);
             }
         }
@@ -292,17 +335,29 @@ impl Admitted {
         }
     }
 
-    /// From here on it has a request in hand, and nobody asks it to go.
-    pub fn works(&self) {
+    /// From here on it has a request in hand, and nobody asks it to go. False: it was asked before the request
+    /// came, and its place is taken, so the request is not to be served.
+    pub fn works(&self) -> bool {
         let mut register = self.connections.register();
         register.leave_lines(self.id);
-        let Some(entry) = register.open.get_mut(&self.id) else {
-            return;
+        let Some(entry) = register.open.get(&self.id) else {
+            return true;
         };
-        // Asked to go, and a request came at the same moment: it is served.
-        if std::mem::take(&mut entry.leaving) {
-            register.leaving -= 1;
+        if !entry.leaving {
+            return true;
         }
+        let client = entry.client;
+        if register.staying() >= register.limits.connections_max
+            || register.staying_of(client) >= register.per_client_max()
+        {
+            return false;
+        }
+        if let Some(entry) = register.open.get_mut(&self.id) {
+            entry.leaving = false;
+        }
+        register.counts.entry(client).or_default().leaving -= 1;
+        register.leaving -= 1;
+        true
     }
 
     /// Resolves when others need the place. For use beside waiting; loses nothing when dropped.
@@ -331,7 +386,7 @@ impl Drop for Admitted {
 }
 
 /// Whom an address stands for: anybody with IPv6 has a whole network of 64 bits.
-fn whom(address: IpAddr) -> IpAddr {
+pub fn client_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => {
             let [a, b, c, d, ..] = v6.segments();

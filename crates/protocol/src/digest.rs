@@ -1,7 +1,8 @@
 //! Checksums in HTTP headers: `Want-Digest` and `Digest` (RFC 3230), `Want-Repr-Digest` and `Repr-Digest`
 //! (RFC 9530), `Content-MD5` (RFC 1864).
 //!
-//! Adler-32 and CRC-32C travel as hex in RFC 3230 headers and as base64 of four bytes in RFC 9530 ones.
+//! Adler-32 and CRC-32C travel as hex in RFC 3230 headers and as base64 of four bytes in RFC 9530 ones. CRC-32C in base64
+//! is read in RFC 3230 headers, too.
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
@@ -152,9 +153,13 @@ fn digest_item(item: &str) -> Result<Option<Checksum>, InvalidDigest> {
         return Ok(None);
     };
     let sum = match algorithm {
-        ChecksumAlgorithm::Adler32 | ChecksumAlgorithm::Crc32c => {
-            Checksum::from_hex(algorithm, value)
+        ChecksumAlgorithm::Adler32 => Checksum::from_hex(algorithm, value),
+        // XRootD before 5.8 sends base64. With its padding it cannot be taken for hex.
+        ChecksumAlgorithm::Crc32c if value.ends_with("==") => {
+            let bytes = BASE64.decode(value).ok();
+            bytes.and_then(|bytes| Checksum::from_bytes(algorithm, &bytes))
         }
+        ChecksumAlgorithm::Crc32c => Checksum::from_hex(algorithm, value),
         ChecksumAlgorithm::Md5 | ChecksumAlgorithm::Sha256 => decoded(algorithm, value),
     };
     let invalid = InvalidDigest::Value {
@@ -285,6 +290,8 @@ mod tests {
             )],
             "sha-256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
         );
+        check(&[("Digest", "crc32c=ff44e5cd")], "crc32c:ff44e5cd");
+        check(&[("Digest", "crc32c=/0TlzQ==")], "crc32c:ff44e5cd");
         check(&[("Digest", "sha-512=abc, unixsum=30637")], "");
         check(&[], "");
     }

@@ -6,7 +6,12 @@
 
 pub mod child;
 mod confine;
+mod files;
+pub mod gate;
 mod library;
+mod urls;
 pub mod wire;
 
+pub use confine::{Account, ReadablePaths, system_paths};
+pub use files::OpenableFiles;
 pub use wire::{Answer, CopyOrder, GfalError, Order, Report, Setup, SftpLogin};

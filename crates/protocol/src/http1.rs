@@ -16,6 +16,9 @@ mod wire;
 use crate::pace::PaceLimit;
 use std::time::Duration;
 
+/// How long one connection may take requests.
+pub const CONNECTION_AGE_MAX: Duration = Duration::from_secs(3600);
+
 /// What a server puts up with on one connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -31,6 +34,9 @@ pub struct Limits {
     pub body_stall_timeout: Duration,
     /// How slow a body, either way, may be.
     pub body_pace: PaceLimit,
+    /// The answer to a request that comes later than that is a connection's last, so that its client has to say again who
+    /// it is, by what counts then.
+    pub age_max: Duration,
 }
 
 impl Default for Limits {
@@ -42,6 +48,7 @@ impl Default for Limits {
             idle_timeout: Duration::from_secs(60),
             body_stall_timeout: Duration::from_secs(60),
             body_pace: PaceLimit::default(),
+            age_max: CONNECTION_AGE_MAX,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Whom a request comes from, however that was proved: by a token or by a certificate.
 
-use openssl::hash::{MessageDigest, hash};
+use crate::vo;
+use openssl::sha::Sha256;
 use penstock_model::{Capability, CredentialId, Timestamp, UserName, VoName};
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +14,8 @@ pub struct Identity {
     pub user: UserName,
     /// Who vouches for it: a token's issuer, or the subject of the CA.
     pub issuer: String,
-    /// As configured for a token's issuer, else the first part of the first group, else the issuer's host.
-    /// A certificate's is that of its VOMS attributes, or the site's list of members tells it.
+    /// A token's as configured for its issuer, or derived from the issuer and its first group. A certificate's is that
+    /// of its VOMS attributes, or the site's list of members tells it. `None`: who belongs to no VO.
     pub vo: Option<VoName>,
     /// VOMS attributes as they came, such as `/dteam/Role=NULL/Capability=NULL`.
     pub fqans: Vec<String>,
@@ -26,8 +27,8 @@ pub struct Identity {
     pub capabilities: Vec<Capability>,
     /// When the token, or the first certificate of the chain, ends.
     pub expires: Timestamp,
-    /// The same for every credential of this subject: first 16 hex digits of SHA-1 over issuer and subject
-    /// of a token, over the subject and the VOMS attributes of a certificate.
+    /// The same for every credential of this subject: [`delegation_id`] of issuer and subject of a token, of the
+    /// subject and the VOMS attributes of a certificate.
     pub delegation: CredentialId,
     /// All scopes as they came, also those that mean nothing to a storage element.
     pub scope: String,
@@ -51,13 +52,58 @@ impl Identity {
             .split_ascii_whitespace()
             .any(|scope| scope == name)
     }
+
+    /// Whether this user is the one who submitted a job, by the names that its record keeps.
+    pub fn submitted(&self, user: &UserName, delegation: &CredentialId) -> bool {
+        // A token's subject is unique only with its issuer, which no record names; the delegation stands for both.
+        *user == self.user
+            && match self.method {
+                Method::Certificate => user.as_str().starts_with('/'),
+                Method::Token => *delegation == self.delegation,
+            }
+    }
+
+    /// The VO whose members share this user's jobs: for who belongs to none, one of which nobody else is.
+    pub fn vo_or_private(&self) -> VoName {
+        let user = self.user.as_str();
+        self.vo.clone().unwrap_or_else(|| match self.method {
+            Method::Token => vo::of_token_subject(&self.issuer, user),
+            Method::Certificate => vo::of_certificate_subject(user),
+        })
+    }
 }
 
-/// The first 16 hex digits of a SHA-1, by which FTS names credentials and their owners.
-pub(crate) fn sha1_prefix(bytes: &[u8]) -> String {
-    let digest = hash(MessageDigest::sha1(), bytes).expect("OpenSSL always has SHA-1 for naming");
-    digest[..8]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+/// Of whom a name derived from a credential speaks, so that no two kinds of them share a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Named {
+    TokenSubject,
+    TokenGroup,
+    CertificateSubject,
+}
+
+/// Names a subject with its attributes in 16 hex digits, the length that FTS clients know.
+pub(crate) fn delegation_id(named: Named, parts: &[&str]) -> CredentialId {
+    CredentialId::new(&digest(named, parts)[..16])
+}
+
+/// A SHA-256 in hex. Each part is preceded by its length, so that parts that only read alike when they are joined have
+/// different digests.
+pub(crate) fn digest(named: Named, parts: &[&str]) -> String {
+    let kind: &[u8] = match named {
+        Named::TokenSubject => b"token subject\0",
+        Named::TokenGroup => b"token group\0",
+        Named::CertificateSubject => b"certificate subject\0",
+    };
+    let mut sha = Sha256::new();
+    sha.update(kind);
+    for part in parts {
+        sha.update(&(part.len() as u64).to_be_bytes());
+        sha.update(part.as_bytes());
+    }
+    hex(&sha.finish())
+}
+
+/// Lower case.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -49,6 +49,8 @@ pub struct Verified {
     pub attenuation: Attenuation,
     /// All of them, for a macaroon made from this one.
     pub caveats: Vec<Caveat>,
+    /// Tells it from all others that were issued. Whoever narrows it does not change that.
+    pub nonce: String,
 }
 
 /// Why a macaroon is not accepted: 401. Texts never hold the macaroon.
@@ -202,6 +204,7 @@ pub fn verify(
         return Err(MacaroonError::Expired(expires));
     }
     Ok(Verified {
+        nonce: bearer.nonce.clone(),
         identity: identity(bearer, expires)?,
         attenuation,
         caveats,

@@ -18,12 +18,21 @@ const GRIDMAP_BYTES_MAX: u64 = 16 << 20;
 /// The site's list of members, and what VO the accounts of its grid-map file stand for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemberRules {
-    /// VOs by subject in slash form.
-    pub members: BTreeMap<String, VoName>,
+    /// By subject in slash form.
+    pub members: BTreeMap<String, ListedMember>,
     /// VOs by account. A pool account (`.dteam`) that is not named stands for the VO of its name.
     pub accounts: BTreeMap<String, VoName>,
     /// Lines of `"subject" account`.
     pub gridmap: Option<PathBuf>,
+}
+
+/// Of which VO somebody is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedMember {
+    /// This one.
+    pub vo: VoName,
+    /// Whose certificates must have been signed by this authority, in slash form; `None`: by any.
+    pub ca: Option<String>,
 }
 
 /// Tells the VO of a subject.
@@ -50,7 +59,7 @@ impl Membership {
         rules.members = rules
             .members
             .into_iter()
-            .map(|(subject, vo)| (comparable_name(&subject), vo))
+            .map(|(subject, member)| (comparable_name(&subject), member))
             .collect();
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = State {
             rules,
@@ -58,18 +67,26 @@ impl Membership {
         };
     }
 
-    /// The VO of a subject in slash form: by the site's list, else by its account.
-    pub(crate) fn vo_of(&self, subject: &str) -> Option<VoName> {
+    /// The VO of a subject in slash form whose certificate an authority has signed: by the site's list, else by its
+    /// account.
+    pub(crate) fn vo_of(&self, subject: &str, ca: &str) -> Option<VoName> {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         let subject = comparable_name(subject);
-        if let Some(vo) = state.rules.members.get(&subject) {
-            return Some(vo.clone());
+        if let Some(member) = state.rules.members.get(&subject) {
+            let is_meant = |listed: &String| comparable_name(listed) == comparable_name(ca);
+            return member
+                .ca
+                .as_ref()
+                .is_none_or(is_meant)
+                .then(|| member.vo.clone());
         }
         let accounts = state.accounts()?;
         let account = accounts.get(&subject)?;
         match (state.rules.accounts.get(account), account.strip_prefix('.')) {
             (Some(vo), _) => Some(vo.clone()),
-            (None, Some(pool)) if !pool.is_empty() => Some(VoName::new(pool)),
+            (None, Some(pool)) if !pool.is_empty() => {
+                Some(VoName::new(pool)).filter(|vo| !vo.is_derived())
+            }
             (None, _) => None,
         }
     }
@@ -130,7 +147,15 @@ mod tests {
     use super::*;
 
     const GRIDMAP: &str = "# users\n\n\"/DC=lab/CN=Alice Lab\" .dteam\n/DC=lab/CN=Bob bob,other\n\
-                           \"/DC=lab/CN=Carol/Email=c@lab\" carol\n\"/DC=lab/CN=Bob\" .atlas\n\"broken\n";
+                           \"/DC=lab/CN=Carol/Email=c@lab\" carol\n/DC=lab/CN=Frank frank\n\"/DC=lab/CN=Bob\" .atlas\n\"broken\n";
+
+    const CA: &str = "/DC=lab/CN=CA One";
+
+    fn member(subject: &str, ca: Option<&str>) -> (String, ListedMember) {
+        let ca = ca.map(str::to_owned);
+        let vo = VoName::new("cms");
+        (subject.to_owned(), ListedMember { vo, ca })
+    }
 
     fn vo_of(subject: &str) -> Option<String> {
         let dir = tempfile::tempdir().expect("directory");
@@ -138,23 +163,33 @@ mod tests {
         std::fs::write(&gridmap, GRIDMAP).expect("written");
         let membership = Membership::default();
         membership.replace(MemberRules {
-            members: [("/DC=lab/CN=Dave".to_owned(), VoName::new("cms"))].into(),
-            accounts: [("bob".to_owned(), VoName::new("ops"))].into(),
+            members: [
+                member("/DC=lab/CN=Dave", None),
+                member("/DC=lab/CN=Eve", Some(CA)),
+                member("/DC=lab/CN=Bob", Some("/CN=CA Two")),
+            ]
+            .into(),
+            accounts: [("carol".to_owned(), VoName::new("ops"))].into(),
             gridmap: Some(gridmap),
         });
-        membership.vo_of(subject).map(|vo| vo.to_string())
+        membership.vo_of(subject, CA).map(|vo| vo.to_string())
     }
 
     #[test]
     fn a_subject_is_mapped_by_the_list_or_by_its_account() {
         assert_eq!(vo_of("/DC=lab/CN=Dave").as_deref(), Some("cms"));
         assert_eq!(vo_of("/DC=lab/CN=Alice Lab").as_deref(), Some("dteam"));
-        assert_eq!(vo_of("/DC=lab/CN=Bob").as_deref(), Some("ops"));
+        assert_eq!(vo_of("/DC=lab/CN=Eve").as_deref(), Some("cms"));
         assert_eq!(
-            vo_of("/DC=lab/CN=Carol/emailAddress=c@lab"),
+            vo_of("/DC=lab/CN=Bob"),
             None,
-            "an account without a VO"
+            "another authority's Bob, whatever his account"
         );
+        assert_eq!(
+            vo_of("/DC=lab/CN=Carol/emailAddress=c@lab").as_deref(),
+            Some("ops")
+        );
+        assert_eq!(vo_of("/DC=lab/CN=Frank"), None, "an account without a VO");
         assert_eq!(vo_of("/DC=lab/CN=Alice"), None);
     }
 
@@ -168,9 +203,9 @@ mod tests {
             ..MemberRules::default()
         };
         membership.replace(rules.clone());
-        assert_eq!(membership.vo_of("/CN=a"), None);
+        assert_eq!(membership.vo_of("/CN=a", CA), None);
         std::fs::write(&gridmap, "/CN=a .dteam").expect("written");
         membership.replace(rules);
-        assert_eq!(membership.vo_of("/CN=a"), Some(VoName::new("dteam")));
+        assert_eq!(membership.vo_of("/CN=a", CA), Some(VoName::new("dteam")));
     }
 }

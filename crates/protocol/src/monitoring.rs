@@ -4,7 +4,7 @@
 
 use crate::identity::Identity;
 use http::StatusCode;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 
 /// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,8 +35,8 @@ impl Question {
 /// Who asks.
 #[derive(Debug, Clone)]
 pub struct Viewer {
-    /// The address at the other end.
-    pub peer: IpAddr,
+    /// The other end of the connection. `None`: not known.
+    pub peer: Option<SocketAddr>,
     /// Whom a credential speaks of, if one was shown and is believed.
     pub identity: Option<Identity>,
 }

@@ -1,7 +1,7 @@
-//! Networks of addresses, and which addresses are public.
+//! Networks of addresses, ports, and which addresses are public.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 /// An address, or all that share its first bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +32,16 @@ impl Network {
         })
     }
 
+    /// Its address, as it was written.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Bits that all its addresses share.
+    pub fn prefix_bits(&self) -> u32 {
+        self.prefix_bits
+    }
+
     /// Whether an address lies in it. An IPv4 address that a socket shows as IPv6 is the IPv4 address.
     pub fn contains(&self, peer: IpAddr) -> bool {
         let same_prefix = |one: u128, other: u128, width: u32| {
@@ -52,6 +62,162 @@ impl fmt::Display for Network {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}/{}", self.address, self.prefix_bits)
     }
+}
+
+/// Ports of storage elements in the field: HTTPS, XRootD and its HTTP, dCache (WebDAV, its doors with certificates, its
+/// pools), GridFTP, StoRM and SRM, EOS and S3.
+const STORAGE_PORTS: [(u16, u16); 9] = [
+    (443, 443),
+    (1094, 1095),
+    (2443, 2443),
+    (2811, 2811),
+    (2880, 2883),
+    (8443, 8444),
+    (9000, 9001),
+    (20_000, 25_000),
+    (50_000, 51_000),
+];
+/// Those of their doors without TLS: any, dCache and EOS, StoRM.
+const PLAIN_STORAGE_PORTS: [(u16, u16); 3] = [(80, 80), (8080, 8080), (8085, 8085)];
+
+/// Ports, as an entry of a list names them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ports {
+    /// None is named: those that storage elements usually have.
+    Usual,
+    /// `*`
+    Any,
+    /// One (`first` is `last`), or all between two, with them.
+    Range {
+        /// The lowest.
+        first: u16,
+        /// The highest.
+        last: u16,
+    },
+}
+
+impl Ports {
+    /// Reads `8443`, `20000-25000` or `*`.
+    pub fn parse(text: &str) -> Option<Ports> {
+        let port = |text: &str| {
+            let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            let port: u16 = is_number.then(|| text.parse().ok())??;
+            (port > 0).then_some(port)
+        };
+        if text == "*" {
+            return Some(Ports::Any);
+        }
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let (first, last) = (port(first)?, port(last)?);
+        (first <= last).then_some(Ports::Range { first, last })
+    }
+
+    /// This one.
+    pub fn one(port: u16) -> Ports {
+        Ports::Range {
+            first: port,
+            last: port,
+        }
+    }
+
+    /// Whether a port is among them.
+    pub fn contain(self, port: u16) -> bool {
+        self.cover(Ports::one(port))
+    }
+
+    /// Whether all others are among them.
+    pub fn cover(self, others: Ports) -> bool {
+        match self {
+            Ports::Any => true,
+            Ports::Range { first, last } => others.lie_in((first, last)),
+            Ports::Usual => {
+                let mut usual = STORAGE_PORTS.into_iter().chain(PLAIN_STORAGE_PORTS);
+                others == Ports::Usual || usual.any(|range| others.lie_in(range))
+            }
+        }
+    }
+
+    fn lie_in(self, (low, high): (u16, u16)) -> bool {
+        match self {
+            Ports::Range { first, last } => low <= first && last <= high,
+            Ports::Usual | Ports::Any => false,
+        }
+    }
+}
+
+/// Whether storage elements usually have a door with TLS there.
+pub fn is_usual_with_tls(port: u16) -> bool {
+    STORAGE_PORTS
+        .into_iter()
+        .any(|range| Ports::one(port).lie_in(range))
+}
+
+impl fmt::Display for Ports {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ports::Usual => out.write_str("usual ports"),
+            Ports::Any => out.write_str("*"),
+            Ports::Range { first, last } if first == last => write!(out, "{first}"),
+            Ports::Range { first, last } => write!(out, "{first}-{last}"),
+        }
+    }
+}
+
+/// Addresses with ports, as `trust.private_addresses` lists them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NetworkPorts {
+    /// Which addresses.
+    pub network: Network,
+    /// Which of their ports.
+    pub ports: Ports,
+}
+
+impl NetworkPorts {
+    /// Reads `10.0.0.0/8`, `10.0.0.5:8443`, `[fd00::/8]:20000-25000`, `127.0.0.0/8:*`.
+    pub fn parse(text: &str) -> Option<NetworkPorts> {
+        let text = text.trim();
+        if let Some(network) = Network::parse(text) {
+            let ports = Ports::Usual;
+            return Some(NetworkPorts { network, ports });
+        }
+        let (network, ports) = match text.strip_prefix('[') {
+            Some(rest) => rest.split_once(']').and_then(|(network, rest)| {
+                network.contains(':').then_some(())?;
+                match rest {
+                    "" => Some((network, None)),
+                    rest => Some((network, Some(rest.strip_prefix(':')?))),
+                }
+            })?,
+            None => {
+                let (network, ports) = text.rsplit_once(':')?;
+                (!network.contains(':')).then_some((network, Some(ports)))?
+            }
+        };
+        let trimmed = network.trim() == network;
+        Some(NetworkPorts {
+            network: Network::parse(network).filter(|_| trimmed)?,
+            ports: ports.map_or(Some(Ports::Usual), Ports::parse)?,
+        })
+    }
+}
+
+/// Whether an address leads to this very machine: loopback, or one of its interfaces has it.
+pub fn is_of_this_machine(address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    let any: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // Connecting a datagram socket sends nothing. To its own addresses a machine speaks from the same address.
+    let near_end = || {
+        let socket = UdpSocket::bind((any, 0))?;
+        // Any port but 0.
+        socket.connect((address, 9))?;
+        socket.local_addr()
+    };
+    address.is_loopback()
+        || address.is_unspecified()
+        || near_end().is_ok_and(|near| near.ip() == address)
 }
 
 /// Why an address is none of the public Internet; `None` for one that is. An IPv4 address inside an IPv6 one
@@ -77,11 +243,13 @@ fn not_public_v4(address: Ipv4Addr) -> Option<&'static str> {
         (198, 18..=19, _) => Some("an address for measurements"),
         (224..=239, ..) => Some("a multicast address"),
         (240..=255, ..) => Some("a reserved address"),
+        (192, 88, 99) => Some("a reserved address"),
         _ => None,
     }
 }
 
-/// The special-purpose registry of IPv6. Addresses that hold an IPv4 one (NAT64, 6to4, compatible) lead there.
+/// The special-purpose registry of IPv6. Addresses that hold an IPv4 one (NAT64, SIIT, 6to4, ISATAP) lead there. What is
+/// not yet given to anybody (all but 2000::/3) is not public.
 fn not_public_v6(address: Ipv6Addr) -> Option<&'static str> {
     let inner = |high: u16, low: u16| {
         let [a, b] = high.to_be_bytes();
@@ -95,11 +263,22 @@ fn not_public_v6(address: Ipv6Addr) -> Option<&'static str> {
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => inner(high, low),
         [0x64, 0xff9b, 1, ..] => Some("a private address"),
         [0x2002, high, low, ..] => inner(high, low),
-        [0x2001, 0, ..] | [0x2001, 0xdb8, ..] | [0x100, 0, 0, 0, ..] => Some("a reserved address"),
+        // RFC 7915: what a translator puts before IPv4 addresses.
+        [0, 0, 0, 0, 0xffff, 0, high, low] => inner(high, low),
+        // RFC 5214: the rest names the IPv4 address to which packets are carried.
+        [_, _, _, _, 0 | 0x200, 0x5efe, high, low] if inner(high, low).is_some() => {
+            inner(high, low)
+        }
+        // RFC 2928 and 9637: protocol assignments (Teredo, measurements, identifiers), documentation.
+        [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x100, 0, 0, 0, ..] => {
+            Some("a reserved address")
+        }
+        [0x3fff, second, ..] if second & 0xf000 == 0 => Some("a reserved address"),
         [first, ..] if first & 0xfe00 == 0xfc00 => Some("a private address"),
         [first, ..] if first & 0xffc0 == 0xfe80 => Some("a link-local address"),
         [first, ..] if first & 0xffc0 == 0xfec0 => Some("a private address"),
         [first, ..] if first & 0xff00 == 0xff00 => Some("a multicast address"),
+        [first, ..] if first & 0xe000 != 0x2000 => Some("a reserved address"),
         _ => None,
     }
 }
@@ -143,6 +322,17 @@ mod tests {
             "64:ff9b::a9fe:a9fe",
             "2002:7f00:1::",
             "2002:c0a8:101::1",
+            "::ffff:0:127.0.0.1",
+            "64:ff9b:1::8080:101",
+            "2001:1458::5efe:10.0.0.1",
+            "2001:1458::200:5efe:127.0.0.1",
+            "2001:0:7f00:1::",
+            "2001:2::1",
+            "2001:20::1",
+            "3fff::1",
+            "5f00::1",
+            "4000::1",
+            "192.88.99.1",
         ] {
             assert!(
                 why_not_public(address.parse().expect(address)).is_some(),
@@ -162,12 +352,59 @@ mod tests {
             "2a00:1450::1",
             "64:ff9b::808e:101",
             "::ffff:128.142.1.1",
+            "2001:200::1",
+            "2001:1458::5efe:128.142.1.1",
         ] {
             assert_eq!(
                 why_not_public(address.parse().expect(address)),
                 None,
                 "{address}"
             );
+        }
+    }
+
+    #[test]
+    fn ports_are_named_or_those_that_storage_elements_usually_have() {
+        let check = |text: &str, address: &str, port: u16, expected: bool| {
+            let entry = NetworkPorts::parse(text).expect(text);
+            let address = address.parse().expect(address);
+            let found = entry.network.contains(address) && entry.ports.contain(port);
+            assert_eq!(found, expected, "{text} {address} {port}");
+        };
+        check("10.0.0.0/8", "10.1.2.3", 8443, true);
+        check("10.0.0.0/8", "10.1.2.3", 8446, false);
+        for plain in [80, 8080, 8085] {
+            check("10.0.0.0/8", "10.1.2.3", plain, true);
+            check("10.0.0.0/8:8443", "10.1.2.3", plain, false);
+        }
+        check("10.0.0.0/8", "10.1.2.3", 8081, false);
+        check("10.0.0.0/8:8446", "10.1.2.3", 8446, true);
+        check("10.0.0.5:20000-20010", "10.0.0.5", 20010, true);
+        check("10.0.0.5:20000-20010", "10.0.0.5", 20011, false);
+        check("127.0.0.0/8:*", "::ffff:127.0.0.9", 1, true);
+        check("::1", "::1", 8443, true);
+        check("[::1]", "::1", 8443, true);
+        check("[::1]:9443", "::1", 9443, true);
+        check("[::1]:9443", "::1", 8443, false);
+        check("[fd00::/8]:9443", "fd12::1", 9443, true);
+        for bad in [
+            "",
+            "10.0.0.0/33",
+            "10.0.0.1:",
+            "10.0.0.1:0",
+            "10.0.0.1:70000",
+            "10.0.0.1:9-8",
+            "[10.0.0.1]:80",
+            "se:8443",
+            "[::1",
+            "[::1]8443",
+            "[::1]:",
+            "fe80::1%lo",
+            "[fe80::1%lo]:443",
+            "10.0.0.1 :443",
+            ":443",
+        ] {
+            assert_eq!(NetworkPorts::parse(bad), None, "{bad}");
         }
     }
 }

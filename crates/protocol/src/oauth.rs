@@ -79,10 +79,16 @@ impl Grant<'_> {
         form.finish()
     }
 
+    fn token(&self) -> &str {
+        match self {
+            Grant::Exchange(token) | Grant::Refresh(token) => token,
+        }
+    }
+
     /// Reads the answer to it.
     pub fn parse(&self, status: u16, body: &[u8]) -> Result<Given, Refused> {
         if status != 200 {
-            return Err(Refused::read(status, body));
+            return Err(Refused::read(status, body, self.token()));
         }
         let told: Told = serde_json::from_slice(body).map_err(|_| Refused {
             status,
@@ -151,7 +157,8 @@ pub struct Refused {
 }
 
 impl Refused {
-    fn read(status: u16, body: &[u8]) -> Refused {
+    /// `sent` is the token that the issuer was asked about.
+    fn read(status: u16, body: &[u8], sent: &str) -> Refused {
         #[derive(Default, Deserialize)]
         #[serde(default)]
         struct Explained {
@@ -159,13 +166,16 @@ impl Refused {
             error_description: String,
         }
         let told: Explained = serde_json::from_slice(body).unwrap_or_default();
+        // An issuer that repeats what it was sent must not bring a token into our texts, in no field.
         let plain = |text: &str| {
-            let printable = text.chars().filter(|c| !c.is_control());
-            printable.take(EXPLANATION_MAX).collect::<String>()
+            let printable: String = text.chars().filter(|c| !c.is_control()).collect();
+            match printable.contains("eyJ") || (!sent.is_empty() && printable.contains(sent)) {
+                true => String::new(),
+                false => printable.chars().take(EXPLANATION_MAX).collect(),
+            }
         };
         let explanation = match plain(&told.error_description) {
-            // An issuer that repeats what it was sent must not bring a token into our texts.
-            text if text.is_empty() || text.contains("eyJ") => String::new(),
+            text if text.is_empty() => String::new(),
             text => format!(" ({text})"),
         };
         Refused {
@@ -244,7 +254,7 @@ mod tests {
     #[test]
     fn a_refusal_is_told_without_what_was_sent() {
         let read = |status, body: &str| {
-            let refused = Grant::Refresh("r").parse(status, body.as_bytes());
+            let refused = Grant::Refresh("opaque-7d1f").parse(status, body.as_bytes());
             refused.expect_err("refused").to_string()
         };
         assert_eq!(
@@ -256,6 +266,14 @@ mod tests {
         );
         let echoing = r#"{"error":"invalid_grant","error_description":"bad token eyJhbGciOi"}"#;
         assert!(!read(400, echoing).contains("eyJ"));
+        for echoing in [
+            r#"{"error":"bad token eyJhbGciOi"}"#,
+            r#"{"error":"unknown opaque-7d1f"}"#,
+            r#"{"error":"invalid_grant","error_description":"opaque-7d1f was used"}"#,
+        ] {
+            let told = read(400, echoing);
+            assert!(!told.contains("eyJ") && !told.contains("7d1f"), "{told}");
+        }
         assert_eq!(read(502, "<html>"), "its token endpoint answered 502 ");
     }
 

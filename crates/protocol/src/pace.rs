@@ -22,12 +22,29 @@ impl PaceLimit {
 }
 
 impl Default for PaceLimit {
-    /// 1 kB/s over a minute: a tape or a modem passes, a drip does not.
+    /// 50 kB/s over two minutes: a bad line passes, also one that stands still for a minute in between; a drip does not.
     fn default() -> PaceLimit {
         PaceLimit {
-            bytes_per_second_min: 1000,
-            ..PaceLimit::NONE
+            bytes_per_second_min: 50_000,
+            interval: Duration::from_secs(120),
         }
+    }
+}
+
+impl PaceLimit {
+    /// The same where a body may stand still for so long: the mean is taken over two such pauses at least, so that one
+    /// of them passes on a line of twice the least pace.
+    pub fn with_pauses(self, pause_max: Duration) -> PaceLimit {
+        PaceLimit {
+            interval: self.interval.max(pause_max.saturating_mul(2)),
+            ..self
+        }
+    }
+
+    /// How long so many bytes may take at the least pace, and an interval more; `None`: as long as they like.
+    pub fn longest(&self, bytes: u64) -> Option<Duration> {
+        let seconds = bytes.checked_div(self.bytes_per_second_min)?;
+        Some(self.interval.saturating_add(Duration::from_secs(seconds)))
     }
 }
 
@@ -72,7 +89,7 @@ impl Pace {
             return Err(io::Error::new(
                 io::ErrorKind::TimedOut,
                 format!(
-                    "only {} bytes moved in {} s; at least {} bytes a second must",
+                    "only {} bytes moved in {} s; at least {} bytes a second must (rate_min of this site)",
                     self.moved,
                     self.waited.as_secs(),
                     self.limit.bytes_per_second_min
@@ -98,17 +115,33 @@ mod tests {
 
     #[test]
     fn a_drip_is_cut_after_an_interval() {
-        check(&[(20, 1), (20, 1), (19, 1), (2, 1), (1, 1)], 3);
+        check(&[(20, 1), (50, 1), (49, 1), (2, 1), (1, 1)], 3);
     }
 
     #[test]
     fn slow_but_steady_goes_on_for_ever() {
-        check(&[(30, 30_000); 100], 100);
+        check(&[(30, 1_500_000); 100], 100);
     }
 
     #[test]
     fn a_pause_is_forgiven_when_the_rest_of_its_interval_was_fast() {
-        check(&[(1, 1_000_000), (58, 0), (1, 0), (59, 0), (1, 1)], 4);
+        check(&[(60, 0), (59, 6_000_000), (1, 0), (60, 0), (60, 1)], 4);
+    }
+
+    #[test]
+    fn a_pause_that_is_allowed_is_never_too_slow() {
+        let pause = Duration::from_secs(600);
+        let mut pace = Pace::new(PaceLimit::default().with_pauses(pause));
+        assert!(pace.until_judged() >= pause);
+        assert!(pace.step(pause, 0).is_ok());
+        assert!(pace.step(pause, 600 * 100_000).is_ok());
+        // Standing still again and again is a drip.
+        assert!(pace.step(pause, 1).is_ok() && pace.step(pause, 1).is_err());
+        let short = Duration::from_secs(10);
+        assert_eq!(
+            PaceLimit::default().with_pauses(short),
+            PaceLimit::default()
+        );
     }
 
     #[test]

@@ -8,8 +8,11 @@ mod file_source;
 
 use crate::pace::Pace;
 use crate::tcp_info;
+pub use file_source::FileStalled;
+pub(crate) use file_source::fill;
 use file_source::{FileSource, Prefetch};
 use penstock_model::TcpSummary;
+use socket2::{SockRef, TcpKeepalive};
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
@@ -58,12 +61,40 @@ pub struct FileSent {
     pub network_time: Duration,
 }
 
+/// How long a peer may acknowledge nothing before its connection counts as broken. Without it a peer whose host is gone
+/// is noticed after a quarter of an hour, and what runs for it goes on that long. It is no shorter than the time for which
+/// a reader may stand still: to the kernel that looks the same.
+pub const PEER_SILENCE_MAX: Duration = Duration::from_secs(60);
+/// After so much silence the peer is asked whether it is there, again and again.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(20);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Sets up a connection, whoever began it: every message here is written whole, so Nagle's algorithm is off, and a peer
+/// that is gone is noticed.
+pub(crate) fn prepare(tcp: &TcpStream) {
+    // A socket that refuses an option is slower, or notices later, and is not wrong.
+    let _ = tcp.set_nodelay(true);
+    let socket = SockRef::from(tcp);
+    let _ = socket.set_tcp_user_timeout(Some(PEER_SILENCE_MAX));
+    let probes = TcpKeepalive::new()
+        .with_time(KEEPALIVE_AFTER)
+        .with_interval(KEEPALIVE_INTERVAL);
+    let _ = socket.set_tcp_keepalive(&probes);
+}
+
 impl Stream {
-    /// A plain connection. Switches off Nagle's algorithm: every message here is written whole.
+    /// A plain connection.
     pub fn plain(tcp: TcpStream) -> Stream {
-        // A socket that refuses the option is slower, not wrong.
-        let _ = tcp.set_nodelay(true);
+        prepare(&tcp);
         Stream::Plain(tcp)
+    }
+
+    /// Lets the peer stand still for longer than [`PEER_SILENCE_MAX`].
+    pub(crate) fn bear_silence(&self, longest: Duration) {
+        if longest > PEER_SILENCE_MAX {
+            // It is only cut off sooner.
+            let _ = SockRef::from(self.tcp()).set_tcp_user_timeout(Some(longest));
+        }
     }
 
     fn tcp(&self) -> &TcpStream {
@@ -100,7 +131,8 @@ impl Stream {
     /// Sends `length` bytes of `file` from `offset`; `on_moved` hears how many bytes each step handed to the
     /// kernel.
     ///
-    /// Errors: `UnexpectedEof` when the file is shorter, `TimedOut` when the patience is at its end. How many bytes went out
+    /// Errors: `UnexpectedEof` when the file is shorter, `TimedOut` with [`FileStalled`] when its disk does not answer,
+    /// `TimedOut` when the patience is at its end. How many bytes went out
     /// is then unknown to the other end, so the connection must be closed. Dropping the future has the same
     /// effect.
     pub async fn send_file(
@@ -134,7 +166,7 @@ async fn send_plain(
     let piece_at = |done: u64| (offset + done, (length - done).min(SENDFILE_BYTES_MAX));
     let mut cached = Prefetch::start(file, piece_at(0))?;
     while sent.bytes < length {
-        sent.read_time += cached.wait().await?;
+        sent.read_time += cached.wait(patience.stall_timeout).await?;
         let (position, piece) = piece_at(sent.bytes);
         cached = Prefetch::start(file, piece_at(sent.bytes + piece))?;
         let started = Instant::now();
@@ -176,7 +208,7 @@ async fn send_blocks(
     let mut source = FileSource::new(file, offset, length, TLS_BLOCK_BYTES);
     loop {
         let started = Instant::now();
-        let Some(block) = source.next_block().await? else {
+        let Some(block) = source.next_block(patience.stall_timeout).await? else {
             return Ok(sent);
         };
         let read_at = Instant::now();
@@ -193,6 +225,26 @@ async fn send_blocks(
         sent.network_time += read_at.elapsed();
         source.give_back(block);
     }
+}
+
+/// An error of sending a file that speaks of the file or its disk. No socket gives these.
+pub fn is_of_file(why: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let is_stalled = why.get_ref().is_some_and(|why| why.is::<FileStalled>());
+    let is_of_disk = Errno::from_io_error(why).is_some_and(|errno| {
+        matches!(
+            errno,
+            Errno::IO
+                | Errno::ISDIR
+                | Errno::NXIO
+                | Errno::NODEV
+                | Errno::STALE
+                | Errno::UCLEAN
+                | Errno::BADMSG
+                | Errno::REMOTEIO
+        )
+    });
+    is_stalled || is_of_disk || why.kind() == io::ErrorKind::UnexpectedEof
 }
 
 /// Bounds one step of I/O. Errors: `TimedOut`, or that of the step.
@@ -313,6 +365,31 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Plain(tcp) => Pin::new(tcp).poll_shutdown(context),
             Stream::Tls(tls) => Pin::new(tls.as_mut()).poll_shutdown(context),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_peer_that_is_gone_is_noticed_on_both_sides() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+        let listener = listener.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
+        for tcp in [near.expect("connected"), far.expect("accepted").0] {
+            let stream = Stream::plain(tcp);
+            let told = || {
+                let socket = SockRef::from(stream.tcp());
+                (socket.keepalive().ok(), socket.tcp_user_timeout().ok())
+            };
+            assert_eq!(told(), (Some(true), Some(Some(PEER_SILENCE_MAX))));
+            stream.bear_silence(PEER_SILENCE_MAX / 2);
+            assert_eq!(told().1, Some(Some(PEER_SILENCE_MAX)));
+            stream.bear_silence(PEER_SILENCE_MAX * 5);
+            assert_eq!(told().1, Some(Some(PEER_SILENCE_MAX * 5)));
         }
     }
 }

@@ -79,7 +79,9 @@ impl TapeInterface {
             .find(|endpoint| is_first(&endpoint.version))
             .ok_or(TapeAnswerError::NoVersion)?;
         let uri = Url::parse(&endpoint.uri).map_err(malformed)?;
-        if uri.cannot_be_a_base() || uri.host_str().is_none() || !uri.username().is_empty() {
+        let is_http = ["https", "davs", "http", "dav"].contains(&uri.scheme());
+        let has_login = !uri.username().is_empty() || uri.password().is_some();
+        if !is_http || uri.cannot_be_a_base() || uri.host_str().is_none() || has_login {
             return Err(malformed("its address is not one of a server"));
         }
         Ok(TapeInterface {

@@ -12,8 +12,8 @@ mod resumption;
 pub use identity::{ClientIdentity, IdentityError};
 pub use peers::{Fingerprint, PeerTls};
 
-use crate::stream::Stream;
-use crate::x509::{CertificateError, Certified, ClientCertificates, Shown};
+use crate::stream::{self, Stream};
+use crate::x509::{CertificateError, ClientCertificate, ClientCertificates, Shown};
 use openssl::error::ErrorStack;
 use openssl::ssl::{
     Ssl, SslAcceptor, SslConnector, SslFiletype, SslMethod, SslRef, SslSessionCacheMode,
@@ -159,8 +159,7 @@ impl ServerTls {
             |_| "a client".to_owned(),
             |address: SocketAddr| address.to_string(),
         );
-        // A socket that refuses the option is slower, not wrong.
-        let _ = tcp.set_nodelay(true);
+        stream::prepare(&tcp);
         let ssl = Ssl::new(self.acceptor().context())?;
         let mut tls = SslStream::new(ssl, tcp)?;
         match tokio::time::timeout(HANDSHAKE_TIMEOUT, Pin::new(&mut tls).accept()).await {
@@ -176,20 +175,19 @@ impl ServerTls {
         }
     }
 
-    /// Whose certificate the client of an accepted stream has shown; `None` if it has shown none. To be asked
+    /// The certificate that the client of an accepted stream has shown; `None` if it has shown none. To be asked
     /// once per connection: it takes about a millisecond, on a thread that may block.
-    pub async fn client_of(
-        &self,
-        stream: &Stream,
-        now: Timestamp,
-    ) -> Option<Result<Certified, CertificateError>> {
+    pub async fn client_of(&self, stream: &Stream, now: Timestamp) -> Option<ClientCertificate> {
         let (Some(clients), Stream::Tls(tls)) = (self.0.clients.clone(), stream) else {
             return None;
         };
         let shown = Shown::by(tls.ssl())?;
         let judged = tokio::task::spawn_blocking(move || clients.judge(shown, now)).await;
         // Only a shutdown of the runtime, or a panic that was reported already, ends it early.
-        Some(judged.unwrap_or(Err(CertificateError::Forgotten)))
+        Some(judged.unwrap_or(ClientCertificate {
+            certified: Err(CertificateError::Forgotten),
+            kept: None,
+        }))
     }
 }
 
@@ -297,8 +295,7 @@ impl ClientTls {
             .read()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
             .clone();
-        // A socket that refuses the option is slower, not wrong.
-        let _ = tcp.set_nodelay(true);
+        stream::prepare(&tcp);
         let port = tcp.peer_addr().map_or(0, |address| address.port());
         let mut ssl = connector.tls.configure()?.into_ssl(host)?;
         if let Some(identity) = identity {
@@ -334,7 +331,10 @@ impl ClientTls {
             }
             NOT_YET_VALID | EXPIRED => "have it renewed, and check the clocks".to_owned(),
             _ => match &self.0.trust {
-                Trust::Directory(dir) => format!("add its CA to {}", dir.display()),
+                // Users of a service read this, too, and have nothing to do with its directories.
+                Trust::Directory(_) => {
+                    "add its CA to the directory of trusted certificates".to_owned()
+                }
                 Trust::System => "add its CA to those that the system trusts".to_owned(),
             },
         };

@@ -8,6 +8,7 @@ mod contents;
 mod keys;
 mod ring;
 mod scope;
+mod signature;
 mod signer;
 mod verifier;
 
@@ -19,11 +20,13 @@ pub use keys::{FetchDocument, Fetched};
 pub use ring::{KeyRing, KeyState, RingError, RingKey, SIGNS_AFTER, SIGNS_SOON};
 pub use scope::{InvalidScope, capabilities};
 pub use signer::{Signer, SignerError};
-pub use verifier::{TrustedIssuer, Verifier};
+pub use verifier::{IssuerVos, TrustedIssuer, Verifier};
 
-use crate::identity::sha1_prefix;
+use crate::identity::{Named, hex};
+use openssl::sha::sha256;
 use penstock_model::{CredentialId, Timestamp};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 use thiserror::Error;
 
 /// Bytes that a token may have; HTTP servers of the field bound all headers at 16 to 64 KiB.
@@ -31,6 +34,15 @@ pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
 /// The audience that every relying party of the profile accepts.
 pub const ANY_AUDIENCE: &str = "https://wlcg.cern.ch/jwt/v1/any";
+
+/// The scope by which a token of the site's own issuer administers its transfer service. Never with [`ANY_AUDIENCE`]:
+/// whoever is shown such a token could use it here.
+pub const ADMIN_SCOPE: &str = "penstock.admin";
+
+/// How long tokens of an issuer may live, where a site says nothing else. WLCG profile 1.3 recommends 20 minutes for
+/// access tokens and allows six hours; those of robots are made for days or weeks. Whoever gets hold of a token has it
+/// for as long.
+pub const LIFE_MAX: Duration = Duration::from_secs(30 * 86_400);
 
 /// What a token says, with the claim names of the profile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,12 +117,39 @@ pub enum TokenError {
     /// It has ended.
     #[error("the token expired at {}Z; get a new one", .0.to_fts())]
     Expired(Timestamp),
+    /// An administrator's token that has ended.
+    #[error("the administrator's token expired at {}Z; make a new one on the site's machine: {RENEW_ADMIN}", .0.to_fts())]
+    AdminExpired(Timestamp),
+    /// An administrator's token that every server to which it is shown could use.
+    #[error(
+        "a token with the scope {ADMIN_SCOPE} must name the service that it is for as its audience, and this one is for any; \
+             make a new one on the site's machine: {RENEW_ADMIN}"
+    )]
+    AdminForAny,
+    /// It lives longer than the site lets tokens of its issuer live.
+    #[error("the token is made for {} days, and this site takes tokens of '{issuer}' for {} days at most \
+             (token_life_max); get one with a shorter life", life.as_secs().div_ceil(86_400), days(*max))]
+    Life {
+        /// The issuer.
+        issuer: String,
+        /// How long it lives.
+        life: Duration,
+        /// How long it may.
+        max: Duration,
+    },
     /// It has not begun, even allowing for skewed clocks.
     #[error("the token is not valid before {}Z; check the clocks", .0.to_fts())]
     NotYetValid(Timestamp),
     /// Made for somebody else.
-    #[error("the token is meant for another audience ({0}); ask for one with this service's")]
-    Audience(String),
+    #[error(
+        "the token is meant for another audience ({named}); ask for one with an audience of this service: {accepted}"
+    )]
+    Audience {
+        /// For whom it is.
+        named: String,
+        /// What is accepted here.
+        accepted: String,
+    },
     /// A version of the profile that we do not know.
     #[error("the token follows version '{0}' of the WLCG profile; only 1.x is known")]
     ProfileVersion(String),
@@ -119,9 +158,22 @@ pub enum TokenError {
     Scope(#[from] InvalidScope),
 }
 
-/// Names a token without revealing it: the first 16 hex digits of its SHA-1, as FTS does.
+/// The command that makes a new token for a site's owner.
+const RENEW_ADMIN: &str = "penstock token --admin --dir SITE";
+
+/// A span in days, as people write it.
+fn days(span: Duration) -> String {
+    let tenths = span.as_secs() / 8640;
+    match tenths % 10 {
+        0 => (tenths / 10).to_string(),
+        tenth => format!("{}.{tenth}", tenths / 10),
+    }
+}
+
+/// Names a token without revealing it: half of its SHA-256 in hex. Tokens of two users must not share a name, and one
+/// of them may be made for that, so FTS's 16 digits of SHA-1 are too few.
 pub fn credential_id(token: &str) -> CredentialId {
-    CredentialId::new(sha1_prefix(token.as_bytes()))
+    CredentialId::new(hex(&sha256(token.as_bytes())[..16]))
 }
 
 /// Where an issuer tells what it offers (OpenID Connect Discovery 1.0 §4).
@@ -150,5 +202,5 @@ pub fn openid_configuration(issuer: &str) -> serde_json::Value {
 /// The stable name of a subject: the same for all its tokens, so that jobs can be found again with a newer
 /// one.
 pub fn delegation_id(issuer: &str, subject: &str) -> CredentialId {
-    CredentialId::new(sha1_prefix(format!("{issuer}{subject}").as_bytes()))
+    crate::identity::delegation_id(Named::TokenSubject, &[issuer, subject])
 }

@@ -29,6 +29,8 @@ pub use xml::InvalidXml;
 
 /// The namespace of WebDAV itself.
 pub const DAV: &str = "DAV:";
+/// The content type of a directory, as Apache gives it.
+pub const DIRECTORY_TYPE: &str = "httpd/unix-directory";
 /// The namespace in which DPM began to tell file modes; davix asks for them there.
 pub const LCGDM: &str = "LCGDM:";
 /// The namespace in which dCache tells checksums.

@@ -15,10 +15,11 @@ mod signing_policy;
 mod tests;
 
 pub(crate) use authorities::{Stamp, stamp};
+pub use authorities::{Unbounded, signers_of, without_policy};
 pub use extensions::Proxy;
 pub(crate) use names::{comparable_name, slash_form};
 
-use crate::identity::{Identity, Method, sha1_prefix};
+use crate::identity::{Identity, Method, Named, delegation_id};
 use crate::membership::{MemberRules, Membership};
 use crate::voms::{self, ATTRIBUTE_CERTIFICATES, Attributes, VomsError, VomsServers};
 use authorities::Authorities;
@@ -30,13 +31,18 @@ use openssl::stack::Stack;
 use openssl::x509::store::{X509Store, X509StoreBuilder};
 use openssl::x509::verify::{X509VerifyFlags, X509VerifyParam};
 use openssl::x509::{CrlStatus, X509, X509PurposeId, X509Ref, X509StoreContext, X509VerifyResult};
-use penstock_model::{CredentialId, Timestamp, UserName, VoName};
+use penstock_model::{Timestamp, UserName, VoName};
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering as AtomicOrdering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use thiserror::Error;
 
+/// How long a verdict about the certificate of a kept connection stands when nothing else says that it must be asked for
+/// again: what an authority has taken back in the meantime counts then.
+const JUDGED_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// Certificates that a client may show: a user's, its authorities', and a few generations of proxies.
 const CHAIN_MAX: usize = 16;
 /// Chains remembered for resumed sessions, whose handshake shows only the first certificate.
@@ -80,6 +86,9 @@ pub enum CertificateError {
         /// What was signed.
         subject: String,
     },
+    /// An authority that has the name of one that the site trusts, and another key.
+    #[error("{0} is not the authority of that name which this site trusts: it has another key")]
+    AnotherAuthority(String),
     /// A name that could be read as another one.
     #[error("the certificate's subject cannot be written without ambiguity: {0}")]
     Name(String),
@@ -92,7 +101,9 @@ pub enum CertificateError {
     #[error("the session is too old to tell whose it is; connect again without resuming it")]
     Forgotten,
     /// The site's files are not in order.
-    #[error("this site cannot judge the certificate: {} cannot be used: {why}", path.display())]
+    #[error(
+        "this site cannot judge the certificate: a file of its authority cannot be used; the site's log names it"
+    )]
     Unusable {
         /// Which file.
         path: PathBuf,
@@ -102,6 +113,18 @@ pub enum CertificateError {
     /// For want of memory.
     #[error("OpenSSL failed: {0}")]
     OpenSsl(#[from] ErrorStack),
+}
+
+impl CertificateError {
+    /// With what concerns the site alone: for its log.
+    pub fn for_operators(&self) -> String {
+        match self {
+            CertificateError::Unusable { path, why } => {
+                format!("{} cannot be used: {why}", path.display())
+            }
+            other => other.to_string(),
+        }
+    }
 }
 
 /// Somebody whose certificate is believed.
@@ -127,7 +150,10 @@ impl Certified {
         let voms = self.attributes.counted();
         let fqans = voms.map(|voms| voms.fqans.clone()).unwrap_or_default();
         // As FTS: with other attributes, somebody's delegated credentials are other ones.
-        let named = format!("{}{}", self.subject, fqans.concat());
+        let named: Vec<&str> = std::iter::once(self.subject.as_str())
+            .chain(fqans.iter().map(String::as_str))
+            .collect();
+        let delegation = delegation_id(Named::CertificateSubject, &named);
         Identity {
             method: Method::Certificate,
             user: UserName::new(self.subject.as_str()),
@@ -137,7 +163,7 @@ impl Certified {
             groups: voms.map(voms::Voms::groups).unwrap_or_default(),
             capabilities: Vec::new(),
             expires: self.expires,
-            delegation: CredentialId::new(sha1_prefix(named.as_bytes())),
+            delegation,
             scope: String::new(),
         }
     }
@@ -153,12 +179,56 @@ struct Inner {
     membership: Membership,
     /// By the SHA-256 of the client's own certificate.
     remembered: Mutex<HashMap<[u8; 32], Remembered>>,
+    /// Raised when whom to believe may have changed.
+    reloads: AtomicU64,
 }
 
 /// A chain that was believed, in DER because parsed certificates take several times the memory.
 struct Remembered {
     expires: Timestamp,
-    chain: Vec<Vec<u8>>,
+    chain: Chain,
+}
+
+/// A chain in DER, shared by all connections that it has come by.
+type Chain = Arc<Vec<Vec<u8>>>;
+
+/// The certificate that the client of a connection has shown.
+pub struct ClientCertificate {
+    /// Whose it is.
+    pub certified: Result<Certified, CertificateError>,
+    /// To be asked again while the connection is kept; `None` when it is not believed.
+    pub kept: Option<KeptCertificate>,
+}
+
+/// A certificate that was believed, and may have been revoked since.
+pub struct KeptCertificate {
+    clients: ClientCertificates,
+    chain: Chain,
+    judged: Timestamp,
+    reloads: u64,
+}
+
+impl KeptCertificate {
+    /// Whose it is now, when that is to be asked again: a minute after the last time, and at once when the site has
+    /// reloaded whom it trusts. `None`: the last verdict stands.
+    pub async fn judged_again(
+        &mut self,
+        now: Timestamp,
+    ) -> Option<Result<Certified, CertificateError>> {
+        let reloads = self.clients.0.reloads.load(AtomicOrdering::Acquire);
+        if reloads == self.reloads && now < self.judged + JUDGED_AGAIN_AFTER {
+            return None;
+        }
+        let (clients, chain) = (self.clients.clone(), Arc::clone(&self.chain));
+        let judged = tokio::task::spawn_blocking(move || clients.verify(&parsed(&chain)?, now));
+        // Only a shutdown of the runtime, or a panic that was reported already, ends it early.
+        let judged = judged.await.unwrap_or(Err(CertificateError::Forgotten));
+        // A refusal does not stand: what is wrong may be mended in a moment.
+        if judged.is_ok() {
+            (self.judged, self.reloads) = (now, reloads);
+        }
+        Some(judged)
+    }
 }
 
 impl ClientCertificates {
@@ -180,33 +250,57 @@ impl ClientCertificates {
             voms,
             membership: Membership::default(),
             remembered: Mutex::default(),
+            reloads: AtomicU64::default(),
         }))
     }
 
     /// From now on takes subjects without attributes for members of VOs by these rules.
     pub fn replace_members(&self, rules: MemberRules) {
         self.0.membership.replace(rules);
+        self.0.reloads.fetch_add(1, AtomicOrdering::Release);
     }
 
-    /// The VO that a subject in slash form is taken for when its proxies say nothing.
-    pub fn member_of(&self, subject: &str) -> Option<VoName> {
-        self.0.membership.vo_of(subject)
+    /// The VO that a subject in slash form is taken for when its proxies say nothing and this authority signed it.
+    pub fn member_of(&self, subject: &str, ca: &str) -> Option<VoName> {
+        self.0.membership.vo_of(subject, ca)
     }
 
-    /// Looks at the directory again, without waiting for those seconds.
+    /// Looks at the directory again, without waiting for those seconds, also for the connections that are open.
     pub fn reload(&self) {
         self.0.authorities.forget();
+        self.0.reloads.fetch_add(1, AtomicOrdering::Release);
     }
 
-    /// Whose certificate a handshake showed; `None` if it showed none. Blocks on files and arithmetic.
-    pub(crate) fn judge(
+    /// Whose certificate a handshake showed. Blocks on files and arithmetic.
+    pub(crate) fn judge(&self, shown: Shown, now: Timestamp) -> ClientCertificate {
+        // Before the files are read: what is reloaded meanwhile counts the next time.
+        let reloads = self.0.reloads.load(AtomicOrdering::Acquire);
+        match self.judge_shown(shown, now) {
+            Ok((certified, chain)) => ClientCertificate {
+                certified: Ok(certified),
+                kept: Some(KeptCertificate {
+                    clients: self.clone(),
+                    chain,
+                    judged: now,
+                    reloads,
+                }),
+            },
+            Err(why) => ClientCertificate {
+                certified: Err(why),
+                kept: None,
+            },
+        }
+    }
+
+    fn judge_shown(
         &self,
         shown: Shown,
         now: Timestamp,
-    ) -> Result<Certified, CertificateError> {
+    ) -> Result<(Certified, Chain), CertificateError> {
         let name = sha256(&shown.leaf.to_der()?);
         let Some(others) = shown.others else {
-            return self.verify(&self.remembered_chain(&name)?, now);
+            let chain = self.remembered_chain(&name)?;
+            return Ok((self.verify(&parsed(&chain)?, now)?, chain));
         };
         let chain: Vec<X509> = std::iter::once(shown.leaf).chain(others).collect();
         let certified = self.verify(&chain, now)?;
@@ -214,12 +308,13 @@ impl ClientCertificates {
             .iter()
             .map(|certificate| certificate.to_der())
             .collect();
+        let chain = Arc::new(chain?);
         let remembered = Remembered {
             expires: certified.expires,
-            chain: chain?,
+            chain: Arc::clone(&chain),
         };
         self.remember(name, remembered, now);
-        Ok(certified)
+        Ok((certified, chain))
     }
 
     /// Believes a chain, the client's certificate first, or says why not. Blocks on files and arithmetic.
@@ -252,10 +347,11 @@ impl ClientCertificates {
         if let Some(voms) = attributes.counted() {
             expires = expires.min(voms.expires);
         }
+        let issuer = slash_form(issued[0].issuer_name())?;
         Ok(Certified {
-            issuer: slash_form(issued[0].issuer_name())?,
+            member_of: self.member_of(&subject, &issuer),
+            issuer,
             proxy: proxies.into_iter().max().unwrap_or(Proxy::None),
-            member_of: self.member_of(&subject),
             subject,
             expires,
             attributes,
@@ -288,14 +384,10 @@ impl ClientCertificates {
     }
 
     /// The chain of a resumed session. OpenSSL's session tickets hold only its first certificate.
-    fn remembered_chain(&self, name: &[u8; 32]) -> Result<Vec<X509>, CertificateError> {
+    fn remembered_chain(&self, name: &[u8; 32]) -> Result<Chain, CertificateError> {
         let remembered = self.lock_remembered();
-        let chain = &remembered
-            .get(name)
-            .ok_or(CertificateError::Forgotten)?
-            .chain;
-        let chain: Result<_, _> = chain.iter().map(|der| X509::from_der(der)).collect();
-        Ok(chain?)
+        let known = remembered.get(name).ok_or(CertificateError::Forgotten)?;
+        Ok(Arc::clone(&known.chain))
     }
 
     /// Only what was believed is remembered, so that strangers cannot fill the memory.
@@ -362,6 +454,17 @@ impl ClientCertificates {
             slash_form(signed.subject_name())?,
         );
         let key = authority.public_key()?;
+        // Rules go by names of authorities, and one that is trusted for others could sign for one of this name.
+        let (mut is_named, mut is_known) = (false, false);
+        for known in &files.certificates {
+            let has_name =
+                known.subject_name().try_cmp(authority.subject_name())? == Ordering::Equal;
+            is_named |= has_name;
+            is_known |= has_name && known.public_key()?.public_eq(&key);
+        }
+        if is_named && !is_known {
+            return Err(CertificateError::AnotherAuthority(names.0));
+        }
         let mut valid = None;
         for list in &files.revocation_lists {
             let same = list.issuer_name().try_cmp(authority.subject_name())? == Ordering::Equal;
@@ -387,6 +490,10 @@ impl ClientCertificates {
             }),
         }
     }
+}
+
+fn parsed(chain: &[Vec<u8>]) -> Result<Vec<X509>, ErrorStack> {
+    chain.iter().map(|der| X509::from_der(der)).collect()
 }
 
 /// Believes the certificates of VOMS servers as those of clients, except that proxies sign no attributes and

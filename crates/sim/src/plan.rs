@@ -245,6 +245,35 @@ pub struct Load {
     pub daily: f64,
     /// 1 to 5.
     pub priority: i64,
+    /// Why none of its files can arrive, if so.
+    pub hopeless: Option<Hopeless>,
+}
+
+/// Why no file of a load can arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hopeless {
+    /// Its users have made a mistake, such as destinations below a file.
+    Request,
+    /// The destination answers them, and nobody else, with errors of its own.
+    Storage,
+}
+
+impl Hopeless {
+    /// The directory of its files, by which their fate is known wherever they are met.
+    pub(crate) fn directory(self) -> &'static str {
+        match self {
+            Hopeless::Request => "hopeless/request/",
+            Hopeless::Storage => "hopeless/storage/",
+        }
+    }
+
+    /// Of a destination.
+    pub(crate) fn of(url: &str) -> Option<Hopeless> {
+        let kinds = [Hopeless::Request, Hopeless::Storage];
+        kinds
+            .into_iter()
+            .find(|kind| url.contains(kind.directory()))
+    }
 }
 
 /// Something that happens.

@@ -3,14 +3,18 @@
 //! What must never happen, whatever happens: two attempts of one transfer, or two agents at one destination, at once; more at
 //! once than may; a finished transfer whose file is not there; anything of an unfinished one left at its destination, or a
 //! file of another one removed for it; a state that does not follow from what is recorded; a transfer that waits for no
-//! reason, for one that is not true, or while it might run; one that never ends; bytes that nobody has.
+//! reason, for one that is not true, or while it might run; one that never ends; bytes that nobody has; good files that are held
+//! up by hopeless ones of others on their link.
 
 mod ageing;
+mod mistakes;
 mod shares;
 #[cfg(test)]
 mod tests;
 
-use crate::plan::{Change, Event, Load, Malice, Network, Plan, Policy, Service, Storage, Vo};
+use crate::plan::{
+    Change, Event, Hopeless, Load, Malice, Network, Plan, Policy, Service, Storage, Vo,
+};
 use crate::random::Random;
 use crate::report::Report;
 use crate::world::{self, Broken};
@@ -70,6 +74,7 @@ pub fn endure(
 fn endure_one(seed: u64) -> Result<Report, Broken> {
     let report = world::endure(&plan(seed))?;
     shares::endure(seed)?;
+    mistakes::endure(seed)?;
     if seed.is_multiple_of(AGEING_EVERY) {
         ageing::endure(seed)?;
     }
@@ -209,6 +214,7 @@ fn load(random: &mut Random, storages: usize, vos: &[Vo]) -> Load {
         },
         daily: 0.0,
         priority: 1 + random.below(5) as i64,
+        hopeless: random.happens(0.1).then_some(Hopeless::Request),
     }
 }
 

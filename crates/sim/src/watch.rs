@@ -1,10 +1,12 @@
 //! What is watched in simulated trouble beyond the books: what lies at destinations, what was said last, and whether
 //! everything that may run does run. Nothing of it asks the engine what it believes, except where its words are checked.
 
-use penstock_model::{LinkId, TransferEvent, TransferId, WaitReason};
+use penstock_decide::destination::Attempts;
+use penstock_model::{Bytes, LinkId, TransferEvent, TransferId, WaitReason};
 use penstock_persistence::journal::Record;
 use penstock_transfer_service::engine::{Action, Input};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::time::Duration;
 
 /// Lines that are kept.
 const LINES: usize = 60;
@@ -17,8 +19,27 @@ pub(crate) struct Found {
     /// All of the file.
     pub(crate) is_whole: bool,
     pub(crate) bytes: f64,
-    /// Nobody could remove it: a leader was lost while that was being done, or the storage did not let it go.
+    /// When it last changed.
+    pub(crate) modified: f64,
+    /// It may stay: it was given over to people, or no evidence tells whose it is.
     pub(crate) is_excused: bool,
+}
+
+/// A copy that goes on without its agent. Its destination lets nobody else write there, and removes nothing.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Stray {
+    pub(crate) by: TransferId,
+    pub(crate) bytes: f64,
+    /// It replaces what is there when it arrives.
+    pub(crate) replaces: bool,
+    /// It comes to a good end; else nothing is left of it.
+    pub(crate) arrives: bool,
+}
+
+/// How long a copy may take: what agents allow by default.
+pub(crate) fn copy_limit(size: Option<Bytes>) -> Duration {
+    let mib = size.unwrap_or_default().0.div_ceil(1 << 20);
+    Duration::from_secs(600 + 2 * mib)
 }
 
 /// All that is watched.
@@ -27,8 +48,10 @@ pub(crate) struct Watch {
     lines: VecDeque<String>,
     /// By URL.
     pub(crate) places: BTreeMap<String, Found>,
-    /// Whether the last attempt that was allowed to move bytes would have replaced something.
-    pub(crate) replaced: HashMap<TransferId, bool>,
+    /// By URL.
+    pub(crate) strays: BTreeMap<String, Stray>,
+    /// As agents read them in the record.
+    pub(crate) attempts: HashMap<TransferId, Attempts>,
     /// Who works at a place.
     pub(crate) writers: HashMap<String, TransferId>,
     /// Links on which an attempt has failed.
@@ -65,12 +88,14 @@ impl Watch {
 
     pub(crate) fn record(&mut self, second: f64, record: &Record) {
         if let Record::Happened {
-            transfer, event, ..
+            at,
+            transfer,
+            event,
+            ..
         } = record
         {
-            if let TransferEvent::Prepared { replaces, .. } = event {
-                self.replaced.insert(*transfer, *replaces);
-            }
+            let attempts = self.attempts.entry(*transfer).or_default();
+            attempts.note(*at, event, copy_limit, true);
             if *event != TransferEvent::Submitted {
                 let text = format!("kept transfer {transfer}: {event:?}");
                 self.note(second, &shortened(&text));

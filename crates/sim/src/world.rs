@@ -213,6 +213,7 @@ impl<'a> World<'a> {
             && self.books.open.is_empty()
             && self.submitting.iter().all(|load| load.left == 0)
             && !self.service.owes_tidying()
+            && !self.has_strays()
     }
 
     fn progress(&self) -> Progress {
@@ -247,6 +248,10 @@ impl<'a> World<'a> {
             Next::Fails(transfer, attempt, trouble) => self.fail(transfer, attempt, trouble),
             Next::Stalls(transfer, attempt, moved) => self.stall(transfer, attempt, moved),
             Next::Arrives(foretold) => self.arrive(&foretold),
+            Next::Lands(place) => {
+                self.land_stray(&place);
+                Ok(())
+            }
             Next::Stopped(transfer, attempt) => self.stopped(transfer, attempt),
             Next::Second => self.second(),
             Next::Wake => {

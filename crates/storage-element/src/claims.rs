@@ -119,6 +119,7 @@ mod tests {
                 reach,
                 scope: LockScope::Shared,
                 user: UserName::new("alice"),
+                macaroon: None,
                 owner: String::new(),
                 expires: Timestamp(0),
             })

@@ -1,21 +1,24 @@
 //! The last steps of a write, shared by many files: final place, durable directory, namespace entry.
 //!
-//! Files that finish together share one `fsync` per directory here and one commit in the namespace.
+//! Files that finish together share one `fsync` per directory here and one commit in the namespace. Each pool has a
+//! thread for this, so that a disk that hangs holds up no other.
 
-use crate::claims::Claim;
 use crate::crash::{Step, reached};
-use crate::pool::sync_directory;
-use crate::reaper::ReaperHandle;
+use crate::finishing::Finishing;
+use crate::pool::{DiskWork, Pool, sync_directory};
+use crate::reaper::{Pools, ReaperHandle};
 use crate::scratch::Scratch;
+use crate::upkeep;
 use crate::write_error::WriteError;
 use penstock_model::PoolName;
-use penstock_persistence::namespace::{Change, Changed, Namespace, NewFile};
+use penstock_persistence::namespace::{Change, ChangeError, Changed, Namespace, NewFile};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// Files that may wait. Writers wait beyond.
@@ -23,36 +26,83 @@ const QUEUE_MAX: usize = 4096;
 /// Files that share their directories' `fsync`.
 const BATCH_MAX: usize = 512;
 
+/// How long an end waits for a disk.
+const END_WAIT: Duration = Duration::from_secs(10);
+
 /// A complete, synced file.
 pub(crate) struct Finished {
     pub scratch: Scratch,
     pub entry: NewFile,
     pub reply: oneshot::Sender<Result<Changed, WriteError>>,
-    /// Held until the entry is there, so that no second writer of the path comes between.
-    pub claim: Claim,
+    /// Holds the path until the entry is there, so that no second writer comes between.
+    pub finishing: Arc<Finishing>,
 }
 
-/// The thread. Dropping it finishes what is queued.
-pub(crate) struct Committer {
+/// The threads of all pools. Dropping them finishes what is queued.
+pub(crate) struct Committers(BTreeMap<PoolName, Committer>);
+
+impl Committers {
+    pub(crate) fn start(
+        namespace: &Arc<Namespace>,
+        pools: &Pools,
+        reaper: &ReaperHandle,
+    ) -> io::Result<Committers> {
+        let start = |pool: &Arc<Pool>| {
+            let committer = Committer::start(Arc::clone(namespace), pool, reaper.clone())?;
+            Ok((pool.name.clone(), committer))
+        };
+        pools
+            .values()
+            .map(start)
+            .collect::<io::Result<_>>()
+            .map(Committers)
+    }
+
+    /// Where finished files of a pool are handed in; sending blocks while the queue is full.
+    pub(crate) fn queue(&self, pool: &PoolName) -> SyncSender<Finished> {
+        self.0.get(pool).expect("every pool has one").queue()
+    }
+
+    /// Threads that have ended by themselves.
+    pub(crate) fn dead(&self) -> Vec<String> {
+        let dead = self.0.iter().filter(|(_, committer)| !committer.is_alive());
+        dead.map(|(pool, _)| format!("committer-{pool}")).collect()
+    }
+}
+
+/// The thread of one pool.
+struct Committer {
+    pool: PoolName,
     queue: Option<SyncSender<Finished>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Committer {
-    pub(crate) fn start(namespace: Arc<Namespace>, reaper: ReaperHandle) -> io::Result<Committer> {
+    fn start(
+        namespace: Arc<Namespace>,
+        pool: &Arc<Pool>,
+        reaper: ReaperHandle,
+    ) -> io::Result<Committer> {
         let (queue, finished) = sync_channel(QUEUE_MAX);
+        let name = pool.name.clone();
+        let pool = Arc::clone(pool);
         let thread = std::thread::Builder::new()
-            .name("committer".to_owned())
-            .spawn(move || run(&namespace, &reaper, &finished))?;
+            .name(format!("committer-{name}"))
+            .spawn(move || run(&namespace, &pool, &reaper, &finished))?;
         Ok(Committer {
+            pool: name,
             queue: Some(queue),
             thread: Mutex::new(Some(thread)),
         })
     }
 
-    /// Where finished files are handed in; sending blocks while the queue is full.
-    pub(crate) fn queue(&self) -> SyncSender<Finished> {
+    fn queue(&self) -> SyncSender<Finished> {
         self.queue.clone().expect("present until drop")
+    }
+
+    fn is_alive(&self) -> bool {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 }
 
@@ -63,33 +113,43 @@ impl Drop for Committer {
             .thread
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        // A panicked committer acknowledged nothing.
-        let _ = thread.take().map(JoinHandle::join);
+        if let Some(thread) = thread.take() {
+            upkeep::end(thread, Instant::now() + END_WAIT, self.pool.as_str());
+        }
     }
 }
 
-fn run(namespace: &Namespace, reaper: &ReaperHandle, finished: &Receiver<Finished>) {
+fn run(namespace: &Namespace, pool: &Pool, reaper: &ReaperHandle, finished: &Receiver<Finished>) {
     while let Ok(first) = finished.recv() {
         let batch = std::iter::once(first).chain(finished.try_iter().take(BATCH_MAX - 1));
-        commit(namespace, reaper, batch.collect());
+        commit(namespace, pool, reaper, batch.collect());
     }
 }
 
-fn commit(namespace: &Namespace, reaper: &ReaperHandle, batch: Vec<Finished>) {
-    let mut by_directory: BTreeMap<(PoolName, PathBuf), Vec<Finished>> = BTreeMap::new();
+fn commit(namespace: &Namespace, pool: &Pool, reaper: &ReaperHandle, batch: Vec<Finished>) {
+    let mut by_directory: BTreeMap<PathBuf, Vec<Finished>> = BTreeMap::new();
     for mut file in batch {
-        match file.scratch.adopt() {
+        if file.finishing.is_given_up() {
+            refuse(file, io::ErrorKind::TimedOut.into());
+            continue;
+        }
+        match pool
+            .standing
+            .during(DiskWork::Commit, || file.scratch.adopt())
+        {
             Ok(()) => {
-                let pool = &file.scratch.pool;
                 let directory = pool.data_directory(file.scratch.id);
-                let key = (pool.name.clone(), directory);
-                by_directory.entry(key).or_default().push(file);
+                by_directory.entry(directory).or_default().push(file);
             }
             Err(source) => refuse(file, source),
         }
     }
-    for ((_, directory), files) in by_directory {
-        if let Err(why) = sync_directory(&directory) {
+    for (directory, files) in by_directory {
+        let synced = pool
+            .standing
+            .during(DiskWork::Commit, || sync_directory(&directory));
+        if let Err(why) = synced {
+            pool.standing.write_failed(&pool.name, &why);
             for file in files {
                 refuse(file, io::Error::new(why.kind(), why.to_string()));
             }
@@ -107,8 +167,12 @@ fn publish(namespace: &Namespace, reaper: ReaperHandle, file: Finished) {
         scratch,
         entry,
         reply,
-        claim,
+        finishing,
     } = file;
+    let Some(claim) = finishing.publish() else {
+        // Who waited for it was told that it will not be there.
+        return;
+    };
     let size = entry.size;
     namespace.submit(Change::Publish(entry), move |result| {
         let result = match result {
@@ -119,7 +183,7 @@ fn publish(namespace: &Namespace, reaper: ReaperHandle, file: Finished) {
                 Ok(changed)
             }
             Err(why) => {
-                drop(scratch);
+                discard(scratch, &why);
                 Err(WriteError::Namespace(why))
             }
         };
@@ -129,9 +193,21 @@ fn publish(namespace: &Namespace, reaper: ReaperHandle, file: Finished) {
     });
 }
 
+/// The data of a file without an entry goes, unless a restart may find that it has one.
+fn discard(scratch: Scratch, why: &ChangeError) {
+    match why {
+        ChangeError::Doubtful(_) => scratch.leave(),
+        ChangeError::Refused(_)
+        | ChangeError::Busy
+        | ChangeError::Stopped
+        | ChangeError::Database(_)
+        | ChangeError::Unsettled => drop(scratch),
+    }
+}
+
 fn refuse(file: Finished, source: io::Error) {
-    let pool = file.scratch.pool.name.clone();
+    let error = file.scratch.pool.write_failed(source);
     drop(file.scratch);
     // As above.
-    let _ = file.reply.send(Err(WriteError::of_io(pool, source)));
+    let _ = file.reply.send(Err(error));
 }

@@ -5,12 +5,13 @@ use penstock_decide::admission::QueueLimits;
 use penstock_decide::authorization::{GroupRule, SubjectRule};
 use penstock_decide::pool_selection::PoolMode;
 use penstock_decide::streams::StreamsLimits;
-use penstock_model::{Bytes, ChecksumAlgorithm, NamespacePath, PoolName, VoName};
+use penstock_model::{Bytes, ChecksumAlgorithm, NamespacePath, PoolName};
 use penstock_protocol::connections::Connections;
-use penstock_protocol::hosts::HostPattern;
-use penstock_protocol::http1::client::ReachRules;
+use penstock_protocol::hosts::AllowedServers;
+use penstock_protocol::http1::client::{NearEnds, ReachRules};
 use penstock_protocol::macaroon::RootKeys;
 use penstock_protocol::pace::PaceLimit;
+use penstock_protocol::token::IssuerVos;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -75,8 +76,10 @@ pub struct TrustedIssuerConfig {
     pub issuer: String,
     /// Paths in its tokens' scopes are relative to this directory.
     pub prefix: NamespacePath,
-    /// The VO that its users belong to.
-    pub vo: Option<VoName>,
+    /// Of which VOs its users can be.
+    pub vos: IssuerVos,
+    /// How long its tokens may live.
+    pub life_max: Duration,
 }
 
 /// The site's own issuer: believed without a fetch, and published by the door.
@@ -102,13 +105,15 @@ pub struct MacaroonConfig {
 /// Copies that this storage element makes as the active party.
 #[derive(Debug, Clone, Default)]
 pub struct OutboundConfig {
-    /// Hosts it may connect to. Empty: none, and COPY is refused.
-    pub allow: Vec<HostPattern>,
+    /// Servers it may connect to. Empty: none, and COPY is refused.
+    pub allow: AllowedServers,
     /// Which addresses it may connect to, also for the keys of token issuers, and where credentials may follow a
     /// redirect.
     pub reach: ReachRules,
     /// Certificate authorities: a hashed directory. `None`: those of the system.
     pub certificates: Option<PathBuf>,
+    /// Told of the near end of each connection.
+    pub near_ends: NearEnds,
 }
 
 /// Bounds and times of doors and movers.
@@ -116,7 +121,7 @@ pub struct OutboundConfig {
 pub struct StorageLimits {
     /// The client connections of the process, this storage element's doors among others.
     pub connections: Connections,
-    /// How slowly a client may send or take a file.
+    /// How slowly the other end may send or take a file. The mean is taken over two `stall_timeout` at least.
     pub body_pace: PaceLimit,
     /// A mover that moves no byte for so long is ended.
     pub stall_timeout: Duration,
@@ -150,11 +155,25 @@ pub struct StorageLimits {
     pub upload_bytes_per_user_max: Bytes,
     /// Free space that every pool's file system keeps.
     pub free_reserve: Bytes,
+    /// Until a pool whose disk has failed is tried again, at first.
+    pub probe_interval: Duration,
+    /// How long files that recovery found and no namespace knows are kept.
+    pub quarantine: Duration,
+    /// How long a pool may take to make a complete file durable.
+    pub finish_timeout: Duration,
     /// Connections of a pull, and how it is cut into parts.
     pub streams: StreamsLimits,
     /// Memory that the parts of all pulls with several connections may take together. What is set at the start
     /// counts.
     pub streams_memory: Bytes,
+}
+
+impl StorageLimits {
+    /// How slowly another server may send or take a file. What may stand still for `stall_timeout` is not too slow for
+    /// having done so.
+    pub(crate) fn pace_of_others(&self) -> PaceLimit {
+        self.body_pace.with_pauses(self.stall_timeout)
+    }
 }
 
 impl Default for StorageLimits {
@@ -178,6 +197,9 @@ impl Default for StorageLimits {
             uploads_per_user_max: 100,
             upload_bytes_per_user_max: Bytes(1_000_000_000_000),
             free_reserve: Bytes(64 << 20),
+            probe_interval: Duration::from_secs(5),
+            quarantine: Duration::from_secs(30 * 24 * 3600),
+            finish_timeout: Duration::from_secs(300),
             streams: StreamsLimits::default(),
             streams_memory: Bytes(1 << 30),
         }

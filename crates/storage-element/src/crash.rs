@@ -29,17 +29,28 @@ pub(crate) enum Step {
 pub(crate) fn reached(_step: Step) {}
 
 #[cfg(test)]
-pub(crate) use kill::{KILL_AT, reached};
+pub(crate) use kill::{HANGING, KILL_AT, reached};
 
 #[cfg(test)]
 mod kill {
     use super::Step;
-    use std::sync::OnceLock;
+    use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
     /// Set in the child process of a crash test.
     pub(crate) static KILL_AT: OnceLock<Step> = OnceLock::new();
 
+    /// A disk that hangs at a step, for the committer of one pool. Until it is let go.
+    pub(crate) static HANGING: (Mutex<Option<(Step, &str)>>, Condvar) =
+        (Mutex::new(None), Condvar::new());
+
     pub(crate) fn reached(step: Step) {
+        let (hanging, let_go) = &HANGING;
+        let is_here = |at: &mut Option<(Step, &str)>| {
+            let thread = std::thread::current();
+            at.is_some_and(|(at, name)| at == step && thread.name() == Some(name))
+        };
+        let state = hanging.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(let_go.wait_while(state, is_here));
         if KILL_AT.get() == Some(&step) {
             // Not `exit`: nothing may be cleaned up, as after SIGKILL.
             std::process::abort();
@@ -51,9 +62,10 @@ mod kill {
 mod tests {
     //! A child process writes and is killed at a step; the parent starts over on what is left.
 
-    use super::{KILL_AT, Step};
+    use super::{HANGING, KILL_AT, Step};
     use crate::incoming::Order;
-    use crate::pool::read_label;
+    use crate::label::read_label;
+    use crate::write_error::WriteError;
     use crate::{PoolConfig, Storage, StorageConfig, StorageLimits};
     use penstock_model::{NamespacePath, PoolName};
     use penstock_persistence::namespace::{Change, EntryKind, Replace};
@@ -61,6 +73,7 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::process::Command;
     use std::sync::Arc;
+    use std::time::{Duration, Instant};
 
     const STEPS: [Step; 9] = [
         Step::Created,
@@ -84,17 +97,24 @@ mod tests {
     }
 
     fn open(directory: &Path) -> Arc<Storage> {
+        open_with(directory, &["p"], StorageLimits::default())
+    }
+
+    fn open_with(directory: &Path, pools: &[&str], limits: StorageLimits) -> Arc<Storage> {
         let certificates = directory.join("certificates");
         std::fs::create_dir_all(&certificates).expect("made");
         let config = StorageConfig {
             namespace: directory.join("namespace.sqlite"),
-            pools: vec![PoolConfig {
-                name: PoolName::new("p"),
-                directory: directory.join("p"),
-                capacity: None,
-                mode: Default::default(),
-                movers: Default::default(),
-            }],
+            pools: pools
+                .iter()
+                .map(|name| PoolConfig {
+                    name: PoolName::new(*name),
+                    directory: directory.join(name),
+                    capacity: None,
+                    mode: Default::default(),
+                    movers: Default::default(),
+                })
+                .collect(),
             checksums: Vec::new(),
             access: Default::default(),
             issuer: None,
@@ -103,9 +123,17 @@ mod tests {
                 certificates: Some(certificates),
                 ..crate::OutboundConfig::default()
             },
-            limits: StorageLimits::default(),
+            limits,
         };
         Storage::open(config).expect("opens")
+    }
+
+    fn requester() -> penstock_decide::admission::Requester {
+        penstock_decide::admission::Requester {
+            vo: None,
+            user: None,
+            address: std::net::Ipv4Addr::LOCALHOST.into(),
+        }
     }
 
     async fn write(storage: &Storage, byte: u8, size: usize) {
@@ -117,7 +145,7 @@ mod tests {
             algorithms: storage.algorithms(std::iter::empty()),
             properties_of: None,
         };
-        let placed = storage.place(order.size).expect("room");
+        let placed = storage.place(order.size, &requester()).expect("room");
         let mut incoming = storage.incoming(order, placed.pool, placed.reservation);
         let mut rest = size;
         while rest > 0 {
@@ -199,7 +227,8 @@ mod tests {
             "{step:?} {size}"
         );
         assert_eq!(told.0, size as u64);
-        let label = read_label(&pool.open(entry.id).expect("opens")).expect("labelled");
+        let label = read_label(&pool.data_path(entry.id)).expect("readable");
+        let label = label.expect("labelled");
         assert_eq!((label.path, label.size), (path(), *told));
         assert_eq!(pool.filling().0, *told, "{step:?} {size}");
     }
@@ -213,6 +242,67 @@ mod tests {
             }
         }
         found
+    }
+
+    async fn write_into(storage: &Storage, pool: &str, at: &str) -> Result<(), WriteError> {
+        let path = NamespacePath::parse(at).expect("valid");
+        let order = Order {
+            claim: storage.claims.claim(&path)?,
+            owner: None,
+            replace: Replace::Allowed,
+            size: Some(5),
+            algorithms: storage.algorithms(std::iter::empty()),
+            properties_of: None,
+        };
+        let pool = Arc::clone(storage.pool(&PoolName::new(pool)).expect("known"));
+        let reservation = pool.reserve();
+        let mut incoming = storage.incoming(order, pool, reservation);
+        incoming.write(b"bytes".to_vec(), 5).await?;
+        incoming.finish(Vec::new()).await.map(drop)
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_holds_up_no_other_pool_and_shows_no_file_that_was_given_up() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let limits = StorageLimits {
+            finish_timeout: Duration::from_millis(300),
+            ..StorageLimits::default()
+        };
+        let storage = open_with(directory.path(), &["slow", "quick"], limits);
+        let (hanging, let_go) = &HANGING;
+        *hanging.lock().expect("no panic") = Some((Step::Adopted, "committer-slow"));
+        let slow = write_into(&storage, "slow", "/d/slow").await;
+        assert!(
+            matches!(slow, Err(WriteError::DiskStalled { .. })),
+            "{slow:?}"
+        );
+        // Neither other pools nor the path wait for it.
+        for at in ["/d/quick", "/d/slow"] {
+            let written = write_into(&storage, "quick", at).await;
+            written.unwrap_or_else(|why| panic!("{at}: {why}"));
+        }
+        let slow = storage.pool(&PoolName::new("slow")).expect("known");
+        assert_eq!(walk(&slow.data_root()).len(), 1);
+        *hanging.lock().expect("no panic") = None;
+        let_go.notify_all();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !walk(&slow.data_root()).is_empty() {
+            assert!(
+                Instant::now() < deadline,
+                "the file that was given up stays"
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let path = NamespacePath::parse("/d/slow").expect("valid");
+        let entry = storage
+            .namespace
+            .lookup(&path)
+            .expect("readable")
+            .expect("there");
+        let EntryKind::File { pool, .. } = &entry.kind else {
+            panic!("no file");
+        };
+        assert_eq!(pool.as_str(), "quick", "the later one");
     }
 
     #[test]

@@ -21,32 +21,40 @@ mod properties;
 mod pull;
 mod push;
 mod read;
+mod removals;
 mod reserved;
 mod resumable;
+mod revocation;
 mod source;
 mod striped;
 mod tree;
 mod write;
 
-pub(crate) use reserved::is_reserved;
+pub(crate) use reserved::{is_reserved, left_from_before};
 
 use crate::clock::now;
-use crate::mover::Mover;
+use crate::mover::{Busy, Mover, MoverRequest};
 use crate::storage::Storage;
 use access::{Caller, Client};
 use answer::{Answer, METHODS, Problem, Reply};
-use http::header::{ALLOW, CONTENT_TYPE};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{HeaderValue, Method, StatusCode};
 use penstock_model::NamespacePath;
+use penstock_persistence::namespace::MoverOutcome;
 use penstock_protocol::connections::{Admitted, Connections};
 use penstock_protocol::http1::Limits;
-use penstock_protocol::http1::server::{Connection, Request, RequestError};
+use penstock_protocol::http1::server::{BodyError, Connection, Request, RequestError};
 use penstock_protocol::monitoring::Monitor;
 use penstock_protocol::stream::Stream;
 use penstock_protocol::tls::ServerTls;
+use penstock_protocol::x509::ClientCertificate;
+use removals::Removals;
 use serde_json::Value;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -59,6 +67,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What is said to whom there is no room for.
 const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 10\r\nConnection: close\r\n\
     Content-Type: text/plain\r\nContent-Length: 43\r\n\r\ntoo many connections; try again in a while\n";
+/// In `Retry-After` of who waited for a mover in vain.
+const RETRY_AFTER_SECONDS: u64 = 10;
+/// How long a mover is held for a client that was told to send its body and has not begun.
+const BODY_BEGIN_WAIT: Duration = Duration::from_secs(5);
 /// Between two looks for expired uploads.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 /// After the grace of a shutdown: for last lines to be written.
@@ -69,7 +81,9 @@ const LAST_LINES: Duration = Duration::from_secs(2);
 pub(crate) struct Door {
     storage: Arc<Storage>,
     monitor: Option<Arc<dyn Monitor>>,
+    tls_only: bool,
     shutdown: watch::Receiver<bool>,
+    removals: Removals,
 }
 
 /// Where a door is, and how it speaks.
@@ -80,6 +94,8 @@ pub struct DoorConfig {
     pub tls: Option<ServerTls>,
     /// Answers monitors. Without it the door has nothing for them.
     pub monitor: Option<Arc<dyn Monitor>>,
+    /// No door of this host is without TLS, so browsers may be told to use nothing else.
+    pub tls_only: bool,
 }
 
 /// One request with what its handler needs to know.
@@ -90,8 +106,8 @@ pub(crate) struct Call<'a> {
     path: &'a NamespacePath,
 }
 
-/// Serves one address until `shutdown` turns true; then takes no more requests and gives running ones
-/// `shutdown_grace`. Several doors may share one storage.
+/// Serves one address until `shutdown` turns true; then takes no more requests, gives running ones
+/// `shutdown_grace`, and sees removals at other servers through. Several doors may share one storage.
 ///
 /// Errors: the listener cannot be used.
 pub async fn serve(
@@ -103,6 +119,7 @@ pub async fn serve(
         listener,
         tls,
         monitor,
+        tls_only,
     } = config;
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -110,7 +127,9 @@ pub async fn serve(
     let door = Arc::new(Door {
         storage: Arc::clone(&storage),
         monitor,
+        tls_only,
         shutdown: shutdown.clone(),
+        removals: Removals::default(),
     });
     let register = storage.settings().limits.connections.clone();
     let mut connections = JoinSet::new();
@@ -156,6 +175,7 @@ pub async fn serve(
         );
     }
     connections.shutdown().await;
+    door.removals.ended().await;
     Ok(())
 }
 
@@ -220,7 +240,7 @@ impl Drop for Counted {
 impl Door {
     /// Serves one connection to its end.
     async fn connection(&self, tcp: TcpStream, tls: Option<ServerTls>, admitted: Admitted) {
-        let (stream, shown) = match tls {
+        let (stream, certificate) = match tls {
             None => (Stream::plain(tcp), None),
             Some(tls) => {
                 admitted.shakes_hands();
@@ -231,8 +251,8 @@ impl Door {
                 admitted.shook_hands();
                 match shaken {
                     Ok(stream) => {
-                        let shown = tls.client_of(&stream, now()).await;
-                        (stream, shown)
+                        let certificate = tls.client_of(&stream, now()).await;
+                        (stream, certificate)
                     }
                     Err(why) => {
                         tracing::debug!(%why, "no TLS with a client");
@@ -250,7 +270,12 @@ impl Door {
             ..Limits::default()
         };
         let mut connection = Connection::new(stream, limits);
-        let client = Client::by_certificate(shown, connection.peer_addr());
+        let peer = connection.peer_addr();
+        let (shown, mut kept) = match certificate {
+            None => (None, None),
+            Some(ClientCertificate { certified, kept }) => (Some(certified), kept),
+        };
+        let mut client = Client::by_certificate(shown, peer);
         let mut shutdown = self.shutdown.clone();
         loop {
             admitted.waits();
@@ -261,9 +286,25 @@ impl Door {
             };
             match request {
                 Ok(Some(request)) => {
-                    admitted.works();
+                    if !admitted.works() {
+                        let _ = self.turn_away(&mut connection).await;
+                        return;
+                    }
+                    if revocation::is_believed_no_more(&mut client, kept.as_mut(), peer).await {
+                        connection.close_after_answer();
+                    }
+                    client.begins();
                     let began = Instant::now();
-                    let answered = self.answer(&mut connection, &client, &request).await;
+                    // Apart, so that a connection that waits takes no room for what answers one.
+                    let answer = Box::pin(self.answer(&mut connection, &client, &request));
+                    let answered = tokio::select! {
+                        answered = answer => answered,
+                        why = self.revocation(&client, kept.as_mut()) => {
+                            let (method, path) = (&request.method, request.path());
+                            tracing::warn!(%peer, %method, path, why, "gave up a request");
+                            return;
+                        }
+                    };
                     if let Some(status) = connection.answered_with() {
                         let requests = &self.storage.metrics().requests;
                         requests.count(&request.method, status, began.elapsed());
@@ -284,6 +325,16 @@ impl Door {
                 }
             }
         }
+    }
+
+    /// The last answer of a connection whose place others have.
+    async fn turn_away(&self, connection: &mut Connection) -> io::Result<()> {
+        let problem = Problem::busy(
+            "too many connections; try again in a while",
+            RETRY_AFTER_SECONDS,
+        );
+        connection.close_after_answer();
+        self.send(connection, Answer::from(problem)).await
     }
 
     async fn answer(
@@ -313,9 +364,33 @@ impl Door {
                 }
             }
         };
+        self.send(connection, answer).await
+    }
+
+    async fn send(&self, connection: &mut Connection, answer: Answer) -> io::Result<()> {
+        let answer = self.guarded(answer, connection.is_tls());
         connection
             .respond(answer.status, answer.headers, &answer.body)
             .await
+    }
+
+    /// Adds what keeps browsers from making more of an answer than it is.
+    fn guarded(&self, mut answer: Answer, is_tls: bool) -> Answer {
+        let headers = &mut answer.headers;
+        if !answer.body.is_empty() {
+            let nosniff = HeaderValue::from_static("nosniff");
+            headers.entry(X_CONTENT_TYPE_OPTIONS).or_insert(nosniff);
+        }
+        if answer.status.is_client_error() || answer.status.is_server_error() {
+            let no_store = HeaderValue::from_static("no-store");
+            headers.entry(CACHE_CONTROL).or_insert(no_store);
+        }
+        // RFC 6797 §7.2: never without TLS; and never where the same host has a door without it.
+        if is_tls && self.tls_only {
+            let year = HeaderValue::from_static("max-age=31536000");
+            headers.insert(STRICT_TRANSPORT_SECURITY, year);
+        }
+        answer
     }
 
     async fn handle(
@@ -403,6 +478,69 @@ impl Door {
     }
 }
 
+/// A mover for the body of a request: one is taken when something of the body has come, so that nobody holds a slot who
+/// has nothing to send. A client that holds its body back (RFC 9110 §10.1.1) is told to send it when a mover is there, and
+/// refused before it has sent a byte when there is none; the mover is held for it for a moment only. May be dropped.
+async fn mover_for_body(
+    door: &Door,
+    connection: &mut Connection,
+    request: MoverRequest,
+) -> Result<Mover, NoMover> {
+    if connection.holds_body_back() {
+        let mut mover = door.storage.arrive(request.clone())?;
+        {
+            let mut waiting = pin!(wait_for_slot(door, &mut mover, None));
+            tokio::select! {
+                biased;
+                waited = &mut waiting => waited?,
+                come = connection.body_comes() => {
+                    // It does not wait to be told.
+                    come?;
+                    waiting.await?;
+                }
+            }
+        }
+        connection.tell_to_continue().await.map_err(BodyError::Io)?;
+        match tokio::time::timeout(BODY_BEGIN_WAIT, connection.body_comes()).await {
+            Ok(come) => return come.map(|()| mover).map_err(NoMover::Body),
+            Err(_) => mover.end(MoverOutcome::Aborted(format!(
+                "the client was told to send its file and sent nothing for {} s; the slot went to others",
+                BODY_BEGIN_WAIT.as_secs()
+            ))),
+        }
+    }
+    connection.body_begins().await?;
+    let mut mover = door.storage.arrive(request)?;
+    wait_for_slot(door, &mut mover, None).await?;
+    Ok(mover)
+}
+
+/// Why a body gets no mover.
+enum NoMover {
+    /// It did not come.
+    Body(BodyError),
+    /// None was to be had.
+    Refused(Problem),
+}
+
+impl From<BodyError> for NoMover {
+    fn from(why: BodyError) -> NoMover {
+        NoMover::Body(why)
+    }
+}
+
+impl From<Problem> for NoMover {
+    fn from(why: Problem) -> NoMover {
+        NoMover::Refused(why)
+    }
+}
+
+impl From<Busy> for NoMover {
+    fn from(why: Busy) -> NoMover {
+        NoMover::Refused(why.into())
+    }
+}
+
 /// Waits until a mover has its slot, as long as its client is there. With `connection` a client that
 /// leaves is noticed at once; one that sends a body is noticed when the body is read.
 async fn wait_for_slot(
@@ -420,12 +558,16 @@ async fn wait_for_slot(
             None => std::future::pending().await,
         }
     };
+    let why = mover.waits_because().map(|reason| format!(" ({reason})"));
     tokio::select! {
-        () = mover.wait() => Ok(()),
+        waited = mover.wait() => Ok(waited?),
         () = gone => Err(Problem::bad_request("the client left while it waited")),
-        () = tokio::time::sleep(limit) => Err(Problem::busy(
-            format!("no mover became free in {} s; try again later", limit.as_secs()),
-            10,
-        )),
+        () = tokio::time::sleep(limit) => {
+            let (why, seconds) = (why.unwrap_or_default(), limit.as_secs());
+            let text = format!("no mover became free in {seconds} s{why}; try again later");
+            tracing::info!(text, "a mover waited in vain");
+            mover.refused(text.clone());
+            Err(Problem::busy(text, RETRY_AFTER_SECONDS))
+        }
     }
 }

@@ -5,7 +5,9 @@ use crate::claims::Claim;
 use crate::clock::{microseconds, now};
 use crate::committer::Finished;
 use crate::crash::{Step, reached};
-use crate::pool::{Label, POOL_VERSION, Pool, Reservation, write_label};
+use crate::finishing::Finishing;
+use crate::label::label;
+use crate::pool::{Pool, Reservation, allocate};
 use crate::reaper::ReaperHandle;
 use crate::scratch::Scratch;
 use crate::write_error::WriteError;
@@ -15,9 +17,10 @@ use penstock_protocol::checksum::Hasher;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -38,13 +41,24 @@ pub(crate) struct Order {
     pub properties_of: Option<EntryId>,
 }
 
+/// Who completes a file, or removes it.
+pub(crate) struct Completion {
+    pub reaper: ReaperHandle,
+    pub committer: SyncSender<Finished>,
+    /// How long its last steps may take.
+    pub finish_timeout: Duration,
+}
+
 /// A file on its way in. Dropping it removes what has been written.
 pub(crate) struct Incoming {
     order: Order,
     pool: Arc<Pool>,
     id: EntryId,
+    /// The directory that will hold it, for its label.
+    parent: Option<EntryId>,
     reaper: ReaperHandle,
     committer: SyncSender<Finished>,
+    finish_timeout: Duration,
     disk: DiskState,
     spare: Option<Vec<u8>>,
     /// Bytes taken so far.
@@ -74,6 +88,8 @@ struct Disk {
     place: DiskPlace,
     hasher: Hasher,
     offset: u64,
+    /// Where the space that the file system has set aside ends.
+    allocated: u64,
     writes: Writes,
     write_us: u64,
     checksum_us: u64,
@@ -112,14 +128,19 @@ impl Incoming {
         order: Order,
         pool: Arc<Pool>,
         reservation: Reservation,
-        id: EntryId,
-        reaper: ReaperHandle,
-        committer: SyncSender<Finished>,
+        (id, parent): (EntryId, Option<EntryId>),
+        completion: Completion,
     ) -> Incoming {
+        let Completion {
+            reaper,
+            committer,
+            finish_timeout,
+        } = completion;
         let disk = Disk {
             place: DiskPlace::Promised(reservation),
             hasher: Hasher::new(&order.algorithms),
             offset: 0,
+            allocated: 0,
             writes: Writes::default(),
             write_us: 0,
             checksum_us: 0,
@@ -128,8 +149,10 @@ impl Incoming {
             order,
             pool,
             id,
+            parent,
             reaper,
             committer,
+            finish_timeout,
             disk: DiskState::Idle(disk),
             spare: None,
             taken: 0,
@@ -167,20 +190,19 @@ impl Incoming {
             });
         }
         let mut disk = self.settle().await?;
+        let covered = disk.reservation().cover(self.taken, self.order.size);
+        covered.map_err(|_| self.no_space())?;
         if first && self.order.size == Some(self.taken) {
             let mut buffer = buffer;
             buffer.truncate(filled);
             self.disk = DiskState::Held(disk, buffer);
             return Ok(());
         }
-        if self.order.size.is_none() {
-            let grown = disk.reservation().grow_to(self.taken);
-            grown.map_err(|_| self.no_space())?;
-        }
         let (id, pool, reaper) = (self.id, Arc::clone(&self.pool), self.reaper.clone());
         let size = self.order.size;
         self.disk = DiskState::Busy(tokio::task::spawn_blocking(move || {
-            let mut disk = disk.on_file(id, pool, size, reaper)?;
+            let mut disk = disk.on_file(id, pool, reaper)?;
+            disk.allocate_promised(size)?;
             disk.append(&buffer[..filled])?;
             Ok((disk, buffer))
         }));
@@ -195,11 +217,14 @@ impl Incoming {
         length: u64,
     ) -> Result<(), WriteError> {
         self.taken += length;
-        let disk = self.settle().await?;
+        let mut disk = self.settle().await?;
+        let covered = disk.reservation().cover(self.taken, self.order.size);
+        covered.map_err(|_| self.no_space())?;
         let (id, pool, reaper) = (self.id, Arc::clone(&self.pool), self.reaper.clone());
         let (size, source) = (self.order.size, Arc::clone(source));
         let taken = tokio::task::spawn_blocking(move || {
-            let mut disk = disk.on_file(id, pool, size, reaper)?;
+            let mut disk = disk.on_file(id, pool, reaper)?;
+            disk.allocate_promised(size)?;
             disk.take_from(&source, length)?;
             Ok(disk)
         });
@@ -209,7 +234,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// Makes the file durable and visible, if its bytes are the expected ones.
+    /// Makes the file durable and visible, if its bytes are the expected ones. One that takes too long is given up, and
+    /// does not become visible later.
     pub(crate) async fn finish(mut self, expected: Vec<Checksum>) -> Result<Landed, WriteError> {
         if let Some(size) = self.order.size
             && size != self.taken
@@ -228,12 +254,32 @@ impl Incoming {
         };
         let (reply, answer) = oneshot::channel();
         let size = Bytes(self.taken);
-        let pool = Arc::clone(&self.pool);
-        let hand_over = move || self.hand_over(disk, &held, &expected, reply);
-        let handed = tokio::task::spawn_blocking(hand_over)
-            .await
-            .map_err(|why| WriteError::of_io(pool.name.clone(), io::Error::other(why)))??;
-        let changed = answer.await.map_err(|_| WriteError::Stopping)??;
+        let (pool, limit) = (Arc::clone(&self.pool), self.finish_timeout);
+        let Order { claim, .. } = self.order;
+        let path = claim.path.clone();
+        let finishing = Arc::new(Finishing::new(claim));
+        let closing = Closing {
+            path,
+            owner: self.order.owner,
+            replace: self.order.replace,
+            properties_of: self.order.properties_of,
+            finishing: Arc::clone(&finishing),
+            pool: self.pool,
+            id: self.id,
+            parent: self.parent,
+            reaper: self.reaper,
+            committer: self.committer,
+            size,
+        };
+        let finished = async {
+            let hand_over = move || closing.hand_over(disk, &held, &expected, reply);
+            let handed = tokio::task::spawn_blocking(hand_over)
+                .await
+                .map_err(|why| WriteError::of_io(pool.name.clone(), io::Error::other(why)))??;
+            let changed = answer.await.map_err(|_| WriteError::Stopping)??;
+            Ok((handed, changed))
+        };
+        let (handed, changed) = within(limit, &pool, &finishing, finished).await?;
         Ok(Landed {
             id: handed.id,
             size,
@@ -246,64 +292,10 @@ impl Incoming {
         })
     }
 
-    /// The blocking part of [`Incoming::finish`]: last bytes, verification, label, `fsync`.
-    fn hand_over(
-        self,
-        disk: Disk,
-        held: &[u8],
-        expected: &[Checksum],
-        reply: oneshot::Sender<Result<Changed, WriteError>>,
-    ) -> Result<Handed, WriteError> {
-        let fail = |source| WriteError::of_io(self.pool.name.clone(), source);
-        let (pool, reaper) = (Arc::clone(&self.pool), self.reaper.clone());
-        let mut disk = disk
-            .on_file(self.id, pool, self.order.size, reaper)
-            .map_err(fail)?;
-        disk.append(held).map_err(fail)?;
-        reached(Step::Written);
-        let since = Instant::now();
-        let checksums = disk.hasher.finish();
-        verify(&checksums, expected)?;
-        let DiskPlace::File(scratch) = disk.place else {
-            return Err(WriteError::Stopping);
-        };
-        let entry = NewFile {
-            id: self.id,
-            path: self.order.claim.path.clone(),
-            size: Bytes(self.taken),
-            checksums: checksums.clone(),
-            pool: self.pool.name.clone(),
-            owner: self.order.owner.clone(),
-            at: now(),
-            replace: self.order.replace,
-            properties_of: self.order.properties_of,
-        };
-        label(&scratch, &entry).map_err(fail)?;
-        reached(Step::Labelled);
-        scratch.file.sync_all().map_err(fail)?;
-        reached(Step::Synced);
-        let finished = Finished {
-            scratch,
-            entry,
-            reply,
-            claim: self.order.claim,
-        };
-        self.committer
-            .send(finished)
-            .map_err(|_| WriteError::Stopping)?;
-        Ok(Handed {
-            id: self.id,
-            writes: disk.writes,
-            checksums,
-            write_us: disk.write_us,
-            checksum_us: disk.checksum_us,
-            since,
-        })
-    }
-
     /// Waits for the write in progress.
     async fn settle(&mut self) -> Result<Disk, WriteError> {
-        let broken = |source| WriteError::of_io(self.pool.name.clone(), source);
+        let pool = Arc::clone(&self.pool);
+        let broken = |source| pool.write_failed(source);
         match std::mem::replace(&mut self.disk, DiskState::Failed) {
             DiskState::Idle(disk) => Ok(disk),
             DiskState::Busy(write) => {
@@ -326,6 +318,103 @@ impl Incoming {
     }
 }
 
+/// Waits for the end of a file, as long as it may take. One that was not given to the namespace yet is given up then;
+/// for the namespace's word on others it is waited as long again.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    pool: &Pool,
+    finishing: &Finishing,
+    finished: impl Future<Output = Result<T, WriteError>>,
+) -> Result<T, WriteError> {
+    let mut finished = pin!(finished);
+    if let Ok(done) = tokio::time::timeout(limit, &mut finished).await {
+        return done;
+    }
+    if finishing.give_up() {
+        pool.standing.stalled(&pool.name, limit);
+        return Err(WriteError::DiskStalled {
+            pool: pool.name.clone(),
+            after: limit,
+        });
+    }
+    match tokio::time::timeout(limit, finished).await {
+        Ok(done) => done,
+        Err(_) => Err(WriteError::Unanswered { after: limit }),
+    }
+}
+
+/// What is left to be done of a file that has all its bytes.
+struct Closing {
+    path: NamespacePath,
+    owner: Option<UserName>,
+    replace: Replace,
+    properties_of: Option<EntryId>,
+    finishing: Arc<Finishing>,
+    pool: Arc<Pool>,
+    id: EntryId,
+    parent: Option<EntryId>,
+    reaper: ReaperHandle,
+    committer: SyncSender<Finished>,
+    size: Bytes,
+}
+
+impl Closing {
+    /// The blocking part of [`Incoming::finish`]: last bytes, verification, label, `fsync`.
+    fn hand_over(
+        self,
+        disk: Disk,
+        held: &[u8],
+        expected: &[Checksum],
+        reply: oneshot::Sender<Result<Changed, WriteError>>,
+    ) -> Result<Handed, WriteError> {
+        let pool = Arc::clone(&self.pool);
+        let fail = |source| pool.write_failed(source);
+        let disk = disk.on_file(self.id, Arc::clone(&pool), self.reaper);
+        let mut disk = disk.map_err(fail)?;
+        disk.append(held).map_err(fail)?;
+        reached(Step::Written);
+        let since = Instant::now();
+        let checksums = disk.hasher.finish();
+        verify(&checksums, expected)?;
+        let DiskPlace::File(scratch) = disk.place else {
+            return Err(WriteError::Stopping);
+        };
+        let mut entry = NewFile {
+            id: self.id,
+            path: self.path,
+            size: self.size,
+            checksums: checksums.clone(),
+            pool: self.pool.name.clone(),
+            owner: self.owner,
+            at: now(),
+            replace: self.replace,
+            properties_of: self.properties_of,
+            labelled_in: None,
+        };
+        label(&scratch, &mut entry, self.parent).map_err(fail)?;
+        reached(Step::Labelled);
+        scratch.file.sync_all().map_err(fail)?;
+        reached(Step::Synced);
+        let finished = Finished {
+            scratch,
+            entry,
+            reply,
+            finishing: self.finishing,
+        };
+        self.committer
+            .send(finished)
+            .map_err(|_| WriteError::Stopping)?;
+        Ok(Handed {
+            id: self.id,
+            writes: disk.writes,
+            checksums,
+            write_us: disk.write_us,
+            checksum_us: disk.checksum_us,
+            since,
+        })
+    }
+}
+
 struct Handed {
     id: EntryId,
     writes: Writes,
@@ -344,21 +433,11 @@ impl Disk {
     }
 
     /// Makes the file, unless it exists.
-    fn on_file(
-        self,
-        id: EntryId,
-        pool: Arc<Pool>,
-        size: Option<u64>,
-        reaper: ReaperHandle,
-    ) -> io::Result<Disk> {
+    fn on_file(self, id: EntryId, pool: Arc<Pool>, reaper: ReaperHandle) -> io::Result<Disk> {
         let started = Instant::now();
         let place = match self.place {
             DiskPlace::Promised(reservation) => {
-                // Small files fit into what a file system gives in one piece anyway.
-                let allocate = size.filter(|size| *size > BUFFER_BYTES as u64);
-                let mut scratch = Scratch::create(id, reservation, pool, allocate, reaper)?;
-                scratch.reservation().allocated_to(allocate.unwrap_or(0));
-                DiskPlace::File(scratch)
+                DiskPlace::File(Scratch::create(id, reservation, pool, reaper)?)
             }
             place => place,
         };
@@ -367,6 +446,25 @@ impl Disk {
             write_us: self.write_us + microseconds(started.elapsed()),
             ..self
         })
+    }
+
+    /// Sets aside on the disk what is promised of a file whose size is known.
+    fn allocate_promised(&mut self, size: Option<u64>) -> io::Result<()> {
+        // Small files fit into what a file system gives in one piece anyway.
+        if size.is_none_or(|size| size <= BUFFER_BYTES as u64) {
+            return Ok(());
+        }
+        let started = Instant::now();
+        if let DiskPlace::File(scratch) = &mut self.place {
+            let promised = scratch.reservation().bytes();
+            if promised > self.allocated {
+                allocate(&scratch.file, self.allocated, promised - self.allocated)?;
+                scratch.reservation().allocated_to(promised);
+                self.allocated = promised;
+            }
+        }
+        self.write_us += microseconds(started.elapsed());
+        Ok(())
     }
 
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -451,33 +549,4 @@ pub(crate) fn verify(computed: &[Checksum], expected: &[Checksum]) -> Result<(),
         }
     }
     Ok(())
-}
-
-/// Lets the file describe itself. Some file systems keep few bytes of such text (ext4 one block), which say that they
-/// are full when it is longer: then the file describes what fits, its bytes.
-pub(crate) fn label(scratch: &Scratch, entry: &NewFile) -> io::Result<()> {
-    let label = Label {
-        version: POOL_VERSION,
-        path: entry.path.clone(),
-        size: entry.size,
-        checksums: entry.checksums.clone(),
-        owner: entry.owner.clone(),
-        created: entry.at,
-    };
-    let written = match write_label(&scratch.file, &label) {
-        Err(why) if why.kind() == io::ErrorKind::StorageFull => {
-            let short = Label {
-                path: NamespacePath::root(),
-                owner: None,
-                ..label
-            };
-            write_label(&scratch.file, &short)
-        }
-        other => other,
-    };
-    match written {
-        // Reported once when the pool was opened.
-        Err(why) if why.kind() == io::ErrorKind::Unsupported => Ok(()),
-        other => other,
-    }
 }

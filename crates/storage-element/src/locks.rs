@@ -1,7 +1,6 @@
 //! The write locks of this storage element: in memory to be asked, in the namespace to survive a restart. What they
 //! forbid is decided in `decide::locking`.
 
-use crate::clock::now;
 use crate::storage::Storage;
 use penstock_decide::locking::{LockLimits, LockRefusal, LockTable};
 use penstock_model::{Lock, LockToken, NamespacePath, Timestamp};
@@ -66,7 +65,9 @@ impl Locks {
 impl Storage {
     /// Asks or changes the locks that hold now. What has expired is forgotten first.
     pub(crate) fn with_locks<T>(&self, work: impl FnOnce(&mut LockTable) -> T) -> T {
-        let (ended, done) = self.locks.with(|table| (table.expire(now()), work(table)));
+        let (ended, done) = self
+            .locks
+            .with(|table| (table.expire(self.clock.now()), work(table)));
         if !ended.is_empty() {
             // A restart would find them expired as well.
             self.namespace.submit(Change::DropLocks(ended), |_| {});

@@ -2,11 +2,14 @@
 //! costs the same however many files and requests there are.
 
 use crate::mover::EndedMovers;
+use crate::pool::Pool;
 use crate::storage::Storage;
+use penstock_decide::pool_selection::PoolView;
 use penstock_model::NamespacePath;
 use penstock_protocol::exposition::{Counter, Family, Page};
 use penstock_protocol::http1::tally::RequestTally;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Counters of one storage element since its start.
 #[derive(Debug, Default)]
@@ -26,8 +29,10 @@ pub struct StorageCondition {
     pub namespace_readable: bool,
     /// Pools that take new files, if they have room.
     pub pools_enabled: usize,
-    /// Why pools are left out that should take new files.
+    /// Why pools are left out that should take new files, and what else a person should look at.
     pub alarms: Vec<String>,
+    /// Threads that have ended and must not.
+    pub dead_threads: Vec<String>,
 }
 
 impl Storage {
@@ -36,21 +41,52 @@ impl Storage {
         &self.metrics
     }
 
-    /// How it is. Blocks for a few system calls.
+    /// How it is.
     pub fn condition(&self) -> StorageCondition {
-        let (views, alarms) = self.pools_and_alarms();
-        let enabled = views.iter().filter(|view| view.mode.takes_new_files());
+        let (views, mut alarms) = self.pools_and_alarms();
+        let takes = |view: &&PoolView| view.mode.takes_new_files() && view.condition.takes_files();
+        let enabled = views.iter().filter(takes);
+        alarms.extend(self.findings());
         StorageCondition {
             namespace_readable: self.namespace.lookup(&NamespacePath::root()).is_ok(),
             pools_enabled: enabled.count(),
             alarms,
+            dead_threads: self.dead_threads(),
         }
     }
 
-    /// Adds its families to a page, all but those of requests, which are shared with other ports. Blocks for a few
-    /// system calls.
+    /// What a person should look at, beside pools that take no files.
+    fn findings(&self) -> Vec<String> {
+        let mut findings: Vec<String> = self.clock.finding().into_iter().collect();
+        for pool in self.pools() {
+            let name = &pool.name;
+            if let Some(why) = pool.standing.last_read_failure() {
+                findings.push(format!(
+                    "pool {name} could not read a file within the last hour: {why}; check its disk"
+                ));
+            }
+            let files = pool.quarantine.files();
+            if files > 0 {
+                findings.push(format!(
+                    "pool {name} has {files} files in {}, which no namespace knows; `penstock fsck` tells what they are",
+                    pool.quarantine_root().display()
+                ));
+            }
+            let uploads = pool.quarantine.uploads_left.load(Ordering::Relaxed);
+            if uploads > 0 {
+                findings.push(format!(
+                    "pool {name} has {uploads} unfinished uploads whose records cannot be read; check its disk, or use \
+                     a newer program"
+                ));
+            }
+        }
+        findings
+    }
+
+    /// Adds its families to a page, all but those of requests, which are shared with other ports.
     pub fn write_metrics(&self, page: &mut Page) {
         self.write_space(page);
+        self.write_disks(page);
         self.write_movers(page);
         let mut family = page.counter(
             "penstock_mover_records_dropped_total",
@@ -83,15 +119,14 @@ impl Storage {
     }
 
     fn write_space(&self, page: &mut Page) {
-        let mut each_pool =
-            |name, help: &str, write: &dyn Fn(&crate::pool::Pool) -> Option<u64>| {
-                let mut family = page.gauge(name, help);
-                for pool in self.pools() {
-                    if let Some(value) = write(pool) {
-                        family.sample(&[("pool", pool.name.as_str())], value);
-                    }
+        let mut each_pool = |name, help: &str, write: &dyn Fn(&Pool) -> Option<u64>| {
+            let mut family = page.gauge(name, help);
+            for pool in self.pools() {
+                if let Some(value) = write(pool) {
+                    family.sample(&[("pool", pool.name.as_str())], value);
                 }
-            };
+            }
+        };
         each_pool(
             "penstock_pool_free_bytes",
             "What new files may have in a pool: the least of its file system and its capacity, less what is promised.",
@@ -114,8 +149,8 @@ impl Storage {
         );
         each_pool(
             "penstock_pool_enabled",
-            "1 when a pool takes new files, 0 when it is drained or disabled.",
-            &|pool| Some(pool.mode().takes_new_files().into()),
+            "1 when a pool takes new files, 0 when it is drained or disabled, or its disk fails.",
+            &|pool| Some(pool.takes_new_files().into()),
         );
         each_pool(
             "penstock_pool_movers_max",
@@ -127,6 +162,53 @@ impl Storage {
             "Movers of a pool that may wait.",
             &|pool| Some(pool.gate.load().limits.queue_max.into()),
         );
+    }
+
+    fn write_disks(&self, page: &mut Page) {
+        let mut family = page.gauge(
+            "penstock_pool_condition",
+            "1 with how the disk of a pool does: sound, read_only, silent or away.",
+        );
+        for pool in self.pools() {
+            let condition = pool.condition();
+            let labels = [
+                ("pool", pool.name.as_str()),
+                ("condition", condition.name()),
+            ];
+            family.sample(&labels, 1_u64);
+        }
+        let mut family = page.counter(
+            "penstock_pool_failures_total",
+            "Reads and writes that the disk of a pool failed.",
+        );
+        for pool in self.pools() {
+            let (name, standing) = (pool.name.as_str(), &pool.standing);
+            family.sample(
+                &[("pool", name), ("kind", "read")],
+                standing.reads_failed.read(),
+            );
+            family.sample(
+                &[("pool", name), ("kind", "write")],
+                standing.writes_failed.read(),
+            );
+        }
+        let mut family = page.counter(
+            "penstock_pool_quarantined_total",
+            "Files that no namespace knows and that were put into quarantine.",
+        );
+        for pool in self.pools() {
+            family.sample(
+                &[("pool", pool.name.as_str())],
+                pool.quarantine.added.read(),
+            );
+        }
+        let mut family = page.gauge(
+            "penstock_pool_quarantined_files",
+            "Files that are in quarantine, when it was last looked at.",
+        );
+        for pool in self.pools() {
+            family.sample(&[("pool", pool.name.as_str())], pool.quarantine.files());
+        }
     }
 
     fn write_movers(&self, page: &mut Page) {
@@ -158,6 +240,14 @@ impl Storage {
             "Requests that were answered 503 because a pool's queue was full.",
         );
         family.sample(&[], self.metrics.movers_refused.read());
+        let mut family = page.counter(
+            "penstock_movers_preempted_total",
+            "Slow movers of users or addresses with many that were ended for somebody who had none.",
+        );
+        for pool in self.pools() {
+            let preempted = pool.gate.preempted.read();
+            family.sample(&[("pool", pool.name.as_str())], preempted);
+        }
     }
 }
 

@@ -2,11 +2,12 @@
 //! leaves a record when it ends, however it ends.
 
 use crate::clock::{microseconds, now};
-use crate::gate::{Arrival, Permit, Waiting};
+use crate::gate::{Arrival, Permit, Progress, Refusal, Waiting};
 use crate::meter::Direction;
 use crate::metrics::StorageMetrics;
 use crate::pool::Pool;
 use crate::recorder::Recorder;
+use penstock_decide::admission::{AdmissionReason, PreemptionReason, Requester};
 use penstock_model::{
     Bytes, NamespacePath, PoolName, StageClocks, TcpSummary, Timestamp, UserName, VoName,
 };
@@ -69,14 +70,14 @@ struct Facts {
     vo: Option<VoName>,
     pool: Arc<Pool>,
     since: Timestamp,
-    moved: AtomicU64,
+    progress: Arc<Progress>,
     running: AtomicBool,
     remote: OnceLock<SocketAddr>,
 }
 
 impl Facts {
     fn count(&self, bytes: u64) {
-        self.moved.fetch_add(bytes, Ordering::Relaxed);
+        self.progress.add(bytes);
         let direction = match self.kind {
             MoverKind::Put | MoverKind::Pull | MoverKind::Copy => Direction::In,
             MoverKind::Get | MoverKind::Push => Direction::Out,
@@ -102,7 +103,14 @@ impl MoverView {
 
     /// Bytes that passed so far.
     pub(crate) fn moved(&self) -> Bytes {
-        Bytes(self.0.moved.load(Ordering::Relaxed))
+        Bytes(self.0.progress.moved())
+    }
+
+    /// Resolves when the mover must end for somebody else, which it does then. For use beside its work.
+    pub(crate) async fn preempted(&self) -> PreemptionReason {
+        let reason = self.0.progress.preempted().await;
+        self.0.pool.gate.note_preempted(&reason);
+        reason
     }
 
     /// The other end of its data connection, once there is one.
@@ -112,13 +120,15 @@ impl MoverView {
 }
 
 /// Who wants which file moved.
+#[derive(Clone)]
 pub(crate) struct MoverRequest {
     pub kind: MoverKind,
     pub path: NamespacePath,
     /// A client's address or a URL without secrets.
     pub peer: String,
     pub user: Option<UserName>,
-    pub vo: Option<VoName>,
+    /// To whom the slot is counted.
+    pub requester: Requester,
     pub pool: Arc<Pool>,
     /// Why this pool; `Null` for reads.
     pub selection: Value,
@@ -168,13 +178,23 @@ enum Slot {
     Running { _permit: Permit },
 }
 
-/// The pool's queue is full.
+/// The pool's queue has no place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("pool {pool} is busy: {reason}")]
 pub(crate) struct Busy {
     pub pool: PoolName,
-    pub reason: penstock_decide::admission::AdmissionReason,
+    pub reason: AdmissionReason,
     pub retry_after_seconds: u64,
+}
+
+impl Busy {
+    fn at(pool: &Pool, refusal: Refusal) -> Busy {
+        Busy {
+            pool: pool.name.clone(),
+            reason: refusal.reason,
+            retry_after_seconds: refusal.retry_after_seconds,
+        }
+    }
 }
 
 impl LiveMovers {
@@ -194,19 +214,13 @@ impl LiveMovers {
         request: MoverRequest,
     ) -> Result<Mover, Busy> {
         let started = Instant::now();
-        let slot = match request.pool.gate.arrive(request.vo.as_ref()) {
+        let progress = Arc::new(Progress::new());
+        let slot = match request.pool.gate.arrive(&request.requester, &progress) {
             Arrival::Started(permit) => Slot::Running { _permit: permit },
             Arrival::Waiting(waiting) => Slot::Waiting(waiting),
-            Arrival::Refused {
-                retry_after_seconds,
-                reason,
-            } => {
+            Arrival::Refused(refusal) => {
                 self.refused.increment();
-                return Err(Busy {
-                    pool: request.pool.name.clone(),
-                    reason,
-                    retry_after_seconds,
-                });
+                return Err(Busy::at(&request.pool, refusal));
             }
         };
         let facts = Arc::new(Facts {
@@ -214,10 +228,10 @@ impl LiveMovers {
             path: request.path,
             peer: request.peer,
             user: request.user,
-            vo: request.vo,
+            vo: request.requester.vo,
             pool: request.pool,
             since: now(),
-            moved: AtomicU64::new(0),
+            progress,
             running: matches!(slot, Slot::Running { .. }).into(),
             remote: OnceLock::new(),
         });
@@ -249,7 +263,7 @@ impl LiveMovers {
             pool: facts.pool.name.clone(),
             since: facts.since,
             running: facts.running.load(Ordering::Relaxed),
-            moved: Bytes(facts.moved.load(Ordering::Relaxed)),
+            moved: Bytes(facts.progress.moved()),
         });
         (movers.len(), shown.collect())
     }
@@ -265,13 +279,31 @@ impl Mover {
         matches!(self.slot, Slot::Running { .. })
     }
 
-    /// Waits for the slot. May be dropped and called again.
-    pub(crate) async fn wait(&mut self) {
+    /// Waits for the slot. May be dropped and called again. Errors: its place in the queue is somebody else's now.
+    pub(crate) async fn wait(&mut self) -> Result<(), Busy> {
         if let Slot::Waiting(waiting) = &mut self.slot {
-            let permit = waiting.started().await;
+            let started = waiting.started().await;
+            let permit = match started {
+                Ok(permit) => permit,
+                Err(refusal) => {
+                    self.live.refused.increment();
+                    let busy = Busy::at(&self.facts.pool, refusal);
+                    self.refused(busy.to_string());
+                    return Err(busy);
+                }
+            };
             self.slot = Slot::Running { _permit: permit };
             self.facts.running.store(true, Ordering::Relaxed);
             self.clocks.wait_us = microseconds(self.started.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Why it waits; `None` when it runs.
+    pub(crate) fn waits_because(&self) -> Option<&AdmissionReason> {
+        match &self.slot {
+            Slot::Waiting(waiting) => Some(waiting.reason()),
+            Slot::Running { .. } => None,
         }
     }
 
@@ -299,10 +331,20 @@ impl Mover {
 
     /// Bytes that passed so far.
     pub(crate) fn moved_so_far(&self) -> Bytes {
-        Bytes(self.facts.moved.load(Ordering::Relaxed))
+        Bytes(self.facts.progress.moved())
     }
 
-    /// Ends it. Dropping it without this means that the client left.
+    /// Its last byte has passed; from now on it ends for nobody.
+    pub(crate) fn pass_last_byte(&self) {
+        self.facts.progress.pass_last_byte();
+    }
+
+    /// It gets no slot. So it is recorded, unless it ends otherwise.
+    pub(crate) fn refused(&mut self, why: String) {
+        self.outcome = Some(MoverOutcome::Failed(why));
+    }
+
+    /// Ends it. Dropping it without this or a refusal means that the client left.
     pub(crate) fn end(mut self, outcome: MoverOutcome) {
         self.outcome = Some(outcome);
     }

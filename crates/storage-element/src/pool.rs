@@ -1,36 +1,64 @@
 //! A pool: one directory on one file system that keeps file data by id.
 //!
-//! Layout: `pool.json` (whose namespace this is), `incoming/<id>` (being written, worthless after a
-//! crash), `data/<id / 4096>/<id>` (durable), all in hexadecimal. Each file carries its path at the time
-//! of writing, its size and its checksums in the extended attribute `user.penstock`, so that a namespace
-//! can be rebuilt from its pools.
+//! Layout: `pool.json` (whose namespace this is), `pool.lock` (held by the process that uses it), `incoming/<id>` (being
+//! written, worthless after a crash), `data/<id / 4096>/<id>` (durable), `quarantine/<id>-<unix seconds>` (found after a
+//! crash, in no namespace), ids in hexadecimal. Each file carries a label, and beside them lies `directory.log` with what
+//! labels do not tell, so that a namespace can be rebuilt from its pools.
+
+mod file_system;
+mod identity;
+mod quarantine;
+mod seen;
+mod standing;
+
+pub(crate) use file_system::FileSystem;
+pub(crate) use identity::{Marker, PoolIdentity, identity_path, lock_pool, marks_of};
+pub(crate) use quarantine::Quarantine;
+pub(crate) use seen::Seen;
+pub(crate) use standing::{DiskWork, Standing};
 
 use crate::config::PoolConfig;
 use crate::gate::Gate;
-use penstock_decide::pool_selection::{PoolMode, PoolView};
-use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
+use crate::write_error::WriteError;
+use penstock_decide::admission::Requester;
+use penstock_decide::pool_condition::PoolCondition;
+use penstock_decide::pool_selection::{PoolMode, PoolView, promised_ahead};
+use penstock_model::{Bytes, PoolName};
 use penstock_persistence::namespace::EntryId;
-use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use tokio::sync::Semaphore;
 
-/// The version of the stored forms [`PoolIdentity`] and [`Label`].
+/// The version of the stored form [`PoolIdentity`].
 pub(crate) const POOL_VERSION: u32 = 1;
 /// Ids per data directory.
-const IDS_PER_DIRECTORY: u64 = 4096;
-/// How long a look at the file system's free space is believed.
-const SPACE_AGE_MAX: Duration = Duration::from_millis(200);
-/// The extended attribute that describes a file.
-const LABEL_NAME: &str = "user.penstock";
+pub(crate) const IDS_PER_DIRECTORY: u64 = 4096;
+/// Looks at files that may wait for one pool's disk at once, beside its movers.
+const LOOKS_MAX: usize = 16;
+/// Whole files of one pool that are read at once only to compute a checksum.
+const CHECKSUM_TURNS: usize = 4;
 
 /// One pool.
 pub(crate) struct Pool {
     pub name: PoolName,
     pub directory: PathBuf,
     pub gate: Arc<Gate>,
+    /// How its disk does, and what was counted of it.
+    pub standing: Standing,
+    /// Files that are in no namespace.
+    pub quarantine: Quarantine,
+    /// Keeps `pool.json` up to date; absent until the pool was made ready.
+    pub marker: OnceLock<Marker>,
+    /// Turns of those who look at files here and are no movers, so that a disk that hangs holds few threads.
+    pub looks: Arc<Semaphore>,
+    /// Files whose data was found as it should be.
+    pub seen: Seen,
+    /// Turns of those who read whole files for their checksums.
+    pub checksum_turns: Semaphore,
     free_reserve: Bytes,
     space: Mutex<Space>,
 }
@@ -44,35 +72,8 @@ struct Space {
     reserved: u64,
     /// Of the promised, not on the disk yet.
     unallocated: u64,
-    /// What the file system had free, and when it was asked.
-    file_system: Option<(Instant, u64)>,
-}
-
-/// What `pool.json` says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PoolIdentity {
-    pub version: u32,
-    pub pool: PoolName,
-    /// The namespace that knows the files in here.
-    pub namespace: uuid::Uuid,
-    /// That namespace's first id when it last started. A namespace that started less often is an old copy.
-    pub low_water: EntryId,
-    /// How many movers that namespace had recorded when this was written, some seconds ago at most while it runs. A
-    /// namespace that knows fewer is an old copy, and must not judge which files were never acknowledged.
-    #[serde(default)]
-    pub records_seen: u64,
-}
-
-/// What a file's extended attribute says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Label {
-    pub version: u32,
-    /// Where it was written to. A later MOVE does not change it. The root: too long for the file system to keep.
-    pub path: NamespacePath,
-    pub size: Bytes,
-    pub checksums: Vec<Checksum>,
-    pub owner: Option<UserName>,
-    pub created: Timestamp,
+    /// Shared with other pools on it.
+    file_system: Arc<FileSystem>,
 }
 
 /// No room for that many bytes.
@@ -87,6 +88,12 @@ impl Pool {
             name: config.name.clone(),
             directory: config.directory.clone(),
             gate: Arc::new(Gate::new(config.movers)),
+            standing: Standing::default(),
+            quarantine: Quarantine::default(),
+            marker: OnceLock::new(),
+            seen: Seen::default(),
+            looks: Arc::new(Semaphore::new(LOOKS_MAX)),
+            checksum_turns: Semaphore::new(CHECKSUM_TURNS),
             free_reserve,
             space: Mutex::new(Space {
                 mode: config.mode,
@@ -94,9 +101,57 @@ impl Pool {
                 used: used.0,
                 reserved: 0,
                 unallocated: 0,
-                file_system: None,
+                file_system: Arc::default(),
             }),
         }
+    }
+
+    /// What an operator should know of its disk.
+    pub(crate) fn condition(&self) -> PoolCondition {
+        self.standing.condition()
+    }
+
+    /// It takes new files, if there is room.
+    pub(crate) fn takes_new_files(&self) -> bool {
+        self.mode().takes_new_files() && self.condition().takes_files()
+    }
+
+    /// Its disk may be used.
+    pub(crate) fn is_in_reach(&self) -> bool {
+        self.mode() != PoolMode::Disabled && self.condition().gives_files()
+    }
+
+    /// Files may be removed from its disk, which answers.
+    pub(crate) fn can_remove(&self) -> bool {
+        self.mode() != PoolMode::Disabled && self.condition().takes_files()
+    }
+
+    /// What a failed write means for its client; the pool remembers it.
+    pub(crate) fn write_failed(&self, source: io::Error) -> WriteError {
+        self.standing.write_failed(&self.name, &source);
+        WriteError::of_io(self.name.clone(), source)
+    }
+
+    /// The same for one that took too long.
+    pub(crate) fn write_stalled(&self, after: Duration) -> WriteError {
+        self.standing.stalled(&self.name, after);
+        WriteError::DiskStalled {
+            pool: self.name.clone(),
+            after,
+        }
+    }
+
+    /// Its file system, which others may be on, too.
+    pub(crate) fn file_system(&self) -> Arc<FileSystem> {
+        Arc::clone(&self.space().file_system)
+    }
+
+    /// From now on it shares what is promised on this file system.
+    pub(crate) fn is_on(&self, file_system: Arc<FileSystem>) {
+        let mut space = self.space();
+        space.file_system.allocated(space.unallocated);
+        file_system.promise(space.unallocated);
+        space.file_system = file_system;
     }
 
     /// Takes what an operator may change while the pool is in use.
@@ -112,14 +167,25 @@ impl Pool {
     }
 
     pub(crate) fn view(&self) -> PoolView {
+        let full = self.gate.load().full;
+        self.view_with(full)
+    }
+
+    /// The same for a file of theirs.
+    pub(crate) fn view_for(&self, requester: &Requester) -> PoolView {
+        self.view_with(self.gate.refuses(requester))
+    }
+
+    fn view_with(&self, queue_full: bool) -> PoolView {
         let load = self.gate.load();
-        let mut space = self.space();
+        let space = self.space();
         PoolView {
             pool: self.name.clone(),
             mode: space.mode,
-            free: self.free(&mut space),
+            condition: self.condition(),
+            free: self.free(&space),
             writers: load.active + load.queued,
-            queue_full: load.full,
+            queue_full,
         }
     }
 
@@ -134,20 +200,8 @@ impl Pool {
     }
 
     /// What new files may have.
-    fn free(&self, space: &mut Space) -> Bytes {
-        let on_disk = match space.file_system {
-            Some((at, free)) if at.elapsed() < SPACE_AGE_MAX => free,
-            Some(_) | None => {
-                // A file system that does not answer takes no files.
-                let free = rustix::fs::statvfs(&self.directory)
-                    .map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
-                space.file_system = Some((Instant::now(), free));
-                free
-            }
-        };
-        let by_disk = on_disk
-            .saturating_sub(space.unallocated)
-            .saturating_sub(self.free_reserve.0);
+    fn free(&self, space: &Space) -> Bytes {
+        let by_disk = space.file_system.free().saturating_sub(self.free_reserve.0);
         let by_capacity = space.capacity.map_or(u64::MAX, |capacity| {
             capacity
                 .0
@@ -157,34 +211,25 @@ impl Pool {
         Bytes(by_disk.min(by_capacity))
     }
 
-    /// Promises `bytes` to a writer.
-    pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reservation, NoRoom> {
-        let mut reservation = Reservation {
-            pool: Arc::clone(self),
-            bytes: 0,
-            unallocated: 0,
-        };
-        reservation.grow_to(bytes)?;
-        Ok(reservation)
+    /// The promise to a writer, of nothing yet.
+    pub(crate) fn reserve(self: &Arc<Self>) -> Reservation {
+        self.reserve_again(0)
     }
 
-    /// The promise of an earlier run for a file of which `written` bytes are on the disk, kept whether or not there is
-    /// room: those bytes are there.
-    pub(crate) fn reserve_again(
-        self: &Arc<Self>,
-        written: u64,
-        length: Option<u64>,
-    ) -> Reservation {
-        let bytes = length.unwrap_or(written).max(written);
-        let unallocated = bytes - written;
-        let mut space = self.space();
-        space.reserved += bytes;
-        space.unallocated += unallocated;
+    /// The promise for a file of which so many bytes are on the disk already, whether or not there is room.
+    pub(crate) fn reserve_again(self: &Arc<Self>, written: u64) -> Reservation {
+        self.space().reserved += written;
         Reservation {
             pool: Arc::clone(self),
-            bytes,
-            unallocated,
+            bytes: written,
+            unallocated: 0,
         }
+    }
+
+    /// A file of this size fits now. Promises nothing.
+    pub(crate) fn has_room_for(&self, bytes: u64) -> bool {
+        let space = self.space();
+        self.free(&space).0 >= bytes
     }
 
     /// Data of a removed file that is still there.
@@ -196,7 +241,7 @@ impl Pool {
     pub(crate) fn release(&self, size: Bytes) {
         let mut space = self.space();
         space.used = space.used.saturating_sub(size.0);
-        space.file_system = None;
+        space.file_system.gave_back(size.0);
     }
 
     pub(crate) fn incoming_path(&self, id: EntryId) -> PathBuf {
@@ -221,61 +266,68 @@ impl Pool {
         File::open(self.data_path(id))
     }
 
-    /// Removes a file's data. Data that is gone already is no error.
+    /// Removes a file's data. Data that is gone already is no error, as long as the pool itself is there.
     pub(crate) fn remove(&self, id: EntryId) -> io::Result<()> {
-        tolerate_missing(std::fs::remove_file(self.data_path(id)))
-    }
-
-    /// Makes the file that a writer fills. `length` reserves disk space where the file system can.
-    pub(crate) fn create_incoming(&self, id: EntryId, length: Option<u64>) -> io::Result<File> {
-        let path = self.incoming_path(id);
-        let file = OpenOptions::new()
-            .write(true)
-            .read(true)
-            .create_new(true)
-            .open(&path)?;
-        if let Some(length) = length {
-            match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, length) {
-                // Not every file system can; the writes will show whether there is room.
-                Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
-                Err(why) => {
-                    tolerate_missing(std::fs::remove_file(&path))?;
-                    return Err(why.into());
-                }
+        match std::fs::remove_file(self.data_path(id)) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound && self.marker.get().is_some() => {
+                std::fs::metadata(identity_path(&self.directory)).map(drop)
             }
+            other => tolerate_missing(other),
         }
-        Ok(file)
     }
 
-    /// Gives a complete, synced file its final place. Durable after [`sync_directory`] of its directory.
+    /// Makes the file that a writer fills.
+    pub(crate) fn create_incoming(&self, id: EntryId) -> io::Result<File> {
+        self.cover_id(id)?;
+        let mut options = OpenOptions::new();
+        options.write(true).read(true).create_new(true).mode(0o600);
+        options.open(self.incoming_path(id))
+    }
+
+    /// Sees to it that `pool.json` tells of this id before a file has it. A pool in which that cannot be written takes no
+    /// files.
+    pub(crate) fn cover_id(&self, id: EntryId) -> io::Result<()> {
+        let Some(marker) = self.marker.get() else {
+            return Ok(());
+        };
+        marker.cover(id).inspect_err(|why| {
+            if self.condition().takes_files() {
+                let why = format!("pool.json: {why}");
+                self.standing.unprepared(&self.name, why);
+            }
+        })
+    }
+
+    /// Gives a complete, synced file its final place, where nothing may be. Durable after [`sync_directory`] of its
+    /// directory.
     pub(crate) fn adopt(&self, id: EntryId) -> io::Result<()> {
         let (from, to) = (self.incoming_path(id), self.data_path(id));
-        match std::fs::rename(&from, &to) {
+        match move_aside(&from, &to) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => {
-                std::fs::create_dir_all(self.data_directory(id))?;
+                // Never more than the last one: the disk may be gone, and its mount point is no pool.
+                match std::fs::create_dir(self.data_directory(id)) {
+                    Err(why) if why.kind() != io::ErrorKind::AlreadyExists => return Err(why),
+                    Ok(()) | Err(_) => {}
+                }
                 sync_directory(&self.data_root())?;
-                std::fs::rename(&from, &to)
+                move_aside(&from, &to)
             }
             done => done,
         }
     }
 
-    /// Writes `pool.json`, replacing it in one step.
-    pub(crate) fn write_identity(&self, identity: &PoolIdentity) -> io::Result<()> {
-        let new = self.directory.join("pool.json.new");
-        let mut file = File::create(&new)?;
-        file.write_all(&serde_json::to_vec_pretty(identity)?)?;
-        file.sync_all()?;
-        std::fs::rename(&new, identity_path(&self.directory))?;
-        sync_directory(&self.directory)
-    }
-
-    /// Removes everything in `incoming/`; gives back how many files that were.
-    pub(crate) fn clear_incoming(&self) -> io::Result<u64> {
+    /// Removes from `incoming/` what runs before this one have left: files with ids below theirs, and what is no file of
+    /// a writer. Gives back how many files that were.
+    pub(crate) fn clear_incoming(&self, below: Option<EntryId>) -> io::Result<u64> {
         let mut removed = 0;
         for entry in std::fs::read_dir(self.directory.join("incoming"))? {
-            tolerate_missing(std::fs::remove_file(entry?.path()))?;
-            removed += 1;
+            let entry = entry?;
+            let id = parse_id(&entry.file_name());
+            let is_of_this_run = below.is_some_and(|below| id.is_some_and(|id| id >= below));
+            if !is_of_this_run {
+                tolerate_missing(std::fs::remove_file(entry.path()))?;
+                removed += 1;
+            }
         }
         Ok(removed)
     }
@@ -286,20 +338,19 @@ impl Pool {
         from: EntryId,
         mut visit: impl FnMut(EntryId) -> io::Result<()>,
     ) -> io::Result<()> {
-        let parse = |name: std::ffi::OsString| u64::from_str_radix(name.to_str()?, 16).ok();
         for directory in std::fs::read_dir(self.data_root())? {
             let directory = directory?;
-            let Some(index) = parse(directory.file_name()) else {
+            let Some(EntryId(index)) = parse_id(&directory.file_name()) else {
                 continue;
             };
             if index < from.0 / IDS_PER_DIRECTORY {
                 continue;
             }
             for file in std::fs::read_dir(directory.path())? {
-                if let Some(id) = parse(file?.file_name())
-                    && id >= from.0
+                if let Some(id) = parse_id(&file?.file_name())
+                    && id >= from
                 {
-                    visit(EntryId(id))?;
+                    visit(id)?;
                 }
             }
         }
@@ -307,26 +358,32 @@ impl Pool {
     }
 }
 
-pub(crate) fn identity_path(directory: &Path) -> PathBuf {
-    directory.join("pool.json")
+/// The id that a name in a pool stands for.
+fn parse_id(name: &std::ffi::OsStr) -> Option<EntryId> {
+    u64::from_str_radix(name.to_str()?, 16).ok().map(EntryId)
 }
 
-/// Describes a file inside itself. Errors: `Unsupported` where the file system has no extended attributes.
-pub(crate) fn write_label(file: &File, label: &Label) -> io::Result<()> {
-    let json = serde_json::to_vec(label)?;
-    let flags = rustix::fs::XattrFlags::empty();
-    rustix::fs::fsetxattr(file, LABEL_NAME, &json, flags).map_err(|why| match why {
-        rustix::io::Errno::OPNOTSUPP => io::ErrorKind::Unsupported.into(),
-        why => why.into(),
-    })
+/// Renames a file, unless something has the new name: that is never replaced.
+pub(crate) fn move_aside(from: &Path, to: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use rustix::io::Errno;
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // A file system that does not know the flag knows second names, which replace nothing either.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            std::fs::hard_link(from, to)?;
+            std::fs::remove_file(from)
+        }
+        done => Ok(done?),
+    }
 }
 
-/// Reads what [`write_label`] wrote.
-#[cfg(test)]
-pub(crate) fn read_label(file: &File) -> io::Result<Label> {
-    let mut value = vec![0; 64 << 10];
-    let length = rustix::fs::fgetxattr(file, LABEL_NAME, &mut value[..])?;
-    Ok(serde_json::from_slice(&value[..length])?)
+/// Takes disk space for a part of a file, where the file system can.
+pub(crate) fn allocate(file: &File, from: u64, length: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), from, length) {
+        // Not every file system can; the writes will show whether there is room.
+        Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+        Err(why) => Err(why.into()),
+    }
 }
 
 /// Makes the names in a directory durable.
@@ -349,21 +406,45 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Promises more, up to `bytes` in all.
-    pub(crate) fn grow_to(&mut self, bytes: u64) -> Result<(), NoRoom> {
-        let more = bytes.saturating_sub(self.bytes);
-        let mut space = self.pool.space();
-        if more > 0 {
-            let free = self.pool.free(&mut space);
-            if free.0 < more {
-                return Err(NoRoom { free });
-            }
+    /// Promises enough for the first `come` bytes; of an announced rest some more, so that the disk gets it in long
+    /// pieces. What is promised ahead is little enough that all movers together leave room for others.
+    pub(crate) fn cover(&mut self, come: u64, announced: Option<u64>) -> Result<(), NoRoom> {
+        let needed = come.saturating_sub(self.bytes);
+        if needed == 0 {
+            return Ok(());
         }
-        space.reserved += more;
-        space.unallocated += more;
+        let movers_max = self.pool.gate.load().limits.movers_max;
+        let mut space = self.pool.space();
+        let free = self.pool.free(&space);
+        if free.0 < needed {
+            return Err(NoRoom { free });
+        }
+        let rest = announced.unwrap_or(come).saturating_sub(come);
+        let ahead = promised_ahead(free, movers_max).0.min(rest);
+        let more = (needed + ahead).min(free.0);
+        space.promise(more);
         self.bytes += more;
         self.unallocated += more;
         Ok(())
+    }
+
+    /// Promises enough for the first `come` bytes, while there is room for `whole`.
+    pub(crate) fn cover_if_fits(&mut self, come: u64, whole: u64) -> Result<(), NoRoom> {
+        let mut space = self.pool.space();
+        let free = self.pool.free(&space);
+        if free.0 < whole.max(come).saturating_sub(self.bytes) {
+            return Err(NoRoom { free });
+        }
+        let more = come.saturating_sub(self.bytes);
+        space.promise(more);
+        self.bytes += more;
+        self.unallocated += more;
+        Ok(())
+    }
+
+    /// Bytes that are promised.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// The disk has the first `bytes` now, so the file system counts them itself.
@@ -373,9 +454,8 @@ impl Reservation {
         let mut space = self.pool.space();
         space.unallocated -= allocated;
         // What is remembered of the file system is from before these bytes.
-        if let Some((_, free)) = &mut space.file_system {
-            *free = free.saturating_sub(allocated);
-        }
+        space.file_system.allocated(allocated);
+        space.file_system.took(allocated);
         self.unallocated = still;
     }
 
@@ -390,6 +470,15 @@ impl Drop for Reservation {
         let mut space = self.pool.space();
         space.reserved -= self.bytes;
         space.unallocated -= self.unallocated;
+        space.file_system.allocated(self.unallocated);
+    }
+}
+
+impl Space {
+    fn promise(&mut self, bytes: u64) {
+        self.reserved += bytes;
+        self.unallocated += bytes;
+        self.file_system.promise(bytes);
     }
 }
 
@@ -405,15 +494,17 @@ mod tests {
             mode: PoolMode::Enabled,
             movers: Default::default(),
         };
-        Arc::new(Pool::new(&config, Bytes(10), Bytes(0)))
+        let pool = Pool::new(&config, Bytes(10), Bytes(0));
+        pool.file_system().set_free(u64::MAX / 2);
+        Arc::new(pool)
     }
 
     #[test]
     fn bytes_on_the_disk_count_while_its_free_space_is_remembered() {
         let pool = pool(u64::MAX);
-        let fresh_for_long = Instant::now() + Duration::from_secs(3600);
-        pool.space().file_system = Some((fresh_for_long, 100));
-        let mut reservation = pool.reserve(60).expect("room");
+        pool.file_system().set_free(100);
+        let mut reservation = pool.reserve();
+        reservation.cover(60, None).expect("room");
         assert_eq!(pool.view().free, Bytes(40));
         reservation.allocated_to(60);
         reservation.keep(Bytes(60));
@@ -421,18 +512,68 @@ mod tests {
     }
 
     #[test]
+    fn a_file_never_takes_the_place_of_another() {
+        let directory = tempfile::tempdir().expect("made");
+        let at = |name: &str| directory.path().join(name);
+        std::fs::write(at("new"), b"new").expect("written");
+        std::fs::write(at("old"), b"old").expect("written");
+        let refused = move_aside(&at("new"), &at("old")).expect_err("taken");
+        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(at("old")).expect("there"), b"old");
+        move_aside(&at("new"), &at("free")).expect("moved");
+        assert!(at("free").exists() && !at("new").exists());
+    }
+
+    #[test]
+    fn pools_on_one_file_system_share_what_is_promised_there() {
+        let (first, second) = (pool(u64::MAX), pool(u64::MAX));
+        first.file_system().set_free(100);
+        second.is_on(first.file_system());
+        let mut reservation = first.reserve();
+        reservation.cover(60, None).expect("room");
+        assert_eq!(second.view().free, Bytes(40));
+        reservation.allocated_to(60);
+        assert_eq!(second.view().free, Bytes(40));
+        drop(reservation);
+        assert_eq!(second.view().free, Bytes(40), "until it is looked at again");
+        second.release(Bytes(60));
+        assert_eq!(first.view().free, Bytes(100));
+    }
+
+    #[test]
     fn promised_space_is_given_once_and_comes_back() {
         let pool = pool(100);
-        let mut first = pool.reserve(60).expect("room");
-        assert!(matches!(pool.reserve(31), Err(NoRoom { free: Bytes(30) })));
-        assert_eq!(first.grow_to(90), Ok(()));
-        assert!(first.grow_to(91).is_err());
+        let reserve = |bytes| {
+            let mut reservation = pool.reserve();
+            reservation.cover(bytes, None).map(|()| reservation)
+        };
+        let mut first = reserve(60).expect("room");
+        assert!(matches!(reserve(31), Err(NoRoom { free: Bytes(30) })));
+        assert_eq!(first.cover(90, None), Ok(()));
+        assert!(first.cover(91, None).is_err());
         first.allocated_to(50);
         drop(first);
-        let kept = pool.reserve(90).expect("room again");
+        let kept = reserve(90).expect("room again");
         kept.keep(Bytes(80));
         assert_eq!(pool.filling(), (Bytes(90), Bytes(0), Some(Bytes(100))));
         pool.release(Bytes(80));
-        assert!(pool.reserve(90).is_ok());
+        assert!(reserve(90).is_ok());
+    }
+
+    #[test]
+    fn of_what_is_only_announced_little_is_promised() {
+        let pool = pool(1_000_000_000);
+        let mut writers: Vec<_> = (0..100).map(|_| pool.reserve()).collect();
+        for writer in &mut writers {
+            assert_eq!(writer.cover(1000, Some(900_000_000)), Ok(()));
+            assert!(writer.bytes() > 1000 && writer.bytes() < 5_100_000);
+        }
+        assert!(pool.has_room_for(500_000_000));
+        // What has come is promised whatever else was announced, to the last byte.
+        drop(writers);
+        let mut last = pool.reserve();
+        let free = pool.view().free.0;
+        assert_eq!(last.cover(free, Some(u64::MAX)), Ok(()));
+        assert_eq!(pool.view().free, Bytes(0));
     }
 }

@@ -92,6 +92,13 @@ impl ReaperHandle {
         }
     }
 
+    /// Has trash removed that could not be removed until now.
+    pub(crate) fn look_again(&self) {
+        self.overflowed.store(true, Ordering::Relaxed);
+        // A queue that is full is worked on.
+        let _ = self.queue.try_send(Task::Trash(Vec::new()));
+    }
+
     /// Orders the removal of data without an entry. Blocks only when the queue is full: then it does it
     /// itself.
     pub(crate) fn discard(
@@ -175,6 +182,10 @@ fn bury(namespace: &Namespace, pools: &Pools, trashed: &[Trashed]) -> u64 {
                 tracing::warn!(%pool, %file, "trash in a pool that is not configured stays");
                 continue;
             };
+            if !pool.can_remove() {
+                // It is trash until the pool is back.
+                continue;
+            }
             match pool.remove(trashed.file) {
                 Ok(()) => {
                     reached(Step::DataRemoved);
@@ -255,6 +266,7 @@ mod tests {
                 at: Timestamp(0),
                 replace: Replace::Refused,
                 properties_of: None,
+                labelled_in: None,
             };
             namespace.submit(Change::Publish(file), |published| {
                 published.expect("published");
@@ -290,6 +302,7 @@ mod tests {
                 movers: QueueLimits {
                     movers_max: 1,
                     queue_max: 1,
+                    ..QueueLimits::default()
                 },
             };
             let used = Bytes(SIZE.0 * FILES as u64 + OTHERS.0);

@@ -5,10 +5,15 @@ use crate::clock::microseconds;
 use crate::incoming::{Incoming, Landed};
 use crate::mover::{Mover, MoverView};
 use crate::write_error::WriteError;
+use penstock_decide::admission::PreemptionReason;
 use penstock_model::Checksum;
 use penstock_protocol::http1::client::{self, ClientError};
 use penstock_protocol::http1::server::{BodyError, Connection};
+use penstock_protocol::pace::{Pace, PaceLimit};
 use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The next bytes of a file.
@@ -96,6 +101,19 @@ pub(crate) enum ReceiveError<E> {
     Write(WriteError),
     /// Its bytes did not come.
     Source(E),
+    /// They came too slowly.
+    Slow(io::Error),
+    /// Its mover ended for somebody else.
+    Preempted(PreemptionReason),
+}
+
+/// How long a file may take on its way.
+#[derive(Clone, Copy)]
+pub(crate) struct Patience {
+    /// The longest that the disk may take for one buffer.
+    pub stall: Duration,
+    /// The slowest that a source may be which does not see to that itself.
+    pub pace: PaceLimit,
 }
 
 impl<E> From<WriteError> for ReceiveError<E> {
@@ -104,29 +122,44 @@ impl<E> From<WriteError> for ReceiveError<E> {
     }
 }
 
-/// Receives a whole file and makes it visible. A disk that takes longer than `stall` for one buffer ends
-/// it; the slot is free then, even while the kernel still holds the write.
+/// Receives a whole file and makes it visible. A disk that takes too long for one buffer ends it; the slot is free
+/// then, even while the kernel still holds the write. A mover ends for others only while its bytes come: later it could
+/// not be told whether the file has landed.
 pub(crate) async fn receive<S: ByteSource>(
     source: &mut S,
     mut incoming: Incoming,
     mover: &mut Mover,
-    stall: Duration,
+    patience: Patience,
     expected: Vec<Checksum>,
 ) -> Result<Landed, ReceiveError<S::Error>> {
     let view = mover.view();
+    let Patience { stall, pace } = patience;
+    let mut pace = Pace::new(pace);
     let mut ended = false;
     while !ended {
         let started = Instant::now();
-        let block = source.next_block(incoming.buffer(), &view).await;
+        let block = at_pace(
+            source.next_block(incoming.buffer(), &view),
+            &view,
+            &mut pace,
+        );
+        let block = tokio::select! {
+            biased;
+            block = block => block,
+            why = view.preempted() => Err(ReceiveError::Preempted(why)),
+        };
         mover.clocks.network_us += microseconds(started.elapsed());
-        let block = block.map_err(ReceiveError::Source)?;
+        let block = block?;
         ended = block.last;
+        if ended {
+            mover.pass_last_byte();
+        }
         if block.filled > 0 {
-            let pool = incoming.pool().name.clone();
+            let pool = Arc::clone(incoming.pool());
             let write = incoming.write(block.buffer, block.filled);
             tokio::time::timeout(stall, write)
                 .await
-                .map_err(|_| WriteError::DiskStalled { pool, after: stall })??;
+                .map_err(|_| pool.write_stalled(stall))??;
         }
     }
     let landed = incoming.finish(expected).await?;
@@ -134,4 +167,23 @@ pub(crate) async fn receive<S: ByteSource>(
     mover.clocks.checksum_us += landed.checksum_us;
     mover.clocks.commit_us += landed.commit_us;
     Ok(landed)
+}
+
+/// Waits for the next bytes, and judges how fast they come.
+async fn at_pace<E>(
+    next: impl Future<Output = Result<Block, E>>,
+    view: &MoverView,
+    pace: &mut Pace,
+) -> Result<Block, ReceiveError<E>> {
+    let mut next = pin!(next);
+    loop {
+        let (begun, before) = (Instant::now(), view.moved().0);
+        let come = tokio::time::timeout(pace.until_judged(), &mut next).await;
+        let moved = view.moved().0 - before;
+        pace.step(begun.elapsed(), moved)
+            .map_err(ReceiveError::Slow)?;
+        if let Ok(block) = come {
+            return block.map_err(ReceiveError::Source);
+        }
+    }
 }

@@ -1,12 +1,10 @@
 //! Writes the record of ended movers, a few times a second and off everyone's way. What a killed process
 //! had not written yet is lost: at most the last quarter of a second, and never a file.
 
-use crate::reaper::Pools;
-use crate::recovery::write_identities;
 use penstock_persistence::namespace::{Change, MoverRecord, Namespace};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,8 +15,6 @@ const QUEUE_MAX: usize = 65_536;
 const BATCH_MAX: usize = 1000;
 /// How long a record may wait.
 const DELAY: Duration = Duration::from_millis(250);
-/// How old the mark in the pools may be. Files of a shorter time can be lost to an old copy of the namespace.
-const MARK_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// The thread. Dropping it writes what is queued.
 pub(crate) struct Recorder {
@@ -28,11 +24,11 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    pub(crate) fn start(namespace: Arc<Namespace>, pools: Pools) -> io::Result<Recorder> {
+    pub(crate) fn start(namespace: Arc<Namespace>) -> io::Result<Recorder> {
         let (queue, records) = sync_channel(QUEUE_MAX);
         let thread = std::thread::Builder::new()
             .name("mover-recorder".to_owned())
-            .spawn(move || run(&namespace, &pools, &records))?;
+            .spawn(move || run(&namespace, &records))?;
         Ok(Recorder {
             queue: Some(queue),
             dropped: AtomicU64::new(0),
@@ -48,6 +44,11 @@ impl Recorder {
         if !taken {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
     /// Records that found the queue full since the start.
@@ -68,28 +69,9 @@ impl Drop for Recorder {
     }
 }
 
-fn run(namespace: &Namespace, pools: &Pools, records: &Receiver<MoverRecord>) {
-    let mut marked = Instant::now();
-    let mut unmarked = false;
-    loop {
-        let first = match unmarked {
-            true => records.recv_timeout(MARK_AGE_MAX.saturating_sub(marked.elapsed())),
-            false => records.recv().map_err(RecvTimeoutError::from),
-        };
-        let ended = first == Err(RecvTimeoutError::Disconnected);
-        if let Ok(first) = first {
-            write(namespace, batch_after(first, records));
-            unmarked = true;
-        }
-        if unmarked && (ended || marked.elapsed() >= MARK_AGE_MAX) {
-            if let Err(why) = write_identities(namespace, pools) {
-                tracing::warn!(%why, "a pool could not be marked; it is tried again");
-            }
-            (marked, unmarked) = (Instant::now(), false);
-        }
-        if ended {
-            return;
-        }
+fn run(namespace: &Namespace, records: &Receiver<MoverRecord>) {
+    while let Ok(first) = records.recv() {
+        write(namespace, batch_after(first, records));
     }
 }
 

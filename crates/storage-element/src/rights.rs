@@ -5,12 +5,15 @@ use crate::config::{AccessConfig, OwnIssuer, TrustedIssuerConfig};
 use crate::door::is_reserved;
 use penstock_decide::Decision;
 use penstock_decide::attenuation::authorize_attenuated;
-use penstock_decide::authorization::{AuthorizationReason, Held, Operation, Verdict};
+use penstock_decide::authorization::{
+    AuthorizationReason, CertificateOwner, Held, Operation, Verdict,
+};
 use penstock_model::{Attenuation, NamespacePath, Timestamp};
 use penstock_protocol::http1::client::Client;
 use penstock_protocol::identity::{Identity, Method};
 use penstock_protocol::macaroon::{self, Caveat, MacaroonError, RootKeys};
 use penstock_protocol::token::{TokenError, TrustedIssuer, Verifier};
+use std::borrow::Cow;
 use std::net::IpAddr;
 use thiserror::Error;
 
@@ -23,6 +26,8 @@ pub struct Believed {
     pub caveats: Vec<Caveat>,
     /// What these leave.
     pub attenuation: Attenuation,
+    /// Which macaroon it was; `None`: another credential.
+    pub macaroon: Option<String>,
 }
 
 impl Believed {
@@ -32,6 +37,7 @@ impl Believed {
             identity,
             caveats: Vec::new(),
             attenuation: Attenuation::default(),
+            macaroon: None,
         }
     }
 }
@@ -63,6 +69,7 @@ pub async fn believe_bearer(
                 identity: verified.identity,
                 caveats: verified.caveats,
                 attenuation: verified.attenuation,
+                macaroon: Some(verified.nonce),
             })
         }
         Some(_) | None => {
@@ -90,7 +97,8 @@ pub(crate) fn trust(
     let issuers = issuers(access, own).map(|trusted| TrustedIssuer {
         issuer: trusted.issuer.clone(),
         prefix: trusted.prefix.clone(),
-        vo: trusted.vo.clone(),
+        vos: trusted.vos.clone(),
+        life_max: trusted.life_max,
     });
     (issuers.collect(), access.audiences.clone())
 }
@@ -160,17 +168,45 @@ impl Judge<'_> {
                 AuthorizationReason::OutsidePrefix { path },
             );
         }
+        let groups = self.groups_that_count(identity);
+        if groups.is_empty() && !identity.groups.is_empty() && identity.capabilities.is_empty() {
+            return Decision::new(
+                Verdict::Refused,
+                AuthorizationReason::GroupsOfOthers {
+                    issuer: identity.issuer.clone(),
+                    groups: identity.groups.clone(),
+                },
+            );
+        }
         let held = Held {
             capabilities: &identity.capabilities,
-            groups: &identity.groups,
+            groups: &groups,
             rules: &self.access.group_rules,
-            subject: match identity.method {
+            owner: match identity.method {
                 Method::Token => None,
-                Method::Certificate => Some(identity.user.as_str()),
+                Method::Certificate => Some(CertificateOwner {
+                    subject: identity.user.as_str(),
+                    ca: &identity.issuer,
+                }),
             },
             subject_rules: &self.access.subject_rules,
         };
         authorize_attenuated(&held, attenuation, operation, path)
+    }
+
+    /// The groups that mean what the site's rules mean by them. Any issuer can write any name; attributes of a
+    /// certificate were signed by a server of the very VO.
+    fn groups_that_count<'i>(&self, identity: &'i Identity) -> Cow<'i, [String]> {
+        match identity.method {
+            Method::Certificate => Cow::Borrowed(&identity.groups),
+            Method::Token => {
+                let listed = issuers(self.access, self.own_issuer);
+                let listed = listed.filter(|trusted| trusted.issuer == identity.issuer);
+                let vos: Vec<_> = listed.map(|trusted| &trusted.vos).collect();
+                let counts = |group: &&String| vos.iter().any(|vos| vos.speaks_for(group));
+                identity.groups.iter().filter(counts).cloned().collect()
+            }
+        }
     }
 
     /// The public path that lets everybody do this.

@@ -34,10 +34,9 @@ impl Scratch {
         id: EntryId,
         reservation: Reservation,
         pool: Arc<Pool>,
-        allocate: Option<u64>,
         reaper: ReaperHandle,
     ) -> io::Result<Scratch> {
-        let file = pool.create_incoming(id, allocate)?;
+        let file = pool.create_incoming(id)?;
         reached(Step::Created);
         Ok(Scratch {
             id,
@@ -88,6 +87,15 @@ impl Scratch {
         if let Some(reservation) = self.reservation.take() {
             reservation.keep(size);
         }
+    }
+}
+
+impl Scratch {
+    /// It is not known whether its entry is committed: the data stays for the next start to judge.
+    pub(crate) fn leave(mut self) {
+        self.place = Place::Kept;
+        let (pool, file) = (&self.pool.name, self.id);
+        tracing::warn!(%pool, %file, "a file's data stays until it is known whether the namespace has it");
     }
 }
 

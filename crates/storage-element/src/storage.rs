@@ -1,26 +1,30 @@
 //! The storage element itself: namespace, pools, movers and trust, without any door.
 
 use crate::claims::Claims;
-use crate::clock::now;
-use crate::committer::{Committer, Finished};
+use crate::clock::{BelievedClock, now};
+use crate::committer::Committers;
 use crate::config::{
     AccessConfig, MacaroonConfig, OutboundConfig, OwnIssuer, StorageConfig, StorageLimits,
 };
-use crate::incoming::{Incoming, Order};
+use crate::directory_ids::DirectoryIds;
+use crate::door::left_from_before;
+use crate::incoming::{Completion, Incoming, Order};
 use crate::locks::Locks;
 use crate::meter::SecondMoved;
 use crate::metrics::StorageMetrics;
 use crate::mover::{Busy, LiveMovers, Mover, MoverRequest, MoverSnapshot};
 use crate::pool::{Pool, Reservation};
-use crate::reaper::{Pools, Reaper, ReaperHandle};
+use crate::reaper::{Pools, Reaper};
 use crate::recorder::Recorder;
 use crate::recovery::{self, OpenError};
 use crate::rights::{self, Judge};
 use crate::stream_memory::StreamMemory;
+use crate::upkeep::{Shared, Upkeep, UpkeepLimits};
 use crate::uploads::Uploads;
 use penstock_decide::Decision;
+use penstock_decide::admission::Requester;
 use penstock_decide::pool_selection::{Placement, PoolReason, PoolView, Unplaceable, choose_pool};
-use penstock_model::{Bytes, ChecksumAlgorithm, PoolName, Timestamp};
+use penstock_model::{Bytes, ChecksumAlgorithm, NamespacePath, PoolName, Timestamp};
 use penstock_persistence::namespace::{Change, ChangeError, Changed, EntryId, Namespace};
 use penstock_protocol::http1::client::{Client, ClientConfig, Reach};
 use penstock_protocol::tls::ClientTls;
@@ -28,32 +32,32 @@ use penstock_protocol::token::Verifier;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 /// Movers that a snapshot lists.
 const MOVERS_SHOWN_MAX: usize = 1000;
 /// How often one pool's alarm is written to the log.
 const ALARM_INTERVAL: Duration = Duration::from_secs(60);
-/// Whole files read at once only to compute a checksum that nobody computed while they were written.
-const CHECKSUM_TURNS: usize = 4;
 /// Seconds of history in a snapshot.
 const HISTORY_SECONDS: usize = 60;
 
 /// A running storage element. Share it between doors; dropping the last reference finishes what is queued.
 pub struct Storage {
     // Order matters: what uses the namespace ends before it.
-    committer: Committer,
+    committers: Committers,
     reaper: Reaper,
     pub(crate) recorder: Arc<Recorder>,
+    upkeep: Upkeep,
     pub(crate) namespace: Arc<Namespace>,
     pools: Pools,
+    directory_ids: DirectoryIds,
     pub(crate) claims: Arc<Claims>,
     pub(crate) locks: Locks,
-    pub(crate) uploads: Uploads,
+    pub(crate) uploads: Arc<Uploads>,
+    pub(crate) clock: Arc<BelievedClock>,
     pub(crate) live: Arc<LiveMovers>,
     pub(crate) metrics: StorageMetrics,
     pub(crate) verifier: Verifier,
@@ -63,12 +67,10 @@ pub struct Storage {
     settings: RwLock<Arc<Settings>>,
     checksums: Vec<ChecksumAlgorithm>,
     chance: AtomicU64,
-    /// Held from looking at the pools until space is promised, so that two writers never count on the
-    /// same bytes.
-    placing: Mutex<BTreeMap<PoolName, Instant>>,
+    /// When each pool's alarm was last written to the log.
+    alarmed: Mutex<BTreeMap<PoolName, Instant>>,
     pub(crate) connections: AtomicUsize,
-    /// Checksums of whole files that are computed on demand at once.
-    pub(crate) checksum_turns: Semaphore,
+    pub(crate) started: Instant,
     pub(crate) stream_memory: StreamMemory,
 }
 
@@ -103,15 +105,32 @@ impl Storage {
     /// long as that takes.
     pub fn open(config: StorageConfig) -> Result<Arc<Storage>, OpenError> {
         let namespace = Arc::new(Namespace::open(&config.namespace)?);
-        let (pools, _) = recovery::recover(&namespace, &config.pools, config.limits.free_reserve)?;
+        recovery::keep_namespace_private(&config);
+        let reserve = config.limits.free_reserve;
+        let pools = recovery::configured_pools(&namespace, &config.pools, reserve)?;
+        let clock = Arc::new(BelievedClock::start(namespace.newest_record()?));
+        let uploads: Arc<Uploads> = Arc::default();
+        let shared = Shared {
+            namespace: Arc::clone(&namespace),
+            uploads: Arc::clone(&uploads),
+            clock: Arc::clone(&clock),
+            limits: UpkeepLimits::of(&config.limits),
+            known: namespace.pools_ever()?,
+            reaper: OnceLock::new(),
+            file_systems: Mutex::default(),
+        };
+        let upkeep = Upkeep::start(pools.clone(), shared)?;
+        recovery::recover(&namespace, &upkeep)?;
+        for path in left_from_before(&namespace) {
+            tracing::warn!(%path, "this name is reserved for the door; move what is there away, or remove it");
+        }
         let locks = Locks::load(&namespace)?;
-        let uploads = Uploads::restore(&namespace, &pools).map_err(OpenError::Uploads)?;
         let reaper =
             Reaper::start(Arc::clone(&namespace), pools.clone()).map_err(OpenError::Thread)?;
-        let committer =
-            Committer::start(Arc::clone(&namespace), reaper.handle()).map_err(OpenError::Thread)?;
-        let recorder =
-            Recorder::start(Arc::clone(&namespace), pools.clone()).map_err(OpenError::Thread)?;
+        upkeep.joined_by(reaper.handle());
+        let committers = Committers::start(&namespace, &pools, &reaper.handle());
+        let committers = committers.map_err(OpenError::Thread)?;
+        let recorder = Recorder::start(Arc::clone(&namespace)).map_err(OpenError::Thread)?;
         let tls = match &config.outbound.certificates {
             Some(directory) => ClientTls::from_ca_directory(directory)?,
             None => ClientTls::system()?,
@@ -120,6 +139,7 @@ impl Storage {
         let client = Client::new(ClientConfig {
             response_timeout: config.limits.first_byte_timeout,
             stall_timeout: config.limits.stall_timeout,
+            near_ends: config.outbound.near_ends.clone(),
             ..ClientConfig::new(tls.clone())
         })
         .with_reach(&reach);
@@ -132,14 +152,17 @@ impl Storage {
             checksums.insert(0, ChecksumAlgorithm::Adler32);
         }
         Ok(Arc::new(Storage {
-            committer,
+            committers,
             reaper,
             recorder: Arc::new(recorder),
+            upkeep,
             namespace,
             pools,
+            directory_ids: DirectoryIds::default(),
             claims: Arc::default(),
             locks,
             uploads,
+            clock,
             live: Arc::new(LiveMovers::counted_in(&metrics)),
             metrics,
             verifier,
@@ -155,9 +178,9 @@ impl Storage {
             })),
             checksums,
             chance: AtomicU64::new(Uuid::new_v4().as_u64_pair().0),
-            placing: Mutex::default(),
+            alarmed: Mutex::default(),
             connections: AtomicUsize::new(0),
-            checksum_turns: Semaphore::new(CHECKSUM_TURNS),
+            started: Instant::now(),
             stream_memory,
         }))
     }
@@ -205,7 +228,7 @@ impl Storage {
 
     /// Removes uploads that have rested too long. The doors do it now and then; blocks.
     pub fn remove_expired_uploads(&self) {
-        self.uploads.sweep(now());
+        self.uploads.sweep(self.clock.now());
     }
 
     /// What is going on now.
@@ -233,6 +256,33 @@ impl Storage {
             movers,
             records_dropped: self.recorder.dropped(),
         }
+    }
+
+    /// Threads that have ended and must not.
+    pub(crate) fn dead_threads(&self) -> Vec<String> {
+        let mut dead = self.committers.dead();
+        dead.extend(self.upkeep.dead());
+        if !self.namespace.is_alive() {
+            dead.push("namespace-writer".to_owned());
+        }
+        if !self.recorder.is_alive() {
+            dead.push("mover-recorder".to_owned());
+        }
+        dead
+    }
+
+    /// What new files may have in all pools together. What pools share counts once.
+    pub(crate) fn free(&self) -> Bytes {
+        let mut shared: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
+        for pool in self.pools.values().filter(|pool| pool.takes_new_files()) {
+            let file_system = pool.file_system();
+            let at = Arc::as_ptr(&file_system) as usize;
+            let (free, pools) = shared.entry(at).or_default();
+            *free = file_system.free();
+            *pools = pools.saturating_add(pool.view().free.0);
+        }
+        let least = |(free, pools): &(u64, u64)| *free.min(pools);
+        Bytes(shared.values().map(least).fold(0, u64::saturating_add))
     }
 
     /// All pools as a choice sees them, and what an operator should look at.
@@ -275,28 +325,44 @@ impl Storage {
         algorithms
     }
 
-    /// Chooses the pool for a new file and promises space in it.
-    pub(crate) fn place(&self, size: Option<u64>) -> Result<Placed, Unplaceable> {
-        let mut alarmed = self.placing.lock().unwrap_or_else(PoisonError::into_inner);
-        let views: Vec<PoolView> = self.pools.values().map(|pool| pool.view()).collect();
+    /// Chooses the pool for a new file, one in which it fits now. Space is promised as the bytes come: who only announces
+    /// them keeps nobody else out.
+    pub(crate) fn place(
+        &self,
+        size: Option<u64>,
+        requester: &Requester,
+    ) -> Result<Placed, Unplaceable> {
+        let pools = self.pools.values();
+        let views: Vec<PoolView> = pools.map(|pool| pool.view_for(requester)).collect();
         let placement = Placement {
             size: size.map(Bytes),
             draw: self.draw(),
         };
         let Decision { choice, because } = choose_pool(&views, &placement);
-        raise_alarms(&mut alarmed, &because);
+        self.raise_alarms(&because);
         let pool = self
             .pools
             .get(&choice?)
             .expect("the choice is one of the views");
-        let reservation = pool
-            .reserve(size.unwrap_or(0))
-            .map_err(|_| Unplaceable::NoSpace)?;
         Ok(Placed {
             pool: Arc::clone(pool),
-            reservation,
+            reservation: pool.reserve(),
             because,
         })
+    }
+
+    /// Tells an operator which pools are being left out, once a minute each.
+    fn raise_alarms(&self, because: &[PoolReason]) {
+        for reason in because.iter().filter(|reason| reason.is_alarm()) {
+            let mut alarmed = self.alarmed.lock().unwrap_or_else(PoisonError::into_inner);
+            let due = alarmed
+                .get(reason.pool())
+                .is_none_or(|last| last.elapsed() >= ALARM_INTERVAL);
+            if due {
+                alarmed.insert(reason.pool().clone(), Instant::now());
+                tracing::error!(pool = %reason.pool(), "{reason}; new files go elsewhere");
+            }
+        }
     }
 
     /// Takes a place at a pool's gate.
@@ -311,14 +377,23 @@ impl Storage {
         pool: Arc<Pool>,
         reservation: Reservation,
     ) -> Incoming {
-        let id = self.namespace.allocate();
-        let (reaper, committer) = (self.reaper.handle(), self.committer.queue());
-        Incoming::new(order, pool, reservation, id, reaper, committer)
+        let (id, parent) = (self.namespace.allocate(), self.parent_of(&order.claim.path));
+        let completion = self.completion(&pool);
+        Incoming::new(order, pool, reservation, (id, parent), completion)
     }
 
-    /// What the end of an upload is handed to.
-    pub(crate) fn closing(&self) -> (ReaperHandle, SyncSender<Finished>) {
-        (self.reaper.handle(), self.committer.queue())
+    /// The directory that holds, or would hold, a path, as far as it exists.
+    pub(crate) fn parent_of(&self, path: &NamespacePath) -> Option<EntryId> {
+        self.directory_ids.parent_of(&self.namespace, path)
+    }
+
+    /// Who completes a file in this pool.
+    pub(crate) fn completion(&self, pool: &Pool) -> Completion {
+        Completion {
+            reaper: self.reaper.handle(),
+            committer: self.committers.queue(&pool.name),
+            finish_timeout: self.settings().limits.finish_timeout,
+        }
     }
 
     /// Makes a change to the namespace; removed data is removed from the disks afterwards.
@@ -360,19 +435,6 @@ impl Storage {
     }
 }
 
-/// Tells an operator which pools are being left out, once a minute each.
-fn raise_alarms(alarmed: &mut BTreeMap<PoolName, Instant>, because: &[PoolReason]) {
-    for reason in because.iter().filter(|reason| reason.is_alarm()) {
-        let due = alarmed
-            .get(reason.pool())
-            .is_none_or(|last| last.elapsed() >= ALARM_INTERVAL);
-        if due {
-            alarmed.insert(reason.pool().clone(), Instant::now());
-            tracing::error!(pool = %reason.pool(), "{reason}; new files go elsewhere");
-        }
-    }
-}
-
 /// What a storage element is doing, for a status page.
 #[derive(Debug, Clone, Serialize)]
 pub struct StorageSnapshot {
@@ -401,6 +463,8 @@ pub struct PoolSnapshot {
     pub name: PoolName,
     /// `enabled`, `drained` or `disabled`.
     pub mode: &'static str,
+    /// `sound`, `read_only`, `silent` or `away`.
+    pub condition: &'static str,
     /// Visible files.
     pub files: u64,
     /// Their bytes, and those of removed files that are still on the disk.
@@ -419,6 +483,8 @@ pub struct PoolSnapshot {
     pub movers_max: u32,
     /// How many may wait.
     pub queue_max: u32,
+    /// Movers that were ended for others since the start.
+    pub movers_preempted: u64,
     /// Bytes since the start.
     pub moved: SecondMoved,
     /// Bytes of the last whole seconds, latest first.
@@ -433,6 +499,7 @@ impl PoolSnapshot {
         PoolSnapshot {
             name: pool.name.clone(),
             mode: view.mode.name(),
+            condition: view.condition.name(),
             files,
             used,
             reserved,
@@ -442,6 +509,7 @@ impl PoolSnapshot {
             movers_queued: load.queued,
             movers_max: load.limits.movers_max,
             queue_max: load.limits.queue_max,
+            movers_preempted: pool.gate.preempted.read(),
             moved,
             moved_by_second,
         }

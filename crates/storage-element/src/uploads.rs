@@ -10,17 +10,16 @@ pub(crate) use finish::Finish;
 pub(crate) use record::{Plan, Record};
 
 use crate::clock::now;
-use crate::pool::{Pool, Reservation, sync_directory};
-use crate::reaper::Pools;
+use crate::pool::{NoRoom, Pool, Reservation, sync_directory};
 use crate::write_error::WriteError;
 use penstock_model::{ChecksumAlgorithm, Timestamp, UserName};
 use penstock_persistence::namespace::{EntryId, Namespace};
 use penstock_protocol::checksum::Hasher;
-use record::{data_path, directory, each_record, remove_files};
+use record::{Found, data_path, directory, each_record, remove_files};
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,6 +28,9 @@ use uuid::Uuid;
 
 /// Bytes after which a running append makes durable what it has: a kill costs no more than that.
 pub(crate) const CHECKPOINT_BYTES: u64 = 64 << 20;
+/// One part in so many of an announced length may come before space is promised for the whole of it: whoever announces
+/// and sends little keeps little, whoever has sent more can always finish.
+const UNPROMISED_PARTS: u64 = 8;
 /// How long a finished upload can be asked about by a client that lost the answer.
 const FINISHED_KEPT: Duration = Duration::from_secs(600);
 /// How long a new request waits until the one before it has let go.
@@ -46,6 +48,8 @@ pub(crate) struct Upload {
     /// Counted against its user.
     bytes: AtomicU64,
     is_finished: AtomicBool,
+    /// Its files are gone. A checkpoint whose request was given up may still be on its way to write the record.
+    is_discarded: Arc<AtomicBool>,
     /// Rises when somebody else wants to go on with it.
     wanted: watch::Sender<u64>,
     progress: Arc<Turn<Progress>>,
@@ -77,22 +81,32 @@ pub(crate) struct Begun {
 }
 
 impl Uploads {
-    /// Finds what the last run left. Blocks.
-    pub(crate) fn restore(namespace: &Namespace, pools: &Pools) -> io::Result<Uploads> {
-        let uploads = Uploads::default();
-        for pool in pools.values() {
-            std::fs::create_dir_all(directory(pool))?;
-            sync_directory(&pool.directory)?;
-            each_record(pool, |id, record| {
-                if let Some(upload) = restored(namespace, pool, id, record)? {
-                    uploads.open().insert(id, upload);
-                } else {
-                    remove_files(pool, id)?;
-                }
-                Ok(())
-            })?;
-        }
-        Ok(uploads)
+    /// Finds what earlier runs left in a pool. What has expired is removed; what cannot be understood is kept aside. Blocks.
+    pub(crate) fn restore(
+        &self,
+        namespace: &Namespace,
+        pool: &Arc<Pool>,
+        believed: Timestamp,
+    ) -> io::Result<()> {
+        let at = directory(pool);
+        DirBuilder::new().recursive(true).mode(0o700).create(at)?;
+        sync_directory(&pool.directory)?;
+        let mut left = 0;
+        each_record(pool, |id, found| {
+            if self.get(id).is_some() {
+                return Ok(());
+            }
+            match restored(namespace, pool, id, found, believed)? {
+                Restored::Open(upload) => drop(self.open().insert(id, upload)),
+                Restored::Over => remove_files(pool, id)?,
+                Restored::Damaged => record::quarantine_files(pool, id, now())?,
+                Restored::Unreadable => left += 1,
+            }
+            Ok(())
+        })?;
+        pool.quarantine.uploads_left.store(left, Ordering::Relaxed);
+        self.promise_again(pool);
+        Ok(())
     }
 
     /// Begins one in the place that was found for it. Blocks.
@@ -104,10 +118,11 @@ impl Uploads {
         expires: Timestamp,
     ) -> Result<Arc<Upload>, WriteError> {
         let id = Uuid::new_v4();
-        let fail = |source| WriteError::of_io(pool.name.clone(), source);
+        let fail = |source| pool.write_failed(source);
         let path = data_path(&pool, id);
         let mut options = OpenOptions::new();
-        let file = options.write(true).read(true).create_new(true).open(&path);
+        options.write(true).read(true).create_new(true).mode(0o600);
+        let file = options.open(&path);
         drop(file.map_err(fail)?);
         let record = Record::new(plan.clone(), expires);
         if let Err(why) = record.write(&pool, id) {
@@ -149,10 +164,20 @@ impl Uploads {
     /// Forgets an upload and removes its bytes. Blocks.
     pub(crate) fn discard(&self, upload: &Upload, progress: &mut Progress) -> io::Result<()> {
         progress.is_gone = true;
+        upload.is_discarded.store(true, Ordering::SeqCst);
         progress.disk = None;
         progress.reservation = None;
         self.open().remove(&upload.id);
         remove_files(&upload.pool, upload.id)
+    }
+
+    /// The same for one that no client knows of, so that nobody else can be at it. Blocks.
+    pub(crate) fn discard_untold(&self, upload: &Upload) -> io::Result<()> {
+        match upload.progress.try_lock() {
+            Ok(mut progress) => self.discard(upload, &mut progress),
+            // It expires.
+            Err(why) => Err(io::Error::other(why)),
+        }
     }
 
     /// Discards what has expired, unless somebody is at it. Blocks.
@@ -173,27 +198,69 @@ impl Uploads {
         }
     }
 
+    /// What was promised before the last run ended, now that all that has come is counted. It fits, unless there is less
+    /// space than there was; then the smallest come first, and the others are told when they go on.
+    fn promise_again(&self, pool: &Arc<Pool>) {
+        let mut all: Vec<Arc<Upload>> = self.open().values().cloned().collect();
+        all.retain(|upload| Arc::ptr_eq(&upload.pool, pool));
+        all.sort_by_key(|upload| upload.bytes());
+        for upload in all {
+            let Ok(mut progress) = upload.progress.try_lock() else {
+                continue;
+            };
+            let come = progress.offset();
+            if come > 0 && upload.promise(&mut progress, come).is_err() {
+                let (id, path, pool) = (upload.id, &upload.plan.path, &upload.pool.name);
+                tracing::warn!(%id, %path, %pool, come, "an upload has no room to go on");
+            }
+        }
+    }
+
     fn open(&self) -> MutexGuard<'_, BTreeMap<Uuid, Arc<Upload>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// An upload of the last run, as far as its record goes; `None` when it is to be removed.
+/// What is found of an upload.
+enum Restored {
+    /// It can go on, or be asked about.
+    Open(Arc<Upload>),
+    /// Its time is over, or nothing of it was ever acknowledged.
+    Over,
+    /// Nobody can go on with it; its bytes may be worth something.
+    Damaged,
+    /// Its record cannot be read now, or only by a newer program.
+    Unreadable,
+}
+
+/// An upload of an earlier run, as far as its record goes.
 fn restored(
     namespace: &Namespace,
     pool: &Arc<Pool>,
     id: Uuid,
-    record: Option<Record>,
-) -> io::Result<Option<Arc<Upload>>> {
-    let Some(mut record) = record.filter(|record| record.expires > now()) else {
-        return Ok(None);
+    found: Found,
+    believed: Timestamp,
+) -> io::Result<Restored> {
+    let mut record = match found {
+        Found::Record(record) if record.expires > believed => record,
+        Found::Record(_) => return Ok(Restored::Over),
+        Found::Missing => {
+            // The record is there before the first byte is.
+            let length = std::fs::metadata(data_path(pool, id)).map(|metadata| metadata.len());
+            return Ok(match length {
+                Ok(0) => Restored::Over,
+                _ => Restored::Damaged,
+            });
+        }
+        Found::Garbage => return Ok(Restored::Damaged),
+        Found::Unreadable => return Ok(Restored::Unreadable),
     };
     if let Some(file) = record.finished {
         let known = namespace.holds_file(file, &pool.name);
         if known.map_err(io::Error::other)? {
             let upload = Arc::new(Upload::new(id, Arc::clone(pool), record, None));
             upload.tidy();
-            return Ok(Some(upload));
+            return Ok(Restored::Open(upload));
         }
         // It was killed before the file became visible; its client asks again.
         record.finished = None;
@@ -205,12 +272,12 @@ fn restored(
         .is_none_or(|length| *length < record.offset)
     {
         let (pool, offset) = (&pool.name, record.offset);
-        tracing::error!(%id, %pool, offset, ?length, "an upload has lost bytes and is removed");
-        return Ok(None);
+        tracing::error!(%id, %pool, offset, ?length, "an upload has lost bytes; what is left of it is in quarantine");
+        return Ok(Restored::Damaged);
     }
-    let reservation = pool.reserve_again(record.offset, record.plan.length);
+    let reservation = pool.reserve_again(record.offset);
     let upload = Upload::new(id, Arc::clone(pool), record, Some(reservation));
-    Ok(Some(Arc::new(upload)))
+    Ok(Restored::Open(Arc::new(upload)))
 }
 
 impl Upload {
@@ -222,6 +289,7 @@ impl Upload {
             bytes: AtomicU64::new(plan.length.unwrap_or(record.offset)),
             plan,
             is_finished: AtomicBool::new(record.finished.is_some()),
+            is_discarded: Arc::default(),
             wanted: watch::Sender::new(0),
             progress: Arc::new(Turn::new(Progress {
                 record,
@@ -268,11 +336,15 @@ impl Upload {
         {
             return Err(WriteError::WrongSize { expected, got: end });
         }
-        let pool = self.pool.name.clone();
-        if let Some(reservation) = &mut progress.reservation {
-            let grown = reservation.grow_to(end);
-            grown.map_err(|_| WriteError::NoSpace { pool: pool.clone() })?;
+        if !self.pool.condition().takes_files() {
+            let pool = self.pool.name.clone();
+            return Err(WriteError::PoolFailing { pool });
         }
+        let pool = Arc::clone(&self.pool);
+        let promised = self.promise(progress, end);
+        promised.map_err(|_| WriteError::NoSpace {
+            pool: pool.name.clone(),
+        })?;
         self.bytes.fetch_max(end, Ordering::Relaxed);
         let disk = progress.disk.take();
         let (path, recorded) = (data_path(&self.pool, self.id), progress.record.offset);
@@ -289,7 +361,7 @@ impl Upload {
         let written = written
             .await
             .unwrap_or_else(|why| Err(io::Error::other(why)));
-        let (disk, buffer) = written.map_err(|source| WriteError::of_io(pool, source))?;
+        let (disk, buffer) = written.map_err(|source| pool.write_failed(source))?;
         if let Some(reservation) = &mut progress.reservation {
             reservation.allocated_to(disk.offset);
         }
@@ -297,12 +369,31 @@ impl Upload {
         Ok(buffer)
     }
 
-    /// Makes everything that was appended durable, and the record that says so. The upload expires this long after.
+    /// Promises space for the first `end` bytes. Of an announced length only a small part is taken without a promise of
+    /// the whole, and only while the whole would fit: so the last of several that share a pool could always go on.
+    fn promise(&self, progress: &mut Progress, end: u64) -> Result<(), NoRoom> {
+        let Some(reservation) = &mut progress.reservation else {
+            return Ok(());
+        };
+        match self.plan.length {
+            Some(length) if end > length / UNPROMISED_PARTS => {
+                reservation.cover(length.max(end), None)
+            }
+            Some(length) => reservation.cover_if_fits(end, length),
+            None => reservation.cover(end, None),
+        }
+    }
+
+    /// Makes everything that was appended durable, and the record that says so. The upload expires this long after,
+    /// unless nothing came: who cannot go on does not stay for it.
     pub(crate) async fn checkpoint(
         &self,
         progress: &mut Progress,
         expiry: Duration,
     ) -> Result<(), WriteError> {
+        if progress.at_risk() == 0 {
+            return Ok(());
+        }
         let Some(disk) = progress.disk.take() else {
             return Ok(());
         };
@@ -312,15 +403,19 @@ impl Upload {
             ..progress.record.clone()
         };
         let (pool, id) = (Arc::clone(&self.pool), self.id);
+        let is_discarded = Arc::clone(&self.is_discarded);
         let synced = tokio::task::spawn_blocking(move || {
             disk.file.sync_data()?;
             record.write(&pool, id)?;
+            if is_discarded.load(Ordering::SeqCst) {
+                remove_files(&pool, id)?;
+            }
             Ok((disk, record))
         });
         let synced = synced
             .await
             .unwrap_or_else(|why| Err(io::Error::other(why)));
-        let failed = |source| WriteError::of_io(self.pool.name.clone(), source);
+        let failed = |source| self.pool.write_failed(source);
         let (disk, record) = synced.map_err(failed)?;
         progress.disk = Some(disk);
         progress.record = record;

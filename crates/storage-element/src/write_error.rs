@@ -18,6 +18,16 @@ pub(crate) enum WriteError {
     /// The pool's disk takes no bytes.
     #[error("pool {pool} took no byte for {} s; the partial file was removed", after.as_secs())]
     DiskStalled { pool: PoolName, after: Duration },
+    /// The pool takes no bytes now.
+    #[error("pool {pool} takes no bytes now; try again later")]
+    PoolFailing { pool: PoolName },
+    /// Nobody knows yet whether the file becomes visible.
+    #[error(
+        "the namespace did not answer for {} s, so it is not known whether the file was written; look at it before you \
+         send it again",
+        after.as_secs()
+    )]
+    Unanswered { after: Duration },
     /// The bytes that came are not the expected ones.
     #[error("checksum mismatch: expected {expected}, got {got}; the file was removed")]
     ChecksumMismatch { expected: Checksum, got: Checksum },

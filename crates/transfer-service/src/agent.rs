@@ -5,6 +5,7 @@
 
 mod cloud;
 mod cloud_upload;
+mod destination;
 mod gfal;
 mod http;
 mod macaroons;
@@ -14,6 +15,7 @@ mod streamed;
 mod tape;
 mod third_party;
 mod token_endpoint;
+mod unencrypted;
 
 pub(crate) use gfal::Gfal;
 pub use gfal::{GfalConfig, SftpAccount, gfal_plugins};
@@ -21,11 +23,12 @@ pub use gfal::{GfalConfig, SftpAccount, gfal_plugins};
 use crate::engine::{Assignment, Outcome, Task};
 use crate::overview::ActiveRow;
 use crate::run::AgentReport;
-use crate::tokens::TokenKeeper;
+use crate::tokens::{TokenKeeper, is_unreadable};
 use penstock_decide::classify::{Observed, classify};
 use penstock_model::{IpVersion, LinkId, Phase, Settings, Side};
 use penstock_persistence::delegations::Delegations;
 use penstock_persistence::journal::JournalReader;
+use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::http1::client::Client;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -55,6 +58,8 @@ pub struct AgentConfig {
     pub timeout_per_mib: Duration,
     /// No answer of a tape system.
     pub tape_timeout: Duration,
+    /// Hosts that are shown tokens over lines that are not encrypted.
+    pub tokens_unencrypted: Vec<HostPattern>,
 }
 
 impl Default for AgentConfig {
@@ -66,6 +71,7 @@ impl Default for AgentConfig {
             timeout_base: Duration::from_secs(600),
             timeout_per_mib: Duration::from_secs(2),
             tape_timeout: Duration::from_secs(60),
+            tokens_unencrypted: Vec::new(),
         }
     }
 }
@@ -303,15 +309,25 @@ impl AgentSetup {
         let work = steps::Attempting::new(&setup, &assignment, &progress);
         let outcome = match assignment.task {
             Task::Copy => tokio::select! {
-                outcome = work.run(may_proceed, &reports) => outcome,
-                () = stop.stopped() => {
-                    work.clean_up_after_stop().await;
-                    Outcome::Stopped
+                outcome = work.run(may_proceed, &reports) => match outcome {
+                    // What the service cannot read of its own is no failure of the transfer.
+                    Outcome::Failed { failure, cleaned: true } if is_unreadable(&failure) => {
+                        tracing::warn!(transfer = transfer.0, %failure, "an attempt is begun anew later");
+                        Outcome::Dropped
+                    }
+                    outcome => outcome,
+                },
+                () = stop.stopped() => match work.clean_up().await {
+                    true => Outcome::Stopped,
+                    false => Outcome::Unsettled,
                 }
             },
             Task::TidyUp => {
                 tokio::select! {
-                    () = work.tidy_up() => Outcome::Tidied,
+                    tidied = work.tidy_up() => match tidied {
+                        Ok(()) => Outcome::Tidied,
+                        Err(failure) => work.untidied(failure),
+                    },
                     () = stop.stopped() => Outcome::Stopped,
                 }
             }

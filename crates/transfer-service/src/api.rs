@@ -54,8 +54,6 @@ use uuid::Uuid;
 
 /// The version of the FTS interface that is spoken.
 const API_VERSION: [u32; 3] = [3, 14, 4];
-/// The scope that lets a token of this site's own issuer see and stop every job.
-pub const ADMIN_SCOPE: &str = "penstock.admin";
 /// What FTS answers to a submission without delegated credentials; HTTP has no name for it.
 const NEEDS_DELEGATION: u16 = 419;
 
@@ -284,6 +282,9 @@ impl From<ServiceError> for ApiError {
                 let text = format!("the job {job} was submitted before with the same sid");
                 ApiError::new(StatusCode::CONFLICT, text)
             }
+            ServiceError::NotRecorded(_) => {
+                ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+            }
             ServiceError::Leaderless => {
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
                     .retry_after(LEADERLESS_SECONDS)
@@ -293,6 +294,7 @@ impl From<ServiceError> for ApiError {
             | ServiceError::NoKeys(..)
             | ServiceError::NoRoom(_)
             | ServiceError::Unwritten(_)
+            | ServiceError::JournalGone { .. }
             | ServiceError::Undecided
             | ServiceError::ShuttingDown
             | ServiceError::Thread(_) => {

@@ -12,6 +12,7 @@ mod explaining;
 mod halting;
 mod interface;
 mod nodes;
+mod owing;
 mod packing;
 mod restoring;
 mod rows;
@@ -31,7 +32,7 @@ pub use interface::{
 
 pub(crate) use nodes::this_process;
 pub use nodes::{AssignedTo, Claim, Leading, Looked, NodeJoined, NodeView};
-pub use restoring::{Restoring, continue_from};
+pub use restoring::Restoring;
 
 use crate::submission::NewJob;
 use bans::Bans;
@@ -39,16 +40,17 @@ use choosing::History;
 use destinations::Destinations;
 use halting::Halting;
 use nodes::Nodes;
+use owing::Owing;
 use penstock_decide::Decision;
-use penstock_decide::retry::{FailedAttempt, RetryReason, next_retry};
+use penstock_decide::retry::{FailedAttempt, RetryReason, next_retry, wait_for_own_copy};
 use penstock_decide::scheduler::{LinkView, Scheduler, StorageView, Waiting};
 use penstock_decide::settings::defaults_in_effect;
 use penstock_model::{
-    Attempt, CredentialId, Failure, Job, JobId, JobKind, JobParameters, JobState, LinkId,
+    Attempt, Bytes, CredentialId, Failure, Job, JobId, JobKind, JobParameters, JobState, LinkId,
     Overwrite, Priority, Settings, Slots, Timestamp, TransferEvent, TransferId, TransferRequest,
     TransferState, VoName, WaitReason, advance, job_state,
 };
-use penstock_model::{Errno, Phase, Retry, Side};
+use penstock_model::{Concern, Errno, Phase, Retry, Side};
 use penstock_persistence::journal::Record;
 use rows::{JobEntry, Sharing, TransferEntry};
 use running::Running;
@@ -76,10 +78,13 @@ pub struct Engine {
     destinations: Destinations,
     /// Transfers whose turn came while another held their destination.
     held_back: BTreeSet<TransferId>,
+    owing: Owing,
     /// Transfers that wait for the end of their back-off, by time.
     delayed: BinaryHeap<Reverse<(Timestamp, TransferId)>>,
     /// Jobs that may not wait forever, by time.
     expiring: BinaryHeap<Reverse<(Timestamp, JobId)>>,
+    /// Nothing expires on the word of a clock that is not believed.
+    clock_is_credible: bool,
     halting: Halting,
     bans: Bans,
     tokens: AwaitedTokens,
@@ -89,8 +94,12 @@ pub struct Engine {
     tape: Tape,
     tuning: Tuning,
     nodes: Nodes,
+    /// When to look again at what a cap of bytes per second holds back.
+    rates_wake_at: Option<Timestamp>,
     /// Failures by link since the start of this process.
     last_failure: BTreeMap<LinkId, Failure>,
+    /// Files that were given up, by link, since the same time.
+    failed_files: BTreeMap<LinkId, u64>,
     transfer_id_next: u64,
     settings: Arc<Settings>,
 }
@@ -99,15 +108,18 @@ impl Engine {
     /// Takes one input. The driver persists the records, then performs the actions.
     pub fn handle(&mut self, now: Now, input: Input) -> Effects {
         let mut effects = Effects::default();
+        self.scheduler.advance(now.running());
         self.take(now, input, &mut effects);
         self.lose_silent(now, &mut effects);
         self.wake_delayed(now);
+        self.try_owed(now, &mut effects);
         self.try_halted(now, &mut effects);
         self.expire(now, &mut effects);
         self.end_patience(now, &mut effects);
         self.attend_to_tape(now, &mut effects);
         self.fail_without_share(now, &mut effects);
         self.start_what_may(now, &mut effects);
+        self.rates_wake_at = self.scheduler.recheck_after().map(|after| now.at + after);
         effects
     }
 
@@ -143,6 +155,9 @@ impl Engine {
                 checksum,
                 replaces,
             } => {
+                if let Some(ticket) = self.running.get(&transfer).and_then(Running::ticket) {
+                    self.scheduler.prepared(ticket, size);
+                }
                 // A transfer that was canceled meanwhile has had its Stop; nothing moves for it.
                 let event = TransferEvent::Prepared {
                     attempt,
@@ -197,9 +212,12 @@ impl Engine {
                 heard_us,
             } => self.node_gone(&node, session, heard_us),
             Input::NodeLeaves { node, session } => self.node_leaves(&node, session),
-            Input::Measured { moved, period } => {
-                let moved = moved.iter().map(|(link, bytes)| (link, *bytes));
-                self.scheduler.measured(moved, period);
+            Input::Measured { moved } => {
+                let running = &self.running;
+                let of_ticket = |(transfer, bytes): &(TransferId, Bytes)| {
+                    Some((running.get(transfer)?.ticket()?, *bytes))
+                };
+                self.scheduler.measured(moved.iter().filter_map(of_ticket));
             }
             Input::Seen(links) => self.see_links(now, &links, effects),
             Input::Configure(config) => {
@@ -208,13 +226,15 @@ impl Engine {
             }
             Input::Drain => self.scheduler.drain(),
             Input::Tick => {}
+            Input::Clock { is_credible } => self.clock_is_credible = is_credible,
         }
     }
 
     /// When the engine wants its next `Tick` at the latest; `None`: nothing is due.
     pub fn wake_at(&self) -> Option<Timestamp> {
         let delayed = self.delayed.peek().map(|Reverse((at, _))| *at);
-        let expiring = self.expiring.peek().map(|Reverse((at, _))| *at);
+        let expiring = self.expiring.peek().filter(|_| self.clock_is_credible);
+        let expiring = expiring.map(|Reverse((at, _))| *at);
         let trial = self.halting.wake_at();
         let ban = self.bans.wake_at();
         delayed
@@ -224,6 +244,8 @@ impl Engine {
             .chain(ban)
             .chain(self.tape.wake_at())
             .chain(self.nodes.wake_at())
+            .chain(self.owing.wake_at())
+            .chain(self.rates_wake_at)
             .min()
     }
 
@@ -252,6 +274,16 @@ impl Engine {
         self.held_back.len()
     }
 
+    /// Removals at destinations of transfers that have ended, which are tried again.
+    pub fn removals_owed(&self) -> usize {
+        self.owing.len()
+    }
+
+    /// Removals that were given over to people since the start.
+    pub fn removals_given_over(&self) -> u64 {
+        self.owing.given_over()
+    }
+
     /// Transfers that wait for the end of a ban.
     pub fn held_by_bans(&self) -> usize {
         self.bans.held()
@@ -265,6 +297,11 @@ impl Engine {
     /// The latest failure on a link since the start.
     pub fn last_failure(&self, link: &LinkId) -> Option<&Failure> {
         self.last_failure.get(link)
+    }
+
+    /// Files of a link that were given up since the start.
+    pub fn failed_files(&self, link: &LinkId) -> u64 {
+        self.failed_files.get(link).copied().unwrap_or(0)
     }
 
     /// What operators have set.
@@ -321,6 +358,10 @@ impl Engine {
                 self.scheduler.remove(&waiting);
             }
             let gone = self.transfers.remove(&transfer).expect("found above");
+            if let TransferState::Failed { .. } = &state {
+                let link = self.scheduler.link(gone.link).clone();
+                *self.failed_files.entry(link).or_default() += 1;
+            }
             self.held_back.remove(&transfer);
             self.bans.let_go(transfer);
             self.tokens.let_go(transfer);

@@ -216,6 +216,9 @@ impl Keeper {
 
     /// Has the journal's thread remove a little. `None` when there is no such thread.
     async fn step(&self, pace: StepPace) -> Result<Option<(Pruned, Duration)>, JournalError> {
+        if !self.service.node.agents.tokens.clock().is_credible() {
+            return Ok(None);
+        }
         let retention = *self.retention.borrow();
         let followers = self.service.followers.list();
         let may_go = what_may_go(run::wall_clock(), &retention, &followers);

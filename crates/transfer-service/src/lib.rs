@@ -3,13 +3,17 @@
 
 mod agent;
 pub mod api;
+mod clock;
 mod cloud;
 pub mod engine;
+#[doc(hidden)]
+pub mod fuzzing;
 mod history;
 pub mod messages;
 mod metrics;
 mod nodes;
 mod overview;
+mod restore;
 mod run;
 pub mod service;
 mod store;
@@ -19,6 +23,7 @@ mod tokens;
 pub use agent::{AgentConfig, GfalConfig, SftpAccount, gfal_plugins};
 pub use nodes::{NodeStanding, NodeView, NodesConfig, NodesView};
 pub use overview::Overview;
+pub use restore::continue_from;
 pub use service::{Service, ServiceConfig, ServiceError};
 pub use store::Store;
 pub use tokens::TokenClients;

@@ -124,6 +124,10 @@ struct Teller {
 enum Ended {
     /// The service ends.
     Shutdown,
+    /// Another node leads, and tells.
+    Deposed,
+    /// Where it had come to cannot be read.
+    Position(std::io::Error),
     /// The record cannot be read.
     Journal(JournalError),
 }
@@ -132,21 +136,19 @@ impl Teller {
     async fn run(mut self) {
         let mut failed: Option<String> = None;
         loop {
-            let error = match self.tell().await {
+            let (text, patience) = match self.tell().await {
                 Ended::Shutdown => return,
-                Ended::Journal(error) => error,
+                Ended::Deposed => continue,
+                Ended::Position(error) => (error.to_string(), RECORD_PATIENCE),
+                Ended::Journal(error) if error.may_pass() => (error.to_string(), RECORD_PATIENCE),
+                Ended::Journal(error) => (error.to_string(), PATIENCE_LONGEST),
             };
-            if !error.may_pass() {
-                tracing::error!(sink = %self.name, %error, "messages end: the record cannot be read");
-                return;
-            }
-            let text = error.to_string();
             if failed.as_ref() != Some(&text) {
-                tracing::warn!(sink = %self.name, %error, "messages wait until the record can be read");
+                tracing::error!(sink = %self.name, error = %text, "messages wait until the record can be read");
                 failed = Some(text);
             }
             tokio::select! {
-                () = tokio::time::sleep(RECORD_PATIENCE) => {}
+                () = tokio::time::sleep(patience) => {}
                 _ = self.shutdown.wait_for(|stop| *stop) => return,
             }
         }
@@ -163,6 +165,17 @@ impl Teller {
             },
             _ = ending.wait_for(|stop| *stop) => return Ended::Shutdown,
         }
+        tokio::select! {
+            ended = self.tell_as_leader() => ended,
+            // What it is about to tell, the next leader tells.
+            left = seat.wait_for(|seat| !matches!(seat, Seat::Here(_))) => match left {
+                Ok(_) => Ended::Deposed,
+                Err(_) => Ended::Shutdown,
+            },
+        }
+    }
+
+    async fn tell_as_leader(&mut self) -> Ended {
         let mut committed = self.service.committed();
         let mut follower = match self.begin().await {
             Ok(follower) => follower,
@@ -213,13 +226,26 @@ impl Teller {
         let at = match found {
             Ok(Some(at)) if at <= last => at,
             Ok(_) => last,
-            Err(error) => {
-                tracing::warn!(sink = %self.name, %error, "where it had come to cannot be read: it begins with now");
-                last
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                tracing::error!(sink = %self.name, %error, "where it had come to is not known: all that is kept is told");
+                self.before_all().await?
             }
+            Err(error) => return Err(Ended::Position(error)),
         };
         self.remember(at).await;
         Ok(Follower::new(at, self.endpoint.clone()))
+    }
+
+    /// Before the oldest entry that is kept.
+    async fn before_all(&self) -> Result<u64, Ended> {
+        let reader = self.service.reader().clone();
+        let oldest = tokio::task::spawn_blocking(move || reader.entries_after(0, 1)).await;
+        let oldest = oldest
+            .map_err(|_| Ended::Shutdown)?
+            .map_err(Ended::Journal)?;
+        Ok(oldest
+            .first()
+            .map_or(0, |entry| entry.sequence.saturating_sub(1)))
     }
 
     /// The messages of the next entries; `None` when there are none yet.

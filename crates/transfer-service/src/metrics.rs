@@ -42,6 +42,7 @@ pub(crate) struct TransferMetrics {
     not_used: Counter,
     /// Decisions about the number of transfers.
     tuned: Counter,
+    pub(crate) records_refused: Counter,
     /// Records in each of the journal's transactions.
     pub(crate) batch_records: Histogram,
     /// How long each took, in microseconds.
@@ -64,6 +65,7 @@ impl Default for TransferMetrics {
             canceled: Counter::default(),
             not_used: Counter::default(),
             tuned: Counter::default(),
+            records_refused: Counter::default(),
             batch_records: Histogram::of_counts(&BATCH_BOUNDS),
             commit_us: Histogram::of_microseconds(&COMMIT_BOUNDS),
             history: HistoryMeters::default(),
@@ -136,6 +138,11 @@ impl TransferMetrics {
             "Files of accepted jobs.",
         );
         family.sample(&[], self.submitted.read());
+        let mut family = page.counter(
+            "penstock_journal_refusals_total",
+            "Records that the journal refused for good; each is left out and told in the log.",
+        );
+        family.sample(&[], self.records_refused.read());
         let mut family = page.counter(
             "penstock_tuning_decisions_total",
             "Decisions about how many transfers run on a link or at a storage element.",
@@ -211,7 +218,7 @@ struct LinkSum {
     limit: u64,
     queued: u64,
     finished: u64,
-    failed: u64,
+    failed_attempts: u64,
     moved_bytes: u64,
 }
 
@@ -221,7 +228,7 @@ impl LinkSum {
         self.limit += u64::from(link.limit);
         self.queued += link.queued;
         self.finished += link.finished;
-        self.failed += link.failed;
+        self.failed_attempts += link.failed_attempts;
         self.moved_bytes += link.moved_bytes;
     }
 
@@ -315,6 +322,16 @@ fn write_totals(page: &mut Page, overview: &Overview) {
         "Transfers that may run at once in this service.",
     );
     family.sample(&[], overview.agents.limit);
+    let mut family = page.gauge(
+        "penstock_transfer_removals_owed",
+        "Destinations of ended transfers at which something may be left, and where its removal is tried again.",
+    );
+    family.sample(&[], totals.removals_owed);
+    let mut family = page.counter(
+        "penstock_transfer_removals_given_over_total",
+        "Destinations of ended transfers at which something may be left that could not be removed; the log names them.",
+    );
+    family.sample(&[], totals.removals_given_over);
     let mut family = page.counter(
         "penstock_transfer_moved_bytes_total",
         "Bytes that transfers moved, those of failed attempts among them.",
@@ -341,7 +358,11 @@ fn write_links(page: &mut Page, rows: &[LinkSum]) {
     );
     for row in rows {
         row.show(&mut family, Some(("outcome", "landed")), row.finished);
-        row.show(&mut family, Some(("outcome", "failed")), row.failed);
+        row.show(
+            &mut family,
+            Some(("outcome", "failed")),
+            row.failed_attempts,
+        );
     }
     let mut family = page.counter("penstock_link_moved_bytes_total", "Bytes moved on a link.");
     for row in rows {
@@ -370,6 +391,7 @@ mod tests {
             moved_bytes: 5,
             finished: 7,
             failed: 0,
+            failed_attempts: 0,
             waiting_because: None,
             last_failure: None,
         }

@@ -15,7 +15,7 @@ mod membership;
 mod roster;
 mod serve;
 mod view;
-mod wire;
+pub(crate) mod wire;
 
 pub(crate) use asked::{Answered, Asked};
 pub(crate) use board::Board;

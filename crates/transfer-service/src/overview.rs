@@ -1,7 +1,7 @@
 //! The live view: what runs, what waits and why, and how many bytes moved in the last second.
 //!
-//! Derived from the engine and the agents' progress once a second; shown by the API and the live page. Counts since
-//! the start of this process; history is in the ledger.
+//! Derived from the engine and the agents' progress once a second; shown by the API and the live page. Counts are
+//! since the start of this process, which is said beside them; history is in the ledger.
 
 use crate::agent::Progress;
 use crate::engine::{Engine, LinkSeen, Outcome};
@@ -30,6 +30,9 @@ pub struct Overview {
     /// Milliseconds since 1970.
     pub at: i64,
     pub site: String,
+    /// From when on what ended and what moved is counted: since this service began to lead. Milliseconds since 1970.
+    #[serde(default)]
+    pub counted_since: i64,
     pub totals: Totals,
     /// Who decides how many transfers run on links of which no rule says it.
     pub tuning: TuningPolicy,
@@ -43,7 +46,7 @@ pub struct Overview {
     pub nodes: Vec<NodeRow>,
 }
 
-/// Counts over all links since the start of this process.
+/// Counts over all links. What has ended or moved is counted from [`Overview::counted_since`] on.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Totals {
@@ -55,11 +58,22 @@ pub struct Totals {
     pub staging: u64,
     /// That have arrived and are to be on tape.
     pub archiving: u64,
+    /// Files that arrived.
     pub finished: u64,
+    /// Files that were given up.
     pub failed: u64,
+    /// Attempts that failed, also of files that were tried again.
+    #[serde(default)]
+    pub failed_attempts: u64,
     pub canceled: u64,
     pub moved_bytes: u64,
     pub rate_bytes_per_second: u64,
+    /// Removals at destinations of transfers that have ended, which are tried again.
+    #[serde(skip)]
+    pub removals_owed: u64,
+    /// The same, which are tried no more.
+    #[serde(skip)]
+    pub removals_given_over: u64,
 }
 
 /// Running transfers of this service.
@@ -103,10 +117,12 @@ pub struct LinkRow {
     pub seen: TuningSeen,
     pub queued: u64,
     pub rate_bytes_per_second: u64,
-    /// Since the start of this process.
+    /// Counted as the totals are, like the three below.
     pub moved_bytes: u64,
     pub finished: u64,
     pub failed: u64,
+    #[serde(default)]
+    pub failed_attempts: u64,
     pub waiting_because: Option<String>,
     pub last_failure: Option<String>,
 }
@@ -157,7 +173,7 @@ struct LinkMeter {
     moved_total: u64,
     rate: u64,
     finished: u64,
-    failed: u64,
+    failed_attempts: u64,
 }
 
 /// Counts bytes and outcomes between samples.
@@ -166,15 +182,17 @@ pub(crate) struct Meters {
     site: String,
     links: BTreeMap<LinkId, LinkMeter>,
     canceled: u64,
+    since: Timestamp,
     sampled_at: Option<Timestamp>,
 }
 
 impl Meters {
-    pub(crate) fn new(site: String) -> Meters {
+    pub(crate) fn new(site: String, since: Timestamp) -> Meters {
         Meters {
             site,
             links: BTreeMap::new(),
             canceled: 0,
+            since,
             sampled_at: None,
         }
     }
@@ -199,8 +217,12 @@ impl Meters {
                 progress.set_moved(report.moved.0.max(progress.moved()));
                 meter.finished += 1;
             }
-            Outcome::Failed { .. } => meter.failed += 1,
-            Outcome::Stopped | Outcome::Dropped | Outcome::Tidied => {}
+            Outcome::Failed { .. } | Outcome::Blocked { .. } => meter.failed_attempts += 1,
+            Outcome::Stopped
+            | Outcome::Unsettled
+            | Outcome::Dropped
+            | Outcome::Tidied
+            | Outcome::Untidied { .. } => {}
         }
         let moved = progress.take_unsampled();
         meter.settled += moved;
@@ -255,6 +277,7 @@ impl Meters {
         let mut overview = Overview {
             at: at.0,
             site: self.site.clone(),
+            counted_since: self.since.0,
             tuning: engine.tuning_policy(),
             ..Overview::default()
         };
@@ -284,7 +307,9 @@ impl Meters {
             }
             overview.totals.submitted += view.queued;
             overview.totals.finished += meter.finished;
-            overview.totals.failed += meter.failed;
+            let failed = engine.failed_files(&view.link);
+            overview.totals.failed += failed;
+            overview.totals.failed_attempts += meter.failed_attempts;
             overview.totals.moved_bytes += meter.moved_total;
             overview.totals.rate_bytes_per_second += meter.rate;
             let tuned = engine.tuning(&view.link);
@@ -304,7 +329,8 @@ impl Meters {
                 rate_bytes_per_second: meter.rate,
                 moved_bytes: meter.moved_total,
                 finished: meter.finished,
-                failed: meter.failed,
+                failed,
+                failed_attempts: meter.failed_attempts,
                 waiting_because: view
                     .because
                     .as_ref()
@@ -348,6 +374,8 @@ impl Meters {
             .collect();
         (overview.totals.staging, overview.totals.archiving) = engine.at_tape();
         overview.totals.canceled = self.canceled;
+        overview.totals.removals_owed = engine.removals_owed() as u64;
+        overview.totals.removals_given_over = engine.removals_given_over();
         let (active, limit) = engine.agents();
         overview.totals.active = active.0.into();
         overview.agents = AgentsView {

@@ -3,23 +3,30 @@
 //! One task owns the engine; one thread owns the journal. The task decides ahead while the thread commits: whatever
 //! has piled up by then goes into one transaction (group commit), and only what is durable is acted upon. When the
 //! journal cannot be written (a full disk), nothing is acted upon and nothing is dropped: it tries again until it can,
-//! or until the service has been asked to end and its last chance is over. What is dropped then nobody was told of.
+//! or until the service has been asked to end and its last chance is over; one of several nodes gives the lead back
+//! before long. What is dropped then nobody was told of. What the journal refuses for good is left out (`refusals`).
+
+mod accepted;
+mod notices;
+mod refusals;
 
 use crate::agent::Progress;
 use crate::engine::{
-    Action, Answer, Assignment, Effects, Engine, EngineConfig, Input, Leading, LinkNotice, Looked,
-    NodeJoined, Now, Outcome, ReplyId, TapeCall, TapeErrand, TapeOutcome,
+    Action, Answer, Assignment, Effects, Engine, EngineConfig, Input, Leading, Looked, NodeJoined,
+    Now, Outcome, ReplyId, TapeCall, TapeErrand, TapeOutcome,
 };
 use crate::history;
 use crate::nodes::{Answered, Asked, Down, Node, Order, Teller};
 use crate::overview::Meters;
+use accepted::Accepted;
+use notices::{tell, tell_of_leftover};
 use penstock_model::{
-    Attempt, CredentialId, Epoch, Failure, JobId, LinkId, NodeId, Settings, Slots, Timestamp,
-    TransferId,
+    Attempt, Bytes, CredentialId, Failure, NodeId, Settings, Slots, Timestamp, TransferId,
 };
-use penstock_persistence::journal::{Journal, JournalError, PruneStep, Pruned, Record};
+use penstock_persistence::cluster::Tenure;
+use penstock_persistence::journal::{Journal, JournalError, PruneStep, Pruned, Record, Remedy};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -37,8 +44,8 @@ const RECORDS_PER_COMMIT: usize = 20_000;
 const JOURNAL_RETRY: Duration = Duration::from_millis(500);
 /// How much longer it tries once the service has been asked to end; the grace for running transfers, if that is shorter.
 const JOURNAL_LAST_CHANCE: Duration = Duration::from_secs(10);
-/// How many jobs are known to have been accepted when they are submitted again.
-const ACCEPTED_MAX: usize = 16_384;
+/// How long one of several nodes tries: then another one may lead, or it leads anew by what is stored.
+const RESIGN_AFTER: Duration = Duration::from_secs(10);
 /// How often links are sampled.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
@@ -125,18 +132,39 @@ enum Act {
 
 type PruneAnswer = Result<(Pruned, Duration), JournalError>;
 
+/// What one or several inputs have led to.
+#[derive(Default)]
 pub(crate) struct Batch {
     records: Vec<Record>,
     acts: Vec<Act>,
+    /// Where what each input has led to ends among both.
+    ends: Vec<(usize, usize)>,
 }
 
 impl Batch {
+    /// What comes next is of another input.
+    fn end_of_input(&mut self) {
+        let end = (self.records.len(), self.acts.len());
+        if self.ends.last() != Some(&end) {
+            self.ends.push(end);
+        }
+    }
+
+    fn append(&mut self, next: Batch) {
+        self.end_of_input();
+        let (records, acts) = (self.records.len(), self.acts.len());
+        let ends = next.ends.iter().map(|end| (records + end.0, acts + end.1));
+        self.ends.extend(ends);
+        self.records.extend(next.records);
+        self.acts.extend(next.acts);
+    }
+
     /// Has the journal's thread remove some history.
     pub(crate) fn of_prune(step: PruneStep) -> (Batch, oneshot::Receiver<PruneAnswer>) {
         let (answer, answered) = oneshot::channel();
         let batch = Batch {
-            records: Vec::new(),
             acts: vec![Act::Prune(step, answer)],
+            ..Batch::default()
         };
         (batch, answered)
     }
@@ -172,18 +200,6 @@ impl Clock {
     }
 }
 
-/// For the site's operators.
-fn tell(link: &LinkId, notice: &LinkNotice) {
-    match notice {
-        LinkNotice::Halted(halt) => {
-            let (failures, last) = (halt.failures, &halt.last);
-            let until = halt.until.to_fts();
-            tracing::warn!(%link, failures, %last, %until, "a link is halted; one transfer is tried then");
-        }
-        LinkNotice::Reopened => tracing::info!(%link, "a halted link works again"),
-    }
-}
-
 /// The wall clock.
 pub(crate) fn wall_clock() -> Timestamp {
     let since = SystemTime::now()
@@ -202,8 +218,19 @@ pub(crate) struct Loop {
     /// Set when another node leads: nothing more is written or done.
     pub(crate) over: Arc<AtomicBool>,
     pub(crate) task: tokio::task::JoinHandle<()>,
-    /// How the journal's thread ended: with its last batch committed, or without.
-    pub(crate) last_commit: oneshot::Receiver<Result<(), JournalError>>,
+    /// How the journal's thread ended, and the journal for whoever goes on.
+    pub(crate) last_commit: oneshot::Receiver<(LoopEnd, Box<dyn Journal>)>,
+}
+
+/// How a loop ended.
+#[derive(Debug)]
+pub(crate) enum LoopEnd {
+    /// Its last record is durable, or another node leads.
+    Done,
+    /// The journal could not be written until the end.
+    Unwritten(JournalError),
+    /// What the engine knows is not what is stored: whoever leads has to read that anew.
+    ReadAnew(JournalError),
 }
 
 /// Everything the loop is made of.
@@ -231,15 +258,15 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         shutdown,
         drain_grace,
     } = parts;
-    let (epoch, slots) = match &leading {
-        Leading::Alone => (Epoch::default(), None),
-        Leading::Among { epoch, .. } => (*epoch, Some(slots)),
+    let (tenure, slots) = match &leading {
+        Leading::Alone => (Tenure::default(), None),
+        Leading::Among { tenure, .. } => (*tenure, Some(slots)),
     };
     if engine.open_transfers() > 0 {
         let transfers = engine.open_transfers();
         tracing::info!(transfers, "continuing what has not ended");
     }
-    node.board.settings.send_replace(engine.settings().clone());
+    node.board.show_settings(engine.settings().clone());
     let (inputs, received) = mpsc::channel(INPUTS_MAX);
     let (batches, queued) = mpsc::channel(BATCHES_MAX);
     let sealing_due = Arc::new(AtomicBool::new(false));
@@ -255,6 +282,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         shutdown: shutdown.clone(),
         last_chance: drain_grace.min(JOURNAL_LAST_CHANCE),
         gives_up_at: None,
+        resigns: matches!(leading, Leading::Among { .. }),
     };
     let (done, last_commit) = oneshot::channel();
     std::thread::Builder::new()
@@ -270,10 +298,10 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         node: node.id.clone(),
         session,
     };
-    let own = node.host.join(teller, epoch);
+    let own = node.host.join(teller, tenure);
     let own = slots.map(|slots| own.joins(node.id.clone(), session, slots));
     let driver = Driver {
-        sampled_at: None,
+        clock_told: None,
         engine,
         batches,
         replies: HashMap::new(),
@@ -282,7 +310,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         stagings: BTreeSet::new(),
         accepted: Accepted::default(),
         sealing_due: sealing_due.clone(),
-        meters: Meters::new(node.site.clone()),
+        meters: Meters::new(node.site.clone(), wall_clock()),
         node,
     };
     let task = tokio::spawn(driver.run(first, own, received, shutdown, drain_grace));
@@ -296,26 +324,6 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
     })
 }
 
-/// The ids of the latest jobs that were accepted, for questions that are asked again.
-#[derive(Default)]
-struct Accepted {
-    order: VecDeque<JobId>,
-    ids: HashSet<JobId>,
-}
-
-impl Accepted {
-    fn note(&mut self, job: JobId) {
-        if self.ids.insert(job) {
-            self.order.push_back(job);
-        }
-        if self.order.len() > ACCEPTED_MAX
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.ids.remove(&oldest);
-        }
-    }
-}
-
 struct Driver {
     engine: Engine,
     batches: mpsc::Sender<Batch>,
@@ -327,7 +335,8 @@ struct Driver {
     accepted: Accepted,
     sealing_due: Arc<AtomicBool>,
     meters: Meters,
-    sampled_at: Option<Timestamp>,
+    /// What the engine knows of the clock.
+    clock_told: Option<bool>,
     node: Arc<Node>,
 }
 
@@ -340,11 +349,10 @@ impl Driver {
         mut shutdown: watch::Receiver<bool>,
         drain_grace: Duration,
     ) {
-        let mut batch = Batch {
-            records: Vec::new(),
-            acts: Vec::new(),
-        };
+        let mut batch = Batch::default();
+        self.look_at_clock(&mut batch);
         self.take_effects(first, &mut batch);
+        batch.end_of_input();
         if let Some(own) = own {
             self.take_message(own, &mut batch);
         }
@@ -356,16 +364,14 @@ impl Driver {
         sampling.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let mut ends_at: Option<tokio::time::Instant> = None;
         loop {
-            let mut batch = Batch {
-                records: Vec::new(),
-                acts: Vec::new(),
-            };
+            let mut batch = Batch::default();
             let due = self.next_tick();
             tokio::select! {
                 count = received.recv_many(&mut messages, INPUTS_PER_BATCH) => {
                     if count == 0 { return; }
                     for message in messages.drain(..) {
                         self.take_message(message, &mut batch);
+                        batch.end_of_input();
                     }
                 }
                 _ = sampling.tick() => self.sample(&mut batch),
@@ -385,6 +391,8 @@ impl Driver {
             if let Some(ends_at) = ends_at {
                 let is_over = tokio::time::Instant::now() >= ends_at;
                 if self.running.is_empty() && (self.stagings.is_empty() || is_over) {
+                    // What moved last is in the record as well.
+                    self.sample(&mut batch);
                     self.hand_over(batch).await;
                     return;
                 }
@@ -466,7 +474,6 @@ impl Driver {
                     // After the batch in which it was accepted, if that is not durable yet.
                     return batch.acts.push(Act::Answer(answer, known));
                 }
-                self.accepted.note(job.id);
                 let reply = self.owe(answer);
                 Input::Submit { job, reply }
             }
@@ -710,8 +717,16 @@ impl Driver {
                 }
                 Action::LockOut(users) => batch.acts.push(Act::LockOut(users)),
                 Action::Tell { link, notice } => tell(&link, &notice),
+                Action::GiveOver {
+                    job,
+                    request,
+                    failure,
+                } => tell_of_leftover(job, &request, &failure),
                 Action::Publish(settings) => batch.acts.push(Act::Publish(settings)),
                 Action::Answer { reply, answer } => {
+                    if let Answer::Accepted(job) = &answer {
+                        self.accepted.note(*job);
+                    }
                     batch.acts.extend(
                         self.replies
                             .remove(&reply)
@@ -751,7 +766,17 @@ impl Driver {
         }
     }
 
+    /// Lets the engine know whether it may go by the clock.
+    fn look_at_clock(&mut self, batch: &mut Batch) {
+        let is_credible = self.node.agents.tokens.clock().is_credible();
+        if self.clock_told.replace(is_credible) != Some(is_credible) {
+            self.feed(Input::Clock { is_credible }, batch);
+            batch.end_of_input();
+        }
+    }
+
     fn sample(&mut self, batch: &mut Batch) {
+        self.look_at_clock(batch);
         let running: Vec<Arc<Progress>> = self
             .running
             .values()
@@ -761,16 +786,15 @@ impl Driver {
         self.feed(Input::Seen(seen), batch);
         let at = wall_clock();
         let (overview, samples) = self.meters.sample(&self.engine, &running, at);
-        let period = at.since(self.sampled_at.replace(at).unwrap_or(at));
-        if !period.is_zero() {
-            let moving = samples.iter().filter(|sample| sample.moved.0 > 0);
-            let moved = moving.map(|sample| (sample.link.clone(), sample.moved));
-            let moved = moved.collect();
-            self.feed(Input::Measured { moved, period }, batch);
-        }
+        let running = self.running.iter();
+        let moved = running.map(|(transfer, agent)| (*transfer, Bytes(agent.progress.moved())));
+        let moved = moved.collect();
+        self.feed(Input::Measured { moved }, batch);
+        batch.end_of_input();
         batch
             .records
             .extend(samples.into_iter().map(Record::Sampled));
+        batch.end_of_input();
         let board = &self.node.board;
         if self.node.roster.count() > 0 {
             self.node.roster.tell_all(Down::Shown {
@@ -795,34 +819,66 @@ struct Committer {
     last_chance: Duration,
     /// Known once the service has been asked to end while the journal could not be written.
     gives_up_at: Option<Instant>,
+    /// Another node can lead in its place.
+    resigns: bool,
+}
+
+/// Why records were not written.
+enum Unwritten {
+    /// Nothing more is to be written.
+    Over(LoopEnd),
+    /// They are refused for good.
+    Refused(JournalError),
 }
 
 impl Committer {
-    /// Errors: the journal could not be written until the end. Who waits for an answer gets none.
-    fn run(mut self, mut queued: mpsc::Receiver<Batch>) -> Result<(), JournalError> {
-        while let Some(first) = queued.blocking_recv() {
-            let (mut records, mut acts) = (first.records, first.acts);
-            while records.len() < RECORDS_PER_COMMIT
+    fn run(mut self, queued: mpsc::Receiver<Batch>) -> (LoopEnd, Box<dyn Journal>) {
+        let end = self.commit_all(queued);
+        (end, self.journal)
+    }
+
+    /// Until there is nothing more, or it is over. Who still waits for an answer gets none.
+    fn commit_all(&mut self, mut queued: mpsc::Receiver<Batch>) -> LoopEnd {
+        while let Some(mut batch) = queued.blocking_recv() {
+            while batch.records.len() < RECORDS_PER_COMMIT
                 && let Ok(next) = queued.try_recv()
             {
-                records.extend(next.records);
-                acts.extend(next.acts);
+                batch.append(next);
             }
-            if !records.is_empty() {
-                let sequence = self.append(&records)?;
-                self.node.board.committed.send_replace(sequence);
-            }
-            if self.over.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            for act in acts {
-                self.act(act);
+            if let Err(end) = self.commit(batch) {
+                return end;
             }
             if self.sealing_due.load(Ordering::Relaxed) {
                 self.seal_some_anew();
             }
         }
-        Ok(())
+        LoopEnd::Done
+    }
+
+    fn commit(&mut self, batch: Batch) -> Result<(), LoopEnd> {
+        match self.write(&batch.records) {
+            Ok(()) => {
+                batch.acts.into_iter().for_each(|act| self.act(act));
+                Ok(())
+            }
+            Err(Unwritten::Over(end)) => Err(end),
+            Err(Unwritten::Refused(error)) => self.leave_out(batch, &error),
+        }
+    }
+
+    /// Returns well when the records are durable and may be acted upon.
+    fn write(&mut self, records: &[Record]) -> Result<(), Unwritten> {
+        if !records.is_empty() {
+            let sequence = self.append(records)?;
+            if self.over.load(Ordering::Relaxed) {
+                return Err(Unwritten::Over(LoopEnd::Done));
+            }
+            self.node.board.committed.send_replace(sequence);
+        }
+        match self.over.load(Ordering::Relaxed) {
+            true => Err(Unwritten::Over(LoopEnd::Done)),
+            false => Ok(()),
+        }
     }
 
     /// A few secrets after each batch, so that nobody waits for all of them.
@@ -840,7 +896,8 @@ impl Committer {
     }
 
     /// Returns when the records are durable, or when it is too late for them.
-    fn append(&mut self, records: &[Record]) -> Result<u64, JournalError> {
+    fn append(&mut self, records: &[Record]) -> Result<u64, Unwritten> {
+        let tried_since = Instant::now();
         loop {
             let begun = Instant::now();
             match self.journal.append(records) {
@@ -855,9 +912,20 @@ impl Committer {
                     }
                     return Ok(sequence);
                 }
-                // Another node leads: what is not recorded yet, that one finds out for itself.
-                Err(error @ JournalError::Deposed { .. }) => return Err(error),
-                Err(error) if self.gives_up() => return Err(error),
+                // What is not recorded yet, whoever leads next finds out by itself.
+                Err(error) if error.remedy() == Remedy::ReadAnew => {
+                    return Err(Unwritten::Over(LoopEnd::ReadAnew(error)));
+                }
+                Err(error) if error.remedy() == Remedy::LeaveOut => {
+                    return Err(Unwritten::Refused(error));
+                }
+                Err(error) if self.gives_up() => {
+                    return Err(Unwritten::Over(LoopEnd::Unwritten(error)));
+                }
+                Err(error) if self.resigns && tried_since.elapsed() >= RESIGN_AFTER => {
+                    tracing::error!(%error, "the journal cannot be written: this node gives the lead back");
+                    return Err(Unwritten::Over(LoopEnd::ReadAnew(error)));
+                }
                 Err(error) => {
                     if self.node.board.set_writable(false) {
                         tracing::error!(%error, "nothing starts or ends until the journal can be written");
@@ -909,7 +977,7 @@ impl Committer {
             Act::Publish(settings) => {
                 let all = settings.all().cloned().collect();
                 self.node.roster.tell_all(Down::Settings(all));
-                self.node.board.settings.send_replace(settings);
+                self.node.board.show_settings(settings);
             }
             Act::Prune(step, answer) => {
                 drop(answer.send(history::perform(&mut *self.journal, &step)));

@@ -15,6 +15,7 @@ use crate::run::{self, Clock, Message};
 use crate::store::{self, Opened, Role, Store};
 use crate::submission::NewJob;
 use crate::tokens::{TokenClients, TokenKeeper};
+use penstock_decide::clock::ClockStanding;
 use penstock_decide::settings::{Asker, Refusal, Wish};
 use penstock_model::{
     Access, Ban, BanTarget, CloudKey, JobId, NodeId, Priority, SettingChange, Settings, StorageId,
@@ -25,6 +26,7 @@ use penstock_persistence::journal::{JournalError, JournalReader};
 use penstock_persistence::sealing::{SealingError, SealingKeys};
 use penstock_protocol::http1::client::Client;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use thiserror::Error;
@@ -94,6 +96,20 @@ pub enum ServiceError {
          acknowledged is lost: make room and start again"
     )]
     Unwritten(#[source] JournalError),
+    /// The journal refuses for good what was asked for. Nothing of it happens.
+    #[error("the service cannot record what was asked for, so that nothing of it happens: {0}")]
+    NotRecorded(String),
+    /// The journal's file is gone, while others beside it are there.
+    #[error(
+        "the journal {journal} is not there, although {beside} is: is a file system not mounted? Mount it, or restore \
+         the journal from a backup; to begin with an empty journal, move {beside} away"
+    )]
+    JournalGone {
+        /// Its file.
+        journal: String,
+        /// What is there.
+        beside: String,
+    },
     /// The journal stopped to be writable while it was asked.
     #[error(
         "the journal cannot be written (is its disk full?); what you asked for may still happen when it can: look again"
@@ -144,6 +160,7 @@ pub struct Service {
     membership: OnceLock<Arc<Membership>>,
     reader: Arc<dyn JournalReader>,
     delegations: Arc<Delegations>,
+    keys: SealingKeys,
     gfal: Option<Arc<Gfal>>,
     ending: Mutex<Option<tokio::task::JoinHandle<Result<(), ServiceError>>>>,
     /// Held while a job with a given id is looked up and submitted, so that no id is accepted twice.
@@ -165,6 +182,7 @@ impl Service {
             role,
             reader,
             delegations,
+            written_at,
         } = opened;
         let id = match &role {
             Role::Alone(_) => None,
@@ -172,6 +190,9 @@ impl Service {
         };
         let service = Service::assemble(config, (reader, delegations), client, id)?;
         let (node, lead) = (service.node.clone(), service.lead.clone());
+        if let Some(at) = written_at {
+            node.agents.tokens.clock().was_written(at);
+        }
         match role {
             Role::Alone(journal) => {
                 let ending = lead.alone(&node, journal, shutdown.clone())?;
@@ -204,7 +225,7 @@ impl Service {
             reader: reader.clone(),
             delegations: delegations.clone(),
             config: config.agents,
-            settings: board.settings.subscribe(),
+            settings: board.follow_settings(),
             memory: Arc::new(Memory::default()),
             tokens: Arc::new(tokens),
             gfal: gfal.clone(),
@@ -236,6 +257,7 @@ impl Service {
             membership: OnceLock::new(),
             reader,
             delegations,
+            keys: config.keys,
             gfal,
             ending: Mutex::default(),
             given_ids: Mutex::new(()),
@@ -384,7 +406,8 @@ impl Service {
             | Answer::Canceled(_)
             | Answer::StorageBanned(_)
             | Answer::Banned(_)
-            | Answer::TooManyBans => {
+            | Answer::TooManyBans
+            | Answer::NotRecorded(_) => {
                 unreachable!("a wish is answered by what it changed, or refused")
             }
         }
@@ -392,7 +415,12 @@ impl Service {
 
     /// What operators have set, as far as it is durable.
     pub fn settings(&self) -> Arc<Settings> {
-        self.node.board.settings.borrow().clone()
+        self.node.board.settings()
+    }
+
+    /// The same; `None` before a leader has told it.
+    pub fn known_settings(&self) -> Option<Arc<Settings>> {
+        self.node.board.known_settings()
     }
 
     fn withdraw(&self, job: JobId) {
@@ -507,17 +535,38 @@ impl Service {
         Ok(())
     }
 
-    /// The newest of the keys that seal secrets is another now: what is stored is sealed anew, by and by. Returns when
-    /// that has begun for the journal and ended for the delegations.
+    /// Reads the file of the keys that seal secrets again. When another one is the newest now, all nodes have it before
+    /// anything is sealed with it; then what is stored is sealed anew, by and by. Returns when that has begun for the
+    /// journal and ended for the delegations.
     ///
-    /// Errors: the delegations cannot be read or written.
-    pub async fn seal_anew(&self) -> Result<(), ServiceError> {
+    /// Errors: the keys cannot be read, so that those before stay in use; the delegations cannot be read or written.
+    pub async fn take_over_keys(&self, file: &Path) -> Result<(), ServiceError> {
+        if self.membership.get().is_some() && self.is_led() && !self.leads() {
+            // Those of the leader count, which tells them to all.
+            return Ok(());
+        }
+        if let Some(membership) = self.membership.get() {
+            // Whoever leads next must open what is sealed with a new one.
+            membership.share_keys(&self.node.roster).await?;
+        }
+        if !self.keys.reload(file)? {
+            return Ok(());
+        }
+        if let Some(membership) = self.membership.get() {
+            membership.tell_keys(&self.node.roster).await;
+        }
         self.lead.seal_anew();
         let delegations = self.delegations.clone();
         let sealing = tokio::task::spawn_blocking(move || delegations.seal_anew());
         Ok(sealing
             .await
             .map_err(|why| ServiceError::Thread(why.into()))??)
+    }
+
+    /// Whether the clock is believed, and how many records the journal has refused.
+    pub fn doubts(&self) -> (ClockStanding, u64) {
+        let standing = self.node.agents.tokens.clock().standing();
+        (standing, self.node.metrics.records_refused.read())
     }
 
     /// What waits inside.
@@ -572,6 +621,7 @@ impl Service {
 
     async fn ask(&self, asked: Asked) -> Result<Answer, ServiceError> {
         match self.answered(asked).await? {
+            Answered::Engine(Answer::NotRecorded(why)) => Err(ServiceError::NotRecorded(why)),
             Answered::Engine(answer) => Ok(answer),
             Answered::Why(_) | Answered::Refreshed(_) | Answered::Starts(_) => {
                 Err(ServiceError::Undecided)
@@ -600,7 +650,7 @@ async fn sweep(
             _ = due.tick() => {}
             _ = shutdown.wait_for(|stop| *stop) => return,
         }
-        if !matches!(*seat.borrow(), Seat::Here(_)) {
+        if !matches!(*seat.borrow(), Seat::Here(_)) || !agents.tokens.clock().is_credible() {
             continue;
         }
         let delegations = agents.delegations.clone();

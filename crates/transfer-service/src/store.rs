@@ -2,13 +2,15 @@
 
 use crate::nodes::NodesConfig;
 use crate::service::ServiceError;
+use penstock_model::Timestamp;
 use penstock_persistence::delegations::Delegations;
 use penstock_persistence::journal::{
     Journal, JournalReader, PostgresReader, SqliteJournal, SqliteReader,
 };
 use penstock_persistence::sealing::SealingKeys;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 /// How many questions may be answered from the journal at once.
 const READERS: usize = 4;
@@ -32,6 +34,8 @@ pub(crate) struct Opened {
     pub(crate) role: Role,
     pub(crate) reader: Arc<dyn JournalReader>,
     pub(crate) delegations: Arc<Delegations>,
+    /// When a process before wrote the journal last, as far as its files tell.
+    pub(crate) written_at: Option<Timestamp>,
 }
 
 /// What a process is in its service.
@@ -48,7 +52,16 @@ pub(crate) fn open(store: &Store, keys: &SealingKeys) -> Result<Opened, ServiceE
         Store::Files {
             journal,
             delegations,
+        } if !journal.exists() && delegations.exists() => Err(ServiceError::JournalGone {
+            journal: journal.display().to_string(),
+            beside: delegations.display().to_string(),
+        }),
+        Store::Files {
+            journal,
+            delegations,
         } => Ok(Opened {
+            // Before it is opened, which may write.
+            written_at: written_at(journal),
             role: Role::Alone(Box::new(SqliteJournal::open(journal, keys.clone())?)),
             reader: Arc::new(SqliteReader::open(journal, READERS)?.with_keys(keys.clone())),
             delegations: Arc::new(Delegations::open(delegations, keys.clone())?),
@@ -57,10 +70,22 @@ pub(crate) fn open(store: &Store, keys: &SealingKeys) -> Result<Opened, ServiceE
             let database = &nodes.database;
             let reader = PostgresReader::open(database, READERS)?.with_keys(keys.clone());
             Ok(Opened {
+                written_at: None,
                 role: Role::Node(nodes.clone()),
                 reader: Arc::new(reader),
                 delegations: Arc::new(Delegations::in_postgres(database, keys.clone())?),
             })
         }
     }
+}
+
+/// By the file and the log beside it.
+fn written_at(journal: &Path) -> Option<Timestamp> {
+    let mut log = journal.as_os_str().to_owned();
+    log.push("-wal");
+    let files = [journal, Path::new(&log)];
+    let times = files.map(|file| file.metadata().and_then(|file| file.modified()).ok());
+    let newest = times.into_iter().flatten().max()?;
+    let since = newest.duration_since(UNIX_EPOCH).ok()?;
+    Some(Timestamp(since.as_millis() as i64))
 }

@@ -1,10 +1,12 @@
 //! A valid submission, before the engine gives its transfers their numbers.
 
+use penstock_model::url::InvalidUrl;
 use penstock_model::{
     Activity, Bytes, Checksum, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobKind,
     JobParameters, TapeNotes, Timestamp, TransferId, TransferRequest, UserName, VoName,
 };
 use penstock_persistence::journal::JobToken;
+use penstock_protocol::token::credential_id;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -23,7 +25,7 @@ pub struct NewJob {
     pub parameters: JobParameters,
     /// At least one file.
     pub transfers: Vec<NewTransfer>,
-    /// Tokens that the transfers refer to.
+    /// Tokens and queries with credentials that the transfers refer to.
     pub tokens: Vec<JobToken>,
 }
 
@@ -50,8 +52,26 @@ pub struct NewTransfer {
     pub source_credential: Option<CredentialId>,
     /// Token for the destination.
     pub destination_credential: Option<CredentialId>,
+    /// The query of the source's URL, when it holds credentials.
+    pub source_query: Option<CredentialId>,
+    /// The same of the destination's.
+    pub destination_query: Option<CredentialId>,
     /// What tape systems are told of it.
     pub tape: Option<Box<TapeNotes>>,
+}
+
+/// Takes the credentials out of a URL. Gives the URL as it is kept and shown, and its query where that holds some, to
+/// be kept with the job's tokens: sealed, and for as long as the job needs it.
+///
+/// Errors: without them the URL names no file.
+pub fn without_credentials(url: FileUrl) -> Result<(FileUrl, Option<JobToken>), InvalidUrl> {
+    let (url, query) = url.split_credentials()?;
+    let query = query.map(|text| JobToken {
+        id: credential_id(&text),
+        text,
+        renewal: None,
+    });
+    Ok((url, query))
 }
 
 impl NewJob {
@@ -79,6 +99,8 @@ impl NewJob {
                     metadata: new.metadata,
                     source_credential: new.source_credential,
                     destination_credential: new.destination_credential,
+                    source_query: new.source_query,
+                    destination_query: new.destination_query,
                     tape: new.tape,
                 });
         let job = Job {

@@ -7,6 +7,7 @@
 mod ask;
 mod held;
 
+use crate::clock::ClockWatch;
 use crate::engine::Answer;
 use crate::nodes::{Answered, Asked, Desk};
 use crate::run::{Message, wall_clock};
@@ -14,7 +15,7 @@ use ask::Issuers;
 use held::{Held, HeldTokens};
 use penstock_decide::classify::{Observed, classify};
 use penstock_decide::renewal::next_try;
-use penstock_model::{CredentialId, Failure, Phase, Side, Timestamp};
+use penstock_model::{Concern, CredentialId, Failure, Phase, Retry, Side, Timestamp};
 use penstock_persistence::journal::{JournalReader, Renewal, RenewedToken, StoredToken};
 use penstock_protocol::http1::client::Client;
 use penstock_protocol::oauth::{ClientCredentials, Grant};
@@ -22,6 +23,13 @@ use penstock_protocol::token::{Contents, contents};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a credential that cannot be read is waited for.
+const READ_PATIENCE: Duration = Duration::from_secs(60);
+/// Between two tries.
+const READ_RETRY: Duration = Duration::from_millis(500);
 
 /// The issuers of which this service is a client. Cheap to clone; all clones see a replacement.
 #[derive(Debug, Clone, Default)]
@@ -53,6 +61,8 @@ pub(crate) enum TokenTrouble {
     Ended(String),
     /// It may be had later.
     Later(String),
+    /// It cannot be read here at the moment: that says nothing of the token, nor of who uses it.
+    Unreadable(String),
 }
 
 impl TokenTrouble {
@@ -61,9 +71,28 @@ impl TokenTrouble {
         let (observed, detail) = match self {
             TokenTrouble::Ended(why) => (Observed::Status(401), why),
             TokenTrouble::Later(why) => (Observed::Broken, why),
+            TokenTrouble::Unreadable(why) => return unreadable(why),
         };
-        classify(side, phase, &observed, detail)
+        // Who gives tokens is not the storage element for which they are.
+        Failure {
+            concern: Concern::Credential,
+            ..classify(side, phase, &observed, detail)
+        }
     }
+}
+
+/// A credential cannot be read from the service's own database at the moment. Whoever needs it has waited for it.
+pub(crate) fn unreadable(detail: String) -> Failure {
+    Failure {
+        concern: Concern::Credential,
+        ..classify(Side::Service, Phase::Preparation, &Observed::Broken, detail)
+    }
+}
+
+/// Whether a failure is one of these: it costs its transfer no retry.
+pub(crate) fn is_unreadable(failure: &Failure) -> bool {
+    (failure.side, failure.concern, failure.retry)
+        == (Side::Service, Concern::Credential, Retry::Later)
 }
 
 /// Keeps the tokens of jobs usable. One for the whole service.
@@ -73,9 +102,15 @@ pub(crate) struct TokenKeeper {
     held: HeldTokens,
     /// Known when the service runs.
     desk: OnceLock<Desk>,
+    clock: ClockWatch,
 }
 
 impl TokenKeeper {
+    /// Tells whether a token that has ended by the clock may be taken to have ended.
+    pub(crate) fn clock(&self) -> &ClockWatch {
+        &self.clock
+    }
+
     pub(crate) fn new(
         client: Client,
         reader: Arc<dyn JournalReader>,
@@ -86,6 +121,7 @@ impl TokenKeeper {
             issuers: Issuers::new(client, clients),
             held: HeldTokens::default(),
             desk: OnceLock::new(),
+            clock: ClockWatch::start(),
         }
     }
 
@@ -114,6 +150,7 @@ impl TokenKeeper {
         }
         match held.renew_at {
             Some(_) => self.renewed(id, held, now).await,
+            None if !self.clock.is_credible() => Ok(held.text),
             None => Err(TokenTrouble::Ended(ended(
                 held.ends.unwrap_or(now),
                 "it is not renewed, because the job says so, its scope lacks 'offline_access', or this \
@@ -143,12 +180,14 @@ impl TokenKeeper {
             Ok(stored) => return Ok(self.held.learn(id, &stored).text),
             Err(why) => why,
         };
-        if held.ends.is_none_or(|ends| now < ends) {
+        if held.ends.is_none_or(|ends| now < ends) || !self.clock.is_credible() {
             tracing::warn!(token = %id, ?why, "a token could not be renewed yet; it is used while it lives");
             return Ok(held.text);
         }
         Err(match (why, held.ends) {
-            (TokenTrouble::Later(why), _) => TokenTrouble::Later(format!("[TokenRefresh] {why}")),
+            (TokenTrouble::Later(why) | TokenTrouble::Unreadable(why), _) => {
+                TokenTrouble::Later(format!("[TokenRefresh] {why}"))
+            }
             (TokenTrouble::Ended(why), ends) => {
                 TokenTrouble::Ended(ended(ends.unwrap_or(now), &format!("[TokenRefresh] {why}")))
             }
@@ -158,7 +197,12 @@ impl TokenKeeper {
     /// For another node, whose turn it is not to ask issuers.
     pub(crate) async fn refresh_for_another(&self, id: &CredentialId) -> Result<(), TokenTrouble> {
         self.held.forget(id);
-        self.usable(id).await.map(drop)
+        let refreshed = self.usable(id).await.map(drop);
+        refreshed.map_err(|why| match why {
+            // A word that earlier versions know.
+            TokenTrouble::Unreadable(why) => TokenTrouble::Later(why),
+            TokenTrouble::Ended(_) | TokenTrouble::Later(_) => why,
+        })
     }
 
     async fn refresh(&self, id: &CredentialId) -> Result<StoredToken, TokenTrouble> {
@@ -210,9 +254,9 @@ impl TokenKeeper {
                     renewal: Some((renewal, None)),
                 }) => (text, renewal),
                 Ok(_) => return Ok(()),
-                Err(TokenTrouble::Ended(why) | TokenTrouble::Later(why)) => {
-                    return Err(refused(why));
-                }
+                Err(TokenTrouble::Ended(why)) => return Err(refused(why)),
+                // Its transfers wait.
+                Err(TokenTrouble::Later(_) | TokenTrouble::Unreadable(_)) => continue,
             };
             let exchanged = match self.issuers.ask(&renewal, Grant::Exchange(&text)).await {
                 Ok(renewed) => self.keep(id, &renewed).await,
@@ -224,10 +268,10 @@ impl TokenKeeper {
                     return Ok(());
                 }
                 Err(TokenTrouble::Ended(why)) => return Err(refused(why)),
-                Err(TokenTrouble::Later(why)) => why,
+                Err(TokenTrouble::Later(why) | TokenTrouble::Unreadable(why)) => why,
             };
             let ends = contents(&text).map(|told| told.expires);
-            if ends.is_some_and(|ends| ends <= wall_clock()) {
+            if ends.is_some_and(|ends| ends <= wall_clock()) && self.clock.is_credible() {
                 return Err(refused(format!("{why}; then the token ended")));
             }
             if failures == 0 {
@@ -252,17 +296,43 @@ impl TokenKeeper {
         }
     }
 
+    /// Waits for a while when it cannot be read: a key that another node has comes within moments, and a database that
+    /// is busy answers before long.
     async fn stored(&self, id: &CredentialId) -> Result<StoredToken, TokenTrouble> {
         let (reader, wanted) = (self.reader.clone(), id.clone());
-        let read = tokio::task::spawn_blocking(move || reader.token(&wanted)).await;
-        match read {
-            Ok(Ok(Some(stored))) => Ok(stored),
-            Ok(Ok(None)) => Err(TokenTrouble::Ended(format!(
+        let read = move || reader.token(&wanted).map_err(|why| why.to_string());
+        match read_with_patience(read).await {
+            Ok(Some(stored)) => Ok(stored),
+            Ok(None) => Err(TokenTrouble::Ended(format!(
                 "the token {id} is no longer stored"
             ))),
-            Ok(Err(why)) if why.may_pass() => Err(TokenTrouble::Later(why.to_string())),
-            Ok(Err(why)) => Err(TokenTrouble::Ended(why.to_string())),
-            Err(why) => Err(TokenTrouble::Later(why.to_string())),
+            Err(why) => Err(TokenTrouble::Unreadable(why)),
+        }
+    }
+}
+
+/// Reads a credential from the service's own database, again and again for a while when that fails. Errors: it still
+/// does.
+pub(crate) async fn read_with_patience<T: Send + 'static>(
+    read: impl Fn() -> Result<T, String> + Clone + Send + 'static,
+) -> Result<T, String> {
+    read_within(READ_PATIENCE, read).await
+}
+
+async fn read_within<T: Send + 'static>(
+    patience: Duration,
+    read: impl Fn() -> Result<T, String> + Clone + Send + 'static,
+) -> Result<T, String> {
+    let until = Instant::now() + patience;
+    loop {
+        let answered = tokio::task::spawn_blocking(read.clone()).await;
+        match answered.unwrap_or_else(|why| Err(why.to_string())) {
+            Ok(found) => return Ok(found),
+            Err(why) if Instant::now() >= until => {
+                tracing::warn!(%why, "a credential cannot be read");
+                return Err(why);
+            }
+            Err(_) => tokio::time::sleep(READ_RETRY).await,
         }
     }
 }
@@ -289,4 +359,36 @@ fn ended(at: Timestamp, why: &str) -> String {
         "the token expired at {}Z: {why}; submit again with a new one",
         at.to_fts()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[tokio::test]
+    async fn a_credential_that_cannot_be_read_at_the_moment_is_read_later() {
+        let tries = Arc::new(AtomicU32::new(0));
+        let read = move || match tries.fetch_add(1, Ordering::Relaxed) {
+            0 => Err("the database is busy".to_owned()),
+            tried => Ok(tried),
+        };
+        assert_eq!(read_within(READ_PATIENCE, read).await, Ok(1));
+    }
+
+    #[tokio::test]
+    async fn what_the_service_cannot_read_of_its_own_is_told_apart_from_what_is_wrong_with_a_token()
+    {
+        let busy = || Err::<(), _>("the database is busy".to_owned());
+        let why = read_within(Duration::ZERO, busy).await.expect_err("busy");
+        let failure =
+            |trouble: TokenTrouble| trouble.into_failure(Side::Source, Phase::Preparation);
+        assert!(is_unreadable(&failure(TokenTrouble::Unreadable(
+            why.clone()
+        ))));
+        assert!(is_unreadable(&unreadable(why.clone())));
+        for trouble in [TokenTrouble::Ended(why.clone()), TokenTrouble::Later(why)] {
+            assert!(!is_unreadable(&failure(trouble)));
+        }
+    }
 }

@@ -156,6 +156,21 @@ impl Lab {
     }
 }
 
+/// The certificate of the one user, in PEM.
+pub(super) fn alice_pem() -> Vec<u8> {
+    LAB.alice.certificate.to_pem().expect("PEM")
+}
+
+/// A directory of the one authority.
+pub(super) fn authorities() -> &'static std::path::Path {
+    LAB.directory.path()
+}
+
+/// When the certificates are good.
+pub(super) fn now() -> Timestamp {
+    Timestamp(NOW_SECONDS * 1000)
+}
+
 fn check_chain(data: &[u8]) {
     let mut chain = Vec::new();
     let mut rest = data;

@@ -1,11 +1,19 @@
 //! What is fuzzed: for each parser of hostile bytes what must hold whatever comes, and inputs to begin with. Shared by
-//! the fuzzer, which looks for inputs with coverage, and by a test of `protocol`, which tries some at every change.
+//! the fuzzer, which looks for inputs with coverage, and by a test of `cli`, which tries some at every change.
 
+mod answers;
+mod broker;
 mod certificate;
 mod copy;
+mod delegation;
 mod digest;
+mod gfal;
 mod http1;
+mod jobs;
+mod kept;
 mod macaroon;
+mod names;
+mod ranges;
 mod token;
 mod webdav;
 mod webdav_changes;
@@ -24,15 +32,38 @@ pub struct Target {
 
 /// All of them.
 pub const ALL: &[Target] = &[
+    answers::TAPE,
+    answers::ISSUERS,
+    answers::CLOUDS,
+    broker::STOMP,
+    broker::NATS,
     certificate::CHAINS,
     certificate::FILES,
     certificate::ATTRIBUTES,
     copy::HEADERS,
     copy::MARKERS,
+    delegation::PROXIES,
+    delegation::KEYS,
     digest::TARGET,
+    gfal::REPORTS,
+    gfal::ORDERS,
     http1::TARGET,
+    jobs::SUBMISSIONS,
+    jobs::FRAMES,
+    jobs::ROWS,
+    kept::BACKUPS,
+    kept::SEALED,
+    kept::IMPORTS,
+    kept::PLANS,
+    kept::REFUSALS,
     macaroon::TARGET,
     macaroon::REQUESTS,
+    names::URLS,
+    names::HOSTS,
+    names::HIDDEN,
+    names::FILES,
+    ranges::ASKED,
+    ranges::TOLD,
     token::TEXTS,
     token::CLAIMS,
     webdav::ASKED,

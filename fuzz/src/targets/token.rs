@@ -2,11 +2,15 @@
 
 use super::{Target, texts};
 use openssl::ec::{EcGroup, EcKey};
+use openssl::ecdsa::EcdsaSig;
+use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
-use openssl::pkey::PKey;
+use openssl::pkey::{PKey, Private};
 use penstock_model::{Capability, NamespacePath, Timestamp};
 use penstock_protocol::identity::Identity;
-use penstock_protocol::token::{Claims, FetchDocument, Fetched, Signer, TrustedIssuer, Verifier};
+use penstock_protocol::token::{
+    Claims, FetchDocument, Fetched, IssuerVos, LIFE_MAX, Signer, TrustedIssuer, Verifier,
+};
 use serde_json::Value;
 use std::sync::LazyLock;
 use tokio::runtime::Runtime;
@@ -41,7 +45,7 @@ pub const CLAIMS: Target = Target {
 
 struct Site {
     signer: Signer,
-    key: jsonwebtoken::EncodingKey,
+    key: PKey<Private>,
     verifier: Verifier,
     runtime: Runtime,
 }
@@ -51,16 +55,11 @@ static SITE: LazyLock<Site> = LazyLock::new(|| {
     let key = PKey::from_ec_key(EcKey::generate(&group).expect("a key")).expect("a key");
     let pem = key.private_key_to_pem_pkcs8().expect("PEM");
     let signer = Signer::from_pem(&pem).expect("a signer");
-    let trusted = TrustedIssuer {
-        issuer: ISSUER.to_owned(),
-        prefix: NamespacePath::from_encoded(PREFIX).expect("a path"),
-        vo: None,
-    };
     let audiences = vec!["https://se.example.org".to_owned()];
-    let verifier = Verifier::new(vec![trusted], audiences, Nowhere);
+    let verifier = Verifier::new(vec![trusted(ISSUER, PREFIX)], audiences, Nowhere);
     Site {
         verifier: verifier.with_local_keys(ISSUER, &signer.jwks()),
-        key: jsonwebtoken::EncodingKey::from_ec_pem(&pem).expect("a key"),
+        key,
         signer,
         runtime: tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -68,6 +67,35 @@ static SITE: LazyLock<Site> = LazyLock::new(|| {
             .expect("a runtime"),
     }
 });
+
+pub(super) fn trusted(issuer: &str, prefix: &str) -> TrustedIssuer {
+    TrustedIssuer {
+        issuer: issuer.to_owned(),
+        prefix: NamespacePath::from_encoded(prefix).expect("a path"),
+        vos: IssuerVos::Unlisted,
+        life_max: LIFE_MAX,
+    }
+}
+
+/// A token with good claims and no good signature.
+pub(super) fn unsigned_with_kid(issuer: &str, algorithm: &str, kid: &str) -> String {
+    let head = serde_json::json!({ "alg": algorithm, "kid": kid, "typ": "JWT" });
+    let claims = Claims {
+        iss: issuer.to_owned(),
+        ..claims(0)
+    };
+    let claims = serde_json::to_vec(&claims).expect("JSON");
+    let signature = [7; 64];
+    [head.to_string().as_bytes(), &claims[..], &signature[..]]
+        .map(encoded)
+        .join(".")
+}
+
+/// Base64 as tokens have it (RFC 7515 §2).
+fn encoded(bytes: &[u8]) -> String {
+    let text = openssl::base64::encode_block(bytes);
+    text.replace('+', "-").replace('/', "_").replace('=', "")
+}
 
 /// No other issuer can be reached.
 struct Nowhere;
@@ -125,20 +153,20 @@ fn check_text(data: &[u8]) {
 }
 
 fn check_claims(data: &[u8]) {
-    let header = jsonwebtoken::Header {
-        kid: Some(SITE.signer.kid().to_owned()),
-        ..jsonwebtoken::Header::new(jsonwebtoken::Algorithm::ES256)
-    };
+    let header = serde_json::json!({"typ": "JWT", "alg": "ES256", "kid": SITE.signer.kid()});
     // By hand, because the claims may be anything.
-    let encode = |bytes: &[u8]| {
-        let text = openssl::base64::encode_block(bytes);
-        text.replace('+', "-").replace('/', "_").replace('=', "")
-    };
     let head = serde_json::to_vec(&header).expect("JSON");
-    let signed = format!("{}.{}", encode(&head), encode(data));
-    let signature =
-        jsonwebtoken::crypto::sign(signed.as_bytes(), &SITE.key, jsonwebtoken::Algorithm::ES256);
-    let token = format!("{signed}.{}", signature.expect("signed"));
+    let signed = format!("{}.{}", encoded(&head), encoded(data));
+    let mut signer =
+        openssl::sign::Signer::new(MessageDigest::sha256(), &SITE.key).expect("a signer");
+    let signature = signer
+        .sign_oneshot_to_vec(signed.as_bytes())
+        .expect("signed");
+    let numbers = EcdsaSig::from_der(&signature).expect("a signature");
+    // RFC 7518 §3.4: both numbers, one after the other.
+    let numbers =
+        [numbers.r(), numbers.s()].map(|number| number.to_vec_padded(32).expect("32 bytes"));
+    let token = format!("{signed}.{}", encoded(&numbers.concat()));
     let Some(identity) = verify(&token) else {
         return;
     };

@@ -67,12 +67,16 @@ pub struct TokenArgs {
     /// storage.poll, each with `:/path`; others are passed on.
     #[arg(long, default_value = "storage.read:/")]
     pub scope: String,
-    /// For which service; repeat it for more. Default: any service that trusts this issuer.
+    /// For which server: its URL, or its bare name, which stands for all its ports; repeat it for more. Default: the
+    /// storage element and the transfer service of this site.
     #[arg(long = "audience", value_name = "URL")]
     pub audiences: Vec<String>,
-    /// How long it is valid.
-    #[arg(long, default_value = "1h")]
-    pub lifetime: Span,
+    /// How long it is valid, at most issuer.token_life_max. Default: 1h, with --admin 30d.
+    #[arg(long)]
+    pub lifetime: Option<Span>,
+    /// Make a new token for the site's owner: into admin.token, in the place of the one there.
+    #[arg(long, conflicts_with_all = ["scope", "audiences", "subject", "groups"])]
+    pub admin: bool,
     /// On whose behalf. Default: the name of the user who runs this.
     #[arg(long)]
     pub subject: Option<String>,
@@ -126,6 +130,9 @@ pub struct AuthzTestArgs {
     /// A VOMS attribute that a subject is supposed to have; repeat it for more.
     #[arg(long = "fqan", value_name = "FQAN")]
     pub fqans: Vec<String>,
+    /// The authority that is supposed to have signed a subject's certificate, for rules that name one.
+    #[arg(long, value_name = "DN")]
+    pub ca: Option<String>,
     /// The address from which they come, for macaroons that name some.
     #[arg(long, default_value = "127.0.0.1")]
     pub from: IpAddr,
@@ -186,6 +193,18 @@ pub struct BackupArgs {
     /// Read all of a backup and tell what it holds.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "to", "with_keys"])]
     pub verify: Option<PathBuf>,
+    /// This role's part alone. Default: all that the site has; then the namespace goes to FILE.namespace.
+    #[arg(long, value_name = "PART")]
+    pub only: Option<BackupPart>,
+}
+
+/// Of what there are backups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BackupPart {
+    /// What the transfer service remembers.
+    Transfer,
+    /// The namespace of the storage element: names, sizes, checksums, owners of all files.
+    Namespace,
 }
 
 /// Options of `restore`.
@@ -197,6 +216,40 @@ pub struct RestoreArgs {
     #[arg(long)]
     pub dir: PathBuf,
     /// Keep what is there under another name, and take its place.
+    #[arg(long)]
+    pub replace: bool,
+    /// This role's part alone. Default: FILE, and FILE.namespace if there is one.
+    #[arg(long, value_name = "PART")]
+    pub only: Option<BackupPart>,
+}
+
+/// Options of `fsck`.
+#[derive(Debug, Args)]
+pub struct FsckArgs {
+    /// The site directory.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Enter files that have no entry, correct counters and labels. Shows what it will change, and asks.
+    #[arg(long)]
+    pub repair: bool,
+    /// The same, and remove entries whose data is missing.
+    #[arg(long)]
+    pub remove_missing: bool,
+    /// Do not ask.
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// Options of `rebuild`.
+#[derive(Debug, Args)]
+pub struct RebuildArgs {
+    /// The site directory.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Tell what the namespace would hold, and make none.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Keep the namespace that is there under another name, and take its place.
     #[arg(long)]
     pub replace: bool,
 }

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 pub struct Administrator {
     /// A certificate's subject without what proxies append, such as `/DC=lab/OU=Users/CN=Alice`.
     pub dn: Option<String>,
+    /// Who must have signed that certificate, such as `/DC=lab/CN=Lab CA`; only with `dn`. Unset: any authority that is
+    /// trusted.
+    pub ca: Option<String>,
     /// A VOMS attribute in plain form, such as `/dteam/Role=production`.
     pub fqan: Option<String>,
     /// The issuer of the token that names `subject` or `group`.
@@ -41,9 +44,21 @@ impl Administrator {
             text(&self.subject),
             text(&self.group),
         );
+        let ca = text(&self.ca);
+        match (&ca, &named.0) {
+            (Some(_), None) => {
+                return Err("transfer.administrator: ca goes with dn alone".to_owned());
+            }
+            (Some(ca), Some(dn)) if !ca.starts_with('/') => {
+                return Err(format!(
+                    "transfer.administrator '{dn}': the ca '{ca}' is no subject in slash form, such as /DC=org/CN=Lab CA"
+                ));
+            }
+            (Some(_), Some(_)) | (None, _) => {}
+        }
         let to = match named {
             (Some(subject), None, None, None, None) if subject.starts_with('/') => {
-                Grantee::Certificate { subject }
+                Grantee::Certificate { subject, ca }
             }
             (Some(dn), None, None, None, None) => {
                 return Err(format!(
@@ -100,8 +115,28 @@ mod tests {
             "dn = \"/DC=lab/CN=Alice\"",
             Grantee::Certificate {
                 subject: "/DC=lab/CN=Alice".into(),
+                ca: None,
             },
         );
+        check(
+            "dn = \"/DC=lab/CN=Alice\"\nca = \"/DC=lab/CN=Lab CA\"",
+            Grantee::Certificate {
+                subject: "/DC=lab/CN=Alice".into(),
+                ca: Some("/DC=lab/CN=Lab CA".into()),
+            },
+        );
+        for (text, why) in [
+            (
+                "fqan = \"/dteam\"\nca = \"/CN=CA\"",
+                "ca goes with dn alone",
+            ),
+            (
+                "dn = \"/CN=a\"\nca = \"Lab CA\"",
+                "no subject in slash form",
+            ),
+        ] {
+            assert!(read(text).expect_err(text).contains(why), "{text}");
+        }
         check(
             "fqan = \"/dteam/Role=production\"",
             Grantee::Attribute {

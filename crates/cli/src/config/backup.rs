@@ -1,11 +1,11 @@
-//! `[transfer.backup]`: how often a backup of the transfer service is made, and where it goes.
+//! `[transfer.backup]` and `[storage.backup]`: how often a backup of a role is made, and where it goes.
 
 use crate::quantity::{Size, Span};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// When a running service makes backups of itself.
+/// When a running role makes backups of itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BackupPlan {
@@ -35,20 +35,21 @@ impl BackupPlan {
         Size(200_000_000)
     }
 
-    /// Everything that is wrong with it, each as one sentence.
-    pub fn problems(&self) -> Vec<String> {
+    /// Everything that is wrong with the one of a section, each as one sentence.
+    pub fn problems(&self, section: &str) -> Vec<String> {
         let mut problems = Vec::new();
         if self.keep == 0 {
-            problems.push("transfer.backup.keep is 0: at least the newest must be kept".to_owned());
+            problems.push(format!(
+                "{section}.backup.keep is 0: at least the newest must be kept"
+            ));
         }
         if self.every.0 < Duration::from_secs(60) {
-            problems.push("transfer.backup.every is less than a minute".to_owned());
+            problems.push(format!("{section}.backup.every is less than a minute"));
         }
         if self.rate.0 < 1_000_000 {
-            problems.push(
-                "transfer.backup.rate is less than 1 MB a second: a backup would hardly end"
-                    .to_owned(),
-            );
+            problems.push(format!(
+                "{section}.backup.rate is less than 1 MB a second: a backup would hardly end"
+            ));
         }
         problems
     }

@@ -20,8 +20,25 @@ pub struct Gfal {
     pub environment: BTreeMap<String, String>,
     /// Accounts at `sftp` servers.
     pub sftp: Vec<SftpAccount>,
+    /// `required`: these processes open no files but those of the system that the libraries need, and connect only where
+    /// the service itself may; where the kernel cannot do that, gfal2 is not used. `off`: they are not confined.
+    pub confinement: Confinement,
+    /// The account that these processes work as. Unset: that of the service. Only a service of root can change it.
+    pub user: Option<String>,
+    /// Further files and directories that the libraries may read, as for a gfal2 outside `/usr`.
+    pub readable: Vec<PathBuf>,
     /// For tests: take files of gfal2's `mock` plug-in, which do not exist.
     pub mock: bool,
+}
+
+/// Whether processes that work with gfal2 are confined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Confinement {
+    /// Without it gfal2 is not used.
+    Required,
+    /// They may do what the service may do.
+    Off,
 }
 
 /// An account at an `sftp` server. Such servers know neither proxies nor tokens, so the site's own account is used, and
@@ -39,6 +56,15 @@ pub struct SftpAccount {
     pub vo: String,
 }
 
+/// Variables that the service alone sets.
+const NOT_SET_BY_OPERATORS: [&str; 5] = [
+    "X509_USER_PROXY",
+    "BEARER_TOKEN",
+    "XRD_METALINKPROCESSING",
+    "XRD_LOCALMETALINKFILE",
+    "RES_OPTIONS",
+];
+
 impl Default for Gfal {
     fn default() -> Gfal {
         Gfal {
@@ -47,6 +73,9 @@ impl Default for Gfal {
             memory_max: Size(4 << 30),
             environment: BTreeMap::new(),
             sftp: Vec::new(),
+            confinement: Confinement::Required,
+            user: None,
+            readable: Vec::new(),
             mock: false,
         }
     }
@@ -71,12 +100,18 @@ impl Gfal {
                     "transfer.gfal.environment: '{name}' is no name of a variable"
                 ));
             }
-            // These would load other code, or show other credentials.
-            if name.starts_with("LD_") || ["X509_USER_PROXY", "BEARER_TOKEN"].contains(&&**name) {
+            // These would load other code, show other credentials, or undo how processes are confined.
+            if name.starts_with("LD_") || NOT_SET_BY_OPERATORS.contains(&&**name) {
                 problems.push(format!(
                     "transfer.gfal.environment: '{name}' may not be set"
                 ));
             }
+        }
+        for path in self.readable.iter().filter(|path| !path.is_absolute()) {
+            problems.push(format!(
+                "transfer.gfal.readable: '{}' is no path from the root",
+                path.display()
+            ));
         }
         let mut seen = std::collections::BTreeSet::new();
         for account in &self.sftp {

@@ -38,8 +38,8 @@ impl Default for Limits {
             head_timeout: seconds(30),
             idle_timeout: seconds(300),
             stall_timeout: seconds(60),
-            rate_min: Size(1000),
-            rate_interval: seconds(60),
+            rate_min: Size(50_000),
+            rate_interval: seconds(120),
         }
     }
 }

@@ -9,6 +9,9 @@ use std::collections::BTreeSet;
 pub struct Member {
     /// The subject without what proxies append, such as `/DC=lab/OU=Users/CN=Alice`.
     pub dn: String,
+    /// Who must have signed the certificate, such as `/DC=lab/CN=Lab CA`. Unset: any authority that is trusted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<String>,
     /// The VO, as tokens and VOMS name it.
     pub vo: String,
 }
@@ -27,7 +30,12 @@ pub struct Account {
 pub(super) fn problems(members: &[Member], accounts: &[Account]) -> Vec<String> {
     let mut problems = Vec::new();
     let mut seen = BTreeSet::new();
-    for Member { dn, vo } in members {
+    for Member { dn, ca, vo } in members {
+        if let Some(ca) = ca.as_ref().filter(|ca| !ca.starts_with('/')) {
+            problems.push(format!(
+                "trust.member '{dn}': the ca '{ca}' is no subject in slash form, such as /DC=org/CN=Lab CA"
+            ));
+        }
         if !dn.starts_with('/') {
             problems.push(format!(
                 "trust.member '{dn}' is no subject in slash form, such as /DC=org/CN=Alice"
@@ -60,7 +68,12 @@ mod tests {
     fn every_contradiction_is_told_at_once() {
         let member = |dn: &str, vo: &str| Member {
             dn: dn.into(),
+            ca: None,
             vo: vo.into(),
+        };
+        let signed = Member {
+            ca: Some("Lab CA".into()),
+            ..member("/CN=c", "x")
         };
         let account = |name: &str| Account {
             name: name.into(),
@@ -70,6 +83,7 @@ mod tests {
             member("/CN=a", "x"),
             member("/CN=a", ""),
             member("CN=b", "x"),
+            signed,
         ];
         assert_eq!(
             problems(&members, &[account("a"), account("a"), account("")]),
@@ -77,6 +91,7 @@ mod tests {
                 "trust.member '/CN=a' has an empty vo",
                 "trust.member '/CN=a' is named twice",
                 "trust.member 'CN=b' is no subject in slash form, such as /DC=org/CN=Alice",
+                "trust.member '/CN=c': the ca 'Lab CA' is no subject in slash form, such as /DC=org/CN=Lab CA",
                 "trust.account 'a' is named twice",
                 "trust.account '' needs a name and a vo",
             ]

@@ -1,5 +1,6 @@
 //! The storage element's section.
 
+use super::BackupPlan;
 use crate::quantity::{Size, Span};
 use penstock_model::capability::Right;
 use penstock_model::{ChecksumAlgorithm, NamespacePath};
@@ -35,7 +36,10 @@ pub struct Storage {
     /// How long an upload in several requests may rest before its bytes are removed.
     #[serde(default = "Storage::default_upload_expiry")]
     pub upload_expiry: Span,
-    /// Such uploads that one user may have begun and not finished.
+    /// How long files are kept that a start found in a pool and that the namespace does not know.
+    #[serde(default = "Storage::default_quarantine")]
+    pub quarantine: Span,
+    /// Uploads in several requests that one user may have begun and not finished.
     #[serde(default = "Storage::default_uploads_per_user")]
     pub uploads_per_user_max: usize,
     /// Bytes of them, announced or come.
@@ -56,6 +60,9 @@ pub struct Storage {
     /// What owners of certificates may do.
     #[serde(default, rename = "user")]
     pub users: Vec<UserRule>,
+    /// Backups of the namespace that it makes by itself. Unset: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<BackupPlan>,
     /// The file systems that keep the files.
     #[serde(default, rename = "pool")]
     pub pools: Vec<Pool>,
@@ -73,6 +80,9 @@ impl Storage {
     }
     fn default_upload_expiry() -> Span {
         Span(Duration::from_secs(24 * 3600))
+    }
+    fn default_quarantine() -> Span {
+        Span(Duration::from_secs(30 * 24 * 3600))
     }
     fn default_uploads_per_user() -> usize {
         100
@@ -95,8 +105,8 @@ impl Storage {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Outbound {
-    /// Host names and addresses. Others are refused, so that nobody uses the site to reach what only it can
-    /// reach.
+    /// Servers: `se.example.org:8443`, `*.example.org:20000-25000`, `http://…` for one without TLS. Others are refused,
+    /// so that nobody uses the site to reach what only it can reach.
     pub allow: Vec<String>,
     /// Hosts to which the credentials of a copy follow a redirect, over TLS: data servers behind a storage
     /// element that expects its clients' tokens there, too.
@@ -121,6 +131,9 @@ pub struct GroupRule {
 pub struct UserRule {
     /// The subject without what proxies append, such as `/DC=lab/OU=Users/CN=Alice`.
     pub dn: String,
+    /// Who must have signed the certificate, such as `/DC=lab/CN=Lab CA`. Unset: any authority that is trusted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<String>,
     /// Where. Of several rules for one user, those with the longest path count.
     pub path: NamespacePath,
     /// What: read, create, modify, stage, poll.
@@ -146,6 +159,10 @@ pub struct Pool {
     /// Files that may wait their turn; more are refused with `Retry-After`.
     #[serde(default = "Pool::default_queue_max")]
     pub queue_max: u32,
+    /// Of `movers_max`, how many one user may have at once. Unset: three quarters.
+    pub movers_per_user_max: Option<u32>,
+    /// Of `movers_max`, how many all anonymous clients together may have. Unset: a quarter.
+    pub movers_anonymous_max: Option<u32>,
 }
 
 /// What a pool is good for at the moment.
@@ -190,6 +207,19 @@ impl Storage {
                 user.dn
             ));
         }
+        for (dn, ca) in self
+            .users
+            .iter()
+            .filter_map(|user| Some((&user.dn, user.ca.as_ref()?)))
+        {
+            if !ca.starts_with('/') {
+                problems.push(format!(
+                    "storage.user '{dn}': the ca '{ca}' is no subject in slash form, such as /DC=org/CN=Lab CA"
+                ));
+            }
+        }
+        let plans = self.backup.iter();
+        problems.extend(plans.flat_map(|plan| plan.problems("storage")));
         let mut names = BTreeSet::new();
         let mut paths = BTreeSet::new();
         for pool in &self.pools {
@@ -215,6 +245,17 @@ impl Storage {
                     "pool '{}' has movers_max 0, so nothing would ever move",
                     pool.name
                 ));
+            }
+            for (key, most) in [
+                ("movers_per_user_max", pool.movers_per_user_max),
+                ("movers_anonymous_max", pool.movers_anonymous_max),
+            ] {
+                if most == Some(0) {
+                    problems.push(format!(
+                        "pool '{}' has {key} 0, so their files would wait for ever",
+                        pool.name
+                    ));
+                }
             }
         }
         problems

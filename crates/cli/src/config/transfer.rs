@@ -53,8 +53,8 @@ pub struct Transfer {
     /// The wait before the first retry; later ones wait longer.
     #[serde(default = "Transfer::default_retry_delay")]
     pub retry_delay: Span,
-    /// A link is halted after so many failures of one kind in a row, and tried with one transfer now and then.
-    /// 0: never.
+    /// A link is halted after so many failures of one kind in a row that speak of its storage elements or network, of several
+    /// users where several use it, and tried with one transfer now and then. 0: never.
     #[serde(default = "Transfer::default_halt_after")]
     pub halt_after: u32,
     /// The wait before the first such trial; later ones wait longer, up to ten minutes.
@@ -68,6 +68,9 @@ pub struct Transfer {
     /// Hosts to which the credentials of a file follow a redirect of its storage element, over TLS.
     #[serde(default)]
     pub credentials_follow: Vec<String>,
+    /// Hosts that are shown tokens also by `http` and `root`, where others can read them.
+    #[serde(default)]
+    pub tokens_unencrypted: Vec<String>,
     /// Who may see and stop the jobs of others, ban and configure.
     #[serde(default, rename = "administrator")]
     pub administrators: Vec<Administrator>,

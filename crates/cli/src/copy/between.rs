@@ -1,7 +1,7 @@
 //! Copies between two storage elements: the transfer engine, in this process, for as long as the copy takes.
 
 use super::CopiedFile;
-use crate::access::Access;
+use crate::access::{Access, Need, audiences_of};
 use crate::args::CopyArgs;
 use crate::environment::Environment;
 use crate::exit::CommandError;
@@ -22,12 +22,14 @@ use penstock_model::{
 };
 use penstock_persistence::journal::JobToken;
 use penstock_persistence::sealing::SealingKeys;
+use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::token::credential_id;
 use penstock_transfer_service::api::Banned;
 use penstock_transfer_service::engine::EngineConfig;
-use penstock_transfer_service::submission::{NewJob, NewTransfer};
+use penstock_transfer_service::submission::{NewJob, NewTransfer, without_credentials};
 use penstock_transfer_service::{AgentConfig, Service, ServiceConfig, Store, TokenClients};
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -50,6 +52,12 @@ struct Pair {
     size: Option<Bytes>,
 }
 
+/// The token for each end, if there is any.
+struct Ends {
+    source: Option<String>,
+    destination: Option<String>,
+}
+
 pub(super) async fn run(
     from: &Url,
     to: &Url,
@@ -59,13 +67,18 @@ pub(super) async fn run(
 ) -> Result<Vec<CopiedFile>, CommandError> {
     let parallel = usize::from(args.parallel);
     let access = Access::open(&args.access, environment, parallel)?;
-    let scope = format!(
-        "{} {}",
-        Purpose::Read.scope(&path_of(from)?),
-        Purpose::Modify.scope(&path_of(to)?)
-    );
-    let token = access.token(&scope)?;
-    let remote = Remote::new(access.client.clone(), token.clone());
+    let ends = [(from, Purpose::Read), (to, Purpose::Modify)];
+    let remote = Remote::new(access.client.clone(), access.for_files(&ends)?);
+    let [source_token, destination_token] = ends.map(|(url, purpose)| {
+        access.job_token(&Need {
+            scope: purpose.scope(&path_of(url)?),
+            audiences: audiences_of(url),
+        })
+    });
+    let tokens = Ends {
+        source: source_token?,
+        destination: destination_token?,
+    };
     let pairs = find_pairs(&remote, from, to, parallel).await?;
     let (mut files, missing) = match args.overwrite {
         true => (Vec::new(), pairs),
@@ -85,7 +98,7 @@ pub(super) async fn run(
         },
         keys: SealingKeys::of_this_process().map_err(engine_failed)?,
         engine: engine_config(parallel),
-        agents: AgentConfig::default(),
+        agents: agent_config(&access, [from, to]),
         gfal: None,
         token_clients: TokenClients::default(),
         banned: Banned::default(),
@@ -104,7 +117,7 @@ pub(super) async fn run(
     let moved = shown(
         &progress,
         output,
-        move_all(&service, &missing, token, args, &progress),
+        move_all(&service, &missing, &tokens, args, &progress),
     )
     .await;
     let _ = stop.send(true);
@@ -218,13 +231,13 @@ async fn look_for_copy(
 async fn move_all(
     service: &Service,
     pairs: &[Pair],
-    token: Option<String>,
+    tokens: &Ends,
     args: &CopyArgs,
     progress: &Progress,
 ) -> Result<Vec<CopiedFile>, CommandError> {
     let mut jobs = Vec::new();
     for part in pairs.chunks(FILES_PER_JOB) {
-        let job = new_job(part, token.as_deref(), args)?;
+        let job = new_job(part, tokens, args)?;
         jobs.push((service.submit(job).await.map_err(engine_failed)?, part));
     }
     let mut reported = 0;
@@ -259,26 +272,44 @@ async fn move_all(
     Ok(files)
 }
 
-fn new_job(pairs: &[Pair], token: Option<&str>, args: &CopyArgs) -> Result<NewJob, CommandError> {
-    let credential = token.map(credential_id);
+fn new_job(pairs: &[Pair], tokens: &Ends, args: &CopyArgs) -> Result<NewJob, CommandError> {
+    let name = |token: &Option<String>| token.as_deref().map(credential_id);
+    let (source_token, destination_token) = (name(&tokens.source), name(&tokens.destination));
     let url = |url: &Url| {
         FileUrl::parse(url.as_str()).map_err(|why| CommandError::Usage(why.to_string()))
     };
-    let transfer = |pair: &Pair| {
+    let mut secrets = BTreeMap::new();
+    let mut end = |given: &Url| {
+        let apart = without_credentials(url(given)?);
+        let (url, query) = apart.map_err(|why| CommandError::Usage(why.to_string()))?;
+        let query = query.map(|query| {
+            let id = query.id.clone();
+            secrets.insert(id.clone(), query);
+            id
+        });
+        Ok::<_, CommandError>((url, query))
+    };
+    let mut transfer = |pair: &Pair| {
+        let (source, source_query) = end(&pair.source)?;
+        let (destination, destination_query) = end(&pair.destination)?;
         Ok(NewTransfer {
-            source: url(&pair.source)?,
-            destination: url(&pair.destination)?,
+            source,
+            destination,
             size: pair.size,
             checksum: None,
             checksum_algorithm: args.checksum,
             activity: Activity::new("default"),
             scitag: None,
             metadata: Value::Null,
-            source_credential: credential.clone(),
-            destination_credential: credential.clone(),
+            source_credential: source_token.clone(),
+            destination_credential: destination_token.clone(),
+            source_query,
+            destination_query,
             tape: None,
         })
     };
+    let transfers = pairs.iter().map(&mut transfer);
+    let transfers = transfers.collect::<Result<_, CommandError>>()?;
     Ok(NewJob {
         id: JobId(Uuid::now_v7()),
         user: UserName::new("copy"),
@@ -293,21 +324,38 @@ fn new_job(pairs: &[Pair], token: Option<&str>, args: &CopyArgs) -> Result<NewJo
             },
             ..JobParameters::default()
         },
-        transfers: pairs
-            .iter()
-            .map(transfer)
-            .collect::<Result<_, CommandError>>()?,
-        tokens: credential
-            .clone()
-            .zip(token)
-            .map(|(id, token)| JobToken {
-                id,
-                text: token.to_owned(),
-                renewal: None,
-            })
+        transfers,
+        tokens: job_tokens(tokens)
             .into_iter()
+            .chain(secrets.into_values())
             .collect(),
     })
+}
+
+/// The token of each end, once when it is the same.
+fn job_tokens(tokens: &Ends) -> Vec<JobToken> {
+    let texts = [&tokens.source, &tokens.destination];
+    let distinct: BTreeSet<&String> = texts.into_iter().flatten().collect();
+    let job_token = |text: &String| JobToken {
+        id: credential_id(text),
+        text: text.clone(),
+        renewal: None,
+    };
+    distinct.into_iter().map(job_token).collect()
+}
+
+/// Tokens cross unencrypted lines to these places when the user said so.
+fn agent_config(access: &Access, ends: [&Url; 2]) -> AgentConfig {
+    let hosts = ends
+        .iter()
+        .filter_map(|url| HostPattern::parse(url.host_str()?).ok());
+    AgentConfig {
+        tokens_unencrypted: match access.is_over_http() {
+            true => hosts.collect(),
+            false => Vec::new(),
+        },
+        ..AgentConfig::default()
+    }
 }
 
 fn outcome_of(state: &TransferState) -> Result<(How, Bytes), CommandError> {

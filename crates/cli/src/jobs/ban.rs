@@ -33,7 +33,7 @@ async fn ban_storage(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let service = connect(&args.service, Intent::Manage, environment)?;
+    let service = connect(&args.service, Intent::Administer, environment)?;
     let ban = StorageBanRequest {
         storage: args.storage.clone(),
         vo: args.vo,
@@ -52,7 +52,7 @@ async fn ban_user(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let service = connect(&args.service, Intent::Manage, environment)?;
+    let service = connect(&args.service, Intent::Administer, environment)?;
     let jobs = service.ban_user(&args.user, &args.message).await?;
     show_imposed(args.user, jobs, output);
     Ok(())
@@ -79,7 +79,7 @@ async fn list(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let service = connect(&args.service, Intent::Manage, environment)?;
+    let service = connect(&args.service, Intent::Administer, environment)?;
     let bans = service.bans().await?;
     output.show(&bans, || bans.iter().map(ban_line).collect());
     Ok(())
@@ -110,7 +110,7 @@ async fn remove(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let service = connect(&args.service, Intent::Manage, environment)?;
+    let service = connect(&args.service, Intent::Administer, environment)?;
     // Subjects have no scheme.
     match args.banned.contains("://") {
         true => {

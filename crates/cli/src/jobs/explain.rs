@@ -7,6 +7,7 @@ use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_field_tools::remote_error::RemoteError;
+use penstock_model::text::one_line;
 use serde::Deserialize;
 
 /// Files listed one by one under each reason; the rest is counted. `--json` has all.
@@ -57,7 +58,7 @@ fn text(explanation: &Explanation) -> String {
     let mut text: String = explanation
         .lines
         .iter()
-        .map(|line| format!("{line}\n"))
+        .map(|line| format!("{}\n", one_line(line)))
         .collect();
     // In the order in which the reasons first appear, which is that of the submission.
     let mut reasons: Vec<(&str, Vec<&ExplainedFile>)> = Vec::new();
@@ -68,11 +69,13 @@ fn text(explanation: &Explanation) -> String {
         }
     }
     for (reason, files) in reasons {
-        text += &format!("\n{} file(s): {reason}\n", files.len());
+        text += &format!("\n{} file(s): {}\n", files.len(), one_line(reason));
         for file in files.iter().take(FILES_LISTED) {
             text += &format!(
                 "  {} {} -> {}\n",
-                file.file_id, file.source, file.destination
+                file.file_id,
+                one_line(&file.source),
+                one_line(&file.destination)
             );
         }
         if files.len() > FILES_LISTED {

@@ -6,6 +6,7 @@ use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_field_tools::transfer_api::{FindQuestion, FoundPage};
+use penstock_model::text::one_line;
 use penstock_model::{Bytes, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -121,15 +122,17 @@ fn removed(until: i64) -> String {
 
 fn line(row: &Row) -> String {
     let reason = row.reason.as_ref();
-    let reason = reason.map_or(String::new(), |reason| format!("\n    {reason}"));
+    let reason = reason.map_or(String::new(), |reason| {
+        format!("\n    {}", one_line(reason))
+    });
     format!(
         "{}  {}  {}  {}\n    {} -> {}{reason}\n",
         row.transfer,
         Timestamp(row.submitted).to_fts(),
-        row.state,
-        row.vo,
-        row.source,
-        row.destination
+        one_line(&row.state),
+        one_line(&row.vo),
+        one_line(&row.source),
+        one_line(&row.destination)
     )
 }
 
@@ -148,14 +151,14 @@ fn story_text(story: &Story) -> String {
     let mut text = format!(
         "transfer {} is {}{size}\n  {}\n  -> {}\n  of job {} ({}), of {} for {}, activity {}\n\n",
         row.transfer,
-        row.state,
-        row.source,
-        row.destination,
-        row.job,
-        story.job_state,
-        row.user,
-        row.vo,
-        row.activity
+        one_line(&row.state),
+        one_line(&row.source),
+        one_line(&row.destination),
+        one_line(&row.job),
+        one_line(&story.job_state),
+        one_line(&row.user),
+        one_line(&row.vo),
+        one_line(&row.activity)
     );
     text += &match story.starts {
         Some(Starts::About(at)) => format!(
@@ -170,7 +173,7 @@ fn story_text(story: &Story) -> String {
     for step in &story.steps {
         let at = Timestamp(step.at);
         let millis = step.at.rem_euclid(1000);
-        text += &format!("{}.{millis:03}  {}\n", at.to_fts(), step.text);
+        text += &format!("{}.{millis:03}  {}\n", at.to_fts(), one_line(&step.text));
     }
     text
 }
@@ -199,6 +202,14 @@ mod tests {
             text(&[], None, 9),
             "nothing fits among 9 transfers that were looked at\n"
         );
+    }
+
+    #[test]
+    fn text_of_others_stays_on_its_line() {
+        let mut forged = row();
+        forged["source"] = json!("https://a/x\n8  1970-01-01T00:00:02  FINISHED");
+        let found: Row = read(&forged).expect("a row");
+        assert_eq!(text(&[found], None, 1).lines().count(), 3);
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub async fn run(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let service = connect(&args.service, Intent::Manage, environment)?;
+    let service = connect(&args.service, Intent::Administer, environment)?;
     let found = service.nodes().await?;
     output.show(&found, || told(&found));
     Ok(())

@@ -1,7 +1,7 @@
 //! `penstock submit`: one pair of URLs or a list of them, as jobs of bounded size.
 
-use super::{Intent, connect, wait};
-use crate::access::read_token;
+use super::{Intent, connect_by, end_tokens, wait};
+use crate::access::{Access, read_token};
 use crate::args::{SubmitArgs, Verify};
 use crate::environment::Environment;
 use crate::exit::CommandError;
@@ -9,8 +9,9 @@ use crate::output::Output;
 use crate::progress::shown;
 use penstock_field_tools::job_list::{self, Entry};
 use penstock_field_tools::progress::Progress;
-use penstock_field_tools::transfer_api::SubmitOptions;
+use penstock_field_tools::transfer_api::{EndTokens, JobTokens, SubmitOptions};
 use penstock_model::Bytes;
+use penstock_model::text::one_line;
 use serde::Serialize;
 use std::io::Read;
 use std::path::Path;
@@ -32,15 +33,30 @@ pub async fn run(
     output: Output,
 ) -> Result<(), CommandError> {
     let entries = read_entries(&args)?;
-    let options = submit_options(&args)?;
-    let service = connect(&args.service, Intent::Submit, environment)?;
+    let options = submit_options(&args);
+    let [source_token, destination_token] = [&args.source_token_file, &args.destination_token_file]
+        .map(|path| given_token(path.as_deref()));
+    let (source_token, destination_token) = (source_token?, destination_token?);
+    let access = Access::open(&args.service.access, environment, 4)?;
+    let service = connect_by(&access, &args.service, Intent::Submit, environment)?;
     let mut ids = Vec::new();
     for part in entries.chunks(args.files_per_job as usize) {
+        let mut tokens = end_tokens::for_job(&access, part)?;
+        if let Some(token) = &source_token {
+            tokens.sources = EndTokens::One(token.clone());
+        }
+        if let Some(token) = &destination_token {
+            tokens.destinations = EndTokens::One(token.clone());
+        }
+        let options = SubmitOptions {
+            tokens,
+            ..options.clone()
+        };
         match service.submit(part, &options).await {
             Ok(id) => ids.push(id),
             Err(why) => {
                 for id in &ids {
-                    eprintln!("submitted before the error: {id}");
+                    eprintln!("submitted before the error: {}", one_line(id));
                 }
                 return Err(why.into());
             }
@@ -114,13 +130,13 @@ fn read_list(path: &Path) -> Result<String, CommandError> {
     Ok(text)
 }
 
-fn submit_options(args: &SubmitArgs) -> Result<SubmitOptions, CommandError> {
-    let token = |path: &Option<std::path::PathBuf>| {
-        path.as_ref()
-            .map(|path| read_token(path).map(|text| text.trim().to_owned()))
-            .transpose()
-    };
-    Ok(SubmitOptions {
+fn given_token(path: Option<&Path>) -> Result<Option<String>, CommandError> {
+    let read = |path| read_token(path).map(|text| text.trim().to_owned());
+    path.map(read).transpose()
+}
+
+fn submit_options(args: &SubmitArgs) -> SubmitOptions {
+    SubmitOptions {
         verify: match args.verify {
             Verify::Both => "both",
             Verify::Source => "source",
@@ -131,8 +147,7 @@ fn submit_options(args: &SubmitArgs) -> Result<SubmitOptions, CommandError> {
         retries: args.retries,
         priority: args.priority,
         activity: args.activity.clone(),
-        source_token: token(&args.source_token_file)?,
-        destination_token: token(&args.destination_token_file)?,
         label: None,
-    })
+        tokens: JobTokens::default(),
+    }
 }

@@ -6,6 +6,7 @@ use penstock_field_tools::progress::Progress;
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::transfer_api::{FileInfo, JobInfo, TransferService};
 use penstock_model::Bytes;
+use penstock_model::text::one_line;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -107,7 +108,12 @@ fn ended_text(ended: &Ended) -> String {
         .filter(|file| file.file_state != "FINISHED")
     {
         let reason = file.reason.as_deref().unwrap_or("no reason given");
-        text += &format!("  {} {}: {reason}\n", file.file_state, file.dest_surl);
+        text += &format!(
+            "  {} {}: {}\n",
+            one_line(&file.file_state),
+            one_line(&file.dest_surl),
+            one_line(reason)
+        );
     }
     text
 }

@@ -20,5 +20,5 @@ pub fn router(service: &Service, config: &ApiConfig) -> Router {
             })
         })
     });
-    penstock_observe::live::router(LiveState::new(record, service.committed(), authorise))
+    penstock_observe::live::router(LiveState::new(record, authorise))
 }

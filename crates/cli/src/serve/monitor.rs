@@ -7,18 +7,20 @@ use crate::config::Config;
 use crate::expiry::Expiry;
 use http::StatusCode;
 use penstock_decide::authorization::Verdict;
+use penstock_decide::clock::ClockStanding;
 use penstock_decide::expiry::Standing;
 use penstock_decide::health::{Health, HealthFacts, StorageHealth, TransferHealth, judge_health};
 use penstock_decide::monitoring::{MONITOR_SCOPE, MonitorFacts, may_monitor};
 use penstock_model::Timestamp;
 use penstock_protocol::connections::Connections;
 use penstock_protocol::exposition::{self, Page};
+use penstock_protocol::http1::client::NearEnds;
 use penstock_protocol::http1::tally::RequestTally;
 use penstock_protocol::identity::{Identity, Method};
 use penstock_protocol::monitoring::{Monitor, Question, Told, Viewer};
 use penstock_protocol::network::Network;
+use penstock_protocol::token::ADMIN_SCOPE;
 use penstock_storage_element::Storage;
-use penstock_transfer_service::api::ADMIN_SCOPE;
 use penstock_transfer_service::{NodeStanding, Service};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,6 +37,7 @@ pub struct SiteMonitor {
     started: Instant,
     started_at: Timestamp,
     connections: Connections,
+    near_ends: NearEnds,
     storage: OnceLock<Arc<Storage>>,
     transfer: OnceLock<(Arc<Service>, Arc<RequestTally>)>,
     backups: OnceLock<Arc<BackupMeter>>,
@@ -48,16 +51,18 @@ struct MonitorAccess {
     addresses: Vec<Network>,
     subjects: Vec<String>,
     own_issuer: Option<String>,
+    near_ends: NearEnds,
 }
 
 impl MonitorAccess {
-    fn of(config: &Config) -> MonitorAccess {
+    fn of(config: &Config, near_ends: &NearEnds) -> MonitorAccess {
         let addresses = config.observe.monitor_addresses.iter();
         MonitorAccess {
             // What is none was refused when the file was read.
             addresses: addresses.filter_map(|text| Network::parse(text)).collect(),
             subjects: config.observe.monitors.clone(),
             own_issuer: config.issuer.as_ref().map(|issuer| issuer.url.clone()),
+            near_ends: near_ends.clone(),
         }
     }
 
@@ -74,7 +79,11 @@ impl MonitorAccess {
         };
         let identity = viewer.identity.as_ref();
         MonitorFacts {
-            at_listed_address: self.addresses.iter().any(|net| net.contains(viewer.peer)),
+            at_listed_address: viewer.peer.is_some_and(|peer| {
+                // What somebody sent us for is not what a neighbour asks, though it comes from the same machine.
+                let is_ours = self.near_ends.contain(peer);
+                !is_ours && self.addresses.iter().any(|net| net.contains(peer.ip()))
+            }),
             has_scope: identity.is_some_and(has_scope),
             is_listed: identity.is_some_and(is_listed),
             is_known: identity.is_some(),
@@ -84,7 +93,7 @@ impl MonitorAccess {
 
 impl SiteMonitor {
     /// Before any role has started.
-    pub fn new(config: &Config, connections: Connections) -> SiteMonitor {
+    pub fn new(config: &Config, connections: Connections, near_ends: NearEnds) -> SiteMonitor {
         SiteMonitor {
             site: config.site.name.clone(),
             started: Instant::now(),
@@ -94,7 +103,8 @@ impl SiteMonitor {
             transfer: OnceLock::new(),
             backups: OnceLock::new(),
             stopping: AtomicBool::new(false),
-            access: RwLock::new(MonitorAccess::of(config)),
+            access: RwLock::new(MonitorAccess::of(config, &near_ends)),
+            near_ends,
             endings: RwLock::default(),
         }
     }
@@ -118,7 +128,7 @@ impl SiteMonitor {
 
     /// Other rules from now on.
     pub fn configure(&self, config: &Config) {
-        let access = MonitorAccess::of(config);
+        let access = MonitorAccess::of(config, &self.near_ends);
         *self.access.write().unwrap_or_else(PoisonError::into_inner) = access;
     }
 
@@ -163,6 +173,7 @@ impl SiteMonitor {
             TransferHealth {
                 journal_writable: service.accepts(),
                 engine_silent: silent.min(self.started.elapsed()),
+                removals_given_over: service.overview().totals.removals_given_over,
             }
         });
         let storage = self.storage.get().map(|storage| {
@@ -171,6 +182,7 @@ impl SiteMonitor {
                 namespace_readable: condition.namespace_readable,
                 pools_enabled: condition.pools_enabled,
                 alarms: condition.alarms,
+                dead_threads: condition.dead_threads,
             }
         });
         let endings = self.endings();
@@ -178,7 +190,15 @@ impl SiteMonitor {
             let advice = ending.advice.clone()?;
             Some((ending.what, ending.standing, advice))
         });
+        let doubts = self.transfer.get().map(|(service, _)| service.doubts());
+        let (clock, records_refused) = doubts.unwrap_or_default();
+        let clock_doubt = match clock {
+            ClockStanding::Credible => None,
+            ClockStanding::Doubted { because, left } => Some((because, left)),
+        };
         judge_health(&HealthFacts {
+            clock_doubt,
+            records_refused,
             stopping: self.stopping.load(Ordering::Relaxed),
             transfer,
             storage,
@@ -315,7 +335,12 @@ impl Monitor for SiteMonitor {
             .identity
             .as_ref()
             .map(|identity| identity.user.as_str());
-        tracing::warn!(%peer, user, why, "refused the metrics");
+        tracing::warn!(
+            peer = peer.map(tracing::field::display),
+            user,
+            why,
+            "refused the metrics"
+        );
         Told {
             status: match facts.is_known {
                 true => StatusCode::FORBIDDEN,

@@ -2,7 +2,8 @@
 
 use super::Process;
 use crate::config::{
-    Config, Pool, PoolMode as ConfiguredMode, StagingLimits, Storage, Transfer, in_url,
+    Config, Confinement, ForeignIssuer, Pool, PoolMode as ConfiguredMode, StagingLimits, Storage,
+    Transfer, in_url,
 };
 use crate::exit::CommandError;
 use crate::site::SiteDirectory;
@@ -16,14 +17,14 @@ use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::tape::TapePolicy;
 use penstock_model::{Bytes, LinkId, NamespacePath, PoolName, Slots, StorageId, VoName};
 use penstock_protocol::connections::ConnectionLimits;
-use penstock_protocol::gfal::SftpLogin;
+use penstock_protocol::gfal::{Account, ReadablePaths, system_paths};
 use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::http1::client::Client;
 use penstock_protocol::macaroon::RootKeys;
-use penstock_protocol::membership::MemberRules;
+use penstock_protocol::membership::{ListedMember, MemberRules};
 use penstock_protocol::oauth::ClientCredentials;
 use penstock_protocol::pace::PaceLimit;
-use penstock_protocol::token::{TrustedIssuer, Verifier, openid_configuration};
+use penstock_protocol::token::{IssuerVos, TrustedIssuer, Verifier, openid_configuration};
 use penstock_protocol::voms::VomsServers;
 use penstock_protocol::x509::ClientCertificates;
 use penstock_storage_element::{
@@ -36,7 +37,8 @@ use penstock_transfer_service::{GfalConfig, SftpAccount};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 /// Connections at once, where nothing else is said.
 const CONNECTIONS_MAX: usize = 20_000;
@@ -61,14 +63,16 @@ impl Trusted {
                 issuer: TrustedIssuer {
                     issuer: issuer.url.clone(),
                     prefix: NamespacePath::root(),
-                    vo: Some(VoName::new(issuer.vo.as_str())),
+                    vos: IssuerVos::One(VoName::new(issuer.vo.as_str())),
+                    life_max: issuer.token_life_max.0,
                 },
             })
         });
         let foreign = config.trust.issuers.iter().map(|issuer| TrustedIssuer {
             issuer: issuer.issuer.clone(),
             prefix: issuer.prefix.clone(),
-            vo: issuer.vo.as_deref().map(VoName::new),
+            vos: vos_of(issuer),
+            life_max: issuer.token_life_max.0,
         });
         Ok(Trusted {
             own: own.transpose()?,
@@ -127,7 +131,10 @@ pub fn member_rules(site: &SiteDirectory, config: &Config) -> MemberRules {
     let accounts = trust.accounts.iter();
     MemberRules {
         members: members
-            .map(|member| (member.dn.clone(), VoName::new(member.vo.as_str())))
+            .map(|member| {
+                let (vo, ca) = (VoName::new(member.vo.as_str()), member.ca.clone());
+                (member.dn.clone(), ListedMember { vo, ca })
+            })
             .collect(),
         accounts: accounts
             .map(|account| (account.name.clone(), VoName::new(account.vo.as_str())))
@@ -136,11 +143,23 @@ pub fn member_rules(site: &SiteDirectory, config: &Config) -> MemberRules {
     }
 }
 
+/// Of which VOs an issuer's users can be.
+pub fn vos_of(issuer: &ForeignIssuer) -> IssuerVos {
+    match (&issuer.vo, &issuer.vos) {
+        (Some(vo), _) => IssuerVos::One(VoName::new(vo.as_str())),
+        (None, Some(vos)) => {
+            IssuerVos::Listed(vos.iter().map(|vo| VoName::new(vo.as_str())).collect())
+        }
+        (None, None) => IssuerVos::Unlisted,
+    }
+}
+
 fn configured(issuer: &TrustedIssuer) -> TrustedIssuerConfig {
     TrustedIssuerConfig {
         issuer: issuer.issuer.clone(),
         prefix: issuer.prefix.clone(),
-        vo: issuer.vo.clone(),
+        vos: issuer.vos.clone(),
+        life_max: issuer.life_max,
     }
 }
 
@@ -202,14 +221,6 @@ pub fn storage_config(
     trusted: &Trusted,
     process: &Process,
 ) -> Result<StorageConfig, CommandError> {
-    let allow = role
-        .outbound
-        .allow
-        .iter()
-        .map(|host| HostPattern::parse(host))
-        .collect::<Result<_, _>>();
-    let allow =
-        allow.map_err(|why| CommandError::Usage(format!("storage.outbound.allow: {why}")))?;
     Ok(StorageConfig {
         namespace: site.resolve(&role.namespace),
         pools: role
@@ -222,7 +233,8 @@ pub fn storage_config(
         issuer: own_issuer(trusted),
         macaroons: macaroon_config(site, role)?,
         outbound: OutboundConfig {
-            allow,
+            allow: config.allowed_servers(),
+            near_ends: process.near_ends.clone(),
             reach: config.reach(&role.outbound.credentials_follow),
             certificates: Some(site.resolve(&config.trust.certificates)),
         },
@@ -234,6 +246,7 @@ pub fn storage_config(
             idle_timeout: config.limits.idle_timeout.0,
             shutdown_grace: process.drain,
             upload_expiry: role.upload_expiry.0,
+            quarantine: role.quarantine.0,
             uploads_per_user_max: role.uploads_per_user_max,
             upload_bytes_per_user_max: Bytes(role.upload_bytes_per_user_max.0),
             streams: StreamsLimits {
@@ -322,6 +335,7 @@ fn group_rule(rule: &crate::config::GroupRule) -> GroupRule {
 fn subject_rule(rule: &crate::config::UserRule) -> SubjectRule {
     SubjectRule {
         subject: rule.dn.clone(),
+        ca: rule.ca.clone(),
         path: rule.path.clone(),
         rights: rule.rights.clone(),
     }
@@ -340,6 +354,8 @@ fn pool_config(site: &SiteDirectory, pool: &Pool) -> PoolConfig {
         movers: QueueLimits {
             movers_max: pool.movers_max,
             queue_max: pool.queue_max,
+            movers_per_user_max: pool.movers_per_user_max,
+            movers_anonymous_max: pool.movers_anonymous_max,
         },
     }
 }
@@ -390,8 +406,13 @@ fn tape_policy(limits: &StagingLimits) -> TapePolicy {
 
 /// How long agents wait for what.
 pub fn agent_config(role: &Transfer) -> AgentConfig {
+    let unencrypted = role.tokens_unencrypted.iter();
     AgentConfig {
         tape_timeout: role.staging.timeout.0,
+        // What is no host was refused when the file was read.
+        tokens_unencrypted: unencrypted
+            .filter_map(|host| HostPattern::parse(host).ok())
+            .collect(),
         ..AgentConfig::default()
     }
 }
@@ -420,6 +441,11 @@ pub fn gfal_config(
         ("XRD_STREAMTIMEOUT", "60".into()),
         // Not by the name of the account that the service runs under.
         ("XrdSecPROTOCOL", "gsi,ztn".into()),
+        // Files that name other files, also of this machine.
+        ("XRD_METALINKPROCESSING", "0".into()),
+        ("XRD_LOCALMETALINKFILE", "0".into()),
+        // Names are asked for over TCP: a process that can send datagrams can send them anywhere.
+        ("RES_OPTIONS", "use-vc".into()),
     ]
     .into_iter()
     .map(|(name, value): (&str, OsString)| (name.to_owned(), value))
@@ -429,13 +455,19 @@ pub fn gfal_config(
     let sftp = role.gfal.sftp.iter().map(|account| {
         Ok(SftpAccount {
             host: account.host.clone(),
-            login: SftpLogin {
-                user: account.user.clone(),
-                key: place(&account.key)?.to_string_lossy().into_owned(),
-            },
+            user: account.user.clone(),
+            key: place(&account.key)?,
             vo: VoName::new(account.vo.as_str()),
         })
     });
+    let account = role.gfal.user.as_deref().map(|name| {
+        let failed = |why| CommandError::local(format!("transfer.gfal.user: '{name}'"), why);
+        Account::named(name).map_err(failed)
+    });
+    let readable = match role.gfal.confinement {
+        Confinement::Required => Some(readable_by_gfal(site, config, role, &environment)?),
+        Confinement::Off => None,
+    };
     Ok(GfalConfig {
         // This very program, also when its file has been replaced meanwhile.
         program: "/proc/self/exe".into(),
@@ -446,7 +478,67 @@ pub fn gfal_config(
         memory_bytes_max: role.gfal.memory_max.0,
         sftp: sftp.collect::<Result<_, CommandError>>()?,
         mock: role.gfal.mock,
+        readable,
+        account: account.transpose()?,
+        doors: doors(config),
     })
+}
+
+/// Variables by which operators say where libraries find their own files.
+const PLACES_OF_LIBRARIES: [&str; 3] = ["GFAL_PLUGIN_DIR", "GFAL_CONFIG_DIR", "XRD_PLUGINCONFDIR"];
+
+/// What processes that work with gfal2 may read. Errors: the site's own keys would be among it.
+fn readable_by_gfal(
+    site: &SiteDirectory,
+    config: &Config,
+    role: &Transfer,
+    environment: &BTreeMap<String, OsString>,
+) -> Result<ReadablePaths, CommandError> {
+    let named = PLACES_OF_LIBRARIES.iter();
+    let named = named.filter_map(|name| environment.get(*name).map(PathBuf::from));
+    let paths: Vec<PathBuf> = system_paths()
+        .chain(named)
+        .chain(role.gfal.readable.iter().cloned())
+        .collect();
+    let trusted = ["X509_CERT_DIR", "X509_VOMS_DIR"];
+    let trusted = trusted.iter().filter_map(|name| environment.get(*name));
+    let trusted: Vec<PathBuf> = trusted.map(PathBuf::from).collect();
+    let mut secret = vec![
+        site.resolve(&config.tls.key),
+        site.resolve(&role.credential_keys),
+        site.resolve(&role.delegations),
+        site.config_file(),
+        site.ca().join("ca.key"),
+        site.admin_token(),
+    ];
+    let issuers = config.trust.issuers.iter();
+    let sinks = role.messages.iter();
+    let files = config.issuer.iter().map(|issuer| &issuer.signing_key);
+    let files = files.chain(config.storage.iter().map(|storage| &storage.macaroon_keys));
+    let files = files.chain(issuers.filter_map(|issuer| issuer.client_secret_file.as_ref()));
+    let files = files.chain(sinks.filter_map(|sink| sink.password_file.as_ref()));
+    let files = files.chain(&role.database_password_file);
+    let files = files.chain(role.gfal.sftp.iter().map(|account| &account.key));
+    secret.extend(files.map(|path| site.resolve(path)));
+    let real = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path));
+    for secret in secret.iter().filter_map(|path| real(path).ok()) {
+        let within = |path: &&PathBuf| real(path).is_ok_and(|path| secret.starts_with(path));
+        if let Some(path) = paths.iter().chain(&trusted).find(within) {
+            let why = format!(
+                "gfal2 may read what is below {}, so a storage element could make it read this file; move one of them",
+                path.display()
+            );
+            return Err(CommandError::local(secret.display(), why));
+        }
+    }
+    Ok(ReadablePaths { paths, trusted })
+}
+
+/// Where the storage element of this configuration listens.
+fn doors(config: &Config) -> Vec<SocketAddr> {
+    let storage = config.storage.iter();
+    let doors = storage.flat_map(|role| [Some(role.listen), role.plain_listen]);
+    doors.flatten().collect()
 }
 
 /// Who administers the transfer service. What names nobody was refused when the file was read.
@@ -493,6 +585,7 @@ pub fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
             compare(addresses, "storage.listen or storage.plain_listen");
             compare(before.namespace != after.namespace, "storage.namespace");
             compare(before.checksums != after.checksums, "storage.checksums");
+            compare(before.backup != after.backup, "[storage.backup]");
             let names = |storage: &Storage| {
                 storage
                     .pools

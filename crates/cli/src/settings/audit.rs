@@ -39,7 +39,7 @@ pub async fn audit(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let service = connect(&args.service, Intent::Manage, environment)?;
+    let service = connect(&args.service, Intent::Administer, environment)?;
     let limit = args.limit.to_string();
     let query = [("limit", Some(limit.as_str()))];
     let found = service.settings(filtered("audit", &query)).await?;

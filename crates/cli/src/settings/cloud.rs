@@ -51,7 +51,7 @@ pub async fn cloud_storage(
         CloudCommand::Grant(args) => &args.service,
         CloudCommand::Revoke(args) => &args.service,
     };
-    let service = connect(of, Intent::Manage, environment)?;
+    let service = connect(of, Intent::Administer, environment)?;
     match &command {
         CloudCommand::List(_) => {
             let found = with_keys(&service).await?;

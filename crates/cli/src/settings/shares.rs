@@ -35,7 +35,7 @@ pub async fn vo(
         VoShareCommand::Set(args) => &args.service,
         VoShareCommand::Remove(args) => &args.service,
     };
-    let service = connect(of, Intent::Manage, environment)?;
+    let service = connect(of, Intent::Administer, environment)?;
     match &command {
         VoShareCommand::List(_) => {
             let found = service.settings(place("shares", None)).await?;
@@ -87,7 +87,7 @@ pub async fn activity(
         ActivityCommand::Show(args) | ActivityCommand::Remove(args) => &args.service,
         ActivityCommand::Set(args) => &args.service,
     };
-    let service = connect(of, Intent::Manage, environment)?;
+    let service = connect(of, Intent::Administer, environment)?;
     const KIND: &str = "activity_shares";
     match &command {
         ActivityCommand::List(_) => {

@@ -183,3 +183,22 @@ fn what_is_not_believed_or_makes_no_sense_is_told_by_the_exit_code() {
         "a refusal is an answer, not an error"
     );
 }
+
+#[test]
+fn a_rule_for_a_group_that_nobody_can_be_in_is_told() {
+    let site = ruled();
+    let told = || {
+        let printed = succeed(&["check", "--dir", &site.dir_arg()]);
+        printed.contains("'/dteam/Role=production' at /dteam: nobody can be a member")
+    };
+    assert!(told());
+    let config = site.dir().join("penstock.toml");
+    let before = std::fs::read_to_string(&config).expect("a configuration");
+    let issuer =
+        "\n[[trust.issuer]]\nissuer = \"https://127.0.0.1:1\"\nvos = [\"lab\", \"dteam\"]\n";
+    std::fs::write(&config, before.clone() + issuer).expect("written");
+    assert!(!told());
+    std::fs::write(&config, before).expect("written");
+    std::fs::create_dir_all(site.dir().join("vomsdir/dteam")).expect("made");
+    assert!(!told());
+}

@@ -20,6 +20,22 @@ fn a_demo_moves_verifies_and_reports() {
         Some(0)
     );
     assert_eq!(report["directory"], Value::Null);
+    // The plot and the bandwidth are of the same bytes and the same time.
+    let seconds = report["report"]["seconds"].as_f64().expect("a number");
+    let bandwidth = report["report"]["bandwidth"]["megabits_per_second"].as_f64();
+    let plotted = &report["report"]["rate_over_time"];
+    let bin = plotted["bin_seconds"].as_f64().expect("a number");
+    let rates = plotted["megabits_per_second"].as_array().expect("a plot");
+    let megabits = rates.iter().enumerate().map(|(n, rate)| {
+        let lasts = (seconds - n as f64 * bin).min(bin);
+        rate.as_f64().unwrap_or(0.0) * lasts
+    });
+    let mean = megabits.sum::<f64>() / seconds;
+    let bandwidth = bandwidth.expect("files moved");
+    assert!(
+        (mean / bandwidth - 1.0).abs() < 0.02,
+        "{mean} plotted, {bandwidth} Mb/s said"
+    );
 }
 
 #[test]

@@ -7,7 +7,10 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 fn token(site: &Site, scope: &str) -> String {
-    let printed = succeed(&["token", "--dir", &site.dir_arg(), "--scope", scope]);
+    // For both sites, as a user's own issuer would make it.
+    let any = "https://wlcg.cern.ch/jwt/v1/any";
+    let dir = site.dir_arg();
+    let printed = succeed(&["token", "--dir", &dir, "--scope", scope, "--audience", any]);
     printed.trim().to_owned()
 }
 

@@ -135,11 +135,12 @@ fn what_fails_is_told_and_explained() {
 
 #[test]
 fn a_waiting_job_is_explained_and_can_be_canceled() {
-    let (first, second) = two_sites();
+    let (first, mut second) = two_sites();
     let dir = first.dir_arg();
     put(&first, "/f", b"1");
     // A destination that does not answer keeps the job open: it is tried again and again.
-    let nobody = format!("https://{}:{}/f", second.address, second.port + 1);
+    second.kill();
+    let nobody = second.url("/f");
     let printed = succeed(&[
         "submit",
         "--dir",
@@ -235,10 +236,11 @@ fn a_service_that_is_not_there_and_a_job_that_is_not_known() {
 
 #[test]
 fn an_acknowledged_job_survives_a_kill() {
-    let (mut first, second) = two_sites();
+    let (mut first, mut second) = two_sites();
     put(&first, "/f", b"survivor");
     let dir = first.dir_arg();
-    let nobody = format!("https://{}:{}/f", second.address, second.port + 1);
+    second.kill();
+    let nobody = second.url("/f");
     let printed = succeed(&[
         "submit",
         "--dir",
@@ -268,6 +270,8 @@ fn a_running_site_learns_of_a_new_peer_by_a_hangup() {
         &second.dir_arg(),
         "--scope",
         "storage.read:/",
+        "--audience",
+        &first.url(""),
     ]);
     let (url, capath) = (
         first.url("/"),

@@ -219,6 +219,7 @@ fn sealed(site: &Site) -> Vec<String> {
 fn the_key_of_stored_credentials_rotates_while_jobs_run() {
     let mut site = Site::make(&[]);
     let other = Site::start(&[&site]);
+    let silent = Site::make(&[&site]);
     site.serve();
     let dir = site.dir_arg();
     let (status, body) = curl(
@@ -227,23 +228,23 @@ fn the_key_of_stored_credentials_rotates_while_jobs_run() {
         &["-T", "/etc/hostname", &site.url("/f")],
     );
     assert_eq!(status, "201", "{body}");
-    // Nobody listens there: these wait for their next attempt, and their tokens with them.
-    let submit = |number: usize, port: u16, more: &[&str]| {
+    let submit = |number: usize, to: &Site, more: &[&str]| {
         let source = site.url("/f");
-        let destination = format!("https://{}:{port}/new/{number}", other.address);
+        let destination = to.url(&format!("/new/{number}"));
         let args = ["submit", "--dir", &dir, &source, &destination];
         succeed(&[&args[..], more].concat())
     };
+    // It is not served: these wait for their next attempt, and their tokens with them, one for each end.
     for number in 0..5 {
-        submit(number, 1, &[]);
+        submit(number, &silent, &[]);
     }
-    assert_eq!(sealed(&site), ["has sealed 5"]);
+    assert_eq!(sealed(&site), ["has sealed 10"]);
     let (stop, moved) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 let number = 100 + moved.load(Ordering::Relaxed);
-                let printed = submit(number, other.port, &["--wait"]);
+                let printed = submit(number, &other, &["--wait"]);
                 assert!(printed.contains("1/1 files arrived"), "{printed}");
                 moved.fetch_add(1, Ordering::Relaxed);
             }
@@ -275,7 +276,7 @@ fn the_key_of_stored_credentials_rotates_while_jobs_run() {
         "{}",
         site.log()
     );
-    assert_eq!(sealed(&site), ["has sealed 5"]);
+    assert_eq!(sealed(&site), ["has sealed 10"]);
 }
 
 /// A revocation list of the site's own authority with so many days left.

@@ -3,6 +3,7 @@
 mod authz;
 mod certificates;
 mod demo;
+mod hostile_bytes;
 mod hygiene;
 mod jobs;
 mod keys;

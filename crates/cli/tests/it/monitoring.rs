@@ -176,15 +176,15 @@ fn only_monitors_see_metrics_and_reasons() {
 }
 
 #[test]
-fn a_file_of_a_user_is_not_hidden_by_the_metrics() {
+fn no_user_stands_in_for_the_metrics() {
     let site = Site::start(&[]);
     let modify = token(&site, "storage.modify:/ storage.read:/");
     let upload = ["-X", "PUT", "-d", "mine", &site.url("/metrics")];
-    assert_eq!(curl(&site, Some(&modify), &upload).0, "201");
-    let (_, body) = curl(&site, Some(&modify), &[&site.url("/metrics")]);
-    assert_eq!(body, "mine");
-    let (_, page) = curl(&site, Some(&modify), &[&site.url("/.penstock/metrics")]);
-    assert!(page.contains("penstock_ready 1"), "{page}");
+    assert_eq!(curl(&site, Some(&modify), &upload).0, "403");
+    for address in ["/metrics", "/.penstock/metrics"] {
+        let (_, page) = curl(&site, Some(&modify), &[&site.url(address)]);
+        assert!(page.contains("penstock_ready 1"), "{page}");
+    }
 }
 
 #[test]

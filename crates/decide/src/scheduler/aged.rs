@@ -131,7 +131,13 @@ impl AgedLine {
         Some(size)
     }
 
-    /// The first one.
+    /// The size of the first one.
+    pub(super) fn first(&self) -> Option<SizeClass> {
+        let (_, part) = self.parts.first_key_value()?;
+        part.sizes.front().copied()
+    }
+
+    /// Takes the first one out.
     pub(super) fn pop(&mut self) -> Option<(TransferId, SizeClass)> {
         let mut first = self.parts.first_entry()?;
         let (rank, size) = first.get_mut().remove(0)?;

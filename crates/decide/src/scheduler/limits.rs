@@ -79,6 +79,10 @@ impl SlotLimits {
 }
 
 impl RateCaps {
+    pub(super) fn are_any(&self) -> bool {
+        !(self.links.is_empty() && self.outbound.is_empty() && self.inbound.is_empty())
+    }
+
     pub(super) fn of_link(&self, link: &LinkId) -> Option<Rate> {
         if self.links.is_empty() {
             return None;

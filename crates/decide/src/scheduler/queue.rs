@@ -1,6 +1,7 @@
 //! What waits on one link, and the order in which it goes.
 
 use super::aged::{AgedLine, Load, Rank};
+use crate::halting::Party;
 use crate::prediction::SizeClass;
 use crate::shares::{ActivityWeights, Shares, VoTurns, percent, share};
 use crate::turns::{Turn, Turns};
@@ -27,12 +28,30 @@ pub(super) struct Popped {
     pub(super) turn: Turn,
 }
 
+/// The same inside its VO.
+struct PoppedOfVo {
+    class: Activity,
+    user: UserName,
+    transfer: TransferId,
+    size: SizeClass,
+    turn: Turn,
+}
+
 /// For whom a transfer counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Payers {
     pub(super) vo: VoName,
     pub(super) class: Activity,
     pub(super) user: UserName,
+}
+
+impl Payers {
+    pub(super) fn party(&self) -> Party {
+        Party {
+            vo: self.vo.clone(),
+            user: self.user.clone(),
+        }
+    }
 }
 
 /// One that waits, when all are taken out.
@@ -126,6 +145,16 @@ impl LinkQueue {
         removed.is_some()
     }
 
+    /// The size of the next one of this VO, or by the link's own shares.
+    pub(super) fn peek(&self, of: Option<&VoName>) -> Option<SizeClass> {
+        let vo = of
+            .filter(|vo| self.holds(vo))
+            .or_else(|| self.turns.next())?;
+        let queue = self.vos.get(vo)?;
+        let class = queue.classes.get(queue.turns.next()?)?;
+        class.users.get(class.turns.next()?)?.first()
+    }
+
     /// The next one by the link's own shares. `predict` tells which turn a transfer has.
     pub(super) fn pop(&mut self, predict: impl Fn(SizeClass) -> Turn) -> Option<Popped> {
         let vo = self.turns.next()?.clone();
@@ -138,11 +167,22 @@ impl LinkQueue {
         vo: &VoName,
         predict: impl Fn(SizeClass) -> Turn,
     ) -> Option<Popped> {
-        let (class, user, transfer, size, turn) = self.vos.get_mut(vo)?.pop(predict)?;
+        let popped = self.vos.get_mut(vo)?.pop(predict)?;
+        Some(self.popped(vo, popped))
+    }
+
+    fn popped(&mut self, vo: &VoName, popped: PoppedOfVo) -> Popped {
+        let PoppedOfVo {
+            class,
+            user,
+            transfer,
+            size,
+            turn,
+        } = popped;
         self.turns.had(vo, turn);
         self.load.take(size);
         self.forget_if_empty(vo);
-        Some(Popped {
+        Popped {
             transfer,
             size,
             payers: Payers {
@@ -151,7 +191,31 @@ impl LinkQueue {
                 user,
             },
             turn,
-        })
+        }
+    }
+
+    /// The next one of another VO than this party's, else of another user. `None` when nobody else waits.
+    pub(super) fn pop_of_another(
+        &mut self,
+        party: &Party,
+        predict: impl Fn(SizeClass) -> Turn,
+    ) -> Option<Popped> {
+        if let Some(vo) = self.turns.next_but(&party.vo).cloned() {
+            return self.pop_of(&vo, predict);
+        }
+        let queue = self.vos.get_mut(&party.vo)?;
+        let popped = queue.pop_of_another(&party.user, predict)?;
+        Some(self.popped(&party.vo, popped))
+    }
+
+    /// Whether others of this party's VO have something that waits.
+    pub(super) fn holds_other_users(&self, party: &Party) -> bool {
+        let classes = self.vos.get(&party.vo).map(|queue| queue.classes.values());
+        let mut users = classes
+            .into_iter()
+            .flatten()
+            .flat_map(|class| class.users.keys());
+        users.any(|user| *user != party.user)
     }
 
     /// A transfer has held its slots for so long.
@@ -266,20 +330,44 @@ impl VoQueue {
         removed
     }
 
-    fn pop(
-        &mut self,
-        predict: impl Fn(SizeClass) -> Turn,
-    ) -> Option<(Activity, UserName, TransferId, SizeClass, Turn)> {
+    fn pop(&mut self, predict: impl Fn(SizeClass) -> Turn) -> Option<PoppedOfVo> {
         let class = self.turns.next()?.clone();
+        let user = self.classes.get(&class)?.turns.next()?.clone();
+        self.pop_of((class, user), predict)
+    }
+
+    fn pop_of_another(
+        &mut self,
+        user: &UserName,
+        predict: impl Fn(SizeClass) -> Turn,
+    ) -> Option<PoppedOfVo> {
+        let next = self.turns.in_order().find_map(|class| {
+            let mut users = self.classes.get(class)?.turns.in_order();
+            let other = users.find(|other| *other != user)?;
+            Some((class.clone(), other.clone()))
+        });
+        self.pop_of(next?, predict)
+    }
+
+    fn pop_of(
+        &mut self,
+        (class, user): (Activity, UserName),
+        predict: impl Fn(SizeClass) -> Turn,
+    ) -> Option<PoppedOfVo> {
         let queue = self.classes.get_mut(&class)?;
-        let user = queue.turns.next()?.clone();
         let (transfer, size) = queue.users.get_mut(&user)?.pop()?;
         let turn = predict(size);
         queue.turns.had(&user, Weight::ONE, turn);
         let weight = self.weight(&class);
         self.turns.had(&class, weight, turn);
         self.forget_if_empty(&class, &user);
-        Some((class, user, transfer, size, turn))
+        Some(PoppedOfVo {
+            class,
+            user,
+            transfer,
+            size,
+            turn,
+        })
     }
 
     fn forget_if_empty(&mut self, class: &Activity, user: &UserName) {

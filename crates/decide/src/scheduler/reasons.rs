@@ -25,12 +25,12 @@ impl Scheduler {
         match &self.links[index].place {
             // It stood in line for a slot that another one took, or has not been looked at since something changed.
             Place::Parked(WaitReason::Starting, _) | Place::Idle | Place::Round => {
-                let obstacle = self.obstacle(index);
+                let obstacle = self.obstacle(index, None);
                 obstacle.map_or(WaitReason::Starting, |(reason, _)| reason)
             }
             // Numbers may have changed since.
             Place::Full(reason) | Place::Parked(reason, _) => {
-                let obstacle = self.obstacle(index);
+                let obstacle = self.obstacle(index, None);
                 obstacle.map_or_else(|| reason.clone(), |(reason, _)| reason)
             }
         }
@@ -156,8 +156,13 @@ impl Scheduler {
         (Slots(slots.active), Slots(slots.in_effect()))
     }
 
-    /// What keeps the link from starting one more, and the shared pool that it lacks a slot of.
-    pub(super) fn obstacle(&self, index: LinkIndex) -> Option<(WaitReason, Option<PoolId>)> {
+    /// What keeps the link from starting one more, of a VO if it is that one's turn, and the shared pool that it lacks a
+    /// slot of.
+    pub(super) fn obstacle(
+        &self,
+        index: LinkIndex,
+        of: Option<&VoName>,
+    ) -> Option<(WaitReason, Option<PoolId>)> {
         let link = &self.links[index];
         if let Gate::Shut(reason) = &link.gate {
             return Some((reason.clone(), None));
@@ -178,15 +183,21 @@ impl Scheduler {
             };
             return Some((reason, None));
         }
-        if !link.rate.allows(link.slots.active)
-            && let Some((rate, cap)) = link.rate.told()
+        let next = self.next_flow(index, of);
+        let fits = |gate: &RateGate| match (&next, gate.cap()) {
+            (Some(flow), Some(cap)) => gate.fits(self.now_ms, &flow.ahead(cap)),
+            (None, _) | (_, None) => true,
+        };
+        if !fits(&link.rate)
+            && let Some((rate, cap)) = link.rate.told(self.now_ms)
         {
             let place = RatedPlace::Link;
             return Some((WaitReason::RateCapped { place, rate, cap }, None));
         }
         let lacking = link.pools().find(|id| {
             let own = u32::from(link.keeps.contains(&Some(*id)));
-            !self.pool(*id).has_room(own)
+            let pool = self.pool(*id);
+            !pool.has_room(own, self.now_ms) || !fits(&pool.rate)
         });
         lacking.map(|id| (self.why_lacking(link, id), Some(id)))
     }
@@ -208,7 +219,7 @@ impl Scheduler {
         let (active, limit) = (Slots(pool.slots.active), Slots(pool.slots.limit));
         let is_full = pool.slots.active + pool.kept >= pool.slots.in_effect();
         let tuned = pool.slots.tuned_out();
-        let rate = pool.rate.told().filter(|_| !is_full);
+        let rate = pool.rate.told(self.now_ms).filter(|_| !is_full);
         if is_full && pool.slots.active < pool.slots.in_effect() {
             let storage = match id {
                 PoolId::Outbound(_) => Some(link.id.source.clone()),

@@ -1,6 +1,7 @@
 //! Bounds, turns and reasons of the scheduler.
 
 mod fairness;
+mod rates;
 
 use super::*;
 use penstock_model::{ActivityShares, Setting, Settings, VoShare, Weight};
@@ -39,6 +40,7 @@ impl Tried {
             Held {
                 took,
                 brought: None,
+                is_own_fault: false,
             },
         );
     }
@@ -47,7 +49,13 @@ impl Tried {
     fn end(&mut self, transfer: TransferId, took: Duration, brought: Option<Bytes>) {
         let at = self.tickets.iter().position(|(id, _)| *id == transfer);
         let (_, ticket) = self.tickets.swap_remove(at.expect("it runs"));
-        self.scheduler.release(ticket, Held { took, brought });
+        let is_own_fault = false;
+        let held = Held {
+            took,
+            brought,
+            is_own_fault,
+        };
+        self.scheduler.release(ticket, held);
     }
 
     /// Slots that stay empty for links that need another kind as well.
@@ -396,7 +404,7 @@ fn a_halted_link_starts_nothing_but_the_one_that_may_pass() {
     scheduler.halt(&link("a→b"), WaitReason::Draining);
     assert_eq!(started(&mut scheduler), [6, 7], "other links go on");
     assert_eq!(scheduler.why_waiting(&link("a→b")), WaitReason::Draining);
-    scheduler.let_one_pass(&link("a→b"));
+    scheduler.let_one_pass(&link("a→b"), None);
     assert_eq!(started(&mut scheduler), [1]);
     scheduler.release(&link("a→b"));
     assert!(started(&mut scheduler).is_empty());
@@ -404,6 +412,84 @@ fn a_halted_link_starts_nothing_but_the_one_that_may_pass() {
     assert_eq!(started(&mut scheduler), [2, 3]);
     let reason = scheduler.why_waiting(&link("a→b"));
     assert!(matches!(reason, WaitReason::LinkFull { .. }), "{reason:?}");
+}
+
+#[test]
+fn a_trial_goes_to_another_vo_than_the_last_failure_or_else_to_another_user() {
+    let party = |vo, user| Party {
+        vo: VoName::new(vo),
+        user: UserName::new(user),
+    };
+    let of = |id, vo, user| Waiting {
+        user: UserName::new(user),
+        ..waiting(id, "a→b", vo, 3)
+    };
+    let mut scheduler = Tried::new(limits(5, 10, 10));
+    scheduler.halt(&link("a→b"), WaitReason::Draining);
+    (1..=9).for_each(|id| scheduler.enqueue(of(id, "cms", "alice")));
+    scheduler.enqueue(of(10, "cms", "bob"));
+    scheduler.enqueue(of(11, "lab", "carol"));
+    let after = party("cms", "alice");
+    let mut tried = Vec::new();
+    for _ in 0..4 {
+        scheduler.let_one_pass(&link("a→b"), Some(&after));
+        tried.extend(started(&mut scheduler));
+    }
+    assert_eq!(tried, [11, 10, 1, 2]);
+}
+
+#[test]
+fn it_is_known_who_else_uses_a_link() {
+    let alice = Party {
+        vo: VoName::new("cms"),
+        user: UserName::new("alice"),
+    };
+    let mut scheduler = Tried::new(limits(5, 10, 10));
+    let number = scheduler.number(&link("a→b"));
+    scheduler.enqueue(waiting(1, "a→b", "cms", 3));
+    assert_eq!(scheduler.company(number, &alice), Company::None);
+    scheduler.enqueue(Waiting {
+        user: UserName::new("bob"),
+        ..waiting(2, "a→b", "cms", 3)
+    });
+    assert_eq!(scheduler.company(number, &alice), Company::SameVo);
+    scheduler.enqueue(waiting(3, "a→b", "lab", 3));
+    assert_eq!(scheduler.company(number, &alice), Company::OtherVos);
+    assert_eq!(started(&mut scheduler).len(), 3);
+    assert_eq!(scheduler.company(number, &alice), Company::OtherVos);
+    for id in [3, 2] {
+        scheduler.end(TransferId(id), Duration::ZERO, None);
+    }
+    assert_eq!(scheduler.company(number, &alice), Company::None);
+}
+
+#[test]
+fn failing_fast_buys_no_more_turns_than_files_that_arrive() {
+    let mut scheduler = Tried::new(limits(1, 10, 10));
+    for id in 1..=200 {
+        let user = if id <= 100 { "hopeless" } else { "alice" };
+        scheduler.enqueue(Waiting {
+            user: UserName::new(user),
+            size: Some(Bytes(1_000_000_000)),
+            ..waiting(id, "a→b", "cms", 3)
+        });
+    }
+    let mut starts = [0, 0];
+    for _ in 0..40 {
+        let TransferId(id) = scheduler.start_next().expect("a slot is free");
+        let (_, ticket) = scheduler.tickets.pop().expect("it runs");
+        let is_hopeless = id <= 100;
+        starts[usize::from(is_hopeless)] += 1;
+        scheduler.scheduler.release(
+            ticket,
+            Held {
+                took: Duration::from_secs(if is_hopeless { 0 } else { 51 }),
+                brought: None,
+                is_own_fault: is_hopeless,
+            },
+        );
+    }
+    assert_eq!(starts, [20, 20]);
 }
 
 #[test]

@@ -1,7 +1,14 @@
-//! The house keeps its shape: which crate may know which, and that the pure ones stay pure.
+//! The workspace keeps its shape: which crate may know which, what stays pure, what can be read, what is documented.
+//!
+//! Each guard says how much it must have looked at, and is shown something that it has to find.
 
+mod documents;
+mod purity;
+mod sizes;
+mod sources;
+
+use sources::{Source, code_of, files};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 /// Who may depend on whom, inside the workspace. Siblings do not know each other.
 const MAY_KNOW: [(&str, &[&str]); 10] = [
@@ -46,117 +53,94 @@ const MAY_KNOW: [(&str, &[&str]); 10] = [
     ),
 ];
 
-fn crates_directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("the crate lies in crates/")
-        .to_owned()
-}
-
 /// The `penstock-…` crates that a manifest names outside `[dev-dependencies]`.
-fn known_to(manifest: &Path) -> Vec<String> {
-    let text = std::fs::read_to_string(manifest).expect("a readable manifest");
-    let mut section = String::new();
+fn known_to(manifest: &str) -> Vec<String> {
+    let mut section = "";
     let mut known = Vec::new();
-    for line in text.lines() {
+    for line in manifest.lines() {
         if line.starts_with('[') {
-            section = line.to_owned();
-        } else if section == "[dependencies]"
-            && let Some(rest) = line.strip_prefix("penstock-")
-        {
-            let name = rest
-                .split(['.', ' ', '='])
-                .next()
-                .expect("split gives one piece at least");
-            known.push(name.to_owned());
+            section = line;
+        }
+        let named = match section.trim_matches(['[', ']']) {
+            "package" => None,
+            of if of.ends_with("dev-dependencies") => None,
+            // A dependency with a table of its own.
+            of if line == section => of.rsplit_once("dependencies.").map(|(_, name)| name),
+            of if of.ends_with("dependencies") => Some(line),
+            _ => None,
+        };
+        if let Some(rest) = named.and_then(|named| named.strip_prefix("penstock-")) {
+            let name = rest.split(['.', ' ', '=']).next();
+            known.push(name.expect("split gives one piece at least").to_owned());
         }
     }
     known
 }
 
+/// Which crates a manifest names against the order.
+fn forbidden(name: &str, manifest: &str) -> Vec<String> {
+    let allowed: BTreeMap<&str, &[&str]> = MAY_KNOW.into_iter().collect();
+    let may = allowed
+        .get(name)
+        .unwrap_or_else(|| panic!("crate {name} has no place in the order"));
+    let known = known_to(manifest).into_iter();
+    known.filter(|known| !may.contains(&&**known)).collect()
+}
+
 #[test]
 fn dependencies_point_one_way() {
-    let allowed: BTreeMap<&str, &[&str]> = MAY_KNOW.into_iter().collect();
-    for entry in std::fs::read_dir(crates_directory()).expect("a readable directory") {
-        let directory = entry.expect("a readable entry").path();
-        let name = directory
-            .file_name()
-            .expect("a name")
-            .to_string_lossy()
-            .into_owned();
-        let may = allowed
-            .get(name.as_str())
-            .unwrap_or_else(|| panic!("crate {name} has no place in the order"));
-        for known in known_to(&directory.join("Cargo.toml")) {
-            assert!(
-                may.contains(&known.as_str()),
-                "{name} must not know {known}"
-            );
+    let manifests = files(&["crates"], "/Cargo.toml");
+    let (mut crates, mut known) = (0, 0);
+    for Source { path, text } in &manifests {
+        let Some(name) = path
+            .strip_prefix("crates/")
+            .and_then(|path| path.strip_suffix("/Cargo.toml"))
+        else {
+            panic!("{path} is not in crates/");
+        };
+        if name.contains('/') {
+            continue;
         }
+        crates += 1;
+        known += known_to(text).len();
+        assert_eq!(forbidden(name, text), [""; 0], "{name} must not know these");
     }
-}
-
-/// Calls that would bring a clock, chance or I/O into code that must not have them.
-const IMPURE: [&str; 6] = [
-    "Instant::now",
-    "SystemTime::now",
-    "std::fs",
-    "std::net",
-    "tokio::",
-    "thread::sleep",
-];
-
-fn check_pure(file: &Path) {
-    let text = std::fs::read_to_string(file).expect("a readable source");
-    let code = text
-        .split("#[cfg(test)]")
-        .next()
-        .expect("split gives one piece at least");
-    for call in IMPURE {
-        assert!(
-            !code.contains(call),
-            "{} must stay pure, but names {call}",
-            file.display()
-        );
-    }
-}
-
-fn sources_of(directory: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(directory).expect("a readable directory");
-    let paths = entries.map(|entry| entry.expect("a readable entry").path());
-    paths
-        .flat_map(|path| match path.is_dir() {
-            true => sources_of(&path),
-            false => vec![path],
-        })
-        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
-        .collect()
+    assert_eq!(crates, MAY_KNOW.len());
+    assert!(known > 25, "only {known} dependencies were read");
 }
 
 #[test]
-fn what_decides_has_no_clock_no_chance_and_no_io() {
-    let crates = crates_directory();
-    for pure in ["model/src", "decide/src"] {
-        sources_of(&crates.join(pure))
-            .iter()
-            .for_each(|file| check_pure(file));
-    }
-    check_pure(&crates.join("transfer-service/src/engine.rs"));
+fn a_dependency_against_the_order_is_found() {
+    let planted = "[package]\nname = \"penstock-decide\"\n[dependencies]\npenstock-model.workspace = true\n\
+                   penstock-sim = { path = \"../sim\" }\n[dev-dependencies]\npenstock-cli.workspace = true\n\
+                   [target.'cfg(unix)'.dependencies.penstock-protocol]\nworkspace = true\n";
+    assert_eq!(forbidden("decide", planted), ["sim", "protocol"]);
+}
+
+/// Whether a text asks the record where it stands, instead of handing the reader over.
+fn asks_the_record(text: &str) -> bool {
+    const ASKED: &str = "reader().";
+    let mut asked = text.match_indices(ASKED);
+    asked.any(|(at, _)| !text[at + ASKED.len()..].starts_with("clone()"))
 }
 
 /// A question to the database takes as long as that takes, which may be elsewhere: it would hold up whoever shares the
 /// thread.
 #[test]
 fn handlers_ask_the_record_on_threads_for_blocking_work() {
-    let api = crates_directory().join("transfer-service/src/api");
-    for file in sources_of(&api) {
-        let text = std::fs::read_to_string(&file).expect("a readable source");
-        const ASKED: &str = "reader().";
-        let mut asked = text
-            .match_indices(ASKED)
-            .map(|(at, _)| &text[at + ASKED.len()..]);
-        let is_handed_over = asked.all(|rest| rest.starts_with("clone()"));
-        let file = file.display();
-        assert!(is_handed_over, "{file} asks the record on an async thread");
+    let mut read = 0;
+    for file in files(&["crates/transfer-service/src/api"], ".rs") {
+        let code = code_of(&file.text);
+        read += code.lines().count();
+        assert!(
+            !asks_the_record(&code),
+            "{} asks the record on an async thread",
+            file.path
+        );
     }
+    assert!(read > 4_000, "only {read} lines were read");
+    assert!(asks_the_record(
+        "let rows = service.reader().jobs(filter)?;"
+    ));
+    assert!(!asks_the_record("let reader = service.reader().clone();"));
 }

@@ -3,7 +3,7 @@
 //! In each stretch of time the rate is the product of three measured factors: slots allowed × share of them
 //! in use × rate per running file. The logarithmic-mean split gives each factor its exact part of a drop,
 //! without residual. It tells which factor fell, not why a storage element was slow: that is for the stages
-//! and the failures beside it.
+//! and the failures beside it. Where no work was queued the rate says nothing of the links: that is no drop.
 
 use super::sampled::{Bin, Sampled};
 use crate::facts::TransferFacts;
@@ -26,7 +26,7 @@ pub struct RateDrop {
     pub usual: Factors,
     /// Mean rate inside.
     pub seen: Factors,
-    /// What it was made of, the largest part first. The parts add up to 100 %.
+    /// The factors that fell, the largest part first. The parts add up to 100 %.
     pub causes: Vec<DropCause>,
     /// Failed attempts of the population in this time.
     pub errors: u64,
@@ -50,7 +50,7 @@ pub struct Factors {
 pub struct DropCause {
     /// Which factor fell.
     pub cause: Cause,
-    /// Its part of the drop. Negative: it rose and softened the drop.
+    /// Its part of all that fell, 0 to 100: not by how much it fell, which is between `usual` and `seen`.
     pub share_percent: f64,
 }
 
@@ -72,10 +72,10 @@ impl Cause {
     /// For people.
     pub fn words(self) -> &'static str {
         match self {
-            Cause::LowerLimit => "fewer files were allowed to move at once",
-            Cause::NotFed => "fewer files moved, though files waited and the link had free slots",
-            Cause::NothingWaited => "fewer files moved, because none waited",
-            Cause::SlowerFiles => "each moving file was slower",
+            Cause::LowerLimit => "lower limit of files at once",
+            Cause::NotFed => "fewer files at once, although files were queued and slots were free",
+            Cause::NothingWaited => "fewer files at once, because none were queued",
+            Cause::SlowerFiles => "slower files",
         }
     }
 }
@@ -84,7 +84,7 @@ impl Cause {
 pub(super) fn find_drops(sampled: &Sampled, transfers: &[&TransferFacts]) -> Vec<RateDrop> {
     let bins = sampled.bins();
     let seconds = |n: usize| sampled.seconds_of(n);
-    let rate = |(n, bin): (usize, &Bin)| (bin.samples > 0).then(|| bin.moved as f64 / seconds(n));
+    let rate = |(n, bin): (usize, &Bin)| bin.is_known().then(|| bin.moved as f64 / seconds(n));
     let rates: Vec<Option<f64>> = bins.iter().enumerate().map(rate).collect();
     let Some(usual) = median(rates.iter().copied().flatten().collect()).filter(|rate| *rate > 0.0)
     else {
@@ -96,10 +96,25 @@ pub(super) fn find_drops(sampled: &Sampled, transfers: &[&TransferFacts]) -> Vec
         .iter()
         .position(|rate| rate.is_some() && !low(rate))
         .unwrap_or(rates.len());
-    let stretches = stretches(&rates, begin, low);
+    let low_rates = find_stretches(&rates, begin, low);
     let outside = (begin..rates.len())
-        .filter(|n| !stretches.iter().any(|(from, to)| (from..to).contains(&n)));
+        .filter(|n| !low_rates.iter().any(|(from, to)| (from..to).contains(&n)));
     let baseline = factors(&bins, outside, seconds);
+    let is_idle = |n: usize| {
+        let (bin, Some(usual)) = (&bins[n], baseline.as_ref()) else {
+            return false;
+        };
+        let of_bin = factors(&bins, [n], seconds);
+        let in_use = ratio(bin.active as f64, bin.limit);
+        let per_file = of_bin.map_or(0.0, |seen| seen.megabits_per_second_per_file);
+        let is_slow = per_file < usual.megabits_per_second_per_file * DROP_BELOW;
+        !bin.has_queue && in_use < usual.in_use * DROP_BELOW && !is_slow
+    };
+    // A stretch ends where nothing is queued any more; there it begins anew only with work.
+    let busy: Vec<Option<f64>> = (rates.iter().enumerate())
+        .map(|(n, rate)| rate.map(|rate| if is_idle(n) { f64::INFINITY } else { rate }))
+        .collect();
+    let stretches = find_stretches(&busy, begin, low);
     let errors = |from: Timestamp, to: Timestamp| {
         let times = transfers.iter().flat_map(|transfer| &transfer.errors);
         times.filter(|(at, _)| from <= *at && *at < to).count() as u64
@@ -119,11 +134,16 @@ pub(super) fn find_drops(sampled: &Sampled, transfers: &[&TransferFacts]) -> Vec
             errors: errors(from_at, to_at),
         })
     };
-    stretches.iter().filter_map(explained).collect()
+    let explained = stretches.iter().filter_map(explained);
+    let is_drop = |drop: &RateDrop| {
+        let main = drop.causes.first().map(|cause| cause.cause);
+        main != Some(Cause::NothingWaited)
+    };
+    explained.filter(is_drop).collect()
 }
 
 /// Runs of low bins, as half-open ranges. A bin without a sample neither begins nor ends one.
-fn stretches(
+fn find_stretches(
     rates: &[Option<f64>],
     begin: usize,
     low: impl Fn(&Option<f64>) -> bool,
@@ -156,7 +176,7 @@ fn factors(
 ) -> Option<Factors> {
     let mut sum = Bin::default();
     let mut seconds = 0.0;
-    for n in which.into_iter().filter(|n| bins[*n].samples > 0) {
+    for n in which.into_iter().filter(|n| bins[*n].is_known()) {
         sum.moved = sum.moved.saturating_add(bins[n].moved);
         sum.active += bins[n].active;
         sum.limit += bins[n].limit;
@@ -172,7 +192,7 @@ fn factors(
 }
 
 /// The logarithmic-mean split: with R = a·b·c, each factor x takes L(R₁, R₀) · ln(x₁/x₀), which add up to R₁
-/// − R₀; in shares of the whole drop the common L cancels.
+/// − R₀; in shares the common L cancels. Factors that rose are left out.
 fn split(usual: &Factors, seen: &Factors, files_waited: bool) -> Vec<DropCause> {
     let fewer = if files_waited {
         Cause::NotFed
@@ -190,16 +210,13 @@ fn split(usual: &Factors, seen: &Factors, files_waited: bool) -> Vec<DropCause> 
             ),
         ),
     ];
-    let whole: f64 = parts.iter().map(|(_, part)| part).sum();
-    if whole >= 0.0 || !whole.is_finite() {
-        return Vec::new();
-    }
+    let fell = parts.into_iter().filter(|(_, part)| *part < 0.0);
+    let whole: f64 = fell.clone().map(|(_, part)| part).sum();
     let share = |(cause, part): (Cause, f64)| DropCause {
         cause,
-        // Adding 0 makes a negative zero, which reads oddly, a plain one.
-        share_percent: part / whole * 100.0 + 0.0,
+        share_percent: part / whole * 100.0,
     };
-    let mut causes: Vec<DropCause> = parts.into_iter().map(share).collect();
+    let mut causes: Vec<DropCause> = fell.map(share).collect();
     causes.sort_by(|a, b| b.share_percent.total_cmp(&a.share_percent));
     causes
 }

@@ -19,7 +19,21 @@ pub(super) struct Bin {
     pub limit: f64,
     /// Slots that were free while files waited on their link.
     pub unfed: u64,
+    /// Whether any file waited.
+    pub has_queue: bool,
+    /// Some sample tells what moved.
+    pub is_sampled: bool,
 }
+
+impl Bin {
+    /// Whether anything is known of this time.
+    pub fn is_known(&self) -> bool {
+        self.samples > 0 || self.is_sampled
+    }
+}
+
+/// A sample stands for so much time before it.
+const SAMPLE_MS: i64 = 1_000;
 
 #[derive(Debug, Clone, Default)]
 struct LinkSums {
@@ -69,34 +83,58 @@ impl Sampled {
         if !within(sample.at, self.window) {
             return;
         }
-        let Some(link) = self.links.get_mut(&sample.link) else {
+        if !self.links.contains_key(&sample.link) {
+            return;
+        }
+        let (active, limit) = (u64::from(sample.active.0), u64::from(sample.limit.0));
+        self.add_moved(sample);
+        let link = self.links.get_mut(&sample.link).expect("found above");
+        let index = bin_of(self.window, self.bin_seconds, sample.at.0 - 1);
+        let (Some(bin), Some(of_link)) = (self.bins.get_mut(index), link.in_bins.get_mut(index))
+        else {
             return;
         };
-        let (active, limit) = (u64::from(sample.active.0), u64::from(sample.limit.0));
         link.samples += 1;
         link.active += active;
         link.limit += limit;
         link.unfed += u64::from(sample.queued > 0 && active < limit);
-        // A sample tells of the second that ends with it, hence the step back into it.
-        let offset_ms = sample
-            .at
-            .0
-            .saturating_sub(1)
-            .saturating_sub(self.window.from.0)
-            .max(0) as u64;
-        let index = (offset_ms / 1000 / self.bin_seconds) as usize;
-        if let (Some(bin), Some(of_link)) = (self.bins.get_mut(index), link.in_bins.get_mut(index))
-        {
-            *of_link += 1;
-            bin.samples += 1;
-            bin.moved = bin.moved.saturating_add(sample.moved.0);
-            bin.active += active;
-            bin.limit += limit as f64;
-            bin.unfed += if sample.queued > 0 {
-                limit.saturating_sub(active)
-            } else {
-                0
+        *of_link += 1;
+        bin.samples += 1;
+        bin.active += active;
+        bin.limit += limit as f64;
+        bin.has_queue |= sample.queued > 0;
+        bin.unfed += match sample.queued > 0 {
+            true => limit.saturating_sub(active),
+            false => 0,
+        };
+    }
+
+    /// Spreads the bytes of a sample over the time for which it stands.
+    fn add_moved(&mut self, sample: &LinkSample) {
+        let (from, to) = (self.window.from.0, self.window.to.0);
+        let begin = sample.at.0.saturating_sub(SAMPLE_MS).max(from);
+        let end = sample.at.0.min(to);
+        // Where nothing runs any more, all of it moved before the end of the window; else a part by time.
+        let late_ms = (sample.at.0 - end).clamp(0, SAMPLE_MS);
+        let moved = match sample.active.0 {
+            0 => sample.moved.0,
+            _ => part(sample.moved.0, SAMPLE_MS - late_ms, SAMPLE_MS),
+        };
+        let last = self.bins.len() - 1;
+        let bin_ms = i64::try_from(self.bin_seconds.saturating_mul(1_000)).unwrap_or(i64::MAX);
+        let (mut at, mut left) = (begin.min(end - 1).max(from), moved);
+        while left > 0 {
+            let index = bin_of(self.window, self.bin_seconds, at).min(last);
+            let bin_end = i64::try_from(index + 1).unwrap_or(i64::MAX);
+            let until = from.saturating_add(bin_end.saturating_mul(bin_ms)).min(end);
+            let here = match until >= end || index == last {
+                true => left,
+                false => part(moved, until - at, end - begin).min(left),
             };
+            let bin = &mut self.bins[index];
+            bin.moved = bin.moved.saturating_add(here);
+            bin.is_sampled = true;
+            (at, left) = (until, left - here);
         }
     }
 
@@ -113,11 +151,11 @@ impl Sampled {
 
     /// The mean rate of each bin; `None` when there was no sample at all.
     pub fn rate_over_time(&self, population: &str) -> Option<RateOverTime> {
-        if self.bins.iter().all(|bin| bin.samples == 0) {
+        if !self.bins.iter().any(|bin| bin.is_known()) {
             return None;
         }
         let rate = |(n, bin): (usize, &Bin)| {
-            let moved = (bin.samples > 0).then_some(Bytes(bin.moved))?;
+            let moved = bin.is_known().then_some(Bytes(bin.moved))?;
             Some(megabits_per_second(moved, self.seconds_of(n)))
         };
         let links = plural(self.links.len(), "link");
@@ -165,6 +203,20 @@ impl Sampled {
     pub fn seconds_of(&self, n: usize) -> f64 {
         let full = self.bin_seconds as f64;
         let left = self.window.seconds() - n as f64 * full;
-        left.clamp(1.0, full)
+        match left > 0.0 {
+            true => left.min(full),
+            false => full,
+        }
     }
+}
+
+/// The bin of a moment.
+fn bin_of(window: Window, bin_seconds: u64, at_ms: i64) -> usize {
+    let offset_ms = at_ms.saturating_sub(window.from.0).max(0) as u64;
+    (offset_ms / 1000 / bin_seconds) as usize
+}
+
+fn part(bytes: u64, ms: i64, of_ms: i64) -> u64 {
+    let (ms, of_ms) = (ms.max(0) as u128, of_ms.max(1) as u128);
+    u64::try_from(u128::from(bytes) * ms / of_ms).unwrap_or(u64::MAX)
 }

@@ -293,7 +293,8 @@ fn drops(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
                 ),
             };
             let text = format!("{} ({evidence})", cause.cause.words());
-            wrapped(out, &format!("    {:>3.0} %  ", cause.share_percent), &text)?;
+            let share = format!("    {:>3.0} % of the drop: ", cause.share_percent);
+            wrapped(out, &share, &text)?;
         }
     }
     and_more(report.drops.len(), "drop", out)

@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tower_service::Service;
 
 /// A record whose story began `seconds` ago.
-fn record(seconds: i64) -> (Arc<MemoryRecord>, u64) {
+fn record(seconds: i64) -> Arc<MemoryRecord> {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .expect("after 1970")
@@ -19,7 +19,6 @@ fn record(seconds: i64) -> (Arc<MemoryRecord>, u64) {
     story.tell(200_000, 99, TransferEvent::Submitted);
     let record = MemoryRecord::new();
     let shift = now - seconds * 1000 - stories::START;
-    let last = story.entries.len() as u64;
     for mut entry in story.entries {
         record.put_vo(entry.job, VoName::new("atlas"));
         entry.at = Timestamp(entry.at.0 + shift);
@@ -29,12 +28,11 @@ fn record(seconds: i64) -> (Arc<MemoryRecord>, u64) {
         sample.at = Timestamp(sample.at.0 + shift);
         record.push_sample(sample);
     }
-    (Arc::new(record), last)
+    Arc::new(record)
 }
 
 async fn ask(path: &str, token: Option<&str>) -> (StatusCode, HeaderMap, Vec<u8>) {
-    let (record, last) = record(200);
-    let (_sender, committed) = tokio::sync::watch::channel(last);
+    let record = record(200);
     let authorise: Authorise = Arc::new(|headers| {
         let shown = headers.get(header::AUTHORIZATION).cloned();
         Box::pin(async move {
@@ -46,7 +44,7 @@ async fn ask(path: &str, token: Option<&str>) -> (StatusCode, HeaderMap, Vec<u8>
             }
         })
     });
-    let mut router = router(LiveState::new(record, committed, authorise));
+    let mut router = router(LiveState::new(record, authorise));
     let mut request = Request::get(path);
     if let Some(token) = token {
         request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));

@@ -111,7 +111,7 @@ fn text_from_a_remote_server_cannot_steer_the_terminal() {
 }
 
 /// Ten minutes at 10 of 10 files and 20 MB/s each, with what the third to fifth minute looked like instead.
-fn a_drop(moved: u64, slots: (u32, u32, u64)) -> (Vec<Cause>, Vec<f64>) {
+fn ten_minutes(moved: u64, slots: (u32, u32, u64)) -> BandwidthReport {
     let mut story = Story::default();
     let link = stories::link("cern.example", "in2p3.example");
     story.tell(0, 1, stories::started(1));
@@ -123,7 +123,11 @@ fn a_drop(moved: u64, slots: (u32, u32, u64)) -> (Vec<Cause>, Vec<f64>) {
         };
         story.sample(second * 1000, link.clone(), moved, slots);
     }
-    let report = report("job 1", &story, |_| Some(link.clone()));
+    report("job 1", &story, |_| Some(link.clone()))
+}
+
+fn a_drop(moved: u64, slots: (u32, u32, u64)) -> (Vec<Cause>, Vec<f64>) {
+    let report = ten_minutes(moved, slots);
     assert_eq!(report.drops.len(), 1, "{:?}", report.drops);
     let drop = &report.drops[0];
     let at = |ms: i64| penstock_model::Timestamp(stories::START + ms);
@@ -143,8 +147,6 @@ fn a_drop_is_split_into_the_factors_that_fell() {
     let (causes, shares) = a_drop(100_000_000, (5, 10, 40));
     assert_eq!(causes[0], Cause::NotFed);
     assert!((shares[0] - 100.0).abs() < 1e-6);
-    // 5 April 2006: the load generator had stopped, so nothing waited.
-    assert_eq!(a_drop(100_000_000, (5, 10, 0)).0[0], Cause::NothingWaited);
     // The number of files on the channel was lowered.
     assert_eq!(a_drop(100_000_000, (5, 5, 40)).0[0], Cause::LowerLimit);
     // Every night at 23:40 a database dump slowed everything down.
@@ -154,6 +156,54 @@ fn a_drop_is_split_into_the_factors_that_fell() {
     assert!((shares[0] - 50.0).abs() < 1e-6 && (shares[1] - 50.0).abs() < 1e-6);
     // Nothing moved at all although ten files were on their way.
     assert_eq!(a_drop(0, (10, 10, 40)).0[0], Cause::SlowerFiles);
+}
+
+#[test]
+fn an_empty_queue_is_no_drop() {
+    // 5 April 2006: the load generator had stopped, so nothing waited.
+    assert_eq!(ten_minutes(100_000_000, (5, 10, 0)).drops, []);
+    // The files that still moved did so faster.
+    assert_eq!(ten_minutes(50_000_000, (1, 10, 0)).drops, []);
+    // A slow file is one, also when it is the last.
+    let slow = ten_minutes(1_000_000, (1, 10, 0)).drops;
+    assert_eq!(slow[0].causes[0].cause, Cause::SlowerFiles, "{slow:?}");
+}
+
+#[test]
+fn parts_of_a_drop_are_those_that_fell() {
+    // Files were twice as fast, but a tenth of them moved: that is all of the drop, not 143 % of it.
+    let (causes, shares) = a_drop(40_000_000, (1, 10, 40));
+    assert_eq!(causes, [Cause::NotFed]);
+    assert!((shares[0] - 100.0).abs() < 1e-6, "{shares:?}");
+}
+
+#[test]
+fn a_run_of_less_than_a_second_has_one_rate() {
+    for (end, sampled_at) in [(600, 900), (600, 300), (2_400, 700), (2_400, 1_000)] {
+        let mut story = Story::default();
+        let link = stories::link("cern.example", "in2p3.example");
+        story.tell(0, 1, stories::started(1));
+        story.tell(end, 1, stories::landed(1, 300_000_000, Default::default()));
+        // A steady rate, seen by a sampler that knows nothing of when files begin and end.
+        let moved_by = |at: i64| 300_000_000 * at.clamp(0, end) as u64 / end as u64;
+        let mut at = sampled_at;
+        while moved_by(at - 1_000) < 300_000_000 {
+            let moved = moved_by(at) - moved_by(at - 1_000);
+            let active = u32::from(at < end);
+            story.sample(at, link.clone(), moved, (active, 10, 0));
+            at += 1_000;
+        }
+        let report = report("job 1", &story, |_| Some(link.clone()));
+        let mean = report.bandwidth.expect("time passed").megabits_per_second;
+        let bins = report.rate_over_time.expect("samples").megabits_per_second;
+        for rate in bins {
+            let rate = rate.expect("no gap");
+            assert!(
+                (rate / mean - 1.0).abs() < 0.05,
+                "{end} {sampled_at}: {rate} of {mean} Mb/s"
+            );
+        }
+    }
 }
 
 #[test]
@@ -169,13 +219,7 @@ fn a_link_that_had_no_work_half_of_the_time_did_not_lose_its_limit() {
         }
     }
     let report = report("job 1", &story, |_| Some(link.clone()));
-    assert_eq!(report.drops.len(), 1);
-    assert_eq!(report.drops[0].causes[0].cause, Cause::NothingWaited);
-    assert!(
-        report.drops[0].causes[0].share_percent > 99.0,
-        "{:?}",
-        report.drops
-    );
+    assert_eq!(report.drops, [], "there was no work, and no lower limit");
 }
 
 #[test]

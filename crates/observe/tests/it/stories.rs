@@ -1,9 +1,9 @@
 //! Small ledgers with something to tell, for the other tests.
 
 use penstock_model::{
-    Attempt, Bytes, CopyMode, Errno, Failure, JobId, LedgerEntry, LinkId, LinkSample, MoverReport,
-    Phase, PoolName, Retry, Side, Slots, StageClocks, StorageId, TcpSummary, Timestamp,
-    TransferEvent, TransferId,
+    Attempt, Bytes, Concern, CopyMode, Errno, Failure, JobId, LedgerEntry, LinkId, LinkSample,
+    MoverReport, Phase, PoolName, Retry, Side, Slots, StageClocks, StorageId, TcpSummary,
+    Timestamp, TransferEvent, TransferId,
 };
 
 /// 2006-04-01T12:00:00Z.
@@ -77,6 +77,7 @@ pub fn failed(attempt: u32, detail: &str, retry_at: Option<i64>) -> TransferEven
     let failure = Failure {
         side: Side::Destination,
         retry: Retry::Later,
+        concern: Concern::StorageElement,
         phase: Phase::Transfer,
         errno: Errno::ENOSPC,
         detail: detail.to_owned(),

@@ -3,8 +3,8 @@
 
 use super::rows::{self, Prepared};
 use super::{
-    BackupError, BackupFacts, DELEGATION_TABLES, Failed, Kept, OWN_TABLES, copy_tables,
-    put_in_place, read_only, verify, with_suffix,
+    BackupContent, BackupError, BackupFacts, DELEGATION_TABLES, Failed, Kept, OWN_TABLES,
+    RecordFacts, copy_tables, namespace, put_in_place, read_only, verify, with_suffix,
 };
 use crate::journal::sqlite_schema;
 use crate::postgres::Database;
@@ -17,7 +17,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Numbers of transfers and of entries that may have been given since the backup was made.
-const GAP: i64 = 1_000_000_000;
+pub(super) const GAP: i64 = 1_000_000_000;
 
 /// Where a backup is put.
 #[derive(Debug, Clone)]
@@ -53,19 +53,41 @@ pub fn restore(from: &Path, to: &RestoreTo) -> Result<Restored, BackupError> {
         path: from.display().to_string(),
         why: why.to_string(),
     };
-    match &to.kept {
-        Kept::Files {
-            journal,
-            delegations,
-        } => {
-            if journal.exists() && !to.replaces {
-                return Err(BackupError::Exists {
-                    path: journal.display().to_string(),
-                });
-            }
-            put_back(from, journal, delegations, to.at, facts).map_err(unusable)
+    let of_something_else = |found, wanted| BackupError::OfSomethingElse {
+        path: from.display().to_string(),
+        found,
+        wanted,
+    };
+    let refuse_existing = |path: &Path| match path.exists() && !to.replaces {
+        true => Err(BackupError::Exists {
+            path: path.display().to_string(),
+        }),
+        false => Ok(()),
+    };
+    match (&to.kept, facts.content) {
+        (
+            Kept::Files {
+                journal,
+                delegations,
+            },
+            BackupContent::Record(record),
+        ) => {
+            refuse_existing(journal)?;
+            put_back(from, journal, delegations, to.at, (facts, record)).map_err(unusable)
         }
-        Kept::Postgres(database) => put_into(from, database, to, facts),
+        (Kept::Postgres(database), BackupContent::Record(record)) => {
+            put_into(from, database, to, (facts, record))
+        }
+        (Kept::Namespace(database), BackupContent::Namespace(_)) => {
+            refuse_existing(database)?;
+            namespace::put_back(from, database, to.at, facts).map_err(unusable)
+        }
+        (Kept::Namespace(_), BackupContent::Record(_)) => {
+            Err(of_something_else("a transfer service", "a namespace"))
+        }
+        (Kept::Files { .. } | Kept::Postgres(_), BackupContent::Namespace(_)) => {
+            Err(of_something_else("a namespace", "a transfer service"))
+        }
     }
 }
 
@@ -74,14 +96,14 @@ fn put_into(
     from: &Path,
     database: &Database,
     to: &RestoreTo,
-    facts: BackupFacts,
+    (facts, record): (BackupFacts, RecordFacts),
 ) -> Result<Restored, BackupError> {
     let scratch = to.scratch.join("restoring.sqlite");
     let put = on_a_thread(|| {
         let backup = read_only(from)?;
         let (files, positions) = (files_of(&backup)?, positions_of(&backup)?);
         let mut journal = copy_of(from, &scratch)?;
-        prepare(&mut journal, to.at, facts.sequence)?;
+        prepare(&mut journal, to.at, record.sequence)?;
         let keys = SealingKeys::of_this_process()?;
         let newer =
             |found| format!("its journal has schema {found}, newer than this version knows");
@@ -117,7 +139,7 @@ fn on_a_thread<T: Send>(work: impl FnOnce() -> Result<T, Failed> + Send) -> Resu
 }
 
 /// A copy of a backup that can be written to, at a path that nothing else uses.
-fn copy_of(backup: &Path, to: &Path) -> Result<Connection, Failed> {
+pub(super) fn copy_of(backup: &Path, to: &Path) -> Result<Connection, Failed> {
     io::copy(&mut File::open(backup)?, &mut create(to)?)?;
     Ok(Connection::open(to)?)
 }
@@ -127,7 +149,7 @@ fn put_back(
     journal_file: &Path,
     delegations_file: &Path,
     at: Timestamp,
-    facts: BackupFacts,
+    (facts, record): (BackupFacts, RecordFacts),
 ) -> Result<Restored, Failed> {
     let backup = read_only(from)?;
     let (files, positions) = (files_of(&backup)?, positions_of(&backup)?);
@@ -147,7 +169,7 @@ fn put_back(
     }
     drop(backup);
     let mut made = copy_of(from, &journal)?;
-    prepare(&mut made, at, facts.sequence)?;
+    prepare(&mut made, at, record.sequence)?;
     made.close().map_err(|(_, why)| why)?;
     File::open(&journal)?.sync_all()?;
     let mut set_aside = Vec::new();
@@ -168,7 +190,7 @@ fn put_back(
 }
 
 /// Under another name, with its log if that cannot be written into place because the database is damaged.
-fn put_aside(old: &Path, at: Timestamp) -> io::Result<Option<PathBuf>> {
+pub(crate) fn put_aside(old: &Path, at: Timestamp) -> io::Result<Option<PathBuf>> {
     if !old.exists() {
         return Ok(None);
     }
@@ -238,13 +260,13 @@ pub fn files(backup: &Path) -> Result<Vec<(String, Vec<u8>)>, BackupError> {
     })
 }
 
-fn files_of(backup: &Connection) -> rusqlite::Result<Vec<(String, Vec<u8>)>> {
+pub(super) fn files_of(backup: &Connection) -> rusqlite::Result<Vec<(String, Vec<u8>)>> {
     let mut select = backup.prepare("SELECT name, content FROM backup_file ORDER BY name")?;
     let files = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     files.collect()
 }
 
-fn positions_of(backup: &Connection) -> rusqlite::Result<Vec<(String, u64)>> {
+pub(super) fn positions_of(backup: &Connection) -> rusqlite::Result<Vec<(String, u64)>> {
     let mut select = backup.prepare("SELECT sink, sequence FROM backup_position ORDER BY sink")?;
     let positions = select.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))?;
     positions.collect()

@@ -1,7 +1,7 @@
 //! A journal and its delegations, backed up while they are written, and put back.
 
 use super::*;
-use crate::cluster::{Cluster, Leadership};
+use crate::cluster::{Cluster, Leadership, Tenure};
 use crate::delegations::Delegations;
 use crate::journal::{Journal, PostgresJournal, Record, SqliteJournal, UnfinishedJob};
 use crate::postgres::lab;
@@ -73,13 +73,20 @@ impl Lab {
     }
 }
 
+fn record_of(facts: BackupFacts) -> RecordFacts {
+    match facts.content {
+        BackupContent::Record(record) => record,
+        BackupContent::Namespace(_) => panic!("a backup of a transfer service: {facts:?}"),
+    }
+}
+
 fn files(to: &RestoreTo) -> (&Path, &Path) {
     match &to.kept {
         Kept::Files {
             journal,
             delegations,
         } => (journal, delegations),
-        Kept::Postgres(_) => panic!("not files"),
+        Kept::Postgres(_) | Kept::Namespace(_) => panic!("not files"),
     }
 }
 
@@ -98,6 +105,8 @@ fn accepted(seed: u128, id: u64) -> Vec<Record> {
         metadata: serde_json::Value::Null,
         source_credential: None,
         destination_credential: None,
+        source_query: None,
+        destination_query: None,
         tape: None,
     };
     let job = Job {
@@ -129,7 +138,8 @@ fn what_was_open_comes_back_marked_and_no_number_is_given_twice() {
     drop(Delegations::open(&lab.at("delegations.sqlite"), lab.keys.clone()).expect("opens"));
     journal.append(&accepted(1, 1)).expect("stored");
     let facts = back_up(&lab.of(), &lab.at("backup")).expect("made");
-    assert_eq!((facts.jobs, facts.jobs_open, facts.sequence), (1, 1, 1));
+    let held = record_of(facts.clone());
+    assert_eq!((held.jobs, held.jobs_open, held.sequence), (1, 1, 1));
     journal.append(&accepted(2, 2)).expect("stored");
     drop(journal);
     assert_eq!(verify(&lab.at("backup")).expect("whole"), facts);
@@ -183,7 +193,7 @@ fn check_one_instant(
         accept(id);
         beside();
     }
-    let facts = copying.join().expect("made");
+    let facts = record_of(copying.join().expect("made"));
     assert!(id > before + 1, "nothing was written meanwhile");
     assert_eq!(
         (facts.jobs, facts.transfers),
@@ -318,6 +328,50 @@ fn what_is_damaged_or_no_backup_is_refused_and_changes_nothing() {
 }
 
 #[test]
+fn a_backup_that_would_act_when_it_is_restored_is_refused() {
+    let lab = Lab::new();
+    drop(lab.journal());
+    drop(Delegations::open(&lab.at("delegations.sqlite"), lab.keys.clone()).expect("opens"));
+    back_up(&lab.of(), &lab.at("good")).expect("made");
+    let outside = lab.at("outside");
+    let statements = format!(
+        "PRAGMA writable_schema = ON;
+         UPDATE sqlite_master SET sql = sql || '; ATTACH ''{}'' AS x; CREATE TABLE x.y (z)' WHERE name = 'delegation'",
+        outside.display()
+    );
+    let trigger =
+        "CREATE TRIGGER t AFTER INSERT ON delegation BEGIN DELETE FROM cloud_key; END".to_owned();
+    let path =
+        |sink: &str| format!("UPDATE backup_position SET sink = '{sink}' WHERE sink = 'broker'");
+    for (number, change) in [
+        trigger,
+        "CREATE VIEW v AS SELECT * FROM job".to_owned(),
+        statements,
+        path("../outside"),
+        path(&outside.display().to_string()),
+        path(".."),
+        path(""),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let bad = lab.at(&format!("bad-{number}"));
+        std::fs::copy(lab.at("good"), &bad).expect("copied");
+        let opened = Connection::open(&bad).expect("opens");
+        opened.execute_batch(&change).expect("changed");
+        drop(opened);
+        let to = lab.to(&format!("anew-{number}"));
+        let why = restore(&bad, &to).expect_err(&change).to_string();
+        assert!(
+            why.contains("no backup that can be used"),
+            "{change}: {why}"
+        );
+        assert!(!files(&to).0.exists() && !outside.exists(), "{change}");
+    }
+    restore(&lab.at("good"), &lab.to("anew")).expect("restored");
+}
+
+#[test]
 fn a_backup_that_fails_leaves_the_one_before_and_no_rest() {
     let lab = Lab::new();
     drop(lab.journal());
@@ -444,7 +498,11 @@ fn a_backup_of_files_goes_into_a_database_and_one_of_that_into_files() {
     assert!(!lab.at("restoring.sqlite").exists());
     let of_database = back_up(&lab.of_database(&database), &lab.at("of-database")).expect("made");
     verify(&lab.at("of-database")).expect("whole");
-    assert_eq!(of_database.sequence, of_files.sequence + 1_000_000_000);
+    let sequences = (
+        record_of(of_database).sequence,
+        record_of(of_files).sequence,
+    );
+    assert_eq!(sequences.0, sequences.1 + 1_000_000_000);
     assert!(contents(&lab.at("of-database")) == before, "rows differ");
 
     let to = lab.to("anew");
@@ -457,14 +515,14 @@ fn a_backup_of_files_goes_into_a_database_and_one_of_that_into_files() {
     assert!(contents(&lab.at("again")) == before, "rows differ");
 }
 
-fn leading(database: &Database) -> (Cluster, Epoch) {
+fn leading(database: &Database) -> (Cluster, Tenure) {
     let cluster = Cluster::open(database).expect("opens");
     let node = NodeId::parse("n1").expect("a name");
     match cluster
         .try_lead(&node, Duration::from_secs(600))
         .expect("answers")
     {
-        Leadership::Leading(epoch) => (cluster, epoch),
+        Leadership::Leading(tenure) => (cluster, tenure),
         other => panic!("nobody else leads: {other:?}"),
     }
 }
@@ -478,8 +536,8 @@ fn what_is_put_into_a_database_goes_on_there_and_numbers_are_not_given_twice() {
     back_up(&lab.of(), &lab.at("backup")).expect("made");
     let database = lab::database();
     restore(&lab.at("backup"), &lab.to_database(&database)).expect("taken");
-    let (cluster, epoch) = leading(&database);
-    let mut journal = PostgresJournal::open(&database, lab.keys.clone(), epoch).expect("opens");
+    let (cluster, tenure) = leading(&database);
+    let mut journal = PostgresJournal::open(&database, lab.keys.clone(), tenure).expect("opens");
     let mut open = Vec::new();
     let mut take = |found: UnfinishedJob| open.push(found.job.parameters.restored_at);
     journal.load_unfinished(&mut take).expect("readable");
@@ -494,9 +552,10 @@ fn what_is_put_into_a_database_goes_on_there_and_numbers_are_not_given_twice() {
         assert!(why.to_string().contains(expected), "{why}");
     };
     refused("led by n1: stop all its nodes first");
-    cluster.resign(epoch).expect("answers");
+    cluster.resign(tenure).expect("answers");
     refused("it is not empty");
     let facts = back_up(&lab.of_database(&database), &lab.at("later")).expect("made");
+    let facts = record_of(facts);
     assert_eq!((facts.jobs, facts.jobs_open), (2, 2), "nothing was changed");
 }
 
@@ -504,8 +563,8 @@ fn what_is_put_into_a_database_goes_on_there_and_numbers_are_not_given_twice() {
 fn a_backup_of_a_database_is_of_one_instant_and_no_lock_stands_in_the_writer_s_way() {
     let lab = Lab::new();
     let database = lab::database();
-    let (_, epoch) = leading(&database);
-    let mut journal = PostgresJournal::open(&database, lab.keys.clone(), epoch).expect("opens");
+    let (_, tenure) = leading(&database);
+    let mut journal = PostgresJournal::open(&database, lab.keys.clone(), tenure).expect("opens");
     let slow = BackupOf {
         bytes_per_second: 20_000,
         ..lab.of_database(&database)
@@ -517,4 +576,100 @@ fn a_backup_of_a_database_is_of_one_instant_and_no_lock_stands_in_the_writer_s_w
             "BEGIN; SET LOCAL lock_timeout = '20s'; LOCK TABLE ledger; COMMIT",
         );
     });
+}
+
+/// A namespace of some files, and its backup.
+fn backed_up_namespace(lab: &Lab) -> (crate::namespace::Namespace, BackupOf, BackupFacts) {
+    use crate::namespace::{Change, Namespace};
+    let namespace = Namespace::open(&lab.at("namespace.sqlite")).expect("opens");
+    for number in 0..500 {
+        let change = Change::MakeDirectory {
+            path: NamespacePath::parse(&format!("/d{number}")).expect("valid"),
+            owner: None,
+            at: Timestamp(number),
+        };
+        namespace.apply(change).expect("made");
+    }
+    let of = BackupOf {
+        kept: Kept::Namespace(lab.at("namespace.sqlite")),
+        ..lab.of()
+    };
+    let facts = back_up(&of, &lab.at("namespace.backup")).expect("made");
+    (namespace, of, facts)
+}
+
+#[test]
+fn a_namespace_is_backed_up_while_it_is_open_and_gives_no_id_twice_when_it_is_back() {
+    use crate::namespace::Namespace;
+    let lab = Lab::new();
+    let (namespace, _, facts) = backed_up_namespace(&lab);
+    let BackupContent::Namespace(held) = facts.content else {
+        panic!("not of a namespace: {facts:?}");
+    };
+    assert_eq!(
+        (held.namespace, held.directories, held.files),
+        (namespace.uuid(), 501, 0)
+    );
+    assert_eq!(verify(&lab.at("namespace.backup")).expect("whole"), facts);
+    let given = namespace.allocate();
+    drop(namespace);
+    let to = RestoreTo {
+        kept: Kept::Namespace(lab.at("namespace.sqlite")),
+        ..lab.to("scratch")
+    };
+    let refused = restore(&lab.at("namespace.backup"), &to).expect_err("something is there");
+    assert!(refused.to_string().contains("--replace"), "{refused}");
+    let to = RestoreTo {
+        replaces: true,
+        ..to
+    };
+    let restored = restore(&lab.at("namespace.backup"), &to).expect("restored");
+    assert!(restored.set_aside[0].exists());
+    let namespace = Namespace::open(&lab.at("namespace.sqlite")).expect("opens");
+    assert_eq!(namespace.uuid(), held.namespace);
+    assert!(namespace.allocate().0 > given.0 + 900_000_000);
+    // What was stored since then is not taken for the rest of interrupted writes.
+    let since = namespace.restored_ids().expect("it was restored");
+    assert!(since.contains(&given) && namespace.low_water() >= since.end);
+    assert!(namespace.records_ever().expect("readable") > 0);
+    let path = NamespacePath::parse("/d499").expect("valid");
+    assert!(namespace.lookup(&path).expect("readable").is_some());
+}
+
+#[test]
+fn what_is_restored_is_of_what_was_asked_for() {
+    let lab = Lab::new();
+    drop(backed_up_namespace(&lab));
+    let refused = restore(&lab.at("namespace.backup"), &lab.to("record")).expect_err("another");
+    assert!(refused.to_string().contains("of a namespace"), "{refused}");
+    drop(lab.journal());
+    back_up(&lab.of(), &lab.at("backup")).expect("made");
+    let to = RestoreTo {
+        kept: Kept::Namespace(lab.at("anew.sqlite")),
+        ..lab.to("scratch")
+    };
+    let refused = restore(&lab.at("backup"), &to).expect_err("another");
+    assert!(
+        refused.to_string().contains("transfer service"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_damaged_namespace_takes_no_backup_s_place() {
+    let lab = Lab::new();
+    let (namespace, of, facts) = backed_up_namespace(&lab);
+    drop(namespace);
+    let damage = Connection::open(lab.at("namespace.sqlite")).expect("opens");
+    damage
+        .execute("UPDATE entry SET parent = 77777 WHERE name = 'd7'", [])
+        .expect("damaged");
+    drop(damage);
+    let refused = back_up(&of, &lab.at("namespace.backup")).expect_err("it is damaged");
+    assert!(refused.to_string().contains("no directory"), "{refused}");
+    assert_eq!(
+        verify(&lab.at("namespace.backup")).expect("as it was"),
+        facts
+    );
+    assert!(!lab.at("namespace.backup.part").exists());
 }

@@ -10,7 +10,7 @@ use crate::postgres::{Database, DatabaseError, resealing, schema, text};
 use crate::resealing::{Pass, Place};
 use crate::sealing::SealingKeys;
 use ::postgres::Row;
-use penstock_model::{Timestamp, TransferId};
+use penstock_model::{Timestamp, TransferId, UserName};
 
 /// Changes and questions that are under way at once.
 const CONNECTIONS: usize = 2;
@@ -83,17 +83,19 @@ impl Store for PostgresStore {
     }
 
     fn keep_proxy(&self, new: NewDelegation) -> Result<(), DelegationError> {
+        let name = new.id.clone();
         let (id, user) = (text(&new.id), text(&new.user));
-        self.transact(move |open| {
+        let is_kept = self.transact(move |open| {
             open.execute("DELETE FROM delegation WHERE expires_ms <= $1", &[&new.ended_ms])?;
             // Clocks of nodes may differ; the serial must not go back.
-            open.execute(
+            let kept = open.execute(
                 "INSERT INTO delegation (delegation_id, username, serial, made_ms, expires_ms, attributes,
                      sealed_proxy) VALUES ($1, $2, $3, $3, $4, $5, $6)
                  ON CONFLICT (delegation_id) DO UPDATE SET
-                     serial = greatest(delegation.serial + 1, excluded.serial), username = excluded.username,
+                     serial = greatest(delegation.serial + 1, excluded.serial),
                      made_ms = excluded.made_ms, expires_ms = excluded.expires_ms,
-                     attributes = excluded.attributes, sealed_proxy = excluded.sealed_proxy",
+                     attributes = excluded.attributes, sealed_proxy = excluded.sealed_proxy
+                 WHERE delegation.username = excluded.username",
                 &[&id, &user, &new.made_ms, &new.expires_ms, &new.attributes, &new.sealed_proxy],
             )?;
             open.execute(
@@ -102,16 +104,22 @@ impl Store for PostgresStore {
                 &[&user, &(DELEGATIONS_PER_USER - 1), &id],
             )?;
             open.execute("UPDATE request SET answered = true WHERE delegation_id = $1", &[&id])?;
-            Ok(())
-        })
+            Ok(kept > 0)
+        })?;
+        match is_kept {
+            true => Ok(()),
+            false => Err(DelegationError::OtherUser { id: name }),
+        }
     }
 
     fn delegation(&self, id: &str) -> Result<Option<(Delegation, Vec<u8>)>, DelegationError> {
         let id = text(id);
         self.transact(move |open| {
-            let sql = "SELECT serial, expires_ms, attributes, sealed_proxy FROM delegation WHERE delegation_id = $1";
+            let sql =
+                "SELECT serial, expires_ms, attributes, username, sealed_proxy FROM delegation
+                 WHERE delegation_id = $1";
             let row = open.query_opt(sql, &[&id])?;
-            Ok(row.map(|row| (described(&row), row.get(3))))
+            Ok(row.map(|row| (described(&row), row.get(4))))
         })
     }
 
@@ -235,5 +243,6 @@ fn described(row: &Row) -> Delegation {
         serial: row.get::<_, i64>(0) as u64,
         expires: Timestamp(row.get(1)),
         attributes: serde_json::from_str(row.get(2)).unwrap_or_default(),
+        user: UserName::new(row.get::<_, &str>(3)),
     }
 }

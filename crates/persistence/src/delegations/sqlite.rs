@@ -7,7 +7,7 @@ use super::{
 use crate::resealing::{Pass, Place};
 use crate::sealing::SealingKeys;
 use crate::writing::waits_for_its_turn;
-use penstock_model::{Timestamp, TransferId};
+use penstock_model::{Timestamp, TransferId, UserName};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -161,15 +161,16 @@ impl Store for SqliteStore {
     }
 
     fn keep_proxy(&self, new: NewDelegation) -> Result<(), DelegationError> {
-        self.write(|transaction| {
+        let is_kept = self.write(|transaction| {
             transaction.execute("DELETE FROM delegation WHERE expires_ms <= ?1", [new.ended_ms])?;
             // The clock may stand still or go back; the serial must not.
-            transaction.execute(
+            let kept = transaction.execute(
                 "INSERT INTO delegation (delegation_id, user, serial, made_ms, expires_ms, attributes, sealed_proxy)
                  VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6)
                  ON CONFLICT (delegation_id) DO UPDATE SET serial = max(serial + 1, excluded.serial),
-                 user = excluded.user, made_ms = excluded.made_ms, expires_ms = excluded.expires_ms,
-                 attributes = excluded.attributes, sealed_proxy = excluded.sealed_proxy",
+                 made_ms = excluded.made_ms, expires_ms = excluded.expires_ms,
+                 attributes = excluded.attributes, sealed_proxy = excluded.sealed_proxy
+                 WHERE delegation.user = excluded.user",
                 params![new.id, new.user, new.made_ms, new.expires_ms, new.attributes, new.sealed_proxy],
             )?;
             transaction.execute(
@@ -178,15 +179,19 @@ impl Store for SqliteStore {
                 params![new.user, DELEGATIONS_PER_USER - 1, new.id],
             )?;
             transaction.execute("UPDATE request SET answered = 1 WHERE delegation_id = ?1", [&new.id])?;
-            Ok(())
-        })
+            Ok(kept > 0)
+        })?;
+        match is_kept {
+            true => Ok(()),
+            false => Err(DelegationError::OtherUser { id: new.id }),
+        }
     }
 
     fn delegation(&self, id: &str) -> Result<Option<(Delegation, Vec<u8>)>, DelegationError> {
-        let sql = "SELECT serial, expires_ms, attributes, sealed_proxy FROM delegation WHERE delegation_id = ?1";
+        let sql = "SELECT serial, expires_ms, attributes, user, sealed_proxy FROM delegation WHERE delegation_id = ?1";
         self.read(|connection| {
             let mut statement = connection.prepare_cached(sql)?;
-            let found = statement.query_row([id], |row| Ok((described(row)?, row.get(3)?)));
+            let found = statement.query_row([id], |row| Ok((described(row)?, row.get(4)?)));
             found.optional()
         })
     }
@@ -304,6 +309,7 @@ fn described(row: &Row<'_>) -> rusqlite::Result<Delegation> {
         serial: row.get::<_, i64>(0)? as u64,
         expires: Timestamp(row.get(1)?),
         attributes: serde_json::from_str(&row.get::<_, String>(2)?).unwrap_or_default(),
+        user: UserName::new(row.get::<_, String>(3)?),
     })
 }
 

@@ -87,6 +87,7 @@ macro_rules! on_each_back_end {
 on_each_back_end! {
     a_request_survives_a_restart_and_ends_with_time,
     a_new_proxy_takes_the_place_of_the_old_and_its_request_is_answered,
+    no_user_replaces_what_another_has_delegated,
     one_user_cannot_fill_the_store,
     what_an_old_key_sealed_is_sealed_anew_at_the_next_start,
     no_secret_is_in_the_files,
@@ -168,6 +169,28 @@ fn a_new_proxy_takes_the_place_of_the_old_and_its_request_is_answered(lab: &Lab)
     );
     assert!(store.forget(&id).expect("forgotten"));
     assert!(!store.forget(&id).expect("nothing left"));
+}
+
+fn no_user_replaces_what_another_has_delegated(lab: &Lab) {
+    let store = lab.open();
+    keep(&store, "a", b"alices", after(HOUR));
+    let (id, mallory) = (CredentialId::new("a"), UserName::new("/CN=Mallory"));
+    let of = Delegator {
+        id: &id,
+        user: &mallory,
+    };
+    let proxy = NewProxy {
+        secret: b"mallorys",
+        expires: after(2 * HOUR),
+        attributes: &[],
+    };
+    let refused = store.keep_proxy(of, &proxy, NOW);
+    assert!(matches!(refused, Err(DelegationError::OtherUser { .. })));
+    let (found, secret) = store.proxy(&id).expect("readable").expect("kept");
+    assert_eq!(
+        (found.user.as_str(), &secret[..]),
+        ("/CN=Alice", &b"alices"[..])
+    );
 }
 
 fn one_user_cannot_fill_the_store(lab: &Lab) {

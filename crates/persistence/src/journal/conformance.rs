@@ -3,6 +3,7 @@
 mod fencing;
 mod history;
 mod lab;
+mod odd_rows;
 mod tape;
 mod tokens;
 mod upgrading;
@@ -15,6 +16,7 @@ use history::{
     what_somebody_has_not_taken_stays_until_it_is_too_old,
 };
 use lab::Lab;
+use odd_rows::*;
 use tape::{samples_are_found_by_their_time, what_tape_systems_did_is_told_of_a_file};
 use tokens::{
     a_new_sealing_key_is_used_for_all_that_a_token_is_renewed_with,
@@ -46,6 +48,8 @@ fn job(seed: u128, transfers: std::ops::RangeInclusive<u64>) -> Job {
         metadata: serde_json::json!({"request_id": id}),
         source_credential: Some(CredentialId::new("c1")),
         destination_credential: None,
+        source_query: None,
+        destination_query: None,
         tape: None,
     };
     Job {
@@ -863,4 +867,6 @@ on_each_back_end! {
     what_somebody_has_not_taken_stays_until_it_is_too_old,
     a_large_job_is_gone_at_once_and_its_files_by_and_by,
     samples_and_what_became_of_links_go_with_their_time,
+    another_priority_changes_nothing_that_a_user_wrote,
+    a_job_that_cannot_be_read_is_left_alone_and_keeps_no_other_back,
 }

@@ -49,7 +49,7 @@ impl MemoryJournal {
     /// Those that nobody refers to any more.
     fn free_tokens(&mut self) {
         let owed = self.tidyings.values();
-        let owed = owed.filter_map(|tidying| tidying.request.destination_credential.as_ref());
+        let owed = owed.flat_map(|tidying| tidying.request.destination_secrets());
         let uses: Vec<_> = self.uses.values().flatten().chain(owed).collect();
         self.tokens.retain(|id, _| uses.contains(&id));
     }

@@ -1,7 +1,7 @@
 //! The journal in PostgreSQL, for a service on several machines.
 //!
-//! Its writer is the leader of an epoch. Each transaction holds the lease's row with `FOR KEY SHARE` and looks whether
-//! the epoch is still its own, so that a leader that was deposed meanwhile writes nothing. Each carries a number that
+//! Its writer is the leader of one turn. Each transaction holds the lease's row with `FOR KEY SHARE` and looks whether
+//! the turn is still its own, so that a leader that was deposed meanwhile writes nothing. Each carries a number that
 //! moves on in the same transaction: when the answer to a COMMIT is lost, the next try finds out whether it happened.
 
 mod appending;
@@ -21,6 +21,7 @@ pub use reader::PostgresReader;
 use super::{
     Journal, JournalError, PruneStep, Pruned, Record, Standing, StoredToken, UnfinishedJob,
 };
+use crate::cluster::Tenure;
 use crate::postgres::session::{Goes, Open, Purpose, Session, Sessions};
 use crate::postgres::{Database, DatabaseError, resealing, schema};
 use crate::resealing::{OF_JOURNAL, Pass};
@@ -31,13 +32,17 @@ use partitions::Partitions;
 use penstock_model::{CredentialId, Epoch};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
+use std::time::Duration;
 
-/// The writer of one epoch. Only the node that leads opens one.
+/// How long a batch is waited for; what became of it is found out with the next try.
+const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The writer of one turn to lead. Only the node that leads opens one.
 #[derive(Debug)]
 pub struct PostgresJournal {
     sessions: Sessions,
     keys: SealingKeys,
-    epoch: Epoch,
+    tenure: Tenure,
     /// How many batches were written for certain.
     batches: i64,
     progress: Progress,
@@ -49,25 +54,25 @@ pub struct PostgresJournal {
 }
 
 impl PostgresJournal {
-    /// Brings the tables to the newest schema and takes over the journal for an epoch; see
+    /// Brings the tables to the newest schema and takes over the journal for a turn to lead; see
     /// [`crate::cluster::Cluster::try_lead`]. Tokens are sealed with `keys`; what an older key had sealed is sealed
     /// anew.
     ///
-    /// Errors: [`JournalError::Deposed`] when the epoch is over already.
+    /// Errors: [`JournalError::Deposed`] when the turn is over already.
     pub fn open(
         database: &Database,
         keys: SealingKeys,
-        epoch: Epoch,
+        tenure: Tenure,
     ) -> Result<PostgresJournal, JournalError> {
         let sessions = Sessions::start(database, Purpose::Write, 1)?;
         let progress = sessions.run(move |session| {
             schema::migrate(session)?;
-            take_over(session, epoch)
+            take_over(session, tenure)
         })?;
         let mut journal = PostgresJournal {
             sessions,
             keys,
-            epoch,
+            tenure,
             batches: 0,
             progress,
             partitions: Partitions::default(),
@@ -90,13 +95,14 @@ impl PostgresJournal {
     fn write(&mut self, batch: &Arc<Batch>) -> Result<Outcome, JournalError> {
         let task = Task {
             batch: batch.clone(),
-            epoch: self.epoch,
+            tenure: self.tenure,
             number: self.batches + 1,
             progress: self.progress,
             partitions: std::mem::take(&mut self.partitions),
         };
-        let (outcome, progress, partitions) =
-            self.sessions.run(move |session| task.perform(session))?;
+        let (outcome, progress, partitions) = self
+            .sessions
+            .run_within(WRITE_PATIENCE, move |session| task.perform(session))?;
         self.batches += 1;
         self.progress = progress;
         self.partitions = partitions;
@@ -104,30 +110,33 @@ impl PostgresJournal {
     }
 }
 
-/// From now on batches are those of this epoch, counted from 1. Waits for what the leader before has not ended.
-fn take_over(session: &mut Session, epoch: Epoch) -> Result<Progress, JournalError> {
+/// From now on batches are those of this turn, counted from 1. Waits for what the leader before has not ended.
+fn take_over(session: &mut Session, tenure: Tenure) -> Result<Progress, JournalError> {
     let mut open = session.begin()?;
-    hold_epoch(&mut open, epoch)?;
+    hold(&mut open, tenure)?;
+    let (epoch, holder) = tenure.columns();
     let row = open.query_opt(
-        "UPDATE journal_writer SET epoch = $1, batch = 0 RETURNING last_sequence, transfer_id_max",
-        &[&(epoch.0 as i64)],
+        "UPDATE journal_writer SET epoch = $1, holder = $2, batch = 0 RETURNING last_sequence, transfer_id_max",
+        &[&epoch, &holder],
     )?;
     let progress = row.map(|row| Progress::from_columns(&row));
     open.commit()?;
     Ok(progress.unwrap_or_default())
 }
 
-/// Makes sure that this epoch is the current one until the transaction ends.
-fn hold_epoch(open: &mut Open<'_>, epoch: Epoch) -> Result<(), JournalError> {
-    let sql = "SELECT 1 FROM lease WHERE lease = 'transfer' AND epoch = $1 FOR KEY SHARE";
-    if open.query_opt(sql, &[&(epoch.0 as i64)])?.is_some() {
+/// Makes sure that this turn is the current one until the transaction ends.
+fn hold(open: &mut Open<'_>, tenure: Tenure) -> Result<(), JournalError> {
+    let (epoch, holder) = tenure.columns();
+    let sql =
+        "SELECT 1 FROM lease WHERE lease = 'transfer' AND epoch = $1 AND holder = $2 FOR KEY SHARE";
+    if open.query_opt(sql, &[&epoch, &holder])?.is_some() {
         return Ok(());
     }
     let sql = "SELECT epoch FROM lease WHERE lease = 'transfer'";
     let current = open.query_opt(sql, &[])?;
     Err(JournalError::Deposed {
         database: open.database().to_string(),
-        epoch,
+        epoch: tenure.epoch,
         current: Epoch(current.map_or(0, |row| row.get::<_, i64>(0)) as u64),
     })
 }
@@ -144,7 +153,7 @@ enum Outcome {
 /// and the next try finds out what it did.
 struct Task {
     batch: Arc<Batch>,
-    epoch: Epoch,
+    tenure: Tenure,
     number: i64,
     progress: Progress,
     partitions: Partitions,
@@ -156,18 +165,21 @@ impl Task {
         session: &mut Session,
     ) -> Result<(Outcome, Progress, Partitions), JournalError> {
         let mut open = session.begin()?;
-        hold_epoch(&mut open, self.epoch)?;
+        hold(&mut open, self.tenure)?;
         // A try whose answer was lost may still hold this row, or have moved it on: this waits for it and finds out.
-        let (epoch, number) = (self.epoch.0 as i64, self.number);
-        let sql =
-            "UPDATE journal_writer SET batch = $2 WHERE epoch = $1 AND batch = $2::bigint - 1";
-        if open.execute(sql, &[&epoch, &number])? == 0 {
-            let sql = "SELECT last_sequence, transfer_id_max FROM journal_writer WHERE epoch = $1 AND batch = $2";
-            let row = open.query_opt(sql, &[&epoch, &number])?;
-            let row = row.ok_or_else(|| JournalError::Corrupt {
-                path: open.database().to_string(),
-                what: "number of batches",
-                detail: format!("it is not {number} in epoch {epoch}: something else has written"),
+        let ((epoch, holder), number) = (self.tenure.columns(), self.number);
+        let sql = "UPDATE journal_writer SET batch = $2
+                   WHERE epoch = $1 AND holder = $3 AND batch = $2::bigint - 1";
+        if open.execute(sql, &[&epoch, &number, &holder])? == 0 {
+            let sql = "SELECT last_sequence, transfer_id_max FROM journal_writer
+                       WHERE epoch = $1 AND batch = $2 AND holder = $3";
+            let row = open.query_opt(sql, &[&epoch, &number, &holder])?;
+            let row = row.ok_or_else(|| JournalError::Overtaken {
+                database: open.database().to_string(),
+                detail: format!(
+                    "its last batch is not number {} of epoch {epoch}",
+                    number - 1
+                ),
             })?;
             open.commit()?;
             return Ok((
@@ -189,9 +201,8 @@ impl Task {
 
 impl Journal for PostgresJournal {
     fn append(&mut self, records: &[Record]) -> Result<u64, JournalError> {
-        let batch = Batch::of(records, &self.keys).map_err(|why| JournalError::Corrupt {
+        let batch = Batch::of(records, &self.keys).map_err(|why| JournalError::Unstorable {
             path: self.sessions.database().to_string(),
-            what: "record to be written",
             detail: why.0,
         })?;
         let batch = Arc::new(batch);
@@ -213,12 +224,12 @@ impl Journal for PostgresJournal {
     }
 
     fn seal_some_anew(&mut self) -> Result<bool, JournalError> {
-        let (keys, epoch, passes) = (self.keys.clone(), self.epoch, self.passes.clone());
+        let (keys, tenure, passes) = (self.keys.clone(), self.tenure, self.passes.clone());
         // What was rolled back is looked at again.
         self.passes = Default::default();
         let passes = self.sessions.run(move |session| {
             let mut open = session.begin()?;
-            hold_epoch(&mut open, epoch)?;
+            hold(&mut open, tenure)?;
             let passes = resealing::advance(&mut open, &keys, passes, OF_JOURNAL)?;
             open.commit()?;
             Ok::<_, JournalError>(passes)
@@ -238,19 +249,19 @@ impl Journal for PostgresJournal {
     }
 
     fn prune(&mut self, step: &PruneStep) -> Result<Pruned, JournalError> {
-        let (step, epoch, last) = (step.clone(), self.epoch, self.progress.last_sequence);
+        let (step, tenure, last) = (step.clone(), self.tenure, self.progress.last_sequence);
         // The parts that it knows may go.
         let known = std::mem::take(&mut self.partitions);
         let (pruned, known) = self.sessions.run(move |session| {
             let mut open = session.begin()?;
-            hold_epoch(&mut open, epoch)?;
+            hold(&mut open, tenure)?;
             let pruned = history::prune_rows(&mut open, &step)?;
             open.commit()?;
             if pruned.has_more {
                 return Ok::<_, JournalError>((pruned, known));
             }
             let mut open = session.begin()?;
-            hold_epoch(&mut open, epoch)?;
+            hold(&mut open, tenure)?;
             let parts = match history::prune_parts(&mut open, &step, last) {
                 // Somebody is at them. Later.
                 Err(JournalError::Database(DatabaseError::Busy { .. })) => {

@@ -1,9 +1,12 @@
 //! What readers get: jobs and transfers as they are stored.
 
+use super::JournalError;
 use penstock_model::{
-    Ban, CredentialId, JobId, JobKind, JobParameters, JobState, StageRequestId, StorageId,
-    Timestamp, TransferId, TransferRequest, TransferState, UserName, VoName, job_state,
+    Ban, CredentialId, JobId, JobKind, JobParameters, JobState, Priority, StageRequestId,
+    StorageId, Timestamp, TransferId, TransferRequest, TransferState, UserName, VoName, job_state,
 };
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 
 /// A job without its transfers.
 #[derive(Debug, Clone, PartialEq)]
@@ -128,4 +131,32 @@ pub(super) fn roll_up(kind: JobKind, states: &[TransferState]) -> (JobState, Opt
     });
     let state = job_state(kind, states);
     (state, if state.is_terminal() { reason } else { None })
+}
+
+/// Stored parameters with another priority. What users wrote into them stays as it is, byte by byte.
+pub(super) fn with_priority(parameters: &str, priority: Priority) -> serde_json::Result<String> {
+    let mut fields: BTreeMap<&str, Box<RawValue>> = serde_json::from_str(parameters)?;
+    fields.insert("priority", serde_json::value::to_raw_value(&priority)?);
+    serde_json::to_string(&fields)
+}
+
+/// Tells of a job that cannot be read. The others go on, and it stays as it is until somebody has looked.
+pub(super) fn skip(job: &str, error: &JournalError) {
+    tracing::error!(job, %error, "an open job cannot be read and is left alone: restore its rows from a backup");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_priority_is_changed_and_nothing_else() {
+        let before =
+            r#"{"kind":"independent","priority":3,"metadata":{"a":"\u0000","b":1e400,"b":2}}"#;
+        let after = with_priority(before, Priority::clamped(5)).expect("an object");
+        assert_eq!(
+            after,
+            r#"{"kind":"independent","metadata":{"a":"\u0000","b":1e400,"b":2},"priority":5}"#
+        );
+    }
 }

@@ -19,6 +19,7 @@ pub use reader::SqliteReader;
 #[cfg(test)]
 pub(super) use schema::make_old_schema;
 
+use super::rows::with_priority;
 use super::{
     Journal, JournalError, PruneStep, Pruned, Record, Standing, StoredToken, UnfinishedJob,
 };
@@ -26,9 +27,9 @@ use crate::resealing::{OF_JOURNAL, Pass};
 use crate::sealing::SealingKeys;
 use crate::writing::waits_for_its_turn;
 use appending::{insert_event, insert_job, insert_sample, update_transfer};
-use penstock_model::CredentialId;
+use penstock_model::{CredentialId, JobId, Priority};
 use reading::Reading;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use schema::SCHEMA_VERSION;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -42,6 +43,8 @@ pub struct SqliteJournal {
     keys: SealingKeys,
     /// Over each kind of secret, when the newest key is another than that which sealed them.
     passes: [Pass; OF_JOURNAL.len()],
+    /// Each commit is flushed. Removing history does without, for a moment.
+    flushes: bool,
 }
 
 impl SqliteJournal {
@@ -72,6 +75,7 @@ impl SqliteJournal {
             path: path.to_owned(),
             keys,
             passes: Default::default(),
+            flushes: true,
         };
         while !journal.seal_some_anew()? {}
         Ok(journal)
@@ -99,6 +103,10 @@ fn at(path: &Path) -> impl FnOnce(rusqlite::Error) -> JournalError + '_ {
 
 impl Journal for SqliteJournal {
     fn append(&mut self, records: &[Record]) -> Result<u64, JournalError> {
+        if !self.flushes {
+            history::be_durable(&self.connection).map_err(at(&self.path))?;
+            self.flushes = true;
+        }
         append_all(&mut self.connection, &self.keys, records).map_err(at(&self.path))
     }
 
@@ -132,7 +140,10 @@ impl Journal for SqliteJournal {
     }
 
     fn prune(&mut self, step: &PruneStep) -> Result<Pruned, JournalError> {
-        history::prune(&mut self.connection, step).map_err(at(&self.path))
+        self.flushes = false;
+        let pruned = history::prune(&mut self.connection, step).map_err(at(&self.path))?;
+        self.flushes = true;
+        Ok(pruned)
     }
 
     fn load_standing(&mut self) -> Result<Standing, JournalError> {
@@ -200,10 +211,7 @@ fn append_all(
                 tokens::renew(&transaction, keys, id, renewed)?;
             }
             Record::Reprioritised { job, priority } => {
-                let sql = "UPDATE job SET priority = ?2, parameters = json_set(parameters, '$.priority', ?2)
-                           WHERE job_id = ?1";
-                let mut update = transaction.prepare_cached(sql)?;
-                update.execute(params![job.to_string(), priority.get()])?;
+                reprioritise(&transaction, *job, *priority)?;
             }
             Record::Configured(change) => settings::record(&transaction, change)?,
             Record::Banned(change) => bans::record(&transaction, change)?,
@@ -223,7 +231,64 @@ fn append_all(
     Ok(sequence.unwrap_or(0) as u64)
 }
 
+fn reprioritise(
+    transaction: &Transaction<'_>,
+    job: JobId,
+    priority: Priority,
+) -> rusqlite::Result<()> {
+    let id = job.to_string();
+    let mut select = transaction.prepare_cached("SELECT parameters FROM job WHERE job_id = ?1")?;
+    let found: Option<String> = select.query_row([&id], |row| row.get(0)).optional()?;
+    let Some(found) = found else {
+        return Ok(());
+    };
+    let changed = with_priority(&found, priority)
+        .map_err(|why| rusqlite::Error::ToSqlConversionFailure(Box::new(why)))?;
+    let sql = "UPDATE job SET priority = ?2, parameters = ?3 WHERE job_id = ?1";
+    let mut update = transaction.prepare_cached(sql)?;
+    update.execute(params![id, priority.get(), changed])?;
+    Ok(())
+}
+
 fn json<T: serde::Serialize>(value: &T) -> rusqlite::Result<String> {
     serde_json::to_string(value)
         .map_err(|why| rusqlite::Error::ToSqlConversionFailure(Box::new(why)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_after_history_was_removed_is_flushed() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let keys = SealingKeys::of_this_process().expect("OpenSSL works");
+        let path = directory.path().join("transfer.sqlite");
+        let mut journal = SqliteJournal::open(&path, keys).expect("opens");
+        let level = |journal: &SqliteJournal| -> i64 {
+            let level = |row: &rusqlite::Row<'_>| row.get(0);
+            let read = journal
+                .connection
+                .pragma_query_value(None, "synchronous", level);
+            read.expect("answers")
+        };
+        let nothing = PruneStep {
+            ended_before: None,
+            taken_by_all: 0,
+            ended_long_before: None,
+            samples_before: None,
+            audit_before: None,
+            rows_max: 10,
+        };
+        journal.prune(&nothing).expect("nothing goes");
+        assert_eq!(level(&journal), 2);
+        // As when it could not be set back.
+        journal.flushes = false;
+        let set = journal
+            .connection
+            .pragma_update(None, "synchronous", "NORMAL");
+        set.expect("set");
+        journal.append(&[]).expect("written");
+        assert_eq!(level(&journal), 2);
+    }
 }

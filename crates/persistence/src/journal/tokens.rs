@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// A token that transfers of a job refer to.
+/// A token, or the query of a URL that holds credentials, that transfers of a job refer to.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobToken {
     /// Under which they do.
     pub id: CredentialId,
-    /// The token.
+    /// The token or query.
     pub text: String,
     /// How it is renewed. `None`: it is used as it is until it ends.
     pub renewal: Option<Renewal>,

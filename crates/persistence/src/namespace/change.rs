@@ -4,9 +4,10 @@
 //! transaction that it shares with others. What a destination looks like is decided here and nowhere
 //! earlier: a door's own look at the namespace may be out of date by the time its change is made.
 
-use super::property::{self, PROPERTIES_BYTES_MAX, PROPERTIES_MAX, PropertyUpdate};
-use super::read::{below, by_name, find, signed, stored};
-use super::{Entry, EntryId, EntryKind, MoverRecord, lock, record, schema};
+use super::directory_log::{DirectoryEntry, DirectoryRecord, FileEntry, TrashedFile};
+use super::property::{self, DeadProperty, PROPERTIES_BYTES_MAX, PROPERTIES_MAX, PropertyUpdate};
+use super::read::{below_with_names, by_name, checksum_of_row, find, signed, stored};
+use super::{Entry, EntryId, EntryKind, MoverRecord, lock, record, schema, trash};
 use penstock_model::{
     Bytes, Checksum, Lock, LockToken, NamespacePath, PoolName, Timestamp, UserName,
 };
@@ -51,6 +52,8 @@ pub struct NewFile {
     pub replace: Replace,
     /// The entry whose properties it gets; `None`: it keeps those of the file that it replaces.
     pub properties_of: Option<EntryId>,
+    /// The directory of which the label of its data says that it is in there; `None`: the label does not tell all of it.
+    pub labelled_in: Option<EntryId>,
 }
 
 /// Something to be written.
@@ -123,10 +126,42 @@ pub enum Change {
     },
     /// Forgets trash whose data has been removed.
     ForgetTrash(Vec<EntryId>),
+    /// Makes a file of the trash visible again, as it was. Missing parents are made, owned by the file's owner.
+    RestoreTrash {
+        /// Which.
+        file: EntryId,
+        /// Where. Nothing may stand there.
+        to: NamespacePath,
+        /// Now.
+        at: Timestamp,
+    },
+    /// The label of a file's data has been written again and tells where the file is: in this directory.
+    Relabelled {
+        /// Whose.
+        file: EntryId,
+        /// The directory.
+        parent: EntryId,
+        /// Its name there.
+        name: String,
+    },
+    /// Makes a file visible of which the namespace knew nothing any more. Its time is that of before; its directory has
+    /// changed now.
+    Reenter {
+        /// The file.
+        file: NewFile,
+        /// Now.
+        at: Timestamp,
+    },
+    /// Counts anew what each pool holds.
+    RecountPools,
     /// Records ended movers.
     RecordMovers(Vec<MoverRecord>),
     /// After recovery: every id below this has an entry or is trash.
     RaiseLowWater(EntryId),
+    /// Sets ids aside, this one among them, so that whoever knows how far they reach can tell an old copy.
+    ReserveIds(EntryId),
+    /// These pools exist: a directory of theirs that is empty has lost its files, or its disk is not mounted.
+    RecordPools(Vec<PoolName>),
 }
 
 /// What a change did.
@@ -166,6 +201,9 @@ pub enum Refusal {
     /// Nothing stands there.
     #[error("{0} does not exist")]
     NotFound(NamespacePath),
+    /// It is not in the trash, or no longer.
+    #[error("file {0} is not in the trash")]
+    NotTrash(EntryId),
     /// The directory that should hold it does not exist.
     #[error("the directory {0} does not exist; make it first")]
     ParentMissing(NamespacePath),
@@ -206,9 +244,21 @@ pub enum ChangeError {
     /// The namespace is being closed.
     #[error("the namespace is closing; try again after the restart")]
     Stopped,
-    /// SQLite failed.
+    /// SQLite failed, and nothing was stored.
     #[error("the namespace database failed: {0}; an operator must check its disk")]
     Database(Arc<rusqlite::Error>),
+    /// A commit failed in a way that a restart may undo: whether this is stored is not known. Data that it speaks of
+    /// must stay.
+    #[error(
+        "the namespace database failed in a commit, so it is not known whether the change was made: {0}; an operator \
+         must check its disk; look before you try again"
+    )]
+    Doubtful(Arc<rusqlite::Error>),
+    /// After such a commit no change is taken until the database works again.
+    #[error(
+        "the namespace database failed and takes no changes until its disk is in order; try again later"
+    )]
+    Unsettled,
 }
 
 impl ChangeError {
@@ -218,7 +268,11 @@ impl ChangeError {
             ChangeError::Database(error) => {
                 error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
             }
-            ChangeError::Refused(_) | ChangeError::Busy | ChangeError::Stopped => false,
+            ChangeError::Refused(_)
+            | ChangeError::Busy
+            | ChangeError::Stopped
+            | ChangeError::Doubtful(_)
+            | ChangeError::Unsettled => false,
         }
     }
 }
@@ -231,6 +285,9 @@ impl From<rusqlite::Error> for ChangeError {
 
 type Outcome = Result<Changed, ChangeError>;
 
+/// Begins the name of what the `meta` table says of a pool.
+pub(super) const POOL_KEY: &str = "pool.";
+
 /// One open transaction, with what is written once at its end however many changes it holds.
 pub(super) struct Batch<'a> {
     connection: &'a Connection,
@@ -241,6 +298,26 @@ pub(super) struct Batch<'a> {
     touched: BTreeMap<EntryId, Timestamp>,
     /// The largest id that was written.
     id_max: u64,
+    /// What the directory logs are told.
+    records: Vec<DirectoryRecord>,
+}
+
+/// What a batch leaves to be done with its commit, and after it.
+pub(super) struct Finished {
+    /// The largest id that was written.
+    pub id_max: u64,
+    /// What the directory logs are told.
+    pub records: Vec<DirectoryRecord>,
+}
+
+/// A file that is about to be removed, with where it was.
+struct Leaving<'a> {
+    entry: &'a Entry,
+    parent: EntryId,
+    path: NamespacePath,
+    /// Its properties when they have gone to another entry already.
+    properties: Option<Vec<DeadProperty>>,
+    at: Timestamp,
 }
 
 impl<'a> Batch<'a> {
@@ -251,6 +328,7 @@ impl<'a> Batch<'a> {
             usage: BTreeMap::new(),
             touched: BTreeMap::new(),
             id_max: 0,
+            records: Vec::new(),
         }
     }
 
@@ -288,11 +366,14 @@ impl<'a> Batch<'a> {
                 let entry = self.existing(path)?;
                 refuse_other(*only, &entry, path)?;
                 property::update(self.connection, path, &entry, updates)?;
+                self.tell_properties(entry.id)?;
                 Ok(Changed::default())
             }
             Change::CopyProperties { from, to } => {
                 let entry = self.existing(to)?;
-                property::copy(self.connection, *from, entry.id)?;
+                if property::copy(self.connection, *from, entry.id)? {
+                    self.tell_properties(entry.id)?;
+                }
                 Ok(Changed::default())
             }
             Change::KeepLock(kept) => {
@@ -316,6 +397,31 @@ impl<'a> Batch<'a> {
                 }
                 Ok(changed)
             }
+            Change::RestoreTrash { file, to, at } => self.restore_trash(*file, to, *at),
+            Change::Relabelled { file, parent, name } => {
+                self.connection
+                    .prepare_cached(
+                        "UPDATE entry SET labelled = 1 WHERE id = ?1 AND parent = ?2 AND name = ?3",
+                    )?
+                    .execute(params![stored(*file), stored(*parent), name])?;
+                Ok(Changed::default())
+            }
+            Change::Reenter { file, at } => {
+                let changed = self.publish(file)?;
+                let parent = file.path.parent().unwrap_or_else(NamespacePath::root);
+                let parent = self.existing(&parent)?;
+                self.touch(parent.id, *at);
+                Ok(changed)
+            }
+            Change::RecountPools => {
+                // What this transaction has counted so far is in the entries.
+                self.usage.clear();
+                self.connection.execute_batch(
+                    "DELETE FROM pool_usage;
+                     INSERT INTO pool_usage SELECT pool, count(*), sum(size_bytes) FROM entry WHERE kind = 1 GROUP BY pool;",
+                )?;
+                Ok(Changed::default())
+            }
             Change::RecordMovers(records) => {
                 for record in records {
                     record::insert(self.connection, record)?;
@@ -327,12 +433,22 @@ impl<'a> Batch<'a> {
                 schema::set_meta(self.connection, "low_water", &id.0.to_string())?;
                 Ok(Changed::default())
             }
+            Change::ReserveIds(id) => {
+                self.id_max = self.id_max.max(id.0);
+                Ok(Changed::default())
+            }
+            Change::RecordPools(pools) => {
+                for pool in pools {
+                    let key = format!("{POOL_KEY}{pool}");
+                    schema::set_meta(self.connection, &key, "made")?;
+                }
+                Ok(Changed::default())
+            }
         }
     }
 
-    /// Writes what is kept once per transaction; to be called before the commit. Gives back the largest
-    /// id written.
-    pub(super) fn finish(self) -> rusqlite::Result<u64> {
+    /// Writes what is kept once per transaction; to be called before the commit.
+    pub(super) fn finish(self) -> rusqlite::Result<Finished> {
         for (pool, (files, bytes)) in &self.usage {
             self.connection
                 .prepare_cached(
@@ -343,10 +459,16 @@ impl<'a> Batch<'a> {
         }
         for (directory, at) in &self.touched {
             self.connection
-                .prepare_cached("UPDATE entry SET modified_ms = ?2 WHERE id = ?1")?
+                // Changes are committed in nearly, not quite, the order of their times. A clock that was set back counts.
+                .prepare_cached(
+                    "UPDATE entry SET modified_ms = ?2 WHERE id = ?1 AND modified_ms NOT BETWEEN ?2 AND ?2 + 60000",
+                )?
                 .execute(params![stored(*directory), at.0])?;
         }
-        Ok(self.id_max)
+        Ok(Finished {
+            id_max: self.id_max,
+            records: self.records,
+        })
     }
 
     fn publish(&mut self, file: &NewFile) -> Outcome {
@@ -379,7 +501,8 @@ impl<'a> Batch<'a> {
                         return Err(Refusal::IsDirectory(file.path.clone()).into());
                     };
                     changed.replaced = true;
-                    self.discard_all(&file.path, &entry, entries_max, &mut changed.trashed)?;
+                    let place = (&file.path, parent, file.at);
+                    self.discard_all(place, &entry, entries_max, &mut changed.trashed)?;
                 }
                 Some(_) if file.replace == Replace::Refused => {
                     return Err(Refusal::Exists(file.path.clone()).into());
@@ -389,10 +512,21 @@ impl<'a> Batch<'a> {
                     changed.replaced = true;
                     // RFC 4918 §9.7.1: a new content does not cost a file its properties.
                     inherits = entry.has_properties && file.properties_of.is_none();
+                    let properties = match inherits {
+                        true => Some(property::load(self.connection, entry.id)?),
+                        false => None,
+                    };
                     if inherits {
                         property::hand_over(self.connection, entry.id, file.id)?;
                     }
-                    self.discard(&entry, &mut changed.trashed)?;
+                    let leaving = Leaving {
+                        entry: &entry,
+                        parent,
+                        path: file.path.clone(),
+                        properties,
+                        at: file.at,
+                    };
+                    self.discard(leaving, &mut changed.trashed)?;
                 }
             }
         } else if only_of(file.replace).is_some() {
@@ -402,17 +536,56 @@ impl<'a> Batch<'a> {
             parent = self.insert_directory(parent, name, file.owner.as_ref(), file.at)?;
         }
         self.insert_file(parent, name, file)?;
-        match file.properties_of {
+        match changed.replaced {
+            // Of two files with labels of one place it is the one that counts.
+            true if file.labelled_in == Some(parent) => {
+                let (id, at) = (file.id, file.at);
+                self.records.push(DirectoryRecord::Published { id, at });
+            }
+            _ => {}
+        }
+        let has_properties = match file.properties_of {
             Some(other) => property::copy(self.connection, other, file.id)?,
-            None if inherits => property::flag(self.connection, file.id, true)?,
-            None => {}
+            None if inherits => property::flag(self.connection, file.id, true).map(|()| true)?,
+            None => false,
+        };
+        if has_properties {
+            self.tell_properties(file.id)?;
         }
         Ok(changed)
     }
 
+    /// The list of entries of a directory changed.
+    fn touch(&mut self, directory: EntryId, at: Timestamp) {
+        let last = self.touched.entry(directory).or_insert(at);
+        *last = (*last).max(at);
+    }
+
+    /// Tells the directory logs all properties of an entry.
+    fn tell_properties(&mut self, id: EntryId) -> rusqlite::Result<()> {
+        let properties = property::load(self.connection, id)?;
+        self.records
+            .push(DirectoryRecord::Properties { id, properties });
+        Ok(())
+    }
+
     fn insert_file(&mut self, parent: EntryId, name: &str, file: &NewFile) -> rusqlite::Result<()> {
+        let is_labelled = file.labelled_in == Some(parent);
+        if !is_labelled {
+            self.records.push(DirectoryRecord::File(FileEntry {
+                id: file.id,
+                parent,
+                name: name.to_owned(),
+                size: file.size,
+                checksums: file.checksums.clone(),
+                owner: file.owner.clone(),
+                created: file.at,
+                at: file.at,
+                properties: Vec::new(),
+            }));
+        }
         self.connection
-            .prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, 1, ?4, ?5, ?5, ?6, ?7, 0)")?
+            .prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, 1, ?4, ?5, ?5, ?6, ?7, 0, ?8)")?
             .execute(params![
                 stored(file.id),
                 stored(parent),
@@ -421,12 +594,13 @@ impl<'a> Batch<'a> {
                 file.at.0,
                 file.owner.as_ref().map(UserName::as_str),
                 file.pool.as_str(),
+                is_labelled,
             ])?;
         self.insert_checksums(file.id, &file.checksums)?;
         let usage = self.usage.entry(file.pool.clone()).or_default();
         usage.0 += 1;
         usage.1 += signed(file.size.0);
-        self.touched.insert(parent, file.at);
+        self.touch(parent, file.at);
         self.id_max = self.id_max.max(file.id.0);
         Ok(())
     }
@@ -440,7 +614,7 @@ impl<'a> Batch<'a> {
     ) -> rusqlite::Result<EntryId> {
         let id = EntryId(self.next_id.fetch_add(1, Ordering::Relaxed));
         self.connection
-            .prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, 0, 0, ?4, ?4, ?5, NULL, 0)")?
+            .prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, 0, 0, ?4, ?4, ?5, NULL, 0, 0)")?
             .execute(params![
                 stored(id),
                 stored(parent),
@@ -448,8 +622,18 @@ impl<'a> Batch<'a> {
                 at.0,
                 owner.map(UserName::as_str)
             ])?;
-        self.touched.insert(parent, at);
+        self.touch(parent, at);
         self.id_max = self.id_max.max(id.0);
+        self.records
+            .push(DirectoryRecord::Directory(DirectoryEntry {
+                id,
+                parent,
+                name: name.to_owned(),
+                owner: owner.cloned(),
+                created: at,
+                modified: at,
+                properties: Vec::new(),
+            }));
         Ok(id)
     }
 
@@ -468,9 +652,57 @@ impl<'a> Batch<'a> {
             .ok_or_else(|| Refusal::NotFound(path.clone()))?;
         refuse_other(only, &entry, path)?;
         let mut changed = Changed::default();
-        self.discard_all(path, &entry, entries_max, &mut changed.trashed)?;
-        self.touched.insert(parent, at);
+        let place = (path, parent, at);
+        self.discard_all(place, &entry, entries_max, &mut changed.trashed)?;
+        self.touch(parent, at);
         Ok(changed)
+    }
+
+    /// Puts a file of the trash back into the tree.
+    fn restore_trash(&mut self, file: EntryId, to: &NamespacePath, at: Timestamp) -> Outcome {
+        let kept = trash::find(self.connection, file)?.ok_or(Refusal::NotTrash(file))?;
+        let Some((name, parents)) = to.names().split_last() else {
+            return Err(Refusal::IsDirectory(to.clone()).into());
+        };
+        let (mut parent, mut existing) = (EntryId::ROOT, 0);
+        for name in parents {
+            match by_name(self.connection, stored(parent), name)? {
+                Some(entry) if entry.is_directory() => parent = entry.id,
+                Some(_) => return Err(Refusal::ParentIsFile(first(to, existing + 1)).into()),
+                None => break,
+            }
+            existing += 1;
+        }
+        let is_taken =
+            existing == parents.len() && by_name(self.connection, stored(parent), name)?.is_some();
+        if is_taken {
+            return Err(Refusal::Exists(to.clone()).into());
+        }
+        for name in &parents[existing..] {
+            parent = self.insert_directory(parent, name, kept.owner.as_ref(), at)?;
+        }
+        self.connection
+            .prepare_cached("DELETE FROM trash WHERE file_id = ?1")?
+            .execute([stored(file)])?;
+        let restored = NewFile {
+            id: file,
+            path: to.clone(),
+            size: kept.size,
+            checksums: kept.checksums.clone(),
+            pool: kept.pool.clone(),
+            owner: kept.owner.clone(),
+            at: kept.created,
+            replace: Replace::Refused,
+            properties_of: None,
+            labelled_in: None,
+        };
+        self.insert_file(parent, name, &restored)?;
+        if let Some(DirectoryRecord::File(told)) = self.records.last_mut() {
+            (told.at, told.properties) = (at, kept.properties.clone());
+        }
+        property::insert(self.connection, file, &kept.properties)?;
+        self.touch(parent, at);
+        Ok(Changed::default())
     }
 
     fn rename(
@@ -504,13 +736,21 @@ impl<'a> Batch<'a> {
             }
             refuse_other(only_of(replace), &old, to)?;
             changed.replaced = true;
-            self.discard_all(to, &old, entries_max, &mut changed.trashed)?;
+            let place = (to, parent, at);
+            self.discard_all(place, &old, entries_max, &mut changed.trashed)?;
         }
         self.connection
-            .prepare_cached("UPDATE entry SET parent = ?2, name = ?3 WHERE id = ?1")?
+            .prepare_cached("UPDATE entry SET parent = ?2, name = ?3, labelled = 0 WHERE id = ?1")?
             .execute(params![stored(entry.id), stored(parent), name])?;
-        self.touched.insert(old_parent, at);
-        self.touched.insert(parent, at);
+        self.records.push(DirectoryRecord::Moved {
+            id: entry.id,
+            from: old_parent,
+            to: parent,
+            name: name.to_owned(),
+            at,
+        });
+        self.touch(old_parent, at);
+        self.touch(parent, at);
         Ok(changed)
     }
 
@@ -521,6 +761,13 @@ impl<'a> Batch<'a> {
             .exists([stored(file)])?;
         if exists {
             self.insert_checksums(file, checksums)?;
+            self.connection
+                .prepare_cached("UPDATE entry SET labelled = 0 WHERE id = ?1")?
+                .execute([stored(file)])?;
+            self.records.push(DirectoryRecord::Checksums {
+                id: file,
+                checksums: checksums.to_vec(),
+            });
         }
         Ok(Changed::default())
     }
@@ -538,16 +785,17 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Removes an entry with all that is below it, unless that is too much for one transaction.
+    /// Removes an entry with all that is below it, unless that is too much for one transaction. Told are its path, its
+    /// directory and the time.
     fn discard_all(
         &mut self,
-        path: &NamespacePath,
+        (path, parent, at): (&NamespacePath, EntryId, Timestamp),
         entry: &Entry,
         entries_max: usize,
         trashed: &mut Vec<Trashed>,
     ) -> Result<(), ChangeError> {
         let inner = match &entry.kind {
-            EntryKind::Directory => below(self.connection, entry.id, entries_max)?,
+            EntryKind::Directory => below_with_names(self.connection, entry.id, entries_max)?,
             EntryKind::File { .. } => Vec::new(),
         };
         if inner.len() >= entries_max {
@@ -557,37 +805,99 @@ impl<'a> Batch<'a> {
             }
             .into());
         }
-        for entry in inner.iter().chain([entry]) {
-            self.discard(entry, trashed)?;
+        let mut parents: BTreeMap<&[String], EntryId> = BTreeMap::new();
+        for (names, entry) in inner.iter().filter(|(_, entry)| entry.is_directory()) {
+            parents.insert(names, entry.id);
         }
+        for (names, inside) in &inner {
+            let above = &names[..names.len() - 1];
+            let leaving = Leaving {
+                entry: inside,
+                parent: parents.get(above).copied().unwrap_or(entry.id),
+                path: names
+                    .iter()
+                    .fold(path.clone(), |path, name| path.child(name).unwrap_or(path)),
+                properties: None,
+                at,
+            };
+            self.discard(leaving, trashed)?;
+        }
+        let leaving = Leaving {
+            entry,
+            parent,
+            path: path.clone(),
+            properties: None,
+            at,
+        };
+        self.discard(leaving, trashed)?;
         Ok(())
     }
 
     /// Removes one row; a file's data becomes trash.
-    fn discard(&mut self, entry: &Entry, trashed: &mut Vec<Trashed>) -> rusqlite::Result<()> {
+    fn discard(
+        &mut self,
+        leaving: Leaving<'_>,
+        trashed: &mut Vec<Trashed>,
+    ) -> rusqlite::Result<()> {
+        let Leaving {
+            entry,
+            parent,
+            path,
+            properties,
+            at,
+        } = leaving;
         let id = stored(entry.id);
         self.connection
             .prepare_cached("DELETE FROM entry WHERE id = ?1")?
             .execute([id])?;
         self.touched.remove(&entry.id);
+        let EntryKind::File { size, pool } = &entry.kind else {
+            property::forget(self.connection, entry)?;
+            let id = entry.id;
+            self.records
+                .push(DirectoryRecord::Removed { id, parent, at });
+            return Ok(());
+        };
+        let properties = match (properties, entry.has_properties) {
+            (Some(properties), _) => properties,
+            (None, true) => property::load(self.connection, entry.id)?,
+            (None, false) => Vec::new(),
+        };
         property::forget(self.connection, entry)?;
-        if let EntryKind::File { size, pool } = &entry.kind {
-            self.connection
-                .prepare_cached("DELETE FROM checksum WHERE entry = ?1")?
-                .execute([id])?;
-            self.connection
-                .prepare_cached("INSERT INTO trash VALUES (?1, ?2, ?3)")?
-                .execute(params![id, pool.as_str(), signed(size.0)])?;
-            let usage = self.usage.entry(pool.clone()).or_default();
-            usage.0 -= 1;
-            usage.1 -= signed(size.0);
-            trashed.push(Trashed {
-                file: entry.id,
-                pool: pool.clone(),
-                size: *size,
-            });
-        }
+        let file = TrashedFile {
+            file: entry.id,
+            pool: pool.clone(),
+            size: *size,
+            path,
+            owner: entry.owner.clone(),
+            created: entry.created,
+            removed: at,
+            checksums: self.take_checksums(entry.id)?,
+            properties,
+        };
+        trash::insert(self.connection, &file)?;
+        let usage = self.usage.entry(pool.clone()).or_default();
+        usage.0 -= 1;
+        usage.1 -= signed(size.0);
+        trashed.push(Trashed {
+            file: entry.id,
+            pool: pool.clone(),
+            size: *size,
+        });
+        self.records.push(DirectoryRecord::Trashed { parent, file });
         Ok(())
+    }
+
+    /// Removes the checksums of a file and gives them back.
+    fn take_checksums(&self, file: EntryId) -> rusqlite::Result<Vec<Checksum>> {
+        let mut delete = self
+            .connection
+            .prepare_cached("DELETE FROM checksum WHERE entry = ?1 RETURNING algorithm, value")?;
+        let rows = delete.query_map([stored(file)], checksum_of_row)?;
+        let known: rusqlite::Result<Vec<Checksum>> = rows.filter_map(Result::transpose).collect();
+        let mut taken = known?;
+        taken.sort_by_key(Checksum::algorithm);
+        Ok(taken)
     }
 
     /// What stands at a path.

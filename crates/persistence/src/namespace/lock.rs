@@ -5,7 +5,7 @@ use rusqlite::{Connection, params};
 
 pub(super) fn keep(connection: &Connection, lock: &Lock) -> rusqlite::Result<()> {
     connection
-        .prepare_cached("INSERT OR REPLACE INTO lock VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
+        .prepare_cached("INSERT OR REPLACE INTO lock VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?
         .execute(params![
             lock.token.to_string(),
             lock.root.to_string(),
@@ -14,6 +14,7 @@ pub(super) fn keep(connection: &Connection, lock: &Lock) -> rusqlite::Result<()>
             lock.user.as_str(),
             lock.owner,
             lock.expires.0,
+            lock.macaroon,
         ])?;
     Ok(())
 }
@@ -28,8 +29,9 @@ pub(super) fn drop_all(connection: &Connection, tokens: &[LockToken]) -> rusqlit
 
 /// All locks. One that makes no sense is left out: what it locked is free, which its user is told.
 pub(super) fn load(connection: &Connection) -> rusqlite::Result<Vec<Lock>> {
-    let mut query = connection
-        .prepare("SELECT token, path, tree, exclusive, user, owner, expires_ms FROM lock")?;
+    let mut query = connection.prepare(
+        "SELECT token, path, tree, exclusive, user, owner, expires_ms, macaroon FROM lock",
+    )?;
     let rows = query.query_map([], |row| {
         let token = LockToken::parse(&row.get::<_, String>(0)?);
         let root = NamespacePath::parse(&row.get::<_, String>(1)?).ok();
@@ -48,6 +50,7 @@ pub(super) fn load(connection: &Connection) -> rusqlite::Result<Vec<Lock>> {
                 false => LockScope::Shared,
             },
             user: UserName::new(row.get::<_, String>(4)?),
+            macaroon: row.get(7)?,
             owner: row.get(5)?,
             expires: Timestamp(row.get(6)?),
         }))

@@ -8,6 +8,7 @@ use super::read::stored;
 use super::{Entry, EntryId};
 use penstock_model::NamespacePath;
 use rusqlite::{Connection, params};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Properties that one entry may have.
@@ -16,7 +17,7 @@ pub const PROPERTIES_MAX: usize = 64;
 pub const PROPERTIES_BYTES_MAX: usize = 64 * 1024;
 
 /// One property of one entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadProperty {
     /// The XML namespace of its name, possibly empty.
     pub namespace: String,
@@ -99,16 +100,39 @@ pub(super) fn update(
     Ok(())
 }
 
-/// Gives an entry without properties those of another one; nothing happens when that one is gone.
-pub(super) fn copy(connection: &Connection, from: EntryId, to: EntryId) -> rusqlite::Result<()> {
+/// Gives an entry without properties those of another one; nothing happens when that one is gone. Gives back whether it
+/// got any.
+pub(super) fn copy(connection: &Connection, from: EntryId, to: EntryId) -> rusqlite::Result<bool> {
     let copied = connection
         .prepare_cached(
             "INSERT OR REPLACE INTO property SELECT ?2, namespace, name, element FROM property WHERE entry = ?1",
         )?
         .execute(params![stored(from), stored(to)])?;
     match copied {
-        0 => Ok(()),
-        _ => flag(connection, to, true),
+        0 => Ok(false),
+        _ => flag(connection, to, true).map(|()| true),
+    }
+}
+
+/// Gives an entry without properties these.
+pub(super) fn insert(
+    connection: &Connection,
+    entry: EntryId,
+    properties: &[DeadProperty],
+) -> rusqlite::Result<()> {
+    for property in properties {
+        connection
+            .prepare_cached("INSERT OR REPLACE INTO property VALUES (?1, ?2, ?3, ?4)")?
+            .execute(params![
+                stored(entry),
+                property.namespace,
+                property.name,
+                property.element
+            ])?;
+    }
+    match properties.is_empty() {
+        true => Ok(()),
+        false => flag(connection, entry, true),
     }
 }
 

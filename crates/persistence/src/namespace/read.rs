@@ -1,11 +1,12 @@
 //! Reading the tree, on the calling thread. A lookup takes some microseconds per name of the path.
 
+use super::change::POOL_KEY;
 use super::{Entry, EntryId, EntryKind, Namespace, NamespaceError, PoolUsage, Trashed};
 use penstock_model::{
     Bytes, Checksum, ChecksumAlgorithm, NamespacePath, PoolName, Timestamp, UserName,
 };
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -39,7 +40,7 @@ impl Readers {
     }
 
     /// Runs one query on a connection of the set.
-    fn with<T>(
+    pub(super) fn with<T>(
         &self,
         query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, NamespaceError> {
@@ -87,7 +88,8 @@ impl Readers {
 fn open_reader(path: &PathBuf) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
-    connection.execute_batch("PRAGMA cache_size = -16384; PRAGMA mmap_size = 268435456;")?;
+    // Not mapped: a page that the disk cannot read would be a signal that ends the process, not an error.
+    connection.execute_batch("PRAGMA cache_size = -16384; PRAGMA mmap_size = 0;")?;
     connection.set_prepared_statement_cache_capacity(32);
     Ok(connection)
 }
@@ -142,19 +144,8 @@ impl Namespace {
 
     /// The checksums that are known of a file, in the order of [`ChecksumAlgorithm::ALL`].
     pub fn checksums(&self, file: EntryId) -> Result<Vec<Checksum>, NamespaceError> {
-        let mut found: Vec<Checksum> = self.readers.with(|connection| {
-            let mut query = connection
-                .prepare_cached("SELECT algorithm, value FROM checksum WHERE entry = ?1")?;
-            let rows = query.query_map([stored(file)], |row| {
-                Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
-            })?;
-            let known = |(name, hex): (String, String)| {
-                Checksum::from_hex(ChecksumAlgorithm::parse(&name)?, &hex)
-            };
-            rows.filter_map(|row| row.map(known).transpose()).collect()
-        })?;
-        found.sort_by_key(Checksum::algorithm);
-        Ok(found)
+        self.readers
+            .with(|connection| checksums_of(connection, file))
     }
 
     /// The properties that clients keep with an entry, by name.
@@ -190,19 +181,43 @@ impl Namespace {
         })
     }
 
+    /// This file was removed and its data may still be there.
+    pub fn is_trash(&self, file: EntryId) -> Result<bool, NamespaceError> {
+        self.readers.with(|connection| {
+            let found = connection
+                .prepare_cached("SELECT 1 FROM trash WHERE file_id = ?1")?
+                .query_row([stored(file)], |_| Ok(()))
+                .optional()?;
+            Ok(found.is_some())
+        })
+    }
+
+    /// All pools that were ever made, or held a file.
+    pub fn pools_ever(&self) -> Result<BTreeSet<PoolName>, NamespaceError> {
+        self.readers.with(|connection| {
+            let mut query = connection.prepare(
+                "SELECT substr(key, length(?1) + 1) FROM meta WHERE substr(key, 1, length(?1)) = ?1
+                 UNION SELECT pool FROM pool_usage UNION SELECT pool FROM trash",
+            )?;
+            let rows = query.query_map([POOL_KEY], |row| row.get::<_, String>(0))?;
+            rows.map(|row| row.map(PoolName::new)).collect()
+        })
+    }
+
+    /// The end of the mover that was recorded last: the clock has been there.
+    pub fn newest_record(&self) -> Result<Option<Timestamp>, NamespaceError> {
+        self.readers.with(|connection| {
+            connection
+                .prepare_cached("SELECT at_ms FROM mover_record ORDER BY sequence DESC LIMIT 1")?
+                .query_row([], |row| row.get(0).map(Timestamp))
+                .optional()
+        })
+    }
+
     /// What every pool holds that ever held a file.
     pub fn pool_usage(&self) -> Result<BTreeMap<PoolName, PoolUsage>, NamespaceError> {
         self.readers.with(|connection| {
-            let mut query =
-                connection.prepare_cached("SELECT pool, files, size_bytes FROM pool_usage")?;
-            let rows = query.query_map([], |row| {
-                let usage = PoolUsage {
-                    files: unsigned(row.get(1)?),
-                    bytes: Bytes(unsigned(row.get(2)?)),
-                };
-                Ok((PoolName::new(row.get::<_, String>(0)?), usage))
-            })?;
-            rows.collect()
+            usage_by_pool(connection, "SELECT pool, files, size_bytes FROM pool_usage")
         })
     }
 
@@ -243,6 +258,26 @@ impl Namespace {
         self.readers
             .with(|connection| super::record::load(connection, after, limit))
     }
+}
+
+/// See [`Namespace::checksums`].
+pub(super) fn checksums_of(
+    connection: &Connection,
+    file: EntryId,
+) -> rusqlite::Result<Vec<Checksum>> {
+    let mut query =
+        connection.prepare_cached("SELECT algorithm, value FROM checksum WHERE entry = ?1")?;
+    let rows = query.query_map([stored(file)], checksum_of_row)?;
+    let known: rusqlite::Result<Vec<Checksum>> = rows.filter_map(Result::transpose).collect();
+    let mut found = known?;
+    found.sort_by_key(Checksum::algorithm);
+    Ok(found)
+}
+
+/// Takes algorithm and value.
+pub(super) fn checksum_of_row(row: &Row<'_>) -> rusqlite::Result<Option<Checksum>> {
+    let (name, hex) = (row.get::<_, String>(0)?, row.get::<_, String>(1)?);
+    Ok(ChecksumAlgorithm::parse(&name).and_then(|algorithm| Checksum::from_hex(algorithm, &hex)))
 }
 
 /// Follows a path from the root. A file on the way ends it: nothing is below a file.
@@ -297,36 +332,9 @@ pub(super) fn entry_of_row(row: &Row<'_>) -> rusqlite::Result<Entry> {
     })
 }
 
-/// All entries below a directory, itself excluded, at most `limit`.
-pub(super) fn below(
-    connection: &Connection,
-    directory: EntryId,
-    limit: usize,
-) -> rusqlite::Result<Vec<Entry>> {
-    let mut found = Vec::new();
-    let mut open = vec![directory];
-    let mut query = connection.prepare_cached(&format!(
-        "SELECT {COLUMNS} FROM entry WHERE parent = ?1 LIMIT ?2"
-    ))?;
-    while let Some(directory) = open.pop() {
-        let room = i64::try_from(limit.saturating_sub(found.len())).unwrap_or(i64::MAX);
-        let rows = query.query_map(params![stored(directory), room], entry_of_row)?;
-        for entry in rows {
-            let entry = entry?;
-            if entry.is_directory() {
-                open.push(entry.id);
-            }
-            found.push(entry);
-        }
-        if found.len() >= limit {
-            break;
-        }
-    }
-    Ok(found)
-}
-
-/// The same with the names that lead to each entry.
-fn below_with_names(
+/// All entries below a directory, itself excluded, at most `limit`, each with the names that lead to it. What a directory
+/// holds comes after it.
+pub(super) fn below_with_names(
     connection: &Connection,
     directory: EntryId,
     limit: usize,
@@ -368,4 +376,20 @@ pub(super) fn signed(value: u64) -> i64 {
 /// See [`stored`].
 pub(super) fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
+}
+
+/// Pools with their files and bytes, in the order in which `query` selects them.
+pub(super) fn usage_by_pool(
+    connection: &Connection,
+    query: &str,
+) -> rusqlite::Result<BTreeMap<PoolName, PoolUsage>> {
+    let mut query = connection.prepare_cached(query)?;
+    let rows = query.query_map([], |row| {
+        let usage = PoolUsage {
+            files: unsigned(row.get(1)?),
+            bytes: Bytes(unsigned(row.get(2)?)),
+        };
+        Ok((PoolName::new(row.get::<_, String>(0)?), usage))
+    })?;
+    rows.collect()
 }

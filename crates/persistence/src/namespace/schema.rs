@@ -3,12 +3,13 @@
 use super::NamespaceError;
 use penstock_model::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
+use std::ops::Range;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
 /// The stored form that this program writes. Raise it with a migration and a test with an old database.
-const SCHEMA_VERSION: u32 = 2;
+const SCHEMA_VERSION: u32 = 4;
 
 /// The first version. `kind` is 0 for a directory and 1 for a file. `parent` of the root is 0, which is no entry.
 const TABLES: &str = "
@@ -81,6 +82,26 @@ CREATE TABLE lock (
 ) WITHOUT ROWID;
 ";
 
+/// From version 2 to 3: with which macaroon a lock was taken. Locks of before count as taken without one.
+const THIRD_VERSION: &str = "
+ALTER TABLE lock ADD COLUMN macaroon TEXT;
+";
+
+/// From version 3 to 4: whether the label of a file's data tells where the file is; trash that can be made visible again;
+/// the last number of the directory logs. Labels of before tell a path that may have changed since.
+const FOURTH_VERSION: &str = "
+ALTER TABLE entry ADD COLUMN labelled INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE trash ADD COLUMN removed_ms INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE trash ADD COLUMN path TEXT;
+ALTER TABLE trash ADD COLUMN owner TEXT;
+ALTER TABLE trash ADD COLUMN details TEXT;
+CREATE INDEX trash_by_time ON trash (removed_ms, file_id);
+INSERT INTO meta VALUES ('log_sequence', '0');
+";
+
+/// From each version to the next.
+const STEPS: [&str; 3] = [SECOND_VERSION, THIRD_VERSION, FOURTH_VERSION];
+
 /// What a namespace says of itself.
 pub(super) struct Identity {
     pub uuid: Uuid,
@@ -88,6 +109,10 @@ pub(super) struct Identity {
     pub low_water: u64,
     /// Every id that was ever committed is smaller than this.
     pub ids_below: u64,
+    /// The last number of the directory logs.
+    pub log_sequence: u64,
+    /// Since it was restored from a backup: ids that files may have got of which it does not know.
+    pub restored_ids: Option<Range<u64>>,
 }
 
 /// Sets the connection up for durable group commits, makes missing tables, and reads the identity.
@@ -109,7 +134,7 @@ pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<Identity, 
         .map_err(fail)?;
     match version {
         0 => create(connection).map_err(fail)?,
-        1 => raise(connection).map_err(fail)?,
+        1..SCHEMA_VERSION => raise(connection, &STEPS[version as usize - 1..]).map_err(fail)?,
         SCHEMA_VERSION => {}
         found => {
             return Err(NamespaceError::Newer {
@@ -122,24 +147,28 @@ pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<Identity, 
     identity(connection, path)
 }
 
-/// Brings the first version up to date, as a whole or not at all. Costs the same for a namespace of any size.
-fn raise(connection: &Connection) -> rusqlite::Result<()> {
+/// Brings an older version up to date, as a whole or not at all. Costs the same for a namespace of any size.
+fn raise(connection: &Connection, steps: &[&str]) -> rusqlite::Result<()> {
     let transaction = connection.unchecked_transaction()?;
-    transaction.execute_batch(SECOND_VERSION)?;
+    for step in steps {
+        transaction.execute_batch(step)?;
+    }
     transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     transaction.commit()
 }
 
-fn create(connection: &Connection) -> rusqlite::Result<()> {
+pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
     let since_epoch = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     let now = Timestamp(0) + since_epoch;
     let transaction = connection.unchecked_transaction()?;
     transaction.execute_batch(TABLES)?;
-    transaction.execute_batch(SECOND_VERSION)?;
+    for step in STEPS {
+        transaction.execute_batch(step)?;
+    }
     transaction.execute(
-        "INSERT INTO entry VALUES (1, 0, '', 0, 0, ?1, ?1, NULL, NULL, 0)",
+        "INSERT INTO entry VALUES (1, 0, '', 0, 0, ?1, ?1, NULL, NULL, 0, 0)",
         params![now.0],
     )?;
     let uuid = Uuid::new_v4().to_string();
@@ -181,7 +210,24 @@ fn identity(connection: &Connection, path: &Path) -> Result<Identity, NamespaceE
             .ok_or_else(|| corrupt("uuid"))?,
         low_water: number("low_water")?,
         ids_below: number("ids_below")?,
+        log_sequence: number(LOG_SEQUENCE)?,
+        restored_ids: match text(RESTORED_FROM)? {
+            Some(_) => Some(number(RESTORED_FROM)?..number(RESTORED_BELOW)?),
+            None => None,
+        },
     })
+}
+
+/// The keys of [`Identity::restored_ids`], which a restore writes.
+const RESTORED_FROM: &str = "restored_from";
+const RESTORED_BELOW: &str = "restored_below";
+/// The key of the last number of the directory logs.
+pub(super) const LOG_SEQUENCE: &str = "log_sequence";
+
+pub(super) fn log_sequence(connection: &Connection) -> rusqlite::Result<u64> {
+    let sql = "SELECT CAST(value AS INTEGER) FROM meta WHERE key = ?1";
+    let value: i64 = connection.query_row(sql, [LOG_SEQUENCE], |row| row.get(0))?;
+    Ok(super::read::unsigned(value))
 }
 
 /// Writes one value of the `meta` table.

@@ -47,6 +47,7 @@ impl Lab {
             at: NOW,
             replace: Replace::Refused,
             properties_of: None,
+            labelled_in: None,
         }
     }
 
@@ -686,6 +687,7 @@ fn locks_survive_a_restart_until_they_are_dropped() {
         reach,
         scope,
         user: UserName::new("alice"),
+        macaroon: (number == 2).then(|| "5a5a".to_owned()),
         owner: "<x:href xmlns:x=\"DAV:\">mailto:alice</x:href>".to_owned(),
         expires: NOW,
     };
@@ -746,8 +748,19 @@ INSERT INTO meta VALUES ('uuid', '6f4f4d4e-0f4e-4c5d-9a55-0d5cf1f4b3aa'), ('low_
 PRAGMA user_version = 1;
 ";
 
-#[test]
-fn a_namespace_of_the_first_version_is_read_and_raised() {
+/// What the second version added, as it was written then, with a lock in it.
+const SECOND_VERSION: &str = "
+ALTER TABLE entry ADD COLUMN properties INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE property (entry INTEGER NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, element TEXT NOT NULL,
+    PRIMARY KEY (entry, namespace, name)) WITHOUT ROWID;
+CREATE TABLE lock (token TEXT PRIMARY KEY, path TEXT NOT NULL, tree INTEGER NOT NULL, exclusive INTEGER NOT NULL,
+    user TEXT NOT NULL, owner TEXT NOT NULL, expires_ms INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO lock VALUES ('opaquelocktoken:e71d4fae-5dec-22d6-fea5-00a0c91e6be4', '/f', 0, 1, 'alice', '', 1795241992000);
+PRAGMA user_version = 2;
+";
+
+/// A namespace that was written by an older program.
+fn written_before(batches: &[&str]) -> Lab {
     let mut lab = Lab::new();
     lab.namespace = None;
     for suffix in ["", "-wal", "-shm"] {
@@ -755,8 +768,33 @@ fn a_namespace_of_the_first_version_is_read_and_raised() {
         let _ = std::fs::remove_file(format!("{}{suffix}", lab.file().display()));
     }
     let connection = Connection::open(lab.file()).expect("opens");
-    connection.execute_batch(FIRST_VERSION).expect("written");
-    drop(connection);
+    for batch in batches {
+        connection.execute_batch(batch).expect("written");
+    }
+    lab
+}
+
+#[test]
+fn a_namespace_of_the_second_version_is_read_and_raised() {
+    let mut lab = written_before(&[FIRST_VERSION, SECOND_VERSION]);
+    for _ in 0..2 {
+        lab.restart();
+        let locks = lab.namespace().locks().expect("readable");
+        let told = locks
+            .iter()
+            .map(|lock| (lock.user.as_str(), &lock.macaroon));
+        assert_eq!(told.collect::<Vec<_>>(), [("alice", &None)]);
+    }
+    let mut lock = lab.namespace().locks().expect("readable").remove(0);
+    lock.macaroon = Some("5a".to_owned());
+    lab.make(Change::KeepLock(lock.clone())).expect("kept");
+    lab.restart();
+    assert_eq!(lab.namespace().locks().expect("readable"), [lock]);
+}
+
+#[test]
+fn a_namespace_of_the_first_version_is_read_and_raised() {
+    let mut lab = written_before(&[FIRST_VERSION]);
     for _ in 0..2 {
         lab.restart();
         assert_eq!(lab.properties("/f"), "");
@@ -775,4 +813,108 @@ fn a_namespace_of_the_first_version_is_read_and_raised() {
         (lab.properties("/f"), lab.properties("/g")),
         ("a=1".into(), String::new())
     );
+}
+
+/// What the third version added, with a removed file whose data is still there.
+const THIRD_VERSION: &str = "
+ALTER TABLE lock ADD COLUMN macaroon TEXT;
+INSERT INTO trash VALUES (7, 'p1', 5);
+PRAGMA user_version = 3;
+";
+
+#[test]
+fn a_namespace_of_the_third_version_is_read_and_raised() {
+    let mut lab = written_before(&[FIRST_VERSION, SECOND_VERSION, THIRD_VERSION]);
+    for _ in 0..2 {
+        lab.restart();
+        let trash = lab.namespace().trashed(EntryId(7)).expect("readable");
+        let trash = trash.expect("there");
+        // Where it was is not known.
+        assert_eq!((trash.path.is_root(), trash.size), (true, Bytes(5)));
+        assert!(
+            lab.namespace()
+                .lookup(&path("/f"))
+                .expect("readable")
+                .is_some()
+        );
+    }
+    lab.make(Change::Remove {
+        path: path("/f"),
+        only: None,
+        entries_max: 10,
+        at: LATER,
+    })
+    .expect("removed");
+    let listed = lab.namespace().trash_listing(None, Timestamp(i64::MAX), 10);
+    let ids: Vec<_> = listed
+        .expect("readable")
+        .iter()
+        .map(|one| one.file.0)
+        .collect();
+    assert_eq!(ids, [7, 2]);
+}
+
+#[test]
+fn a_file_comes_back_from_the_trash_as_it_was() {
+    let lab = Lab::new();
+    let file = lab.new_file("/d/e/f", 12);
+    let id = file.id;
+    lab.make(Change::Publish(file)).expect("published");
+    lab.make(Change::UpdateProperties {
+        path: path("/d/e/f"),
+        only: None,
+        updates: vec![set("note", "kept")],
+    })
+    .expect("set");
+    let whole = |at: &str| {
+        let entry = lab.namespace().lookup(&path(at)).expect("readable");
+        let entry = entry.expect("there");
+        let checksums = lab.namespace().checksums(entry.id).expect("readable");
+        let properties = lab.namespace().properties(entry.id).expect("readable");
+        (entry, checksums, properties)
+    };
+    let (before, usage) = (
+        whole("/d/e/f"),
+        lab.namespace().pool_usage().expect("readable"),
+    );
+    lab.make(Change::Remove {
+        path: path("/d"),
+        only: None,
+        entries_max: 10,
+        at: LATER,
+    })
+    .expect("removed");
+    let trashed = lab
+        .namespace()
+        .trashed(id)
+        .expect("readable")
+        .expect("there");
+    assert_eq!(
+        (trashed.path.clone(), trashed.removed),
+        (path("/d/e/f"), LATER)
+    );
+    lab.write("/other");
+    let restore = |to: &str| {
+        lab.make(Change::RestoreTrash {
+            file: id,
+            to: path(to),
+            at: LATER,
+        })
+    };
+    refused(restore("/other"), "/other exists");
+    refused(
+        restore("/other/f"),
+        "/other is a file, so nothing can be below it",
+    );
+    lab.make(Change::Remove {
+        path: path("/other"),
+        only: None,
+        entries_max: 10,
+        at: LATER,
+    })
+    .expect("removed");
+    restore("/d/e/f").expect("restored");
+    assert_eq!(whole("/d/e/f"), before);
+    assert_eq!(lab.namespace().pool_usage().expect("readable"), usage);
+    refused(restore("/g"), &format!("file {id} is not in the trash"));
 }

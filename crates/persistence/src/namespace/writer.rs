@@ -1,14 +1,20 @@
 //! The one thread that writes. It takes whatever waits, makes it in one transaction, commits, then
 //! answers everyone.
 
-use super::change::{Batch, Change, ChangeError, Changed};
-use super::schema;
-use rusqlite::Connection;
+use super::change::{Batch, Change, ChangeError, Changed, Finished};
+use super::directory_log::DirectoryRecord;
+use super::log_keeper::Logs;
+use super::read::stored;
+use super::{NamespaceError, open_writer, schema};
+use rusqlite::{Connection, ErrorCode};
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use uuid::Uuid;
 
 /// Changes that may wait. Beyond, callers are told to try again rather than pile up.
 const QUEUE_MAX: usize = 16_384;
@@ -17,6 +23,10 @@ const QUEUE_MAX: usize = 16_384;
 const BATCH_MAX: usize = 512;
 /// Ids are reserved this far ahead, so that few commits have to write the mark.
 const IDS_AHEAD: u64 = 10_000;
+/// Between two attempts to go on after a failed commit.
+const SETTLE_INTERVAL: Duration = Duration::from_secs(1);
+/// Prepared statements that the writer keeps.
+const STATEMENTS_KEPT: usize = 64;
 
 pub(super) type Reply = Box<dyn FnOnce(Result<Changed, ChangeError>) + Send>;
 
@@ -54,21 +64,35 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn start(
         connection: Connection,
-        ids_below: u64,
-        next_id: Arc<AtomicU64>,
+        path: PathBuf,
+        counters: Counters,
+        logs: Arc<Logs>,
     ) -> io::Result<Writer> {
         let (queue, requests) = sync_channel(QUEUE_MAX);
-        connection.set_prepared_statement_cache_capacity(64);
+        connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+        let committing = Committing {
+            connection: Some(connection),
+            path,
+            counters,
+            logs,
+            doubtful: None,
+            tried: None,
+        };
         let done = Arc::new(Done::default());
         let counted = Arc::clone(&done);
         let thread = std::thread::Builder::new()
             .name("namespace-writer".to_owned())
-            .spawn(move || run(&connection, &requests, ids_below, &next_id, &counted))?;
+            .spawn(move || run(committing, &requests, &counted))?;
         Ok(Writer {
             queue: Some(queue),
             thread: Some(thread),
             done,
         })
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        let thread = self.thread.as_ref();
+        thread.is_some_and(|thread| !thread.is_finished())
     }
 
     pub(super) fn counts(&self) -> WriterCounts {
@@ -106,29 +130,48 @@ impl Drop for Writer {
     }
 }
 
-fn run(
-    connection: &Connection,
-    requests: &Receiver<Request>,
-    mut ids_below: u64,
-    next_id: &AtomicU64,
-    done: &Done,
-) {
+/// What each transaction goes on counting.
+pub(super) struct Counters {
+    /// The next id to be given out.
+    pub next_id: Arc<AtomicU64>,
+    /// Ids below are set aside, durably.
+    pub ids_reserved: Arc<AtomicU64>,
+    /// The last number of the directory logs.
+    pub log_sequence: u64,
+}
+
+/// What the thread owns.
+struct Committing {
+    /// `None`: it was closed after a failed commit and could not be opened again yet.
+    connection: Option<Connection>,
+    path: PathBuf,
+    counters: Counters,
+    logs: Arc<Logs>,
+    /// What the directory logs were to be told of a commit that failed. Nothing was committed since: the database's log
+    /// may hold what a restart would take for committed.
+    doubtful: Option<Vec<DirectoryRecord>>,
+    /// When it was last tried to settle that.
+    tried: Option<Instant>,
+}
+
+/// Why a transaction did not end well.
+enum Failure {
+    /// Nothing was kept.
+    Before(ChangeError),
+    /// Its commit failed. What would have been answered, and told to the directory logs.
+    AtCommit(
+        rusqlite::Error,
+        Vec<Result<Changed, ChangeError>>,
+        Vec<DirectoryRecord>,
+    ),
+}
+
+fn run(mut committing: Committing, requests: &Receiver<Request>, done: &Done) {
     while let Ok(first) = requests.recv() {
         let mut batch = vec![first];
         batch.extend(requests.try_iter().take(BATCH_MAX - 1));
         let changes: Vec<&Change> = batch.iter().map(|request| &request.change).collect();
-        let results = match commit(connection, &changes, &mut ids_below, next_id) {
-            Ok(results) => results,
-            // One change broke the transaction of all. Alone, each shows whether it was the one.
-            Err(_) if batch.len() > 1 => batch
-                .iter()
-                .map(|request| {
-                    commit(connection, &[&request.change], &mut ids_below, next_id)
-                        .map_or_else(Err, |mut results| results.swap_remove(0))
-                })
-                .collect(),
-            Err(error) => vec![Err(error)],
-        };
+        let results = committing.make(&changes);
         done.batches.fetch_add(1, Ordering::Relaxed);
         done.answered
             .fetch_add(batch.len() as u64, Ordering::Release);
@@ -138,32 +181,175 @@ fn run(
     }
 }
 
-/// Makes all changes in one transaction. A refused change is one of the results; an error means that
-/// nothing was kept.
-fn commit(
-    connection: &Connection,
-    changes: &[&Change],
-    ids_below: &mut u64,
-    next_id: &AtomicU64,
-) -> Result<Vec<Result<Changed, ChangeError>>, ChangeError> {
-    // Dropped without commit, it rolls back.
-    let transaction = connection.unchecked_transaction()?;
-    let mut batch = Batch::new(&transaction, next_id);
-    let mut results = Vec::with_capacity(changes.len());
-    for change in changes {
-        match batch.make(change) {
-            Err(ChangeError::Database(error)) => return Err(ChangeError::Database(error)),
-            result => results.push(result),
+impl Committing {
+    /// Makes all changes, and says of each what became of it.
+    fn make(&mut self, changes: &[&Change]) -> Vec<Result<Changed, ChangeError>> {
+        if self.doubtful.is_some() && !self.settle() {
+            return refuse(changes, &ChangeError::Unsettled);
+        }
+        match self.commit(changes) {
+            Ok(results) => results,
+            // One change broke the transaction of all. Alone, each shows whether it was the one.
+            Err(Failure::Before(_)) if changes.len() > 1 => {
+                let alone = |change: &&Change| self.make(&[*change]).swap_remove(0);
+                changes.iter().map(alone).collect()
+            }
+            Err(Failure::Before(error)) => vec![Err(error)],
+            Err(Failure::AtCommit(error, results, records)) => {
+                self.doubtful = Some(records);
+                self.after_failed_commit(changes, error, results)
+            }
         }
     }
-    let id_max = batch.finish()?;
-    let mut reserved = *ids_below;
-    if id_max >= reserved {
-        // Ids that were given out meanwhile for files still being written lie below the new mark, too.
-        reserved = id_max.max(next_id.load(Ordering::Relaxed)) + IDS_AHEAD;
-        schema::set_meta(&transaction, "ids_below", &reserved.to_string())?;
+
+    /// Makes all changes in one transaction, then tells the directory logs. A refused change is one of the results.
+    fn commit(
+        &mut self,
+        changes: &[&Change],
+    ) -> Result<Vec<Result<Changed, ChangeError>>, Failure> {
+        let before = |error: rusqlite::Error| Failure::Before(error.into());
+        let connection = self.connection.as_ref();
+        let connection = connection.ok_or(Failure::Before(ChangeError::Unsettled))?;
+        // Dropped without commit, it rolls back.
+        let transaction = connection.unchecked_transaction().map_err(before)?;
+        let mut batch = Batch::new(&transaction, &self.counters.next_id);
+        let mut results = Vec::with_capacity(changes.len());
+        for change in changes {
+            match batch.make(change) {
+                Err(ChangeError::Database(error)) => {
+                    return Err(Failure::Before(ChangeError::Database(error)));
+                }
+                result => results.push(result),
+            }
+        }
+        let Finished { id_max, records } = batch.finish().map_err(before)?;
+        let mut reserved = self.counters.ids_reserved.load(Ordering::Relaxed);
+        if id_max >= reserved {
+            // Ids that were given out meanwhile for files still being written lie below the new mark, too.
+            let next = self.counters.next_id.load(Ordering::Relaxed);
+            reserved = id_max.max(next) + IDS_AHEAD;
+            let set = schema::set_meta(&transaction, "ids_below", &reserved.to_string());
+            set.map_err(before)?;
+        }
+        if !records.is_empty() {
+            let sequence = self.counters.log_sequence + records.len() as u64;
+            let set = schema::set_meta(&transaction, schema::LOG_SEQUENCE, &sequence.to_string());
+            set.map_err(before)?;
+        }
+        match transaction.commit() {
+            Ok(()) => {}
+            // The last page, which makes all others count, was not written.
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
+                return Err(before(error));
+            }
+            Err(error) => return Err(Failure::AtCommit(error, results, records)),
+        }
+        self.counters
+            .ids_reserved
+            .store(reserved, Ordering::Release);
+        self.tell_logs(&records);
+        Ok(results)
     }
-    transaction.commit()?;
-    *ids_below = reserved;
-    Ok(results)
+
+    /// Tells the directory logs of what was committed.
+    fn tell_logs(&mut self, records: &[DirectoryRecord]) {
+        let first = self.counters.log_sequence + 1;
+        self.counters.log_sequence += records.len() as u64;
+        self.logs.append(first, records);
+    }
+
+    /// The log may hold all pages of the transaction, among them the last, although they are not known to be on the
+    /// disk: a restart would take them for committed. So nobody is told anything before that is settled.
+    fn after_failed_commit(
+        &mut self,
+        changes: &[&Change],
+        error: rusqlite::Error,
+        results: Vec<Result<Changed, ChangeError>>,
+    ) -> Vec<Result<Changed, ChangeError>> {
+        tracing::error!(%error, "a commit of the namespace failed; its database is opened again");
+        self.tried = None;
+        let error = Arc::new(error);
+        if !self.settle() {
+            tracing::error!(
+                "the namespace takes no changes until its database can be written again"
+            );
+            return refuse(changes, &ChangeError::Doubtful(error));
+        }
+        match self.holds_any(changes, &results) {
+            Some(true) => results,
+            Some(false) => refuse(changes, &ChangeError::Database(error)),
+            None => refuse(changes, &ChangeError::Doubtful(error)),
+        }
+    }
+
+    /// Opens the database again and commits something small. It takes the place of what the failed commit left in the
+    /// log, unless opening has found that to be committed. True when it is settled.
+    fn settle(&mut self) -> bool {
+        if self
+            .tried
+            .is_some_and(|tried| tried.elapsed() < SETTLE_INTERVAL)
+        {
+            return false;
+        }
+        self.tried = Some(Instant::now());
+        // Closed before the next is opened.
+        self.connection = None;
+        match reopen(&self.path) {
+            Ok((connection, log_sequence)) => {
+                self.connection = Some(connection);
+                let records = self.doubtful.take().unwrap_or_default();
+                // Then it was committed after all.
+                if log_sequence > self.counters.log_sequence {
+                    self.tell_logs(&records);
+                }
+                tracing::warn!("the namespace takes changes again");
+                true
+            }
+            Err(why) => {
+                tracing::error!(%why, "the namespace still takes no changes");
+                false
+            }
+        }
+    }
+
+    /// Whether a transaction is there, by the files that it would have published; `None`: it published none.
+    fn holds_any(
+        &self,
+        changes: &[&Change],
+        results: &[Result<Changed, ChangeError>],
+    ) -> Option<bool> {
+        let published = changes.iter().zip(results).find_map(|pair| match pair {
+            (Change::Publish(file), Ok(_)) => Some(file.id),
+            _ => None,
+        })?;
+        let found = self.connection.as_ref()?.query_row(
+            "SELECT count(*) FROM entry WHERE id = ?1",
+            [stored(published)],
+            |row| row.get::<_, i64>(0),
+        );
+        Some(found.ok()? > 0)
+    }
+}
+
+fn refuse(changes: &[&Change], why: &ChangeError) -> Vec<Result<Changed, ChangeError>> {
+    changes.iter().map(|_| Err(why.clone())).collect()
+}
+
+/// The connection, and the last number of the directory logs.
+fn reopen(path: &Path) -> Result<(Connection, u64), NamespaceError> {
+    let fail = |source| NamespaceError::Database {
+        path: path.to_owned(),
+        source,
+    };
+    let connection = open_writer(path).map_err(fail)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+    let identity = schema::prepare(&connection, path)?;
+    let transaction = connection.unchecked_transaction().map_err(fail)?;
+    schema::set_meta(&transaction, "settled", &Uuid::new_v4().to_string()).map_err(fail)?;
+    transaction.commit().map_err(fail)?;
+    // What the log holds of before was perhaps never synced; from here it is in the database. Readers may keep the
+    // log from being emptied, which is no error.
+    let checkpoint = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    checkpoint.map_err(fail)?;
+    Ok((connection, identity.log_sequence))
 }

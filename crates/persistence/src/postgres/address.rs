@@ -4,7 +4,7 @@
 
 use super::DatabaseError;
 use ::postgres::Config;
-use ::postgres::config::{Host, SslMode, TargetSessionAttrs};
+use ::postgres::config::{ChannelBinding, Host, SslMode, TargetSessionAttrs};
 use openssl::ssl::{SslConnector, SslFiletype, SslMethod, SslVerifyMode, SslVersion};
 use postgres_openssl::MakeTlsConnector;
 use std::fmt;
@@ -107,6 +107,12 @@ impl Database {
             ));
         }
         let (tls, verification) = tls_of(mode, config.get_hosts(), authorities.is_some())?;
+        let is_elsewhere = !config.get_hosts().iter().all(is_here);
+        if is_elsewhere && tls == SslMode::Prefer && password != PasswordSource::None {
+            let why = "sslmode=prefer would hand the password to whoever answers in the server's place; write \
+                       sslmode=verify-full (and sslrootcert), or sslmode=disable where nobody else is on the network";
+            return Err(DatabaseError::Setup(why.to_owned()));
+        }
         let certificate = match (certificate, key) {
             (None, None) => None,
             (Some(certificate), Some(key)) => Some((certificate, key)),
@@ -144,9 +150,43 @@ impl Database {
         let mut config = self.config.clone();
         if let Some(password) = self.read_password()? {
             config.password(password);
+            if self.is_unverified() {
+                // RFC 5802 §6: the server proves, for this very connection, that it knows the password, and is never
+                // told it. Whoever stands in between has another certificate, and is found out.
+                config.channel_binding(ChannelBinding::Require);
+            }
         }
         let connected = config.connect(self.tls_connector()?);
-        connected.map_err(|why| DatabaseError::of(&self.shown, &why))
+        connected.map_err(|why| match self.is_unverified() && names_channel_binding(&why) {
+            true => DatabaseError::Setup(format!(
+                "{}: the server does not prove that it knows the password (SCRAM with channel binding), and \
+                 sslmode=require alone does not check its certificate; add sslrootcert=FILE, or let the server use \
+                 scram-sha-256",
+                self.shown
+            )),
+            false => DatabaseError::of(&self.shown, &why),
+        })
+    }
+
+    /// TLS is demanded, and the certificate not looked at.
+    fn is_unverified(&self) -> bool {
+        self.config.get_ssl_mode() == SslMode::Require && self.verification == Verification::Nothing
+    }
+
+    /// What an attacker on the network could do with this address, as one sentence.
+    pub fn danger(&self) -> Option<&'static str> {
+        let is_elsewhere = !self.config.get_hosts().iter().all(is_here);
+        match (is_elsewhere, self.config.get_ssl_mode(), self.verification) {
+            (true, SslMode::Disable | SslMode::Prefer, _) => Some(
+                "it is reached without TLS that is checked, so whoever is on the network can read the password, tokens' \
+                 records and jobs, and change them; write sslmode=verify-full with sslrootcert",
+            ),
+            (true, SslMode::Require, Verification::Nothing) => Some(
+                "its certificate is not checked, so whoever is on the network can answer in its place and give this \
+                 service jobs and settings of their own; add sslrootcert and write sslmode=verify-full",
+            ),
+            _ => None,
+        }
     }
 
     fn tls_connector(&self) -> Result<MakeTlsConnector, DatabaseError> {
@@ -194,19 +234,34 @@ impl Database {
     }
 }
 
+/// The host is this machine.
+fn is_here(host: &Host) -> bool {
+    match host {
+        Host::Unix(_) => true,
+        Host::Tcp(name) => {
+            let address: Option<std::net::IpAddr> = name.parse().ok();
+            name == "localhost" || address.is_some_and(|address| address.is_loopback())
+        }
+    }
+}
+
+fn names_channel_binding(error: &dyn std::error::Error) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.to_string().contains("channel binding") {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
 /// What `sslmode` means. Without it, another machine must prove its name.
 fn tls_of(
     mode: Option<&str>,
     hosts: &[Host],
     has_authorities: bool,
 ) -> Result<(SslMode, Verification), DatabaseError> {
-    let is_here = |host: &Host| match host {
-        Host::Unix(_) => true,
-        Host::Tcp(name) => {
-            let address: Option<std::net::IpAddr> = name.parse().ok();
-            name == "localhost" || address.is_some_and(|address| address.is_loopback())
-        }
-    };
     Ok(match mode {
         None if hosts.iter().all(is_here) => (SslMode::Prefer, Verification::Nothing),
         None | Some("verify-full") => (SslMode::Require, Verification::Name),
@@ -339,6 +394,33 @@ mod tests {
             let told = parse(address).expect_err(address);
             assert!(told.contains(why), "{address}: {told}");
             assert!(!told.contains("hunter2"), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_not_for_whoever_answers_in_the_place_of_another_machine() {
+        let with_password = |address: &str| {
+            let file = PasswordSource::File("/password".into());
+            Database::parse(address, file).map_err(|why| why.to_string())
+        };
+        let told = with_password("postgres://a@db.org/x?sslmode=prefer").expect_err("refused");
+        assert!(told.contains("sslmode=verify-full"), "{told}");
+        assert!(parse("postgres://a@db.org/x?sslmode=prefer").is_ok());
+        assert!(with_password("postgres://a@127.0.0.1/x?sslmode=prefer").is_ok());
+        for (address, unverified, danger) in [
+            ("postgres://a@db.org/x", false, false),
+            (
+                "postgres://a@db.org/x?sslmode=require&sslrootcert=/ca.pem",
+                false,
+                false,
+            ),
+            ("postgres://a@db.org/x?sslmode=require", true, true),
+            ("postgres://a@db.org/x?sslmode=disable", false, true),
+            ("postgres://a@localhost/x?sslmode=disable", false, false),
+        ] {
+            let database = with_password(address).expect(address);
+            let found = (database.is_unverified(), database.danger().is_some());
+            assert_eq!(found, (unverified, danger), "{address}");
         }
     }
 

@@ -19,7 +19,7 @@ struct Migration {
     usable_from: u32,
 }
 
-const MIGRATIONS: [Migration; 4] = [
+const MIGRATIONS: [Migration; 5] = [
     Migration {
         sql: include_str!("schema/1.sql"),
         usable_from: 1,
@@ -36,6 +36,10 @@ const MIGRATIONS: [Migration; 4] = [
         sql: include_str!("schema/4.sql"),
         usable_from: 1,
     },
+    Migration {
+        sql: include_str!("schema/5.sql"),
+        usable_from: 1,
+    },
 ];
 
 /// Looks whether the tables can be used, and brings them to the newest schema.
@@ -47,6 +51,8 @@ pub(crate) fn migrate(session: &mut Session) -> Result<(), DatabaseError> {
     {
         return open.commit();
     }
+    // Whoever makes them has the time that it takes.
+    open.execute_all("SET LOCAL lock_timeout = 0")?;
     open.query("SELECT pg_advisory_xact_lock($1)", &[&MIGRATION_LOCK])?;
     open.execute_all(
         "CREATE TABLE IF NOT EXISTS penstock_schema (

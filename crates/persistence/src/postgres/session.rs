@@ -41,7 +41,10 @@ impl Purpose {
             Purpose::Read => {
                 "SET default_transaction_read_only = on; SET statement_timeout = '60s'"
             }
-            Purpose::Write => "SET idle_in_transaction_session_timeout = '2s'",
+            // No limit for a whole statement: it would end the wait for a standby after the commit itself.
+            Purpose::Write => {
+                "SET idle_in_transaction_session_timeout = '2s'; SET lock_timeout = '8s'"
+            }
             Purpose::Restore => "SET lock_timeout = '10s'",
             Purpose::Cluster => {
                 "SET idle_in_transaction_session_timeout = '2s'; SET statement_timeout = '4s'; SET lock_timeout = '1s'"
@@ -120,16 +123,28 @@ impl Sessions {
         T: Send + 'static,
         E: From<DatabaseError> + Send + 'static,
     {
+        self.run_within(self.purpose.patience(), work)
+    }
+
+    /// The same, for whoever cannot wait that long.
+    pub(crate) fn run_within<T, E>(
+        &self,
+        patience: Duration,
+        work: impl FnOnce(&mut Session) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<DatabaseError> + Send + 'static,
+    {
         let (answer, answered) = mpsc::sync_channel(1);
         let work = move |session: &mut Session| {
             // Whoever asked may have lost patience.
             let _ = answer.send(work(session));
         };
-        let patience = self.purpose.patience();
         // The threads end when this is dropped, and not before.
         let _ = self.work.send(Box::new(work));
         let answer = answered.recv_timeout(patience);
-        answer.unwrap_or_else(|_| Err(self.no_answer()))
+        answer.unwrap_or_else(|_| Err(self.no_answer(patience)))
     }
 
     /// Has something read piece by piece, and takes each piece while the next ones are read.
@@ -155,19 +170,19 @@ impl Sessions {
             match received.recv_timeout(patience) {
                 Ok(piece) => take(piece),
                 Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => return Err(self.no_answer()),
+                Err(RecvTimeoutError::Timeout) => return Err(self.no_answer(patience)),
             }
         }
         // Without an answer the thread has panicked.
         answered
             .try_recv()
-            .unwrap_or_else(|_| Err(self.no_answer()))
+            .unwrap_or_else(|_| Err(self.no_answer(patience)))
     }
 
-    fn no_answer<E: From<DatabaseError>>(&self) -> E {
+    fn no_answer<E: From<DatabaseError>>(&self, patience: Duration) -> E {
         E::from(DatabaseError::NoAnswer {
             database: self.database().clone(),
-            patience: self.purpose.patience(),
+            patience,
         })
     }
 

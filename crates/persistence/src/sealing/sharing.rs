@@ -6,10 +6,34 @@ use std::io;
 use std::path::Path;
 
 impl SealingKeys {
-    /// The keys of a file as text, to be told to another process of the service. A secret.
-    pub fn tell(path: &Path) -> Result<String, SealingError> {
-        let keys = read(path)?;
-        Ok(keys.iter().map(|key| hex(&key.bytes) + "\n").collect())
+    /// The keys that are in use here, and below them those that only the file holds, as text to be told to another
+    /// process of the service. A secret. Whoever adopts it can open what a new key of the file is about to seal, and
+    /// does not seal with that key before this process does.
+    pub fn tell(&self, path: &Path) -> Result<String, SealingError> {
+        let used = self.known();
+        let new = read(path)?;
+        let new = new
+            .iter()
+            .filter(|key| used.iter().all(|known| known.name != key.name));
+        let (new, newest) = (new.collect::<Vec<_>>(), used.first());
+        // Of too many those go first that nothing is sealed with any more.
+        let others = used
+            .iter()
+            .skip(1)
+            .take((KEYS_MAX - 1).saturating_sub(new.len()));
+        let all = newest.into_iter().chain(others).chain(new).take(KEYS_MAX);
+        Ok(all.map(|key| hex(&key.bytes) + "\n").collect())
+    }
+
+    /// The names of the keys in use, the newest first.
+    pub fn names_in_use(&self) -> Vec<String> {
+        self.known().iter().map(|key| hex(&key.name)).collect()
+    }
+
+    /// The names of the keys that were told.
+    pub fn names_told(told: &str) -> Vec<String> {
+        let keys = parse(told).ok().and_then(Result::ok).unwrap_or_default();
+        keys.iter().map(|key| hex(&key.name)).collect()
     }
 
     /// Takes over what another process told: its newest key seals from now on. Keys that only this file holds stay
@@ -62,7 +86,7 @@ mod tests {
         let at = |name: &str| directory.path().join(name);
         let first = SealingKeys::load_or_create(&at("first")).expect("made");
         let sealed = first.seal(SecretKind::Token, "c", b"x").expect("sealed");
-        let told = SealingKeys::tell(&at("first")).expect("told");
+        let told = first.tell(&at("first")).expect("told");
         assert!(SealingKeys::adopt(&at("second"), &told).expect("taken"));
         assert!(!SealingKeys::adopt(&at("second"), &told).expect("nothing new"));
         let mode = std::fs::metadata(at("second")).expect("there").mode();
@@ -84,6 +108,22 @@ mod tests {
             third.open(SecretKind::Token, "c", &sealed).expect("opens"),
             b"x"
         );
+        // A key that has come into the file is told before it seals, below the one that does.
+        let before = std::fs::read_to_string(at("first")).expect("readable");
+        std::fs::write(at("first"), format!("{}\n{before}", "5a".repeat(32))).expect("written");
+        let told = first.tell(&at("first")).expect("told");
+        let sealing = first.names_in_use();
+        assert_eq!(SealingKeys::names_told(&told).len(), 2);
+        assert_eq!(SealingKeys::names_told(&told)[..1], sealing);
+        assert!(SealingKeys::adopt(&at("second"), &told).expect("taken"));
+        assert!(
+            !second.reload(&at("second")).expect("read"),
+            "the same key seals"
+        );
+        assert!(first.reload(&at("first")).expect("read"));
+        let sealed = first.seal(SecretKind::Token, "c", b"z").expect("sealed");
+        let opened = second.open(SecretKind::Token, "c", &sealed);
+        assert_eq!(opened.expect("it has the key"), b"z");
         for bad in ["", "no key\n"] {
             assert!(SealingKeys::adopt(&at("third"), bad).is_err());
         }

@@ -77,7 +77,9 @@ fn send(post: &Post, receipt: &str) -> Vec<u8> {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\")
+    // NUL ends a frame, and the specification has no escape for it.
+    text.replace('\0', "")
+        .replace('\\', "\\\\")
         .replace('\r', "\\r")
         .replace('\n', "\\n")
         .replace(':', "\\c")
@@ -166,6 +168,10 @@ mod tests {
             assert_eq!(unescaped(&escaped(text)), text);
             assert!(!escaped(text).contains(['\n', '\r', ':']));
         }
+        assert_eq!(
+            escaped("a\0\n\0SEND\ndestination:x"),
+            "a\\nSEND\\ndestination\\cx"
+        );
     }
 
     #[test]

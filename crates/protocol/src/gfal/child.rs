@@ -3,7 +3,8 @@
 //! One thread works with the library; one reads orders, so that a cancel is seen while the library works; one waits for
 //! SIGTERM. When the service closes the pipe, or dies, the child ends.
 
-use super::confine::{self, SecretFile};
+use super::confine::{self, Account, ReadablePaths, SecretFile};
+use super::files::OpenableFiles;
 use super::library::{Gfal, News};
 use super::wire::{
     self, Answer, CopyOrder, GfalError, Order, PIECE_BYTES_MAX, Report, Setup, WhichEnd,
@@ -13,7 +14,7 @@ use penstock_model::ChecksumAlgorithm;
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 use std::fs::File;
 use std::io::{self, BufReader, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,28 +29,55 @@ const CANCEL_GRACE: Duration = Duration::from_secs(10);
 const BUFFER_BYTES: usize = 4 << 20;
 
 /// How a child is confined.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Limits {
     /// The process id of the service that started it.
     pub service: u32,
     /// Bytes of address space. `None`: no limit.
     pub memory_bytes_max: Option<u64>,
+    /// The account that it works as. `None`: that of the service.
+    pub account: Option<Account>,
+    /// The files that it may open. `None`: it is not confined, neither in that nor in its connections.
+    pub readable: Option<ReadablePaths>,
 }
 
 /// Runs the child to its end. To be called in a process that has done nothing yet.
 ///
-/// Errors: it could not confine itself, or the service does not speak its language.
-pub fn run(limits: Limits) -> io::Result<()> {
-    confine::confine(limits.service, limits.memory_bytes_max)?;
+/// Errors: it could not begin, or the service does not speak its language.
+pub fn run(limits: &Limits) -> io::Result<()> {
+    confine::begin(limits.service, limits.memory_bytes_max)?;
     let (orders, reports) = take_pipes()?;
+    let mut orders = BufReader::new(File::from(orders));
     let reports = Reports(Arc::new(Mutex::new(reports)));
-    let proxy = SecretFile::create()?;
-    confine::name_proxy(&proxy.path());
+    if let Err(why) = confine::become_account(limits.service, limits.account) {
+        let why = format!("a gfal process cannot change to its account: {why}");
+        return reports.send(&Report::Unusable { why });
+    }
+    let (proxy, key) = (SecretFile::create("proxy")?, SecretFile::create("key")?);
+    confine::name_proxy(proxy.path());
     confine::hold_termination();
+    if let Some(readable) = &limits.readable {
+        let openable = confine::openable(readable, &[&proxy, &key]);
+        match confine::confine(readable) {
+            Ok(listener) => hand_over(listener, openable, &reports, &mut orders)?,
+            Err(why) => {
+                let why = format!(
+                    "a gfal process cannot be confined: {why}; transfer.gfal.confinement = \"off\" would use \
+                     gfal2 without that, so that a storage element could read and write this service's files"
+                );
+                return reports.send(&Report::Unusable { why });
+            }
+        }
+    }
     let gfal = match Gfal::load() {
         Ok(gfal) => Arc::new(gfal),
         Err(why) => return reports.send(&Report::Unusable { why }),
     };
+    let named = gfal.name_proxy_where_it_stays_here(proxy.path());
+    if let Err(why) = named {
+        let why = format!("gfal2 does not take a proxy: {why}");
+        return reports.send(&Report::Unusable { why });
+    }
     let version = gfal.version();
     let plugins = gfal.plugins();
     reports.send(&Report::Ready { version, plugins })?;
@@ -61,9 +89,7 @@ pub fn run(limits: Limits) -> io::Result<()> {
     let (to_worker, received) = sync_channel(ORDERS_MAX);
     let canceled = gfal.clone();
     std::thread::Builder::new().spawn(move || {
-        let why = read_orders(BufReader::new(File::from(orders)), move |received| {
-            to_worker.send(received).is_ok()
-        });
+        let why = read_orders(orders, move |received| to_worker.send(received).is_ok());
         if let Err(why) = why {
             eprintln!("penstock gfal-agent: {why}");
         }
@@ -74,10 +100,32 @@ pub fn run(limits: Limits) -> io::Result<()> {
         reports,
         received,
         proxy,
+        key,
         has_copied: false,
     };
     let ended = worker.work();
     confine::leave(i32::from(ended.is_err()))
+}
+
+/// Lets the service take the descriptor by which files and connections are judged, and closes it here: who has it may
+/// answer.
+fn hand_over(
+    listener: OwnedFd,
+    openable: OpenableFiles,
+    reports: &Reports,
+    orders: &mut BufReader<File>,
+) -> io::Result<()> {
+    let number = listener.as_raw_fd();
+    reports.send(&Report::Confined {
+        listener: number,
+        openable,
+    })?;
+    match wire::read_line::<Order>(orders)? {
+        Some(Order::Supervised) => Ok(()),
+        _ => Err(io::Error::other(
+            "the service does not judge what this opens",
+        )),
+    }
 }
 
 /// The pipes to the service, out of reach of what libraries read and print.
@@ -146,6 +194,7 @@ struct Worker {
     reports: Reports,
     received: Receiver<Received>,
     proxy: SecretFile,
+    key: SecretFile,
     /// The library has let ends copy.
     has_copied: bool,
 }
@@ -194,6 +243,7 @@ impl Worker {
                 Ok(Answer {
                     bytes: Some(stat.bytes),
                     is_directory: stat.is_directory,
+                    modified_seconds: stat.modified_seconds,
                     ..none
                 })
             }
@@ -249,8 +299,8 @@ impl Worker {
                 locality: Some(gfal.attribute(&url, "user.status")?),
                 ..none
             }),
-            // The reader of orders has taken it.
-            Order::Cancel => Ok(none),
+            // The reader of orders has taken the first; the second comes before the library is loaded.
+            Order::Cancel | Order::Supervised => Ok(none),
             // What was sent before the service heard that writing has failed.
             Order::Piece { .. } => self.skip(),
         }
@@ -265,7 +315,9 @@ impl Worker {
         }
         if let Some(login) = &setup.sftp {
             self.gfal.set_text("SFTP PLUGIN", "USER", &login.user)?;
-            self.gfal.set_text("SFTP PLUGIN", "PRIVKEY", &login.key)?;
+            self.key.replace(&login.key)?;
+            self.gfal
+                .set_text("SFTP PLUGIN", "PRIVKEY", self.key.path())?;
         }
         let seconds = [
             ("NAMESPACE_TIMEOUT", setup.question_seconds),

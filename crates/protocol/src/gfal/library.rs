@@ -5,6 +5,7 @@
 //! its own.
 #![allow(unsafe_code)]
 
+use super::urls::without_local_parameters;
 use super::wire::{CopyOrder, FILES_MAX, FileState, GfalError};
 use libc::{c_char, c_int, c_uint, mode_t, off_t, size_t, ssize_t, time_t};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
@@ -24,6 +25,8 @@ const DIRECTORY_MODE: mode_t = 0o755;
 const CHECKSUM_NONE: c_int = 0;
 /// Bytes of a checksum's text, of an attribute, and of a request's name.
 const TEXT_BYTES: usize = 1024;
+/// What the URLs begin with for which plug-ins ask gfal2 where the proxy is, but for those of XRootD.
+const PROXY_URLS: [&str; 5] = ["gsiftp:", "ftp:", "srm:", "http", "dav"];
 /// Characters of an error of one file of several.
 const FILE_TEXT_CHARS_MAX: usize = 500;
 
@@ -82,6 +85,7 @@ symbols! {
     gfal2_set_opt_string: fn(Context, Text, Text, Text, ErrorOut) -> c_int;
     gfal2_set_opt_integer: fn(Context, Text, Text, c_int, ErrorOut) -> c_int;
     gfal2_set_opt_boolean: fn(Context, Text, Text, c_int, ErrorOut) -> c_int;
+    gfal2_remove_opt: fn(Context, Text, Text, ErrorOut) -> c_int;
     gfal2_add_client_info: fn(Context, Text, Text, ErrorOut) -> c_int;
     gfal2_cred_new: fn(Text, Text) -> *mut c_void;
     gfal2_cred_free: fn(*mut c_void);
@@ -147,6 +151,8 @@ unsafe impl Send for Gfal {}
 pub(super) struct Stat {
     pub(super) bytes: u64,
     pub(super) is_directory: bool,
+    /// Plug-ins that are not told it leave 0.
+    pub(super) modified_seconds: Option<i64>,
 }
 
 impl Gfal {
@@ -259,12 +265,43 @@ impl Gfal {
         })
     }
 
+    /// From now on plug-ins know the proxy's path, all but that of XRootD: it adds the path to the URLs that it shows to
+    /// servers, and finds the proxy by the environment as well.
+    pub(super) fn name_proxy_where_it_stays_here(&self, path: &str) -> Result<(), GfalError> {
+        let group = c_text("X509")?;
+        for key in [c_text("CERT")?, c_text("KEY")?] {
+            let mut error = null_mut();
+            // SAFETY: two texts that live for the call. What the library did not know it has not lost.
+            unsafe {
+                (self.symbols.gfal2_remove_opt)(
+                    self.context,
+                    group.as_ptr(),
+                    key.as_ptr(),
+                    &mut error,
+                );
+            }
+            if !error.is_null() {
+                self.take_error(error);
+            }
+        }
+        for begin in PROXY_URLS {
+            self.set_credential("X509_CERT", begin, path)?;
+            self.set_credential("X509_KEY", begin, path)?;
+        }
+        Ok(())
+    }
+
     /// A bearer token for a URL.
     pub(super) fn set_token(&self, url: &str, token: &str) -> Result<(), GfalError> {
-        let (kind, url, token) = (c_text("BEARER")?, c_text(url)?, c_text(token)?);
+        self.set_credential("BEARER", url, token)
+    }
+
+    /// For URLs that begin so.
+    fn set_credential(&self, kind: &str, url: &str, value: &str) -> Result<(), GfalError> {
+        let (kind, url, value) = (c_text(kind)?, c_url(url)?, c_text(value)?);
         // SAFETY: the credential is copied by gfal2_cred_set, and freed here.
         self.done(|error| unsafe {
-            let credential = (self.symbols.gfal2_cred_new)(kind.as_ptr(), token.as_ptr());
+            let credential = (self.symbols.gfal2_cred_new)(kind.as_ptr(), value.as_ptr());
             let result =
                 (self.symbols.gfal2_cred_set)(self.context, url.as_ptr(), credential, error);
             (self.symbols.gfal2_cred_free)(credential);
@@ -273,7 +310,7 @@ impl Gfal {
     }
 
     pub(super) fn stat(&self, url: &str) -> Result<Stat, GfalError> {
-        let url = c_text(url)?;
+        let url = c_url(url)?;
         let mut found = MaybeUninit::<libc::stat>::zeroed();
         // SAFETY: `found` has the size of the structure that is filled.
         self.done(|error| unsafe {
@@ -284,12 +321,13 @@ impl Gfal {
         Ok(Stat {
             bytes: u64::try_from(found.st_size).unwrap_or(0),
             is_directory: found.st_mode & libc::S_IFMT == libc::S_IFDIR,
+            modified_seconds: Some(found.st_mtime).filter(|seconds| *seconds > 0),
         })
     }
 
     /// The checksum of a whole file, in the words of its storage element.
     pub(super) fn checksum(&self, url: &str, algorithm: &str) -> Result<String, GfalError> {
-        let (url, algorithm) = (c_text(url)?, c_text(algorithm)?);
+        let (url, algorithm) = (c_url(url)?, c_text(algorithm)?);
         let mut value = [0 as c_char; TEXT_BYTES];
         // SAFETY: `value` has the length that is told.
         self.done(|error| unsafe {
@@ -308,7 +346,7 @@ impl Gfal {
     }
 
     pub(super) fn make_directories(&self, url: &str) -> Result<(), GfalError> {
-        let url = c_text(url)?;
+        let url = c_url(url)?;
         // SAFETY: a text that lives for the call.
         self.done(|error| unsafe {
             (self.symbols.gfal2_mkdir_rec)(self.context, url.as_ptr(), DIRECTORY_MODE, error)
@@ -316,7 +354,7 @@ impl Gfal {
     }
 
     pub(super) fn remove(&self, url: &str) -> Result<(), GfalError> {
-        let url = c_text(url)?;
+        let url = c_url(url)?;
         // SAFETY: a text that lives for the call.
         self.done(|error| unsafe { (self.symbols.gfal2_unlink)(self.context, url.as_ptr(), error) })
     }
@@ -411,7 +449,7 @@ impl Gfal {
         })?;
         let texts: Vec<CString> = urls
             .iter()
-            .map(|url| c_text(url))
+            .map(|url| c_url(url))
             .collect::<Result<_, _>>()?;
         let pointers: Vec<Text> = texts.iter().map(|text| text.as_ptr()).collect();
         let mut errors = vec![null_mut(); urls.len()];
@@ -425,7 +463,7 @@ impl Gfal {
 
     /// An extended attribute of a file.
     pub(super) fn attribute(&self, url: &str, name: &str) -> Result<String, GfalError> {
-        let (url, name) = (c_text(url)?, c_text(name)?);
+        let (url, name) = (c_url(url)?, c_text(name)?);
         // One byte more than is told, so that a zero byte ends the text in any case.
         let mut value = [0 as c_char; TEXT_BYTES];
         // SAFETY: `value` is longer than is told.
@@ -444,7 +482,7 @@ impl Gfal {
 
     /// A copy by a plug-in, or as the library likes.
     pub(super) fn copy(&self, order: &CopyOrder, listener: Listener) -> Result<(), GfalError> {
-        let (source, destination) = (c_text(&order.source)?, c_text(&order.destination)?);
+        let (source, destination) = (c_url(&order.source)?, c_url(&order.destination)?);
         let parameters = self.parameters(order)?;
         let listener: &'static (&'static Symbols, Listener) =
             Box::leak(Box::new((self.leaked_symbols(), listener)));
@@ -537,7 +575,7 @@ impl Gfal {
     }
 
     fn open(&self, url: &str, flags: c_int) -> Result<OpenFile<'_>, GfalError> {
-        let url = c_text(url)?;
+        let url = c_url(url)?;
         // SAFETY: a text that lives for the call.
         let handle = self.counted(|error| unsafe {
             (self.symbols.gfal2_open2)(self.context, url.as_ptr(), flags, FILE_MODE, error)
@@ -685,6 +723,11 @@ fn without_pending(mut files: Vec<FileState>) -> Vec<FileState> {
         }
     }
     files
+}
+
+/// Every URL for the library comes from here.
+fn c_url(url: &str) -> Result<CString, GfalError> {
+    c_text(&without_local_parameters(url))
 }
 
 fn c_text(text: &str) -> Result<CString, GfalError> {

@@ -4,6 +4,7 @@
 //! answer come news. Bytes of a file follow their line at once, as many as it says. Both sides refuse longer lines and
 //! larger pieces than are agreed here, so neither can fill the memory of the other.
 
+use super::files::OpenableFiles;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::{self, BufRead, Read, Write};
@@ -22,7 +23,9 @@ pub const FILES_MAX: usize = 100;
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "order")]
 pub enum Order {
-    /// Comes first and once.
+    /// The service has the descriptor by which connections are judged; the child closes its own.
+    Supervised,
+    /// Comes first of what concerns a transfer, and once.
     Setup(Box<Setup>),
     /// Size of a file.
     Stat {
@@ -138,7 +141,7 @@ pub struct Setup {
 pub struct SftpLogin {
     /// The account at the server.
     pub user: String,
-    /// A file with the private key.
+    /// The private key, PEM. The child cannot read the site's files.
     pub key: String,
 }
 
@@ -171,6 +174,13 @@ pub struct CopyOrder {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "report")]
 pub enum Report {
+    /// It is confined, has loaded nothing yet, and waits for [`Order::Supervised`].
+    Confined {
+        /// The number of the descriptor by which the files that it opens and its connections are judged, in the child.
+        listener: i32,
+        /// What it may open.
+        openable: OpenableFiles,
+    },
     /// It waits for its setup.
     Ready {
         /// Of gfal2.
@@ -221,6 +231,9 @@ pub struct Answer {
     /// It is a directory.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_directory: bool,
+    /// When it last changed, in seconds since 1970, if the storage element tells it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modified_seconds: Option<i64>,
     /// Names a request to a tape system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
@@ -321,6 +334,7 @@ impl Order {
     /// The verb, for people.
     pub fn name(&self) -> &'static str {
         match self {
+            Order::Supervised => "supervision",
             Order::Setup(_) => "setup",
             Order::Stat { .. } => "stat",
             Order::Checksum { .. } => "checksum",

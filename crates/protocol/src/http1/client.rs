@@ -7,6 +7,7 @@ mod connect;
 mod error;
 mod exchange;
 mod incoming;
+mod near_ends;
 mod pool;
 mod reach;
 mod redirect;
@@ -16,7 +17,9 @@ pub use crate::stream::{FileSent, TcpProbe};
 pub use connect::ResolvedCheck;
 pub use error::ClientError;
 pub use incoming::Incoming;
-pub use reach::{Reach, ReachRules};
+pub(in crate::http1) use near_ends::NearEnd;
+pub use near_ends::NearEnds;
+pub use reach::{OffLimits, Reach, ReachRules};
 pub use upload::{Upload, UploadStart};
 
 use crate::tls::{ClientIdentity, ClientTls};
@@ -43,6 +46,8 @@ pub struct ClientConfig {
     pub idle_per_host: usize,
     /// The `User-Agent`, unless a request brings its own.
     pub user_agent: String,
+    /// Told of the near end of each connection.
+    pub near_ends: NearEnds,
 }
 
 impl ClientConfig {
@@ -56,6 +61,7 @@ impl ClientConfig {
             stall_timeout: Duration::from_secs(60),
             idle_per_host: 64,
             user_agent: concat!("penstock/", env!("CARGO_PKG_VERSION")).to_owned(),
+            near_ends: NearEnds::default(),
         }
     }
 }
@@ -214,7 +220,7 @@ impl Client {
         if reuse == Reuse::Allowed
             && let Some(wire) = self.pool.take(&line)
         {
-            let exchange = Exchange::new(wire, &self.config, &self.pool, line.clone(), request);
+            let exchange = Exchange::new(wire, self, line.clone(), request);
             match exchange.write_request(request, body).await {
                 Ok(exchange) => return Ok((exchange, true)),
                 // A request that could not be written whole was not understood, so a new connection is
@@ -227,9 +233,9 @@ impl Client {
             endpoint: &line.endpoint,
             identity: request.identity.as_ref(),
         };
-        let stream = connect::connect(to, &self.config, self.check.as_ref()).await?;
-        let wire = super::wire::Wire::new(stream);
-        let exchange = Exchange::new(wire, &self.config, &self.pool, line, request);
+        let (stream, near_end) = connect::connect(to, &self.config, self.check.as_ref()).await?;
+        let wire = super::wire::Wire::new(stream).with_near_end(near_end);
+        let exchange = Exchange::new(wire, self, line, request);
         Ok((exchange.write_request(request, body).await?, false))
     }
 }

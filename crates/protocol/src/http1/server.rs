@@ -25,6 +25,7 @@ use http::{Method, StatusCode};
 use penstock_model::TcpSummary;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::pin;
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
@@ -39,6 +40,7 @@ pub struct Connection {
     wire: Wire,
     limits: Limits,
     peer: SocketAddr,
+    begun: Instant,
     state: State,
     probes: ProbeOwner,
     /// Of the request's body.
@@ -86,13 +88,16 @@ impl Connection {
         let peer = stream
             .peer_addr()
             .unwrap_or(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
+        stream.bear_silence(limits.body_stall_timeout);
         let mut wire = Wire::new(stream);
-        wire.pace = Pace::new(limits.body_pace);
+        let pace = Pace::new(limits.body_pace.with_pauses(limits.body_stall_timeout));
+        wire.pace = pace;
         Connection {
             wire,
-            pace: Pace::new(limits.body_pace),
+            pace,
             limits,
             peer,
+            begun: Instant::now(),
             state: State::Idle,
             probes: ProbeOwner::default(),
             told: None,
@@ -107,6 +112,13 @@ impl Connection {
     /// The status that the latest request was answered with; `None` before its answer begins.
     pub fn answered_with(&self) -> Option<StatusCode> {
         self.told
+    }
+
+    /// Makes the answer to the request at hand the connection's last.
+    pub fn close_after_answer(&mut self) {
+        if let State::Serving(serving) = &mut self.state {
+            serving.keep_alive = false;
+        }
     }
 
     /// State of the TCP connection.
@@ -222,7 +234,7 @@ impl Connection {
             awaits_continue: head.expects_continue && !body.is_done(),
             head_only: head.method == Method::HEAD,
             modern: head.modern,
-            keep_alive: head.keep_alive,
+            keep_alive: head.keep_alive && self.begun.elapsed() < self.limits.age_max,
             answer: Answer::Outstanding,
         });
         Request {
@@ -274,22 +286,13 @@ impl Connection {
     /// Reads some bytes of the request's body into `buffer` (which must not be empty); 0 at the end. Fills
     /// as much as is there. Before the first byte, a client that waits for it is told to continue.
     pub async fn read_body(&mut self, buffer: &mut [u8]) -> Result<usize, BodyError> {
-        let State::Serving(mut serving) = self.state else {
-            return Ok(0);
-        };
+        self.tell_to_continue().await?;
         let stall = self.limits.body_stall_timeout;
-        if serving.awaits_continue {
-            if self.wire.unread().is_empty() {
-                self.state = State::Broken;
-                self.wire
-                    .write_all(b"HTTP/1.1 100 Continue\r\n\r\n", stall)
-                    .await?;
-            }
-            serving.awaits_continue = false;
-            self.state = State::Serving(serving);
-        }
-        let State::Serving(serving) = &mut self.state else {
-            return Ok(0);
+        let serving = match &mut self.state {
+            State::Serving(serving) => serving,
+            State::Idle | State::Closing => return Ok(0),
+            // Not the end: a body that was cut must not pass for a whole one.
+            State::Broken => return Err(BodyError::Io(io::ErrorKind::NotConnected.into())),
         };
         let read = read_at_pace(
             &mut serving.body,
@@ -303,6 +306,63 @@ impl Connection {
             serving.keep_alive = false;
         }
         read
+    }
+
+    /// Waits until something of the request's body has come, and takes nothing of it. A client that waits for it is told
+    /// to continue. For what costs more than a connection and should not be held for who sends nothing.
+    pub async fn body_begins(&mut self) -> Result<(), BodyError> {
+        self.tell_to_continue().await?;
+        let stall = self.limits.body_stall_timeout;
+        let begun = timeout(stall, self.body_comes()).await;
+        let begun = begun.unwrap_or(Err(BodyError::Stalled { after: stall }));
+        if let (Err(_), State::Serving(serving)) = (&begun, &mut self.state) {
+            serving.keep_alive = false;
+        }
+        begun
+    }
+
+    /// The same without a word to the client and without a bound. Loses nothing when dropped.
+    pub async fn body_comes(&mut self) -> Result<(), BodyError> {
+        let State::Serving(serving) = &self.state else {
+            return Err(BodyError::Io(io::ErrorKind::NotConnected.into()));
+        };
+        if serving.body.is_done() || !self.wire.unread().is_empty() {
+            return Ok(());
+        }
+        match self.wire.fill().await? {
+            0 => Err(BodyError::TooShort {
+                missing: "nothing of it came".to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The client holds the request's body back until it is told to continue (RFC 9110 §10.1.1).
+    pub fn holds_body_back(&self) -> bool {
+        let State::Serving(serving) = &self.state else {
+            return false;
+        };
+        serving.awaits_continue && self.wire.unread().is_empty()
+    }
+
+    /// Tells a client that waits for it to send the request's body. Not to be dropped before it is done.
+    pub async fn tell_to_continue(&mut self) -> io::Result<()> {
+        let State::Serving(mut serving) = self.state else {
+            return Ok(());
+        };
+        if !serving.awaits_continue {
+            return Ok(());
+        }
+        if self.wire.unread().is_empty() {
+            self.state = State::Broken;
+            let told = b"HTTP/1.1 100 Continue\r\n\r\n";
+            self.wire
+                .write_all(told, self.limits.body_stall_timeout)
+                .await?;
+        }
+        serving.awaits_continue = false;
+        self.state = State::Serving(serving);
+        Ok(())
     }
 
     /// Bytes of the request's body that were not read yet; `None` when it is chunked.
@@ -333,9 +393,11 @@ async fn read_at_pace(
     stall: Duration,
     pace: &mut Pace,
 ) -> Result<usize, BodyError> {
+    // One wait, however often it is judged: else a body could stand still for longer.
+    let mut reading = pin!(body.read(wire, buffer, stall));
     loop {
         let begun = Instant::now();
-        let read = timeout(pace.until_judged(), body.read(wire, buffer, stall)).await;
+        let read = timeout(pace.until_judged(), &mut reading).await;
         let moved = match &read {
             Ok(Ok(count)) => *count as u64,
             Ok(Err(_)) | Err(_) => 0,

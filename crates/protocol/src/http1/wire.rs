@@ -1,6 +1,7 @@
 //! A stream with the bytes that were read from it too early: heads, chunk sizes and small bodies go through
 //! the buffer, large bodies past it.
 
+use super::client::NearEnd;
 use crate::pace::{Pace, PaceLimit};
 use crate::stream::{Stream, within};
 use bytes::{Buf, BytesMut};
@@ -21,6 +22,8 @@ pub(super) struct Wire {
     buffer: BytesMut,
     /// Of what is written.
     pub(super) pace: Pace,
+    /// Known as ours until the stream, which stands above it, is closed.
+    _near_end: Option<NearEnd>,
 }
 
 impl Wire {
@@ -30,6 +33,15 @@ impl Wire {
             stream,
             pace: Pace::new(PaceLimit::NONE),
             buffer: BytesMut::with_capacity(BUFFER_BYTES),
+            _near_end: None,
+        }
+    }
+
+    /// A wire of a connection that we made.
+    pub(super) fn with_near_end(self, near_end: NearEnd) -> Wire {
+        Wire {
+            _near_end: Some(near_end),
+            ..self
         }
     }
 

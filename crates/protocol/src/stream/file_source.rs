@@ -37,8 +37,8 @@ impl<'file> FileSource<'file> {
     }
 
     /// The next block, `None` after the last. Starts to read the one after it. Errors: `UnexpectedEof` when
-    /// the file is shorter than was promised, or what the disk says.
-    pub(super) async fn next_block(&mut self) -> io::Result<Option<Vec<u8>>> {
+    /// the file is shorter than was promised, [`FileStalled`] when its disk takes longer, or what the disk says.
+    pub(super) async fn next_block(&mut self, limit: Duration) -> io::Result<Option<Vec<u8>>> {
         let ahead = match self.ahead.take() {
             Some(ahead) => ahead,
             None => match self.start()? {
@@ -48,7 +48,7 @@ impl<'file> FileSource<'file> {
         };
         let block = match ahead {
             Ahead::Ready(block) => block,
-            Ahead::Reading(reading) => reading.await.map_err(io::Error::other)??,
+            Ahead::Reading(reading) => within(limit, reading).await?,
         };
         // Only a disk is worth reading ahead; the page cache answers at once, into the buffer given back.
         if !self.next_is_cached() {
@@ -116,12 +116,12 @@ impl Prefetch {
     }
 
     /// Waits until the piece is cached; gives back the time that took.
-    pub(super) async fn wait(self) -> io::Result<Duration> {
+    pub(super) async fn wait(self, limit: Duration) -> io::Result<Duration> {
         let Some(reading) = self.0 else {
             return Ok(Duration::ZERO);
         };
         let started = Instant::now();
-        reading.await.map_err(io::Error::other)??;
+        within(limit, reading).await?;
         Ok(started.elapsed())
     }
 }
@@ -142,6 +142,44 @@ fn read_fully(file: &File, block: &mut [u8], position: u64) -> io::Result<()> {
             io::ErrorKind::UnexpectedEof => shrunk(position),
             _ => why,
         })
+}
+
+/// The file's disk does not answer.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the file's disk gave nothing for {} s", .0.as_secs())]
+pub struct FileStalled(pub Duration);
+
+/// Bounds one wait for a disk. The thread that waits for it goes on.
+async fn within<T>(limit: Duration, reading: JoinHandle<io::Result<T>>) -> io::Result<T> {
+    match tokio::time::timeout(limit, reading).await {
+        Ok(read) => read.map_err(io::Error::other)?,
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, FileStalled(limit))),
+    }
+}
+
+/// Fills the end of a buffer, from `from` on, with bytes of the file: at once when they are in memory.
+pub(crate) async fn fill(
+    file: &File,
+    mut buffer: Vec<u8>,
+    from: usize,
+    position: u64,
+    limit: Duration,
+) -> io::Result<Vec<u8>> {
+    let have = from + read_cached(file, &mut buffer[from..], position);
+    if have == buffer.len() {
+        return Ok(buffer);
+    }
+    let position = position + (have - from) as u64;
+    if is_in_memory(file) {
+        file.read_exact_at(&mut buffer[have..], position)?;
+        return Ok(buffer);
+    }
+    let file = file.try_clone()?;
+    let reading = tokio::task::spawn_blocking(move || {
+        file.read_exact_at(&mut buffer[have..], position)?;
+        Ok(buffer)
+    });
+    within(limit, reading).await
 }
 
 /// Bytes that could be had without waiting for a disk; 0 when unknown.

@@ -37,7 +37,15 @@ fn the_endpoint_of_version_1_is_taken_however_it_is_written() {
         refused,
         Err("it offers no version 1 of the tape interface".into())
     );
-    for uri in ["mailto:x", "/api", "https://u:p@se/"] {
+    for uri in [
+        "mailto:x",
+        "/api",
+        "https://u:p@se/",
+        "https://:p@se/",
+        "ftp://se/api",
+        "file:///etc/passwd",
+        "gopher://se/",
+    ] {
         let refused = interface(&document(&format!(r#"{{"uri":"{uri}","version":"v1"}}"#)));
         assert!(refused.is_err(), "{uri}: {refused:?}");
     }

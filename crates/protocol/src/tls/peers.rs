@@ -2,7 +2,7 @@
 //! its certificate, whoever has signed it. Which digests are believed is for the caller to judge.
 
 use super::{HANDSHAKE_TIMEOUT, TlsError};
-use crate::stream::Stream;
+use crate::stream::{self, Stream};
 use openssl::sha::sha256;
 use openssl::ssl::{
     Ssl, SslContext, SslContextBuilder, SslFiletype, SslMethod, SslOptions, SslSessionCacheMode,
@@ -74,8 +74,7 @@ impl PeerTls {
     async fn shake(&self, tcp: TcpStream, end: End) -> Result<(Stream, Fingerprint), TlsError> {
         let peer = tcp.peer_addr();
         let peer = peer.map_or_else(|_| "a peer".to_owned(), |address| address.to_string());
-        // A socket that refuses the option is slower, not wrong.
-        let _ = tcp.set_nodelay(true);
+        stream::prepare(&tcp);
         let ssl = Ssl::new(&self.shown().context)?;
         let mut tls = SslStream::new(ssl, tcp)?;
         let shaking = async {

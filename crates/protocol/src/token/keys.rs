@@ -1,10 +1,10 @@
 //! The public keys of one issuer: fetched by discovery, remembered, refreshed, and kept through an outage.
 
 use super::TokenError;
+use super::signature::{Algorithm, VerifyingKey};
 use crate::http1::client::{Client, Outgoing};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use jsonwebtoken::{Algorithm, DecodingKey};
 use penstock_model::Timestamp;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -30,7 +30,6 @@ const KEYS_MAX: usize = 100;
 const DOCUMENT_BYTES_MAX: usize = 256 * 1024;
 /// A request waits for the fetch, so it must be shorter than what clients wait for us.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
-const RSA_MODULUS_BYTES: std::ops::RangeInclusive<usize> = 256..=1024;
 
 /// A document's bytes, or why it could not be had.
 pub type Fetched<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>>;
@@ -61,13 +60,6 @@ impl FetchDocument for Client {
                 .unwrap_or_else(|_| Err(format!("no answer within {} s", FETCH_TIMEOUT.as_secs())))
         })
     }
-}
-
-/// One key that may verify signatures, with the only algorithm it is good for.
-#[derive(Clone)]
-pub(super) struct VerifyingKey {
-    pub algorithm: Algorithm,
-    pub key: DecodingKey,
 }
 
 pub(super) type KeySet = HashMap<String, Arc<VerifyingKey>>;
@@ -253,23 +245,12 @@ fn usable_key(jwk: &Value) -> Option<(String, Arc<VerifyingKey>)> {
             .decode(jwk[name].as_str()?.trim_end_matches('='))
             .ok()
     };
-    let (algorithm, name, key) = match jwk["kty"].as_str()? {
-        "RSA" => {
-            let (n, e) = (field("n")?, field("e")?);
-            let n: Vec<u8> = n.into_iter().skip_while(|byte| *byte == 0).collect();
-            // RFC 7518 §3.3: 2048 bits or more. The upper bound keeps a verification cheap.
-            let fits = RSA_MODULUS_BYTES.contains(&n.len()) && (1..=8).contains(&e.len());
-            let key = fits.then(|| DecodingKey::from_rsa_raw_components(&n, &e))?;
-            (Algorithm::RS256, "RS256", key)
-        }
-        "EC" if jwk["crv"] == "P-256" => {
-            let (x, y) = (field("x")?, field("y")?);
-            let fits = x.len() == 32 && y.len() == 32;
-            let key = fits.then(|| DecodingKey::from_ec_der(&[&[4], &x[..], &y[..]].concat()))?;
-            (Algorithm::ES256, "ES256", key)
-        }
+    let key = match jwk["kty"].as_str()? {
+        "RSA" => VerifyingKey::rsa(&field("n")?, &field("e")?)?,
+        "EC" if jwk["crv"] == "P-256" => VerifyingKey::p256(&field("x")?, &field("y")?)?,
         _ => return None,
     };
-    let fitting = jwk["alg"].as_str().is_none_or(|alg| alg == name);
-    fitting.then(|| (kid.to_owned(), Arc::new(VerifyingKey { algorithm, key })))
+    let said = jwk["alg"].as_str().map(Algorithm::named);
+    let fitting = said.is_none_or(|said| said == Some(key.algorithm));
+    fitting.then(|| (kid.to_owned(), Arc::new(key)))
 }

@@ -195,6 +195,16 @@ impl KeyRing {
         }
     }
 
+    /// Takes back what was recorded of tokens that are not believed for their length: a key that signs no more is kept
+    /// for as long as tokens may live, whatever it has signed.
+    pub fn bound(&mut self, life_max: Duration) {
+        let followed = self.keys.iter().skip(1).map(|next| next.signs_from);
+        let ends: Vec<Timestamp> = followed.map(|retired| retired + life_max).collect();
+        for (key, end) in self.keys.iter_mut().zip(ends) {
+            key.tokens_until = key.tokens_until.min(end);
+        }
+    }
+
     /// Takes out the keys that nothing needs any more.
     pub fn drop_ended(&mut self, now: Timestamp) -> Vec<RingKey> {
         let ended: Vec<RingKey> = self
@@ -269,6 +279,23 @@ mod tests {
             ring.signing(Timestamp(-1)).kid,
             "a",
             "a clock that stepped back"
+        );
+    }
+
+    #[test]
+    fn one_token_for_years_does_not_keep_a_key_for_years() {
+        let mut ring = KeyRing::of(key("old", Timestamp(0)));
+        ring.add(key("new", NOW + SIGNS_SOON), NOW).expect("added");
+        assert!(ring.note_token("old", NOW + HOUR * 24 * 3650));
+        assert!(ring.note_token("new", NOW + HOUR * 24 * 3650));
+        check(&ring, 24 * 40, "old retired, new signing");
+        ring.bound(HOUR * 24 * 30);
+        check(&ring, 24 * 30, "old retired, new signing");
+        check(&ring, 24 * 31, "old ended, new signing");
+        assert_eq!(
+            ring.keys()[1].tokens_until,
+            NOW + HOUR * 24 * 3650,
+            "it signs still"
         );
     }
 

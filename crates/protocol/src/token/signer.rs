@@ -1,15 +1,22 @@
 //! Our own issuer: one EC P-256 key that signs tokens (ES256) and publishes its public half.
 
 use super::Claims;
-use jsonwebtoken::jwk::{Jwk, ThumbprintHash};
-use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use super::signature::{Algorithm, coordinates, sign_es256};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use openssl::ec::EcKey;
+use openssl::error::ErrorStack;
+use openssl::nid::Nid;
+use openssl::pkey::{PKey, Private};
+use openssl::sha::sha256;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// Signs tokens. Its `kid` is the key's thumbprint (RFC 7638), so a new key never reuses a name.
 pub struct Signer {
-    key: EncodingKey,
-    public: Jwk,
+    key: PKey<Private>,
+    public: Value,
     kid: String,
 }
 
@@ -61,21 +68,21 @@ impl Signer {
             origin: "the signing key".to_owned(),
             why,
         };
-        // jsonwebtoken takes any curve here and fails only when it signs; the curve is checked beforehand.
-        let parsed = openssl::ec::EcKey::private_key_from_pem(pem)
-            .map_err(|why| refused(why.to_string()))?;
-        if parsed.group().curve_name() != Some(openssl::nid::Nid::X9_62_PRIME256V1) {
+        let of_openssl = |why: ErrorStack| refused(why.to_string());
+        let key = EcKey::private_key_from_pem(pem).map_err(of_openssl)?;
+        if key.group().curve_name() != Some(Nid::X9_62_PRIME256V1) {
             return Err(refused("another curve".to_owned()));
         }
-        let key = EncodingKey::from_ec_pem(pem).map_err(|why| refused(why.to_string()))?;
-        let mut public = Jwk::from_encoding_key(&key, Algorithm::ES256)
-            .map_err(|why| refused(why.to_string()))?;
-        let kid = public
-            .thumbprint(ThumbprintHash::SHA256)
-            .map_err(|why| refused(why.to_string()))?;
-        public.common.key_id = Some(kid.clone());
-        public.common.public_key_use = Some(jsonwebtoken::jwk::PublicKeyUse::Signature);
-        Ok(Signer { key, public, kid })
+        let [x, y] = coordinates(&key).map_err(of_openssl)?;
+        // RFC 7638 §3.2: the required members, in the order of their names, without blanks.
+        let required = format!(r#"{{"crv":"P-256","kty":"EC","x":"{x}","y":"{y}"}}"#);
+        let kid = URL_SAFE_NO_PAD.encode(sha256(required.as_bytes()));
+        let alg = Algorithm::Es256.name();
+        Ok(Signer {
+            public: json!({"kty": "EC", "crv": "P-256", "x": x, "y": y, "use": "sig", "alg": alg, "kid": kid}),
+            key: PKey::from_ec_key(key).map_err(of_openssl)?,
+            kid,
+        })
     }
 
     /// The name of the key, as it stands in tokens and in the key set.
@@ -90,11 +97,13 @@ impl Signer {
 
     /// Signs. The caller is answerable for the claims: nothing is added or checked.
     pub fn sign(&self, claims: &Claims) -> Result<String, SignerError> {
-        let header = Header {
-            kid: Some(self.kid.clone()),
-            ..Header::new(Algorithm::ES256)
-        };
-        jsonwebtoken::encode(&header, claims, &self.key)
-            .map_err(|why| SignerError::Sign(why.to_string()))
+        let failed = |why: String| SignerError::Sign(why);
+        let header = json!({"typ": "JWT", "alg": Algorithm::Es256.name(), "kid": self.kid});
+        let claims = serde_json::to_vec(claims).map_err(|why| failed(why.to_string()))?;
+        let part = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+        let signed = format!("{}.{}", part(header.to_string().as_bytes()), part(&claims));
+        let signature = sign_es256(&self.key, signed.as_bytes());
+        let signature = signature.map_err(|why| failed(why.to_string()))?;
+        Ok(format!("{signed}.{signature}"))
     }
 }

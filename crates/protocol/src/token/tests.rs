@@ -4,10 +4,10 @@ use super::*;
 use crate::identity::Identity;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use openssl::ec::{EcGroup, EcKey};
+use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
-use openssl::pkey::PKey;
+use openssl::pkey::{PKey, Private};
 use openssl::rsa::Rsa;
 use penstock_model::{NamespacePath, VoName};
 use proptest::prelude::*;
@@ -23,7 +23,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// An RSA issuer with one key.
 struct Issuer {
-    key: EncodingKey,
+    key: PKey<Private>,
     jwk: Value,
 }
 
@@ -40,9 +40,8 @@ fn rsa_issuer(kid: &str) -> Issuer {
     let encode = |number: &openssl::bn::BigNumRef| URL_SAFE_NO_PAD.encode(number.to_vec());
     let jwk =
         json!({"kty": "RSA", "kid": kid, "use": "sig", "n": encode(key.n()), "e": encode(key.e())});
-    let pem = key.private_key_to_pem().expect("PEM");
     Issuer {
-        key: EncodingKey::from_rsa_pem(&pem).expect("a key"),
+        key: PKey::from_rsa(key).expect("a key"),
         jwk,
     }
 }
@@ -110,7 +109,8 @@ fn trusted(issuer: &str, prefix: &str, vo: Option<&str>) -> TrustedIssuer {
     TrustedIssuer {
         issuer: issuer.to_owned(),
         prefix: NamespacePath::parse(prefix).expect("a path"),
-        vo: vo.map(VoName::new),
+        vos: vo.map_or(IssuerVos::Unlisted, |vo| IssuerVos::One(VoName::new(vo))),
+        life_max: LIFE_MAX,
     }
 }
 
@@ -145,15 +145,29 @@ fn with(mut claims: Value, name: &str, value: Value) -> Value {
 }
 
 fn remote_token(claims: &Value) -> String {
-    signed(&RSA.key, Algorithm::RS256, Some("rsa1"), claims)
+    signed(&RSA.key, "RS256", Some("rsa1"), claims)
 }
 
-fn signed(key: &EncodingKey, algorithm: Algorithm, kid: Option<&str>, claims: &Value) -> String {
-    let header = Header {
-        kid: kid.map(str::to_owned),
-        ..Header::new(algorithm)
+/// Of our own issuer.
+fn own_token(claims: &Value) -> String {
+    let claims: Claims = serde_json::from_value(claims.clone()).expect("claims");
+    SIGNER.sign(&claims).expect("signed")
+}
+
+fn signed(key: &PKey<Private>, algorithm: &str, kid: Option<&str>, claims: &Value) -> String {
+    let mut header = json!({"typ": "JWT", "alg": algorithm});
+    if let Some(kid) = kid {
+        header["kid"] = json!(kid);
+    }
+    let digest = match algorithm {
+        "RS512" => MessageDigest::sha512(),
+        _ => MessageDigest::sha256(),
     };
-    jsonwebtoken::encode(&header, claims, key).expect("signed")
+    let unsigned = assembled(header, claims, "");
+    let text = unsigned.trim_end_matches('.');
+    let mut signer = openssl::sign::Signer::new(digest, key).expect("a signer");
+    let signature = signer.sign_oneshot_to_vec(text.as_bytes()).expect("signed");
+    format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))
 }
 
 /// Any header, any signature.
@@ -204,7 +218,8 @@ fn a_token_of_our_own_issuer_needs_no_fetch() {
     let token = SIGNER.sign(&own).expect("signed");
     let identity = run(verifier(&web).verify(&token, NOW)).expect("accepted");
     assert_eq!(identity.user.as_str(), "bob");
-    assert_eq!(identity.vo, Some(VoName::new("atlas")));
+    let vo = identity.vo.as_ref().expect("a VO of the issuer's group");
+    assert!(vo.as_str().starts_with("atlas@se.example.org~"), "{vo}");
     assert_eq!(identity.capabilities[0].to_string(), "storage.create:/up/");
     assert!(
         identity.groups.is_empty(),
@@ -250,15 +265,90 @@ fn groups_count_when_there_is_no_capability() {
     let identity =
         verify(&token(&with(grouped.clone(), "scope", json!("openid")))).expect("accepted");
     assert_eq!(identity.groups, ["/cms/uscms", "/cms"]);
-    assert_eq!(identity.vo, Some(VoName::new("cms")));
     let computing =
         verify(&token(&with(grouped, "scope", json!("compute.create")))).expect("accepted");
     assert!(computing.groups.is_empty() && computing.capabilities.is_empty());
     let bare = verify(&token(&claims(LOCAL))).expect("accepted");
+    assert_eq!(bare.vo, None, "no group, no VO");
+}
+
+#[test]
+fn an_issuer_makes_members_of_the_vos_that_the_site_lists_for_it_and_of_no_others() {
+    let vo_by_scope = |vos: IssuerVos, groups: Value, scope: &str| {
+        let issuer = TrustedIssuer {
+            vos,
+            ..trusted(LOCAL, "/", None)
+        };
+        let verifier = Verifier::new(vec![issuer], vec![LOCAL.to_owned()], Web::default())
+            .with_local_keys(LOCAL, &SIGNER.jwks());
+        let claims = with(
+            with(claims(LOCAL), "aud", json!([LOCAL])),
+            "wlcg.groups",
+            groups,
+        );
+        let claims = serde_json::from_value(with(claims, "scope", json!(scope))).expect("claims");
+        let token = SIGNER.sign(&claims).expect("signed");
+        run(verifier.verify(&token, NOW)).expect("accepted")
+    };
+    let vo_by = |vos: IssuerVos, groups: Value| vo_by_scope(vos, groups, "storage.read:/");
+    let named = |vos: IssuerVos, groups: Value| vo_by(vos, groups).vo.map(|vo| vo.to_string());
+    let one = || IssuerVos::One(VoName::new("cms"));
+    let listed = || IssuerVos::Listed(vec![VoName::new("cms"), VoName::new("atlas")]);
+    let cms = Some("cms".to_owned());
+    assert_eq!(named(one(), json!(["/atlas"])), cms);
+    assert_eq!(named(listed(), json!(["/cms/prod"])), cms);
+    assert_eq!(named(listed(), json!(["/lhcb", "/cms"])), cms);
+    for strangers in [json!(["/lhcb"]), json!(["/cmsx"]), json!(["/"]), json!([])] {
+        assert_eq!(named(listed(), strangers), None);
+    }
+    let by_groups = |groups: Value| vo_by_scope(listed(), groups, "openid").groups;
     assert_eq!(
-        bare.vo,
-        Some(VoName::new("se.example.org")),
-        "else the issuer's host"
+        by_groups(json!(["/lhcb/x", "/cms/prod", "/cmsx"])),
+        ["/cms/prod"]
+    );
+    // Nothing that anybody else is called.
+    let (victims, private) = ("cms", vo_by(listed(), json!([])).vo_or_private());
+    for group in [victims, "Alice@lab", private.as_str()] {
+        let vo = named(IssuerVos::Unlisted, json!([format!("/{group}")])).expect("derived");
+        assert!(vo != group && vo.contains("@se.example.org~"), "{vo}");
+    }
+}
+
+#[test]
+fn who_belongs_to_no_vo_shares_jobs_with_nobody() {
+    let web = Web::with_remote();
+    let private = |issuer: &str, subject: &str| {
+        let claims = with(claims(issuer), "sub", json!(subject));
+        let verifier = Verifier::new(
+            vec![trusted(LOCAL, "/", None), trusted(REMOTE, "/", None)],
+            vec![LOCAL.to_owned()],
+            web.clone(),
+        )
+        .with_local_keys(LOCAL, &SIGNER.jwks());
+        let token = match issuer {
+            REMOTE => remote_token(&claims),
+            _ => {
+                let claims = serde_json::from_value(with(claims, "aud", json!([LOCAL])));
+                SIGNER.sign(&claims.expect("claims")).expect("signed")
+            }
+        };
+        let identity = run(verifier.verify(&token, NOW)).expect("accepted");
+        (identity.vo_or_private(), identity)
+    };
+    let (alice, identity) = private(REMOTE, "alice");
+    assert_eq!(alice, private(REMOTE, "alice").0);
+    for (other, stranger) in [private(REMOTE, "bob"), private(LOCAL, "alice")] {
+        assert_ne!(alice, other);
+        assert!(identity.submitted(&identity.user, &identity.delegation));
+        assert!(!stranger.submitted(&identity.user, &identity.delegation));
+    }
+}
+
+#[test]
+fn names_of_subjects_do_not_depend_on_where_the_issuer_ends() {
+    assert_ne!(
+        delegation_id("https://idp.example.org/", "xalice"),
+        delegation_id("https://idp.example.org/x", "alice")
     );
 }
 
@@ -334,7 +424,77 @@ fn the_audience_is_compared_as_text() {
     check_claim(
         "aud",
         json!("https://other"),
-        "the token is meant for another audience (https://other); ask for one with this service's",
+        "the token is meant for another audience (https://other); ask for one with an audience of this service: \
+         https://se.example.org:8443, se.example.org",
+    );
+}
+
+#[test]
+fn who_may_administer_names_this_service_and_nobody_else_could_use_it() {
+    let admin = |aud: Value| {
+        with(
+            with(claims(LOCAL), "scope", json!("penstock.admin")),
+            "aud",
+            aud,
+        )
+    };
+    assert!(verify(&own_token(&admin(json!([LOCAL])))).is_ok());
+    for aud in [json!([ANY_AUDIENCE]), json!([LOCAL, ANY_AUDIENCE])] {
+        let refused = verify(&own_token(&admin(aud.clone()))).expect_err("for any");
+        assert_eq!(refused, TokenError::AdminForAny, "{aud}");
+        assert!(
+            refused.to_string().contains("penstock token --admin"),
+            "{refused}"
+        );
+        // That of another site counts for nothing here, and was meant for that site alone.
+        let foreign = with(
+            with(
+                claims(REMOTE),
+                "scope",
+                json!("storage.read:/ penstock.admin"),
+            ),
+            "aud",
+            aud,
+        );
+        assert_eq!(
+            verify(&remote_token(&foreign)),
+            Err(TokenError::AdminForAny)
+        );
+    }
+    let ended = with(admin(json!([LOCAL])), "exp", json!(NOW.unix_seconds()));
+    let refused = verify(&own_token(&ended)).expect_err("ended");
+    assert!(
+        refused
+            .to_string()
+            .ends_with("make a new one on the site's machine: penstock token --admin --dir SITE"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_token_lives_no_longer_than_the_site_lets_those_of_its_issuer() {
+    let now = NOW.unix_seconds();
+    let life = |begins: i64, ends: i64| {
+        let made = with(claims(REMOTE), "iat", json!(begins));
+        verify(&remote_token(&with(made, "exp", json!(ends))))
+    };
+    let max = LIFE_MAX.as_secs() as i64;
+    assert!(life(now - 10, now - 10 + max).is_ok());
+    assert!(life(now + 3600, now + max).is_ok(), "clocks differ");
+    for (begins, ends) in [
+        (now, now + max + 1),
+        (now, now + 3000 * 365 * 86_400),
+        (now - max, now + 600),
+        (now + max, now + max + 600),
+    ] {
+        let refused = life(begins, ends).expect_err("too long");
+        assert!(matches!(refused, TokenError::Life { .. }), "{refused}");
+    }
+    let refused = life(now, now + 40 * 86_400).expect_err("too long");
+    assert_eq!(
+        refused.to_string(),
+        "the token is made for 40 days, and this site takes tokens of 'https://iam.example.org/' for 30 days at most \
+         (token_life_max); get one with a shorter life"
     );
 }
 
@@ -381,13 +541,13 @@ fn only_asymmetric_signatures_are_looked_at() {
         "the token's signature algorithm 'none' is not accepted; use RS256 or ES256",
     );
     // The public key as an HMAC secret: the classic confusion.
-    let secret = EncodingKey::from_secret(RSA.jwk["n"].as_str().expect("a modulus").as_bytes());
-    let hmac = signed(&secret, Algorithm::HS256, Some("rsa1"), &claims);
+    let secret = PKey::hmac(RSA.jwk["n"].as_str().expect("a modulus").as_bytes()).expect("a key");
+    let hmac = signed(&secret, "HS256", Some("rsa1"), &claims);
     check_refused(
         &hmac,
         "the token's signature algorithm 'HS256' is not accepted; use RS256 or ES256",
     );
-    let longer = signed(&RSA.key, Algorithm::RS512, Some("rsa1"), &claims);
+    let longer = signed(&RSA.key, "RS512", Some("rsa1"), &claims);
     check_refused(
         &longer,
         "the token's signature algorithm 'RS512' is not accepted; use RS256 or ES256",
@@ -407,12 +567,7 @@ fn only_asymmetric_signatures_are_looked_at() {
 
 #[test]
 fn a_signature_by_another_key_or_over_another_text_is_not_valid() {
-    let other = signed(
-        &OTHER_RSA.key,
-        Algorithm::RS256,
-        Some("rsa1"),
-        &claims(REMOTE),
-    );
+    let other = signed(&OTHER_RSA.key, "RS256", Some("rsa1"), &claims(REMOTE));
     check_refused(&other, "the token's signature is not valid");
     let good = remote_token(&claims(REMOTE));
     let (_, signature) = good.rsplit_once('.').expect("three parts");
@@ -436,9 +591,9 @@ fn a_signature_by_another_key_or_over_another_text_is_not_valid() {
 
 #[test]
 fn a_header_must_name_a_key_and_demand_nothing_else() {
-    let unnamed = signed(&RSA.key, Algorithm::RS256, None, &claims(REMOTE));
+    let unnamed = signed(&RSA.key, "RS256", None, &claims(REMOTE));
     check_refused(&unnamed, "the token is malformed: the header has no 'kid'");
-    let unknown = signed(&RSA.key, Algorithm::RS256, Some("rsa9"), &claims(REMOTE));
+    let unknown = signed(&RSA.key, "RS256", Some("rsa9"), &claims(REMOTE));
     check_refused(
         &unknown,
         "the issuer 'https://iam.example.org/' publishes no usable key 'rsa9'",
@@ -492,12 +647,7 @@ fn what_is_no_token_is_malformed() {
 fn an_unknown_key_is_looked_for_at_most_once_a_minute() {
     let web = Web::with_remote();
     let verifier = verifier(&web);
-    let new = signed(
-        &OTHER_RSA.key,
-        Algorithm::RS256,
-        Some("rsa2"),
-        &claims(REMOTE),
-    );
+    let new = signed(&OTHER_RSA.key, "RS256", Some("rsa2"), &claims(REMOTE));
     run(async {
         let old = remote_token(&claims(REMOTE));
         assert!(verifier.verify(&old, NOW).await.is_ok());
@@ -668,7 +818,7 @@ fn a_verdict_is_remembered_until_the_token_ends_or_the_trust_changes() {
         verifier.replace_trust(vec![trusted(REMOTE, "/new", None)], vec!["x".to_owned()]);
         assert!(matches!(
             verifier.verify(&token, NOW).await,
-            Err(TokenError::Audience(_))
+            Err(TokenError::Audience { .. })
         ));
     });
 }
@@ -700,10 +850,14 @@ fn an_issuer_may_have_several_prefixes() {
 }
 
 #[test]
-fn names_of_credentials_are_those_of_fts() {
-    // SHA-1 of "abc" is a9993e364706816aba3e25717850c26c9cd0d89d (FIPS 180-4).
-    assert_eq!(credential_id("abc").as_str(), "a9993e364706816a");
-    assert_eq!(delegation_id("a", "bc").as_str(), "a9993e364706816a");
+fn names_of_credentials_have_the_form_that_clients_know() {
+    // SHA-256 of "abc" begins so (FIPS 180-4).
+    assert_eq!(
+        credential_id("abc").as_str(),
+        "ba7816bf8f01cfea414140de5dae2223"
+    );
+    assert_eq!(delegation_id("a", "bc").as_str().len(), 16);
+    assert_ne!(delegation_id("a", "bc"), delegation_id("ab", "c"));
     assert_eq!(
         openid_configuration("https://h/")["jwks_uri"],
         "https://h/jwks"

@@ -1,11 +1,12 @@
 //! Deciding whether a token is genuine, meant for us and still alive.
 
-use super::keys::{FetchDocument, IssuerKeys, KeySet, VerifyingKey, key_set};
-use super::{ANY_AUDIENCE, TOKEN_BYTES_MAX, TokenError, delegation_id, scope};
+use super::keys::{FetchDocument, IssuerKeys, KeySet, key_set};
+use super::signature::{Algorithm, VerifyingKey};
+use super::{ADMIN_SCOPE, ANY_AUDIENCE, TOKEN_BYTES_MAX, TokenError, delegation_id, scope};
 use crate::identity::{Identity, Method};
+use crate::vo;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use jsonwebtoken::Algorithm;
 use openssl::sha::sha256;
 use penstock_model::{NamespacePath, Timestamp, UserName, VoName};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -30,8 +31,63 @@ pub struct TrustedIssuer {
     /// The part of the namespace to which its scope paths are relative. An issuer with several prefixes is
     /// listed once for each.
     pub prefix: NamespacePath,
-    /// The VO of all its users, when it serves one.
-    pub vo: Option<VoName>,
+    /// Of which VOs its users can be.
+    pub vos: IssuerVos,
+    /// How long its tokens may live. Longer ones are refused, however much of it is left.
+    pub life_max: Duration,
+}
+
+/// Of which VOs an issuer's users can be. It is the site that says so: an issuer may write any group in its tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IssuerVos {
+    /// All are of this one.
+    One(VoName),
+    /// Each is of the first of these that its groups name, or of none.
+    Listed(Vec<VoName>),
+    /// The site has not said. Each is of a VO that is derived from the issuer and the first group, and is nobody else's.
+    Unlisted,
+}
+
+impl IssuerVos {
+    /// The VO of somebody of these groups; `None`: of none.
+    fn vo(&self, issuer: &str, groups: &[String]) -> Option<VoName> {
+        let mut named = groups.iter().map(|group| first_part(group));
+        match self {
+            IssuerVos::One(vo) => Some(vo.clone()),
+            IssuerVos::Listed(vos) => {
+                named.find_map(|name| vos.iter().find(|vo| vo.as_str() == name).cloned())
+            }
+            IssuerVos::Unlisted => named
+                .find(|name| !name.is_empty())
+                .map(|name| vo::of_token_group(issuer, name)),
+        }
+    }
+
+    /// Whether a group is one of a VO that the issuer's users can be of: only then does it mean the group that the site
+    /// knows by this name. VOs that are derived from an issuer have no groups that a site could know.
+    pub fn speaks_for(&self, group: &str) -> bool {
+        let name = first_part(group);
+        match self {
+            IssuerVos::One(vo) => vo.as_str() == name,
+            IssuerVos::Listed(vos) => vos.iter().any(|vo| vo.as_str() == name),
+            IssuerVos::Unlisted => false,
+        }
+    }
+
+    /// Whether the issuer may make somebody a member of a group. What the group counts for is another question.
+    fn may_name(&self, group: &str) -> bool {
+        match self {
+            IssuerVos::Listed(_) => self.speaks_for(group),
+            // Names of groups need not begin with that of the VO.
+            IssuerVos::One(_) | IssuerVos::Unlisted => true,
+        }
+    }
+}
+
+/// `cms` of `/cms/prod`.
+fn first_part(group: &str) -> &str {
+    let group = group.trim_start_matches('/');
+    group.split('/').next().unwrap_or_default()
 }
 
 /// Verifies tokens. Cheap to clone; clones share keys and memory.
@@ -138,7 +194,7 @@ impl Verifier {
         if let Some(known) = self.remembered().get(&name) {
             match &known.identity {
                 identity if now >= identity.expires => {
-                    return Err(TokenError::Expired(identity.expires));
+                    return Err(expired(&identity.scope, identity.expires));
                 }
                 identity if now < known.until => return Ok(identity.clone()),
                 _ => {}
@@ -232,13 +288,10 @@ fn take_apart(token: &str) -> Result<Unverified<'_>, TokenError> {
         .split_once('.')
         .ok_or_else(malformed("not three parts"))?;
     let header = json_object(header).ok_or_else(malformed("the header is not a JSON object"))?;
-    let algorithm = match header.get("alg").and_then(Value::as_str) {
-        Some("RS256") => Algorithm::RS256,
-        Some("ES256") => Algorithm::ES256,
-        // `none` and HMAC end here, before any key is looked for.
-        Some(other) => return Err(TokenError::Algorithm(shown(other))),
-        None => return Err(TokenError::Malformed("the header has no 'alg'")),
-    };
+    let named = header.get("alg").and_then(Value::as_str);
+    let named = named.ok_or_else(malformed("the header has no 'alg'"))?;
+    // `none` and HMAC end here, before any key is looked for.
+    let algorithm = Algorithm::named(named).ok_or_else(|| TokenError::Algorithm(shown(named)))?;
     // RFC 7515 §4.1.11: an extension that must be understood and is not spoils the token.
     if header.contains_key("crit") {
         return Err(TokenError::Malformed(
@@ -301,10 +354,9 @@ fn check_signature(token: &Unverified<'_>, key: &VerifyingKey) -> Result<(), Tok
     if key.algorithm != token.algorithm {
         return Err(TokenError::Signature);
     }
-    let signed = token.signed.as_bytes();
-    match jsonwebtoken::crypto::verify(token.signature, signed, &key.key, key.algorithm) {
-        Ok(true) => Ok(()),
-        Ok(false) | Err(_) => Err(TokenError::Signature),
+    match key.has_signed(token.signed.as_bytes(), token.signature) {
+        true => Ok(()),
+        false => Err(TokenError::Signature),
     }
 }
 
@@ -315,9 +367,13 @@ fn identify(
     trust: &Trust,
     now: Timestamp,
 ) -> Result<Identity, TokenError> {
+    let scope = match claims.get("scope") {
+        None => "",
+        Some(value) => value.as_str().ok_or(TokenError::Claim("scope"))?,
+    };
     let expires = time_claim(claims, "exp")?;
     if now >= expires {
-        return Err(TokenError::Expired(expires));
+        return Err(expired(scope, expires));
     }
     if claims.contains_key("nbf") {
         let begins = time_claim(claims, "nbf")?;
@@ -325,32 +381,34 @@ fn identify(
             return Err(TokenError::NotYetValid(begins));
         }
     }
-    time_claim(claims, "iat")?;
+    let made = time_claim(claims, "iat")?;
     text_claim(claims, "jti")?;
     let subject = text_claim(claims, "sub")?;
     check_version(text_claim(claims, "wlcg.ver")?)?;
-    check_audience(claims, &trust.audiences)?;
-    let scope = match claims.get("scope") {
-        None => "",
-        Some(value) => value.as_str().ok_or(TokenError::Claim("scope"))?,
-    };
-    let all_groups = list_claim(claims, "wlcg.groups")?;
+    check_audience(claims, scope, &trust.audiences)?;
+    let mut all_groups = list_claim(claims, "wlcg.groups")?;
     let here = || {
         trust
             .issuers
             .iter()
             .filter(|trusted| trusted.issuer == issuer)
     };
+    // A token that says it will be made in the future lives from now on, as far as clocks agree.
+    check_life(here(), expires.since(made.min(now + NOT_BEFORE_SKEW)))?;
     let mut capabilities = Vec::new();
     for trusted in here() {
         capabilities.extend(scope::capabilities(scope, &trusted.prefix)?);
     }
-    let vo = here().find_map(|trusted| trusted.vo.clone());
+    let mut said = here().map(|trusted| &trusted.vos);
+    let vos = said.find(|vos| **vos != IssuerVos::Unlisted);
+    let vos = vos.unwrap_or(&IssuerVos::Unlisted);
+    all_groups.retain(|group| vos.may_name(group));
+    let vo = vos.vo(issuer, &all_groups);
     Ok(Identity {
         method: Method::Token,
         user: UserName::new(subject),
         issuer: issuer.to_owned(),
-        vo: vo.or_else(|| derived_vo(&all_groups, issuer)),
+        vo,
         fqans: Vec::new(),
         groups: match scope::is_capability_based(scope) {
             true => Vec::new(),
@@ -373,27 +431,56 @@ fn check_version(version: &str) -> Result<(), TokenError> {
     }
 }
 
-/// Compared as text, one or many (RFC 7519 §4.1.3): no default port, no final slash is added or removed.
-fn check_audience(claims: &Map<String, Value>, ours: &[String]) -> Result<(), TokenError> {
+fn expired(scope: &str, expires: Timestamp) -> TokenError {
+    match grants_administration(scope) {
+        true => TokenError::AdminExpired(expires),
+        false => TokenError::Expired(expires),
+    }
+}
+
+fn grants_administration(scope: &str) -> bool {
+    scope
+        .split_ascii_whitespace()
+        .any(|item| item == ADMIN_SCOPE)
+}
+
+/// An issuer with several prefixes is listed once for each; its strictest bound counts.
+fn check_life<'a>(
+    listed: impl Iterator<Item = &'a TrustedIssuer>,
+    life: Duration,
+) -> Result<(), TokenError> {
+    match listed.min_by_key(|trusted| trusted.life_max) {
+        Some(trusted) if life > trusted.life_max => Err(TokenError::Life {
+            issuer: trusted.issuer.clone(),
+            life,
+            max: trusted.life_max,
+        }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Compared as text, one or many (RFC 7519 §4.1.3): no default port, no final slash is added or removed. Whoever may
+/// administer must name us, and nobody else may be able to use the token with us.
+fn check_audience(
+    claims: &Map<String, Value>,
+    scope: &str,
+    ours: &[String],
+) -> Result<(), TokenError> {
     let named: Vec<&str> = match claims.get("aud") {
         Some(Value::String(one)) => vec![one],
         Some(Value::Array(many)) => many.iter().filter_map(Value::as_str).collect(),
         _ => return Err(TokenError::Claim("aud")),
     };
-    let for_us = |name: &&str| *name == ANY_AUDIENCE || ours.iter().any(|our| our == name);
+    let for_any = named.contains(&ANY_AUDIENCE);
+    let for_us = |name: &&str| ours.iter().any(|our| our == name);
     match named.iter().any(for_us) {
-        true => Ok(()),
-        false => Err(TokenError::Audience(shown(&named.join(" ")))),
+        _ if for_any && grants_administration(scope) => Err(TokenError::AdminForAny),
+        found if found || for_any => Ok(()),
+        _ => Err(TokenError::Audience {
+            named: shown(&named.join(" ")),
+            accepted: ours.join(", "),
+        }),
     }
-}
-
-fn derived_vo(groups: &[String], issuer: &str) -> Option<VoName> {
-    let from_group = groups.iter().find_map(|group| {
-        let first = group.trim_start_matches('/').split('/').next()?;
-        (!first.is_empty()).then(|| first.to_owned())
-    });
-    let host = || url::Url::parse(issuer).ok()?.host_str().map(str::to_owned);
-    from_group.or_else(host).map(VoName::new)
 }
 
 fn text_claim<'a>(

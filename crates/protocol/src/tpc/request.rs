@@ -210,39 +210,25 @@ impl CopyRequest {
     }
 }
 
-/// Whether a client may choose this header of our request to the other side. Not those that frame or route
-/// the message, select a part of the file, or make the other side answer something else than the file.
+/// Headers of our request to the other side that a client may choose: its credential there, what tape systems and
+/// packet marking are told, and names of a request that logs of both sides can be searched for.
+const FORWARDED: [&str; 7] = [
+    "archivemetadata",
+    "authorization",
+    "clientinfo",
+    "scitag",
+    "traceparent",
+    "x-request-id",
+    "x-trace-id",
+];
+
+/// Whether a client may choose this header of our request to the other side.
 pub fn may_be_forwarded(name: &HeaderName) -> bool {
-    const OURS: [&str; 22] = [
-        "accept-encoding",
-        "connection",
-        "content-encoding",
-        "content-length",
-        "content-range",
-        "date",
-        "expect",
-        "host",
-        "http2-settings",
-        "if-match",
-        "if-modified-since",
-        "if-none-match",
-        "if-range",
-        "if-unmodified-since",
-        "keep-alive",
-        "max-forwards",
-        "range",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "via",
-    ];
-    let name = name.as_str();
-    !OURS.contains(&name) && !name.starts_with("proxy-") && !name.starts_with(TRANSFER_HEADER)
+    FORWARDED.contains(&name.as_str())
 }
 
-/// `TransferHeader<Name>: value` becomes `<Name>: value`, in any case; dangerous ones are left out, not
-/// refused, because clients of the field send some of them without thinking.
+/// `TransferHeader<Name>: value` becomes `<Name>: value`, in any case; those that nobody needs are left out, not refused,
+/// because clients of the field send some of them without thinking.
 fn forwarded(headers: &HeaderMap) -> HeaderMap {
     let mut out = HeaderMap::new();
     for (name, value) in headers {
@@ -475,8 +461,8 @@ mod tests {
             "SciTag: 66",
             "TransferHeaderSciTag: 144",
             "ClientInfo: job-id=1;file-id=2;retry=0",
-            "TRANSFERHEADERX-Trace: a",
-            "transferheaderx-trace: b",
+            "TRANSFERHEADERX-Trace-Id: a",
+            "transferheaderx-trace-id: b",
         ])
         .expect("understood");
         assert_eq!(
@@ -494,7 +480,11 @@ mod tests {
             Some("job-id=1;file-id=2;retry=0")
         );
         assert_eq!(
-            request.transfer_headers.get_all("x-trace").iter().count(),
+            request
+                .transfer_headers
+                .get_all("x-trace-id")
+                .iter()
+                .count(),
             2
         );
     }
@@ -513,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_would_change_the_message_are_not_forwarded() {
+    fn only_headers_that_somebody_needs_are_forwarded() {
         let request = parse(&[
             "Source: https://se/f",
             "TransferHeaderHost: victim",
@@ -527,9 +517,12 @@ mod tests {
             "TransferHeaderTransferHeaderHost: x",
             "TransferHeader: x",
             "TransferHeaderAccept: */*",
+            "TransferHeaderCookie: x",
+            "TransferHeaderX-Auth-Token: x",
+            "TransferHeaderX-Request-Id: 7",
         ])
         .expect("understood");
-        assert_eq!(request.transfer_headers, headers(&["accept: */*"]));
+        assert_eq!(request.transfer_headers, headers(&["x-request-id: 7"]));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use super::VomsError;
 use crate::x509::{comparable_name, slash_form};
 use openssl::x509::X509;
+use penstock_model::VoName;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -57,6 +58,9 @@ impl VomsServers {
     pub(super) fn known(&self, vo: &str, host: &str) -> Result<Known, VomsError> {
         let of_vo = self.directory.join(vo);
         let lsc = of_vo.join(format!("{host}.lsc"));
+        if VoName::new(vo).is_derived() {
+            return Err(VomsError::UnknownVo(vo.to_owned(), lsc));
+        }
         if lsc.exists() {
             return NameList::read(&lsc).map(Known::Names);
         }

@@ -230,6 +230,7 @@ mod tests {
             reach: LockReach::Tree,
             scope: LockScope::Exclusive,
             user: penstock_model::UserName::new("alice"),
+            macaroon: None,
             owner: "me".to_owned(),
             expires: Timestamp(10_000),
         };

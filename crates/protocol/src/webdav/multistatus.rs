@@ -53,8 +53,8 @@ pub struct KeptProperty {
 /// Space of a directory (RFC 4331 §3, §4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
-    /// In use.
-    pub used: Bytes,
+    /// In use; `None` where it is not known for this directory.
+    pub used: Option<Bytes>,
     /// Free to be used.
     pub available: Bytes,
 }
@@ -161,7 +161,7 @@ impl Property {
             Property::Mode => Some(if file { "0100644" } else { "0040755" }.to_owned()),
             Property::Owner => of.owner.clone(),
             Property::Group => of.group.clone(),
-            Property::QuotaUsed => of.quota.map(|quota| quota.used.0.to_string()),
+            Property::QuotaUsed => of.quota?.used.map(|used| used.0.to_string()),
             Property::QuotaAvailable => of.quota.map(|quota| quota.available.0.to_string()),
             Property::Checksums => {
                 let value = digest::header_value(&of.checksums);
@@ -402,7 +402,7 @@ mod tests {
         Properties {
             is_directory: true,
             quota: Some(Quota {
-                used: Bytes(5),
+                used: Some(Bytes(5)),
                 available: Bytes(7),
             }),
             ..file(path)

@@ -2,9 +2,9 @@
 //! a certificate needs them and again when the files change.
 
 use super::namespaces::Namespaces;
-use super::{CertificateError, signing_policy};
+use super::{CertificateError, signing_policy, slash_form};
 use openssl::x509::{X509, X509Crl, X509Ref};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
@@ -53,6 +53,64 @@ impl Files {
             (None, None) => true,
         }
     }
+}
+
+/// The authorities of a hashed directory that may sign any subject, by file, and of how many they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unbounded {
+    /// Files without a policy beside them, with the subject of the authority.
+    pub files: Vec<(PathBuf, String)>,
+    /// All authorities of the directory.
+    pub authorities: usize,
+}
+
+/// Looks which authorities of a hashed directory have neither `<hash>.namespaces` nor `<hash>.signing_policy`. Files that
+/// hold no certificate are left out.
+pub fn without_policy(directory: &Path) -> Unbounded {
+    let mut found = Unbounded::default();
+    for (path, subject) in certificates_in(directory) {
+        found.authorities += 1;
+        let has = |ending: &str| path.with_extension(ending).exists();
+        if !has("namespaces") && !has("signing_policy") {
+            found.files.push((path, subject));
+        }
+    }
+    found
+}
+
+/// The authorities of a hashed directory that may sign a subject in slash form. A policy that cannot be read permits
+/// nothing, as when a certificate is judged.
+pub fn signers_of(directory: &Path, subject: &str) -> BTreeSet<String> {
+    let permits = |(path, authority): &(PathBuf, String)| {
+        let policies = ["signing_policy", "namespaces"].map(|ending| path.with_extension(ending));
+        read_all(&policies).is_ok_and(|files| files.permit(authority, subject))
+    };
+    let all = certificates_in(directory).into_iter();
+    all.filter(permits)
+        .map(|(_, authority)| authority)
+        .collect()
+}
+
+/// The files of a hashed directory that hold an authority's certificate, each with its subject.
+fn certificates_in(directory: &Path) -> Vec<(PathBuf, String)> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    let is_numbered = |path: &PathBuf| {
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        ending.is_some_and(|ending| ending.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let subject_in = |path: PathBuf| {
+        let bytes = read(&path).ok().flatten()?;
+        let certificate = X509::from_pem(&bytes).ok()?;
+        let subject = slash_form(certificate.subject_name());
+        Some((path, subject.unwrap_or_else(|why| why.to_string())))
+    };
+    paths
+        .into_iter()
+        .filter(is_numbered)
+        .filter_map(subject_in)
+        .collect()
 }
 
 impl Authorities {

@@ -9,7 +9,9 @@ use openssl::ec::{EcGroup, EcKey};
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
-use openssl::x509::extension::{BasicConstraints, KeyUsage};
+use openssl::x509::extension::{
+    AuthorityKeyIdentifier, BasicConstraints, KeyUsage, SubjectKeyIdentifier,
+};
 use openssl::x509::{X509Builder, X509Extension, X509NameBuilder};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -118,6 +120,11 @@ fn add_kind(builder: &mut X509Builder, kind: &Kind) {
 }
 
 fn make(signer: Option<&Holder>, wanted: &Wanted) -> Holder {
+    make_naming_keys(signer, wanted, false)
+}
+
+/// `names_keys`: with the extensions by which a certificate names its signer's key (RFC 5280 §4.2.1.1).
+fn make_naming_keys(signer: Option<&Holder>, wanted: &Wanted, names_keys: bool) -> Holder {
     let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).expect("curve");
     let key = PKey::from_ec_key(EcKey::generate(&group).expect("key")).expect("key");
     let mut builder = X509::builder().expect("builder");
@@ -134,6 +141,21 @@ fn make(signer: Option<&Holder>, wanted: &Wanted) -> Holder {
     builder.set_not_before(&time(NOW - HOUR)).expect("begin");
     builder.set_not_after(&time(wanted.ends)).expect("end");
     add_kind(&mut builder, &wanted.kind);
+    if names_keys {
+        let above = signer.map(|signer| &*signer.certificate);
+        let own = SubjectKeyIdentifier::new().build(&builder.x509v3_context(above, None));
+        builder
+            .append_extension(own.expect("extension"))
+            .expect("extension");
+        if above.is_some() {
+            let of_signer = AuthorityKeyIdentifier::new()
+                .keyid(true)
+                .build(&builder.x509v3_context(above, None));
+            builder
+                .append_extension(of_signer.expect("extension"))
+                .expect("extension");
+        }
+    }
     let signed_by = signer.map_or(&key, |signer| &signer.key);
     builder
         .sign(signed_by, MessageDigest::sha256())
@@ -208,12 +230,13 @@ impl Lab {
     }
 
     fn says_at(&self, chain: &[&Holder], seconds: i64) -> Result<Certified, String> {
-        let chain: Vec<X509> = chain
-            .iter()
-            .map(|holder| holder.certificate.clone())
-            .collect();
-        let said = self.judge.verify(&chain, Timestamp(seconds * 1000));
-        said.map_err(|why| why.to_string())
+        self.judged(chain, seconds).map_err(|why| why.to_string())
+    }
+
+    fn judged(&self, chain: &[&Holder], seconds: i64) -> Result<Certified, CertificateError> {
+        let chain = chain.iter().map(|holder| holder.certificate.clone());
+        let chain: Vec<X509> = chain.collect();
+        self.judge.verify(&chain, Timestamp(seconds * 1000))
     }
 
     #[track_caller]
@@ -339,6 +362,41 @@ fn another_authority_of_the_same_name_is_not_believed() {
     let bob = make(Some(&stranger), &wanted("/DC=other/CN=Bob", Kind::User));
     lab.refuses(&[&bob], "ask the site to trust that authority");
     lab.refuses(&[&bob, &stranger], "ask the site to trust that authority");
+}
+
+#[test]
+fn an_authority_that_is_trusted_makes_no_other_one_of_a_name_that_is_trusted() {
+    let lab = lab();
+    let made = |signer, subject, kind| make_naming_keys(signer, &wanted(subject, kind), true);
+    let trusted = |subject| {
+        let authority = made(None, subject, Kind::Authority);
+        let hash = authority.certificate.subject_name_hash();
+        let path = lab.directory.path().join(format!("{hash:08x}.0"));
+        let pem = authority.certificate.to_pem().expect("pem");
+        std::fs::write(path, pem).expect("written");
+        lab.judge.reload();
+        authority
+    };
+    let (first, other) = (
+        trusted("/DC=lab/CN=First CA"),
+        trusted("/DC=lab/CN=Other CA"),
+    );
+    let alice = made(Some(&first), ALICE, Kind::User);
+    assert!(lab.says(&[&alice]).is_ok());
+    let posing = made(Some(&other), "/DC=lab/CN=First CA", Kind::Authority);
+    let mallory = made(Some(&posing), ALICE, Kind::User);
+    lab.refuses(
+        &[&mallory, &posing],
+        "not the authority of that name which this site trusts",
+    );
+    // One of a name that nobody else has it may make.
+    let below = make(
+        Some(&other),
+        &wanted("/DC=lab/CN=Other CA 2", Kind::Authority),
+    );
+    let bob = make(Some(&below), &wanted("/DC=lab/OU=Users/CN=Bob", Kind::User));
+    let told = lab.says(&[&bob, &below]).expect("believed");
+    assert_eq!(told.issuer, "/DC=lab/CN=Other CA 2");
 }
 
 #[test]
@@ -488,7 +546,15 @@ fn a_revocation_list_counts_when_its_authority_signed_it_and_while_it_is_current
         "{late}"
     );
     lab.install("r1", b"nonsense");
-    lab.refuses(&[&lab.alice], "it holds no revocation list");
+    lab.refuses(
+        &[&lab.alice],
+        "a file of its authority cannot be used; the site's log names it",
+    );
+    let why = lab
+        .judged(&[&lab.alice], NOW)
+        .expect_err("unusable")
+        .for_operators();
+    assert!(why.contains("it holds no revocation list"), "{why}");
 }
 
 #[test]
@@ -554,4 +620,51 @@ fn a_name_that_reads_as_another_is_refused() {
     );
     let told = lab.says(&[&accented]).expect("believed");
     assert_eq!(told.subject, "/DC=lab/CN=Zo\\xC3\\xAB");
+}
+
+#[test]
+fn a_kept_connection_is_asked_again_after_a_minute_and_when_the_site_reloads() {
+    let lab = lab();
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }.build().expect("a runtime");
+    let at = |seconds: i64| Timestamp((NOW + seconds) * 1000);
+    let shown = || Shown {
+        leaf: lab.alice.certificate.clone(),
+        others: Some(Vec::new()),
+    };
+    let judged = lab.judge.judge(shown(), at(0));
+    assert_eq!(judged.certified.expect("believed").subject, ALICE);
+    let mut kept = judged.kept.expect("believed");
+    let mut again = |seconds| runtime.block_on(kept.judged_again(at(seconds)));
+    assert!(again(59).is_none());
+    assert!(again(61).expect("due").is_ok());
+    assert!(again(62).is_none(), "the new verdict stands");
+    // Installing a file reloads.
+    lab.install("r0", &lab.revocation_list(Some(&lab.alice), &lab.authority));
+    for _ in 0..2 {
+        let why = again(63).expect("due").expect_err("revoked");
+        assert!(matches!(why, CertificateError::Revoked(_)), "{why}");
+    }
+    lab.install("r0", &lab.revocation_list(None, &lab.authority));
+    assert!(again(64).expect("due").is_ok());
+    let refused = lab.judge.judge(shown(), at(30 * HOUR));
+    assert!(refused.certified.is_err() && refused.kept.is_none());
+}
+
+#[test]
+fn attributes_that_are_the_same_text_when_joined_are_not_the_same_identity() {
+    let certified = |fqans: &[&str]| Certified {
+        subject: ALICE.to_owned(),
+        issuer: CA.to_owned(),
+        proxy: Proxy::None,
+        expires: Timestamp(NOW * 1000),
+        attributes: Attributes::Counted(crate::voms::Voms {
+            vo: VoName::new("lab"),
+            fqans: fqans.iter().map(|fqan| (*fqan).to_owned()).collect(),
+            expires: Timestamp(NOW * 1000),
+        }),
+        member_of: None,
+    };
+    let id = |fqans: &[&str]| certified(fqans).identity().delegation;
+    assert_ne!(id(&["/lab/a", "/lab/b"]), id(&["/lab/a/lab/b"]));
 }

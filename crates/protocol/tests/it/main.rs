@@ -1,4 +1,3 @@
 //! What the protocols do at their boundary: over sockets, with files, between the two ends.
 
-mod hostile_bytes;
 mod http1;

@@ -1,6 +1,8 @@
 //! Plans as people write them: TOML with names and units. An error tells the line and what to write instead.
 
-use super::{Change, Event, Load, Malice, Network, Plan, Policy, Service, Storage, Vo, limits};
+use super::{
+    Change, Event, Hopeless, Load, Malice, Network, Plan, Policy, Service, Storage, Vo, limits,
+};
 use penstock_model::BanEffect;
 use penstock_model::quantity::{Size, Span, Speed};
 use serde::Deserialize;
@@ -133,6 +135,14 @@ struct LoadText {
     over: Option<Span>,
     daily: Option<f64>,
     priority: Option<i64>,
+    hopeless: Option<HopelessText>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum HopelessText {
+    Request,
+    Storage,
 }
 
 #[derive(Deserialize)]
@@ -423,6 +433,10 @@ impl Reader<'_> {
             over: seconds(table.over),
             daily: part("daily", table.daily.unwrap_or(0.0))?,
             priority: table.priority.unwrap_or(3),
+            hopeless: table.hopeless.map(|kind| match kind {
+                HopelessText::Request => Hopeless::Request,
+                HopelessText::Storage => Hopeless::Storage,
+            }),
         })
     }
 

@@ -89,6 +89,7 @@ fn load(files: f64, seconds: f64, priority: i64) -> Load {
         over: COMES,
         daily: 0.0,
         priority,
+        hopeless: None,
     }
 }
 

@@ -129,6 +129,7 @@ fn load(random: &mut Random, field: &Field, vo: &Vo, vos: &[Vo]) -> Load {
         over: 0.0,
         daily: 0.0,
         priority: 3,
+        hopeless: None,
     }
 }
 
@@ -146,6 +147,7 @@ fn late(random: &mut Random, field: &Field) -> Load {
         over: 0.0,
         daily: 0.0,
         priority: 1,
+        hopeless: None,
     }
 }
 

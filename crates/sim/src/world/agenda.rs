@@ -1,6 +1,7 @@
 //! What happens next: a heap by time, and by order of arrival among equals.
 
 use crate::field::Foretold;
+use crate::plan::Hopeless;
 use penstock_model::{Attempt, TransferId};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -18,6 +19,8 @@ pub(crate) enum Next {
     Stalls(TransferId, Attempt, f64),
     /// The next file of a lane arrives, unless rates have changed.
     Arrives(Foretold),
+    /// A copy that went on without its agent ends at this place.
+    Lands(String),
     /// An agent that was stopped, or has tidied up, has ended.
     Stopped(TransferId, Attempt),
     /// Another second has passed.
@@ -49,6 +52,10 @@ pub(crate) enum Trouble {
     Refused,
     /// Nothing answers.
     Silent,
+    /// The destination refuses because something is there, or is being written.
+    Occupied,
+    /// No file of its load can arrive.
+    Hopeless(Hopeless),
 }
 
 #[derive(Debug, PartialEq)]

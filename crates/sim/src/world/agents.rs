@@ -1,12 +1,14 @@
 //! The agents: what becomes of the attempts that the engine starts, and whether it may start them.
 
 use super::agenda::{Next, Trouble};
-use super::watching::Sight;
+use super::watching::{Seen, Sight};
 use super::{Broken, World};
 use crate::field::{Ends, Foretold};
+use crate::plan::Hopeless;
 use crate::watch::Counts;
+use penstock_decide::destination::Lost;
 use penstock_model::{
-    Attempt, Bytes, CopyMode, Errno, Failure, MoverReport, Phase, Retry, Side, TransferId,
+    Attempt, Bytes, Concern, CopyMode, Errno, Failure, MoverReport, Phase, Retry, Side, TransferId,
 };
 use penstock_transfer_service::engine::{Assignment, Input, Looked, Outcome, Task};
 use std::collections::BTreeMap;
@@ -28,6 +30,8 @@ pub(super) struct Running {
     pub(super) assignment: Option<Box<Assignment>>,
     /// What it has found, while it waits until it may move bytes.
     pub(super) waits: Option<Looked>,
+    /// What of earlier attempts might still run when it looked.
+    beside: Option<Lost>,
 }
 
 impl Running {
@@ -42,6 +46,8 @@ struct Copying {
     vo: usize,
     bytes: f64,
     since: f64,
+    /// When it was let write.
+    began: f64,
     /// What an earlier attempt may have left is known, and gone.
     is_settled: bool,
     /// There is something at the destination that it replaces when it has all bytes.
@@ -114,11 +120,13 @@ impl World<'_> {
             vo,
             bytes,
             since: self.now,
+            began: self.now,
             is_settled: !assignment.unsettled,
             replaces: false,
             moves: false,
             is_stopping: false,
         };
+        let hopeless = Hopeless::of(assignment.request.destination.as_str());
         self.runs(node, assignment, Some(copying))?;
         self.occupy(link, vo)?;
         if self.nodes.are_several() && self.is_crowded(node) {
@@ -143,6 +151,9 @@ impl World<'_> {
         } else if is_silent {
             let stall = self.plan.service.stall;
             (stall, Next::Fails(transfer, attempt, Trouble::Silent))
+        } else if let Some(hopeless) = hopeless {
+            let next = Next::Fails(transfer, attempt, Trouble::Hopeless(hopeless));
+            (looks, next)
         } else if self.random.happens(1.0 - works) {
             (looks, Next::Fails(transfer, attempt, Trouble::Broken))
         } else {
@@ -167,6 +178,7 @@ impl World<'_> {
             copies,
             assignment: is_kept.then(|| Box::new(assignment)),
             waits: None,
+            beside: None,
         };
         match self.agents.running.insert(transfer, running) {
             Some(_) => self.broken(format!("transfer {transfer} runs twice at once")),
@@ -271,12 +283,20 @@ impl World<'_> {
         if copying.is_stopping {
             return Ok(());
         }
-        let replaces = match self.sight(transfer)? {
+        let seen = self.sight(transfer)?;
+        if let Some(running) = self.agents.running.get_mut(&transfer) {
+            running.beside = seen.beside;
+            if let Some(copying) = &mut running.copies {
+                copying.is_settled = seen.is_settled;
+            }
+        }
+        let replaces = match seen.sight {
             Sight::Copy { replaces } => replaces,
+            Sight::Occupied => return self.fail(transfer, attempt, Trouble::Occupied),
             Sight::Arrived => return self.land(transfer, attempt, copying.bytes, None),
             Sight::Fails(failure) => {
                 self.measure.failed(self.now - copying.since);
-                let cleaned = copying.is_settled;
+                let cleaned = seen.is_settled;
                 return self.end(transfer, attempt, Outcome::Failed { failure, cleaned });
             }
         };
@@ -289,7 +309,6 @@ impl World<'_> {
             return Ok(());
         };
         if let Some(copying) = &mut running.copies {
-            copying.is_settled = true;
             copying.replaces = replaces;
         }
         running.waits = Some(looked.clone());
@@ -305,11 +324,15 @@ impl World<'_> {
         })
     }
 
-    fn sight(&mut self, transfer: TransferId) -> Result<Sight, Broken> {
+    fn sight(&mut self, transfer: TransferId) -> Result<Seen, Broken> {
         let running = self.agents.running.get(&transfer);
         match running.and_then(|running| running.assignment.clone()) {
             Some(assignment) => self.look_at_ends(&assignment),
-            None => Ok(Sight::Copy { replaces: false }),
+            None => Ok(Seen {
+                sight: Sight::Copy { replaces: false },
+                is_settled: true,
+                beside: None,
+            }),
         }
     }
 
@@ -342,9 +365,23 @@ impl World<'_> {
         if copying.is_stopping {
             return;
         }
-        copying.moves = true;
-        let (bytes, link) = (copying.bytes, copying.link);
-        if let Some(assignment) = assignment.clone().filter(|_| !copying.replaces) {
+        let (bytes, link, replaces) = (copying.bytes, copying.link, copying.replaces);
+        let assignment = assignment.clone();
+        if let Some(assignment) = &assignment
+            && (self.is_occupied(assignment.request.destination.as_str())
+                || (!replaces && self.refuses(assignment)))
+        {
+            let next = Next::Fails(transfer, attempt, Trouble::Occupied);
+            self.agenda.add(self.now + REFUSED_IN, next);
+            return;
+        }
+        let began = self.now;
+        let running = self.agents.running.get_mut(&transfer);
+        if let Some(copying) = running.and_then(|running| running.copies.as_mut()) {
+            copying.moves = true;
+            copying.began = began;
+        }
+        if let Some(assignment) = assignment.filter(|_| !replaces) {
             self.begin_to_write(&assignment);
         }
         let (from, to) = self.links[link].ends;
@@ -462,35 +499,74 @@ impl World<'_> {
             self.measure.accounted(moved);
             self.foretell(lane);
         }
+        if trouble == Trouble::Occupied {
+            let running = self.agents.running.get(&transfer);
+            let beside = running.and_then(|running| running.beside.clone());
+            let Some(assignment) = self.assignment(transfer) else {
+                return Ok(());
+            };
+            let outcome = self.refused(&assignment, beside.as_ref())?;
+            self.measure.failed(self.now - copying.since);
+            return self.end(transfer, attempt, outcome);
+        }
         let phase = match copying.moves {
             true => Phase::Transfer,
             false => Phase::Preparation,
         };
         let (errno, detail) = match trouble {
+            Trouble::Occupied => (Errno::EEXIST, "something is there"),
             Trouble::Broken => (Errno::EIO, "the file cannot be read"),
             Trouble::Refused => (
                 Errno::ECONNREFUSED,
                 "the storage element refuses connections",
             ),
             Trouble::Silent => (Errno::ETIMEDOUT, "no byte has moved for a long time"),
+            Trouble::Hopeless(Hopeless::Request) => {
+                (Errno::EAGAIN, "the destination is below a file")
+            }
+            Trouble::Hopeless(Hopeless::Storage) => {
+                (Errno::EIO, "the storage element answers with an error")
+            }
+        };
+        let concern = match trouble {
+            Trouble::Hopeless(Hopeless::Request) | Trouble::Occupied => Concern::Request,
+            Trouble::Hopeless(Hopeless::Storage)
+            | Trouble::Broken
+            | Trouble::Refused
+            | Trouble::Silent => Concern::StorageElement,
         };
         let is_final = self.random.happens(self.plan.malice.final_failures);
         let failure = Failure {
             side: Side::Source,
             retry: if is_final { Retry::Never } else { Retry::Later },
+            concern,
             phase,
             errno,
             detail: detail.to_owned(),
             found: None,
             busy: None,
         };
-        let writes = copying.moves && !copying.replaces;
         let cleaned = match self.assignment(transfer) {
-            Some(assignment) if writes => self.clean_up(&assignment),
+            Some(assignment) if copying.moves => {
+                let running = self.agents.running.get(&transfer);
+                let is_alone = running.is_none_or(|running| running.beside.is_none());
+                self.ends_cleanly(&assignment, copying.replaces) && is_alone
+            }
             _ => copying.is_settled,
         };
         self.measure.failed(self.now - copying.since);
         self.end(transfer, attempt, Outcome::Failed { failure, cleaned })
+    }
+
+    /// An agent removes what it wrote. True when nothing of it is left, and nothing will come: it is certain that the
+    /// copy has ended.
+    fn ends_cleanly(&mut self, assignment: &Assignment, replaces: bool) -> bool {
+        let is_known_to_have_ended = self.random.happens(0.5);
+        if !is_known_to_have_ended && self.strays_for_a_moment(assignment, replaces) {
+            return false;
+        }
+        let is_removed = replaces || self.clean_up(assignment);
+        is_removed && is_known_to_have_ended
     }
 
     fn assignment(&self, transfer: TransferId) -> Option<Box<Assignment>> {
@@ -520,17 +596,21 @@ impl World<'_> {
             Some(running) if running.attempt == attempt => running.clone(),
             _ => return Ok(()),
         };
-        let writes = running.copies.is_some_and(|it| it.moves && !it.replaces);
-        if let Some(assignment) = &running.assignment {
-            if running.copies.is_none() {
-                self.tidy_up(assignment)?;
-            } else if writes && !self.clean_up(assignment) {
-                self.excuse(transfer);
+        let outcome = match (running.copies, &running.assignment) {
+            (Some(copying), Some(assignment)) if copying.moves => {
+                let is_clean = self.ends_cleanly(assignment, copying.replaces);
+                match is_clean && running.beside.is_none() {
+                    true => Outcome::Stopped,
+                    false => Outcome::Unsettled,
+                }
             }
-        }
-        let outcome = match running.copies {
-            Some(_) => Outcome::Stopped,
-            None => Outcome::Tidied,
+            (Some(copying), Some(_)) if !copying.is_settled => Outcome::Unsettled,
+            (Some(_), _) => Outcome::Stopped,
+            (None, Some(assignment)) => match self.tidy_up(assignment)? {
+                None => Outcome::Tidied,
+                Some(failure) => Outcome::Untidied { failure },
+            },
+            (None, None) => Outcome::Tidied,
         };
         self.end(transfer, attempt, outcome)
     }
@@ -601,7 +681,7 @@ impl World<'_> {
         if let Some(copying) = running.copies {
             self.measure.lost(self.now - copying.since);
             if let Some(assignment) = running.assignment.as_ref().filter(|_| copying.moves) {
-                self.orphan(assignment, copying.replaces);
+                self.orphan(assignment, copying.replaces, copying.began);
             }
         }
         self.leave_slots(&running);

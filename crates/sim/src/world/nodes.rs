@@ -5,6 +5,7 @@
 use super::agenda::Next;
 use super::{Broken, World};
 use penstock_model::{Attempt, Epoch, NodeId, Slots, TransferId};
+use penstock_persistence::cluster::Tenure;
 use penstock_transfer_service::engine::{AssignedTo, Claim, Input, Leading, NodeJoined, Outcome};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -111,7 +112,10 @@ impl World<'_> {
         let leading = match self.nodes.are_several() {
             true => Leading::Among {
                 node: name(leader),
-                epoch: Epoch(self.nodes.epoch),
+                tenure: Tenure {
+                    epoch: Epoch(self.nodes.epoch),
+                    holder: 1,
+                },
                 silence: Duration::from_secs_f64(SILENCE),
                 awaited: (0..self.nodes.all.len()).map(name).collect(),
             },

@@ -11,8 +11,9 @@ use penstock_model::{
     VoShare, Weight,
 };
 use penstock_persistence::journal::{Journal, MemoryJournal, Record};
+use penstock_transfer_service::continue_from;
 use penstock_transfer_service::engine::{
-    Action, Answer, Effects, Engine, EngineConfig, Input, Leading, ReplyId, continue_from,
+    Action, Answer, Effects, Engine, EngineConfig, Input, Leading, ReplyId,
 };
 use std::time::Duration;
 
@@ -78,7 +79,8 @@ impl Service {
 
     /// Something that has ended left something behind that is to be removed.
     pub(super) fn owes_tidying(&self) -> bool {
-        self.journal.owed().next().is_some()
+        let waits = |engine: &Engine| engine.removals_owed() > 0;
+        self.journal.owed().next().is_some() || self.engine.as_ref().is_some_and(waits)
     }
 
     /// Nobody leads any more.
@@ -250,6 +252,8 @@ impl World<'_> {
             Action::Abandon {
                 transfer, attempt, ..
             } => self.lose_agent(transfer, attempt),
+            // People look after it.
+            Action::GiveOver { request, .. } => self.excuse(request.id),
             Action::Answer {
                 answer: Answer::NoRoom(_) | Answer::StorageBanned(_),
                 ..

@@ -46,6 +46,7 @@ fn load(from: usize, to: usize, megabytes: f64, begin: f64) -> Load {
         over: 0.0,
         daily: 0.0,
         priority: 3,
+        hopeless: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use super::agenda::Next;
 use super::{Broken, World};
 use crate::field::swing;
-use crate::plan::Load;
+use crate::plan::{Hopeless, Load};
 use penstock_model::{
     Activity, Bytes, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobKind, JobParameters,
     Overwrite, Priority, Selection, TransferId, TransferState, UserName, VoName,
@@ -124,7 +124,8 @@ impl World<'_> {
     ) -> Vec<NewTransfer> {
         let activity = Activity::new(load.activity.as_str());
         let each = (0..files).map(|file| {
-            let path = format!("{id:x}/{file}");
+            let directory = load.hopeless.map_or("", Hopeless::directory);
+            let path = format!("{directory}{id:x}/{file}");
             let bytes = self.random.log_normal(load.size, load.spread);
             let destination = self.place(to, &path);
             transfer((self.url(from, &path), destination), bytes, &activity)
@@ -245,6 +246,8 @@ fn transfer(
         metadata: serde_json::Value::Null,
         source_credential: None,
         destination_credential: None,
+        source_query: None,
+        destination_query: None,
         tape: None,
     }
 }

@@ -1,15 +1,22 @@
 //! What is checked in simulated trouble: what agents find and leave at destinations, and, after each step, whether
 //! everything runs that may, and why the rest does not.
 
+use super::agenda::Next;
 use super::{Broken, World};
-use crate::watch::{Allowed, Counts, Found, is_true};
+use crate::plan::Change;
+use crate::watch::{Allowed, Counts, Found, Stray, copy_limit, is_true};
+use penstock_decide::destination::{
+    self, Attempts, Course, CourseReason, ENDS_WITHIN, Foreign, Lost, Permission, Remnant, Told,
+    course, remnant,
+};
 use penstock_model::{
-    Errno, Failure, LinkId, Overwrite, Phase, Retry, Side, Timestamp, TransferEvent, TransferId,
-    TransferState, WaitReason,
+    Bytes, Checksum, Concern, Errno, Failure, LinkId, Phase, Retry, Side, Timestamp, TransferEvent,
+    TransferId, TransferState, WaitReason,
 };
 use penstock_persistence::journal::Record;
-use penstock_transfer_service::engine::{Assignment, Engine};
+use penstock_transfer_service::engine::{Assignment, Engine, Outcome};
 use std::collections::HashMap;
+use std::time::Duration;
 
 /// A seed of trouble takes some ten thousand steps.
 const STEPS_MAX: u64 = 400_000;
@@ -25,12 +32,25 @@ pub(super) enum Sight {
     Arrived,
     /// It may not.
     Fails(Failure),
+    /// Something writes there.
+    Occupied,
+}
+
+/// What an agent has read and seen.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) sight: Sight,
+    /// Nothing of earlier attempts is unsettled.
+    pub(super) is_settled: bool,
+    /// What of them might still run when it looked.
+    pub(super) beside: Option<Lost>,
 }
 
 fn refusal(side: Side, errno: Errno, detail: &str) -> Sight {
     Sight::Fails(Failure {
         side,
         retry: Retry::Never,
+        concern: Concern::Request,
         phase: Phase::Preparation,
         errno,
         detail: detail.to_owned(),
@@ -39,15 +59,22 @@ fn refusal(side: Side, errno: Errno, detail: &str) -> Sight {
     })
 }
 
-fn may_overwrite(assignment: &Assignment) -> bool {
-    match assignment.parameters.overwrite {
-        Overwrite::Always => true,
-        Overwrite::OnRetry => assignment.attempt.0 > 1,
-        Overwrite::Never
-        | Overwrite::IntermediateHops
-        | Overwrite::OnlyOnDisk
-        | Overwrite::IntermediateHopsAndOnlyOnDisk => false,
+fn untidied(errno: Errno) -> Failure {
+    Failure {
+        side: Side::Destination,
+        retry: Retry::Later,
+        concern: Concern::Request,
+        phase: Phase::Finalization,
+        errno,
+        detail: "the destination refuses".to_owned(),
+        found: None,
+        busy: None,
     }
+}
+
+/// What a transfer brings, and no other one.
+fn content_of(transfer: TransferId) -> Option<Checksum> {
+    Checksum::parse(&format!("adler32:{:08x}", transfer.0))
 }
 
 /// Whether nothing but slots, or a link's gate, keeps a transfer from starting.
@@ -129,13 +156,31 @@ impl World<'_> {
         Ok(())
     }
 
-    /// What an agent does when it looks, as `agent/steps.rs` does it.
-    pub(super) fn look_at_ends(&mut self, assignment: &Assignment) -> Result<Sight, Broken> {
+    /// What an agent does when it has read the record and looked.
+    pub(super) fn look_at_ends(&mut self, assignment: &Assignment) -> Result<Seen, Broken> {
+        let (transfer, now) = (assignment.request.id, self.clock().at);
+        let attempts = self.attempts_of(transfer);
+        let lost = attempts.lost();
+        let beside = lost.filter(|lost| lost.may_run(now)).cloned();
+        let is_settled = lost.is_none();
+        Ok(Seen {
+            sight: self.sight_of(assignment, &attempts)?,
+            is_settled,
+            beside,
+        })
+    }
+
+    fn attempts_of(&self, transfer: TransferId) -> Attempts {
+        let watch = self.watch.as_ref();
+        let attempts = watch.and_then(|watch| watch.attempts.get(&transfer));
+        attempts.cloned().unwrap_or_default()
+    }
+
+    fn sight_of(&mut self, assignment: &Assignment, attempts: &Attempts) -> Result<Sight, Broken> {
         let (transfer, request) = (assignment.request.id, &assignment.request);
         let Some(watch) = &self.watch else {
             return Ok(Sight::Copy { replaces: false });
         };
-        let bytes = request.size.map_or(0.0, |size| size.0 as f64);
         if request.source.as_str().contains("/hop/") {
             let is_there = watch.places.get(request.source.as_str());
             if !is_there.is_some_and(|found| found.is_whole) {
@@ -144,60 +189,132 @@ impl World<'_> {
             }
         }
         let place = request.destination.as_str();
-        let Some(found) = watch.places.get(place).copied() else {
+        let found = watch.places.get(place).copied();
+        let told = found.map(|found| self.told(place, &found));
+        let source = Told {
+            size: request.size,
+            checksum: content_of(transfer),
+            modified: None,
+        };
+        let decision = course(&destination::Sight {
+            now: self.clock().at,
+            source: &source,
+            there: told.as_ref(),
+            attempts,
+            was_restored: false,
+            permission: Permission::of(assignment.parameters.overwrite, assignment.attempt),
+        });
+        let Some(found) = found else {
             return Ok(Sight::Copy { replaces: false });
         };
-        let was_replacing = watch.replaced.get(&transfer) == Some(&true);
-        let is_alike = found.by == transfer || !was_replacing;
-        if assignment.unsettled && found.is_whole && found.bytes == bytes && is_alike {
-            return match found.by == transfer {
-                true => Ok(Sight::Arrived),
-                false => self.broken(format!(
-                    "transfer {transfer} takes what transfer {} brought for its own",
-                    found.by
-                )),
-            };
-        }
-        if self.takes_for_own(assignment, &found)? {
-            self.remove(place);
-            return Ok(Sight::Copy { replaces: false });
-        }
-        if may_overwrite(assignment) {
-            return Ok(Sight::Copy { replaces: true });
-        }
-        let is_right = found.is_whole && watch.finished.contains(&found.by);
-        match is_right || found.is_excused {
-            true => Ok(refusal(
-                Side::Destination,
-                Errno::EEXIST,
-                "Destination file exists",
+        match decision.choice {
+            Course::Write => Ok(Sight::Copy { replaces: false }),
+            Course::Replace | Course::AskTape => Ok(Sight::Copy { replaces: true }),
+            Course::Arrived(_) if found.by == transfer && found.is_whole => Ok(Sight::Arrived),
+            Course::Arrived(_) => self.broken(format!(
+                "transfer {transfer} takes what transfer {} brought for its own",
+                found.by
             )),
+            Course::RemoveFirst if self.is_occupied(place) => Ok(Sight::Occupied),
+            Course::RemoveFirst => {
+                self.remove_as(transfer, place, &found)?;
+                Ok(Sight::Copy { replaces: false })
+            }
+            Course::Refuse => {
+                let foreign = decision.because.iter().find_map(|because| match because {
+                    CourseReason::Foreign(foreign) => Some(*foreign),
+                    _ => None,
+                });
+                self.leave_there(transfer, place, foreign)?;
+                let why = "Destination file exists";
+                Ok(refusal(Side::Destination, Errno::EEXIST, why))
+            }
+        }
+    }
+
+    /// What the storage at a place tells of a file there. Not all tell everything.
+    fn told(&self, place: &str, found: &Found) -> Told {
+        let number = self.number_at(place).unwrap_or_default();
+        let now = self.clock().at;
+        let age = Duration::from_secs_f64((self.now - found.modified).max(0.0));
+        let age = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+        Told {
+            size: Some(Bytes(found.bytes as u64)),
+            checksum: (found.is_whole && number % 3 != 2)
+                .then(|| content_of(found.by))
+                .flatten(),
+            modified: (number % 4 != 3).then_some(Timestamp(now.0 - age)),
+        }
+    }
+
+    fn number_at(&self, place: &str) -> Option<usize> {
+        let host = place.split('/').nth(2).unwrap_or_default();
+        self.numbers.get(host).copied()
+    }
+
+    /// Something writes there of which no agent knows any more.
+    pub(super) fn is_occupied(&self, place: &str) -> bool {
+        let watch = self.watch.as_ref();
+        watch.is_some_and(|watch| watch.strays.contains_key(place))
+    }
+
+    /// An agent removes what it takes for what an attempt of its transfer left.
+    fn remove_as(
+        &mut self,
+        transfer: TransferId,
+        place: &str,
+        found: &Found,
+    ) -> Result<(), Broken> {
+        if found.by != transfer {
+            return self.broken(format!(
+                "transfer {transfer} removes what transfer {} brought",
+                found.by
+            ));
+        }
+        self.remove(place);
+        Ok(())
+    }
+
+    /// An agent takes what is there for somebody else's.
+    fn leave_there(
+        &mut self,
+        transfer: TransferId,
+        place: &str,
+        foreign: Option<Foreign>,
+    ) -> Result<(), Broken> {
+        let Some(watch) = &self.watch else {
+            return Ok(());
+        };
+        let Some(found) = watch.places.get(place).copied() else {
+            return Ok(());
+        };
+        if found.is_excused || (found.is_whole && watch.finished.contains(&found.by)) {
+            return Ok(());
+        }
+        // Without a time of its own, or by clocks that were set, nothing proves whose it is; nothing is removed then.
+        let cannot_know = match foreign {
+            Some(Foreign::OldEvidence { .. }) => true,
+            Some(Foreign::Time { .. }) => self.are_clocks_set(),
+            Some(Foreign::NothingLost | Foreign::WasThere | Foreign::Size) | None => false,
+        };
+        match cannot_know {
+            true => {
+                self.excuse(found.by);
+                Ok(())
+            }
             false => self.broken(format!(
-                "transfer {transfer} finds {} at {place}, which transfer {} left behind",
+                "transfer {transfer} leaves {} at {place}, which transfer {} left behind: {foreign:?}",
                 if found.is_whole { "a file" } else { "a part" },
                 found.by
             )),
         }
     }
 
-    /// Whether an agent takes what it finds for what an earlier attempt of its transfer left.
-    fn takes_for_own(&self, assignment: &Assignment, found: &Found) -> Result<bool, Broken> {
-        let transfer = assignment.request.id;
-        let Some(watch) = &self.watch else {
-            return Ok(false);
-        };
-        let bytes = assignment.request.size.map_or(0.0, |size| size.0 as f64);
-        let was_absent = watch.replaced.get(&transfer) == Some(&false);
-        if !(assignment.unsettled && was_absent && found.bytes <= bytes) {
-            return Ok(false);
-        }
-        match found.by == transfer {
-            true => Ok(true),
-            false => self.broken(format!(
-                "transfer {transfer} would remove what transfer {} brought",
-                found.by
-            )),
-        }
+    fn are_clocks_set(&self) -> bool {
+        let events = &self.plan.events;
+        events
+            .iter()
+            .any(|event| matches!(event.what, Change::Clock(_)))
     }
 
     fn remove(&mut self, place: &str) {
@@ -206,30 +323,55 @@ impl World<'_> {
         }
     }
 
-    /// An agent tidies up after a transfer that has ended.
-    pub(super) fn tidy_up(&mut self, assignment: &Assignment) -> Result<(), Broken> {
-        let place = assignment.request.destination.as_str();
-        let found = self
-            .watch
-            .as_ref()
-            .and_then(|watch| watch.places.get(place));
-        let Some(found) = found.copied() else {
-            return Ok(());
+    /// An agent tidies up after a transfer that has ended. What it gives back is why something may still be there.
+    pub(super) fn tidy_up(&mut self, assignment: &Assignment) -> Result<Option<Failure>, Broken> {
+        let (transfer, place) = (
+            assignment.request.id,
+            assignment.request.destination.as_str(),
+        );
+        let Some(watch) = &self.watch else {
+            return Ok(None);
         };
-        if !self.takes_for_own(assignment, &found)? {
-            return Ok(());
+        let found = watch.places.get(place).copied();
+        let mut attempts = self.attempts_of(transfer);
+        attempts.stop(assignment.ended);
+        if attempts.lost().is_none() {
+            return Ok(None);
         }
-        match self.is_down(place) {
-            true => self.excuse(assignment.request.id),
-            false => self.remove(place),
+        if self.is_down(place) {
+            return Ok(Some(untidied(Errno::ECONNREFUSED)));
         }
-        Ok(())
+        let now = self.clock().at;
+        let told = found.map(|found| self.told(place, &found));
+        match (remnant(told.as_ref(), &attempts, now), found) {
+            (Remnant::Own, Some(found)) => {
+                if self.is_occupied(place) {
+                    return Ok(Some(untidied(Errno::EAGAIN)));
+                }
+                if self.random.happens(self.plan.malice.unclean) {
+                    let errno = match self.random.happens(0.5) {
+                        true => Errno::EACCES,
+                        false => Errno::EIO,
+                    };
+                    return Ok(Some(untidied(errno)));
+                }
+                self.remove_as(transfer, place, &found)?;
+            }
+            (Remnant::Foreign(foreign), _) => {
+                if foreign != Foreign::WasThere {
+                    self.leave_there(transfer, place, Some(foreign))?;
+                }
+                return Ok(None);
+            }
+            (Remnant::Nothing | Remnant::MayCome { .. } | Remnant::Own, _) => {}
+        }
+        let runs = attempts.runs_until(now);
+        Ok(runs.map(|_| untidied(Errno::ECOMM)))
     }
 
     fn is_down(&self, place: &str) -> bool {
-        let host = place.split('/').nth(2).unwrap_or_default();
-        let number = self.numbers.get(host);
-        number.is_some_and(|number| self.storages[*number].is_down)
+        let number = self.number_at(place);
+        number.is_some_and(|number| self.storages[number].is_down)
     }
 
     /// What is left of a transfer cannot be removed by anybody who still knows of it.
@@ -249,6 +391,7 @@ impl World<'_> {
                 by: assignment.request.id,
                 is_whole: false,
                 bytes: 0.0,
+                modified: self.now,
                 is_excused: false,
             };
             let place = assignment.request.destination.as_str().to_owned();
@@ -264,6 +407,7 @@ impl World<'_> {
                 by: assignment.request.id,
                 is_whole: true,
                 bytes,
+                modified: self.now,
                 // What it has replaced cannot be brought back.
                 is_excused: replaces,
             };
@@ -283,13 +427,124 @@ impl World<'_> {
         true
     }
 
-    /// What becomes of what an agent wrote that died: a storage may go on without it.
-    pub(super) fn orphan(&mut self, assignment: &Assignment, replaces: bool) {
-        match self.random.below(3) {
+    /// What becomes of what an agent wrote that died, and had been let write at `began`: a storage may go on without it,
+    /// for as long as a copy may take.
+    pub(super) fn orphan(&mut self, assignment: &Assignment, replaces: bool, began: f64) {
+        match self.random.below(4) {
             0 => self.written(assignment, replaces),
             1 if !replaces => self.remove(assignment.request.destination.as_str()),
+            2 => {
+                let limit = copy_limit(assignment.request.size).as_secs_f64();
+                let at = began + 0.9 * limit * self.random.even();
+                self.stray(assignment, replaces, at.max(self.now));
+            }
             _ => {}
         }
+    }
+
+    /// A copy goes on although its agent has closed its connections, for a moment. False: it has ended.
+    pub(super) fn strays_for_a_moment(&mut self, assignment: &Assignment, replaces: bool) -> bool {
+        let goes_on = self.random.happens(self.plan.malice.unclean);
+        if goes_on {
+            let moment = 0.9 * ENDS_WITHIN.as_secs_f64() * self.random.even();
+            self.stray(assignment, replaces, self.now + moment);
+        }
+        goes_on
+    }
+
+    fn stray(&mut self, assignment: &Assignment, replaces: bool, until: f64) {
+        let (place, is_hidden) = (
+            assignment.request.destination.as_str(),
+            self.random.happens(0.5),
+        );
+        let stray = Stray {
+            by: assignment.request.id,
+            bytes: assignment.request.size.map_or(0.0, |size| size.0 as f64),
+            replaces,
+            arrives: self.random.happens(0.7),
+        };
+        let Some(watch) = &mut self.watch else {
+            return;
+        };
+        watch.note(self.now, &format!("{stray:?} goes on until {until:.3}"));
+        watch.strays.insert(place.to_owned(), stray);
+        if is_hidden && !replaces {
+            watch.places.remove(place);
+        }
+        self.agenda.add(until, Next::Lands(place.to_owned()));
+    }
+
+    /// A copy that went on without its agent has ended.
+    pub(super) fn land_stray(&mut self, place: &str) {
+        let Some(watch) = &mut self.watch else {
+            return;
+        };
+        let Some(stray) = watch.strays.remove(place) else {
+            return;
+        };
+        watch.note(self.now, &format!("{stray:?} ends"));
+        let is_own = |found: &Found| found.by == stray.by && !found.is_whole;
+        let is_free = watch.places.get(place).is_none_or(is_own);
+        if stray.arrives && (is_free || stray.replaces) {
+            let found = Found {
+                by: stray.by,
+                is_whole: true,
+                bytes: stray.bytes,
+                modified: self.now,
+                is_excused: stray.replaces,
+            };
+            watch.places.insert(place.to_owned(), found);
+        } else if is_free && !stray.replaces {
+            watch.places.remove(place);
+        }
+    }
+
+    /// Some copy goes on without its agent.
+    pub(super) fn has_strays(&self) -> bool {
+        let watch = self.watch.as_ref();
+        watch.is_some_and(|watch| !watch.strays.is_empty())
+    }
+
+    /// A destination refuses to be written: somebody writes there, or something has come since it was looked at.
+    pub(super) fn refuses(&self, assignment: &Assignment) -> bool {
+        let place = assignment.request.destination.as_str();
+        let watch = self.watch.as_ref();
+        let has_come = watch.is_some_and(|watch| watch.places.contains_key(place));
+        self.is_occupied(place) || has_come
+    }
+
+    /// What an attempt says that its destination has refused.
+    pub(super) fn refused(
+        &mut self,
+        assignment: &Assignment,
+        beside: Option<&Lost>,
+    ) -> Result<Outcome, Broken> {
+        let (place, now) = (assignment.request.destination.as_str(), self.clock().at);
+        let mut failure = untidied(Errno::EAGAIN);
+        if let Some(beside) = beside {
+            let until = beside.blocks_until;
+            return Ok(match until > now {
+                true => Outcome::Blocked { failure, until },
+                false => Outcome::Failed {
+                    failure,
+                    cleaned: false,
+                },
+            });
+        }
+        if !self.is_occupied(place) {
+            let transfer = assignment.request.id;
+            let found = self.watch.as_ref();
+            let found = found.and_then(|watch| watch.places.get(place)).copied();
+            if found.is_some_and(|found| found.by == transfer && !found.is_excused)
+                && !self.are_clocks_set()
+            {
+                return self.broken(format!("transfer {transfer} is refused by its own file"));
+            }
+            failure.errno = Errno::EEXIST;
+            failure.retry = Retry::Never;
+        }
+        let cleaned = self.attempts_of(assignment.request.id).lost().is_none();
+        Ok(Outcome::Failed { failure, cleaned })
     }
 
     /// Checks, after a step, that nothing waits that might run, and that reasons are true.

@@ -9,43 +9,85 @@ use crate::rights::{BearerError, believe_bearer};
 use http::StatusCode;
 use http::header::AUTHORIZATION;
 use penstock_decide::Decision;
+use penstock_decide::admission::Requester;
 use penstock_decide::authorization::{AuthorizationReason, Operation, Verdict};
 use penstock_model::{Attenuation, NamespacePath, UserName, VoName};
+use penstock_protocol::connections::client_of;
 use penstock_protocol::http1::server::Request;
 use penstock_protocol::identity::{Identity, Method};
 use penstock_protocol::macaroon::Caveat;
 use penstock_protocol::token::TokenError;
 use penstock_protocol::x509::{CertificateError, Certified};
 use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Who is at the other end of a connection, by its certificate.
-#[derive(Clone)]
-pub(super) enum Client {
-    /// It has shown none, or the door has no TLS.
-    Nobody,
+/// Who is at the other end of a connection.
+pub(super) struct Client {
+    certificate: Certificate,
+    /// Who has sent the request that is being answered, by whatever credential; `None` until that is known.
+    asks: Mutex<Option<Identity>>,
+}
+
+/// What the certificate of a connection says.
+enum Certificate {
+    /// There is none, or the door has no TLS.
+    Absent,
     Known(Identity),
-    /// It has shown one that is not believed, for this reason.
+    /// It is not believed, for this reason.
     Doubtful(String),
 }
 
 impl Client {
-    /// Tells the log about certificates that are not believed, once per connection.
+    /// Tells the log, once per connection, about attributes that do not count.
     pub(super) fn by_certificate(
         shown: Option<Result<Certified, CertificateError>>,
         peer: SocketAddr,
     ) -> Client {
-        match shown {
-            None => Client::Nobody,
-            Some(Ok(certified)) => {
-                if let Some(why) = certified.attributes.refusal() {
-                    let user = &certified.subject;
-                    tracing::warn!(%peer, user, %why, "attributes of a VO do not count");
-                }
-                Client::Known(certified.identity())
-            }
-            Some(Err(why)) => {
-                tracing::warn!(%peer, %why, "a certificate is not believed");
-                Client::Doubtful(why.to_string())
+        if let Some(Ok(certified)) = &shown
+            && let Some(why) = certified.attributes.refusal()
+        {
+            let user = &certified.subject;
+            tracing::warn!(%peer, user, %why, "attributes of a VO do not count");
+        }
+        Client {
+            certificate: shown.map_or(Certificate::Absent, |it| Certificate::judged(it, peer)),
+            asks: Mutex::default(),
+        }
+    }
+
+    /// From now on its certificate says this.
+    pub(super) fn is_now(&mut self, judged: Result<Certified, CertificateError>, peer: SocketAddr) {
+        self.certificate = Certificate::judged(judged, peer);
+    }
+
+    /// Whether it has shown a certificate that does not count.
+    pub(super) fn is_doubtful(&self) -> bool {
+        matches!(self.certificate, Certificate::Doubtful(_))
+    }
+
+    /// A new request begins, of which nobody knows yet who sent it.
+    pub(super) fn begins(&self) {
+        *self.lock_asks() = None;
+    }
+
+    /// Who has sent the request that is being answered, if that is known.
+    pub(super) fn asks(&self) -> Option<Identity> {
+        self.lock_asks().clone()
+    }
+
+    fn lock_asks(&self) -> MutexGuard<'_, Option<Identity>> {
+        self.asks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Certificate {
+    /// Tells the log about one that is not believed.
+    fn judged(judged: Result<Certified, CertificateError>, peer: SocketAddr) -> Certificate {
+        match judged {
+            Ok(certified) => Certificate::Known(certified.identity()),
+            Err(why) => {
+                tracing::warn!(%peer, why = why.for_operators(), "a certificate is not believed");
+                Certificate::Doubtful(why.to_string())
             }
         }
     }
@@ -58,6 +100,8 @@ pub(super) struct Caller {
     /// The caveats of the macaroon that was shown, and what they leave; none for other credentials.
     caveats: Vec<Caveat>,
     attenuation: Attenuation,
+    /// Which macaroon was shown, when it was one.
+    macaroon: Option<String>,
     /// The request itself carries what says who it is; a macaroon may speak for the owner of a certificate.
     has_bearer: bool,
     /// Why a certificate that was shown does not count.
@@ -71,6 +115,7 @@ impl Caller {
             identity,
             caveats: Vec::new(),
             attenuation: Attenuation::default(),
+            macaroon: None,
             has_bearer: false,
             doubt: None,
             peer,
@@ -78,17 +123,17 @@ impl Caller {
     }
 
     fn by_certificate(client: &Client, peer: SocketAddr) -> Caller {
-        let doubt = match client {
-            Client::Nobody => None,
-            Client::Doubtful(why) => Some(why.clone()),
+        let doubt = match &client.certificate {
+            Certificate::Absent => None,
+            Certificate::Doubtful(why) => Some(why.clone()),
             // The connection may have outlived the certificate.
-            Client::Known(identity) if identity.expires <= now() => {
+            Certificate::Known(identity) if identity.expires <= now() => {
                 let ended = identity.expires.to_fts();
                 Some(format!(
                     "the certificate, or what it says of a VO, expired at {ended}Z; get a new one"
                 ))
             }
-            Client::Known(identity) => return Caller::new(Some(identity.clone()), peer),
+            Certificate::Known(identity) => return Caller::new(Some(identity.clone()), peer),
         };
         Caller {
             doubt,
@@ -128,7 +173,12 @@ impl Caller {
         self.identity.as_ref().map(|identity| identity.user.clone())
     }
 
-    /// To whom locks and uploads of this caller belong. A token's subject is unique only together with its issuer; a
+    /// The macaroon that speaks for its user. Whoever holds it need not be that user.
+    pub(super) fn macaroon(&self) -> Option<&str> {
+        self.macaroon.as_deref()
+    }
+
+    /// To whom files, locks and uploads of this caller belong. A token's subject is unique only together with its issuer; a
     /// certificate's begins with a slash, so that no URL of an issuer is like it.
     pub(super) fn holder(&self) -> Option<UserName> {
         let identity = self.identity.as_ref()?;
@@ -138,10 +188,30 @@ impl Caller {
         })
     }
 
-    pub(super) fn vo(&self) -> Option<VoName> {
+    /// To whom this caller's movers are counted.
+    pub(super) fn requester(&self) -> Requester {
+        Requester {
+            vo: self.vo(),
+            user: self.holder(),
+            address: client_of(self.peer.ip()),
+        }
+    }
+
+    fn vo(&self) -> Option<VoName> {
         self.identity
             .as_ref()
             .and_then(|identity| identity.vo.clone())
+    }
+}
+
+/// The owner of a file for people, who know their own issuer: the subject. See [`Caller::holder`]; files of before have the
+/// subject alone.
+pub(super) fn shown_owner(owner: &UserName) -> &str {
+    let owner = owner.as_str();
+    match owner.split_once(' ') {
+        // A certificate's subject begins with a slash, and may say anything behind it.
+        Some((issuer, subject)) if !owner.starts_with('/') && issuer.contains("://") => subject,
+        Some(_) | None => owner,
     }
 }
 
@@ -174,6 +244,7 @@ impl Door {
             )
             .told());
         }
+        *client.lock_asks() = caller.identity.clone();
         Ok(caller)
     }
 
@@ -190,6 +261,7 @@ impl Door {
             Ok(believed) => Ok(Caller {
                 caveats: believed.caveats,
                 attenuation: believed.attenuation,
+                macaroon: believed.macaroon,
                 ..Caller::new(Some(believed.identity), peer)
             }),
             Err(BearerError::Token(why @ TokenError::KeysUnavailable { .. })) => {
@@ -361,6 +433,16 @@ mod tests {
         let certificate = |authority| holder(Method::Certificate, authority, "/CN=alice");
         assert_eq!(certificate("/CN=one"), certificate("/CN=two"));
         assert_ne!(certificate("/CN=one"), token("https://a", "/CN=alice"));
+        let shown = |holder: Option<UserName>| holder.map(|it| shown_owner(&it).to_owned());
+        assert_eq!(
+            shown(token("https://a", "Alice Lab")).as_deref(),
+            Some("Alice Lab")
+        );
+        let lab = holder(Method::Certificate, "/CN=one", "/CN=Alice Lab");
+        assert_eq!(shown(lab).as_deref(), Some("/CN=Alice Lab"));
+        assert_eq!(shown_owner(&UserName::new("alice")), "alice");
+        let posing = UserName::new("/CN=Robot:http://x alice");
+        assert_eq!(shown_owner(&posing), posing.as_str());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::mover::Busy;
 use crate::write_error::WriteError;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use penstock_decide::admission::PreemptionReason;
 use penstock_decide::pool_selection::Unplaceable;
 use penstock_model::NamespacePath;
 use penstock_persistence::namespace::{ChangeError, NamespaceError, Refusal};
@@ -141,6 +142,11 @@ impl Problem {
         problem
     }
 
+    /// 503 for a transfer that ended so that somebody else is served.
+    pub(super) fn preempted(why: &PreemptionReason) -> Problem {
+        Problem::busy(why.to_string(), RETRY_AFTER_SECONDS)
+    }
+
     /// 405 for a method that no door knows, or not on this thing.
     pub(super) fn method(text: impl Into<String>) -> Problem {
         Problem::method_of(METHODS, text)
@@ -160,7 +166,7 @@ impl Problem {
         let status = match error {
             ChangeError::Refused(refusal) => match refusal {
                 Refusal::Exists(_) => exists,
-                Refusal::NotFound(_) => StatusCode::NOT_FOUND,
+                Refusal::NotFound(_) | Refusal::NotTrash(_) => StatusCode::NOT_FOUND,
                 Refusal::Changed(_) => StatusCode::PRECONDITION_FAILED,
                 // RFC 4918 §9.3.1, §9.7.1, §9.9.4: an ancestor is missing or no collection.
                 Refusal::ParentMissing(_)
@@ -171,11 +177,13 @@ impl Problem {
                 Refusal::IntoItself(_) | Refusal::Root => StatusCode::FORBIDDEN,
                 Refusal::TooManyProperties(_) => StatusCode::INSUFFICIENT_STORAGE,
             },
-            ChangeError::Busy | ChangeError::Stopped => {
+            ChangeError::Busy | ChangeError::Stopped | ChangeError::Unsettled => {
                 return Problem::busy(error.to_string(), RETRY_AFTER_SECONDS);
             }
             ChangeError::Database(_) if error.is_disk_full() => StatusCode::INSUFFICIENT_STORAGE,
-            ChangeError::Database(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            ChangeError::Database(_) | ChangeError::Doubtful(_) => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
         };
         Problem::new(status, error.to_string())
     }
@@ -192,7 +200,10 @@ impl Problem {
             WriteError::WrongSize { .. } => StatusCode::BAD_REQUEST,
             WriteError::Namespace(change) => return Problem::of_change(change, exists),
             WriteError::BeingWritten(path) => return Problem::being_written(path),
-            WriteError::Stopping | WriteError::DiskStalled { .. } => {
+            WriteError::Stopping
+            | WriteError::DiskStalled { .. }
+            | WriteError::PoolFailing { .. }
+            | WriteError::Unanswered { .. } => {
                 return Problem::busy(error.to_string(), RETRY_AFTER_SECONDS);
             }
         };
@@ -205,6 +216,10 @@ impl Problem {
             Unplaceable::NoPoolEnabled => {
                 Problem::busy("no pool takes files now; ask the site", RETRY_AFTER_SECONDS)
             }
+            Unplaceable::NoneSound => Problem::busy(
+                "the disks of all pools with room fail; try again later",
+                RETRY_AFTER_SECONDS,
+            ),
             Unplaceable::NoSpace => {
                 let what = size.map_or("more files".to_owned(), |size| {
                     format!("a file of {size} bytes")

@@ -5,6 +5,7 @@ use super::answer::Problem;
 use http::header::{IF_MATCH, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use penstock_persistence::namespace::{Entry, EntryId};
+use penstock_protocol::ranges::{joined, parse_ranges};
 use penstock_protocol::webdav::parse_http_date;
 use std::ops::Range;
 
@@ -143,75 +144,11 @@ fn unsatisfiable(size: u64, why: String) -> Problem {
     problem
 }
 
-/// Overlapping ranges as one; then they are sorted. Ranges that only touch stay apart: their client asked
-/// for parts.
-fn joined(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    let mut sorted = ranges.clone();
-    sorted.sort_by_key(|range| (range.start, range.end));
-    let mut apart: Vec<Range<u64>> = Vec::with_capacity(sorted.len());
-    for range in sorted {
-        match apart.last_mut() {
-            Some(last) if range.start < last.end => last.end = last.end.max(range.end),
-            _ => apart.push(range),
-        }
-    }
-    match apart.len() == ranges.len() {
-        true => ranges,
-        false => apart,
-    }
-}
-
-/// Reads byte ranges; one that cannot be satisfied is empty; `None` when the header is to be ignored.
-fn parse_ranges(text: &str, size: u64) -> Option<Vec<Range<u64>>> {
-    let (unit, ranges) = text.split_once('=')?;
-    if !unit.trim().eq_ignore_ascii_case("bytes") {
-        return None;
-    }
-    // RFC 9110 §5.6.1.2: empty elements of a list do not count.
-    let listed = ranges.split(',').map(str::trim);
-    let listed = listed.filter(|range| !range.is_empty());
-    let parsed: Vec<Range<u64>> = listed
-        .map(|range| parse_range(range, size))
-        .collect::<Option<_>>()?;
-    (!parsed.is_empty()).then_some(parsed)
-}
-
-fn parse_range(text: &str, size: u64) -> Option<Range<u64>> {
-    let (first, last) = text.split_once('-')?;
-    let number = |digits: &str| {
-        let digits = digits.trim();
-        let valid = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        // A number beyond 64 bits lies beyond every file.
-        valid.then(|| digits.parse().unwrap_or(u64::MAX))
-    };
-    if first.trim().is_empty() {
-        let wanted: u64 = number(last)?;
-        return Some(size.saturating_sub(wanted)..size);
-    }
-    let first: u64 = number(first)?;
-    let end = match last.trim() {
-        "" => size,
-        _ => {
-            let last = number(last)?;
-            if last < first {
-                return None;
-            }
-            last.saturating_add(1).min(size)
-        }
-    };
-    Some(first..end)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use penstock_model::Timestamp;
     use penstock_persistence::namespace::EntryKind;
-
-    fn check(range: &str, size: u64, expected: Option<Range<u64>>) {
-        let expected = expected.map(|range| vec![range]);
-        assert_eq!(parse_ranges(range, size), expected, "{range} of {size}");
-    }
 
     fn check_list(list: &str, expected: Result<&str, u16>) {
         let value = HeaderValue::from_str(list).expect("visible");
@@ -242,41 +179,6 @@ mod tests {
             &format!("bytes={}", "1-2,".repeat(RANGES_MAX + 1)),
             Err(416),
         );
-    }
-
-    #[test]
-    fn single_ranges_are_cut_to_the_file() {
-        check("bytes=0-402", 1000, Some(0..403));
-        check("bytes=10-", 100, Some(10..100));
-        check("bytes=-10", 100, Some(90..100));
-        check("bytes=-1000", 100, Some(0..100));
-        check("bytes=90-200", 100, Some(90..100));
-        check("bytes=0-99999999999999999999999", 100, Some(0..100));
-    }
-
-    #[test]
-    fn ranges_outside_the_file_are_empty() {
-        for (range, size) in [("bytes=100-", 100), ("bytes=-0", 100), ("bytes=0-", 0)] {
-            assert!(
-                parse_ranges(range, size).is_some_and(|ranges| ranges[0].is_empty()),
-                "{range}"
-            );
-        }
-    }
-
-    #[test]
-    fn what_is_no_range_is_ignored() {
-        for range in [
-            "bytes=0-1;5-6",
-            "lines=1-2",
-            "bytes",
-            "bytes=",
-            "bytes=5-2",
-            "bytes=a-b",
-            "bytes=-",
-        ] {
-            check(range, 100, None);
-        }
     }
 
     #[test]

@@ -12,8 +12,10 @@ use crate::clock::now;
 use crate::mover::MoverView;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
+use penstock_decide::admission::PreemptionReason;
 use penstock_model::MoverReport;
 use penstock_model::url::redact;
+use penstock_protocol::hosts::Listing;
 use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
 use penstock_protocol::http1::server::Connection;
 use penstock_protocol::tpc::{
@@ -50,6 +52,13 @@ pub(super) enum CopyFailure {
     Late(String),
 }
 
+impl CopyFailure {
+    /// The mover ended for another one. Clients take it for what a status would tell: come back later.
+    pub(super) fn preempted(why: &PreemptionReason) -> CopyFailure {
+        CopyFailure::Late(format!("{}: {why}", StatusCode::SERVICE_UNAVAILABLE))
+    }
+}
+
 pub(super) async fn copy(
     door: &Door,
     connection: &mut Connection,
@@ -83,37 +92,44 @@ pub(super) async fn copy(
     match asked.direction {
         Direction::Pull { .. } => {
             let pull = pull::prepare(door, call, asked)?;
-            check_host(door, &remote)?;
+            check_server(door, &remote)?;
             watched.follow(pull.view());
             let work = pull::run(door, pull, &watched);
             drive(door, connection, &watched, work).await
         }
         Direction::Push { .. } => {
             let push = push::prepare(door, caller, path, asked)?;
-            check_host(door, &remote)?;
+            check_server(door, &remote)?;
             watched.follow(push.view());
-            let leftover = Leftover::default();
+            let leftover = Leftover::of(door);
             let work = push::run(door, push, &leftover);
             let reply = drive(door, connection, &watched, work).await;
-            // A push that was given up half-way has been dropped by now, and its connection closed.
-            leftover.remove(door).await;
+            // A push that was given up half-way has been dropped by now, and its connection closed. Its client's
+            // connection is held until that is cleaned up, so that no more of this goes on than there are connections.
+            leftover.remove().await;
             reply
         }
     }
 }
 
-/// The site allows connections to this host.
-fn check_host(door: &Door, url: &Url) -> Result<(), Problem> {
-    let settings = door.storage.settings();
-    if settings.outbound.allow.iter().any(|host| host.matches(url)) {
-        return Ok(());
-    }
-    let host = url.host_str().unwrap_or_default();
-    tracing::warn!(host, "refused to connect to a host that is not allowed");
-    Err(Problem::new(
-        StatusCode::FORBIDDEN,
-        format!("this site does not copy to or from {host}; ask it to allow that host"),
-    ))
+/// The site allows connections to this server.
+fn check_server(door: &Door, url: &Url) -> Result<(), Problem> {
+    let judged = door.storage.settings().outbound.allow.judge(url);
+    judged.map(drop).map_err(|why| {
+        let server = url.host_str().unwrap_or_default();
+        tracing::warn!(
+            server,
+            port = url.port(),
+            "refused to connect to a server that is not allowed"
+        );
+        Problem::new(StatusCode::FORBIDDEN, why.to_string())
+    })
+}
+
+/// What a server answers may be shown to the client: the site lists it by its name and port. Others may be anything.
+fn may_show(door: &Door, url: &Url) -> bool {
+    let judged = door.storage.settings().outbound.allow.judge(url);
+    judged == Ok(Listing::Named)
 }
 
 /// Runs a copy and tells the client how it goes.
@@ -197,7 +213,14 @@ fn last_lines(watched: &Watched, result: Result<Copied, CopyFailure>) -> String 
             text.push_str(&write_outcome(&Outcome::Success("Created".to_owned())));
             text
         }
-        Err(CopyFailure::Early(problem)) => write_outcome(&Outcome::Failure(problem.text)),
+        Err(CopyFailure::Early(problem)) => {
+            // No other words tell a client that this end is busy, once the answer has begun.
+            let text = match problem.status {
+                StatusCode::SERVICE_UNAVAILABLE => format!("{}: {}", problem.status, problem.text),
+                _ => problem.text,
+            };
+            write_outcome(&Outcome::Failure(text))
+        }
         Err(CopyFailure::Late(text)) => write_outcome(&Outcome::Failure(text)),
     }
 }
@@ -242,7 +265,7 @@ pub(super) async fn send_following(
 ) -> Result<Incoming, CopyFailure> {
     for _ in 0..=REDIRECTS_MAX {
         let response = door.storage.client.send(request.clone()).await;
-        let mut response = response.map_err(|why| CopyFailure::Late(why.to_string()))?;
+        let mut response = response.map_err(|why| late(door, &request.url, &why))?;
         match follow(door, request, &mut response).await? {
             None => return Ok(response),
             Some(next) => request = next,
@@ -259,12 +282,13 @@ pub(super) async fn follow(
     request: Outgoing,
     response: &mut Incoming,
 ) -> Result<Option<Outgoing>, CopyFailure> {
-    let late = |why: ClientError| CopyFailure::Late(why.to_string());
+    let from = request.url.clone();
+    let late = |why: ClientError| late(door, &from, &why);
     let Some(location) = response.redirect().map_err(late)? else {
         return Ok(None);
     };
-    check_host(door, &location).map_err(|problem| {
-        let from = shown(&request.url);
+    check_server(door, &location).map_err(|problem| {
+        let from = shown(&from);
         CopyFailure::Late(format!("{from} redirects: {}", problem.text))
     })?;
     let next = door
@@ -277,10 +301,21 @@ pub(super) async fn follow(
     Ok(Some(next))
 }
 
+/// Why another server could not be spoken with.
+pub(super) fn late(door: &Door, url: &Url, why: &ClientError) -> CopyFailure {
+    CopyFailure::Late(match may_show(door, url) {
+        true => why.to_string(),
+        false => why.without_foreign_text(),
+    })
+}
+
 /// What another server said instead of doing its part, in one line.
-pub(super) async fn refusal(response: &mut Incoming) -> String {
+pub(super) async fn refusal(door: &Door, response: &mut Incoming) -> String {
     let status = response.status;
     let url = shown(response.final_url());
+    if !may_show(door, response.final_url()) {
+        return format!("{url} answered {status}");
+    }
     let detail = response.read_all(64 << 10).await.unwrap_or_default();
     let detail = String::from_utf8_lossy(&detail);
     let line: String = detail

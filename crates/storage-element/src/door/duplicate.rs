@@ -169,14 +169,15 @@ impl Duplicate<'_> {
         let claim = door.storage.claims.claim(to).map_err(refused)?;
         check()?;
         let size = Some(found.size);
-        let placed = door.storage.place(size);
+        let requester = caller.requester();
+        let placed = door.storage.place(size, &requester);
         let placed = placed.map_err(|why| Problem::of_placement(why, size))?;
         let mut mover = door.storage.arrive(MoverRequest {
             kind: MoverKind::Copy,
             path: to.clone(),
             peer: self.peer.clone(),
             user: caller.user(),
-            vo: caller.vo(),
+            requester,
             pool: Arc::clone(&placed.pool),
             selection: serde_json::to_value(&placed.because).unwrap_or_default(),
         })?;
@@ -184,7 +185,7 @@ impl Duplicate<'_> {
         let known = door.storage.namespace.checksums(found.id)?;
         let order = Order {
             claim,
-            owner: caller.user(),
+            owner: caller.holder(),
             replace,
             size,
             algorithms: door
@@ -220,17 +221,23 @@ impl Duplicate<'_> {
     ) -> Result<bool, Problem> {
         let file = Arc::new(open(self.door, from, found).await?);
         let stall = self.door.storage.settings().limits.stall_timeout;
+        let view = mover.view();
         let mut done = 0;
         while done < found.size {
             let piece = (found.size - done).min(PIECE_BYTES);
-            let pool = incoming.pool().name.clone();
-            let taken = tokio::time::timeout(stall, incoming.take_from(&file, piece)).await;
+            let pool = Arc::clone(incoming.pool());
+            let taken = tokio::select! {
+                biased;
+                taken = tokio::time::timeout(stall, incoming.take_from(&file, piece)) => taken,
+                why = view.preempted() => return Err(Problem::preempted(&why)),
+            };
             taken
-                .unwrap_or(Err(WriteError::DiskStalled { pool, after: stall }))
+                .unwrap_or_else(|_| Err(pool.write_stalled(stall)))
                 .map_err(|error| Problem::of_write(&error, StatusCode::PRECONDITION_FAILED))?;
             mover.moved(piece);
             done += piece;
         }
+        mover.pass_last_byte();
         let landed = incoming.finish(known).await.map_err(|error| match error {
             WriteError::ChecksumMismatch { .. } => {
                 tracing::error!(%from, %error, "a file's bytes are not those that came");

@@ -86,6 +86,7 @@ impl Door {
         let user = call.caller.holder();
         let holder = Holder {
             user: user.as_ref(),
+            macaroon: call.caller.macaroon(),
             tokens: &shown.0,
         };
         let roots = self

@@ -2,28 +2,41 @@
 //! (XRootD does) keep its first part, which others would take for the file.
 //!
 //! Removed is only what can be nobody else's: nothing was there before, bytes were sent, and what is there now has no
-//! more bytes than that.
+//! more bytes than that; or what the destination itself says has come, and is not what was sent.
 
 use super::Door;
 use super::copy::{send_following, shown};
-use http::{HeaderMap, Method, StatusCode};
+use http::header::{ETAG, IF_MATCH};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use penstock_protocol::http1::client::Outgoing;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::oneshot;
 use url::Url;
 
 /// How long a look and a removal may take together: somebody else's storage must not hold a connection here.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Watches over one push. Nothing is left as long as it was not told of a beginning.
-#[derive(Default)]
-pub(super) struct Leftover(Mutex<Option<Begun>>);
+/// Watches over one push. Nothing is left as long as it was not told of a beginning. Dropped before it was told that all
+/// is well, it has the leftover removed.
+pub(super) struct Leftover {
+    door: Door,
+    remains: Mutex<Option<Remains>>,
+}
 
-struct Begun {
+/// What a push may have left.
+struct Remains {
     destination: Url,
     headers: HeaderMap,
-    /// Bytes that may have been sent.
-    sent_max: u64,
+    proof: Proof,
+}
+
+/// Why what is there is the push's own.
+enum Proof {
+    /// Nothing was there before, and it has at most as many bytes as may have been sent.
+    SentAtMost(u64),
+    /// The destination has answered what came, and it is not what was sent; with the version that it spoke of.
+    Differs(Option<HeaderValue>),
 }
 
 /// What became of a leftover.
@@ -37,75 +50,128 @@ pub(super) enum Removal {
 }
 
 impl Leftover {
+    pub(super) fn of(door: &Door) -> Leftover {
+        Leftover {
+            door: door.clone(),
+            remains: Mutex::default(),
+        }
+    }
+
     /// The first byte is about to be sent to a place where nothing is.
     pub(super) fn begun(&self, destination: &Url, headers: &HeaderMap) {
-        self.set(Some(Begun {
-            destination: destination.clone(),
-            headers: headers.clone(),
-            sent_max: 0,
-        }));
+        self.set(destination, headers, Proof::SentAtMost(0));
     }
 
     /// The file is about to be sent up to this byte.
     pub(super) fn sending(&self, until: u64) {
-        if let Some(begun) = &mut *self.lock() {
-            begun.sent_max = until;
+        if let Some(remains) = &mut *self.lock() {
+            remains.proof = Proof::SentAtMost(until);
         }
+    }
+
+    /// What has arrived is not what was sent, so nobody may take it for a copy.
+    pub(super) fn differs(
+        &self,
+        destination: &Url,
+        headers: &HeaderMap,
+        version: Option<HeaderValue>,
+    ) {
+        self.set(destination, headers, Proof::Differs(version));
     }
 
     /// The file has arrived, or was refused: what is there is to stay.
     pub(super) fn settled(&self) {
-        self.set(None);
+        *self.lock() = None;
     }
 
-    fn set(&self, begun: Option<Begun>) {
-        *self.lock() = begun;
+    fn set(&self, destination: &Url, headers: &HeaderMap, proof: Proof) {
+        *self.lock() = Some(Remains {
+            destination: destination.clone(),
+            headers: headers.clone(),
+            proof,
+        });
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Begun>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Remains>> {
+        self.remains.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes what a push has left that is no longer running. A second call finds nothing to do.
-    pub(super) async fn remove(&self, door: &Door) -> Removal {
-        let begun = self.lock().take();
-        let Some(begun) = begun else {
-            return Removal::Nothing;
-        };
-        let removal = tokio::time::timeout(REMOVAL_TIMEOUT, begun.remove(door)).await;
-        let removal = removal.unwrap_or(Removal::Remains);
-        if removal == Removal::Remains {
-            let destination = shown(&begun.destination);
-            tracing::warn!(
-                destination,
-                "what a cancelled push left there could not be removed"
-            );
+    /// Removes what a push has left that is no longer running; goes on when this is dropped. A second call finds nothing
+    /// to do.
+    pub(super) async fn remove(&self) -> Removal {
+        match self.begin_removal() {
+            None => Removal::Nothing,
+            // Whoever would tell is gone only when the process ends.
+            Some(removal) => removal.await.unwrap_or(Removal::Remains),
         }
-        removal
+    }
+
+    fn begin_removal(&self) -> Option<oneshot::Receiver<Removal>> {
+        let remains = self.lock().take()?;
+        let (tell, told) = oneshot::channel();
+        let door = self.door.clone();
+        self.door.removals.begin(async move {
+            let removal = tokio::time::timeout(REMOVAL_TIMEOUT, remains.remove(&door)).await;
+            let removal = removal.unwrap_or(Removal::Remains);
+            if removal == Removal::Remains {
+                let destination = shown(&remains.destination);
+                tracing::warn!(destination, "what a push left there could not be removed");
+            }
+            // Nobody waits for it when its request was given up.
+            let _ = tell.send(removal);
+        });
+        Some(told)
     }
 }
 
-impl Begun {
+impl Drop for Leftover {
+    fn drop(&mut self) {
+        drop(self.begin_removal());
+    }
+}
+
+impl Remains {
     async fn remove(&self, door: &Door) -> Removal {
         let request = |method| Outgoing {
             headers: self.headers.clone(),
             ..Outgoing::new(method, self.destination.clone())
         };
-        let there = match send_following(door, request(Method::HEAD)).await {
+        let (there, version) = match send_following(door, request(Method::HEAD)).await {
             Ok(answer) if is_absent(answer.status) => return Removal::Nothing,
-            Ok(answer) if answer.status == StatusCode::OK => answer.content_length(),
-            Ok(_) | Err(_) => None,
+            Ok(answer) if answer.status == StatusCode::OK => {
+                (answer.content_length(), strong_version(&answer.headers))
+            }
+            Ok(_) | Err(_) => (None, None),
         };
-        if there.is_none_or(|size| size > self.sent_max) {
+        let is_own = match &self.proof {
+            Proof::SentAtMost(sent_max) => there.is_some_and(|size| size <= *sent_max),
+            // Another version has come since.
+            Proof::Differs(Some(spoken_of)) => {
+                version.as_ref().is_none_or(|there| there == spoken_of)
+            }
+            Proof::Differs(None) => true,
+        };
+        if !is_own {
             return Removal::Remains;
         }
-        match send_following(door, request(Method::DELETE)).await {
+        let mut removal = request(Method::DELETE);
+        if let Some(version) = version {
+            // What another copy brings in this moment stays.
+            removal.headers.insert(IF_MATCH, version);
+        }
+        match send_following(door, removal).await {
             Ok(answer) if answer.status.is_success() || is_absent(answer.status) => {
                 Removal::Removed
             }
             Ok(_) | Err(_) => Removal::Remains,
         }
     }
+}
+
+/// By what a version of a file is told from every other one (RFC 9110 §8.8.3), if the server tells it.
+pub(super) fn strong_version(headers: &HeaderMap) -> Option<HeaderValue> {
+    let tag = headers.get(ETAG)?;
+    tag.as_bytes().starts_with(b"\"").then(|| tag.clone())
 }
 
 /// The server is sure that nothing is there.

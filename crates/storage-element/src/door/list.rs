@@ -1,10 +1,11 @@
 //! PROPFIND, and a directory as a page for people. Directories are read and written page by page, so that
 //! one of any size costs little memory.
 
+use super::access::shown_owner;
 use super::answer::{Answer, Problem, Reply};
 use super::body::read_body;
 use super::conditions::etag;
-use super::{Call, Door};
+use super::{Call, Door, pages};
 use crate::clock::now;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -22,6 +23,9 @@ use std::sync::Arc;
 pub(super) const PAGE_ENTRIES: usize = 1000;
 /// Bytes of a listing that are collected before they are sent.
 const CHUNK_BYTES: usize = 1 << 20;
+/// A listing has links and nothing that acts.
+const LISTING_POLICY: &str =
+    "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 /// Entries shown to people.
 const HTML_ENTRIES_MAX: usize = 10_000;
 
@@ -41,10 +45,11 @@ pub(super) async fn propfind(
     let body = read_body(connection, "PROPFIND", PROPFIND_BYTES_MAX).await?;
     let asked = Propfind::parse(&body).map_err(|why| Problem::bad_request(why.to_string()))?;
     let entry = door.entry(path)?;
-    // RFC 4918 §10.2: without the header the client means everything below, which is refused.
+    // RFC 4918 §10.2: without the header the client means everything below, which is refused. A file has nothing below.
     match depth {
         Some(Depth::Zero | Depth::One) => {}
-        Some(Depth::Infinity) | None => return Err(infinite()),
+        Some(Depth::Infinity) | None if entry.is_directory() => return Err(infinite()),
+        Some(Depth::Infinity) | None => {}
     }
     let mut out = Vec::with_capacity(1024);
     webdav::begin_multistatus(&mut out);
@@ -198,10 +203,17 @@ impl<'a> Listing<'a> {
                 .then(|| etag(entry.id))
                 .and_then(|tag| tag.to_str().map(str::to_owned).ok()),
             content_type: (!is_directory).then(|| "application/octet-stream".to_owned()),
-            owner: entry.owner.as_ref().map(ToString::to_string),
+            owner: entry
+                .owner
+                .as_ref()
+                .map(|owner| shown_owner(owner).to_owned()),
             group: None,
             checksums,
-            quota: self.quota.filter(|_| is_directory),
+            quota: self.quota.filter(|_| is_directory).map(|quota| Quota {
+                // RFC 4331 §4 would allow it elsewhere, but clients show it as the directory's own size.
+                used: quota.used.filter(|_| path.is_root()),
+                ..quota
+            }),
             locks: match self.locks {
                 true => self.door.locks_of(path),
                 false => Vec::new(),
@@ -234,14 +246,10 @@ impl Listing<'_> {
 impl Door {
     /// Bytes used and free, over all pools.
     fn quota(&self) -> Quota {
-        let (mut used, mut available) = (0u64, 0u64);
-        for pool in self.storage.pools() {
-            used += pool.filling().0.0;
-            available = available.saturating_add(pool.view().free.0);
-        }
+        let pools = self.storage.pools();
         Quota {
-            used: Bytes(used),
-            available: Bytes(available),
+            used: Some(Bytes(pools.map(|pool| pool.filling().0.0).sum())),
+            available: self.storage.free(),
         }
     }
 }
@@ -283,7 +291,7 @@ pub(super) async fn page(
     path: &NamespacePath,
     directory: &Entry,
 ) -> Result<Reply, Problem> {
-    let title = escaped(&path.to_string());
+    let title = pages::text(&path.to_string());
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title></head>\n\
          <body><h1>{title}</h1>\n<table>\n"
@@ -310,14 +318,7 @@ pub(super) async fn page(
         after = entries.last().map(|entry| entry.name.clone());
     }
     html.push_str("</table></body></html>\n");
-    Ok(Reply::Answer(Answer {
-        status: StatusCode::OK,
-        headers: HeaderMap::from_iter([(
-            CONTENT_TYPE,
-            HeaderValue::from_static("text/html; charset=utf-8"),
-        )]),
-        body: html.into_bytes(),
-    }))
+    Ok(pages::html(StatusCode::OK, LISTING_POLICY, html).into())
 }
 
 fn row(path: &NamespacePath, entry: &Entry) -> String {
@@ -332,23 +333,7 @@ fn row(path: &NamespacePath, entry: &Entry) -> String {
     format!(
         "<tr><td><a href=\"{}{slash}\">{}{slash}</a></td><td>{size}</td><td>{}</td></tr>\n",
         child.to_encoded(),
-        escaped(&entry.name),
+        pages::text(&entry.name),
         webdav::format_http_date(entry.modified),
     )
-}
-
-/// Names come from users and must not become markup.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            other => out.push(other),
-        }
-    }
-    out
 }

@@ -28,30 +28,14 @@ pub(super) async fn lock(
     call: &Call<'_>,
 ) -> Result<Reply, Problem> {
     let current = door.storage.namespace.lookup(call.path)?;
-    // Who may write it may lock it.
-    let operation = match current.is_some() {
-        true => Operation::Modify,
-        false => Operation::Create,
-    };
-    let body = match call.request.headers.contains_key("if") {
-        // A refresh shows by its token that the lock was granted.
-        true => {
-            door.permit(call.caller, &Operation::Create, call.path)?;
-            read_body(connection, "LOCK", LOCK_BYTES_MAX).await?
-        }
-        false => {
-            door.permit(call.caller, &operation, call.path)?;
-            read_body(connection, "LOCK", LOCK_BYTES_MAX).await?
-        }
-    };
+    // Who may replace it may lock it, also where nothing is yet: who may only add files would keep others from it.
+    door.permit(call.caller, &Operation::Modify, call.path)?;
+    let body = read_body(connection, "LOCK", LOCK_BYTES_MAX).await?;
     let asked = LockInfo::parse(&body).map_err(|why| Problem::bad_request(why.to_string()))?;
     let shown = door.check_if(call)?;
     match asked {
         None => refresh(door, call, &shown).await,
-        Some(asked) => {
-            door.permit(call.caller, &operation, call.path)?;
-            take(door, call, &shown, asked, current.is_some()).await
-        }
+        Some(asked) => take(door, call, &shown, asked, current.is_some()).await,
     }
 }
 
@@ -98,6 +82,7 @@ async fn take(
         reach,
         scope: asked.scope,
         user,
+        macaroon: caller.macaroon().map(str::to_owned),
         owner: asked.owner,
         expires: now() + lasts,
     };
@@ -142,11 +127,11 @@ async fn make_empty(door: &Door, call: &Call<'_>, shown: &Shown) -> Result<bool,
     door.check_locks(call, shown, || door.touched_by_writing(path, false))?;
     let placed = door
         .storage
-        .place(Some(0))
+        .place(Some(0), &caller.requester())
         .map_err(|why| Problem::of_placement(why, Some(0)))?;
     let order = Order {
         claim,
-        owner: caller.user(),
+        owner: caller.holder(),
         replace: Replace::Refused,
         size: Some(0),
         algorithms: door.storage.algorithms(std::iter::empty()),
@@ -216,13 +201,15 @@ fn mine(
     let lock = door.storage.with_locks(|table| table.get(token).cloned());
     match lock.filter(|lock| lock.covers(call.path)) {
         None => Err(other_path(call.path, elsewhere)),
-        Some(lock) if lock.user != user => Err(Problem::new(
-            StatusCode::FORBIDDEN,
-            format!(
-                "the lock on {} belongs to another user; it ends by itself",
-                lock.root
-            ),
-        )),
+        Some(lock) if !lock.is_usable_by(&user, call.caller.macaroon()) => {
+            let root = &lock.root;
+            let text = match lock.user == user {
+                true => format!("the lock on {root} was not taken with this macaroon"),
+                false => format!("the lock on {root} belongs to another user"),
+            };
+            let text = format!("{text}; it ends by itself");
+            Err(Problem::new(StatusCode::FORBIDDEN, text))
+        }
         // A credential of the user that merely reads is shown around.
         Some(lock) => door.permit(call.caller, &Operation::Create, &lock.root),
     }

@@ -1,6 +1,5 @@
 //! What monitors ask a door: `/.penstock/metrics`, `/.penstock/health`, `/.penstock/health/live` and
-//! `/.penstock/health/ready`; and the same without `/.penstock` as long as the namespace has nothing there, because a
-//! user's file is never hidden.
+//! `/.penstock/health/ready`; and the same without `/.penstock`, whatever users left there.
 
 use super::access::Caller;
 use super::answer::{Answer, Problem};
@@ -36,12 +35,12 @@ impl Door {
             }
             Some(question) => question,
             None => match Question::at(&path.to_string()).filter(|_| reads) {
-                Some(question) if self.storage.namespace.lookup(path)?.is_none() => question,
-                Some(_) | None => return Ok(None),
+                Some(question) => question,
+                None => return Ok(None),
             },
         };
         let viewer = Viewer {
-            peer: caller.peer().ip(),
+            peer: Some(caller.peer()),
             identity: caller.identity().cloned(),
         };
         let monitor = Arc::clone(monitor);

@@ -5,6 +5,8 @@
 
 mod markup;
 
+pub(super) use markup::text;
+
 use super::answer::{Answer, Problem, Reply};
 use super::reserved::RESOURCE_POLICY;
 use super::{Call, Door, list, read};
@@ -165,7 +167,8 @@ fn frame<'a>(door: &'a Door, call: &Call<'a>, is_tls: bool) -> Frame<'a> {
         ("replace", may(&Operation::Modify)),
         ("mkdir", may(&Operation::MakeDirectory)),
         ("delete", may(&Operation::Delete)),
-        ("rename", may(&renaming)),
+        // Without it only own files can be renamed, which the page of a directory does not tell apart.
+        ("rename", may(&renaming) && may(&Operation::Modify)),
         ("share", shareable),
     ];
     Frame {
@@ -187,10 +190,16 @@ fn host(request: &Request) -> &str {
 }
 
 fn page(status: StatusCode, request: &Request, body: String) -> Answer {
+    debug_assert!(!body.is_empty(), "{}", request.method);
+    html(status, POLICY, body)
+}
+
+/// A page under a policy of what it may do.
+pub(super) fn html(status: StatusCode, policy: &'static str, body: String) -> Answer {
     let mut answer = Answer::new(status);
     for (name, value) in [
         (CONTENT_TYPE, "text/html; charset=utf-8"),
-        (CONTENT_SECURITY_POLICY, POLICY),
+        (CONTENT_SECURITY_POLICY, policy),
         (X_FRAME_OPTIONS, "DENY"),
         (RESOURCE_POLICY, "same-origin"),
         // The same address is another thing to another asker.
@@ -200,7 +209,6 @@ fn page(status: StatusCode, request: &Request, body: String) -> Answer {
         answer.headers.insert(name, HeaderValue::from_static(value));
     }
     harmless(&mut answer.headers);
-    debug_assert!(!body.is_empty(), "{}", request.method);
     answer.body = body.into_bytes();
     answer
 }

@@ -11,14 +11,15 @@ use crate::clock::microseconds;
 use crate::incoming::{BUFFER_BYTES, Landed, Order};
 use crate::mover::{Mover, MoverRequest, MoverView};
 use crate::pool::Reservation;
-use crate::receive::{ReceiveError, receive};
+use crate::receive::{Patience, ReceiveError, receive};
 use crate::storage::Placed;
 use crate::write_error::WriteError;
 use http::StatusCode;
+use penstock_decide::admission::Requester;
 use penstock_decide::pool_selection::Unplaceable;
 use penstock_model::{
     Bytes, Checksum, ChecksumAlgorithm, MoverReport, NamespacePath, StreamUse, StreamsReason,
-    UserName, VoName,
+    UserName,
 };
 use penstock_persistence::namespace::{MoverKind, MoverOutcome};
 use penstock_protocol::tpc::CopyRequest;
@@ -38,7 +39,8 @@ pub(super) struct Pull {
     permit: WritePermit,
     claim: Claim,
     user: Option<UserName>,
-    vo: Option<VoName>,
+    owner: Option<UserName>,
+    requester: Requester,
     reservation: Reservation,
     mover: Mover,
 }
@@ -79,8 +81,8 @@ pub(super) fn prepare(door: &Door, call: &Call<'_>, asked: CopyRequest) -> Resul
         door.touched_by_writing(path, current.is_some())
     })?;
     let source = asked.direction.remote().clone();
-    let (user, vo) = (caller.user(), caller.vo());
-    let (reservation, mover) = find_place(door, path, &source, &user, &vo, None)?;
+    let (user, requester) = (caller.user(), caller.requester());
+    let (reservation, mover) = find_place(door, path, &source, &user, &requester, None)?;
     Ok(Pull {
         path: path.clone(),
         source,
@@ -88,7 +90,8 @@ pub(super) fn prepare(door: &Door, call: &Call<'_>, asked: CopyRequest) -> Resul
         permit,
         claim,
         user,
-        vo,
+        owner: caller.holder(),
+        requester,
         reservation,
         mover,
     })
@@ -106,17 +109,17 @@ fn find_place(
     path: &NamespacePath,
     source: &Url,
     user: &Option<UserName>,
-    vo: &Option<VoName>,
+    requester: &Requester,
     size: Option<u64>,
 ) -> Result<(Reservation, Mover), Problem> {
-    let placed: Result<Placed, Unplaceable> = door.storage.place(size);
+    let placed: Result<Placed, Unplaceable> = door.storage.place(size, requester);
     let placed = placed.map_err(|why| Problem::of_placement(why, size))?;
     let mover = door.storage.arrive(MoverRequest {
         kind: MoverKind::Pull,
         path: path.clone(),
         peer: shown(source),
         user: user.clone(),
-        vo: vo.clone(),
+        requester: requester.clone(),
         pool: placed.pool,
         selection: serde_json::to_value(&placed.because).unwrap_or_default(),
     })?;
@@ -131,15 +134,17 @@ pub(super) async fn run(door: &Door, pull: Pull, watched: &Watched) -> Result<Co
         permit,
         mut claim,
         user,
-        vo,
+        owner,
+        requester,
         mut reservation,
         mut mover,
     } = pull;
     for _ in 0..PLACES_MAX {
-        mover.wait().await;
+        let waited = mover.wait().await;
+        waited.map_err(|busy| CopyFailure::Early(busy.into()))?;
         let order = |claim| Order {
             claim,
-            owner: user.clone(),
+            owner: owner.clone(),
             replace: permit.replace,
             size: None,
             algorithms: Vec::new(),
@@ -156,7 +161,7 @@ pub(super) async fn run(door: &Door, pull: Pull, watched: &Watched) -> Result<Co
                 let text = format!("its pool has no room for {size} bytes; another is tried");
                 mover.end(MoverOutcome::Failed(text));
                 claim = back;
-                let place = find_place(door, &path, &source, &user, &vo, Some(size));
+                let place = find_place(door, &path, &source, &user, &requester, Some(size));
                 (reservation, mover) = place.map_err(CopyFailure::Early)?;
                 watched.follow(mover.view());
             }
@@ -190,17 +195,22 @@ async fn fetch(
     source: &Url,
     asked: &CopyRequest,
     mut order: Order,
-    mut reservation: Reservation,
+    reservation: Reservation,
     mover: &mut Mover,
 ) -> Result<Tried, CopyFailure> {
-    let started = Instant::now();
+    let (started, view) = (Instant::now(), mover.view());
+    let opened = tokio::select! {
+        biased;
+        opened = source::open(door, source, asked) => opened,
+        why = view.preempted() => Err(CopyFailure::preempted(&why)),
+    };
     let Opened {
         mut response,
         told,
         size,
         parts,
         because,
-    } = source::open(door, source, asked).await?;
+    } = opened?;
     mover.clocks.network_us += microseconds(started.elapsed());
     mover.set_remote(response.peer_addr());
     let expected = expected(asked, told)?;
@@ -212,7 +222,7 @@ async fn fetch(
     }
     order.size = size;
     if let Some(size) = size
-        && reservation.grow_to(size).is_err()
+        && !mover.pool().has_room_for(size)
     {
         return Ok(Tried::NoRoom {
             size,
@@ -224,17 +234,21 @@ async fn fetch(
     order.algorithms = door.storage.algorithms(algorithms);
     let pool = Arc::clone(mover.pool());
     let incoming = door.storage.incoming(order, pool, reservation);
-    let stall = door.storage.settings().limits.stall_timeout;
+    let limits = &door.storage.settings().limits;
+    let patience = Patience {
+        stall: limits.stall_timeout,
+        pace: limits.pace_of_others(),
+    };
     let (landed, streams) = match parts {
         Some(plan) => {
             let mut striped = Striped::start(door, plan, response, mover.view());
-            let landed = receive(&mut striped, incoming, mover, stall, expected).await;
+            let landed = receive(&mut striped, incoming, mover, patience, expected).await;
             mover.tcp = striped.tcp_info();
             let streams = striped.stream_use(asked.streams, because);
             (landed.map_err(failure)?, streams)
         }
         None => {
-            let landed = receive(&mut response, incoming, mover, stall, expected).await;
+            let landed = receive(&mut response, incoming, mover, patience, expected).await;
             mover.tcp = response.tcp_info();
             (landed.map_err(failure)?, one_stream(asked, because, size))
         }
@@ -289,6 +303,10 @@ fn failure(error: ReceiveError<impl fmt::Display>) -> CopyFailure {
         ReceiveError::Source(why) => {
             CopyFailure::Late(format!("{why}; the partial file was removed"))
         }
+        ReceiveError::Slow(why) => {
+            CopyFailure::Late(format!("{why}; the partial file was removed"))
+        }
+        ReceiveError::Preempted(why) => CopyFailure::preempted(&why),
         // The file system was full though space was promised: others use it, too.
         ReceiveError::Write(error @ WriteError::NoSpace { .. }) => {
             CopyFailure::Early(Problem::of_write(&error, StatusCode::CONFLICT))

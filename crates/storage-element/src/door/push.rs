@@ -3,9 +3,9 @@
 use super::Door;
 use super::access::Caller;
 use super::answer::Problem;
-use super::copy::{Copied, CopyFailure, follow, refusal, send_following, shown};
-use super::leftover::{Leftover, is_absent};
-use super::read::{DIGEST, Found, open};
+use super::copy::{Copied, CopyFailure, follow, late, refusal, send_following, shown};
+use super::leftover::{Leftover, Removal, is_absent, strong_version};
+use super::read::{DIGEST, Found, open, read_failure};
 use crate::clock::microseconds;
 use crate::mover::{Mover, MoverRequest, MoverView};
 use http::header::IF_NONE_MATCH;
@@ -17,11 +17,13 @@ use penstock_model::{
 use penstock_persistence::namespace::{MoverKind, MoverOutcome};
 use penstock_protocol::digest;
 use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing, UploadStart};
+use penstock_protocol::pace::PaceLimit;
 use penstock_protocol::tpc::CopyRequest;
 use serde_json::Value;
 use std::fs::File;
+use std::future::Future;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use url::Url;
 
 /// From this size on the destination is asked before any byte is sent.
@@ -70,7 +72,7 @@ pub(super) fn prepare(
         path: path.clone(),
         peer: shown(&destination),
         user: caller.user(),
-        vo: caller.vo(),
+        requester: caller.requester(),
         pool: Arc::clone(&found.pool),
         selection: Value::Null,
     })?;
@@ -108,8 +110,15 @@ pub(super) async fn run(
     mut push: Push,
     leftover: &Leftover,
 ) -> Result<Copied, CopyFailure> {
-    push.mover.wait().await;
-    match send(door, &mut push, leftover).await {
+    let waited = push.mover.wait().await;
+    waited.map_err(|busy| CopyFailure::Early(busy.into()))?;
+    let view = push.mover.view();
+    let sent = tokio::select! {
+        biased;
+        sent = send(door, &mut push, leftover) => sent,
+        why = view.preempted() => Err(CopyFailure::preempted(&why)),
+    };
+    match sent {
         Ok(()) => {
             leftover.settled();
             let adler = |sum: &&Checksum| sum.algorithm() == ChecksumAlgorithm::Adler32;
@@ -131,7 +140,7 @@ pub(super) async fn run(
             Err(CopyFailure::Early(problem))
         }
         Err(CopyFailure::Late(text)) => {
-            let removal = leftover.remove(door).await.words();
+            let removal = leftover.remove().await.words();
             let text = format!(
                 "{text}{removal}; local={} in pool {}, remote={}, {} bytes moved",
                 push.path,
@@ -162,9 +171,8 @@ fn one_request(push: &Push) -> StreamUse {
 }
 
 async fn send(door: &Door, push: &mut Push, leftover: &Leftover) -> Result<(), CopyFailure> {
-    let file = open(door, &push.path, &push.found)
-        .await
-        .map_err(CopyFailure::Early)?;
+    let file = open(door, &push.path, &push.found).await;
+    let file = file.map_err(|why| CopyFailure::Early(why.into()))?;
     let was_absent = look(door, push).await?;
     let mut response = upload(door, push, &file, was_absent.then_some(leftover)).await?;
     if response.status.is_client_error() {
@@ -172,12 +180,12 @@ async fn send(door: &Door, push: &mut Push, leftover: &Leftover) -> Result<(), C
         leftover.settled();
     }
     if !response.status.is_success() {
-        return Err(CopyFailure::Late(refusal(&mut response).await));
+        return Err(CopyFailure::Late(refusal(door, &mut response).await));
     }
     let told = digest::parse(&response.headers).unwrap_or_default();
     // Read to its end, the connection can be used again; a failure here matters to nobody.
     let _ = response.read_all(64 << 10).await;
-    verify(door, push, &response, told).await
+    verify(door, push, &response, told, leftover).await
 }
 
 /// Whether nothing is at the destination, for sure. `Overwrite: F` refuses what is there (RFC 4918 §10.6), because not
@@ -232,13 +240,13 @@ async fn upload(
     file: &File,
     leftover: Option<&Leftover>,
 ) -> Result<Incoming, CopyFailure> {
-    let late = |why: ClientError| {
+    let failed = |url: &Url, why: ClientError| {
         if let (ClientError::EarlyAnswer { status, .. }, Some(leftover)) = (&why, leftover)
             && status.is_client_error()
         {
             leftover.settled();
         }
-        CopyFailure::Late(why.to_string())
+        late(door, url, &why)
     };
     let size = push.found.size;
     let mut request = Outgoing::new(Method::PUT, push.destination.clone());
@@ -250,7 +258,7 @@ async fn upload(
             .client
             .start_upload(request.clone(), Some(size), size >= EXPECT_BYTES_MIN)
             .await
-            .map_err(late)?;
+            .map_err(|why| failed(&request.url, why))?;
         push.mover.clocks.network_us += microseconds(started.elapsed());
         let mut response = match begun {
             UploadStart::Answered(response) => response,
@@ -260,22 +268,35 @@ async fn upload(
                     leftover.begun(&push.destination, &push.asked.transfer_headers);
                 }
                 let mut position = 0;
+                let limit = door.storage.settings().limits.pace_of_others();
                 while position < size {
                     let end = size.min(position + PIECE_BYTES);
                     if let Some(leftover) = leftover {
                         leftover.sending(end);
                     }
-                    let sent = upload.send_file(file, position..end).await;
+                    let longest = limit.longest(end - position);
+                    let sent = within(longest, upload.send_file(file, position..end)).await;
                     push.mover.tcp = upload.tcp_info();
-                    let sent = sent.map_err(late)?;
+                    let sent = sent.ok_or_else(|| too_slow(limit, longest))?;
+                    let sent = sent.map_err(|why| {
+                        if let ClientError::File { why, .. } = &why
+                            && let Some(what) = read_failure(why)
+                        {
+                            push.found.read_failed(&push.path, &what);
+                        }
+                        failed(&request.url, why)
+                    })?;
                     push.mover.moved(sent.bytes);
                     push.mover.clocks.source_read_us += microseconds(sent.read_time);
                     push.mover.clocks.network_us += microseconds(sent.network_time);
                     position = end;
                 }
                 push.mover.tcp = upload.tcp_info();
+                // The destination may have the file from now on.
+                push.mover.pass_last_byte();
                 let waiting = Instant::now();
-                let response = upload.finish().await.map_err(late)?;
+                let response = upload.finish().await;
+                let response = response.map_err(|why| failed(&request.url, why))?;
                 // What the destination needs after the last byte is its commit, as far as this end can
                 // tell.
                 push.mover.clocks.commit_us += microseconds(waiting.elapsed());
@@ -299,8 +320,10 @@ async fn verify(
     push: &Push,
     put: &Incoming,
     mut told: Vec<Checksum>,
+    leftover: &Leftover,
 ) -> Result<(), CopyFailure> {
     let mut length = None;
+    let mut version = strong_version(&put.headers);
     if told.is_empty() {
         let mut request = Outgoing::new(Method::HEAD, put.final_url().clone());
         if *put.final_url() == push.destination {
@@ -313,13 +336,14 @@ async fn verify(
         {
             told = digest::parse(&head.headers).unwrap_or_default();
             length = head.content_length();
+            version = version.or_else(|| strong_version(&head.headers));
         }
     }
     if let Some(length) = length
         && length != push.found.size
     {
         let text = format!("the destination has {length} bytes of {}", push.found.size);
-        return Err(remove(door, push, text).await);
+        return Err(remove(push, text, version, leftover).await);
     }
     let mut compared = 0;
     for sum in &told {
@@ -333,25 +357,45 @@ async fn verify(
         };
         if ours != sum {
             let text = format!("checksum mismatch: {ours} was sent, the destination has {sum}");
-            return Err(remove(door, push, text).await);
+            return Err(remove(push, text, version, leftover).await);
         }
         compared += 1;
     }
     if compared == 0 && push.asked.require_checksum == Some(true) {
         let text =
             "the destination tells no checksum, and 'RequireChecksumVerification' demands one";
-        return Err(remove(door, push, text.to_owned()).await);
+        return Err(remove(push, text.to_owned(), version, leftover).await);
     }
     Ok(())
 }
 
 /// Removes a destination that is not what was sent, so that nobody takes it for a copy.
-async fn remove(door: &Door, push: &Push, text: String) -> CopyFailure {
-    let mut request = Outgoing::new(Method::DELETE, push.destination.clone());
-    request.headers = push.asked.transfer_headers.clone();
-    let removed = match send_following(door, request).await {
-        Ok(response) if response.status.is_success() => "it was removed",
-        Ok(_) | Err(_) => "it could not be removed",
+async fn remove(
+    push: &Push,
+    text: String,
+    version: Option<HeaderValue>,
+    leftover: &Leftover,
+) -> CopyFailure {
+    leftover.differs(&push.destination, &push.asked.transfer_headers, version);
+    let removed = match leftover.remove().await {
+        Removal::Removed => "it was removed",
+        Removal::Nothing | Removal::Remains => "it could not be removed",
     };
     CopyFailure::Late(format!("{text}; {removed}"))
+}
+
+/// `None`: it took longer.
+async fn within<T>(longest: Option<Duration>, work: impl Future<Output = T>) -> Option<T> {
+    match longest {
+        Some(longest) => tokio::time::timeout(longest, work).await.ok(),
+        None => Some(work.await),
+    }
+}
+
+fn too_slow(limit: PaceLimit, longest: Option<Duration>) -> CopyFailure {
+    CopyFailure::Late(format!(
+        "the destination takes less than {} bytes a second (rate_min), over {} s",
+        limit.bytes_per_second_min,
+        longest.unwrap_or_default().as_secs()
+    ))
 }

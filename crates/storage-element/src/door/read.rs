@@ -2,7 +2,7 @@
 
 use super::answer::{Answer, Problem, Reply};
 use super::conditions::{self, Verdict, etag};
-use super::{Call, Door, byteranges, list, pages, wait_for_slot};
+use super::{Call, Door, byteranges, list, pages, reserved, wait_for_slot};
 use crate::clock::microseconds;
 use crate::mover::{Mover, MoverRequest};
 use crate::pool::Pool;
@@ -11,16 +11,18 @@ use http::header::{
     CONTENT_TYPE, ETAG, LAST_MODIFIED,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use penstock_decide::admission::PreemptionReason;
 use penstock_decide::authorization::Operation;
-use penstock_decide::pool_selection::PoolMode;
 use penstock_model::{Checksum, ChecksumAlgorithm, NamespacePath};
 use penstock_persistence::namespace::{Entry, EntryId, EntryKind, MoverKind, MoverOutcome};
 use penstock_protocol::http1::server::{Connection, Request};
+use penstock_protocol::stream::{FileStalled, is_of_file};
 use penstock_protocol::{checksum, digest, webdav};
 use serde_json::Value;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// RFC 3230 §4.3.2.
 pub(super) const DIGEST: HeaderName = HeaderName::from_static("digest");
@@ -29,6 +31,10 @@ const ACTIVE: [&str; 18] = [
     "html", "htm", "xhtml", "xht", "shtml", "mhtml", "mht", "svg", "svgz", "xml", "xsl", "xslt",
     "js", "mjs", "css", "wasm", "pdf", "swf",
 ];
+/// How long a look at a file's data may take.
+const LOOK_WAIT: Duration = Duration::from_secs(2);
+/// How often a file is looked at that others replace at the same time.
+const LOOKS_MAX: u32 = 5;
 /// RFC 9530 §3.
 const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
 
@@ -74,17 +80,59 @@ pub(crate) struct Found {
     pub entry: Entry,
 }
 
+/// A file that is replaced between the look at its entry and that at its data is looked at again: many clients do not
+/// ask twice.
 pub(super) async fn read(
     door: &Door,
     connection: &mut Connection,
     call: &Call<'_>,
 ) -> Result<Reply, Problem> {
+    let mut looks = 1;
+    loop {
+        match look(door, connection, call).await {
+            Err(ReadError::Replaced) if looks < LOOKS_MAX && connection.can_answer() => looks += 1,
+            Err(ReadError::Replaced) => return Err(replaced_meanwhile()),
+            Err(ReadError::Told(problem)) => return Err(problem),
+            Ok(reply) => return Ok(reply),
+        }
+    }
+}
+
+/// Why a look at a file came to nothing.
+pub(super) enum ReadError {
+    /// Size and tag that were looked up fit no file any more.
+    Replaced,
+    /// As the client is told.
+    Told(Problem),
+}
+
+impl From<Problem> for ReadError {
+    fn from(problem: Problem) -> ReadError {
+        ReadError::Told(problem)
+    }
+}
+
+impl From<ReadError> for Problem {
+    fn from(error: ReadError) -> Problem {
+        match error {
+            ReadError::Replaced => replaced_meanwhile(),
+            ReadError::Told(problem) => problem,
+        }
+    }
+}
+
+async fn look(
+    door: &Door,
+    connection: &mut Connection,
+    call: &Call<'_>,
+) -> Result<Reply, ReadError> {
     let Call {
         request,
         caller,
         path,
     } = *call;
-    let entry = door.storage.namespace.lookup(path)?;
+    let entry = door.storage.namespace.lookup(path).map_err(Problem::from)?;
+    let entry = entry.filter(|_| !reserved::is_hidden(path));
     let is_directory = entry.as_ref().is_some_and(Entry::is_directory);
     // Judged before a missing file is told from a present one.
     let operation = match (request.method == Method::HEAD, is_directory) {
@@ -96,8 +144,8 @@ pub(super) async fn read(
     let entry = entry.ok_or_else(|| missing(path))?;
     let Some(found) = door.found(&entry)? else {
         return match request.method == Method::HEAD {
-            true => Ok(Answer::new(StatusCode::OK).into()),
-            false => list::page(door, path, &entry).await,
+            true => Ok(directory().into()),
+            false => Ok(list::page(door, path, &entry).await?),
         };
     };
     let mut headers = file_headers(&found);
@@ -114,10 +162,20 @@ pub(super) async fn read(
     }
     add_digests(door, request, &found, &mut headers).await?;
     if request.method == Method::HEAD {
+        check_data(door, path, &found).await?;
         let sent = connection.respond_head_only(StatusCode::OK, headers, found.size);
         return Ok(Reply::Sent(sent.await));
     }
     give(door, connection, call, &found, headers).await
+}
+
+/// Answers a HEAD for a directory. By its type, which other servers also give their directories, clients that expect a
+/// file can tell.
+fn directory() -> Answer {
+    let mut answer = Answer::new(StatusCode::OK);
+    let value = HeaderValue::from_static(webdav::DIRECTORY_TYPE);
+    answer.headers.insert(CONTENT_TYPE, value);
+    answer
 }
 
 /// Answers a GET with a file or a part of it.
@@ -127,7 +185,7 @@ async fn give(
     call: &Call<'_>,
     found: &Found,
     mut headers: HeaderMap,
-) -> Result<Reply, Problem> {
+) -> Result<Reply, ReadError> {
     let Call {
         request,
         caller,
@@ -147,79 +205,173 @@ async fn give(
             (StatusCode::PARTIAL_CONTENT, range)
         }
     };
-    let mut mover = door.storage.arrive(MoverRequest {
+    let mover = door.storage.arrive(MoverRequest {
         kind: MoverKind::Get,
         path: path.clone(),
         peer: connection.peer_addr().to_string(),
         user: caller.user(),
-        vo: caller.vo(),
+        requester: caller.requester(),
         pool: Arc::clone(&found.pool),
         selection: Value::Null,
-    })?;
+    });
+    let mut mover = mover.map_err(Problem::from)?;
     wait_for_slot(door, &mut mover, Some(connection)).await?;
     if range.is_empty() {
         let sent = connection.respond(status, headers, &[]).await;
         mover.tcp = connection.tcp_info();
-        mover.end(outcome(&sent));
+        mover.end(outcome(path, found, &sent));
         return Ok(Reply::Sent(sent));
     }
     let file = match open(door, path, found).await {
         Ok(file) => file,
-        Err(problem) => {
+        Err(ReadError::Replaced) => {
+            mover.end(MoverOutcome::Failed("the file was replaced".to_owned()));
+            return Err(ReadError::Replaced);
+        }
+        Err(ReadError::Told(problem)) => {
             mover.end(MoverOutcome::Failed(problem.text.clone()));
-            return Err(problem);
+            return Err(problem.into());
         }
     };
     if !parts.is_empty() {
-        let sent =
-            byteranges::send(connection, &mut mover, headers, file, &parts, found.size).await;
+        let view = mover.view();
+        let sent = tokio::select! {
+            biased;
+            sent = byteranges::send(connection, &mut mover, headers, file, &parts, found.size) => sent,
+            why = view.preempted() => return Ok(preempted(mover, &why)),
+        };
         mover.tcp = connection.tcp_info();
-        mover.end(outcome(&sent));
+        mover.end(outcome(path, found, &sent));
         return Ok(Reply::Sent(sent));
     }
-    send(connection, mover, status, headers, &file, range).await
+    let body = Body {
+        status,
+        headers,
+        file,
+        range,
+    };
+    Ok(send(connection, mover, path, found, body).await?)
+}
+
+/// What a client gets of a file.
+struct Body {
+    status: StatusCode,
+    headers: HeaderMap,
+    file: File,
+    range: std::ops::Range<u64>,
 }
 
 async fn send(
     connection: &mut Connection,
     mut mover: Mover,
-    status: StatusCode,
-    headers: HeaderMap,
-    file: &File,
-    range: std::ops::Range<u64>,
+    path: &NamespacePath,
+    found: &Found,
+    body: Body,
 ) -> Result<Reply, Problem> {
-    let sent = connection
-        .send_file_watched(status, headers, file, range, &|bytes| mover.moved(bytes))
-        .await;
+    let Body {
+        status,
+        headers,
+        file,
+        range,
+    } = body;
+    let view = mover.view();
+    let count = |bytes| view.count(bytes);
+    let sent = tokio::select! {
+        biased;
+        sent = connection.send_file_watched(status, headers, &file, range, &count) => sent,
+        why = view.preempted() => return Ok(preempted(mover, &why)),
+    };
     mover.tcp = connection.tcp_info();
     if let Ok(sent) = &sent {
         mover.clocks.source_read_us += microseconds(sent.read_time);
         mover.clocks.network_us += microseconds(sent.network_time);
     }
     let sent = sent.map(|_| ());
-    mover.end(outcome(&sent));
+    mover.end(outcome(path, found, &sent));
     match sent {
-        Err(why) if connection.can_answer() => {
-            tracing::error!(%why, "a file's data is shorter than its entry says");
-            Err(Problem::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "the data of this file is damaged; tell the site",
-            ))
-        }
+        Err(_) if connection.can_answer() => Err(Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the data of this file is damaged; tell the site",
+        )),
         sent => Ok(Reply::Sent(sent)),
     }
 }
 
-/// A client that takes nothing more is gone, as far as a record is concerned; a file that ends early is
-/// our fault.
-fn outcome(sent: &io::Result<()>) -> MoverOutcome {
-    match sent {
-        Ok(()) => MoverOutcome::Done,
-        Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => MoverOutcome::Failed(format!(
-            "the file in the pool is shorter than its entry: {why}"
-        )),
-        Err(why) => MoverOutcome::Aborted(format!("the client stopped reading: {why}")),
+/// The answer has begun; only breaking it off tells the client that it is not whole.
+fn preempted(mover: Mover, why: &PreemptionReason) -> Reply {
+    mover.end(MoverOutcome::Aborted(why.to_string()));
+    Reply::Sent(Err(io::Error::other(why.to_string())))
+}
+
+/// A client that takes nothing more is gone, as far as a record is concerned; a file that ends early or cannot be read
+/// is our fault, and known to the pool from here on.
+fn outcome(path: &NamespacePath, found: &Found, sent: &io::Result<()>) -> MoverOutcome {
+    let Err(why) = sent else {
+        return MoverOutcome::Done;
+    };
+    match read_failure(why) {
+        None => MoverOutcome::Aborted(format!("the client stopped reading: {why}")),
+        Some(what) => {
+            found.read_failed(path, &what);
+            MoverOutcome::Failed(what)
+        }
     }
+}
+
+/// What an error says of the file in its pool; `None`: it speaks of the other end.
+pub(super) fn read_failure(why: &io::Error) -> Option<String> {
+    if why.kind() == io::ErrorKind::UnexpectedEof {
+        return Some(format!(
+            "the file in the pool is shorter than its entry: {why}"
+        ));
+    }
+    is_of_file(why).then(|| format!("the file in the pool cannot be read: {why}"))
+}
+
+impl Found {
+    /// Tells the log and the pool that the file's bytes are not to be had.
+    pub(super) fn read_failed(&self, path: &NamespacePath, why: &str) {
+        let pool = &self.pool.name;
+        tracing::error!(%path, %pool, file = %self.id, why, "a file's data cannot be read");
+        self.pool.standing.read_failed(why.to_owned());
+    }
+}
+
+/// Whether a file's data is there, with its size, as far as one look at its name tells. A pool whose disk is slow to
+/// answer, or asked by too many, is believed.
+async fn check_data(door: &Door, path: &NamespacePath, found: &Found) -> Result<(), ReadError> {
+    let minute = door.storage.started.elapsed().as_secs() / 60;
+    if !found.pool.seen.is_due(found.id, minute) {
+        return Ok(());
+    }
+    let Ok(turn) = Arc::clone(&found.pool.looks).try_acquire_owned() else {
+        return Ok(());
+    };
+    let data = found.pool.data_path(found.id);
+    let look = tokio::task::spawn_blocking(move || {
+        let found = std::fs::metadata(data);
+        drop(turn);
+        found
+    });
+    let Ok(Ok(looked)) = tokio::time::timeout(LOOK_WAIT, look).await else {
+        return Ok(());
+    };
+    let length = match looked {
+        Ok(metadata) => metadata.len(),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {
+            return match door.entry(path)?.id == found.id {
+                true => Err(unreadable(path, found, &why).into()),
+                false => Err(ReadError::Replaced),
+            };
+        }
+        Err(why) => return Err(unreadable(path, found, &why).into()),
+    };
+    if length != found.size {
+        let why = format!("it has {length} bytes instead of {}", found.size);
+        return Err(unreadable(path, found, &io::Error::other(why)).into());
+    }
+    found.pool.seen.note(found.id, minute);
+    Ok(())
 }
 
 fn file_headers(found: &Found) -> HeaderMap {
@@ -255,23 +407,27 @@ fn contain(request: &Request, path: &NamespacePath, headers: &mut HeaderMap) {
     }
 }
 
-/// Opens a file's data. A file that was replaced between lookup and opening is looked up again once.
+/// Opens a file's data, or finds that the file was replaced since it was looked up.
 pub(super) async fn open(
     door: &Door,
     path: &NamespacePath,
     found: &Found,
-) -> Result<File, Problem> {
-    match open_data(&found.pool, found.id).await {
+) -> Result<File, ReadError> {
+    let limit = door.storage.settings().limits.stall_timeout;
+    let opened = tokio::time::timeout(limit, open_data(&found.pool, found.id)).await;
+    let opened =
+        opened.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, FileStalled(limit))));
+    match opened {
         Ok(file) => return Ok(file),
         Err(why) if why.kind() == io::ErrorKind::NotFound => {}
-        Err(why) => return Err(unreadable(path, found, &why)),
+        Err(why) => return Err(unreadable(path, found, &why).into()),
     }
     let entry = door.entry(path)?;
     if entry.id == found.id {
         let why = io::ErrorKind::NotFound.into();
-        return Err(unreadable(path, found, &why));
+        return Err(unreadable(path, found, &why).into());
     }
-    Err(replaced_meanwhile())
+    Err(ReadError::Replaced)
 }
 
 async fn open_data(pool: &Arc<Pool>, id: EntryId) -> io::Result<File> {
@@ -283,7 +439,11 @@ async fn open_data(pool: &Arc<Pool>, id: EntryId) -> io::Result<File> {
 
 fn unreadable(path: &NamespacePath, found: &Found, why: &io::Error) -> Problem {
     let pool = &found.pool.name;
-    tracing::error!(%path, %pool, file = %found.id, %why, "a file's data cannot be opened");
+    found.read_failed(path, &why.to_string());
+    if why.kind() == io::ErrorKind::TimedOut || !found.pool.is_in_reach() {
+        let text = format!("pool {pool}, which keeps {path}, does not answer; try again later");
+        return Problem::busy(text, 60);
+    }
     Problem::new(
         StatusCode::INTERNAL_SERVER_ERROR,
         format!("the data of {path} cannot be read from pool {pool}; tell the site"),
@@ -296,7 +456,7 @@ async fn add_digests(
     request: &Request,
     found: &Found,
     headers: &mut HeaderMap,
-) -> Result<(), Problem> {
+) -> Result<(), ReadError> {
     let Some(wanted) = WantedDigest::of(&request.headers) else {
         return Ok(());
     };
@@ -311,24 +471,22 @@ pub(super) async fn checksum_of(
     door: &Door,
     found: &Found,
     algorithm: ChecksumAlgorithm,
-) -> Result<Checksum, Problem> {
-    let known = door.storage.namespace.checksums(found.id)?;
+) -> Result<Checksum, ReadError> {
+    let known = door.storage.namespace.checksums(found.id);
+    let known = known.map_err(Problem::from)?;
     if let Some(sum) = known.iter().find(|sum| sum.algorithm() == algorithm) {
         return Ok(sum.clone());
     }
     let failed = |why: &dyn std::fmt::Display| {
         tracing::error!(file = %found.id, pool = %found.pool.name, %why, "a checksum cannot be computed");
+        found.pool.standing.read_failed(why.to_string());
         Problem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             format!("the {algorithm} checksum cannot be computed; tell the site"),
         )
     };
-    let _turn = door
-        .storage
-        .checksum_turns
-        .acquire()
-        .await
-        .map_err(|why| failed(&why))?;
+    let turns = &found.pool.checksum_turns;
+    let _turn = turns.acquire().await.map_err(|why| failed(&why))?;
     let (pool, id, size) = (Arc::clone(&found.pool), found.id, found.size);
     let computed = tokio::task::spawn_blocking(move || {
         sound_checksum(&pool.open(id)?, size, algorithm, &known)
@@ -338,16 +496,18 @@ pub(super) async fn checksum_of(
     let sum = match computed {
         Ok(sum) => sum,
         // Its name was given to another file, or removed, after it was looked up.
-        Err(why)
-            if why.kind() == io::ErrorKind::NotFound
-                && !door.storage.namespace.holds_file(id, &found.pool.name)? =>
-        {
-            return Err(replaced_meanwhile());
+        Err(why) if why.kind() == io::ErrorKind::NotFound && !holds_file(door, found)? => {
+            return Err(ReadError::Replaced);
         }
-        Err(why) => return Err(failed(&why)),
+        Err(why) => return Err(failed(&why).into()),
     };
     door.storage.remember_checksums(found.id, vec![sum.clone()]);
     Ok(sum)
+}
+
+fn holds_file(door: &Door, found: &Found) -> Result<bool, Problem> {
+    let namespace = &door.storage.namespace;
+    Ok(namespace.holds_file(found.id, &found.pool.name)?)
 }
 
 /// The checksum of a file whose bytes are still those that came: with another size, or without the checksums that
@@ -379,7 +539,7 @@ fn sound_checksum(
         .ok_or_else(|| io::Error::other("the algorithm is not available"))
 }
 
-/// Size and tag that were looked up fit no file any more.
+/// It was replaced at each look.
 fn replaced_meanwhile() -> Problem {
     Problem::busy(
         "the file was replaced or removed while it was being looked at; ask again",
@@ -403,10 +563,7 @@ impl Door {
         let EntryKind::File { size, pool } = &entry.kind else {
             return Ok(None);
         };
-        let usable = self
-            .storage
-            .pool(pool)
-            .filter(|pool| pool.mode() != PoolMode::Disabled);
+        let usable = self.storage.pool(pool).filter(|pool| pool.is_in_reach());
         let Some(pool) = usable else {
             return Err(Problem::busy(
                 format!("pool {pool}, which keeps this file, is out of service; try again later"),

@@ -6,10 +6,16 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::Operation;
 use penstock_model::NamespacePath;
+use penstock_persistence::namespace::Namespace;
 use penstock_protocol::http1::server::Request;
 
-/// The first name of every reserved path.
+/// The first name of every path that is the door's alone.
 const RESERVED: &str = ".penstock";
+/// Names at the root that others believe the door's word about. Nothing new can be made there. What was made before can
+/// be listed, moved away and removed.
+const KEPT_FREE: [&str; 5] = [".well-known", ".oauth2", "jwks", "health", "metrics"];
+/// Of those, the ones whose documents say whom to trust: what users left there is not served.
+const TRUSTED: [&str; 3] = [".well-known", ".oauth2", "jwks"];
 
 /// Other sites may not embed what is served with it.
 pub(super) const RESOURCE_POLICY: HeaderName =
@@ -46,24 +52,59 @@ pub(super) fn methods_of(encoded: &str) -> &'static str {
     }
 }
 
-/// Whether an operation reads, writes or makes anything there.
+/// Whether an operation reads, writes or makes anything that is the door's.
 pub(crate) fn is_reserved(operation: &Operation, path: &NamespacePath) -> bool {
-    let reaches = match operation {
-        Operation::Rename { to } => rest_of(to).is_some(),
-        _ => false,
+    name_in_the_way(operation, path).is_some()
+}
+
+/// The reserved name that an operation would use.
+fn name_in_the_way<'a>(operation: &'a Operation, path: &'a NamespacePath) -> Option<&'a str> {
+    let target = match operation {
+        Operation::Create | Operation::Modify | Operation::MakeDirectory => Some(path),
+        Operation::Rename { to } => Some(to),
+        Operation::Read
+        | Operation::Stat
+        | Operation::List
+        | Operation::Delete
+        | Operation::Stage
+        | Operation::Poll => None,
     };
-    reaches || rest_of(path).is_some()
+    let first = |path: &'a NamespacePath| path.names().first().map(String::as_str);
+    let own = [Some(path), target].into_iter().flatten().filter_map(first);
+    let mut own = own.filter(|name| *name == RESERVED);
+    own.next().or_else(|| {
+        target
+            .and_then(first)
+            .filter(|name| KEPT_FREE.contains(name))
+    })
 }
 
 /// Refuses that, whatever the caller holds.
 pub(super) fn refuse(operation: &Operation, path: &NamespacePath) -> Result<(), Problem> {
-    match is_reserved(operation, path) {
-        true => Err(Problem::new(
+    match name_in_the_way(operation, path) {
+        Some(name) => Err(Problem::new(
             StatusCode::FORBIDDEN,
-            format!("/{RESERVED} belongs to the door; choose another name"),
+            format!("/{name} belongs to the door; choose another name"),
         )),
-        false => Ok(()),
+        None => Ok(()),
     }
+}
+
+/// Whether what stands there is never served as if the door said it.
+pub(super) fn is_hidden(path: &NamespacePath) -> bool {
+    let first = path.names().first().map(String::as_str);
+    first.is_some_and(|name| TRUSTED.contains(&name))
+}
+
+/// What users made under reserved names before these were reserved.
+pub(crate) fn left_from_before(namespace: &Namespace) -> Vec<NamespacePath> {
+    let root = NamespacePath::root();
+    let paths = KEPT_FREE
+        .into_iter()
+        .filter_map(|name| root.child(name).ok());
+    paths
+        .filter(|path| matches!(namespace.lookup(path), Ok(Some(_))))
+        .collect()
 }
 
 /// A file of the pages or the interface's description, for anybody; `None` when the path is not reserved.
@@ -117,6 +158,52 @@ mod tests {
         check("/.Penstock", false);
         check("/a/.penstock", false);
         check("/", false);
+    }
+
+    #[test]
+    fn nothing_new_is_made_where_others_look_for_the_doors_word() {
+        let path = |text: &str| NamespacePath::from_encoded(text).expect("a path");
+        let made = [
+            Operation::Create,
+            Operation::Modify,
+            Operation::MakeDirectory,
+        ];
+        let others = [
+            Operation::Read,
+            Operation::Stat,
+            Operation::List,
+            Operation::Delete,
+            Operation::Rename { to: path("/a") },
+        ];
+        for name in [
+            "/health",
+            "/%6detrics",
+            "/.well-known/x",
+            "//jwks",
+            "/.oauth2/a/b",
+        ] {
+            assert!(
+                made.iter()
+                    .all(|operation| is_reserved(operation, &path(name)))
+            );
+            assert!(
+                !others
+                    .iter()
+                    .any(|operation| is_reserved(operation, &path(name)))
+            );
+            let to = Operation::Rename { to: path(name) };
+            assert!(is_reserved(&to, &path("/a")), "MOVE to {name}");
+        }
+        for name in ["/a/health", "/Health", "/healthy", "/well-known"] {
+            assert!(
+                !made
+                    .iter()
+                    .any(|operation| is_reserved(operation, &path(name)))
+            );
+        }
+        assert!(
+            is_hidden(&path("/.well-known/openid-configuration")) && !is_hidden(&path("/health"))
+        );
     }
 
     #[test]

@@ -7,30 +7,35 @@ use super::answer::{Answer, Problem, Reply};
 use super::conditions::{self, etag};
 use super::read::WantedDigest;
 use super::write::{body_status, check_target, may_write};
-use super::{Call, Door, pages, reserved, wait_for_slot};
+use super::{Call, Door, NoMover, mover_for_body, pages, reserved};
 use crate::clock::{microseconds, now};
 use crate::incoming::{BUFFER_BYTES, Landed};
 use crate::mover::{Mover, MoverRequest};
+use crate::storage::Storage;
 use crate::uploads::{CHECKPOINT_BYTES, Finish, Plan, Progress, Upload};
 use crate::write_error::WriteError;
 use http::header::{CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, ETAG, LOCATION};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use penstock_decide::admission::PreemptionReason;
 use penstock_decide::authorization::Operation;
 use penstock_model::{Checksum, NamespacePath, Timestamp};
 use penstock_persistence::namespace::{EntryId, MoverKind, MoverOutcome};
 use penstock_protocol::digest;
 use penstock_protocol::http1::server::{BodyError, BodyLength, Connection, Request};
+use penstock_protocol::resumable::{
+    InvalidUploadHeader, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET, is_complete, length,
+    offset as offset_of,
+};
 use std::sync::Arc;
 use std::time::Instant;
 use uuid::Uuid;
 
-const UPLOAD_COMPLETE: HeaderName = HeaderName::from_static("upload-complete");
-const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
-const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
 const UPLOAD_LIMIT: HeaderName = HeaderName::from_static("upload-limit");
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 /// Draft §6: what a PATCH carries.
 const PARTIAL_UPLOAD: &str = "application/partial-upload";
+
+const TAKEN_OVER: &str = "another request goes on with this upload";
 
 /// Which upload a reserved path names.
 pub(super) fn upload_of(path: &NamespacePath) -> Option<Uuid> {
@@ -58,7 +63,7 @@ pub(super) async fn begin(
         caller,
         path,
     } = *call;
-    is_complete(&request.headers)?;
+    is_complete(&request.headers).map_err(unclear)?;
     let current = door.storage.namespace.lookup(path)?;
     let must_be_absent = conditions::demands_absence(&request.headers);
     may_write(door, caller, path, current.as_ref(), must_be_absent)?;
@@ -69,7 +74,8 @@ pub(super) async fn begin(
         path: path.clone(),
         user: caller.user(),
         holder: caller.holder(),
-        length: number(&request.headers, &UPLOAD_LENGTH)?,
+        macaroon: caller.macaroon().map(str::to_owned),
+        length: length(&request.headers).map_err(unclear)?,
         must_be_absent,
         only: conditions::pinned(&request.headers, current_id),
         expected: whole_digests(&request.headers)?,
@@ -77,34 +83,67 @@ pub(super) async fn begin(
     bound(door, &plan)?;
     let placed = door
         .storage
-        .place(plan.length)
+        .place(plan.length, &caller.requester())
         .map_err(|why| Problem::of_placement(why, plan.length))?;
     let expiry = door.storage.settings().limits.upload_expiry;
     let storage = Arc::clone(&door.storage);
     let begun = tokio::task::spawn_blocking(move || {
         let (pool, reservation) = (placed.pool, placed.reservation);
-        storage
-            .uploads
-            .begin(plan, pool, reservation, now() + expiry)
+        let uploads = &storage.uploads;
+        let upload = uploads.begin(plan, pool, reservation, now() + expiry)?;
+        Ok(Untold {
+            storage: Arc::clone(&storage),
+            upload: Some(upload),
+        })
     });
-    let upload = begun
+    let untold = begun
         .await
         .map_err(|why| lost(&why))?
         .map_err(|why| of_write(&why))?;
+    let upload = Arc::clone(untold.upload());
     let mut progress = upload.take().await.ok_or_else(|| missing(upload.id))?;
     if request.body != BodyLength::Empty && request.body != BodyLength::Fixed(0) {
         let appended = append(door, connection, call, &upload, &mut progress).await;
         if let Err(problem) = appended {
-            // Its client was not told where to go on.
-            discard(door, &upload, &mut progress)?;
+            // Whoever discards it needs the turn.
+            drop(progress);
             return Err(problem);
         }
     }
+    untold.keep();
     let place = format!("/.penstock/uploads/{}", upload.id);
     let place = HeaderValue::from_str(&place).expect("hexadecimal digits are visible ASCII");
     let mut answer = Answer::new(StatusCode::CREATED).with(LOCATION, place);
     tell(&mut answer, &upload, &progress);
     Ok(answer.into())
+}
+
+/// An upload whose client does not know where to go on. Dropped, it takes the upload with it.
+struct Untold {
+    storage: Arc<Storage>,
+    upload: Option<Arc<Upload>>,
+}
+
+impl Untold {
+    fn upload(&self) -> &Arc<Upload> {
+        self.upload.as_ref().expect("taken only by `keep`")
+    }
+
+    /// The client is about to be told.
+    fn keep(mut self) {
+        self.upload = None;
+    }
+}
+
+impl Drop for Untold {
+    fn drop(&mut self) {
+        // Two unlinks: shorter than handing them to another thread.
+        if let Some(upload) = &self.upload
+            && let Err(why) = self.storage.uploads.discard_untold(upload)
+        {
+            tracing::error!(id = %upload.id, %why, "the bytes of an upload that nobody knows of stay");
+        }
+    }
 }
 
 /// Refuses a user who has begun too much.
@@ -151,7 +190,7 @@ pub(super) async fn resource(
     };
     let upload = door.storage.uploads.get(id);
     let upload = upload
-        .filter(|upload| upload.plan.whose() == Some(&holder))
+        .filter(|upload| upload.plan.is_open_to(&holder, call.caller.macaroon()))
         .ok_or_else(|| missing(id))?;
     let path = &upload.plan.path;
     if !door.allows(call.caller, &Operation::Modify, path) {
@@ -199,8 +238,9 @@ async fn patch(
             format!("PATCH of an upload takes 'Content-Type: {PARTIAL_UPLOAD}'"),
         ));
     }
-    let complete = is_complete(headers)?;
-    let offset = number(headers, &UPLOAD_OFFSET)?
+    let complete = is_complete(headers).map_err(unclear)?;
+    let offset = offset_of(headers)
+        .map_err(unclear)?
         .ok_or_else(|| Problem::bad_request("PATCH needs 'Upload-Offset'"))?;
     if progress.finished().is_some() {
         let problem = Problem::bad_request("this upload is complete");
@@ -248,16 +288,26 @@ async fn append(
     upload: &Arc<Upload>,
     progress: &mut Progress,
 ) -> Result<(), Problem> {
-    let mut mover = door.storage.arrive(MoverRequest {
+    let wanted_mover = MoverRequest {
         kind: MoverKind::Put,
         path: upload.plan.path.clone(),
         peer: connection.peer_addr().to_string(),
         user: call.caller.user(),
-        vo: call.caller.vo(),
+        requester: call.caller.requester(),
         pool: Arc::clone(&upload.pool),
         selection: serde_json::Value::Null,
+    };
+    // The next request for the upload may take it over meanwhile.
+    let mut wanted = upload.wanted();
+    let mover = tokio::select! {
+        biased;
+        mover = mover_for_body(door, connection, wanted_mover) => mover,
+        _ = wanted.changed() => return Err(Problem::new(StatusCode::CONFLICT, TAKEN_OVER)),
+    };
+    let mut mover = mover.map_err(|why| match why {
+        NoMover::Body(why) => cut(&why, progress),
+        NoMover::Refused(problem) => problem,
     })?;
-    wait_for_slot(door, &mut mover, None).await?;
     let taken = take_body(door, connection, upload, progress, &mut mover).await;
     mover.tcp = connection.tcp_info();
     let expiry = door.storage.settings().limits.upload_expiry;
@@ -272,18 +322,26 @@ async fn append(
             (MoverOutcome::Failed(problem.text.clone()), Err(problem))
         }
         (Err(Cut::Body(why)), _) => {
-            let text = format!("{why}; {} bytes are kept", progress.offset());
-            let problem = with_offset(Problem::new(body_status(&why), text.clone()), progress);
-            (MoverOutcome::Aborted(text), Err(problem))
+            let problem = cut(&why, progress);
+            (MoverOutcome::Aborted(problem.text.clone()), Err(problem))
         }
         (Err(Cut::Wanted), _) => {
-            let text = "another request goes on with this upload";
-            let problem = Problem::new(StatusCode::CONFLICT, text);
-            (MoverOutcome::Aborted(text.to_owned()), Err(problem))
+            let problem = Problem::new(StatusCode::CONFLICT, TAKEN_OVER);
+            (MoverOutcome::Aborted(TAKEN_OVER.to_owned()), Err(problem))
+        }
+        (Err(Cut::Preempted(why)), _) => {
+            let problem = with_offset(Problem::preempted(&why), progress);
+            (MoverOutcome::Aborted(problem.text.clone()), Err(problem))
         }
     };
     mover.end(outcome);
     result
+}
+
+/// A piece ended early. What came of it is kept.
+fn cut(why: &BodyError, progress: &Progress) -> Problem {
+    let text = format!("{why}; {} bytes are kept", progress.offset());
+    with_offset(Problem::new(body_status(why), text), progress)
 }
 
 /// Why a body was not taken to its end.
@@ -294,6 +352,8 @@ enum Cut {
     Bytes,
     /// A later request wants to go on.
     Wanted,
+    /// Somebody else needs the slot.
+    Preempted(PreemptionReason),
 }
 
 async fn take_body(
@@ -306,7 +366,7 @@ async fn take_body(
     let settings = door.storage.settings();
     let planned = upload.plan.expected.iter().map(Checksum::algorithm);
     let algorithms = door.storage.algorithms(planned);
-    let mut wanted = upload.wanted();
+    let (mut wanted, view) = (upload.wanted(), mover.view());
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut ended = false;
     while !ended {
@@ -317,10 +377,14 @@ async fn take_body(
             let read = tokio::select! {
                 biased;
                 _ = wanted.changed() => Err(Cut::Wanted),
+                why = view.preempted() => Err(Cut::Preempted(why)),
                 read = connection.read_body(&mut buffer[filled..]) => read.map_err(Cut::Body),
             };
             match read {
-                Ok(0) => ended = true,
+                Ok(0) => {
+                    ended = true;
+                    mover.pass_last_byte();
+                }
                 Ok(count) => {
                     filled += count;
                     mover.moved(count as u64);
@@ -402,6 +466,8 @@ fn is_final(error: &WriteError) -> bool {
         WriteError::NoSpace { .. }
         | WriteError::Disk { .. }
         | WriteError::DiskStalled { .. }
+        | WriteError::PoolFailing { .. }
+        | WriteError::Unanswered { .. }
         | WriteError::WrongSize { .. }
         | WriteError::Namespace(_)
         | WriteError::BeingWritten(_)
@@ -460,33 +526,11 @@ fn with_offset(mut problem: Problem, progress: &Progress) -> Problem {
 fn discard(door: &Door, upload: &Upload, progress: &mut Progress) -> Result<(), Problem> {
     // Two unlinks: shorter than handing them to another thread.
     let discarded = door.storage.uploads.discard(upload, progress);
-    discarded.map_err(|source| of_write(&WriteError::of_io(upload.pool.name.clone(), source)))
+    discarded.map_err(|source| of_write(&upload.pool.write_failed(source)))
 }
 
-/// Structured Fields (RFC 9651 §3.3.6): `?1` or `?0`.
-fn is_complete(headers: &HeaderMap) -> Result<bool, Problem> {
-    let value = headers.get(UPLOAD_COMPLETE).map(HeaderValue::as_bytes);
-    match value.map(<[u8]>::trim_ascii) {
-        Some(b"?1") => Ok(true),
-        Some(b"?0") => Ok(false),
-        Some(_) | None => Err(Problem::bad_request(
-            "'Upload-Complete' must be '?0' or '?1'",
-        )),
-    }
-}
-
-/// A header that is a number; `None` without it.
-fn number(headers: &HeaderMap, name: &HeaderName) -> Result<Option<u64>, Problem> {
-    let Some(value) = headers.get(name) else {
-        return Ok(None);
-    };
-    let text = value.to_str().unwrap_or_default().trim();
-    // At most 15 digits (RFC 9651 §3.3.1).
-    let digits = (1..=15).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
-    match text.parse() {
-        Ok(number) if digits => Ok(Some(number)),
-        Ok(_) | Err(_) => Err(Problem::bad_request(format!("'{name}' is no number"))),
-    }
+fn unclear(why: InvalidUploadHeader) -> Problem {
+    Problem::bad_request(why.to_string())
 }
 
 /// Expected digests of the whole file; one of a part cannot be kept, so it is refused, not ignored.

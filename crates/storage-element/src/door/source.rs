@@ -3,7 +3,7 @@
 use super::Door;
 use super::copy::{CopyFailure, refusal, send_following, shown};
 use crate::stream_memory::MemoryShare;
-use http::header::{CONTENT_RANGE, ETAG, IF_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED, RANGE};
+use http::header::{ETAG, IF_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED, RANGE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use penstock_decide::Decision;
 use penstock_decide::streams::{
@@ -12,6 +12,7 @@ use penstock_decide::streams::{
 use penstock_model::{Bytes, Checksum, StreamsReason};
 use penstock_protocol::digest;
 use penstock_protocol::http1::client::{Incoming, Outgoing};
+use penstock_protocol::ranges::{ContentRange, content_range};
 use penstock_protocol::tpc::CopyRequest;
 use url::Url;
 
@@ -49,16 +50,6 @@ pub(super) struct PartsPlan {
 pub(super) struct Version {
     etag: Option<HeaderValue>,
     modified: Option<HeaderValue>,
-}
-
-/// `Content-Range: bytes first-last/size` (RFC 9110 §14.4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ContentRange {
-    pub first: u64,
-    /// The byte after the last one.
-    pub end: u64,
-    /// `None`: the server does not tell.
-    pub size: Option<Size>,
 }
 
 /// Sends the first request. Asks for the whole file, or, when the client wants several streams, for the first part.
@@ -99,7 +90,7 @@ pub(super) async fn open(
             let because = decide(door, asked, empty).because;
             return whole(door, request, because).await;
         }
-        _ => return Err(CopyFailure::Late(refusal(&mut response).await)),
+        _ => return Err(CopyFailure::Late(refusal(door, &mut response).await)),
     };
     let asked_to = |size: u64| size.min(limits.range_min.0.max(1));
     let (range, size) = match parts {
@@ -181,7 +172,7 @@ async fn whole(
 ) -> Result<Opened, CopyFailure> {
     let mut response = send_following(door, request).await?;
     if response.status != StatusCode::OK {
-        return Err(CopyFailure::Late(refusal(&mut response).await));
+        return Err(CopyFailure::Late(refusal(door, &mut response).await));
     }
     opened_whole(response, because)
 }
@@ -238,28 +229,6 @@ pub(super) fn range_header(first: u64, end: u64) -> HeaderValue {
     HeaderValue::from_str(&text).expect("digits are visible ASCII")
 }
 
-/// What part of the file an answer holds; `None` when it does not say so in an understandable way.
-pub(super) fn content_range(headers: &HeaderMap) -> Option<ContentRange> {
-    let text = headers.get(CONTENT_RANGE)?.to_str().ok()?.trim();
-    let (unit, rest) = text.split_once(' ')?;
-    let (part, size) = rest.split_once('/')?;
-    let (first, last) = part.trim().split_once('-')?;
-    let size = match size.trim() {
-        "*" => None,
-        digits => Some(number(digits)?),
-    };
-    let (first, end) = (number(first)?, number(last)?.checked_add(1)?);
-    let sound =
-        unit.eq_ignore_ascii_case("bytes") && first < end && size.is_none_or(|size| end <= size);
-    sound.then_some(ContentRange { first, end, size })
-}
-
-fn number(digits: &str) -> Option<u64> {
-    let digits = digits.trim();
-    let all = digits.bytes().all(|byte| byte.is_ascii_digit());
-    digits.parse().ok().filter(|_| all)
-}
-
 impl Version {
     pub(super) fn of(headers: &HeaderMap) -> Version {
         Version {
@@ -298,30 +267,6 @@ impl Version {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_content_range_is_understood_or_ignored() {
-        let read = |text: &str| {
-            let value = HeaderValue::from_str(text).expect("a value");
-            content_range(&HeaderMap::from_iter([(CONTENT_RANGE, value)]))
-                .map(|range| (range.first, range.end, range.size))
-        };
-        assert_eq!(read("bytes 0-9/100"), Some((0, 10, Some(100))));
-        assert_eq!(read("Bytes 90-99/*"), Some((90, 100, None)));
-        for bad in [
-            "bytes */100",
-            "bytes 9-0/100",
-            "bytes 0-100/100",
-            "bytes 0-18446744073709551615/*",
-            "bytes +0-9/100",
-            "bytes -9/100",
-            "lines 0-9/100",
-            "0-9/100",
-            "",
-        ] {
-            assert_eq!(read(bad), None, "{bad}");
-        }
-    }
 
     #[test]
     fn a_version_is_demanded_by_what_is_strong_and_compared_by_all() {

@@ -7,7 +7,7 @@
 
 use super::Door;
 use super::copy::{CopyFailure, refusal, send_following};
-use super::source::{PartsPlan, Version, content_range, range_header};
+use super::source::{PartsPlan, Version, range_header};
 use crate::incoming::BUFFER_BYTES;
 use crate::mover::MoverView;
 use crate::receive::{Block, ByteSource};
@@ -17,6 +17,7 @@ use http::header::RANGE;
 use penstock_decide::streams::Streams;
 use penstock_model::{StreamUse, StreamsReason, TcpSummary};
 use penstock_protocol::http1::client::{Incoming, Outgoing};
+use penstock_protocol::ranges::content_range;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -357,9 +358,9 @@ impl Parts {
             StatusCode::OK
             | StatusCode::PRECONDITION_FAILED
             | StatusCode::RANGE_NOT_SATISFIABLE => {
-                return Err(changed(refusal(&mut response).await));
+                return Err(changed(refusal(&self.door, &mut response).await));
             }
-            _ => return Err(Trouble::NotServed(refusal(&mut response).await)),
+            _ => return Err(Trouble::NotServed(refusal(&self.door, &mut response).await)),
         }
         if self.version.differs(&response.headers) {
             return Err(changed("it has another ETag or date".to_owned()));

@@ -1,16 +1,17 @@
 //! MKCOL, DELETE and MOVE: changes to the tree that move no data.
 
+use super::access::Caller;
 use super::answer::{Answer, Problem, Reply};
 use super::conditions;
 use super::guard::touched_by_removal;
-use super::{Call, Door};
+use super::{Call, Door, is_reserved};
 use crate::clock::now;
 use http::header::HOST;
 use http::{HeaderMap, StatusCode};
 use penstock_decide::authorization::Operation;
 use penstock_decide::locking::Touched;
 use penstock_model::NamespacePath;
-use penstock_persistence::namespace::{Change, Refusal, Replace};
+use penstock_persistence::namespace::{Change, Entry, Refusal, Replace};
 use penstock_protocol::http1::server::BodyLength;
 
 pub(super) async fn make_directory(door: &Door, call: &Call<'_>) -> Result<Reply, Problem> {
@@ -33,7 +34,7 @@ pub(super) async fn make_directory(door: &Door, call: &Call<'_>) -> Result<Reply
     door.check_locks(call, &shown, || Ok(parent.into_iter().collect()))?;
     let change = Change::MakeDirectory {
         path: path.clone(),
-        owner: caller.user(),
+        owner: caller.holder(),
         at: now(),
     };
     let made = door.storage.change(change).await;
@@ -82,6 +83,16 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     let operation = Operation::Rename { to: to.clone() };
     door.permit(caller, &operation, from)?;
     let entry = door.entry(from)?;
+    if !is_own_file(&entry, caller) {
+        // WLCG profile 1.3 lets `storage.create` rename files, for uploads under a temporary name. It does not let it
+        // remove what others made, and out of its place is as good as removed.
+        let leave = match is_reserved(&Operation::Modify, from) {
+            // Nothing is written under a name of the door, but what stands there may go away.
+            true => Operation::Delete,
+            false => Operation::Modify,
+        };
+        door.permit(caller, &leave, from)?;
+    }
     door.permit_move_of_parts(caller, from, &to)?;
     conditions::evaluate(&request.method, &request.headers, Some(&entry))?;
     let shown = door.check_if(call)?;
@@ -124,6 +135,12 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
         false => StatusCode::CREATED,
     };
     Ok(Answer::new(status).into())
+}
+
+/// A file that the caller has made.
+fn is_own_file(entry: &Entry, caller: &Caller) -> bool {
+    let holder = caller.holder();
+    !entry.is_directory() && holder.is_some() && entry.owner == holder
 }
 
 /// RFC 4918 §9.6, §9.9: what goes away is touched with all that is below it, and so is what gives way to it.

@@ -4,10 +4,11 @@ use super::access::Caller;
 use super::answer::{Answer, Problem, Reply};
 use super::conditions::{self, etag};
 use super::read::WantedDigest;
-use super::{Call, Door, wait_for_slot};
+use super::{Call, Door, NoMover, mover_for_body};
 use crate::incoming::{Landed, Order};
 use crate::mover::{Mover, MoverRequest};
-use crate::receive::{ReceiveError, receive};
+use crate::receive::{Patience, ReceiveError, receive};
+use crate::storage::Placed;
 use http::header::{CONTENT_RANGE, ETAG};
 use http::{HeaderMap, StatusCode};
 use penstock_decide::authorization::Operation;
@@ -15,7 +16,11 @@ use penstock_model::{Checksum, NamespacePath};
 use penstock_persistence::namespace::{Entry, EntryId, MoverKind, MoverOutcome, Refusal, Replace};
 use penstock_protocol::digest;
 use penstock_protocol::http1::server::{BodyError, BodyLength, Connection};
+use penstock_protocol::pace::PaceLimit;
 use std::sync::Arc;
+
+/// Pools that are tried for one file.
+const PLACES_MAX: u32 = 3;
 
 /// How a caller may write a path.
 pub(super) struct WritePermit {
@@ -59,26 +64,19 @@ pub(super) async fn put(
     door.check_locks(call, &shown, || {
         door.touched_by_writing(path, current.is_some())
     })?;
-    let placed = door
-        .storage
-        .place(size.or_else(|| announced(&request.headers)))
-        .map_err(|why| Problem::of_placement(why, size))?;
-    let mut mover = door.storage.arrive(MoverRequest {
-        kind: MoverKind::Put,
-        path: path.clone(),
-        peer: connection.peer_addr().to_string(),
-        user: caller.user(),
-        vo: caller.vo(),
-        pool: Arc::clone(&placed.pool),
-        selection: serde_json::to_value(&placed.because).unwrap_or_default(),
-    })?;
-    wait_for_slot(door, &mut mover, None).await?;
+    let placing = Placing {
+        size,
+        likely: size.or_else(|| announced(&request.headers)),
+        path,
+        caller,
+    };
+    let (placed, mut mover) = place(door, connection, &placing).await?;
     let more = expected.iter().map(Checksum::algorithm);
     let wanted = WantedDigest::of(&request.headers);
     let sum = wanted.map(WantedDigest::algorithm);
     let order = Order {
         claim,
-        owner: caller.user(),
+        owner: caller.holder(),
         replace: permit.replace,
         size,
         algorithms: door.storage.algorithms(more.chain(sum)),
@@ -87,10 +85,61 @@ pub(super) async fn put(
     let incoming = door
         .storage
         .incoming(order, placed.pool, placed.reservation);
-    let stall = door.storage.settings().limits.stall_timeout;
-    let landed = receive(connection, incoming, &mut mover, stall, expected).await;
+    let patience = Patience {
+        stall: door.storage.settings().limits.stall_timeout,
+        // The connection judges its client itself.
+        pace: PaceLimit::NONE,
+    };
+    let landed = receive(connection, incoming, &mut mover, patience, expected).await;
     mover.tcp = connection.tcp_info();
     answer(mover, landed, wanted, permit.exists)
+}
+
+/// A file that needs a pool.
+struct Placing<'a> {
+    /// As the client announced it.
+    size: Option<u64>,
+    /// What is said of it otherwise.
+    likely: Option<u64>,
+    path: &'a NamespacePath,
+    caller: &'a Caller,
+}
+
+/// Finds a pool and a mover there for a body of which nothing was read. When the disk of the pool fails while the mover
+/// was waited for, another pool takes the file.
+async fn place(
+    door: &Door,
+    connection: &mut Connection,
+    placing: &Placing<'_>,
+) -> Result<(Placed, Mover), Problem> {
+    let requester = placing.caller.requester();
+    let mut places = 1;
+    loop {
+        let placed = door.storage.place(placing.likely, &requester);
+        let placed = placed.map_err(|why| Problem::of_placement(why, placing.size))?;
+        let wanted_mover = MoverRequest {
+            kind: MoverKind::Put,
+            path: placing.path.clone(),
+            peer: connection.peer_addr().to_string(),
+            user: placing.caller.user(),
+            requester: requester.clone(),
+            pool: Arc::clone(&placed.pool),
+            selection: serde_json::to_value(&placed.because).unwrap_or_default(),
+        };
+        let mover = mover_for_body(door, connection, wanted_mover).await;
+        let mover = mover.map_err(|why| match why {
+            NoMover::Body(why) => not_come(why),
+            NoMover::Refused(problem) => problem,
+        })?;
+        if placed.pool.takes_new_files() || places == PLACES_MAX {
+            return Ok((placed, mover));
+        }
+        places += 1;
+        let pool = &placed.pool.name;
+        mover.end(MoverOutcome::Aborted(format!(
+            "pool {pool} takes no files any more; another one takes this file"
+        )));
+    }
 }
 
 /// What the client of macOS says of the length of a body that it sends in chunks. It is believed only as far as the pool
@@ -129,11 +178,27 @@ fn answer(
             Err(Problem::of_write(&error, exists))
         }
         Err(ReceiveError::Source(error)) => {
-            let text = format!("{error}; the partial file was removed");
-            mover.end(MoverOutcome::Aborted(text.clone()));
-            Err(Problem::new(body_status(&error), text))
+            let problem = not_come(error);
+            mover.end(MoverOutcome::Aborted(problem.text.clone()));
+            Err(problem)
+        }
+        Err(ReceiveError::Slow(why)) => {
+            let problem = not_come(BodyError::TooSlow(why));
+            mover.end(MoverOutcome::Aborted(problem.text.clone()));
+            Err(problem)
+        }
+        Err(ReceiveError::Preempted(why)) => {
+            let problem = Problem::preempted(&why);
+            mover.end(MoverOutcome::Aborted(problem.text.clone()));
+            Err(problem)
         }
     }
+}
+
+/// The body did not come as it should.
+fn not_come(error: BodyError) -> Problem {
+    let text = format!("{error}; the partial file was removed");
+    Problem::new(body_status(&error), text)
 }
 
 impl WritePermit {

@@ -8,7 +8,9 @@ use super::{Disk, FINISHED_KEPT, Progress, Record, Upload};
 use crate::claims::Claim;
 use crate::clock::{microseconds, now};
 use crate::committer::Finished;
-use crate::incoming::{Landed, Writes, label, verify};
+use crate::finishing::Finishing;
+use crate::incoming::{Completion, Landed, Writes, verify, within};
+use crate::label::label;
 use crate::scratch::Scratch;
 use crate::storage::Storage;
 use crate::write_error::WriteError;
@@ -51,32 +53,38 @@ impl Upload {
             return Err(WriteError::WrongSize { expected, got });
         }
         let reservation = progress.reservation.take();
-        let reservation = reservation.unwrap_or_else(|| self.pool.reserve_again(got, None));
+        let reservation = reservation.unwrap_or_else(|| self.pool.reserve_again(got));
+        let Finish {
+            claim,
+            replace,
+            algorithms,
+            expected,
+        } = finish;
+        let finishing = Arc::new(Finishing::new(claim));
+        let limit = storage.settings().limits.finish_timeout;
         let closing = Closing {
             upload: Arc::clone(self),
             storage: Arc::clone(storage),
             id: storage.namespace.allocate(),
             disk: progress.disk.take(),
             record: progress.record.clone(),
-            finish,
+            finishing: Arc::clone(&finishing),
+            replace,
+            algorithms,
+            expected,
         };
         let since = Instant::now();
         let (reply, answer) = oneshot::channel();
-        let handed = tokio::task::spawn_blocking(move || closing.hand_over(reservation, reply));
-        let handed = handed.await.unwrap_or_else(|why| {
-            Err(WriteError::of_io(
-                self.pool.name.clone(),
-                io::Error::other(why),
-            ))
-        });
-        let done = match handed {
-            Ok((record, checksums)) => match answer.await.unwrap_or(Err(WriteError::Stopping)) {
-                Ok(changed) => Ok((record, checksums, changed)),
-                Err(why) => Err(why),
-            },
-            Err(why) => Err(why),
+        let finished = async {
+            let handed = tokio::task::spawn_blocking(move || closing.hand_over(reservation, reply));
+            let (record, checksums) = handed.await.unwrap_or_else(|why| {
+                let why = io::Error::other(why);
+                Err(WriteError::of_io(self.pool.name.clone(), why))
+            })?;
+            let changed = answer.await.unwrap_or(Err(WriteError::Stopping))?;
+            Ok((record, checksums, changed))
         };
-        match done {
+        match within(limit, &self.pool, &finishing, finished).await {
             Ok((record, checksums, changed)) => {
                 let id = record.finished.expect("set before the file is handed over");
                 self.is_finished.store(true, Ordering::Relaxed);
@@ -97,7 +105,7 @@ impl Upload {
                 })
             }
             Err(why) => {
-                progress.reservation = Some(self.pool.reserve_again(got, self.plan.length));
+                progress.reservation = Some(self.pool.reserve_again(got));
                 Err(why)
             }
         }
@@ -118,7 +126,10 @@ struct Closing {
     id: EntryId,
     disk: Option<Disk>,
     record: Record,
-    finish: Finish,
+    finishing: Arc<Finishing>,
+    replace: Replace,
+    algorithms: Vec<ChecksumAlgorithm>,
+    expected: Vec<Checksum>,
 }
 
 impl Closing {
@@ -133,17 +144,20 @@ impl Closing {
             id,
             disk,
             record,
-            finish,
+            finishing,
+            replace,
+            algorithms,
+            expected,
         } = self;
         let pool = Arc::clone(&upload.pool);
-        let fail = |source| WriteError::of_io(pool.name.clone(), source);
+        let fail = |source| pool.write_failed(source);
         let path = data_path(&pool, upload.id);
         let mut disk = match disk {
             Some(disk) => disk,
-            None => Disk::open(&path, record.offset, finish.algorithms.clone()).map_err(fail)?,
+            None => Disk::open(&path, record.offset, algorithms.clone()).map_err(fail)?,
         };
-        let checksums = disk.checksums(&finish.algorithms).map_err(fail)?;
-        verify(&checksums, &finish.expected)?;
+        let checksums = disk.checksums(&algorithms).map_err(fail)?;
+        verify(&checksums, &expected)?;
         disk.file.sync_data().map_err(fail)?;
         let record = Record {
             offset: disk.offset,
@@ -152,28 +166,33 @@ impl Closing {
             ..record
         };
         record.write(&pool, upload.id).map_err(fail)?;
+        pool.cover_id(id).map_err(fail)?;
         std::fs::hard_link(&path, pool.incoming_path(id)).map_err(fail)?;
-        let (reaper, committer) = storage.closing();
+        let Completion {
+            reaper, committer, ..
+        } = storage.completion(&pool);
         let size = Bytes(disk.offset);
         let scratch = Scratch::written(id, reservation, Arc::clone(&pool), disk.file, reaper);
-        let entry = NewFile {
+        let parent = storage.parent_of(&record.plan.path);
+        let mut entry = NewFile {
             id,
             path: record.plan.path.clone(),
             size,
             checksums: checksums.clone(),
             pool: pool.name.clone(),
-            owner: record.plan.user.clone(),
+            owner: record.plan.whose().cloned(),
             at: now(),
-            replace: finish.replace,
+            replace,
             properties_of: None,
+            labelled_in: None,
         };
-        label(&scratch, &entry).map_err(fail)?;
+        label(&scratch, &mut entry, parent).map_err(fail)?;
         scratch.file.sync_all().map_err(fail)?;
         let finished = Finished {
             scratch,
             entry,
             reply,
-            claim: finish.claim,
+            finishing,
         };
         committer.send(finished).map_err(|_| WriteError::Stopping)?;
         Ok((record, checksums))

@@ -22,6 +22,9 @@ pub(crate) struct Plan {
     /// Whose upload it is: one name at two issuers of tokens is two users. The first records have none.
     #[serde(default)]
     pub holder: Option<UserName>,
+    /// The macaroon that it was begun with, when it was one.
+    #[serde(default)]
+    pub macaroon: Option<String>,
     /// Bytes of the whole file, when announced.
     pub length: Option<u64>,
     /// Nothing may stand at the path.
@@ -33,9 +36,15 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Who may go on with it, and is counted for it.
+    /// Who is counted for it.
     pub(crate) fn whose(&self) -> Option<&UserName> {
         self.holder.as_ref().or(self.user.as_ref())
+    }
+
+    /// Whether somebody may go on with it: its user, or who holds the macaroon that it was begun with.
+    pub(crate) fn is_open_to(&self, holder: &UserName, macaroon: Option<&str>) -> bool {
+        let is_theirs = self.whose() == Some(holder);
+        is_theirs && (macaroon.is_none() || macaroon == self.macaroon.as_deref())
     }
 }
 
@@ -100,11 +109,37 @@ pub(super) fn remove(path: PathBuf) -> io::Result<()> {
     }
 }
 
-/// Calls `visit` for each upload in a pool; without a record when that is missing or cannot be understood. Half
-/// written records are removed.
+/// Keeps the files of an upload aside with which nobody can go on.
+pub(super) fn quarantine_files(pool: &Pool, id: Uuid, now: Timestamp) -> io::Result<()> {
+    for path in [data_path(pool, id), record_path(pool, id)] {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        match pool.quarantine_file(&path, &format!("partial-{name}"), now) {
+            Ok(kept_at) => {
+                let kept_at = kept_at.display();
+                tracing::warn!(pool = %pool.name, %id, %kept_at, "an upload that cannot go on is in quarantine");
+            }
+            Err(why) if why.kind() == io::ErrorKind::NotFound => {}
+            Err(why) => return Err(why),
+        }
+    }
+    Ok(())
+}
+
+/// What there is of a record.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Record(Record),
+    Missing,
+    /// It is none.
+    Garbage,
+    /// The disk does not give it, or a newer program wrote it.
+    Unreadable,
+}
+
+/// Calls `visit` for each upload in a pool, with what there is of its record. Half written records are removed.
 pub(super) fn each_record(
     pool: &Pool,
-    mut visit: impl FnMut(Uuid, Option<Record>) -> io::Result<()>,
+    mut visit: impl FnMut(Uuid, Found) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut ids = std::collections::BTreeSet::new();
     for entry in std::fs::read_dir(directory(pool))? {
@@ -126,18 +161,55 @@ pub(super) fn each_record(
     Ok(())
 }
 
-fn read(pool: &Pool, id: Uuid) -> Option<Record> {
+fn read(pool: &Pool, id: Uuid) -> Found {
     let path = record_path(pool, id);
-    let length = std::fs::metadata(&path).ok()?.len();
-    let bytes = (length <= RECORD_BYTES_MAX).then(|| std::fs::read(&path).ok());
-    let record = serde_json::from_slice::<Record>(&bytes??);
-    let record = record
-        .ok()
-        .filter(|record| record.version == RECORD_VERSION);
-    if record.is_none() {
-        tracing::error!(path = %path.display(), "the record of an upload makes no sense; it is removed");
+    let shown = path.display();
+    let bytes = match std::fs::metadata(&path) {
+        Ok(metadata) if metadata.len() > RECORD_BYTES_MAX => {
+            tracing::error!(path = %shown, "the record of an upload is too long to be one");
+            return Found::Garbage;
+        }
+        Ok(_) => std::fs::read(&path),
+        Err(why) => Err(why),
+    };
+    let bytes = match bytes {
+        Ok(bytes) => bytes,
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Found::Missing,
+        Err(why) => {
+            tracing::error!(path = %shown, %why, "the record of an upload cannot be read; it is left as it is");
+            return Found::Unreadable;
+        }
+    };
+    understand(&bytes).inspect_garbage(&path)
+}
+
+/// The version alone.
+#[derive(Deserialize)]
+struct Version {
+    version: u32,
+}
+
+fn understand(bytes: &[u8]) -> Found {
+    match serde_json::from_slice::<Version>(bytes) {
+        Ok(Version { version }) if version > RECORD_VERSION => Found::Unreadable,
+        Ok(_) => serde_json::from_slice(bytes).map_or(Found::Garbage, Found::Record),
+        Err(_) => Found::Garbage,
     }
-    record
+}
+
+impl Found {
+    /// Tells the log.
+    fn inspect_garbage(self, path: &std::path::Path) -> Found {
+        let path = path.display();
+        match &self {
+            Found::Garbage => tracing::error!(%path, "the record of an upload makes no sense"),
+            Found::Unreadable => {
+                tracing::error!(%path, "the record of an upload is of a newer program; it is left as it is");
+            }
+            Found::Record(_) | Found::Missing => {}
+        }
+        self
+    }
 }
 
 #[cfg(test)]
@@ -152,5 +224,17 @@ mod tests {
         assert_eq!((record.offset, record.plan.length), (4, Some(10)));
         assert_eq!(record.plan.path.to_string(), "/d/f");
         assert_eq!(record.plan.whose(), Some(&UserName::new("alice")));
+        assert_eq!(understand(old.as_bytes()), Found::Record(record));
+    }
+
+    #[test]
+    fn a_record_of_a_newer_program_is_not_taken_for_garbage() {
+        assert_eq!(
+            understand(br#"{"version":2,"plans":[]}"#),
+            Found::Unreadable
+        );
+        assert_eq!(understand(br#"{"version":1,"plans":[]}"#), Found::Garbage);
+        assert_eq!(understand(b"\0\0\0"), Found::Garbage);
+        assert_eq!(understand(b""), Found::Garbage);
     }
 }

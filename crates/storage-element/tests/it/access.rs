@@ -2,7 +2,9 @@
 
 use crate::site::{Site, path};
 use penstock_decide::authorization::GroupRule;
-use penstock_model::Right;
+use penstock_model::{Right, Timestamp, VoName};
+use penstock_persistence::namespace::Change;
+use penstock_protocol::token::IssuerVos;
 
 async fn check(site: &Site, scope: &str, method: &str, path: &str, expected: u16) {
     let token = site.token(scope);
@@ -174,4 +176,116 @@ async fn groups_count_only_without_capabilities() {
     assert_eq!(put(member(""), "/atlas/f").await, 201);
     assert_eq!(put(member(""), "/cms/f").await, 403);
     assert_eq!(put(member("storage.read:/"), "/atlas/g").await, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_counts_only_where_its_issuer_may_speak_for_the_vo() {
+    let vos = |names: &[&str]| IssuerVos::Listed(names.iter().copied().map(VoName::new).collect());
+    for (told, vos, expected) in [
+        ("that VO", IssuerVos::One(VoName::new("cms")), 201),
+        ("that VO among others", vos(&["atlas", "cms"]), 201),
+        ("another VO", IssuerVos::One(VoName::new("atlas")), 403),
+        (
+            "a VO of a similar name",
+            IssuerVos::One(VoName::new("cm")),
+            403,
+        ),
+        ("other VOs", vos(&["atlas"]), 403),
+        ("none", vos(&[]), 403),
+        ("nothing", IssuerVos::Unlisted, 403),
+    ] {
+        let site = Site::with(|config| {
+            config.issuer.as_mut().expect("an issuer").trust.vos = vos;
+            config.access.group_rules = vec![GroupRule {
+                group: "/cms/prod".to_owned(),
+                path: path("/cms"),
+                rights: vec![Right::Modify],
+            }];
+        })
+        .await;
+        let token = site.token_with(|claims| {
+            claims.scope = String::new();
+            claims.wlcg_groups = vec!["/cms/prod".to_owned()];
+        });
+        let answer = site.send_as(&token, "PUT", "/cms/f", &[], b"x").await;
+        assert_eq!(answer.status, expected, "{told}: {}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn a_creator_renames_own_files_and_no_others() {
+    let site = Site::new().await;
+    let as_user = |name: &'static str, scope: &str| {
+        let scope = scope.to_owned();
+        site.token_with(|claims| {
+            claims.sub = name.to_owned();
+            claims.scope = scope;
+        })
+    };
+    let (bob, alice) = (
+        as_user("bob", "storage.create:/drop"),
+        as_user("alice", "storage.modify:/drop"),
+    );
+    site.send_as(&alice, "PUT", "/drop/alices", &[], b"a").await;
+    site.send_as(&bob, "PUT", "/drop/bobs.part", &[], b"b")
+        .await;
+    let rename = async |token: &str, from: &str, to: &str| {
+        let headers = [("destination", to)];
+        site.send_as(token, "MOVE", from, &headers, b"")
+            .await
+            .status
+    };
+    assert_eq!(rename(&bob, "/drop/alices", "/drop/gone").await, 403);
+    assert_eq!(rename(&bob, "/drop/bobs.part", "/drop/alices").await, 403);
+    assert_eq!(rename(&bob, "/drop/bobs.part", "/drop/bobs").await, 201);
+    assert_eq!(rename(&alice, "/drop/bobs", "/drop/moved").await, 201);
+    assert_eq!(site.get("/drop/alices").await.text(), "a");
+}
+
+#[tokio::test]
+async fn names_of_the_door_cannot_be_made() {
+    let site = Site::new().await;
+    site.put("/f", b"x").await;
+    for name in [
+        "/health",
+        "/metrics/x",
+        "/.well-known/wlcg-tape-rest-api",
+        "/jwks",
+        "/.oauth2/token",
+    ] {
+        for (method, path, headers) in [
+            ("PUT", name, vec![]),
+            ("MKCOL", name, vec![]),
+            ("MOVE", "/f", vec![("destination", name)]),
+            ("COPY", "/f", vec![("destination", name)]),
+        ] {
+            let refused = site.send(method, path, &headers, b"").await;
+            assert_eq!(refused.status, 403, "{method} {path} {headers:?}");
+            assert!(refused.text().contains("belongs to the door"));
+        }
+    }
+    assert_eq!(site.status("HEAD", "/.well-known/other").await, 404);
+}
+
+#[tokio::test]
+async fn what_stood_under_a_name_of_the_door_is_not_served_and_can_be_moved_away() {
+    let site = Site::new().await;
+    for name in ["/.well-known", "/health"] {
+        let made = Change::MakeDirectory {
+            path: path(name),
+            owner: None,
+            at: Timestamp(0),
+        };
+        site.storage.namespace().apply(made).expect("made");
+        let depth = [("depth", "1")];
+        let listed = site.send("PROPFIND", name, &depth, b"").await;
+        assert_eq!(listed.status, 207, "{name}: {}", listed.text());
+        assert_eq!(site.status("MKCOL", &format!("{name}/d")).await, 403);
+    }
+    assert_eq!(site.status("GET", "/.well-known").await, 404);
+    assert_eq!(site.status("GET", "/health").await, 200);
+    let to = [("destination", "/moved")];
+    let moved = site.send("MOVE", "/.well-known", &to, b"").await;
+    assert_eq!(moved.status, 201, "{}", moved.text());
+    assert_eq!(site.status("DELETE", "/health").await, 204);
 }

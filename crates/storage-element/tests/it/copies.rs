@@ -351,7 +351,8 @@ async fn a_destination_that_stored_other_bytes_is_found_out_and_removed() {
         .iter()
         .filter_map(|head| head.split(' ').next().map(str::to_owned))
         .collect();
-    assert_eq!(methods, ["HEAD", "PUT", "HEAD", "DELETE"]);
+    // The third look is for the version that is removed.
+    assert_eq!(methods, ["HEAD", "PUT", "HEAD", "HEAD", "DELETE"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -403,15 +404,17 @@ async fn a_redirect_is_followed_without_credentials_and_only_to_allowed_hosts() 
             &site,
             "/f",
             &begin.url(),
-            &[("transferheaderx-mark", "kept")],
+            &[("transferheaderx-request-id", "kept")],
         )
         .await,
     );
     let seen = end.heads()[0].to_ascii_lowercase();
     assert!(
-        !seen.contains("secret") && seen.contains("x-mark: kept"),
-        "{seen}"
+        !seen.contains("secret") && !seen.contains("kept") && seen.contains("want-digest: "),
+        "what a client chose for the source may be a secret, whatever its name: {seen}"
     );
+    let first = begin.heads()[0].to_ascii_lowercase();
+    assert!(first.contains("x-request-id: kept"), "{first}");
     let evil = Peer::new(redirect(format!(
         "http://localhost:{}/f",
         end.address.port()
@@ -419,7 +422,7 @@ async fn a_redirect_is_followed_without_credentials_and_only_to_allowed_hosts() 
     .await;
     let text = failure(&pull(&site, "/g", &evil.url(), &[]).await);
     assert!(
-        text.contains("does not copy to or from localhost"),
+        text.contains("does not copy to or from http://localhost:"),
         "{text}"
     );
     assert_eq!(end.heads().len(), 1);

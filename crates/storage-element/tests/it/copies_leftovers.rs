@@ -135,3 +135,78 @@ async fn a_push_that_arrives_leaves_its_file_there() {
     succeeded(&finish(begin(asked).await).await);
     assert_eq!(methods(&peer), ["HEAD", "PUT", "HEAD"]);
 }
+
+/// A destination that takes the first part and then nothing more.
+async fn standing_still(after: Vec<Step>) -> Peer {
+    let looks = AtomicUsize::new(0);
+    Peer::by_method(move |head| match head.split(' ').next() {
+        Some("PUT") => [breaks(), vec![Step::Pause(4 * DEADLINE)]].concat(),
+        Some("HEAD") if looks.fetch_add(1, Ordering::SeqCst) == 0 => vec![send(ABSENT)],
+        Some("HEAD") => after.clone(),
+        _ => vec![send(GONE)],
+    })
+    .await
+}
+
+async fn patient_site() -> Site {
+    let site = Site::with(|config| {
+        config.limits.stall_timeout = 4 * DEADLINE;
+        config.limits.first_byte_timeout = 4 * DEADLINE;
+    })
+    .await;
+    site.put("/f", &content(SIZE)).await;
+    site
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_is_banned_takes_the_first_part_with_them() {
+    let site = patient_site().await;
+    let peer = standing_still(vec![send(file(KEPT))]).await;
+    let asked = request(&site, "/f", "destination", &peer.url(), "t", &[]);
+    let _response = begin(asked).await;
+    eventually("the upload has begun", || methods(&peer).len() == 2).await;
+    site.reload(|config| {
+        config.limits.stall_timeout = 4 * DEADLINE;
+        config.access.banned = vec!["alice".to_owned()];
+    });
+    eventually("it is removed", || methods(&peer).len() == 4).await;
+    assert_eq!(methods(&peer), ["HEAD", "PUT", "HEAD", "DELETE"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_door_that_stops_sees_a_removal_through() {
+    let site = patient_site().await;
+    let slow_look = vec![Step::Pause(DEADLINE / 4), send(file(KEPT))];
+    let peer = standing_still(slow_look).await;
+    let asked = request(&site, "/f", "destination", &peer.url(), "t", &[]);
+    let _response = begin(asked).await;
+    eventually("the upload has begun", || methods(&peer).len() == 2).await;
+    site.close().await;
+    assert_eq!(methods(&peer), ["HEAD", "PUT", "HEAD", "DELETE"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_what_was_sent_is_removed_also_when_nobody_waits_for_it() {
+    let site = patient_site().await;
+    let peer = Peer::by_method(|head| match head.split(' ').next() {
+        Some("PUT") => vec![
+            send("HTTP/1.1 100 Continue\r\n\r\n"),
+            Step::Read(SIZE),
+            send("HTTP/1.1 204 No Content\r\nDigest: adler32=00000001\r\n\r\n"),
+        ],
+        // It was there before and is replaced.
+        Some("HEAD") => vec![send(file(KEPT))],
+        _ if head.starts_with("DELETE /f ") => vec![
+            Step::Pause(DEADLINE / 8),
+            send("HTTP/1.1 307 Temporary Redirect\r\nLocation: /g\r\nContent-Length: 0\r\n\r\n"),
+        ],
+        _ => vec![send(GONE)],
+    })
+    .await;
+    let asked = request(&site, "/f", "destination", &peer.url(), "t", &[]);
+    let response = begin(asked).await;
+    eventually("it is being removed", || methods(&peer).len() == 4).await;
+    drop(response);
+    eventually("it is removed", || methods(&peer).len() == 5).await;
+    assert_eq!(methods(&peer), ["HEAD", "PUT", "HEAD", "DELETE", "DELETE"]);
+}

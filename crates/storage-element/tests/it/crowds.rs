@@ -34,10 +34,14 @@ async fn read_to_end(tcp: &mut TcpStream) -> String {
 
 /// A client in the middle of an upload.
 async fn begin_work(site: &Site, path: &str) -> TcpStream {
+    begin_work_of(site, path, 4).await
+}
+
+async fn begin_work_of(site: &Site, path: &str, length: usize) -> TcpStream {
     let mut tcp = connect(site).await;
     let token = site.token("storage.modify:/");
     let head = format!(
-        "PUT {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Length: 4\r\n\r\n"
+        "PUT {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Length: {length}\r\n\r\n"
     );
     tcp.write_all(head.as_bytes()).await.expect("sent");
     tcp
@@ -47,12 +51,15 @@ async fn begin_work(site: &Site, path: &str) -> TcpStream {
 async fn who_finds_every_place_at_work_is_told_to_come_back() {
     let site = crowded_site(2, 2).await;
     let mut workers = [begin_work(&site, "/a").await, begin_work(&site, "/b").await];
+    for worker in &mut workers {
+        worker.write_all(b"d").await.expect("sent");
+    }
     eventually("both work", || site.storage.snapshot().movers_total == 2).await;
     let answer = read_to_end(&mut connect(&site).await).await;
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     assert!(answer.contains("Retry-After: 10\r\n"), "{answer}");
     for worker in &mut workers {
-        worker.write_all(b"done").await.expect("sent");
+        worker.write_all(b"one").await.expect("sent");
         let mut created = [0; 12];
         worker.read_exact(&mut created).await.expect("an answer");
         assert_eq!(&created, b"HTTP/1.1 201");
@@ -78,25 +85,44 @@ async fn an_idle_connection_makes_room_for_one_with_a_request() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_that_drips_is_ended_and_leaves_nothing() {
     let site = Site::with(|config| {
-        config.limits.stall_timeout = Duration::from_secs(20);
         config.limits.body_pace = PaceLimit {
             bytes_per_second_min: 1000,
             interval: Duration::from_millis(300),
         };
     })
     .await;
-    let mut worker = begin_work(&site, "/a").await;
-    let mut sent = 0;
+    let mut worker = begin_work_of(&site, "/a", 10_000).await;
     let answer = loop {
         // The door closes sooner or later; what is written after that is lost.
-        let more = worker.write_all(b"x").await.is_ok() && sent < 3;
-        sent += 1;
-        if !more {
-            break read_to_end(&mut worker).await;
+        let mut first = [0; 9];
+        let dripped = worker.write_all(b"x").await;
+        let told = tokio::time::timeout(Duration::from_millis(150), worker.read_exact(&mut first));
+        if let (Ok(_), _) | (_, Err(_)) = (told.await, dripped) {
+            let first = String::from_utf8_lossy(&first).into_owned();
+            break first + &read_to_end(&mut worker).await;
         }
-        tokio::time::sleep(Duration::from_millis(150)).await;
     };
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     assert!(answer.contains("1000 bytes a second"), "{answer}");
     site.settles_with(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_may_pause_for_as_long_as_a_body_may_stand_still() {
+    let site = Site::with(|config| {
+        config.limits.stall_timeout = Duration::from_secs(20);
+        config.limits.body_pace = PaceLimit {
+            bytes_per_second_min: 10_000_000,
+            interval: Duration::from_millis(300),
+        };
+    })
+    .await;
+    let mut worker = begin_work(&site, "/a").await;
+    for part in [b"do", b"ne"] {
+        worker.write_all(part).await.expect("sent");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let mut created = [0; 12];
+    worker.read_exact(&mut created).await.expect("an answer");
+    assert_eq!(&created, b"HTTP/1.1 201");
 }

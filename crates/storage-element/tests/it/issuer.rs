@@ -4,11 +4,12 @@ use crate::site::{AUDIENCE, Trust};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, StatusCode};
-use jsonwebtoken::{Algorithm, EncodingKey};
 use openssl::bn::BigNumContext;
 use openssl::ec::{EcGroup, EcKey};
+use openssl::ecdsa::EcdsaSig;
+use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
-use openssl::pkey::PKey;
+use openssl::pkey::{PKey, Private};
 use openssl::rsa::Rsa;
 use penstock_protocol::http1::Limits;
 use penstock_protocol::http1::server::Connection;
@@ -22,8 +23,8 @@ use tokio::task::JoinHandle;
 
 /// One key pair, and how its public half is published.
 pub struct Key {
-    algorithm: Algorithm,
-    private: EncodingKey,
+    algorithm: &'static str,
+    private: PKey<Private>,
     pub public: Value,
     /// The public half in PEM: what an attacker would use as an HMAC secret.
     pub pem: Vec<u8>,
@@ -50,11 +51,10 @@ pub static EC: LazyLock<Key> = LazyLock::new(|| {
                         "x": part(&x), "y": part(&y)});
     let key = PKey::from_ec_key(pair).expect("a key");
     Key {
-        algorithm: Algorithm::ES256,
-        private: EncodingKey::from_ec_pem(&key.private_key_to_pem_pkcs8().expect("PEM"))
-            .expect("a key"),
+        algorithm: "ES256",
         public,
         pem: key.public_key_to_pem().expect("PEM"),
+        private: key,
     }
 });
 
@@ -64,11 +64,10 @@ fn rsa(kid: &str) -> Key {
     let public = json!({"kty": "RSA", "kid": kid, "alg": "RS256", "use": "sig",
                         "n": part(pair.n()), "e": part(pair.e())});
     Key {
-        algorithm: Algorithm::RS256,
-        private: EncodingKey::from_rsa_pem(&pair.private_key_to_pem().expect("PEM"))
-            .expect("a key"),
+        algorithm: "RS256",
         public,
         pem: pair.public_key_to_pem().expect("PEM"),
+        private: PKey::from_rsa(pair).expect("a key"),
     }
 }
 
@@ -76,17 +75,33 @@ impl Key {
     /// Signs under the key's own name.
     pub fn sign(&self, claims: &Value) -> String {
         let name = &self.public["kid"];
-        let header = json!({"alg": format!("{:?}", self.algorithm), "typ": "JWT", "kid": name});
+        let header = json!({"alg": self.algorithm, "typ": "JWT", "kid": name});
         self.sign_text(&header.to_string(), &claims.to_string())
     }
 
     /// Signs texts as they are, which no library would write so.
     pub fn sign_text(&self, header: &str, claims: &str) -> String {
         let signed = unsigned(header, claims);
-        let signature =
-            jsonwebtoken::crypto::sign(signed.as_bytes(), &self.private, self.algorithm);
-        format!("{signed}.{}", signature.expect("signed"))
+        format!(
+            "{signed}.{}",
+            signature(&self.private, self.algorithm, &signed)
+        )
     }
+}
+
+/// By any algorithm with SHA-256, also those that no token may use.
+pub fn signature(key: &PKey<Private>, algorithm: &str, text: &str) -> String {
+    let mut signer = openssl::sign::Signer::new(MessageDigest::sha256(), key).expect("a signer");
+    let signature = signer.sign_oneshot_to_vec(text.as_bytes()).expect("signed");
+    URL_SAFE_NO_PAD.encode(match algorithm {
+        "ES256" => {
+            let numbers = EcdsaSig::from_der(&signature).expect("a signature");
+            [numbers.r(), numbers.s()]
+                .map(|number| number.to_vec_padded(32).expect("32 bytes"))
+                .concat()
+        }
+        _ => signature,
+    })
 }
 
 /// Header and claims without a signature.

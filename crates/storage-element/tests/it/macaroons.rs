@@ -70,6 +70,7 @@ async fn a_macaroon_does_what_its_caveats_leave() {
     check(&site, &writing, "PUT /a/b/new", 201).await;
     check(&site, &writing, "PUT /a/b/new", 403).await;
     check(&site, &writing, "GET /a/b/new", 403).await;
+    check(&site, &writing, "MOVE /a/b/new /a/b/old", 403).await;
     let managing = ask(&site, &all, "/a/b", &["activity:MANAGE,DELETE,UPLOAD"]).await;
     check(&site, &managing, "PUT /a/b/new", 204).await;
     check(&site, &managing, "MOVE /a/b/new /a/b/old", 201).await;
@@ -242,4 +243,53 @@ async fn a_changed_macaroon_is_401() {
         assert_eq!(response.status, expected, "{position}: {}", response.text());
         assert!(!response.text().contains(&changed));
     }
+}
+
+const LOCK: &str = "<lockinfo xmlns='DAV:'><lockscope><exclusive/></lockscope><locktype><write/></locktype></lockinfo>";
+
+/// Takes a lock; gives back its token, with brackets.
+async fn locked(site: &Site, credential: &str, path: &str) -> String {
+    let extra = [("depth", "0")];
+    let answer = site
+        .send_as(credential, "LOCK", path, &extra, LOCK.as_bytes())
+        .await;
+    assert!(
+        [200, 201].contains(&answer.status),
+        "{path}: {}",
+        answer.text()
+    );
+    answer.header("lock-token").to_owned()
+}
+
+/// The statuses of writing under a lock, refreshing it and releasing it.
+async fn using(site: &Site, credential: &str, path: &str, lock: &str) -> [u16; 3] {
+    let shown = format!("({lock})");
+    let held = [("if", shown.as_str())];
+    let written = site.send_as(credential, "PUT", path, &held, b"x").await;
+    let refreshed = site.send_as(credential, "LOCK", path, &held, b"").await;
+    let named = [("lock-token", lock)];
+    let released = site.send_as(credential, "UNLOCK", path, &named, b"").await;
+    [written.status, refreshed.status, released.status]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_holds_a_link_touches_no_locks_but_those_made_through_it() {
+    let (site, _trust) = site().await;
+    let maker = site.token("storage.read:/ storage.modify:/");
+    let drop_box = ask(&site, &maker, "/a", &["activity:UPLOAD,LIST"]).await;
+    let managing = ["activity:MANAGE,UPLOAD,LIST,DELETE"];
+    let link = ask(&site, &maker, "/a", &managing).await;
+    let other = ask(&site, &maker, "/a", &managing).await;
+
+    let own = locked(&site, &maker, "/a/b/f").await;
+    assert_eq!(using(&site, &drop_box, "/a/b/f", &own).await, [403; 3]);
+    assert_eq!(using(&site, &link, "/a/b/f", &own).await, [423, 403, 403]);
+    assert_eq!(using(&site, &maker, "/a/b/f", &own).await, [204, 200, 204]);
+
+    let made = locked(&site, &link, "/a/bc").await;
+    assert_eq!(using(&site, &other, "/a/bc", &made).await, [423, 403, 403]);
+    assert_eq!(using(&site, &link, "/a/bc", &made).await, [204, 200, 204]);
+    // Whoever made the link may undo what is done through it.
+    let made = locked(&site, &link, "/a/bc").await;
+    assert_eq!(using(&site, &maker, "/a/bc", &made).await, [204, 200, 204]);
 }

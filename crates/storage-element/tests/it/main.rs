@@ -15,6 +15,7 @@ mod overload;
 mod pages;
 mod parts;
 mod peer;
+mod pools;
 mod ranged;
 mod recovery;
 mod site;

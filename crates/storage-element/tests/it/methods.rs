@@ -29,6 +29,9 @@ async fn every_method_answers_as_webdav_clients_expect() {
     check(&site, "MKCOL", "/x/y", &[], 409).await;
     check(&site, "PROPFIND", "/d", &[("depth", "1")], 207).await;
     check(&site, "PROPFIND", "/d", &[("depth", "infinity")], 403).await;
+    check(&site, "PROPFIND", "/d", &[], 403).await;
+    check(&site, "PROPFIND", "/d/f", &[], 207).await;
+    check(&site, "PROPFIND", "/missing", &[], 404).await;
     check(&site, "PROPFIND", "/d", &[("depth", "2")], 400).await;
     check(&site, "PROPFIND", "/nothing", &[("depth", "0")], 404).await;
     check(&site, "MOVE", "/d/f", &[], 400).await;

@@ -245,7 +245,7 @@ async fn a_drop_box_takes_new_files_and_gives_none() {
     let authz = link(&site, "/box", "UPLOAD,LIST").await;
     let page = anonymous(&site, &format!("/box/?authz={authz}")).await;
     assert!(
-        page.text().contains("data-can=\"create rename share\""),
+        page.text().contains("data-can=\"create share\""),
         "{}",
         page.text()
     );
@@ -266,4 +266,61 @@ async fn a_drop_box_takes_new_files_and_gives_none() {
         site.send_bare("DELETE", &at("old"), &[], b"").await.status,
         403
     );
+    // Nor does it take others' files out of the way, or keep others from a name.
+    let to = ("destination", "/box/gone");
+    for (method, name, headers) in [
+        ("MOVE", "old", vec![to]),
+        (
+            "MOVE",
+            "new",
+            vec![("destination", "/box/old"), ("overwrite", "T")],
+        ),
+        ("COPY", "old", vec![to]),
+        ("MKCOL", "directory", vec![]),
+        ("LOCK", "free", vec![]),
+        ("PROPPATCH", "old", vec![]),
+    ] {
+        let lock = "<lockinfo xmlns='DAV:'><lockscope><exclusive/></lockscope>\
+                    <locktype><write/></locktype></lockinfo>";
+        let body: &[u8] = if method == "LOCK" {
+            lock.as_bytes()
+        } else {
+            b""
+        };
+        let refused = site.send_bare(method, &at(name), &headers, body).await;
+        assert_eq!(refused.status, 403, "{method} {name}: {}", refused.text());
+    }
+    assert_eq!(site.get("/box/old").await.text(), "mine");
+}
+
+#[tokio::test]
+async fn a_listing_for_programs_can_neither_act_nor_deceive() {
+    let site = Site::new().await;
+    site.put("/d/x%E2%80%AEgpj.exe", b"x").await;
+    let listing = site.send("GET", "/d", &[("accept", "*/*")], b"").await;
+    assert!(
+        listing.text().contains(">x⟨U+202E⟩gpj.exe<"),
+        "{}",
+        listing.text()
+    );
+    let policy = listing.header("content-security-policy");
+    assert!(policy.starts_with("default-src 'none'"), "{policy}");
+    for (name, value) in [
+        ("x-content-type-options", "nosniff"),
+        ("x-frame-options", "DENY"),
+        ("cache-control", "private, no-store"),
+        ("referrer-policy", "no-referrer"),
+    ] {
+        assert_eq!(listing.header(name), value, "{name}");
+    }
+    let missing = site.send("GET", "/missing", &[], b"").await;
+    assert_eq!(missing.header("x-content-type-options"), "nosniff");
+    assert_eq!(missing.header("cache-control"), "no-store");
+    let keys = site.send_bare("GET", "/jwks", &[], b"").await;
+    assert_eq!(keys.header("x-content-type-options"), "nosniff");
+    assert_eq!(keys.header("strict-transport-security"), "", "no TLS");
+    let trust = Trust::new();
+    let site = Site::with_tls(&trust).await;
+    let keys = site.send_bare("GET", "/jwks", &[], b"").await;
+    assert_eq!(keys.header("strict-transport-security"), "max-age=31536000");
 }

@@ -1,10 +1,14 @@
 //! Starting again, and refusing to start where that would lose data.
 
 use crate::site::{Site, configuration};
+use penstock_model::Timestamp;
+use penstock_persistence::backup::{BackupOf, Kept, RestoreTo, back_up, restore};
 use penstock_protocol::token::Signer;
-use penstock_storage_element::{OpenError, Storage, StorageConfig};
+use penstock_storage_element::fsck::{FsckOrder, Repair, check};
+use penstock_storage_element::{OpenError, PoolPlace, Storage, StorageConfig};
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 fn config(directory: &Path) -> StorageConfig {
     let signer = Signer::load(&directory.join("signing.pem")).expect("signer");
@@ -26,7 +30,7 @@ async fn closed_site() -> tempfile::TempDir {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_keeps_files_and_removes_what_was_never_acknowledged() {
+async fn a_restart_keeps_files_and_puts_into_quarantine_what_nobody_knows() {
     let directory = closed_site().await;
     let pool = directory.path().join("pools/p1");
     fs::write(pool.join("incoming/77"), b"unfinished").expect("written");
@@ -40,6 +44,203 @@ async fn a_restart_keeps_files_and_removes_what_was_never_acknowledged() {
         .expect("kept");
     assert!(pool.join(format!("data/0/{}", entry.id)).exists());
     assert!(!pool.join("incoming/77").exists() && !pool.join("data/100/100fff").exists());
+    let (name, bytes) = quarantined(&pool).pop().expect("kept");
+    assert!(name.starts_with("100fff-"), "{name}");
+    assert_eq!(bytes, b"never acknowledged");
+    let alarms = storage.condition().alarms.join("; ");
+    assert!(
+        alarms.contains("1 files in") && alarms.contains("penstock fsck"),
+        "{alarms}"
+    );
+    // Its id is not given to another file.
+    assert!(storage.namespace().allocate().0 > 0x10_0fff);
+}
+
+/// What is in the quarantine of a pool, by name.
+fn quarantined(pool: &Path) -> Vec<(String, Vec<u8>)> {
+    let entries = fs::read_dir(pool.join("quarantine"))
+        .expect("there")
+        .flatten();
+    let file = |entry: fs::DirEntry| {
+        let name = entry.file_name().into_string().expect("a name of ours");
+        (name, fs::read(entry.path()).expect("readable"))
+    };
+    let mut files: Vec<_> = entries.map(file).collect();
+    files.sort();
+    files
+}
+
+/// The database and its log, to be put back later.
+fn copy_namespace(directory: &Path, to: &str) {
+    for suffix in ["", "-wal"] {
+        let from = directory.join(format!("state/namespace.sqlite{suffix}"));
+        let to = directory.join(format!("{to}{suffix}"));
+        let _ = fs::remove_file(&to);
+        if from.exists() {
+            fs::copy(from, to).expect("copied");
+        }
+    }
+}
+
+fn put_namespace_back(directory: &Path, from: &str) {
+    for suffix in ["", "-wal", "-shm"] {
+        let to = directory.join(format!("state/namespace.sqlite{suffix}"));
+        let _ = fs::remove_file(&to);
+        let from = directory.join(format!("{from}{suffix}"));
+        if from.exists() {
+            fs::copy(from, to).expect("restored");
+        }
+    }
+}
+
+fn files_in(directory: &Path) -> Vec<Vec<u8>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).expect("there").flatten() {
+        match entry.path().is_dir() {
+            true => files.extend(files_in(&entry.path())),
+            false => files.push(fs::read(entry.path()).expect("readable")),
+        }
+    }
+    files.sort();
+    files
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_copy_of_the_namespace_that_nothing_tells_apart_deletes_no_file() {
+    let site = Site::new().await;
+    site.put("/d/f", b"in the copy").await;
+    let directory = site.directory.path().to_owned();
+    let identity = directory.join("pools/p1/pool.json");
+    copy_namespace(&directory, "copy");
+    let mark = fs::read(&identity).expect("readable");
+    site.put("/d/g", b"acknowledged later").await;
+    site.put("/d/h", b"and another").await;
+    let directory = site.close().await;
+    put_namespace_back(directory.path(), "copy");
+    // As after a kill: the mark of the last seconds was not written.
+    fs::write(&identity, mark).expect("written");
+    let storage = Storage::open(config(directory.path())).expect("opens");
+    let pool = directory.path().join("pools/p1");
+    let kept: Vec<Vec<u8>> = quarantined(&pool)
+        .into_iter()
+        .map(|(_, bytes)| bytes)
+        .collect();
+    assert_eq!(kept, [&b"acknowledged later"[..], b"and another"]);
+    assert_eq!(files_in(&pool.join("data")), [b"in the copy"]);
+    drop(storage);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_that_cannot_be_marked_leaves_the_marks_of_others() {
+    let site = Site::with(two_pools).await;
+    let directory = site.directory.path().to_owned();
+    site.put("/d/f", b"in the copy").await;
+    copy_namespace(&directory, "copy");
+    fs::create_dir(directory.join("pools/p1/pool.json.new")).expect("in the way");
+    let mut files = 0;
+    while files_in(&directory.join("pools/p2/data")).len() < 2 {
+        site.put(&format!("/d/g{files}"), b"acknowledged later")
+            .await;
+        files += 1;
+        assert!(files < 1000, "never drawn");
+    }
+    let directory = site.close().await;
+    put_namespace_back(directory.path(), "copy");
+    let mut config = config(directory.path());
+    two_pools(&mut config);
+    let why = refusal(config);
+    assert!(
+        matches!(&why, OpenError::OldNamespace { pool, .. } if pool.as_str() == "p2"),
+        "{why}"
+    );
+}
+
+fn two_pools(config: &mut StorageConfig) {
+    let mut second = config.pools[0].clone();
+    second.name = penstock_model::PoolName::new("p2");
+    second.directory = second.directory.with_file_name("p2");
+    config.pools.push(second);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_ids_than_were_set_aside_are_in_the_mark_before_a_file_has_one() {
+    let site = Site::new().await;
+    let identity = site.directory.path().join("pools/p1/pool.json");
+    let ids_below = || {
+        let identity: serde_json::Value =
+            serde_json::from_slice(&fs::read(&identity).expect("readable")).expect("JSON");
+        identity["ids_below"].as_u64().expect("a number")
+    };
+    let first = ids_below();
+    assert_eq!(site.storage.namespace().ids_reserved().0, first);
+    site.put("/d/f", b"covered").await;
+    assert_eq!(ids_below(), first, "no file costs a mark");
+    while site.storage.namespace().allocate().0 < first {}
+    // The pool cannot be marked: it takes no file with such an id.
+    let in_the_way = site.directory.path().join("pools/p1/pool.json.new");
+    fs::create_dir(&in_the_way).expect("in the way");
+    assert_eq!(site.status("PUT", "/d/g").await, 500);
+    assert_eq!(site.status("PUT", "/d/g").await, 503);
+    fs::remove_dir(&in_the_way).expect("removed");
+    let deadline = Instant::now() + crate::site::DEADLINE;
+    while site.status("PUT", "/d/g").await != 201 {
+        assert!(Instant::now() < deadline, "it does not come back");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(ids_below() > first);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_pool_is_used_by_one_process() {
+    let site = Site::new().await;
+    // As a site directory that was cloned, with its pools elsewhere.
+    let clone = tempfile::tempdir().expect("made");
+    let mut config = config(site.directory.path());
+    copy_namespace(site.directory.path(), "copy");
+    for suffix in ["", "-wal"] {
+        let from = site.directory.path().join(format!("copy{suffix}"));
+        fs::copy(from, clone.path().join(format!("namespace.sqlite{suffix}"))).expect("copied");
+    }
+    config.namespace = clone.path().join("namespace.sqlite");
+    let why = refusal(config);
+    assert!(matches!(why, OpenError::PoolInUse { .. }), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_whose_record_cannot_be_read_keeps_its_bytes() {
+    let directory = closed_site().await;
+    let pool = directory.path().join("pools/p1");
+    let partial = |name: &str| pool.join("partial").join(name);
+    let [newer, damaged, broken, begun] =
+        [1, 2, 3, 4].map(|number| format!("00000000-0000-4000-8000-00000000000{number}"));
+    for id in [&newer, &damaged, &broken] {
+        fs::write(partial(id), id).expect("written");
+    }
+    fs::write(partial(&format!("{newer}.json")), r#"{"version":99}"#).expect("written");
+    fs::write(partial(&format!("{damaged}.json")), "\0\0").expect("written");
+    // What cannot be read: here a directory, there a disk that fails.
+    fs::create_dir(partial(&format!("{broken}.json"))).expect("made");
+    // Killed before its record was there, and before any byte.
+    fs::write(partial(&begun), "").expect("written");
+    let storage = Storage::open(config(directory.path())).expect("opens");
+    for id in [&newer, &broken] {
+        assert_eq!(fs::read(partial(id)).expect("left as it is"), id.as_bytes());
+    }
+    assert!(!partial(&damaged).exists() && !partial(&begun).exists());
+    let kept = quarantined(&pool);
+    let names: Vec<&str> = kept.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert!(
+        names[0].starts_with(&format!("partial-{damaged}-")),
+        "{names:?}"
+    );
+    assert_eq!(kept[0].1, damaged.as_bytes());
+    assert!(
+        names[1].starts_with(&format!("partial-{damaged}.json-")),
+        "{names:?}"
+    );
+    let alarms = storage.condition().alarms.join("; ");
+    assert!(alarms.contains("2 unfinished uploads"), "{alarms}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,14 +273,32 @@ async fn an_old_copy_of_the_namespace_is_refused() {
     );
     fs::copy(&database, &copy).expect("copied");
     drop(Storage::open(config(directory.path())).expect("opens"));
-    for name in ["namespace.sqlite-wal", "namespace.sqlite-shm"] {
-        let _ = fs::remove_file(database.with_file_name(name));
-    }
-    fs::copy(&copy, &database).expect("restored");
-    assert!(matches!(
-        refusal(config(directory.path())),
-        OpenError::OldNamespace { .. }
-    ));
+    let put_back = || {
+        for name in ["namespace.sqlite-wal", "namespace.sqlite-shm"] {
+            let _ = fs::remove_file(database.with_file_name(name));
+        }
+        fs::copy(&copy, &database).expect("restored");
+    };
+    put_back();
+    let data = directory.path().join("pools/p1/data/0/ff0");
+    fs::write(&data, b"written since").expect("written");
+    let why = refusal(config(directory.path()));
+    assert!(
+        matches!(why, OpenError::OldNamespace { files: 1, .. }),
+        "{why}"
+    );
+    assert!(why.to_string().contains("penstock fsck --repair"), "{why}");
+    assert!(data.exists());
+    // Without a file that it does not know it may go on, with ids that nobody had.
+    fs::remove_file(&data).expect("moved away");
+    let identity = fs::read(directory.path().join("pools/p1/pool.json")).expect("readable");
+    let identity: serde_json::Value = serde_json::from_slice(&identity).expect("JSON");
+    let storage = Storage::open(config(directory.path())).expect("opens");
+    let next = storage.namespace().allocate().0;
+    assert!(
+        next >= identity["ids_below"].as_u64().expect("a number"),
+        "{next} {identity}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,19 +321,69 @@ async fn a_copy_of_the_namespace_made_while_it_ran_deletes_no_later_file() {
     let _ = fs::remove_file(database.with_file_name("namespace.sqlite-shm"));
     let why = refusal(config(directory.path()));
     assert!(
-        matches!(why, OpenError::CopyOfNamespace { files: 1, .. }),
+        matches!(why, OpenError::OldNamespace { files: 1, .. }),
         "{why}"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_whose_disk_is_not_mounted_is_refused() {
-    let directory = closed_site().await;
+async fn a_restored_namespace_waits_until_files_of_since_then_are_entered_again() {
+    let site = Site::new().await;
+    site.put("/d/f", b"in the backup").await;
+    let directory = site.directory.path().to_owned();
+    let backup = directory.join("backup");
+    let of = BackupOf {
+        kept: Kept::Namespace(directory.join("state/namespace.sqlite")),
+        files: Vec::new(),
+        positions: Vec::new(),
+        at: Timestamp(0),
+        bytes_per_second: u64::MAX,
+        stopped: Default::default(),
+    };
+    back_up(&of, &backup).expect("made");
+    site.put("/d/g", b"acknowledged later").await;
+    let directory = site.close().await;
+    // A start of between has looked at all files of before.
+    drop(Storage::open(config(directory.path())).expect("opens"));
+    let to = RestoreTo {
+        kept: of.kept,
+        replaces: true,
+        scratch: directory.path().join("scratch"),
+        at: Timestamp(0),
+    };
+    restore(&backup, &to).expect("restored");
     let pool = directory.path().join("pools/p1");
-    fs::rename(&pool, directory.path().join("unmounted")).expect("renamed");
-    fs::create_dir(&pool).expect("made");
-    let why = refusal(config(directory.path()));
-    assert!(matches!(why, OpenError::Vanished { files: 1, .. }), "{why}");
+    for _ in 0..2 {
+        let why = refusal(config(directory.path()));
+        let is_old = matches!(why, OpenError::OldNamespace { files: 1, .. });
+        assert!(is_old, "{why}");
+    }
+    assert_eq!(files_in(&pool.join("data")).len(), 2);
+    assert_eq!(quarantined(&pool), []);
+    let config = config(directory.path());
+    let order = FsckOrder {
+        namespace: config.namespace.clone(),
+        pools: config
+            .pools
+            .iter()
+            .map(|pool| PoolPlace {
+                name: pool.name.clone(),
+                directory: pool.directory.clone(),
+            })
+            .collect(),
+        repair: Repair {
+            mends: true,
+            removes_missing: false,
+        },
+    };
+    let report = check(&order, |_| ()).expect("compared");
+    assert_eq!((report.unknown.count, report.open()), (1, 0));
+    let storage = Storage::open(config).expect("opens");
+    let in_use = check(&order, |_| ()).expect_err("it is in use");
+    assert!(in_use.to_string().contains("in use"), "{in_use}");
+    drop(storage);
+    assert_eq!(files_in(&pool.join("data")).len(), 2);
+    assert_eq!(quarantined(&pool), []);
 }
 
 #[tokio::test(flavor = "multi_thread")]

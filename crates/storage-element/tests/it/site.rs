@@ -5,14 +5,14 @@ use penstock_decide::admission::QueueLimits;
 use penstock_decide::pool_selection::PoolMode;
 use penstock_model::{Bytes, NamespacePath, PoolName, Timestamp, VoName};
 use penstock_persistence::namespace::{Change, Replace};
-use penstock_protocol::hosts::HostPattern;
+use penstock_protocol::hosts::{AllowedServers, ServerPattern};
 use penstock_protocol::http1::client::ReachRules;
 use penstock_protocol::http1::client::{Client, ClientConfig, Outgoing, UploadStart};
 use penstock_protocol::macaroon::RootKeys;
-use penstock_protocol::network::Network;
+use penstock_protocol::network::NetworkPorts;
 use penstock_protocol::pki;
 use penstock_protocol::tls::{ClientTls, ServerTls};
-use penstock_protocol::token::{Claims, Signer, openid_configuration};
+use penstock_protocol::token::{Claims, IssuerVos, LIFE_MAX, Signer, openid_configuration};
 use penstock_storage_element::{
     AccessConfig, DoorConfig, MacaroonConfig, OutboundConfig, OwnIssuer, PoolConfig, Storage,
     StorageConfig, StorageLimits, TrustedIssuerConfig, serve,
@@ -125,6 +125,7 @@ pub fn quick_limits() -> StorageLimits {
         shutdown_grace: Duration::from_millis(300),
         remove_entries_max: 20,
         free_reserve: Bytes(0),
+        probe_interval: Duration::from_millis(50),
         ..StorageLimits::default()
     }
 }
@@ -149,7 +150,8 @@ pub fn configuration(directory: &Path, signer: &Signer) -> StorageConfig {
             trust: TrustedIssuerConfig {
                 issuer: ISSUER.to_owned(),
                 prefix: NamespacePath::root(),
-                vo: Some(VoName::new("atlas")),
+                vos: IssuerVos::One(VoName::new("atlas")),
+                life_max: LIFE_MAX,
             },
             openid_configuration: openid_configuration(ISSUER),
             jwks: signer.jwks(),
@@ -159,12 +161,18 @@ pub fn configuration(directory: &Path, signer: &Signer) -> StorageConfig {
             validity_max: Duration::from_secs(3600),
         }),
         outbound: OutboundConfig {
-            allow: vec![HostPattern::parse("127.0.0.1").expect("host")],
+            allow: AllowedServers {
+                allow: ["127.0.0.1:1-65535", "http://127.0.0.1:1-65535"]
+                    .map(|text| ServerPattern::parse(text).expect("a server"))
+                    .to_vec(),
+                own: Vec::new(),
+            },
             reach: ReachRules {
-                private: vec![Network::parse("127.0.0.0/8").expect("a network")],
+                private: vec![NetworkPorts::parse("127.0.0.0/8:1-65535").expect("a network")],
                 ..ReachRules::default()
             },
             certificates: Some(directory.join("certificates")),
+            ..OutboundConfig::default()
         },
         limits: quick_limits(),
     }
@@ -245,6 +253,7 @@ impl Site {
                 listener,
                 tls,
                 monitor: None,
+                tls_only: true,
             },
             stop,
         ));
@@ -258,6 +267,13 @@ impl Site {
             shutdown,
             door,
         }
+    }
+
+    /// Changes the configuration that it started with, as an operator does while it runs.
+    pub fn reload(&self, change: impl FnOnce(&mut StorageConfig)) {
+        let mut config = configuration(self.directory.path(), &self.signer);
+        change(&mut config);
+        self.storage.reload(config).expect("reloaded");
     }
 
     pub fn url(&self, path: &str) -> Url {
@@ -376,6 +392,11 @@ impl Site {
 
     /// Sends bytes as they are and reads until the server closes.
     pub async fn raw(&self, request: &str) -> String {
+        String::from_utf8_lossy(&self.raw_bytes(request).await).into_owned()
+    }
+
+    /// The same, for an answer that may be no text and may break off.
+    pub async fn raw_bytes(&self, request: &str) -> Vec<u8> {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let mut stream = tokio::net::TcpStream::connect(self.address)
             .await
@@ -383,11 +404,10 @@ impl Site {
         stream.write_all(request.as_bytes()).await.expect("writes");
         let mut answer = Vec::new();
         let read = stream.read_to_end(&mut answer);
-        tokio::time::timeout(DEADLINE, read)
-            .await
-            .expect("closes")
-            .expect("reads");
-        String::from_utf8_lossy(&answer).into_owned()
+        let read = tokio::time::timeout(DEADLINE, read).await.expect("closes");
+        // What came before it broke off is there all the same.
+        drop(read);
+        answer
     }
 
     /// Begins a PUT whose body the test sends piece by piece.
@@ -407,6 +427,17 @@ impl Site {
             UploadStart::Ready(upload) => upload,
             UploadStart::Answered(response) => panic!("answered {}", response.status),
         }
+    }
+
+    /// The same after its first byte, when it has a mover or waits for one.
+    pub async fn begin_writing(
+        &self,
+        path: &str,
+        length: Option<u64>,
+    ) -> penstock_protocol::http1::client::Upload {
+        let mut upload = self.begin_put(path, length).await;
+        upload.write_all(b"1").await.expect("sent");
+        upload
     }
 
     /// File data in all pools, visible or not: (in `incoming`, in `data`).

@@ -1,10 +1,11 @@
 //! The rules of the WLCG token profile 1.3, one table each, with tokens of issuers that the door meets over TLS.
 
-use crate::issuer::{EC, FORGED, Issuer, Key, RSA, now, unsigned};
+use crate::issuer::{EC, FORGED, Issuer, Key, RSA, now, signature, unsigned};
 use crate::site::{AUDIENCE, Site, Trust, path};
-use jsonwebtoken::{Algorithm, EncodingKey};
+use openssl::pkey::PKey;
 use penstock_decide::authorization::GroupRule;
-use penstock_model::Right;
+use penstock_model::{Right, VoName};
+use penstock_protocol::token::{IssuerVos, LIFE_MAX};
 use penstock_storage_element::{StorageConfig, TrustedIssuerConfig};
 use serde_json::{Value, json};
 
@@ -26,12 +27,18 @@ impl World {
         // One name with a final slash and one without: both are common.
         let wlcg = Issuer::start(&trust, "/").await;
         let other = Issuer::start(&trust, "").await;
-        let issuers =
-            [(&wlcg, "/wlcg"), (&other, "/other")].map(|(issuer, prefix)| TrustedIssuerConfig {
-                issuer: issuer.url.clone(),
-                prefix: path(prefix),
-                vo: None,
-            });
+        let places = [
+            (&wlcg, "wlcg", "/wlcg"),
+            (&other, "other", "/other"),
+            (&wlcg, "wlcg", "/shared"),
+            (&other, "other", "/shared"),
+        ];
+        let issuers = places.map(|(issuer, vo, prefix)| TrustedIssuerConfig {
+            issuer: issuer.url.clone(),
+            prefix: path(prefix),
+            vos: IssuerVos::One(VoName::new(vo)),
+            life_max: LIFE_MAX,
+        });
         let certificates = trust.certificates();
         let change = |config: &mut StorageConfig| {
             config.access.issuers = issuers.to_vec();
@@ -203,9 +210,8 @@ async fn only_a_good_signature_by_a_published_key_counts() {
     };
     let hmac = |key: &Key| {
         let signed = unsigned(&header("HS256", "rsa"), &text);
-        let secret = EncodingKey::from_secret(&key.pem);
-        let signature = jsonwebtoken::crypto::sign(signed.as_bytes(), &secret, Algorithm::HS256);
-        format!("{signed}.{}", signature.expect("signed"))
+        let secret = PKey::hmac(&key.pem).expect("a key");
+        format!("{signed}.{}", signature(&secret, "HS256", &signed))
     };
     let good = RSA.sign(&claims);
     let (signed, signature) = good.rsplit_once('.').expect("three parts");
@@ -401,6 +407,12 @@ async fn a_scope_allows_what_the_profile_says_and_nothing_beside() {
         (
             "storage.create:/ storage.read:/",
             "MOVE /wlcg/foo/f /wlcg/foobar/f",
+            403,
+        ),
+        // A directory may hold what others made.
+        (
+            "storage.create:/deep",
+            "MOVE /wlcg/deep/er/dir /wlcg/deep/er/moved",
             403,
         ),
         // Modifying: all of that, and overwriting and removing, but not reading.
@@ -655,4 +667,20 @@ async fn many_tokens_make_one_fetch_and_an_outage_of_the_issuer_stops_nobody() {
     world
         .check("never reached", &token, "GET /other/o", 503)
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_subject_of_two_issuers_is_two_owners() {
+    let world = World::new().await;
+    let (mine, other) = (
+        world.wlcg.token("storage.create:/"),
+        world.other.token("storage.create:/"),
+    );
+    let check = async |token: &str, request: &str, expected: u16| {
+        world.check("create", token, request, expected).await;
+    };
+    check(&mine, "PUT /shared/f", 201).await;
+    check(&other, "MOVE /shared/f /shared/taken", 403).await;
+    check(&mine, "MOVE /shared/f /shared/g", 201).await;
+    check(&other, "MOVE /shared/g /shared/taken", 403).await;
 }

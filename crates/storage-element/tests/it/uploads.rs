@@ -1,7 +1,7 @@
 //! Uploads in several requests: what was acknowledged stays, through lost connections and restarts, and the file
 //! appears whole or not at all.
 
-use crate::site::{Response, Site, content};
+use crate::site::{DEADLINE, Response, Site, content, eventually};
 use penstock_model::Bytes;
 use std::time::Duration;
 
@@ -228,11 +228,10 @@ async fn uploads_are_bounded_per_user_and_expire() {
     assert_eq!(begin(&site, "/c", &[]).await.status, 429);
     let large = patch(&site, &second, 0, "?0", &content(200)).await;
     assert_eq!(large.status, 507, "{}", large.text());
-    assert_eq!(
-        site.send("PUT", "/d", &[], &content(700)).await.status,
-        507,
-        "promised"
-    );
+    // What was only announced keeps nobody else out.
+    assert_eq!(site.storage.snapshot().pools[0].reserved, Bytes(0));
+    site.put("/d", &content(1400)).await;
+    assert_eq!(site.status("DELETE", "/d").await, 204);
     crate::site::eventually("both have expired", || {
         site.storage.remove_expired_uploads();
         let left = std::fs::read_dir(site.directory.path().join("pools/p1/partial"));
@@ -244,6 +243,71 @@ async fn uploads_are_bounded_per_user_and_expire() {
     assert_eq!(site.status("HEAD", &second).await, 404);
     site.put("/d", &content(700)).await;
     site.settles_with(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_several_uploads_that_do_not_fit_together_some_finish_and_none_is_stuck() {
+    const LENGTH: usize = 4_000_000;
+    const FIRST: usize = 400_000;
+    const SECOND: usize = 800_000;
+    let small = |config: &mut penstock_storage_element::StorageConfig| {
+        config.pools[0].capacity = Some(Bytes(10_000_000));
+    };
+    let site = Site::with(small).await;
+    let data = content(LENGTH);
+    let mut uploads = Vec::new();
+    for name in ["/a", "/b", "/c", "/d"] {
+        uploads.push(begun(&site, name, &[("upload-length", "4000000")]).await);
+    }
+    let reserved = |site: &Site| site.storage.snapshot().pools[0].reserved.0 as usize;
+    for upload in &uploads {
+        let first = patch(&site, upload, 0, "?0", &data[..FIRST]).await;
+        assert_eq!(first.status, 204, "{}", first.text());
+    }
+    assert_eq!(
+        reserved(&site),
+        4 * FIRST,
+        "little has come, little is kept"
+    );
+    let limit = |head: &Response| -> u64 {
+        let (_, seconds) = head
+            .header("upload-limit")
+            .split_once('=')
+            .expect("a limit");
+        seconds.parse().expect("a number")
+    };
+    let before = limit(&site.send("HEAD", &uploads[2], &[], b"").await);
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let mut told = Vec::new();
+    for upload in &uploads {
+        let second = patch(&site, upload, FIRST, "?0", &data[FIRST..SECOND]).await;
+        told.push(second.status);
+    }
+    assert_eq!(told, [204, 204, 507, 507]);
+    let refused = site.send("HEAD", &uploads[2], &[], b"").await;
+    assert_eq!(refused.header("upload-offset"), "400000");
+    assert!(limit(&refused) < before, "it stays for what comes only");
+    assert_eq!(reserved(&site), 2 * LENGTH + 2 * FIRST);
+
+    // A restart changes nothing of that.
+    let site = Site::again(site.close().await, small).await;
+    assert_eq!(reserved(&site), 2 * LENGTH + 2 * FIRST);
+    let other = patch(&site, &uploads[3], FIRST, "?0", &data[FIRST..SECOND]).await;
+    assert_eq!(other.status, 507, "{}", other.text());
+    for upload in &uploads[..2] {
+        let last = patch(&site, upload, SECOND, "?1", &data[SECOND..]).await;
+        assert_eq!(last.status, 201, "{}", last.text());
+    }
+    // With room again, the others go on from where they were.
+    for (upload, away) in [(&uploads[2], "/a"), (&uploads[3], "/b")] {
+        assert_eq!(site.status("DELETE", away).await, 204);
+        let free = || site.storage.snapshot().pools[0].free.0 >= 3_600_000;
+        crate::site::eventually("there is room", free).await;
+        let last = patch(&site, upload, FIRST, "?1", &data[FIRST..]).await;
+        assert_eq!(last.status, 201, "{}", last.text());
+    }
+    assert!(site.get("/c").await.body == data);
+    site.settles_with(2).await;
 }
 
 #[tokio::test]
@@ -332,4 +396,28 @@ async fn an_upload_respects_a_lock_that_came_after_it() {
     let last = site.send("PATCH", &upload, &headers, rest).await;
     assert_eq!(last.status, 204, "{}", last.text());
     assert_eq!(site.get("/d/f").await.body, b"new file");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_whose_client_was_never_told_of_it_leaves_nothing() {
+    use tokio::io::AsyncWriteExt;
+    let site = Site::with(|config| config.limits.stall_timeout = 4 * DEADLINE).await;
+    let token = site.token("storage.modify:/");
+    let head = format!(
+        "PUT /f HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nUpload-Complete: ?0\r\n\
+         Content-Length: 100\r\n\r\nthe first part"
+    );
+    let mut client = tokio::net::TcpStream::connect(site.address)
+        .await
+        .expect("connects");
+    client.write_all(head.as_bytes()).await.expect("sent");
+    let partial = site.directory.path().join("pools/p1/partial");
+    let left = || std::fs::read_dir(&partial).expect("readable").count();
+    eventually("it is being written", || {
+        site.storage.snapshot().movers_total == 1 && left() > 0
+    })
+    .await;
+    site.reload(|config| config.access.banned = vec!["alice".to_owned()]);
+    eventually("nothing is left of it", || left() == 0).await;
+    site.settles_with(0).await;
 }

@@ -1,6 +1,6 @@
 //! What PUT promises: all of it, as announced, or nothing.
 
-use crate::site::{Site, content, eventually, headers};
+use crate::site::{DEADLINE, Site, content, eventually, headers};
 use http::Method;
 use penstock_persistence::namespace::{MoverKind, MoverOutcome};
 use penstock_protocol::http1::client::{Outgoing, UploadStart};
@@ -138,9 +138,10 @@ async fn if_none_match_forbids_to_replace() {
     let UploadStart::Ready(mut upload) = begun else {
         panic!("answered early");
     };
+    upload.write_all(b"t").await.expect("sent");
     eventually("a mover runs", || site.storage.snapshot().movers_total == 1).await;
     site.slip_in("/f", "/g");
-    upload.write_all(b"two").await.expect("sent");
+    upload.write_all(b"wo").await.expect("sent");
     assert_eq!(upload.finish().await.expect("an answer").status, 412);
     assert_eq!(site.get("/g").await.text(), "one");
     site.settles_with(1).await;
@@ -149,14 +150,14 @@ async fn if_none_match_forbids_to_replace() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_writers_of_one_path_do_not_meet() {
     let site = Site::new().await;
-    let mut upload = site.begin_put("/f", Some(3)).await;
+    let mut upload = site.begin_writing("/f", Some(3)).await;
     eventually("a mover runs", || site.storage.snapshot().movers_total == 1).await;
     let second = site.send("PUT", "/f", &[], b"two").await;
     assert_eq!(second.status, 409);
     assert!(second.text().contains("being written"), "{}", second.text());
-    upload.write_all(b"one").await.expect("sent");
+    upload.write_all(b"st").await.expect("sent");
     upload.finish().await.expect("an answer");
-    assert_eq!(site.get("/f").await.text(), "one");
+    assert_eq!(site.get("/f").await.text(), "1st");
     site.put("/f", b"two").await;
 }
 
@@ -177,6 +178,37 @@ async fn a_client_that_asks_first_is_told_to_continue_or_why_not() {
         refused.starts_with("HTTP/1.1 409") && !refused.contains("100 Continue"),
         "{refused}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_announced_and_does_not_come_keeps_no_room_from_others() {
+    let site = Site::with(|config| {
+        config.pools[0].capacity = Some(penstock_model::Bytes(10_000_000));
+        config.limits.stall_timeout = DEADLINE;
+    })
+    .await;
+    let mut announced = site.begin_writing("/announced", Some(9_000_000)).await;
+    announced
+        .write_all(&content(1_500_000))
+        .await
+        .expect("sent");
+    eventually("it is being written", || site.files_on_disk().0 == 1).await;
+    let reserved = site.storage.snapshot().pools[0].reserved.0;
+    assert!((1_000_000..3_000_000).contains(&reserved), "{reserved}");
+    site.put("/other", &content(6_000_000)).await;
+    // The one that announced more than is left now is told so on the way, and leaves nothing.
+    for _ in 0..70 {
+        if announced.write_all(&content(100_000)).await.is_err() {
+            break;
+        }
+    }
+    if let Ok(response) = announced.finish().await {
+        assert_eq!(response.status, 507);
+    }
+    site.settles_with(1).await;
+    // What cannot fit is refused before a byte of it is sent.
+    let large = site.send("PUT", "/large", &[], &content(5_000_000)).await;
+    assert_eq!(large.status, 507, "{}", large.text());
 }
 
 #[tokio::test(flavor = "multi_thread")]

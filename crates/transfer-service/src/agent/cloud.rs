@@ -4,7 +4,7 @@
 //! the attempt has to be over.
 
 use super::AgentSetup;
-use super::http::{End, Stat};
+use super::http::{End, Stat, modified_of};
 use super::steps::Attempting;
 use crate::cloud::{KeySecret, KeyUser};
 use crate::run::wall_clock;
@@ -271,11 +271,17 @@ impl AgentSetup {
     }
 
     /// DELETE; true when the object is known to be gone.
-    pub(super) async fn remove_object(&self, access: &CloudAccess) -> bool {
-        match self.ask_cloud(access, &Ask::new(Method::DELETE)).await {
-            Ok(Said::Yes(_)) => true,
-            Ok(Said::No(refused)) => refused.status == 404,
-            Err(_) => false,
+    pub(super) async fn remove_object(
+        &self,
+        end: &End,
+        access: &CloudAccess,
+        phase: Phase,
+    ) -> Result<(), Failure> {
+        let asked = self.ask_cloud(access, &Ask::new(Method::DELETE)).await;
+        match asked.map_err(|why| end.client_failure(phase, &why))? {
+            Said::Yes(_) => Ok(()),
+            Said::No(refused) if refused.status == 404 => Ok(()),
+            Said::No(refused) => Err(end.cloud_failure(access, phase, "DELETE", &refused)),
         }
     }
 
@@ -351,6 +357,8 @@ fn stat_of(answer: &Incoming, algorithm: ChecksumAlgorithm) -> Stat {
         checksum: checksums
             .into_iter()
             .find(|checksum| checksum.algorithm() == algorithm),
+        modified: modified_of(&answer.headers, wall_clock()),
+        version: None,
     }
 }
 
@@ -379,6 +387,7 @@ impl Attempting<'_> {
             parsed: access.url(),
             token: None,
             proxy: None,
+            token_withheld: false,
             cloud: Some(Arc::new(access)),
             side,
         })

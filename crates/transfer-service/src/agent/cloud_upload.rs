@@ -16,6 +16,7 @@ use http::header::{CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, Method};
 use openssl::hash::{MessageDigest, hash};
 use penstock_decide::classify::Observed;
+use penstock_decide::destination::CopyEnd;
 use penstock_model::{
     Bytes, Checksum, Failure, MoverReport, Phase, Side, StreamUse, StreamsReason, Verification,
 };
@@ -336,7 +337,7 @@ impl Uploading<'_> {
 
     fn refused(&self, what: &str, refused: &Refused) -> Failure {
         if refused.status == 412 {
-            self.attempting.nothing_was_written();
+            self.attempting.note_end(CopyEnd::Occupied);
         }
         let failure = self
             .end

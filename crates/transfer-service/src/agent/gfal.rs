@@ -12,14 +12,19 @@ pub(super) use attempt::HeldProcess;
 pub(super) use process::Process;
 
 use penstock_model::{FileUrl, StorageId, VoName};
-use penstock_protocol::gfal::{Report, SftpLogin};
+use penstock_protocol::gfal::gate::Judge;
+use penstock_protocol::gfal::{Account, ReadablePaths, Report};
+use penstock_protocol::http1::client::Client;
+use penstock_protocol::network::is_of_this_machine;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
 use tokio::sync::{Mutex, Semaphore, oneshot};
+use url::Url;
 
 /// How long a process may take to load the library.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -47,6 +52,13 @@ pub struct GfalConfig {
     pub sftp: Vec<SftpAccount>,
     /// Files of `mock` servers, which do not exist, are moved, too.
     pub mock: bool,
+    /// What processes may open. `None`: they are not confined, neither in that nor in their connections.
+    pub readable: Option<ReadablePaths>,
+    /// The account that processes work as. `None`: that of the service.
+    pub account: Option<Account>,
+    /// This site's storage doors. No gfal process connects there: they do not speak what gfal2 speaks. To the site's
+    /// other ports nobody is sent.
+    pub doors: Vec<SocketAddr>,
 }
 
 /// An account at an `sftp` server, and for whom it is used.
@@ -55,9 +67,17 @@ pub struct SftpAccount {
     /// The server, as in URLs.
     pub host: String,
     /// The account.
-    pub login: SftpLogin,
+    pub user: String,
+    /// The file with its private key.
+    pub key: PathBuf,
     /// The VO whose transfers may use it.
     pub vo: VoName,
+}
+
+impl SftpAccount {
+    fn is_same_login(&self, other: &SftpAccount) -> bool {
+        (&self.user, &self.key) == (&other.user, &other.key)
+    }
 }
 
 /// The gfal processes of one service.
@@ -115,18 +135,27 @@ impl Gfal {
             }
             Err(why) => return Err(format!("{scheme}: {why}")),
         }
-        match scheme == "sftp" && self.sftp_login(url, vo).is_none() {
+        match scheme == "sftp" && self.sftp_account(url, vo).is_none() {
             true => Err(no_account(&url.storage(), vo)),
             false => Ok(()),
         }
     }
 
     /// The account by which a VO's transfers reach an `sftp` server.
-    pub(super) fn sftp_login(&self, url: &FileUrl, vo: &VoName) -> Option<&SftpLogin> {
-        let accounts = self.config.sftp.iter();
-        let mut fitting = accounts
-            .filter(|account| account.host.eq_ignore_ascii_case(url.host()) && account.vo == *vo);
-        fitting.next().map(|account| &account.login)
+    pub(super) fn sftp_account(&self, url: &FileUrl, vo: &VoName) -> Option<&SftpAccount> {
+        let mut accounts = self.config.sftp.iter();
+        accounts.find(|account| account.host.eq_ignore_ascii_case(url.host()) && account.vo == *vo)
+    }
+
+    /// Where a process may connect: as the service itself, but not to the site's storage doors.
+    pub(super) fn judge(&self, client: &Client) -> Judge {
+        let (client, doors) = (client.clone(), self.config.doors.clone());
+        Arc::new(
+            move |address| match doors.iter().any(|door| is_at(address, *door)) {
+                true => Err("it is a storage door of this site".to_owned()),
+                false => client.may_connect(address),
+            },
+        )
     }
 
     /// The plug-ins that this machine has. Errors: gfal2 is not there, or cannot be started.
@@ -174,6 +203,23 @@ impl Gfal {
         Ok(process)
     }
 
+    /// What a process says first, once it is known where it connects.
+    async fn first_report(&self, process: &mut Process) -> Result<Report, NoReport> {
+        let mut report = process.report().await.map_err(|_| NoReport::Ended)?;
+        if let Report::Confined { listener, openable } = report {
+            let supervised = process.supervise(listener, openable).await;
+            supervised.map_err(NoReport::Refused)?;
+            report = process.report().await.map_err(|_| NoReport::Ended)?;
+        }
+        let is_expected = process.is_supervised() == self.config.readable.is_some();
+        match report {
+            Report::Ready { .. } if !is_expected => {
+                Err(NoReport::Refused("it is not confined".to_owned()))
+            }
+            report => Ok(report),
+        }
+    }
+
     async fn start_ahead(&self) {
         if self.ahead.lock().await.len() >= self.config.ahead {
             return;
@@ -204,7 +250,16 @@ impl Gfal {
         let child = started.await.map_err(|_| gone())?;
         let child = child.map_err(|why| failed(why.to_string()))?;
         let mut process = Process::of(child).map_err(|why| failed(why.to_owned()))?;
-        let first = tokio::time::timeout(START_TIMEOUT, process.report()).await;
+        let first = tokio::time::timeout(START_TIMEOUT, self.first_report(&mut process)).await;
+        let first = match first {
+            Ok(Err(NoReport::Refused(why))) => {
+                process.kill().await;
+                return Err(failed(why));
+            }
+            Ok(Err(NoReport::Ended)) => Ok(Err(())),
+            Ok(Ok(report)) => Ok(Ok(report)),
+            Err(elapsed) => Err(elapsed),
+        };
         match first {
             Ok(Ok(Report::Ready { plugins, .. })) => Ok((process, plugins)),
             Ok(Ok(Report::Unusable { why })) => {
@@ -223,6 +278,33 @@ impl Gfal {
             }
         }
     }
+}
+
+/// The port that a URL means, by the registered one of its scheme where it names none. `None`: nothing is connected to,
+/// as for files of `mock`.
+pub(super) fn port_of(url: &Url) -> Option<u16> {
+    let usual = match url.scheme() {
+        "gsiftp" => 2811,
+        "root" | "roots" | "xroot" | "xroots" => 1094,
+        "sftp" => 22,
+        "srm" => 8443,
+        _ => return url.port_or_known_default(),
+    };
+    Some(url.port().unwrap_or(usual))
+}
+
+/// Why a process did not begin.
+enum NoReport {
+    /// It said nothing and ended.
+    Ended,
+    /// It must not be used.
+    Refused(String),
+}
+
+/// Whether a door listens at an address.
+fn is_at(address: SocketAddr, door: SocketAddr) -> bool {
+    let (ip, own) = (address.ip().to_canonical(), door.ip().to_canonical());
+    address.port() == door.port() && (own == ip || (own.is_unspecified() && is_of_this_machine(ip)))
 }
 
 /// The plug-ins of this machine's gfal2, by a process that is started for that and ended. Errors: there is none.
@@ -251,6 +333,28 @@ fn plugin_for(scheme: &str) -> (&'static str, &'static str) {
     }
 }
 
+fn confinement(config: &GfalConfig) -> Vec<OsString> {
+    let mut arguments = Vec::new();
+    if let Some(account) = config.account {
+        arguments.push("--account".into());
+        arguments.push(format!("{}:{}", account.user, account.group).into());
+    }
+    let Some(readable) = &config.readable else {
+        arguments.push("--unconfined".into());
+        return arguments;
+    };
+    for (option, paths) in [
+        ("--readable", &readable.paths),
+        ("--trusted", &readable.trusted),
+    ] {
+        for path in paths {
+            arguments.push(option.into());
+            arguments.push(path.into());
+        }
+    }
+    arguments
+}
+
 fn command(config: &GfalConfig) -> Command {
     let mut command = Command::new(&config.program);
     command
@@ -258,6 +362,7 @@ fn command(config: &GfalConfig) -> Command {
         .args(&config.arguments)
         .args(["--service", &std::process::id().to_string()])
         .args(["--memory", &config.memory_bytes_max.to_string()])
+        .args(confinement(config))
         .env_clear()
         .envs(&config.environment)
         .current_dir("/")

@@ -3,21 +3,32 @@
 use super::AgentSetup;
 use super::cloud::CloudAccess;
 use super::proxy::ProxyAccess;
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderName, HeaderValue, RETRY_AFTER};
-use http::{HeaderMap, Method};
+use crate::run::wall_clock;
+use http::header::{
+    AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, HeaderName,
+    HeaderValue, IF_MATCH, LAST_MODIFIED, RANGE, RETRY_AFTER,
+};
+use http::{HeaderMap, Method, StatusCode};
 use penstock_decide::classify::{Observed, classify};
+use penstock_decide::destination::Told;
 use penstock_model::{
-    Access, Busy, Bytes, Checksum, ChecksumAlgorithm, Failure, FileUrl, Phase, Side,
+    Access, Busy, Bytes, Checksum, ChecksumAlgorithm, Failure, FileUrl, Phase, Side, Timestamp,
 };
 use penstock_protocol::digest;
 use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
 use penstock_protocol::tls::{ClientIdentity, TlsError};
+use penstock_protocol::webdav::{
+    DIRECTORY_TYPE, Listed, STAT_BODY, parse_http_date, parse_multistatus,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use url::Url;
 
 /// Bytes of an error answer that are shown.
 const ERROR_TEXT_MAX: usize = 300;
+
+/// Bytes of an answer to PROPFIND of one file.
+const MULTISTATUS_BYTES_MAX: u64 = 1 << 20;
 
 /// Seconds for which a storage element is left alone that does not say for how long, and at most.
 const BUSY_SECONDS: u32 = 10;
@@ -32,6 +43,8 @@ pub(super) struct End {
     pub(super) token: Option<Arc<str>>,
     /// The delegated proxy, when there is no token of the submitter's.
     pub(super) proxy: Option<ProxyAccess>,
+    /// There is a token, and it is not shown because the line is not encrypted.
+    pub(super) token_withheld: bool,
     /// It is in a cloud storage, and reached by requests that are signed.
     pub(super) cloud: Option<Arc<CloudAccess>>,
     pub(super) side: Side,
@@ -49,6 +62,38 @@ pub(super) enum Way<'a> {
 pub(super) struct Stat {
     pub(super) size: Option<Bytes>,
     pub(super) checksum: Option<Checksum>,
+    /// When it last changed, by our clock as far as the storage element tells its own.
+    pub(super) modified: Option<Timestamp>,
+    /// By what this version of it is told from every other one (RFC 9110 §8.8.3).
+    pub(super) version: Option<HeaderValue>,
+}
+
+impl Stat {
+    /// As decisions see it.
+    pub(super) fn told(&self) -> Told {
+        Told {
+            size: self.size,
+            checksum: self.checksum.clone(),
+            modified: self.modified,
+        }
+    }
+}
+
+/// A removal that did not take place.
+#[derive(Debug)]
+pub(super) struct NotRemoved {
+    /// What is there is in use, or is not what was seen.
+    pub(super) is_occupied: bool,
+    pub(super) failure: Failure,
+}
+
+impl From<Failure> for NotRemoved {
+    fn from(failure: Failure) -> NotRemoved {
+        NotRemoved {
+            is_occupied: false,
+            failure,
+        }
+    }
 }
 
 impl End {
@@ -125,14 +170,32 @@ impl End {
 
     /// A failure to speak with this end.
     pub(super) fn client_failure(&self, phase: Phase, error: &ClientError) -> Failure {
-        classify(self.side, phase, &observe(error), error.to_string())
+        let failure = classify(self.side, phase, &observe(error), error.to_string());
+        Failure {
+            busy: busy_amid_upload(error, self.side),
+            ..failure
+        }
     }
 
     /// A failure that this end answered, with the text it gave.
     pub(super) async fn refused(&self, phase: Phase, what: &str, answer: Incoming) -> Failure {
+        let observed = Observed::Status(answer.status.as_u16());
+        self.refused_as(phase, what, answer, |_| observed).await
+    }
+
+    /// The same, where the text tells what the status means.
+    pub(super) async fn refused_as(
+        &self,
+        phase: Phase,
+        what: &str,
+        answer: Incoming,
+        meaning: impl FnOnce(&str) -> Observed,
+    ) -> Failure {
         let status = answer.status;
-        let busy = busy_of(&answer, self.side);
+        let said = header_text(&answer.headers, &RETRY_AFTER);
+        let busy = busy_of(status, said.and_then(|text| text.parse().ok()), self.side);
         let text = short_text(answer).await;
+        let observed = meaning(&text);
         let detail = format!("{} answered {what} with {status}{text}", self.url);
         // A missing file is what FTS clients search for by this text.
         let detail = if status.as_u16() == 404 {
@@ -140,27 +203,42 @@ impl End {
         } else {
             detail
         };
-        let failure = self.failure(phase, &Observed::Status(status.as_u16()), detail);
+        let failure = self.failure(phase, &observed, detail);
         Failure { busy, ..failure }
     }
 }
 
 /// What an answer says of how much its storage element has to do (RFC 9110 §10.2.3, RFC 6585 §4).
-fn busy_of(answer: &Incoming, by: Side) -> Option<Busy> {
-    let status = answer.status.as_u16();
-    let said = answer.headers.get(RETRY_AFTER);
-    let seconds = said.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+fn busy_of(status: StatusCode, retry_after_seconds: Option<u64>, by: Side) -> Option<Busy> {
     // A 503 without it may be a server that is being restarted.
-    match (status, seconds) {
+    match (status.as_u16(), retry_after_seconds) {
         (429, None) => Some(BUSY_SECONDS),
-        (429 | 503, seconds) => seconds.map(|seconds: u32| seconds.min(BUSY_SECONDS_MAX)),
+        (429 | 503, seconds) => seconds.map(|seconds| {
+            let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
+            seconds.min(BUSY_SECONDS_MAX)
+        }),
         _ => None,
     }
     .map(|seconds| Busy { by, seconds })
 }
 
+/// The same of a server that answered before it had the whole body.
+fn busy_amid_upload(error: &ClientError, by: Side) -> Option<Busy> {
+    match error {
+        ClientError::EarlyAnswer {
+            status,
+            retry_after_seconds,
+            ..
+        } => busy_of(*status, *retry_after_seconds, by),
+        _ => None,
+    }
+}
+
 /// Up to [`ERROR_TEXT_MAX`] bytes of an answer's body on one line, with a colon before it; empty when there is none.
 async fn short_text(mut answer: Incoming) -> String {
+    if !answer.may_show_text() {
+        return String::new();
+    }
     let Ok(body) = answer.read_all(64 * 1024).await else {
         return String::new();
     };
@@ -174,6 +252,37 @@ async fn short_text(mut answer: Incoming) -> String {
     }
 }
 
+fn header_text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok().map(str::trim)
+}
+
+/// The length of the whole file of which a part was asked for: `bytes 0-0/1234`, `bytes */0` (RFC 9110 §14.4).
+fn whole_length(headers: &HeaderMap) -> Option<u64> {
+    let range = header_text(headers, &CONTENT_RANGE)?;
+    let (_, whole) = range.strip_prefix("bytes ")?.split_once('/')?;
+    whole.trim().parse().ok()
+}
+
+/// When what these headers are of last changed, by our clock: that of the server may be wrong, and it tells it.
+pub(super) fn modified_of(headers: &HeaderMap, now: Timestamp) -> Option<Timestamp> {
+    let time = |name: &HeaderName| parse_http_date(header_text(headers, name)?);
+    let modified = time(&LAST_MODIFIED)?;
+    Some(by_our_clock(modified, time(&DATE), now))
+}
+
+fn by_our_clock(there: Timestamp, date: Option<Timestamp>, now: Timestamp) -> Timestamp {
+    match date {
+        Some(date) => Timestamp(there.0.saturating_add(now.0.saturating_sub(date.0))),
+        None => there,
+    }
+}
+
+/// A tag that stands for one version only.
+fn version_of(headers: &HeaderMap) -> Option<HeaderValue> {
+    let tag = headers.get(ETAG)?;
+    tag.as_bytes().starts_with(b"\"").then(|| tag.clone())
+}
+
 /// What a client error tells about the other side.
 pub(super) fn observe(error: &ClientError) -> Observed {
     match error {
@@ -185,13 +294,19 @@ pub(super) fn observe(error: &ClientError) -> Observed {
         ClientError::Tls(TlsError::Handshake { .. }) => Observed::Broken,
         ClientError::Tls(TlsError::Load { .. } | TlsError::Setup(_)) => Observed::Malformed,
         ClientError::Timeout { .. } => Observed::TimedOut,
-        ClientError::Forbidden { .. } | ClientError::TooManyRedirects { .. } => Observed::Forbidden,
+        ClientError::Forbidden { .. } => Observed::Forbidden,
+        ClientError::TooManyRedirects { .. } => Observed::TooManyRedirects,
         ClientError::Closed { .. } | ClientError::TooShort { .. } | ClientError::Io { .. } => {
             Observed::Broken
         }
         ClientError::EarlyAnswer { status, .. } => Observed::Status(status.as_u16()),
         _ => Observed::Malformed,
     }
+}
+
+fn directory(end: &End, phase: Phase) -> Failure {
+    let detail = format!("{} is a directory, not a file", end.url);
+    end.failure(phase, &Observed::IsDirectory, detail)
 }
 
 impl AgentSetup {
@@ -202,30 +317,39 @@ impl AgentSetup {
         algorithm: ChecksumAlgorithm,
         phase: Phase,
     ) -> Result<Option<Stat>, Failure> {
-        let mut headers = end.headers()?;
-        let wanted = HeaderValue::from_static(algorithm.name());
-        headers.insert(HeaderName::from_static("want-digest"), wanted);
-        let request = Outgoing {
-            method: Method::HEAD,
-            url: end.parsed.clone(),
-            headers,
-            identity: end.identity(),
+        let head = self.look(end, Method::HEAD, algorithm, phase).await?;
+        let (what, mut answer) = match head.status.as_u16() {
+            // Some servers give files and know no HEAD.
+            405 | 501 => {
+                let get = self.look(end, Method::GET, algorithm, phase).await?;
+                ("GET", get)
+            }
+            _ => ("HEAD", head),
         };
-        let answer = self
-            .client
-            .send_following(request)
-            .await
-            .map_err(|why| end.client_failure(phase, &why))?;
-        if answer.status.as_u16() == 404 {
-            return Ok(None);
+        let size = match answer.status.as_u16() {
+            404 => return Ok(None),
+            // Only an empty file has no first byte (RFC 9110 §14.4).
+            206 | 416 if what == "GET" => {
+                // RFC 1864: this one is of the part.
+                answer.headers.remove("content-md5");
+                let whole = whole_length(&answer.headers);
+                if answer.status.as_u16() == 416 && whole != Some(0) {
+                    return Err(end.refused(phase, what, answer).await);
+                }
+                whole
+            }
+            // As XRootD answers who wants the checksum of a directory.
+            409 if phase == Phase::Preparation && self.is_collection(end).await => {
+                return Err(directory(end, phase));
+            }
+            _ if !answer.status.is_success() => {
+                return Err(end.refused(phase, what, answer).await);
+            }
+            _ => header_text(&answer.headers, &CONTENT_LENGTH).and_then(|text| text.parse().ok()),
+        };
+        if self.is_directory(end, &answer.headers, size, phase).await {
+            return Err(directory(end, phase));
         }
-        if !answer.status.is_success() {
-            return Err(end.refused(phase, "HEAD", answer).await);
-        }
-        let size = answer
-            .headers
-            .get(CONTENT_LENGTH)
-            .and_then(|value| value.to_str().ok()?.trim().parse().ok());
         // A digest that is not understood is as good as none: sizes are still compared.
         let digests = digest::parse(&answer.headers).unwrap_or_default();
         let checksum = digests
@@ -234,23 +358,125 @@ impl AgentSetup {
         Ok(Some(Stat {
             size: size.map(Bytes),
             checksum,
+            modified: modified_of(&answer.headers, wall_clock()),
+            version: version_of(&answer.headers),
         }))
     }
 
-    /// DELETE; true when the file is known to be gone.
-    pub(super) async fn remove(&self, end: &End) -> bool {
-        let Ok(headers) = end.headers() else {
-            return false;
+    /// Asks for what is known of a file: with GET for its first byte.
+    async fn look(
+        &self,
+        end: &End,
+        method: Method,
+        algorithm: ChecksumAlgorithm,
+        phase: Phase,
+    ) -> Result<Incoming, Failure> {
+        let mut headers = end.headers()?;
+        let wanted = HeaderValue::from_static(algorithm.name());
+        headers.insert(HeaderName::from_static("want-digest"), wanted);
+        if method == Method::GET {
+            headers.insert(RANGE, HeaderValue::from_static("bytes=0-0"));
+        }
+        let request = Outgoing {
+            method,
+            url: end.parsed.clone(),
+            headers,
+            identity: end.identity(),
         };
+        let sent = self.client.send_following(request).await;
+        sent.map_err(|why| end.client_failure(phase, &why))
+    }
+
+    /// Whether what was looked at is a directory. Its type may say so, or its name when a page is what stands there. What
+    /// has nothing that a file has (a checksum, a length, a version) may be one: only then it is asked once more.
+    async fn is_directory(
+        &self,
+        end: &End,
+        headers: &HeaderMap,
+        size: Option<u64>,
+        phase: Phase,
+    ) -> bool {
+        let kind = header_text(headers, &CONTENT_TYPE);
+        if kind.is_some_and(|kind| kind.starts_with(DIRECTORY_TYPE)) {
+            return true;
+        }
+        if phase != Phase::Preparation {
+            return false;
+        }
+        let has_digest = digest::parse(headers).is_ok_and(|digests| !digests.is_empty());
+        let is_page = kind.is_some_and(|kind| kind.starts_with("text/html")) && !has_digest;
+        let is_named = end.parsed.path().ends_with('/');
+        if is_page && is_named {
+            return true;
+        }
+        let is_bare = size.is_none_or(|size| size == 0)
+            && !headers.contains_key(ETAG)
+            && !headers.contains_key(LAST_MODIFIED);
+        if !(is_page || is_named || is_bare) || has_digest {
+            return false;
+        }
+        self.is_collection(end).await
+    }
+
+    async fn is_collection(&self, end: &End) -> bool {
+        let properties = self.properties(end).await;
+        properties.is_some_and(|found| found.is_directory)
+    }
+
+    /// PROPFIND of depth 0 (RFC 4918 §9.1); `None` when it is not answered. Times are by our clock.
+    pub(super) async fn properties(&self, end: &End) -> Option<Listed> {
+        let mut headers = end.headers().ok()?;
+        headers.insert(
+            HeaderName::from_static("depth"),
+            HeaderValue::from_static("0"),
+        );
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+        let request = Outgoing {
+            method: Method::from_bytes(b"PROPFIND").expect("a valid method name"),
+            url: end.parsed.clone(),
+            headers,
+            identity: end.identity(),
+        };
+        let asked = self.client.send_bytes(request, STAT_BODY.as_bytes());
+        let mut answer = asked.await.ok()?;
+        if answer.status.as_u16() != 207 {
+            return None;
+        }
+        let date = header_text(&answer.headers, &DATE).and_then(parse_http_date);
+        let body = answer.read_all(MULTISTATUS_BYTES_MAX).await.ok()?;
+        let mut found = parse_multistatus(&body).ok()?.into_iter().next()?;
+        found.modified = found
+            .modified
+            .map(|modified| by_our_clock(modified, date, wall_clock()));
+        Some(found)
+    }
+
+    /// DELETE of the version that was seen, if the storage element tells versions apart.
+    pub(super) async fn remove(
+        &self,
+        end: &End,
+        version: Option<&HeaderValue>,
+        phase: Phase,
+    ) -> Result<(), NotRemoved> {
+        let mut headers = end.headers()?;
+        if let Some(version) = version {
+            headers.insert(IF_MATCH, version.clone());
+        }
         let request = Outgoing {
             method: Method::DELETE,
             url: end.parsed.clone(),
             headers,
             identity: end.identity(),
         };
-        match self.client.send(request).await {
-            Ok(answer) => answer.status.is_success() || answer.status.as_u16() == 404,
-            Err(_) => false,
+        let answer = self.client.send(request).await;
+        let answer = answer.map_err(|why| end.client_failure(phase, &why))?;
+        match answer.status.as_u16() {
+            404 | 410 => Ok(()),
+            _ if answer.status.is_success() => Ok(()),
+            status => Err(NotRemoved {
+                is_occupied: matches!(status, 409 | 412 | 423),
+                failure: end.refused(phase, "DELETE", answer).await,
+            }),
         }
     }
 
@@ -315,6 +541,35 @@ fn parent_of(url: &mut Url) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_tells_the_length_of_the_whole() {
+        let length = |range: &'static str| {
+            let value = HeaderValue::from_static(range);
+            whole_length(&HeaderMap::from_iter([(CONTENT_RANGE, value)]))
+        };
+        assert_eq!(length("bytes 0-0/1234"), Some(1234));
+        assert_eq!(length("bytes */0"), Some(0));
+        assert_eq!(length("bytes 0-0/*"), None);
+        assert_eq!(length("1234"), None);
+    }
+
+    #[test]
+    fn who_answers_amid_an_upload_that_they_are_busy_is_believed() {
+        let seconds = |status, retry_after_seconds| {
+            let answer = ClientError::EarlyAnswer {
+                url: "https://se/f".to_owned(),
+                status: StatusCode::from_u16(status).expect("a status"),
+                retry_after_seconds,
+                detail: String::new(),
+            };
+            busy_amid_upload(&answer, Side::Destination).map(|busy| busy.seconds)
+        };
+        assert_eq!(seconds(503, Some(30)), Some(30));
+        assert_eq!(seconds(503, Some(u64::MAX)), Some(BUSY_SECONDS_MAX));
+        assert_eq!(seconds(429, None), Some(BUSY_SECONDS));
+        assert_eq!((seconds(503, None), seconds(507, Some(30))), (None, None));
+    }
 
     #[test]
     fn only_a_certificate_that_does_not_verify_is_a_matter_of_trust() {

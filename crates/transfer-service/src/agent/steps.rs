@@ -1,21 +1,26 @@
 //! The steps of one attempt, in FTS's order: look at both ends, copy, verify; on failure clean up.
 
-use super::gfal::Process;
+use super::destination::Traces;
+use super::gfal::{self, Process};
 use super::http::{End, Stat, Way};
+use super::unencrypted::say_withheld;
 use super::{AgentSetup, Progress};
 use crate::engine::{Assignment, Looked, Outcome};
 use crate::run::AgentReport;
 use crate::run::wall_clock;
 use http::HeaderValue;
 use penstock_decide::classify::{Observed, classify};
+use penstock_decide::copy_failure::CopyCause;
+use penstock_decide::destination::{CopyEnd, Course, CourseReason, Permission, Sight, course};
+use penstock_decide::wording;
+use penstock_model::url::hide_credentials;
 use penstock_model::{
     Access, Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CopyMode, CredentialId, Errno,
-    Failure, FileUrl, FoundFile, LedgerEntry, Locality, MoverReport, Overwrite, Phase, Retry, Side,
-    TransferEvent, Verification, WayNotOffered,
+    Failure, FileUrl, FoundFile, Locality, MoverReport, Phase, Retry, Side, Verification,
+    WayNotOffered,
 };
 use penstock_protocol::s3::SINGLE_PUT_MAX;
 use penstock_protocol::tape::archive_note;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -24,30 +29,17 @@ use url::Url;
 /// Characters of the reason for which a copy was streamed.
 const REASON_CHARS_MAX: usize = 500;
 
-/// Records of one transfer that are looked through; more are not made by any number of retries that is allowed.
-const ENTRIES_MAX: usize = 10_000;
-
-/// What an attempt found at the destination before it moved a byte.
-struct Prepared {
-    /// Of the file that it was to bring.
-    size: Option<Bytes>,
-    /// Something was there, and could be replaced.
-    replaces: bool,
-}
-
 /// One attempt while it runs.
 pub(super) struct Attempting<'a> {
     pub(super) setup: &'a AgentSetup,
     pub(super) assignment: &'a Assignment,
     pub(super) progress: &'a Progress,
-    /// What is at the destination can only be this attempt's doing: a failure or a stop removes it.
-    ours: AtomicBool,
-    /// What an earlier attempt may have left at the destination has not been settled yet.
-    unsettled: AtomicBool,
+    /// What is known of this attempt and those before it at the destination.
+    pub(super) traces: Traces,
     /// What works with gfal2 for this attempt, once it is needed.
     pub(super) gfal: tokio::sync::Mutex<Option<Process>>,
     /// The ends as they were reached first: a token may be gone from the journal when a stopped copy is cleaned up.
-    ends: OnceLock<(End, End)>,
+    pub(super) ends: OnceLock<(End, End)>,
 }
 
 /// What looking at both ends found.
@@ -57,15 +49,30 @@ pub(super) struct Plan {
     pub(super) size: Option<Bytes>,
     /// Checksum that the destination must have, if any is known.
     pub(super) checksum: Option<Checksum>,
+    /// Who says so.
+    pub(super) checksum_from: ChecksumFrom,
     /// A destination exists and may be replaced.
     pub(super) replaces: bool,
     /// The destination was looked at and nothing was there. Not so with `strict_copy`, which does not look.
     pub(super) was_absent: bool,
 }
 
+/// Who says which checksum a file has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ChecksumFrom {
+    /// The source's storage element.
+    Source,
+    /// The user alone: the source tells none.
+    User,
+    /// The user, and the source tells another one, which was not to be verified.
+    UserAgainstSource,
+    /// Both.
+    UserAndSource,
+}
+
 /// What is asked of a file. A checksum costs some storage elements a pass over the whole file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+pub(super) enum Wanted {
     Size,
     SizeAndChecksum,
 }
@@ -86,105 +93,31 @@ impl<'a> Attempting<'a> {
             setup,
             assignment,
             progress,
-            ours: AtomicBool::new(false),
-            unsettled: AtomicBool::new(assignment.unsettled),
+            traces: Traces::default(),
             gfal: tokio::sync::Mutex::default(),
             ends: OnceLock::new(),
         }
     }
 
-    /// Runs all steps. Cancel-safe: dropped at any point, it leaves `clean_up_after_stop` to be called.
+    /// Runs all steps. Cancel-safe: dropped at any point, it leaves `clean_up` to be called.
     pub(super) async fn run(
         &self,
         may_proceed: oneshot::Receiver<()>,
         reports: &mpsc::Sender<AgentReport>,
     ) -> Outcome {
-        match self.attempt(may_proceed, reports).await {
+        let mut outcome = match self.attempt(may_proceed, reports).await {
             Ok(outcome) => outcome,
             Err(mut failure) => {
                 self.give_up_macaroons(&mut failure);
+                if let Some((source, destination)) = self.ends.get() {
+                    say_withheld(&mut failure, [source, destination]);
+                }
                 let cleaned = self.clean_up().await;
-                Outcome::Failed { failure, cleaned }
+                self.failed(failure, cleaned)
             }
-        }
-    }
-
-    /// Removes what this attempt made at the destination, when it was stopped half-way.
-    pub(super) async fn clean_up_after_stop(&self) {
-        self.clean_up().await;
-    }
-
-    /// Removes what an attempt of unknown outcome has left at the destination.
-    pub(super) async fn tidy_up(&self) {
-        if self.assignment.parameters.disable_cleanup {
-            return;
-        }
-        let _turn = self.setup.memory.tidying.acquire().await;
-        let url = &self.assignment.request.destination;
-        let Ok(destination) = self.end(url, Side::Destination).await else {
-            return;
         };
-        if let Some(access) = &destination.cloud {
-            self.abort_uploads(access).await;
-        }
-        let there = self.stat(&destination, Wanted::Size, Phase::Finalization);
-        let removed = match there.await {
-            Ok(None) => true,
-            Ok(Some(there)) if self.is_ours(&there).await => self.remove(&destination).await,
-            // Somebody else's.
-            Ok(Some(_)) => true,
-            Err(_) => false,
-        };
-        if !removed {
-            let transfer = self.assignment.request.id.0;
-            tracing::warn!(transfer, destination = %url, "what an interrupted attempt may have left there was not removed");
-        }
-    }
-
-    /// An attempt that nobody knows the outcome of may have brought the file: the one before, or one after the backup
-    /// that the job was brought back from.
-    fn may_have_arrived(&self) -> bool {
-        self.assignment.unsettled || self.assignment.parameters.restored_at.is_some()
-    }
-
-    /// What is at the destination can only come from an attempt of unknown outcome: the journal tells that nothing was
-    /// there before it, and there are not more bytes than it was to bring.
-    async fn is_ours(&self, there: &Stat) -> bool {
-        // With `strict_copy` nobody had looked.
-        if !self.assignment.unsettled || self.assignment.parameters.strict_copy {
-            return false;
-        }
-        match self.last_prepared().await {
-            Some(Prepared {
-                size,
-                replaces: false,
-            }) => there
-                .size
-                .is_some_and(|there| size.is_none_or(|size| there <= size)),
-            Some(_) | None => false,
-        }
-    }
-
-    /// What the last attempt that was allowed to move bytes had found. `None` also when the journal cannot tell.
-    async fn last_prepared(&self) -> Option<Prepared> {
-        let (reader, transfer) = (self.setup.reader.clone(), self.assignment.request.id);
-        let entries =
-            tokio::task::spawn_blocking(move || reader.entries_of(transfer, ENTRIES_MAX)).await;
-        let entries = entries.ok()?.ok()?;
-        if entries.len() == ENTRIES_MAX {
-            return None;
-        }
-        // Between a backup and its return others may have written there.
-        let restored_at = self.assignment.parameters.restored_at;
-        let counts = |entry: &&LedgerEntry| restored_at.is_none_or(|time| entry.at >= time);
-        let mut since = entries.iter().filter(counts).rev();
-        since.find_map(|entry| match &entry.event {
-            TransferEvent::Prepared { size, replaces, .. } => Some(Prepared {
-                size: *size,
-                replaces: *replaces,
-            }),
-            _ => None,
-        })
+        self.hide_credentials(&mut outcome);
+        outcome
     }
 
     async fn attempt(
@@ -192,10 +125,9 @@ impl<'a> Attempting<'a> {
         may_proceed: oneshot::Receiver<()>,
         reports: &mpsc::Sender<AgentReport>,
     ) -> Result<Outcome, Failure> {
-        let (source, destination) = tokio::try_join!(
-            self.end(&self.assignment.request.source, Side::Source),
-            self.end(&self.assignment.request.destination, Side::Destination),
-        )?;
+        self.recall().await?;
+        let (source, destination) =
+            tokio::try_join!(self.end(Side::Source), self.end(Side::Destination),)?;
         // Set once: an attempt looks once.
         let _ = self.ends.set((source.clone(), destination.clone()));
         if let Some(access) = &destination.cloud {
@@ -215,6 +147,7 @@ impl<'a> Attempting<'a> {
                 });
             }
         };
+        self.setup.refuse_without_tape(self.assignment).await?;
         if plan.was_absent {
             self.make_directories(&destination).await;
         }
@@ -226,13 +159,13 @@ impl<'a> Attempting<'a> {
                 "Connection timed out: the copy took longer than {} s",
                 timeout.as_secs()
             );
-            Err(classify(
-                Side::Network,
-                Phase::Transfer,
-                &Observed::TimedOut,
-                detail,
-            ))
+            let observed = match self.assignment.parameters.timeout_seconds {
+                Some(_) => Observed::JobTimedOut,
+                None => Observed::TimedOut,
+            };
+            Err(classify(Side::Network, Phase::Transfer, &observed, detail))
         })?;
+        self.note_end(CopyEnd::Arrived);
         // A long copy may have outlived the token or the macaroon that it began with.
         let destination = self.renewed(&destination).await;
         let size = self.verify(&destination, &plan, &mut report).await?;
@@ -243,19 +176,24 @@ impl<'a> Attempting<'a> {
         })
     }
 
-    async fn end(&self, url: &FileUrl, side: Side) -> Result<End, Failure> {
-        if url.access() == Access::Cloud {
-            return self.cloud_end(url, side).await;
+    pub(super) async fn end(&self, side: Side) -> Result<End, Failure> {
+        let request = &self.assignment.request;
+        if request.end(side).0.access() == Access::Cloud {
+            return self.cloud_end(request.end(side).0, side).await;
         }
+        let url = &self.address(side).await?;
         let broken =
             |observed, detail: String| classify(side, Phase::Preparation, &observed, detail);
         let parsed = Url::parse(url.as_str())
             .map_err(|why| broken(Observed::Malformed, format!("{url}: {why}")))?;
-        let token = match self.assignment.request.end(side).1 {
+        let credential = self.assignment.request.end(side).1;
+        let shown = credential.filter(|_| self.setup.may_show_token(&parsed));
+        let token = match shown {
             Some(id) => Some(self.token(id, side).await?),
             None => None,
         };
         let end = End {
+            token_withheld: credential.is_some() && shown.is_none(),
             url: url.clone(),
             parsed,
             token,
@@ -263,13 +201,58 @@ impl<'a> Attempting<'a> {
             cloud: None,
             side,
         };
-        if url.access() == Access::Gfal {
-            let allowed = self.setup.client.may_reach(url.host()).await;
+        if url.access() == Access::Gfal
+            && let Some(port) = gfal::port_of(&end.parsed)
+        {
+            let allowed = self.setup.client.may_reach(url.host(), port).await;
             allowed.map_err(|why| end.client_failure(Phase::Preparation, &why))?;
         }
         match (&end.token, &self.assignment.parameters.proxy) {
             (None, Some(id)) if end.speaks_tls() => self.by_proxy(end, id).await,
             _ => Ok(end),
+        }
+    }
+
+    /// The URL of one end as it was submitted, with the credentials in it, which are kept apart.
+    pub(super) async fn address(&self, side: Side) -> Result<FileUrl, Failure> {
+        let request = &self.assignment.request;
+        let url = request.end(side).0;
+        let Some(id) = request.query(side) else {
+            return Ok(url.clone());
+        };
+        let query = self.token(id, side).await?;
+        url.with_query(&query).map_err(|why| {
+            classify(
+                side,
+                Phase::Preparation,
+                &Observed::Malformed,
+                why.to_string(),
+            )
+        })
+    }
+
+    /// Takes out what the ends have repeated of the credentials in their URLs.
+    pub(super) fn hide_credentials(&self, outcome: &mut Outcome) {
+        let Some((source, destination)) = self.ends.get() else {
+            return;
+        };
+        let ends = [source, destination].into_iter();
+        let credentials: Vec<String> = ends.flat_map(|end| end.url.credentials()).collect();
+        if credentials.is_empty() {
+            return;
+        }
+        let hide = |text: &mut String| *text = hide_credentials(text, &credentials);
+        match outcome {
+            Outcome::Failed { failure, .. }
+            | Outcome::Blocked { failure, .. }
+            | Outcome::Untidied { failure } => hide(&mut failure.detail),
+            Outcome::Landed { report, .. } => {
+                report
+                    .not_offered
+                    .iter_mut()
+                    .for_each(|way| hide(&mut way.why));
+            }
+            Outcome::Stopped | Outcome::Unsettled | Outcome::Dropped | Outcome::Tidied => {}
         }
     }
 
@@ -299,7 +282,7 @@ impl<'a> Attempting<'a> {
     }
 
     /// The same end by what is valid now; as it was when that fails.
-    async fn renewed(&self, end: &End) -> End {
+    pub(super) async fn renewed(&self, end: &End) -> End {
         match (&end.proxy, &self.assignment.parameters.proxy) {
             (Some(_), Some(id)) => {
                 let bare = End {
@@ -317,8 +300,8 @@ impl<'a> Attempting<'a> {
 
     async fn with_newest_token(&self, end: &End) -> End {
         let token = match self.assignment.request.end(end.side).1 {
-            Some(id) => self.token(id, end.side).await.ok(),
-            None => None,
+            Some(id) if !end.token_withheld => self.token(id, end.side).await.ok(),
+            Some(_) | None => None,
         };
         End {
             token: token.or_else(|| end.token.clone()),
@@ -347,11 +330,17 @@ impl<'a> Attempting<'a> {
     async fn look(&self, source: &End, destination: &End) -> Result<Look, Failure> {
         let parameters = &self.assignment.parameters;
         let request = &self.assignment.request;
+        let permission = Permission::of(parameters.overwrite, self.assignment.attempt);
+        self.traces.look(wall_clock());
         if parameters.strict_copy {
+            if let Some(arrived) = self.arrived_unseen(source, destination).await {
+                return Ok(arrived);
+            }
             let plan = Plan {
                 size: request.size,
                 checksum: None,
-                replaces: parameters.overwrite != Overwrite::Never,
+                checksum_from: ChecksumFrom::Source,
+                replaces: permission == Permission::Replace,
                 was_absent: false,
             };
             return Ok(Look::Copy(plan));
@@ -368,59 +357,88 @@ impl<'a> Attempting<'a> {
             let detail = format!("No such file or directory: {}", source.url);
             return Err(source.failure(Phase::Preparation, &Observed::Status(404), detail));
         };
-        let expected = self.expected_checksum(source, &at_source)?;
-        let replaces = match at_destination? {
-            None => false,
-            Some(there) => {
-                if self.may_have_arrived()
-                    && let Some(size) = same_file(&at_source, &there)
-                {
-                    return Ok(Look::Arrived(size, there.checksum));
-                }
-                self.make_way(destination, &there).await?
+        let (expected, checksum_from) = self.expected_checksum(source, &at_source)?;
+        let there = match at_destination? {
+            Some(there) => Some(self.examine(destination, there, Phase::Preparation).await?),
+            None => None,
+        };
+        let attempts = self.traces.attempts();
+        let told = there.as_ref().map(Stat::told);
+        let decision = course(&Sight {
+            now: wall_clock(),
+            source: &at_source.told(),
+            there: told.as_ref(),
+            attempts: &attempts,
+            was_restored: parameters.restored_at.is_some(),
+            permission,
+        });
+        let replaces = match (decision.choice, &there) {
+            (Course::Arrived(size), there) => {
+                let checksum = there.as_ref().and_then(|there| there.checksum.clone());
+                return Ok(Look::Arrived(size, checksum));
+            }
+            (Course::Write, _) | (_, None) => false,
+            (Course::Replace, Some(_)) => true,
+            (Course::AskTape, Some(there)) => self.is_only_on_disk(destination, there).await?,
+            (Course::RemoveFirst, Some(there)) => {
+                self.remove_own(destination, there, Phase::Preparation)
+                    .await?;
+                false
+            }
+            (Course::Refuse, Some(there)) => {
+                let because = decision.because.first();
+                return Err(self.exists(destination, there, because).await);
             }
         };
-        self.unsettled.store(false, Ordering::Relaxed);
         Ok(Look::Copy(Plan {
             size: at_source.size,
             checksum: expected,
+            checksum_from,
             replaces,
             was_absent: !replaces,
         }))
     }
 
-    /// Decides about a destination that exists. True: it is to be replaced. False: it was removed, because it was
-    /// left by our own attempt, whose outcome was not known and before which nothing was there. What may be replaced
-    /// is not removed for that: it stays until the new file is whole.
-    async fn make_way(&self, destination: &End, there: &Stat) -> Result<bool, Failure> {
-        let is_ours = self.is_ours(there).await;
-        if self.may_overwrite() && !is_ours {
-            return Ok(true);
+    /// Copies without checks do not look; only where an attempt may have brought the file, both ends are asked whether
+    /// it has.
+    async fn arrived_unseen(&self, source: &End, destination: &End) -> Option<Look> {
+        if !self.may_have_arrived() {
+            return None;
         }
-        if self.assignment.parameters.overwrite == Overwrite::OnlyOnDisk && !is_ours {
-            return self.is_only_on_disk(destination, there).await;
+        let (wanted, phase) = (Wanted::SizeAndChecksum, Phase::Preparation);
+        let (at_source, there) = tokio::join!(
+            self.stat(source, wanted, phase),
+            self.stat(destination, wanted, phase),
+        );
+        let (at_source, there) = (at_source.ok()??, there.ok()??);
+        let size = at_source.told().is_same(&there.told())?;
+        Some(Look::Arrived(size, there.checksum))
+    }
+
+    /// A destination that exists and may not be replaced.
+    async fn exists(
+        &self,
+        destination: &End,
+        there: &Stat,
+        because: Option<&CourseReason>,
+    ) -> Failure {
+        let mut detail = "Destination file exists and overwrite is not enabled".to_owned();
+        if let Some(CourseReason::Foreign(foreign)) = because
+            && self.may_have_arrived()
+        {
+            let why = wording::foreign(*foreign);
+            detail += &format!("; it is not taken for what an earlier attempt left: {why}");
         }
-        if !is_ours {
-            let detail = "Destination file exists and overwrite is not enabled";
-            let mut failure = destination.failure(Phase::Preparation, &Observed::Exists, detail);
-            if self.assignment.parameters.report_existing {
-                let on_tape = self.assignment.parameters.archive_seconds.is_some();
-                let locality = match on_tape {
-                    true => self.setup.locality(self.assignment).await.ok(),
-                    false => None,
-                };
-                failure.found = Some(Box::new(found(there, locality)));
-            }
-            return Err(failure);
+        let mut failure = destination.failure(Phase::Preparation, &Observed::Exists, detail);
+        if self.assignment.parameters.report_existing {
+            let on_tape = self.assignment.parameters.archive_seconds.is_some();
+            let locality = match on_tape {
+                true => self.setup.locality(self.assignment).await.ok(),
+                false => None,
+            };
+            failure.found = Some(Box::new(found(there, locality)));
         }
-        if !self.remove(destination).await {
-            let detail = format!(
-                "cannot remove what an interrupted attempt left at {}",
-                destination.url
-            );
-            return Err(destination.failure(Phase::Preparation, &Observed::Broken, detail));
-        }
-        Ok(false)
+        failure
     }
 
     /// A destination that exists is replaced when it is on disk and not on tape. The tape system may put it there in
@@ -460,7 +478,7 @@ impl<'a> Attempting<'a> {
         &self,
         source: &End,
         at_source: &Stat,
-    ) -> Result<Option<Checksum>, Failure> {
+    ) -> Result<(Option<Checksum>, ChecksumFrom), Failure> {
         let user = self.assignment.request.checksum.clone();
         let verify_source = match self.assignment.parameters.verify_checksum {
             ChecksumMode::Source | ChecksumMode::Both => true,
@@ -477,7 +495,13 @@ impl<'a> Attempting<'a> {
             );
             return Err(source.failure(Phase::Preparation, &Observed::ChecksumMismatch, detail));
         }
-        Ok(user.or_else(|| at_source.checksum.clone()))
+        let from = match &user {
+            None => ChecksumFrom::Source,
+            Some(_) if user == at_source.checksum => ChecksumFrom::UserAndSource,
+            Some(_) if at_source.checksum.is_some() => ChecksumFrom::UserAgainstSource,
+            Some(_) => ChecksumFrom::User,
+        };
+        Ok((user.or_else(|| at_source.checksum.clone()), from))
     }
 
     /// Tells the engine what was found and waits until that is durable.
@@ -539,11 +563,12 @@ impl<'a> Attempting<'a> {
                     let why = shortened(&why);
                     not_offered.push(WayNotOffered { mode, why });
                 }
-                Err(Refusal::Failed(failure)) => return Err(failure),
+                Err(Refusal::Failed(failure)) => return Err(after(&not_offered, failure)),
             }
         }
         self.begin_to_copy(plan);
-        let mut report = self.streamed(source, destination, plan).await?;
+        let streamed = self.streamed(source, destination, plan).await;
+        let mut report = streamed.map_err(|failure| after(&not_offered, failure))?;
         report.not_offered = not_offered;
         Ok((CopyMode::Streamed, report))
     }
@@ -594,7 +619,7 @@ impl<'a> Attempting<'a> {
     }
 
     /// Whether the job wants the destination's checksum compared.
-    fn verifies_target(&self) -> bool {
+    pub(super) fn verifies_target(&self) -> bool {
         match self.assignment.parameters.verify_checksum {
             ChecksumMode::Target | ChecksumMode::Both => !self.assignment.parameters.strict_copy,
             ChecksumMode::None | ChecksumMode::Source => false,
@@ -611,7 +636,6 @@ impl<'a> Attempting<'a> {
         if self.assignment.parameters.strict_copy {
             return Ok(plan.size.unwrap_or(report.moved));
         }
-        let algorithm = self.algorithm();
         let wanted = match self.verifies_target() {
             true => Wanted::SizeAndChecksum,
             false => Wanted::Size,
@@ -621,7 +645,8 @@ impl<'a> Attempting<'a> {
                 "{} is not there although its copy was reported as done",
                 destination.url
             );
-            return Err(destination.failure(Phase::Finalization, &Observed::CopyFailed, detail));
+            let observed = Observed::CopyFailed(CopyCause::Unknown);
+            return Err(destination.failure(Phase::Finalization, &observed, detail));
         };
         if let (Some(expected), Some(size)) = (plan.size, there.size)
             && expected != size
@@ -640,27 +665,17 @@ impl<'a> Attempting<'a> {
         let found = passed.or_else(|| there.checksum.clone());
         if self.verifies_target() {
             let Some(expected) = &plan.checksum else {
-                let detail = format!(
-                    "the {algorithm} checksum cannot be verified: neither the job nor {} tells one",
-                    self.assignment.request.source
-                );
-                return Err(destination.failure(
-                    Phase::Finalization,
-                    &Observed::ChecksumMismatch,
-                    detail,
-                ));
+                let source = &self.assignment.request.source;
+                let why = format!("neither the job nor {source} tells one");
+                return Err(self.not_verified(destination, &why));
             };
-            let found = found.as_ref().map_or("none", Checksum::hex);
-            if found != expected.hex() {
-                let detail = format!(
-                    "Source and destination checksum do not match ({} != {found})",
-                    expected.hex()
-                );
-                return Err(destination.failure(
-                    Phase::Finalization,
-                    &Observed::ChecksumMismatch,
-                    detail,
-                ));
+            let Some(found) = &found else {
+                let why = format!("{} tells none", destination.url);
+                return Err(self.not_verified(destination, &why));
+            };
+            if found != expected {
+                let (observed, detail) = checksum_differs(plan.checksum_from, expected, found);
+                return Err(destination.failure(Phase::Finalization, &observed, detail));
             }
         }
         if destination.cloud.is_some() && report.verified.is_none() && found.is_none() {
@@ -675,15 +690,50 @@ impl<'a> Attempting<'a> {
         Ok(size)
     }
 
-    /// A way of copying begins: what it leaves at an empty destination is ours.
-    pub(super) fn begin_to_copy(&self, plan: &Plan) {
-        self.progress.set_moved(0);
-        self.ours.store(plan.was_absent, Ordering::Relaxed);
+    /// There is nothing to compare a checksum with. What has arrived is as large as it should be, and stays.
+    fn not_verified(&self, destination: &End, why: &str) -> Failure {
+        self.leave_what_is_there();
+        let detail = format!(
+            "the {} checksum of the copy cannot be verified: {why}; the copy was left at its destination: submit with \
+             another checksum algorithm, or verify the source only",
+            self.algorithm()
+        );
+        destination.failure(Phase::Finalization, &Observed::ChecksumUnavailable, detail)
     }
 
-    /// What a storage element says of a file; `None` when it does not exist. This, [`Attempting::remove`],
-    /// [`Attempting::make_directories`] and [`Attempting::copy`] are where the way to speak is chosen.
-    async fn stat(&self, end: &End, wanted: Wanted, phase: Phase) -> Result<Option<Stat>, Failure> {
+    /// The destination has refused what arrived for its checksum; `found` is what was sent, where that is known.
+    pub(super) fn checksum_refused(
+        &self,
+        plan: &Plan,
+        found: Option<&Checksum>,
+        said: &str,
+    ) -> Failure {
+        let expected = plan.checksum.as_ref();
+        let (observed, words) = match (expected, found.filter(|found| Some(*found) != expected)) {
+            (Some(expected), Some(found)) => checksum_differs(plan.checksum_from, expected, found),
+            // It changed behind this service, or it is not known where.
+            (Some(_) | None, _) => {
+                let (observed, ends) = words_of_mismatch(plan.checksum_from);
+                (observed, format!("{ends} checksum do not match"))
+            }
+        };
+        let observed = match found.is_some() && found == expected {
+            true => Observed::ChecksumMismatch,
+            false => observed,
+        };
+        let detail = format!("{words}: {said}");
+        classify(Side::Destination, Phase::Transfer, &observed, detail)
+    }
+
+    /// What a storage element says of a file; `None` when it does not exist. This,
+    /// [`Attempting::remove_own`], [`Attempting::make_directories`] and [`Attempting::copy`] are where the way to speak
+    /// is chosen.
+    pub(super) async fn stat(
+        &self,
+        end: &End,
+        wanted: Wanted,
+        phase: Phase,
+    ) -> Result<Option<Stat>, Failure> {
         let algorithm = self.algorithm();
         match (end.way(), wanted) {
             // With HTTP the checksum comes in the same answer.
@@ -696,15 +746,6 @@ impl<'a> Attempting<'a> {
             (Way::Gfal, Wanted::SizeAndChecksum) => {
                 self.gfal_stat(end, Some(algorithm), phase).await
             }
-        }
-    }
-
-    /// True when the file is known to be gone.
-    async fn remove(&self, end: &End) -> bool {
-        match end.way() {
-            Way::Http => self.setup.remove(end).await,
-            Way::Cloud(access) => self.setup.remove_object(access).await,
-            Way::Gfal => self.gfal_remove(end).await,
         }
     }
 
@@ -739,51 +780,9 @@ impl<'a> Attempting<'a> {
         }
     }
 
-    /// The destination refused before it took a byte. What is there, if anything, came from somebody else since we
-    /// looked, and is not ours to remove.
-    pub(super) fn nothing_was_written(&self) {
-        self.ours.store(false, Ordering::Relaxed);
-    }
-
-    /// True when nothing of this attempt, or of those before it, is left at the destination.
-    async fn clean_up(&self) -> bool {
-        if let Some((_, destination)) = self.ends.get()
-            && let Some(access) = &destination.cloud
-        {
-            // Nobody sees it, but it takes room.
-            self.abort_uploads(access).await;
-        }
-        if !self.ours.load(Ordering::Relaxed) {
-            // This attempt left nothing; whether an earlier one did may be as unknown as before.
-            return !self.unsettled.load(Ordering::Relaxed);
-        }
-        if self.assignment.parameters.disable_cleanup {
-            return false;
-        }
-        match self.ends.get() {
-            Some((_, destination)) => {
-                let destination = self.renewed(destination).await;
-                self.remove(&destination).await
-            }
-            None => false,
-        }
-    }
-
     /// A failure that neither end is to blame for.
     pub(super) fn network_failure(&self, observed: &Observed, detail: String) -> Failure {
         classify(Side::Network, Phase::Transfer, observed, detail)
-    }
-
-    fn may_overwrite(&self) -> bool {
-        match self.assignment.parameters.overwrite {
-            // The engine has decided which hop is an intermediate one.
-            Overwrite::Never
-            | Overwrite::IntermediateHops
-            | Overwrite::OnlyOnDisk
-            | Overwrite::IntermediateHopsAndOnlyOnDisk => false,
-            Overwrite::Always => true,
-            Overwrite::OnRetry => self.assignment.attempt.0 > 1,
-        }
     }
 
     /// What the destination's storage element is told of the file for tape.
@@ -816,6 +815,47 @@ impl<'a> Attempting<'a> {
     }
 }
 
+/// What a mismatch means, and between whom it is, in FTS's words. Where the source itself tells another checksum than the
+/// user, the next copy would have it again. Otherwise the bytes may have been damaged on their way.
+fn words_of_mismatch(from: ChecksumFrom) -> (Observed, &'static str) {
+    let by_user = "User-defined and destination";
+    match from {
+        ChecksumFrom::Source => (Observed::ChecksumMismatch, "Source and destination"),
+        ChecksumFrom::User | ChecksumFrom::UserAndSource => (Observed::ChecksumMismatch, by_user),
+        ChecksumFrom::UserAgainstSource => (Observed::UserChecksumMismatch, by_user),
+    }
+}
+
+fn checksum_differs(
+    from: ChecksumFrom,
+    expected: &Checksum,
+    found: &Checksum,
+) -> (Observed, String) {
+    let (observed, ends) = words_of_mismatch(from);
+    let algorithm = match from {
+        ChecksumFrom::Source => String::new(),
+        ChecksumFrom::User | ChecksumFrom::UserAgainstSource | ChecksumFrom::UserAndSource => {
+            format!(" {}", expected.algorithm())
+        }
+    };
+    let (expected, found) = (expected.hex(), found.hex());
+    let detail = format!("{ends}{algorithm} checksum do not match ({expected} != {found})");
+    (observed, detail)
+}
+
+/// A failure that came after others ways were refused, which it tells as well.
+fn after(not_offered: &[WayNotOffered], failure: Failure) -> Failure {
+    let before = not_offered.iter().map(|way| {
+        let (mode, why) = (way.mode.name(), &way.why);
+        format!("; {mode} was not offered before: {why}")
+    });
+    let before: String = before.collect();
+    Failure {
+        detail: format!("{}{before}", failure.detail),
+        ..failure
+    }
+}
+
 fn found(there: &Stat, locality: Option<Locality>) -> FoundFile {
     FoundFile {
         size: there.size,
@@ -827,14 +867,4 @@ fn found(there: &Stat, locality: Option<Locality>) -> FoundFile {
 /// At most [`REASON_CHARS_MAX`], because each record is kept for good.
 fn shortened(reason: &str) -> String {
     reason.chars().take(REASON_CHARS_MAX).collect()
-}
-
-/// The common size when both ends hold the same file as far as they tell: sizes known and equal, checksums equal
-/// where both tell one.
-fn same_file(one: &Stat, other: &Stat) -> Option<Bytes> {
-    let size = one.size.filter(|size| Some(*size) == other.size)?;
-    match (&one.checksum, &other.checksum) {
-        (Some(one), Some(other)) if one == other => Some(size),
-        _ => None,
-    }
 }

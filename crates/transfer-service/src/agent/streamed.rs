@@ -2,12 +2,13 @@
 
 use super::gfal::HeldProcess;
 use super::http::{End, observe};
-use super::steps::{Attempting, Plan};
+use super::steps::{Attempting, ChecksumFrom, Plan};
 use http::header::HeaderName;
 use http::{Method, StatusCode};
-use penstock_decide::classify::Observed;
+use penstock_decide::classify::{Observed, PutConditions};
+use penstock_decide::destination::CopyEnd;
 use penstock_model::{
-    Access, Bytes, Failure, MoverReport, Phase, StreamUse, StreamsReason, TcpSummary,
+    Access, Bytes, Checksum, Failure, MoverReport, Phase, StreamUse, StreamsReason, TcpSummary,
 };
 use penstock_protocol::checksum::Hasher;
 use penstock_protocol::digest;
@@ -28,7 +29,7 @@ pub(super) enum Reading<'a> {
 
 /// Where bytes go, once begun.
 enum Writing<'a> {
-    Http(Box<Upload>),
+    Http(Box<Upload>, PutConditions),
     Gfal(HeldProcess<'a>),
 }
 
@@ -71,7 +72,7 @@ impl Attempting<'_> {
                     read = self.read_piece(source, &mut reading, &mut buffer) => read?,
                     failure = self.gfal_write_gives_up(held) => return Err(failure),
                 },
-                Writing::Http(_) => self.read_piece(source, &mut reading, &mut buffer).await?,
+                Writing::Http(..) => self.read_piece(source, &mut reading, &mut buffer).await?,
             };
             report.stages.source_read_us += begun.elapsed().as_micros() as u64;
             if count == 0 {
@@ -82,9 +83,11 @@ impl Attempting<'_> {
             report.stages.checksum_us += begun.elapsed().as_micros() as u64;
             let begun = Instant::now();
             match &mut writing {
-                Writing::Http(upload) => {
+                Writing::Http(upload, conditions) => {
                     let written = upload.write_all(&buffer[..count]).await;
-                    written.map_err(|why| self.upload_failure(destination, &why))?;
+                    written.map_err(|why| {
+                        self.upload_failure(destination, &why, (plan, *conditions))
+                    })?;
                 }
                 Writing::Gfal(held) => self.write_gfal_piece(held, Some(&buffer[..count])).await?,
             }
@@ -102,14 +105,16 @@ impl Attempting<'_> {
             return Err(source.failure(Phase::Transfer, &Observed::SizeMismatch, detail));
         }
         let begun = Instant::now();
+        report.checksum = hasher.finish().into_iter().next();
         match writing {
-            Writing::Http(upload) => {
-                report.tcp = self.finish_upload(destination, *upload).await?;
+            Writing::Http(upload, conditions) => {
+                let sent = report.checksum.as_ref();
+                let finished = self.finish_upload(destination, *upload, (plan, conditions), sent);
+                report.tcp = finished.await?;
             }
             Writing::Gfal(mut held) => self.write_gfal_piece(&mut held, None).await?,
         }
         report.stages.commit_us += begun.elapsed().as_micros() as u64;
-        report.checksum = hasher.finish().into_iter().next();
         Ok(report)
     }
 
@@ -187,7 +192,17 @@ impl Attempting<'_> {
             return Ok(Writing::Gfal(held));
         }
         let mut headers = destination.headers()?;
-        if let Some(expected) = &plan.checksum {
+        // What only the user says is compared where the job asks for it.
+        let counts = match plan.checksum_from {
+            ChecksumFrom::User | ChecksumFrom::UserAgainstSource => self.verifies_target(),
+            ChecksumFrom::Source | ChecksumFrom::UserAndSource => true,
+        };
+        let expected = plan.checksum.as_ref().filter(|_| counts);
+        let conditions = PutConditions {
+            absent: !plan.replaces,
+            checksum: expected.is_some(),
+        };
+        if let Some(expected) = expected {
             headers.insert(
                 HeaderName::from_static("digest"),
                 digest::header_value(std::slice::from_ref(expected)),
@@ -210,12 +225,13 @@ impl Attempting<'_> {
         };
         let asks = length.is_none_or(|length| length >= EXPECT_CONTINUE_FROM);
         let started = self.setup.client.start_upload(put, length, asks).await;
-        match started.map_err(|why| self.upload_failure(destination, &why))? {
-            UploadStart::Ready(upload) => Ok(Writing::Http(Box::new(upload))),
-            UploadStart::Answered(answer) => {
-                self.note_refusal(answer.status);
-                Err(destination.refused(Phase::Transfer, "PUT", answer).await)
-            }
+        let started =
+            started.map_err(|why| self.upload_failure(destination, &why, (plan, conditions)))?;
+        match started {
+            UploadStart::Ready(upload) => Ok(Writing::Http(Box::new(upload), conditions)),
+            UploadStart::Answered(answer) => Err(self
+                .put_refused(destination, answer, (plan, conditions), None)
+                .await),
         }
     }
 
@@ -224,28 +240,67 @@ impl Attempting<'_> {
         &self,
         destination: &End,
         upload: Upload,
+        asked: (&Plan, PutConditions),
+        sent: Option<&Checksum>,
     ) -> Result<Option<TcpSummary>, Failure> {
         let finished = upload.finish().await;
-        let answer = finished.map_err(|why| self.upload_failure(destination, &why))?;
+        let answer = finished.map_err(|why| self.upload_failure(destination, &why, asked))?;
         if !answer.status.is_success() {
-            self.note_refusal(answer.status);
-            return Err(destination.refused(Phase::Transfer, "PUT", answer).await);
+            return Err(self.put_refused(destination, answer, asked, sent).await);
         }
         Ok(answer.tcp_info())
     }
 
-    fn upload_failure(&self, destination: &End, error: &ClientError) -> Failure {
-        if let ClientError::EarlyAnswer { status, .. } = error {
+    /// The destination does not take the file; `sent` is the checksum of all that was sent.
+    async fn put_refused(
+        &self,
+        destination: &End,
+        answer: Incoming,
+        (plan, conditions): (&Plan, PutConditions),
+        sent: Option<&Checksum>,
+    ) -> Failure {
+        let status = answer.status;
+        let mut observed = Observed::Status(status.as_u16());
+        let failure = destination.refused_as(Phase::Transfer, "PUT", answer, |text| {
+            if status == StatusCode::PRECONDITION_FAILED {
+                observed = conditions.failed(text);
+            }
+            observed.clone()
+        });
+        let failure = failure.await;
+        match observed {
+            Observed::ChecksumMismatch => {
+                self.note_end(CopyEnd::Refused);
+                self.checksum_refused(plan, sent, &failure.detail)
+            }
+            _ => {
+                self.note_refusal(status);
+                failure
+            }
+        }
+    }
+
+    fn upload_failure(
+        &self,
+        destination: &End,
+        error: &ClientError,
+        (plan, conditions): (&Plan, PutConditions),
+    ) -> Failure {
+        if let ClientError::EarlyAnswer { status, detail, .. } = error {
             self.note_refusal(*status);
+            if *status == StatusCode::PRECONDITION_FAILED
+                && conditions.failed(detail) == Observed::ChecksumMismatch
+            {
+                self.note_end(CopyEnd::Refused);
+                return self.checksum_refused(plan, None, &error.to_string());
+            }
         }
         destination.client_failure(Phase::Transfer, error)
     }
 
-    /// A PUT that was refused has written nothing.
     fn note_refusal(&self, status: StatusCode) {
-        if status.is_client_error() {
-            self.nothing_was_written();
-        }
+        let has_moved = self.progress.moved() > 0;
+        self.note_end(CopyEnd::of_status(status.as_u16(), has_moved));
     }
 }
 

@@ -10,7 +10,7 @@ use crate::run::{Message, wall_clock};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};
 use penstock_decide::classify::{Observed, classify};
-use penstock_model::{Errno, Failure, Locality, Phase, Retry, Side};
+use penstock_model::{Concern, Errno, Failure, JobKind, Locality, Phase, Retry, Side};
 use penstock_protocol::http1::client::Outgoing;
 use penstock_protocol::tape::{
     self, BYTES_PER_FILE_MAX, DISCOVERY_BYTES_MAX, STAGED_BYTES_MAX, TapeAnswerError,
@@ -141,6 +141,29 @@ impl AgentSetup {
         }
     }
 
+    /// A copy that must get to tape is of no use where no tape is: better told before its bytes are moved. What is not
+    /// known now is found out when the file has arrived.
+    pub(super) async fn refuse_without_tape(&self, assignment: &Assignment) -> Result<(), Failure> {
+        let parameters = &assignment.parameters;
+        // Of several hops only the last one gets to tape, and the others are not told which they are.
+        if parameters.archive_seconds.is_none() || parameters.kind == JobKind::Hops {
+            return Ok(());
+        }
+        let (side, proxy) = (Side::Destination, parameters.proxy.as_ref());
+        let place = TapePlace::of(&assignment.request, side, &assignment.vo, proxy);
+        let http = |place: &TapePlace| place.storage.access() != penstock_model::Access::Gfal;
+        let Some(place) = place.filter(http) else {
+            return Ok(());
+        };
+        let Ok(access) = self.tape_access(&place, side, Phase::Archiving).await else {
+            return Ok(());
+        };
+        match self.tape_way(&access).await {
+            Err(refusal) if refusal.failure.errno == Errno::EPROTONOSUPPORT => Err(refusal.failure),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
     async fn ask_tape(
         &self,
         place: &TapePlace,
@@ -176,7 +199,9 @@ impl AgentSetup {
             side,
             phase,
         };
-        if let Some(id) = &place.token {
+        if let Some(id) = &place.token
+            && self.may_show_token_of(place)
+        {
             let token = self.tokens.usable(id).await;
             let token = token.map_err(|trouble| trouble.into_failure(side, phase))?;
             let bearer = HeaderValue::try_from(format!("Bearer {token}"));
@@ -193,6 +218,11 @@ impl AgentSetup {
         Ok(access)
     }
 
+    /// Whether a tape system may be shown a token.
+    pub(super) fn may_show_token_of(&self, place: &TapePlace) -> bool {
+        Url::parse(&place.server).is_ok_and(|url| self.may_show_token(&url))
+    }
+
     /// The way to ask a storage element about its tapes, by the scheme of its files.
     async fn tape_way(&self, access: &Access) -> Result<TapeWay, Refusal> {
         let scheme = access.server.split("://").next().unwrap_or_default();
@@ -207,12 +237,39 @@ impl AgentSetup {
     }
 
     async fn discover(&self, access: &Access) -> Result<Arc<TapeInterface>, Refusal> {
-        if let Some(known) = self.memory.tapes.known(&access.server) {
-            return Ok(known);
-        }
         let malformed =
             |why: String| classify(access.side, access.phase, &Observed::Malformed, why);
         let server = Url::parse(&access.server).map_err(|why| malformed(why.to_string()))?;
+        let found = match self.memory.tapes.known(&access.server) {
+            Some(known) => known,
+            None => {
+                let found = Arc::new(self.look_for_interface(access, &server).await?);
+                self.memory.tapes.learn(&access.server, &found);
+                found
+            }
+        };
+        // Each time, because the operator may have changed the list.
+        if !self.client.may_take_credentials(&server, found.uri()) {
+            return Err(access
+                .forbidden(format!(
+                    "the tape interface of {} is said to be at {}, which may not have credentials that are for {}: \
+                     transfer.credentials_follow does not list it",
+                    access.server,
+                    found.uri(),
+                    access.server
+                ))
+                .into());
+        }
+        Ok(found)
+    }
+
+    async fn look_for_interface(
+        &self,
+        access: &Access,
+        server: &Url,
+    ) -> Result<TapeInterface, Refusal> {
+        let malformed =
+            |why: String| classify(access.side, access.phase, &Observed::Malformed, why);
         let url = server
             .join(WELL_KNOWN)
             .map_err(|why| malformed(why.to_string()))?;
@@ -227,26 +284,12 @@ impl AgentSetup {
             // What is wrong with the document says nothing of the files that are asked for.
             _ => Refusal::from(refusal.failure),
         })?;
-        let found = TapeInterface::parse(&body).map_err(|why| match why {
-            TapeAnswerError::NoVersion => access.not_offered(format!("{url}: {why}")),
+        TapeInterface::parse(&body).map_err(|why| match why {
+            TapeAnswerError::NoVersion => access.not_offered(format!("{url}: {why}")).into(),
             TapeAnswerError::Malformed(_) | TapeAnswerError::OtherRequest(_) => {
-                malformed(format!("{url}: {why}"))
+                malformed(format!("{url}: {why}")).into()
             }
-        })?;
-        if !self.client.may_take_credentials(&server, found.uri()) {
-            return Err(access
-                .forbidden(format!(
-                    "the tape interface of {} is said to be at {}, which may not have credentials that are for {}: \
-                     transfer.credentials_follow does not list it",
-                    access.server,
-                    found.uri(),
-                    access.server
-                ))
-                .into());
-        }
-        let found = Arc::new(found);
-        self.memory.tapes.learn(&access.server, &found);
-        Ok(found)
+        })
     }
 
     async fn ask_rest(
@@ -326,7 +369,10 @@ impl AgentSetup {
             let body = answer.read_all(limit).await;
             return Ok(body.map_err(|why| access.broken(&why))?);
         }
-        let said = answer.read_all(REFUSAL_BYTES_MAX).await.unwrap_or_default();
+        let said = match answer.may_show_text() {
+            true => answer.read_all(REFUSAL_BYTES_MAX).await.unwrap_or_default(),
+            false => Vec::new(),
+        };
         let detail = format!(
             "{method} {url} was answered with {status}{}",
             said_why(&said)
@@ -353,6 +399,7 @@ impl Access {
         Failure {
             side: self.side,
             retry: Retry::ElsewhereOnly,
+            concern: Concern::StorageElement,
             phase: self.phase,
             errno: Errno::EPROTONOSUPPORT,
             detail,

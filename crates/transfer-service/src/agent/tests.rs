@@ -2,12 +2,15 @@
 
 use super::*;
 use crate::engine::AssignedTo;
+use crate::run::wall_clock;
 use crate::tokens::TokenClients;
 use penstock_model::{
-    Activity, Attempt, ChecksumAlgorithm, Epoch, FileUrl, JobId, JobParameters, TransferId,
-    TransferRequest, VoName,
+    Activity, Attempt, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobParameters,
+    Overwrite, Retry, Timestamp, TransferEvent, TransferId, TransferRequest, TransferState,
+    UserName, VoName,
 };
-use penstock_persistence::journal::{SqliteJournal, SqliteReader};
+use penstock_persistence::cluster::Tenure;
+use penstock_persistence::journal::{Journal, Record, SqliteJournal, SqliteReader};
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::http1::Limits;
 use penstock_protocol::http1::client::ClientConfig;
@@ -19,40 +22,128 @@ use tokio::net::TcpListener;
 /// The status and the body that answer a COPY.
 type CopyAnswer = (u16, &'static str);
 
-/// A storage element where the source is, the destination is not, and no copy succeeds. Tells which methods it was
-/// sent for `/to`.
-async fn storage(copy: CopyAnswer) -> (String, Arc<Mutex<Vec<String>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let url = format!("http://{}", listener.local_addr().expect("bound"));
-    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
-    let log = seen.clone();
-    tokio::spawn(async move {
-        while let Ok((tcp, _)) = listener.accept().await {
-            let log = log.clone();
-            tokio::spawn(async move {
-                let mut connection = Connection::new(Stream::plain(tcp), Limits::default());
-                while let Ok(Some(request)) = connection.next_request().await {
-                    if request.path() == "/to" {
-                        let method = request.method.to_string();
-                        log.lock().expect("no panic").push(method);
+/// What lies at the destination.
+#[derive(Debug, Clone)]
+struct There {
+    size: u64,
+    /// Seconds before now at which it changed.
+    age: i64,
+    directory: bool,
+}
+
+/// A part of the source, just written.
+const PART: There = There {
+    size: 2,
+    age: 0,
+    directory: false,
+};
+
+/// A storage element where the source is (4 bytes), and no copy succeeds.
+#[derive(Debug, Clone)]
+struct Storage {
+    copy: CopyAnswer,
+    /// What is at the destination before it is asked to copy, and after.
+    before: Option<There>,
+    after: Option<There>,
+    /// The status that answers a DELETE.
+    delete: u16,
+}
+
+impl Storage {
+    fn answering(copy: CopyAnswer) -> Storage {
+        Storage {
+            copy,
+            before: None,
+            after: None,
+            delete: 204,
+        }
+    }
+
+    /// Tells which methods it was sent for `/to`, with what conditions.
+    async fn serve(self) -> (String, Arc<Mutex<Vec<String>>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+        let log = seen.clone();
+        let storage = Arc::new(self);
+        tokio::spawn(async move {
+            while let Ok((tcp, _)) = listener.accept().await {
+                let (log, storage) = (log.clone(), storage.clone());
+                tokio::spawn(async move {
+                    let mut connection = Connection::new(Stream::plain(tcp), Limits::default());
+                    while let Ok(Some(request)) = connection.next_request().await {
+                        let answered = storage.answer(&mut connection, &request, &log).await;
+                        if answered.is_err() {
+                            return;
+                        }
                     }
-                    let (status, body) = match (request.method.as_str(), request.path()) {
-                        ("HEAD", "/from") | ("MKCOL", _) => (200, ""),
-                        ("HEAD", _) => (404, ""),
-                        ("COPY", _) => copy,
-                        _ => (204, ""),
-                    };
-                    let status = axum::http::StatusCode::from_u16(status).expect("valid");
-                    let headers = axum::http::HeaderMap::new();
-                    let answered = connection.respond(status, headers, body.as_bytes());
-                    if answered.await.is_err() {
-                        return;
+                });
+            }
+        });
+        (url, seen)
+    }
+
+    async fn answer(
+        &self,
+        connection: &mut Connection,
+        request: &penstock_protocol::http1::server::Request,
+        log: &Mutex<Vec<String>>,
+    ) -> std::io::Result<()> {
+        let method = request.method.as_str();
+        let is_copied = {
+            let mut log = log.lock().expect("no panic");
+            if request.path() == "/to" {
+                let mut line = method.to_owned();
+                for name in ["overwrite", "if-match"] {
+                    if let Some(value) = request.headers.get(name) {
+                        line += &format!(" {name}={}", value.to_str().expect("ASCII"));
                     }
                 }
-            });
+                log.push(line);
+            }
+            log.iter().any(|line| line.starts_with("COPY"))
+        };
+        let there = match is_copied {
+            true => &self.after,
+            false => &self.before,
+        };
+        let mut headers = axum::http::HeaderMap::new();
+        let digest = |sum: &str| format!("adler32={sum}").parse().expect("ASCII");
+        let (status, body, length) = match (method, request.path()) {
+            ("HEAD", "/from") => {
+                headers.insert("digest", digest("00000001"));
+                (200, "", 4)
+            }
+            ("HEAD", _) => match there {
+                None => (404, "", 0),
+                Some(there) => {
+                    let now = wall_clock();
+                    let modified = Timestamp(now.0 - there.age * 1000);
+                    let modified = penstock_protocol::webdav::format_http_date(modified);
+                    headers.insert("last-modified", modified.parse().expect("ASCII"));
+                    headers.insert("etag", "\"v1\"".parse().expect("ASCII"));
+                    if there.size == 4 {
+                        headers.insert("digest", digest("00000001"));
+                    }
+                    if there.directory {
+                        let kind = penstock_protocol::webdav::DIRECTORY_TYPE;
+                        headers.insert("content-type", kind.parse().expect("ASCII"));
+                    }
+                    (200, "", there.size)
+                }
+            },
+            ("MKCOL", _) => (200, "", 0),
+            ("COPY", _) => (self.copy.0, self.copy.1, 0),
+            ("PROPFIND", _) => (405, "", 0),
+            ("DELETE", _) => (self.delete, "", 0),
+            _ => (204, "", 0),
+        };
+        let status = axum::http::StatusCode::from_u16(status).expect("valid");
+        match method {
+            "HEAD" => connection.respond_head_only(status, headers, length).await,
+            _ => connection.respond(status, headers, body.as_bytes()).await,
         }
-    });
-    (url, seen)
+    }
 }
 
 /// The first attempt of a transfer.
@@ -74,12 +165,14 @@ pub(crate) fn assignment(
         metadata: serde_json::Value::Null,
         source_credential: None,
         destination_credential: None,
+        source_query: None,
+        destination_query: None,
         tape: None,
     };
     let to = AssignedTo {
         node: crate::engine::this_process(),
         session: 0,
-        epoch: Epoch::default(),
+        tenure: Tenure::default(),
     };
     Assignment {
         to,
@@ -90,6 +183,7 @@ pub(crate) fn assignment(
         parameters: Arc::new(parameters),
         attempt: Attempt(1),
         unsettled: false,
+        ended: None,
         task: Task::Copy,
     }
 }
@@ -120,63 +214,343 @@ pub(crate) fn setup() -> (AgentSetup, tempfile::TempDir) {
     (setup, directory)
 }
 
-/// Runs one attempt to its end; gives back its outcome and what the destination was asked.
-async fn attempt(copy: CopyAnswer, parameters: JobParameters) -> (Outcome, Vec<String>) {
-    let (url, seen) = storage(copy).await;
-    let file = |path: &str| FileUrl::parse(&format!("{url}{path}")).expect("valid");
-    let assignment = assignment(file("/from"), file("/to"), parameters);
-    let (setup, _directory) = setup();
-    let progress = Progress::new(&assignment, Instant::now());
-    let (reports, mut reported) = mpsc::channel(8);
-    let (proceed, may_proceed) = oneshot::channel();
-    let attempting = steps::Attempting::new(&setup, &assignment, &progress);
-    let (outcome, ()) = tokio::join!(attempting.run(may_proceed, &reports), async move {
-        let Some(AgentReport::Prepared { .. }) = reported.recv().await else {
-            panic!("the attempt prepares");
-        };
-        proceed.send(()).expect("the attempt waits");
-    });
-    let seen = seen.lock().expect("no panic").clone();
-    (outcome, seen)
+/// What was recorded of a transfer before: seconds before now, and what.
+type Past = Vec<(i64, TransferEvent)>;
+
+/// An attempt that was let write, and of which nobody knows the outcome.
+fn a_lost_attempt(age: i64) -> Past {
+    let attempt = Attempt(1);
+    let started = TransferEvent::Started {
+        attempt,
+        node: None,
+    };
+    let prepared = TransferEvent::Prepared {
+        attempt,
+        size: Some(penstock_model::Bytes(4)),
+        checksum: None,
+        replaces: false,
+    };
+    let reason = "the service was restarted".to_owned();
+    let lost = TransferEvent::AttemptLost { attempt, reason };
+    vec![(age, started), (age, prepared), (age - 1, lost)]
 }
 
-async fn check(copy: CopyAnswer, strict_copy: bool, removes: bool) {
-    let parameters = JobParameters {
-        strict_copy,
-        ..JobParameters::default()
+fn record(directory: &std::path::Path, assignment: &Assignment, past: Past) {
+    let keys = SealingKeys::of_this_process().expect("OpenSSL works");
+    let journal = SqliteJournal::open(&directory.join("journal.sqlite"), keys);
+    let mut journal = journal.expect("opened");
+    let now = wall_clock();
+    let job = Job {
+        id: assignment.job,
+        user: UserName::new("alice"),
+        vo: assignment.vo.clone(),
+        delegation: CredentialId::new("0123456789abcdef"),
+        submitted_at: Timestamp(now.0 - 100_000_000),
+        parameters: JobParameters::clone(&assignment.parameters),
+        transfers: vec![TransferRequest::clone(&assignment.request)],
     };
-    let (outcome, seen) = attempt(copy, parameters).await;
-    assert!(
-        matches!(outcome, Outcome::Failed { cleaned: true, .. }),
-        "{copy:?}: {outcome:?}"
-    );
-    let removed = seen.iter().any(|method| method == "DELETE");
+    let mut records = vec![Record::JobAccepted {
+        job: Box::new(job),
+        tokens: Vec::new(),
+    }];
+    records.extend(past.into_iter().map(|(age, event)| Record::Happened {
+        at: Timestamp(now.0 - age * 1000),
+        monotonic_us: 0,
+        job: assignment.job,
+        transfer: assignment.request.id,
+        event,
+        state: TransferState::submitted(),
+    }));
+    journal.append(&records).expect("stored");
+}
+
+struct Run {
+    storage: Storage,
+    parameters: JobParameters,
+    past: Past,
+    task: Task,
+}
+
+impl Run {
+    fn of(storage: Storage) -> Run {
+        Run {
+            storage,
+            parameters: JobParameters::default(),
+            past: Vec::new(),
+            task: Task::Copy,
+        }
+    }
+
+    fn after(storage: Storage, past: Past) -> Run {
+        Run {
+            past,
+            ..Run::of(storage)
+        }
+    }
+
+    /// Runs an attempt to its end; gives back its outcome and what the destination was asked.
+    async fn run(self) -> (Outcome, Vec<String>) {
+        let (url, seen) = self.storage.serve().await;
+        let file = |path: &str| FileUrl::parse(&format!("{url}{path}")).expect("valid");
+        let mut assignment = assignment(file("/from"), file("/to"), self.parameters);
+        assignment.task = self.task;
+        let (setup, directory) = setup();
+        if !self.past.is_empty() {
+            assignment.unsettled = true;
+            assignment.attempt = Attempt(2);
+            record(directory.path(), &assignment, self.past);
+        }
+        let progress = Progress::new(&assignment, Instant::now());
+        let (reports, mut reported) = mpsc::channel(8);
+        let (proceed, may_proceed) = oneshot::channel();
+        let attempting = steps::Attempting::new(&setup, &assignment, &progress);
+        if self.task == Task::TidyUp {
+            let outcome = match attempting.tidy_up().await {
+                Ok(()) => Outcome::Tidied,
+                Err(failure) => Outcome::Untidied { failure },
+            };
+            return (outcome, seen.lock().expect("no panic").clone());
+        }
+        let proceeds = async move {
+            if let Some(AgentReport::Prepared { .. }) = reported.recv().await {
+                let _ = proceed.send(());
+            }
+        };
+        let outcome = tokio::select! {
+            (outcome, ()) = async { tokio::join!(attempting.run(may_proceed, &reports), std::future::ready(())) } => outcome,
+            () = async { proceeds.await; std::future::pending().await } => unreachable!("it waits"),
+        };
+        let seen = seen.lock().expect("no panic").clone();
+        (outcome, seen)
+    }
+}
+
+fn removals(seen: &[String]) -> Vec<&str> {
+    let removals = seen.iter().map(String::as_str);
+    removals.filter(|line| line.starts_with("DELETE")).collect()
+}
+
+async fn check(storage: Storage, strict_copy: bool, expected: (bool, &[&str])) {
+    let mut run = Run::of(storage.clone());
+    run.parameters.strict_copy = strict_copy;
+    let (outcome, seen) = run.run().await;
+    let Outcome::Failed { cleaned, .. } = outcome else {
+        panic!("{storage:?}: {outcome:?}")
+    };
     assert_eq!(
-        removed, removes,
-        "{copy:?}, strict_copy={strict_copy}: {seen:?}"
+        (cleaned, &*removals(&seen)),
+        expected,
+        "{storage:?}: {seen:?}"
     );
 }
+
+const SEEN: &str = "DELETE if-match=\"v1\"";
 
 #[tokio::test]
 async fn a_file_that_appeared_since_the_look_is_somebody_elses() {
-    check((412, "/to exists"), false, false).await;
-    check(
+    for copy in [
+        (412, "/to exists"),
         (409, "/to is being written by another client"),
-        false,
-        false,
-    )
-    .await;
-    check((202, "failure: /to exists\n"), false, false).await;
+        (202, "failure: /to exists\n"),
+        (503, "too busy"),
+    ] {
+        let storage = Storage {
+            after: Some(PART),
+            ..Storage::answering(copy)
+        };
+        check(storage, false, (true, &[])).await;
+    }
 }
 
 #[tokio::test]
 async fn a_destination_that_nobody_looked_at_is_never_removed() {
-    check((412, "/to exists"), true, false).await;
-    check((202, "failure: the source broke\n"), true, false).await;
+    for copy in [(412, "/to exists"), (202, "failure: the source broke\n")] {
+        let storage = Storage {
+            after: Some(PART),
+            ..Storage::answering(copy)
+        };
+        check(storage, true, (true, &[])).await;
+    }
 }
 
 #[tokio::test]
-async fn what_a_failed_copy_may_have_left_is_removed() {
-    check((202, "failure: the source broke\n"), false, true).await;
-    check((500, "trouble"), false, true).await;
+async fn what_a_failed_copy_has_left_is_removed_as_it_was_seen() {
+    let ended = (202, "failure: the source broke\n");
+    let left = |copy, after| Storage {
+        after: Some(after),
+        ..Storage::answering(copy)
+    };
+    check(left(ended, PART), false, (true, &[SEEN])).await;
+    check(Storage::answering(ended), false, (true, &[])).await;
+    // After such an answer the copy may still run.
+    let unknown = (500, "trouble");
+    check(left(unknown, PART), false, (false, &[SEEN])).await;
+    check(Storage::answering(unknown), false, (false, &[])).await;
+    let refused = Storage {
+        delete: 409,
+        ..left(ended, PART)
+    };
+    check(refused, false, (false, &[SEEN])).await;
+}
+
+#[tokio::test]
+async fn what_others_have_put_there_stays() {
+    let ended = (202, "failure: the source broke\n");
+    let left = |after| Storage {
+        after: Some(after),
+        ..Storage::answering(ended)
+    };
+    let longer = There { size: 5, ..PART };
+    check(left(longer), false, (true, &[])).await;
+    let older = There { age: 3600, ..PART };
+    check(left(older), false, (true, &[])).await;
+    let directory = There {
+        directory: true,
+        ..PART
+    };
+    check(left(directory), false, (false, &[])).await;
+}
+
+#[tokio::test]
+async fn a_copy_without_checks_overwrites_only_when_it_may() {
+    for (overwrite, attempt, expected) in [
+        (Overwrite::Never, 1, "F"),
+        (Overwrite::OnRetry, 1, "F"),
+        (Overwrite::OnRetry, 2, "T"),
+        (Overwrite::Always, 1, "T"),
+        (Overwrite::OnlyOnDisk, 1, "F"),
+    ] {
+        let mut run = Run::of(Storage::answering((412, "exists")));
+        run.parameters.strict_copy = true;
+        run.parameters.overwrite = overwrite;
+        if attempt == 2 {
+            let failed = TransferEvent::AttemptLost {
+                attempt: Attempt(1),
+                reason: "it never began".to_owned(),
+            };
+            run.past = vec![(5, failed)];
+        }
+        let (_, seen) = run.run().await;
+        let expected = format!("COPY overwrite={expected}");
+        assert!(seen.contains(&expected), "{overwrite:?}: {seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_that_meets_an_earlier_copy_of_its_own_waits_for_it() {
+    let busy = (409, "/to is being written by another client");
+    let (outcome, _) = Run::after(Storage::answering(busy), a_lost_attempt(60))
+        .run()
+        .await;
+    let Outcome::Blocked { failure, until } = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!(failure.retry, Retry::Later);
+    assert!(until > wall_clock(), "{failure:?}");
+    // What comes by a push says that it exists, and is as little the end of it.
+    let exists = (
+        202,
+        "failure: https://se/to answered 412 Precondition Failed: exists\n",
+    );
+    let (outcome, _) = Run::after(Storage::answering(exists), a_lost_attempt(60))
+        .run()
+        .await;
+    assert!(matches!(outcome, Outcome::Blocked { .. }), "{outcome:?}");
+    // It is in the way, and cannot be removed yet.
+    let partial = Storage {
+        before: Some(PART),
+        delete: 423,
+        ..Storage::answering(busy)
+    };
+    let (outcome, seen) = Run::after(partial, a_lost_attempt(60)).run().await;
+    assert!(matches!(outcome, Outcome::Blocked { .. }), "{outcome:?}");
+    assert_eq!(removals(&seen), [SEEN]);
+    // When none can run any more, it is somebody else's.
+    let (outcome, _) = Run::after(Storage::answering(exists), a_lost_attempt(90_000))
+        .run()
+        .await;
+    let Outcome::Failed { failure, .. } = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!(failure.retry, Retry::Never, "{failure:?}");
+}
+
+#[tokio::test]
+async fn what_an_attempt_of_unknown_outcome_left_is_taken_over_or_removed_and_others_files_stay() {
+    let found = |before| Storage {
+        before: Some(before),
+        ..Storage::answering((202, "failure: the source broke\n"))
+    };
+    let whole = There { size: 4, ..PART };
+    for age in [60, 90_000] {
+        let (outcome, seen) = Run::after(found(whole.clone()), a_lost_attempt(age))
+            .run()
+            .await;
+        assert!(matches!(outcome, Outcome::Landed { .. }), "{outcome:?}");
+        assert!(removals(&seen).is_empty(), "{seen:?}");
+    }
+    let old = There {
+        age: 89_500,
+        ..PART
+    };
+    for (before, age, removes) in [(PART, 60, true), (old, 90_000, true), (PART, 90_000, false)] {
+        let (outcome, seen) = Run::after(found(before.clone()), a_lost_attempt(age))
+            .run()
+            .await;
+        assert_eq!(!removals(&seen).is_empty(), removes, "{before:?}: {seen:?}");
+        let Outcome::Failed { failure, .. } = &outcome else {
+            panic!("{outcome:?}")
+        };
+        let exists = failure
+            .detail
+            .contains("exists and overwrite is not enabled");
+        assert_eq!(exists, !removes, "{failure:?}");
+    }
+}
+
+#[tokio::test]
+async fn tidying_up_goes_on_until_nothing_can_come() {
+    let storage = |before: Option<There>, delete| Storage {
+        before,
+        delete,
+        ..Storage::answering((500, ""))
+    };
+    for (before, delete, age, is_done, removed) in [
+        (None, 204, 60, false, 0),
+        (None, 204, 90_000, true, 0),
+        (Some(PART), 204, 60, false, 1),
+        (Some(PART), 503, 600, false, 1),
+        (Some(There { size: 9, ..PART }), 204, 60, true, 0),
+    ] {
+        let mut run = Run::after(storage(before.clone(), delete), a_lost_attempt(age));
+        run.task = Task::TidyUp;
+        let (outcome, seen) = run.run().await;
+        let case = format!("{before:?}, {delete}, {age}: {outcome:?}, {seen:?}");
+        assert_eq!(outcome == Outcome::Tidied, is_done, "{case}");
+        assert_eq!(removals(&seen).len(), removed, "{case}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_shown_where_nobody_can_listen_and_to_hosts_that_are_listed() {
+    let (mut setup, _directory) = setup();
+    setup.config.tokens_unencrypted = vec![HostPattern::parse("lab.org").expect("a host")];
+    let check = |url: &str, expected: bool| {
+        let shown = setup.may_show_token(&url::Url::parse(url).expect("a URL"));
+        assert_eq!(shown, expected, "{url}");
+    };
+    for url in ["https://se.org/f", "davs://se.org/f", "roots://se.org//f"] {
+        check(url, true);
+    }
+    for url in [
+        "http://se.org/f",
+        "dav://se.org/f",
+        "root://se.org//f",
+        "xroot://se.org//f",
+    ] {
+        check(url, false);
+    }
+    for url in ["http://lab.org:8080/f", "root://LAB.org:1094//f"] {
+        check(url, true);
+    }
 }

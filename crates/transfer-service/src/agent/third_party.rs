@@ -7,11 +7,15 @@ use super::steps::{Attempting, Plan};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method};
 use penstock_decide::classify::{Observed, classify};
+use penstock_decide::copy_failure::CopyCause;
+use penstock_decide::destination::CopyEnd;
 use penstock_model::{Busy, Bytes, CopyMode, Failure, MoverReport, Phase, Side, StreamsReason};
+use penstock_protocol::hosts::SERVER_NOT_ALLOWED;
 use penstock_protocol::http1::client::{Incoming, Outgoing};
 use penstock_protocol::s3::hide_presigned;
 use penstock_protocol::tape::{ARCHIVE_METADATA, TRANSFER_HEADER_ARCHIVE_METADATA};
 use penstock_protocol::tpc::{CopyRequest, Credential, Direction, Item, Outcome, StreamParser};
+use percent_encoding::percent_decode_str;
 use std::time::{Duration, Instant};
 use url::Url;
 
@@ -85,24 +89,32 @@ impl Attempting<'_> {
             passive,
             ..
         } = *ways;
+        // What lets the other end in would be read by everybody on the way.
+        let hands_over = passive.token.is_some()
+            || passive.cloud.is_some()
+            || !passive.url.credentials().is_empty();
+        if hands_over && !self.setup.may_show_token(&active.parsed) {
+            self.note_end(CopyEnd::Refused);
+            return Err(Refusal::NotOffered(format!(
+                "{} cannot be told how to reach {}: others can read what is sent by {}",
+                active.url,
+                passive.url,
+                active.parsed.scheme()
+            )));
+        }
         let request = self.copy_request(ways, plan)?;
         let sent = self.setup.client.send_following(request).await;
         let answer = sent.map_err(|why| active.client_failure(Phase::Transfer, &why))?;
-        if answer.status.is_client_error() {
-            self.nothing_was_written();
-        }
         match answer.status.as_u16() {
             201 | 202 => {}
-            // 400: XRootD without TPC; 403: copies to that host are not allowed there; davix reads them alike.
-            status @ (400 | 403 | 405 | 501) => {
-                let failure = active
-                    .refused(Phase::Transfer, &format!("COPY ({})", mode.name()), answer)
-                    .await;
-                return Err(Refusal::NotOffered(format!("{status}: {failure}")));
-            }
-            _ => {
+            status => {
+                self.note_end(CopyEnd::of_status(status, false));
                 let what = format!("COPY ({})", mode.name());
-                return Err(active.refused(Phase::Transfer, &what, answer).await.into());
+                let failure = active.refused(Phase::Transfer, &what, answer).await;
+                return Err(match is_another_way_open(mode, status, &failure.detail) {
+                    true => Refusal::NotOffered(format!("{status}: {failure}")),
+                    false => Refusal::Failed(failure),
+                });
             }
         }
         let report = self.follow_markers(active, passive, plan, answer).await?;
@@ -180,21 +192,31 @@ impl Attempting<'_> {
     /// A failure in the words of the storage element that copied.
     fn copy_failed(&self, active: &End, passive: &End, plan: &Plan, why: &str) -> Failure {
         let detail = format!("{} failed to copy {}: {why}", active.url, passive.url);
-        if !plan.replaces && says_that_it_exists(why) {
-            self.nothing_was_written();
-            return classify(
-                Side::Destination,
-                Phase::Transfer,
-                &Observed::Exists,
-                detail,
-            );
-        }
-        let busy = says_that_it_is_busy(why).then_some(Busy {
-            by: passive.side,
-            seconds: 0,
-        });
-        let observed = Observed::CopyFailed;
-        let failure = classify(Side::Network, Phase::Transfer, &observed, detail);
+        let why = without_names(why, [active, passive].map(|end| end.parsed.path()));
+        let cause = CopyCause::read(&why);
+        let by_destination = active.side == Side::Destination;
+        self.note_end(CopyEnd::of_cause(cause, by_destination));
+        let (side, observed) = match cause {
+            CopyCause::Exists if !plan.replaces => (Side::Destination, Observed::Exists),
+            CopyCause::ChecksumMismatch => {
+                return self.checksum_refused(plan, None, &detail);
+            }
+            // What the passive end refuses for good is its own affair; of the rest it is not known which end failed.
+            CopyCause::Refused(401 | 403 | 404 | 409 | 410 | 423) => {
+                (passive.side, Observed::CopyFailed(cause))
+            }
+            CopyCause::Exists
+            | CopyCause::Refused(_)
+            | CopyCause::Denied
+            | CopyCause::Missing
+            | CopyCause::Unknown => (Side::Network, Observed::CopyFailed(cause)),
+        };
+        let busy = match starts_with_busy(&why) {
+            true => Some(active.side),
+            false => says_that_the_other_is_busy(&why).then_some(passive.side),
+        };
+        let busy = busy.map(|by| Busy { by, seconds: 0 });
+        let failure = classify(side, Phase::Transfer, &observed, detail);
         Failure { busy, ..failure }
     }
 
@@ -244,19 +266,42 @@ impl Attempting<'_> {
     }
 }
 
-/// Whether a failure means that the destination has appeared since it was looked at. There is nothing but words to go
-/// by; those of dCache, StoRM, XRootD and our own door are understood. Taking too much for it leaves a partial file,
-/// taking too little removes somebody else's.
-fn says_that_it_exists(why: &str) -> bool {
-    let why = why.to_ascii_lowercase();
-    ["exists", "already exist", "answered 412", "answered 409"]
-        .iter()
-        .any(|words| why.contains(words))
+/// A last line without names of these files and of directories above them that have blanks in them: they are their users'
+/// and may say anything. Names without blanks are told by their slashes.
+fn without_names(why: &str, paths: [&str; 2]) -> String {
+    let mut text = why.to_owned();
+    for path in paths {
+        let path = percent_decode_str(path).decode_utf8_lossy();
+        let mut name = path.trim_end_matches('/');
+        while name.contains(char::is_whitespace) {
+            text = text.replace(name, "/");
+            name = name.rsplit_once('/').map_or("", |(above, _)| above);
+        }
+    }
+    text
+}
+
+/// Whether another way may work when an end answers COPY so. 400: XRootD without third-party copies. A destination that
+/// refuses a pull with 403 refuses its user, as gfal2 reads it too, unless it says that it is the other host that it does
+/// not connect to; a source that refuses a push may still be read.
+fn is_another_way_open(mode: CopyMode, status: u16, detail: &str) -> bool {
+    match (status, mode) {
+        (400 | 405 | 501, _) | (403, CopyMode::Push) => true,
+        (403, CopyMode::Pull | CopyMode::Streamed) => detail.contains(SERVER_NOT_ALLOWED),
+        _ => false,
+    }
+}
+
+/// Whether the active end itself has too much to do: Penstock's door then begins the last line with the status that it
+/// would have answered.
+fn starts_with_busy(why: &str) -> bool {
+    let status = why.split_once(' ').map(|(status, _)| status);
+    matches!(status, Some("429" | "503"))
 }
 
 /// Whether the passive end has refused the active one because it has too much to do. There is nothing but words to go
 /// by.
-fn says_that_it_is_busy(why: &str) -> bool {
+fn says_that_the_other_is_busy(why: &str) -> bool {
     let why = why.to_ascii_lowercase();
     [
         "answered 503",
@@ -363,22 +408,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_has_appeared_is_told_from_other_failures() {
-        for why in [
-            "/data/f exists",
-            "https://se/f exists and 'Overwrite: F' forbids to replace it",
-            "https://se/f answered 412 Precondition Failed; local=/f in pool disk1",
-            "Transfer failed: File exists",
-            "rejected PUT: 500 the file already exists",
-        ] {
-            assert!(says_that_it_exists(why), "{why}");
+    fn a_door_that_is_busy_itself_says_so_first() {
+        let preempted =
+            "503 Service Unavailable: ended because somebody else waited for a mover: …";
+        assert!(starts_with_busy(preempted));
+        let passed_on = "https://se/b answered 503 Service Unavailable: 503 of 503 movers run";
+        assert!(!starts_with_busy(passed_on) && says_that_the_other_is_busy(passed_on));
+        assert!(!starts_with_busy("503") && !starts_with_busy("5030 bytes came"));
+    }
+
+    #[test]
+    fn a_name_of_a_file_does_not_make_a_storage_element_busy() {
+        let paths = ["/a/too%20many%20requests/answered%20503", "/b"];
+        let why = "/a/too many requests/answered 503 failed; /a/too many requests is full";
+        let why = without_names(why, paths);
+        assert!(!says_that_the_other_is_busy(&why), "{why}");
+        assert_eq!(CopyCause::read(&why), CopyCause::Unknown);
+        let why = without_names("https://se/b answered 503 Service Unavailable", paths);
+        assert!(says_that_the_other_is_busy(&why), "{why}");
+    }
+
+    #[test]
+    fn a_destination_that_refuses_a_user_is_not_tried_in_another_way() {
+        let denied = "https://se/f answered COPY (pull) with 403 Forbidden: no right to write /f";
+        let other_host =
+            "403 Forbidden: this site does not copy to or from cern.ch; ask it to allow that host";
+        assert!(!is_another_way_open(CopyMode::Pull, 403, denied));
+        assert!(is_another_way_open(CopyMode::Pull, 403, other_host));
+        assert!(is_another_way_open(CopyMode::Push, 403, denied));
+        for status in [400, 405, 501] {
+            assert!(is_another_way_open(CopyMode::Pull, status, ""));
         }
-        for why in [
-            "No such file or directory",
-            "/data/f does not exist",
-            "checksum mismatch: expected adler32:00000001, got adler32:00000002",
-        ] {
-            assert!(!says_that_it_exists(why), "{why}");
+        for status in [401, 404, 409, 500, 503] {
+            assert!(!is_another_way_open(CopyMode::Pull, status, ""));
         }
     }
 }

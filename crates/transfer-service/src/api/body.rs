@@ -72,10 +72,47 @@ impl Api {
                 ),
             ))
         })?;
+        if holds_nul(&bytes) {
+            let text = "a text in the body holds the character U+0000, which cannot be stored";
+            return Err(ApiError::new(StatusCode::BAD_REQUEST, text));
+        }
         Ok(Taken {
             caller,
             bytes,
             _permit,
         })
+    }
+}
+
+/// Whether a JSON text spells U+0000, which not every database takes: it is refused whatever keeps the journal.
+fn holds_nul(body: &[u8]) -> bool {
+    let mut rest = body;
+    while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
+        if rest[at + 1..].starts_with(b"u0000") {
+            return true;
+        }
+        // Whatever is escaped here begins no escape itself.
+        rest = rest.get(at + 2..).unwrap_or_default();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_character_that_cannot_be_stored_is_found_however_it_is_spelled() {
+        for (text, expected) in [
+            (r#"{"a": "b\u0000"}"#, true),
+            (r#"{"\u0000": 1}"#, true),
+            (r#"{"a": "\\\u0000"}"#, true),
+            (r#"{"a": "\\u0000"}"#, false),
+            (r#"{"a": "\u0001", "b": "u0000"}"#, false),
+            ("\\", false),
+            ("", false),
+        ] {
+            assert_eq!(holds_nul(text.as_bytes()), expected, "{text}");
+        }
     }
 }

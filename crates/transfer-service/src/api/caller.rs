@@ -1,17 +1,18 @@
 //! Who asks the interface: by a token, or by the certificate of the connection.
 
 use super::server::Shown;
-use super::{ADMIN_SCOPE, Api, ApiConfig, ApiError};
+use super::{Api, ApiConfig, ApiError};
 use axum::extract::FromRequestParts;
-use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
+use axum::http::header::{AUTHORIZATION, HOST, HeaderName, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use penstock_decide::access::{Grant, Operation, Principal, Rights};
+use penstock_decide::monitoring::{MONITOR_SCOPE, is_only_for_monitors};
 use penstock_decide::settings::is_granted;
 use penstock_model::VoName;
 use penstock_persistence::journal::JobRow;
 use penstock_protocol::identity::{Identity, Method};
-use penstock_protocol::token::TokenError;
+use penstock_protocol::token::{ADMIN_SCOPE, TokenError};
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -71,6 +72,7 @@ impl Administrators {
         let principal = match identity.method {
             Method::Certificate => Principal::Certificate {
                 subject: user,
+                ca: &identity.issuer,
                 attributes: &identity.groups,
             },
             Method::Token => Principal::Token {
@@ -108,22 +110,28 @@ impl<S: Sync> FromRequestParts<S> for Credentials {
         Ok(Credentials {
             authorization: parts.headers.get(AUTHORIZATION).cloned(),
             shown: parts.extensions.get().cloned(),
-            is_foreign_page: is_foreign_page(&parts.headers),
+            is_foreign_page: is_foreign_page(&parts.method, &parts.headers),
         })
     }
 }
 
-/// Whether a page of another site made a browser send this. Browsers show certificates without being told to.
-fn is_foreign_page(headers: &HeaderMap) -> bool {
+/// Fetch Metadata §2.3.
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Whether a page of another site made a browser send this. Browsers show certificates without being told to. A link
+/// on such a page may be followed, which only reads; who wrote it cannot see the answer.
+fn is_foreign_page(method: &http::Method, headers: &HeaderMap) -> bool {
     let text = |name| {
         headers
             .get(name)
             .map(|value: &HeaderValue| value.to_str().unwrap_or(""))
     };
-    text(ORIGIN).is_some_and(|origin| {
+    let other_origin = text(ORIGIN).is_some_and(|origin| {
         let host = origin.strip_prefix("https://");
         host.is_none() || host != text(HOST)
-    })
+    });
+    let told = text(FETCH_SITE).filter(|_| !method.is_safe());
+    other_origin || told.is_some_and(|site| site != "same-origin" && site != "none")
 }
 
 /// Who asks, and how far they see.
@@ -137,9 +145,10 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// FTS's level "vo": a member sees and stops what belongs to the VO; an administrator more.
+    /// FTS's level "vo": a member sees and stops what belongs to the VO; an administrator more. And everybody what they
+    /// have submitted, also when they are of another VO now.
     pub(super) fn may_touch(&self, job: &JobRow) -> bool {
-        self.may_look_at(&job.vo)
+        self.may_look_at(&job.vo) || self.identity.submitted(&job.user, &job.delegation)
     }
 
     /// Whether the jobs of a VO are this caller's to see.
@@ -200,7 +209,7 @@ impl ApiConfig {
         let credentials = Credentials {
             authorization: headers.get(AUTHORIZATION).cloned(),
             shown: None,
-            is_foreign_page: is_foreign_page(headers),
+            is_foreign_page: is_foreign_page(&http::Method::GET, headers),
         };
         let caller = self.caller(&credentials).await;
         let caller = caller.map_err(|refusal| refusal.status)?;
@@ -313,9 +322,18 @@ impl ApiConfig {
     async fn by_token(&self, value: &HeaderValue) -> Result<Caller, ApiError> {
         let token = bearer(value)?;
         let identity = self.verified(token).await?;
-        let is_admin = identity.method == Method::Token
-            && identity.issuer == self.own_issuer
-            && identity.has_scope(ADMIN_SCOPE);
+        let is_own = identity.method == Method::Token && identity.issuer == self.own_issuer;
+        let is_admin = is_own && identity.has_scope(ADMIN_SCOPE);
+        if is_own && is_only_for_monitors(&identity.scope) {
+            let user = &identity.user;
+            tracing::warn!(%user, "refused a monitor's token, which is for metrics and health");
+            return Err(ApiError::new(
+                StatusCode::FORBIDDEN,
+                format!(
+                    "the token is for monitors: with {MONITOR_SCOPE} alone it shows metrics and health, and no jobs"
+                ),
+            ));
+        }
         if let Some(scope) = &self.required_scope
             && !is_admin
             && !identity.has_scope(scope)
@@ -327,13 +345,12 @@ impl ApiConfig {
                 format!("the token lacks the scope '{scope}'"),
             ));
         }
-        let vo = identity.vo.clone();
         let rights = match is_admin {
             true => Rights::everything(),
             false => self.administrators.rights_of(&identity),
         };
         Ok(Caller {
-            vo: vo.unwrap_or_else(|| VoName::new("unknown")),
+            vo: identity.vo_or_private(),
             identity,
             token: Some(token.to_owned()),
             rights,
@@ -354,9 +371,8 @@ impl ApiConfig {
                 ),
             ));
         }
-        let vo = identity.vo.clone();
         let rights = self.administrators.rights_of(&identity);
-        if self.required_scope.is_some() && vo.is_none() && rights == Rights::default() {
+        if self.required_scope.is_some() && identity.vo.is_none() && rights == Rights::default() {
             tracing::warn!(%user, "refused a certificate without a VO, because tokens need a scope here");
             return Err(ApiError::new(
                 StatusCode::FORBIDDEN,
@@ -365,7 +381,7 @@ impl ApiConfig {
             ));
         }
         Ok(Caller {
-            vo: vo.unwrap_or_else(|| VoName::new(own_vo(identity.user.as_str()))),
+            vo: identity.vo_or_private(),
             identity,
             token: None,
             rights,
@@ -391,20 +407,6 @@ fn unauthenticated(text: impl Into<String>) -> ApiError {
     ApiError::new(StatusCode::UNAUTHORIZED, text)
 }
 
-/// The VO of somebody who belongs to none, so that nobody else's jobs are shared with them: the last name at
-/// the domain, `Alice@interop.lab`.
-fn own_vo(subject: &str) -> String {
-    let parts = |key: &'static str| {
-        subject
-            .split('/')
-            .filter_map(move |part| part.strip_prefix(key))
-    };
-    let name = parts("CN=").next_back().unwrap_or(subject);
-    let mut domain: Vec<&str> = parts("DC=").collect();
-    domain.reverse();
-    format!("{name}@{}", domain.join("."))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -417,7 +419,11 @@ mod tests {
             if let Some(origin) = origin {
                 headers.insert(ORIGIN, HeaderValue::from_static(origin));
             }
-            assert_eq!(is_foreign_page(&headers), expected, "{origin:?}");
+            assert_eq!(
+                is_foreign_page(&http::Method::GET, &headers),
+                expected,
+                "{origin:?}"
+            );
         };
         check(None, false);
         check(Some("https://se.org:8446"), false);
@@ -426,9 +432,19 @@ mod tests {
     }
 
     #[test]
-    fn who_belongs_to_no_vo_is_one_alone() {
-        let alice = own_vo("/DC=lab/DC=interop/OU=Users/CN=Alice Lab");
-        assert_eq!(alice, "Alice Lab@interop.lab");
-        assert_eq!(own_vo("/O=x"), "/O=x@");
+    fn a_page_of_another_site_may_link_here_and_change_nothing() {
+        let check = |method: http::Method, site: &'static str, expected: bool| {
+            let headers = HeaderMap::from_iter([(FETCH_SITE, HeaderValue::from_static(site))]);
+            assert_eq!(
+                is_foreign_page(&method, &headers),
+                expected,
+                "{method} {site}"
+            );
+        };
+        check(http::Method::GET, "cross-site", false);
+        check(http::Method::POST, "cross-site", true);
+        check(http::Method::DELETE, "same-site", true);
+        check(http::Method::PUT, "same-origin", false);
+        check(http::Method::POST, "none", false);
     }
 }

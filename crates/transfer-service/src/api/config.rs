@@ -94,11 +94,21 @@ impl Api {
         credentials: &Credentials,
     ) -> Result<(Caller, Arc<Settings>), ApiError> {
         let caller = self.caller(credentials).await?;
-        let settings = self.service.settings();
+        let settings = self.known_settings()?;
         match may_look(&settings, &self.asker(&caller)) {
             true => Ok((caller, settings)),
             false => Err(Refusal::NotAdministrator.into()),
         }
+    }
+
+    /// What is set. Errors: no leader has told it since the start, and nothing must not pass for it.
+    fn known_settings(&self) -> Result<Arc<Settings>, ApiError> {
+        self.service.known_settings().ok_or_else(|| {
+            ApiError::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "what is set is not known yet: no node of the service leads it; try again in a moment",
+            )
+        })
     }
 
     /// Reads a body for somebody who may look at the settings.
@@ -108,7 +118,7 @@ impl Api {
         body: Body,
     ) -> Result<(Caller, Fields), ApiError> {
         let taken = self.take(credentials, body, BYTES_MAX).await?;
-        match may_look(&self.service.settings(), &self.asker(&taken.caller)) {
+        match may_look(&*self.known_settings()?, &self.asker(&taken.caller)) {
             true => Ok((taken.caller, Fields::parse(&taken.bytes)?)),
             false => Err(Refusal::NotAdministrator.into()),
         }

@@ -33,7 +33,7 @@ pub(super) async fn show(
 ) -> Answer {
     let caller = api.caller(&credentials).await?;
     let id = own(&caller, &id)?;
-    let found = delegation(&api, id).await?;
+    let found = delegation(&api, &caller, id).await?;
     Ok(Json(found.map_or(
         Value::Null,
         |found| json!({"termination_time": found.expires.to_fts(), "voms_attrs": found.attributes}),
@@ -159,7 +159,7 @@ pub(super) async fn add_attributes(
             "Invalid VOMS request: it must be a list of texts",
         ));
     }
-    if delegation(&api, id.clone()).await?.is_none() {
+    if delegation(&api, &taken.caller, id.clone()).await?.is_none() {
         return Err(ApiError::new(
             StatusCode::NOT_FOUND,
             format!("nothing is delegated under {id}"),
@@ -174,7 +174,7 @@ pub(super) async fn add_attributes(
 /// The delegation that a job of this caller would use. Errors: 419, FTS's word for one that is missing or ends too soon.
 pub(super) async fn for_a_job(api: &Api, caller: &Caller) -> Result<CredentialId, ApiError> {
     let id = caller.identity.delegation.clone();
-    let Some(found) = delegation(api, id.clone()).await? else {
+    let Some(found) = delegation(api, caller, id.clone()).await? else {
         return Err(ApiError::needs_delegation(format!(
             "No delegation found for \"{}\"; run fts-rest-delegate, or submit with a token",
             caller.identity.user
@@ -195,9 +195,15 @@ pub(super) async fn for_a_job(api: &Api, caller: &Caller) -> Result<CredentialId
     Ok(id)
 }
 
-async fn delegation(api: &Api, id: CredentialId) -> Result<Option<Delegation>, ApiError> {
+/// What this caller has delegated under this name; nobody else's, should they share it.
+async fn delegation(
+    api: &Api,
+    caller: &Caller,
+    id: CredentialId,
+) -> Result<Option<Delegation>, ApiError> {
     let service = api.service.clone();
-    Ok(blocking(move || service.delegations().delegation(&id)).await??)
+    let found = blocking(move || service.delegations().delegation(&id)).await??;
+    Ok(found.filter(|found| found.user == caller.identity.user))
 }
 
 fn own(caller: &Caller, id: &str) -> Result<CredentialId, ApiError> {

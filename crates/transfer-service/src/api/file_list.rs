@@ -7,7 +7,7 @@ use super::{Api, ApiError, wire};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use penstock_model::StorageId;
+use penstock_model::{FileUrl, StorageId};
 use penstock_persistence::journal::TransferFilter;
 use serde::Deserialize;
 
@@ -52,7 +52,11 @@ pub(super) async fn list(
         ended_since: window,
         source: storage(&query.source_se),
         destination: storage(&query.dest_se),
-        destination_url: given(&query.dest_surl),
+        // URLs are kept without the credentials in them.
+        destination_url: given(&query.dest_surl).map(|text| match FileUrl::parse(&text) {
+            Ok(url) => url.public_text().into_owned(),
+            Err(_) => text,
+        }),
         limit: limit_of(query.limit.as_deref(), FILES_MAX)?,
         examined_max: EXAMINED_MAX,
         ..TransferFilter::default()

@@ -310,7 +310,7 @@ async fn stats(
 
 /// `stats/servers`: there is one.
 async fn servers(State(api): State<Api>, credentials: Credentials) -> Answer {
-    api.caller(&credentials).await?;
+    api.caller(&credentials).await?.may_configure()?;
     let overview = api.service.overview();
     let totals = &overview.totals;
     let host = api.config.host.clone();
@@ -551,7 +551,7 @@ async fn optimizer(
     credentials: Credentials,
     Query(asked): Query<Asked>,
 ) -> Answer {
-    api.caller(&credentials).await?;
+    api.caller(&credentials).await?.may_read_configuration()?;
     let page = asked.page()?;
     let overview = api.service.overview();
     let wanted = |asked: &Option<String>, storage: &str| {
@@ -584,7 +584,7 @@ async fn optimizer_detailed(
     credentials: Credentials,
     Query(asked): Query<Asked>,
 ) -> Answer {
-    api.caller(&credentials).await?;
+    api.caller(&credentials).await?.may_read_configuration()?;
     let (page, size) = asked.page()?;
     let filter = TuningFilter {
         source: Asked::storage(&asked.source_se),

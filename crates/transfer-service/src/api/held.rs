@@ -29,7 +29,7 @@ impl Taken {
         Taken {
             stream,
             stall_timeout,
-            pace: Pace::new(pace),
+            pace: Pace::new(pace.with_pauses(stall_timeout)),
             stalled: None,
         }
     }
@@ -95,12 +95,22 @@ impl AsyncWrite for Taken {
 }
 
 /// Says that a request is in hand, until it is dropped.
-pub(super) struct InHand(Arc<Admitted>);
+pub(super) struct InHand {
+    admitted: Arc<Admitted>,
+    has_place: bool,
+}
 
 impl InHand {
     pub(super) fn new(admitted: &Arc<Admitted>) -> InHand {
-        admitted.works();
-        InHand(Arc::clone(admitted))
+        InHand {
+            has_place: admitted.works(),
+            admitted: Arc::clone(admitted),
+        }
+    }
+
+    /// False: others have the connection's place, so the request is not to be served.
+    pub(super) fn has_place(&self) -> bool {
+        self.has_place
     }
 
     /// Holds on until the answer's last byte was handed out.
@@ -116,7 +126,7 @@ impl InHand {
 
 impl Drop for InHand {
     fn drop(&mut self) {
-        self.0.waits();
+        self.admitted.waits();
     }
 }
 

@@ -21,7 +21,7 @@ use penstock_persistence::journal::{JobFilter, JobRow, JournalError, TransferRow
 use penstock_protocol::s3::{ObjectPlace, record_names};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -234,24 +234,29 @@ pub(super) async fn cancel(
     Path(ids): Path<String>,
 ) -> Answer {
     let caller = api.caller(&credentials).await?;
+    let mut open = BTreeSet::new();
     for id in id_list(&ids)?.iter().filter_map(|text| wire::job_id(text)) {
         if let Some(row) = stored(&api, id).await?
             && caller.may_touch(&row)
             && !row.state.is_terminal()
         {
+            open.insert(id);
             api.service.cancel(id, None, CANCELED_BY_USER).await?;
         }
     }
-    // What is terminal now but was not canceled had ended before.
-    each_job(&api, &caller, &ids, already_ended, Vec::new()).await
+    let canceled = |row: JobRow| {
+        // It may have ended by itself between the look and the cancellation.
+        let is_by_user = row.reason.as_deref() == Some(CANCELED_BY_USER);
+        done_unless_ended(open.contains(&row.id) && is_by_user, row)
+    };
+    each_job(&api, &caller, &ids, canceled, Vec::new()).await
 }
 
-fn already_ended(row: JobRow) -> Entry {
-    let canceled_just_now = row.reason.as_deref() == Some(CANCELED_BY_USER);
-    if row.state.is_terminal() && !canceled_just_now {
-        Entry::Untouched(row, "The job is in a terminal state")
-    } else {
-        Entry::Done(row)
+/// FTS tells of what had ended before that nothing was done to it.
+fn done_unless_ended(was_done: bool, row: JobRow) -> Entry {
+    match row.state.is_terminal() && !was_done {
+        true => Entry::Untouched(row, "The job is in a terminal state"),
+        false => Entry::Done(row),
     }
 }
 
@@ -290,7 +295,8 @@ pub(super) async fn modify(
             api.service.reprioritise(id, priority).await?;
         }
     }
-    each_job(&api, &caller, &ids, already_ended, Vec::new()).await
+    let changed = |row| done_unless_ended(false, row);
+    each_job(&api, &caller, &ids, changed, Vec::new()).await
 }
 
 pub(super) async fn files(

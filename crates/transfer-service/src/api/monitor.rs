@@ -8,7 +8,6 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use penstock_protocol::monitoring::{Question, Viewer};
-use std::net::{IpAddr, Ipv4Addr};
 
 /// Answers by the path.
 pub(super) async fn tell(
@@ -25,7 +24,7 @@ pub(super) async fn tell(
         path => Question::at(path).ok_or_else(nothing)?,
     };
     let viewer = Viewer {
-        peer: peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0.0.ip()),
+        peer: peer.map(|peer| peer.0.0),
         identity: api.config.monitor_identity(&credentials).await?,
     };
     let told = tokio::task::spawn_blocking(move || monitor.answer(question, &viewer)).await;

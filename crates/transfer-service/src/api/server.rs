@@ -3,26 +3,31 @@
 
 use super::held::{InHand, Taken};
 use super::{ApiError, Untold};
+use crate::run::wall_clock;
 use axum::Router;
 use axum::body::Body;
-use axum::http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
+use axum::http::header::{
+    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST,
+    TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
 use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use axum::response::{IntoResponse, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use penstock_protocol::connections::{Admitted, Connections};
+use penstock_protocol::http1::CONNECTION_AGE_MAX;
 use penstock_protocol::http1::tally::RequestTally;
 use penstock_protocol::pace::PaceLimit;
 use penstock_protocol::stream::Stream;
 use penstock_protocol::tls::ServerTls;
-use penstock_protocol::x509::Certified;
+use penstock_protocol::x509::{CertificateError, Certified, ClientCertificate, KeptCertificate};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 /// How long open connections may go on after the shutdown signal.
 const DRAIN_GRACE: Duration = Duration::from_secs(5);
@@ -134,19 +139,21 @@ impl Port {
         admitted.shook_hands();
         match shaken {
             Ok(stream) => {
-                let shown = shown_by(&self.tls, &stream).await;
-                self.requests(stream, shown, Arc::new(admitted)).await;
+                let certificate = self.tls.client_of(&stream, wall_clock()).await;
+                let client = certificate.map(|certificate| Client::of(certificate, &stream));
+                self.requests(stream, client, Arc::new(admitted)).await;
             }
             Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
         }
     }
 
-    async fn requests(&self, stream: Stream, shown: Option<Shown>, admitted: Arc<Admitted>) {
+    async fn requests(&self, stream: Stream, client: Option<Client>, admitted: Arc<Admitted>) {
         let service = Prepare {
             router: self.router.clone(),
             peer: stream.peer_addr().ok().map(Peer),
             requests: Arc::clone(&self.limits.requests),
-            shown,
+            client: client.map(|client| Arc::new(Mutex::new(client))),
+            begun: Instant::now(),
             admitted: Arc::clone(&admitted),
         };
         let mut http = hyper::server::conn::http1::Builder::new();
@@ -173,20 +180,61 @@ impl Port {
     }
 }
 
-async fn shown_by(tls: &ServerTls, stream: &Stream) -> Option<Shown> {
-    match tls.client_of(stream, crate::run::wall_clock()).await? {
-        Ok(certified) => {
-            if let Some(why) = certified.attributes.refusal() {
-                let (peer, user) = (stream.peer_addr().ok(), &certified.subject);
-                tracing::warn!(?peer, user, %why, "attributes of a VO do not count");
-            }
-            let pem = stream.peer_certificate_pem().unwrap_or_default();
-            Some(Shown::Known(certified, Arc::new(pem)))
+/// Who is at the other end of a connection, by its certificate.
+struct Client {
+    shown: Shown,
+    kept: Option<KeptCertificate>,
+    pem: Arc<String>,
+    peer: Option<SocketAddr>,
+}
+
+impl Client {
+    fn of(certificate: ClientCertificate, stream: &Stream) -> Client {
+        let pem = Arc::new(stream.peer_certificate_pem().unwrap_or_default());
+        let peer = stream.peer_addr().ok();
+        if let Ok(certified) = &certificate.certified
+            && let Some(why) = certified.attributes.refusal()
+        {
+            let user = &certified.subject;
+            tracing::warn!(?peer, user, %why, "attributes of a VO do not count");
         }
+        Client {
+            shown: shown(certificate.certified, &pem, peer),
+            kept: certificate.kept,
+            pem,
+            peer,
+        }
+    }
+
+    /// What its certificate says may have changed since the last request.
+    async fn judge_again(&mut self) {
+        if let Some(kept) = &mut self.kept
+            && let Some(judged) = kept.judged_again(wall_clock()).await
+        {
+            self.shown = shown(judged, &self.pem, self.peer);
+        }
+    }
+
+    fn is_believed_no_more(&self) -> bool {
+        self.kept.is_some() && matches!(self.shown, Shown::Doubtful(_))
+    }
+}
+
+/// Tells the log about a certificate that is not believed.
+fn shown(
+    judged: Result<Certified, CertificateError>,
+    pem: &Arc<String>,
+    peer: Option<SocketAddr>,
+) -> Shown {
+    match judged {
+        Ok(certified) => Shown::Known(certified, Arc::clone(pem)),
         Err(why) => {
-            let peer = stream.peer_addr().ok();
-            tracing::warn!(?peer, %why, "a certificate is not believed");
-            Some(Shown::Doubtful(why.to_string()))
+            tracing::warn!(
+                ?peer,
+                why = why.for_operators(),
+                "a certificate is not believed"
+            );
+            Shown::Doubtful(why.to_string())
         }
     }
 }
@@ -198,7 +246,9 @@ struct Prepare {
     router: Router,
     peer: Option<Peer>,
     requests: Arc<RequestTally>,
-    shown: Option<Shown>,
+    client: Option<Arc<Mutex<Client>>>,
+    /// When the connection was made.
+    begun: Instant,
     admitted: Arc<Admitted>,
 }
 
@@ -219,8 +269,16 @@ impl tower_service::Service<Request<hyper::body::Incoming>> for Prepare {
         let in_hand = InHand::new(&self.admitted);
         let (method, began) = (request.method().clone(), Instant::now());
         let requests = Arc::clone(&self.requests);
-        if let Some(why) = ambiguity(request.headers(), request.version()) {
-            let mut refused = ApiError::new(StatusCode::BAD_REQUEST, why).into_response();
+        let refused = match in_hand.has_place() {
+            true => ambiguity(request.headers(), request.version())
+                .map(|why| ApiError::new(StatusCode::BAD_REQUEST, why)),
+            false => Some(ApiError::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many connections; try again in a while",
+            )),
+        };
+        if let Some(refused) = refused {
+            let mut refused = guarded(refused.into_response());
             let close = HeaderValue::from_static("close");
             refused.headers_mut().insert(CONNECTION, close);
             requests.count(&method, refused.status(), began.elapsed());
@@ -230,16 +288,26 @@ impl tower_service::Service<Request<hyper::body::Incoming>> for Prepare {
         if let Some(uri) = collapsed(request.uri()) {
             *request.uri_mut() = uri;
         }
-        if let Some(shown) = &self.shown {
-            request.extensions_mut().insert(shown.clone());
-        }
         let (peer, path) = (self.peer, request.uri().path().to_owned());
         if let Some(peer) = self.peer {
             request.extensions_mut().insert(peer);
         }
-        let answering = self.router.call(request);
+        let (mut router, client) = (self.router.clone(), self.client.clone());
+        let is_old = self.begun.elapsed() >= CONNECTION_AGE_MAX;
         Box::pin(async move {
-            let mut answer = told(&method, answering.await?);
+            let mut is_last = is_old;
+            if let Some(client) = client {
+                // Nobody else waits for it: a connection has one request at a time.
+                let mut client = client.lock().await;
+                client.judge_again().await;
+                is_last |= client.is_believed_no_more();
+                request.extensions_mut().insert(client.shown.clone());
+            }
+            let mut answer = guarded(told(&method, router.call(request).await?));
+            if is_last {
+                let close = HeaderValue::from_static("close");
+                answer.headers_mut().insert(CONNECTION, close);
+            }
             if let Some(Untold(why)) = answer.extensions_mut().remove() {
                 let (status, peer) = (answer.status(), peer.map(|peer| peer.0));
                 tracing::warn!(?peer, %method, path, %status, why, "refused a request");
@@ -265,10 +333,34 @@ fn told(method: &Method, answer: Response) -> Response {
     refused
 }
 
+/// The same answer with what keeps browsers from taking it for something else, from framing it, and from keeping it,
+/// unless it says otherwise: most answers are JSON for one caller.
+fn guarded(mut answer: Response) -> Response {
+    let guards = [
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        (
+            CONTENT_SECURITY_POLICY,
+            "default-src 'none'; frame-ancestors 'none'",
+        ),
+        (CACHE_CONTROL, "no-store"),
+    ];
+    for (name, value) in guards {
+        let entry = answer.headers_mut().entry(name);
+        entry.or_insert(HeaderValue::from_static(value));
+    }
+    answer
+}
+
 /// Why somebody in between might read a request in another way than we do (RFC 9112 §3.2, §6.1); then where the next
 /// one begins is not sure either. What hyper refuses by itself is not looked for; a `Content-Length` beside a
 /// `Transfer-Encoding` it drops, and closes after the answer.
 fn ambiguity(headers: &HeaderMap, version: Version) -> Option<&'static str> {
+    let mut credentials = headers.get_all(AUTHORIZATION).iter();
+    let first = credentials.next();
+    if credentials.any(|other| Some(other) != first) {
+        return Some("there are two Authorization headers that differ");
+    }
     if version == Version::HTTP_11 && headers.get_all(HOST).iter().count() != 1 {
         return Some("there must be one Host header");
     }
@@ -306,6 +398,29 @@ fn collapsed(uri: &Uri) -> Option<Uri> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_with_two_credentials_is_refused() {
+        let why = |values: &[&'static str]| {
+            let values = values.iter().map(|value| HeaderValue::from_static(value));
+            let mut headers: HeaderMap = values.map(|value| (AUTHORIZATION, value)).collect();
+            headers.insert(HOST, HeaderValue::from_static("h"));
+            ambiguity(&headers, Version::HTTP_11)
+        };
+        assert_eq!(why(&["Bearer a"]), None);
+        assert_eq!(why(&["Bearer a", "Bearer a"]), None);
+        assert!(why(&["Bearer a", "Bearer b"]).is_some());
+    }
+
+    #[test]
+    fn an_answer_keeps_its_own_rules_for_browsers() {
+        let page = guarded(([(CACHE_CONTROL, "max-age=60")], "x").into_response());
+        assert_eq!(page.headers()[CACHE_CONTROL], "max-age=60");
+        assert_eq!(page.headers()[X_CONTENT_TYPE_OPTIONS], "nosniff");
+        let error = guarded(ApiError::new(StatusCode::NOT_FOUND, "x").into_response());
+        assert_eq!(error.headers()[CACHE_CONTROL], "no-store");
+        assert_eq!(error.headers()[X_FRAME_OPTIONS], "DENY");
+    }
 
     #[test]
     fn doubled_slashes_mean_single_ones() {

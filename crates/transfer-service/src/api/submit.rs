@@ -14,9 +14,10 @@ use crate::submission::NewJob;
 use crate::tokens::{TokenClients, renewal_of};
 use document::Document;
 use file::Tokens;
+use penstock_model::text::one_line;
 use penstock_model::{CredentialId, JobKind, Selection, Timestamp, UserName, VoName};
 use penstock_persistence::journal::JobToken;
-use penstock_protocol::token::contents;
+use penstock_protocol::token::{Contents, contents};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use thiserror::Error;
@@ -97,6 +98,12 @@ pub fn parse_submission(
     }
     let parameters = job::parameters(&params, kind, &transfers, submitter, now)?;
     let (id, given) = job::job_id(&params, submitter.vo, fresh_id)?;
+    let unmanaged = flag(&params, "unmanaged_tokens")?;
+    let mut secrets = job_tokens(tokens.brought, unmanaged, submitter.clients, now)?;
+    for query in tokens.queries.into_values() {
+        refuse_ended(&query.text, now)?;
+        secrets.push(query);
+    }
     let job = NewJob {
         id,
         user: submitter.user.clone(),
@@ -104,12 +111,7 @@ pub fn parse_submission(
         delegation: submitter.delegation.clone(),
         parameters,
         transfers,
-        tokens: job_tokens(
-            tokens.brought,
-            flag(&params, "unmanaged_tokens")?,
-            submitter.clients,
-            now,
-        )?,
+        tokens: secrets,
     };
     Ok((job, given))
 }
@@ -123,13 +125,7 @@ fn job_tokens(
     now: Timestamp,
 ) -> Result<Vec<JobToken>, InvalidSubmission> {
     let job_token = |(id, text): (CredentialId, String)| {
-        let told = contents(&text);
-        if let Some(told) = told.as_ref().filter(|told| told.expires <= now) {
-            let (issuer, ended) = (&told.issuer, told.expires.to_fts());
-            return Err(bad(format!(
-                "a token of {issuer} for the files expired at {ended}Z; get a new one"
-            )));
-        }
+        let told = refuse_ended(&text, now)?;
         let renewal = match unmanaged {
             true => None,
             false => told.and_then(|told| renewal_of(told, clients)),
@@ -139,13 +135,38 @@ fn job_tokens(
     tokens.into_iter().map(job_token).collect()
 }
 
-/// A switch: true, false or absent. Clients also send null.
-fn flag(params: &Map<String, Value>, key: &str) -> Result<bool, InvalidSubmission> {
-    match params.get(key) {
-        None | Some(Value::Null) => Ok(false),
-        Some(Value::Bool(value)) => Ok(*value),
-        Some(_) => Err(bad(format!("'{key}' must be true or false"))),
+/// What a token says of itself. Errors: that it has ended.
+fn refuse_ended(text: &str, now: Timestamp) -> Result<Option<Contents>, InvalidSubmission> {
+    let told = contents(text);
+    match told.as_ref().filter(|told| told.expires <= now) {
+        None => Ok(told),
+        Some(ended) => Err(bad(format!(
+            "a token of {} for the files expired at {}Z; get a new one",
+            one_line(&ended.issuer),
+            ended.expires.to_fts()
+        ))),
     }
+}
+
+/// A switch: true, false or absent. Clients also send null, 0 and 1, and words of which FTS reads the first letter:
+/// `Y`, `N`. It takes every other word for no; a word that means yes and one that means nothing are told apart here.
+fn flag(params: &Map<String, Value>, key: &str) -> Result<bool, InvalidSubmission> {
+    let read = match params.get(key) {
+        None | Some(Value::Null) => Some(false),
+        Some(Value::Bool(value)) => Some(*value),
+        Some(Value::Number(number)) => match number.as_f64() {
+            Some(0.0) => Some(false),
+            Some(1.0) => Some(true),
+            Some(_) | None => None,
+        },
+        Some(Value::String(word)) => match word.trim().to_ascii_lowercase().as_str() {
+            "" | "n" | "no" | "false" | "0" => Some(false),
+            "y" | "yes" | "true" | "1" => Some(true),
+            _ => None,
+        },
+        Some(Value::Array(_) | Value::Object(_)) => None,
+    };
+    read.ok_or_else(|| bad(format!("'{key}' must be true or false")))
 }
 
 /// An integer, also as text (the command line client sends `nostreams` so).

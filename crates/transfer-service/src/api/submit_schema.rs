@@ -38,7 +38,12 @@ fn schema() -> Value {
 }
 
 fn params() -> Value {
-    let flag = |text: &str| or_null(json!({"type": "boolean", "title": text}));
+    let flag = |text: &str| {
+        json!({
+            "enum": [true, false, 0, 1, "Y", "N", "true", "false", null],
+            "title": text,
+        })
+    };
     let number = |text: &str| or_null(json!({"type": ["integer", "string"], "title": text}));
     json!({
         "verify_checksum": or_null(json!({

@@ -2,6 +2,10 @@
 //! wait for too long.
 
 use super::*;
+use penstock_decide::retry::DELAY_MAX;
+
+/// Longer than any wait, with its jitter.
+const WAIT_MAX: Duration = DELAY_MAX.saturating_mul(2);
 
 impl Engine {
     pub(super) fn submit(&mut self, now: Now, new: NewJob, reply: ReplyId, effects: &mut Effects) {
@@ -154,7 +158,8 @@ impl Engine {
 
     pub(super) fn wake_delayed(&mut self, now: Now) {
         while let Some(Reverse((until, transfer))) = self.delayed.peek().copied() {
-            if until > now.at {
+            // One that is farther away than any wait was set before the clock went back.
+            if until > now.at && until.since(now.at) <= WAIT_MAX {
                 return;
             }
             self.delayed.pop();
@@ -163,6 +168,9 @@ impl Engine {
     }
 
     pub(super) fn expire(&mut self, now: Now, effects: &mut Effects) {
+        if !self.clock_is_credible {
+            return;
+        }
         while let Some(Reverse((expires, job))) = self.expiring.peek().copied() {
             if expires > now.at {
                 return;
@@ -206,6 +214,7 @@ pub(super) fn waited_too_long() -> Failure {
     Failure {
         side: Side::Service,
         retry: Retry::Never,
+        concern: Concern::Service,
         phase: Phase::Service,
         errno: Errno::ETIMEDOUT,
         detail: "the job waited in the queue for longer than max_time_in_queue allows".to_owned(),

@@ -184,6 +184,7 @@ impl Engine {
     pub(super) fn queue(&mut self, waiting: Waiting) {
         if !self.holds_back(&waiting) && !self.refuses_by_share(&waiting) {
             self.begin_to_tune(&waiting.link);
+            self.halting.queued(&waiting);
             self.scheduler.enqueue(waiting);
         }
     }

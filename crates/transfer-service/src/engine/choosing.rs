@@ -59,7 +59,12 @@ impl History {
                 average(&mut link.rate, file_rate * f64::from(beside + 1));
             }
             Outcome::Failed { .. } => average(&mut link.success, 0.0),
-            Outcome::Stopped | Outcome::Dropped | Outcome::Tidied => {}
+            Outcome::Blocked { .. }
+            | Outcome::Stopped
+            | Outcome::Unsettled
+            | Outcome::Dropped
+            | Outcome::Tidied
+            | Outcome::Untidied { .. } => {}
         }
     }
 }

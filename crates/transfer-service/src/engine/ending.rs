@@ -2,6 +2,7 @@
 
 use super::running::{Holds, Running, Then, parameters_of};
 use super::*;
+use penstock_decide::destination::{OwedRemoval, next_removal};
 use penstock_model::NodeId;
 use penstock_model::url::FilePlace;
 use penstock_persistence::journal::Tidying;
@@ -28,20 +29,18 @@ impl Engine {
                 self.happen(now, transfer, event, effects);
             }
             (None, Some(then)) => {
-                self.tidy_up(*then.tidying, effects);
+                self.tidy_up(then, effects);
                 self.happen(now, transfer, event, effects);
             }
         }
     }
 
     /// Has an agent tidy up at the destination of a transfer that has ended, or is about to.
-    pub(super) fn tidy_up(&mut self, mut tidying: Assignment, effects: &mut Effects) {
-        tidying.to = self.nodes.own();
+    pub(super) fn tidy_up(&mut self, mut then: Then, effects: &mut Effects) {
+        then.tidying.to = self.nodes.own();
+        then.is_due = true;
+        let tidying = Assignment::clone(&then.tidying);
         let transfer = tidying.request.id;
-        let then = Then {
-            tidying: Box::new(tidying.clone()),
-            is_due: true,
-        };
         let running = Running {
             attempt: tidying.attempt,
             holds: Holds::Nothing,
@@ -62,18 +61,14 @@ impl Engine {
         let Some(running) = self.running.get(&transfer) else {
             return;
         };
-        let Some(Then { tidying, is_due }) = &running.then else {
+        let Some(then) = &running.then else {
             return;
         };
         let owed = Tidying {
-            job: tidying.job,
-            vo: tidying.vo.clone(),
-            request: TransferRequest::clone(&tidying.request),
-            parameters: JobParameters::clone(&tidying.parameters),
             attempt: running.attempt,
             node: self.nodes.recorded(&running.node),
             copies: !matches!(running.holds, Holds::Nothing),
-            is_due: *is_due,
+            ..owed_by(then)
         };
         effects.records.push(Record::TidyingOwed(Box::new(owed)));
     }
@@ -85,7 +80,7 @@ impl Engine {
             let place = owed.request.destination.place();
             let first = self.destinations.first_at(place);
             if self.transfers.contains_key(&transfer)
-                || first.is_some_and(|first| self.running.contains_key(&first))
+                || first.is_some_and(|first| self.works(first))
             {
                 // Whoever writes there looks first.
                 effects.records.push(Record::TidiedUp { transfer });
@@ -101,15 +96,21 @@ impl Engine {
                 attempt: Attempt(owed.attempt.0 + 1),
                 streams: None,
                 unsettled: true,
+                ended: owed.ended,
                 task: Task::TidyUp,
             };
-            let Some(node) = self.nodes.await_claims(now, owed.node.as_ref()) else {
-                self.tidy_up(tidying, effects);
-                continue;
-            };
             let then = Then {
-                tidying: Box::new(tidying),
-                is_due: owed.is_due,
+                since: owed.since,
+                tries: owed.tries,
+                ..Then::of(tidying, owed.is_due)
+            };
+            if let Some(next_at) = owed.next_at {
+                self.owing.wait(transfer, next_at, then);
+                continue;
+            }
+            let Some(node) = self.nodes.await_claims(now, owed.node.as_ref()) else {
+                self.tidy_up(then, effects);
+                continue;
             };
             let running = Running {
                 attempt: owed.attempt,
@@ -125,21 +126,34 @@ impl Engine {
         }
     }
 
+    /// Whether an agent works at the destination of this transfer, or will before anybody else may.
+    pub(super) fn works(&self, transfer: TransferId) -> bool {
+        self.running.contains_key(&transfer) || self.owing.holds(transfer)
+    }
+
     /// The copy of a transfer that had ended before has ended, too.
     pub(super) fn look_after(
         &mut self,
+        now: Now,
         transfer: TransferId,
         (place, then): (FilePlace, Option<Then>),
         outcome: &Outcome,
         effects: &mut Effects,
     ) {
-        let has_left_something = match outcome {
-            Outcome::Dropped => true,
-            Outcome::Failed { cleaned, .. } => !cleaned,
-            Outcome::Landed { .. } | Outcome::Stopped | Outcome::Tidied => false,
+        // Also what has arrived in the last moment: nobody waits for it.
+        let (has_left_something, ended) = match outcome {
+            Outcome::Dropped => (true, None),
+            Outcome::Landed { .. } | Outcome::Blocked { .. } | Outcome::Unsettled => {
+                (true, Some(now.at))
+            }
+            Outcome::Failed { cleaned, .. } => (!cleaned, Some(now.at)),
+            Outcome::Stopped | Outcome::Tidied | Outcome::Untidied { .. } => (false, Some(now.at)),
         };
         match then {
-            Some(then) if then.is_due || has_left_something => self.tidy_up(*then.tidying, effects),
+            Some(mut then) if then.is_due || has_left_something => {
+                then.tidying.ended = ended;
+                self.tidy_up(then, effects);
+            }
             Some(_) => self.end_tidying(transfer, place, effects),
             None => self.leave_destination(place, transfer),
         }
@@ -148,24 +162,32 @@ impl Engine {
     /// Whoever tidied up has ended.
     pub(super) fn tidying_ended(
         &mut self,
+        now: Now,
         (transfer, place): (TransferId, FilePlace),
         (then, node): (Option<Then>, &NodeId),
-        outcome: &Outcome,
+        outcome: Outcome,
         effects: &mut Effects,
     ) {
-        let Some(Then { mut tidying, .. }) = then else {
+        let Some(mut then) = then else {
             self.leave_destination(place, transfer);
             return;
         };
         match outcome {
-            Outcome::Tidied | Outcome::Failed { .. } | Outcome::Landed { .. } => {
+            Outcome::Tidied | Outcome::Landed { .. } => {
                 self.end_tidying(transfer, place, effects);
             }
+            Outcome::Untidied { failure }
+            | Outcome::Failed { failure, .. }
+            | Outcome::Blocked { failure, .. } => {
+                self.postpone_tidying(now, (transfer, place), then, &failure, effects);
+            }
             // This process is ending: whoever comes next does it.
-            Outcome::Stopped if self.nodes.is_own(node) => self.leave_destination(place, transfer),
-            Outcome::Stopped | Outcome::Dropped => {
-                tidying.attempt = Attempt(tidying.attempt.0 + 1);
-                self.tidy_up(*tidying, effects);
+            Outcome::Stopped | Outcome::Unsettled if self.nodes.is_own(node) => {
+                self.leave_destination(place, transfer);
+            }
+            Outcome::Stopped | Outcome::Unsettled | Outcome::Dropped => {
+                then.tidying.attempt = Attempt(then.tidying.attempt.0 + 1);
+                self.tidy_up(then, effects);
             }
         }
     }
@@ -173,6 +195,57 @@ impl Engine {
     fn end_tidying(&mut self, transfer: TransferId, place: FilePlace, effects: &mut Effects) {
         effects.records.push(Record::TidiedUp { transfer });
         self.leave_destination(place, transfer);
+    }
+
+    /// Tidying up has not succeeded: it is tried again after a time that grows, or given over to people.
+    fn postpone_tidying(
+        &mut self,
+        now: Now,
+        (transfer, place): (TransferId, FilePlace),
+        mut then: Then,
+        failure: &Failure,
+        effects: &mut Effects,
+    ) {
+        let since = *then.since.get_or_insert(now.at);
+        then.tries += 1;
+        let owed = OwedRemoval {
+            transfer,
+            since,
+            tries: then.tries - 1,
+            is_denied: matches!(failure.errno, Errno::EACCES | Errno::EPERM),
+        };
+        let Some(wait) = next_removal(&owed, now.at) else {
+            self.end_tidying(transfer, place, effects);
+            self.owing.count_given_over();
+            let request = then.tidying.request.clone();
+            let (job, failure) = (then.tidying.job, Box::new(failure.clone()));
+            let given_over = Action::GiveOver {
+                job,
+                request,
+                failure,
+            };
+            effects.actions.push(given_over);
+            return;
+        };
+        let next_at = now.at + wait;
+        let owed = Tidying {
+            next_at: Some(next_at),
+            ..owed_by(&then)
+        };
+        effects.records.push(Record::TidyingOwed(Box::new(owed)));
+        then.tidying.attempt = Attempt(then.tidying.attempt.0 + 1);
+        self.owing.wait(transfer, next_at, then);
+    }
+
+    /// Has agents tidy up where it is time to try again.
+    pub(super) fn try_owed(&mut self, now: Now, effects: &mut Effects) {
+        // A leader that has not joined itself yet has nobody to do it.
+        if !self.nodes.has_own() {
+            return;
+        }
+        while let Some(then) = self.owing.next_due(now.at) {
+            self.tidy_up(then, effects);
+        }
     }
 
     /// What to do after this transfer, if an attempt of unknown outcome may have left something, or the one that is to
@@ -198,8 +271,7 @@ impl Engine {
             }
             _ => return None,
         };
-        let tidying = Box::new(self.tidying(transfer, attempt)?);
-        Some(Then { tidying, is_due })
+        Some(Then::of(self.tidying(transfer, attempt)?, is_due))
     }
 
     /// For an agent that tidies up after an attempt that failed for good and left what it could not remove, or an
@@ -231,6 +303,7 @@ impl Engine {
             attempt,
             streams: None,
             unsettled: true,
+            ended: None,
             task: Task::TidyUp,
         })
     }
@@ -381,5 +454,24 @@ impl Engine {
                 state,
             });
         }
+    }
+}
+
+/// As the journal keeps it while nobody works at it.
+fn owed_by(then: &Then) -> Tidying {
+    let tidying = &then.tidying;
+    Tidying {
+        job: tidying.job,
+        vo: tidying.vo.clone(),
+        request: TransferRequest::clone(&tidying.request),
+        parameters: JobParameters::clone(&tidying.parameters),
+        attempt: tidying.attempt,
+        node: None,
+        copies: false,
+        is_due: then.is_due,
+        ended: tidying.ended,
+        since: then.since,
+        tries: then.tries,
+        next_at: None,
     }
 }

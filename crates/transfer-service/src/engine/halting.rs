@@ -1,11 +1,12 @@
 //! Halting links whose transfers all fail in one way, and trying them again.
 
 use super::{Action, Effects, Engine, LinkNotice, Now, Outcome};
-use penstock_decide::halting::{LinkHealth, Verdict};
+use penstock_decide::halting::{FailedTransfer, LinkHealth, Party, Verdict};
+use penstock_decide::scheduler::{LinkNumber, Waiting};
 use penstock_model::{LinkChange, LinkEvent, LinkId, Timestamp, TransferId, WaitReason};
 use penstock_persistence::journal::Record;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// What the transfers since the start told about their links.
 #[derive(Default)]
@@ -13,6 +14,8 @@ pub(super) struct Halting {
     health: BTreeMap<LinkId, LinkHealth>,
     /// When halted links are tried.
     trials: BinaryHeap<Reverse<(Timestamp, LinkId)>>,
+    /// Those to which somebody has come by whom they are untried.
+    newcomers: BTreeSet<LinkId>,
 }
 
 impl Halting {
@@ -20,29 +23,66 @@ impl Halting {
     pub(super) fn wake_at(&self) -> Option<Timestamp> {
         self.trials.peek().map(|Reverse((at, _))| *at)
     }
+
+    /// Something begins to wait on a link.
+    pub(super) fn queued(&mut self, waiting: &Waiting) {
+        let health = self.health.get(&waiting.link);
+        let Some(health) = health.filter(|health| health.is_halted()) else {
+            return;
+        };
+        let party = Party {
+            vo: waiting.vo.clone(),
+            user: waiting.user.clone(),
+        };
+        if health.is_untried_by(&party) {
+            self.newcomers.insert(waiting.link.clone());
+        }
+    }
 }
 
 impl Engine {
-    /// An attempt on this link has ended and given its slots back. True when nothing but trials starts there.
+    /// An attempt on this link has ended and given its slots back. True when it has only told again that the link is
+    /// halted: that costs no retry. Failures of a file's own do, so that bad files run out.
     pub(super) fn learn(
         &mut self,
         now: Now,
-        link: &LinkId,
+        (number, link): (LinkNumber, &LinkId),
+        party: &Party,
         (transfer, outcome): (TransferId, &Outcome),
         effects: &mut Effects,
     ) -> bool {
         let policy = self.config.halting;
+        let company = self.scheduler.company(number, party);
         let health = self.halting.health.entry(link.clone()).or_default();
         let verdict = match outcome {
             Outcome::Landed { .. } => health.landed(),
-            Outcome::Failed { failure, .. } => health.failed(now.at, failure, policy),
-            Outcome::Stopped | Outcome::Dropped | Outcome::Tidied => {
-                health.ended_without_telling(now.at)
+            Outcome::Failed { failure, .. } => {
+                let failed = FailedTransfer {
+                    failure,
+                    party,
+                    company,
+                };
+                health.failed(now.at, failed, policy)
             }
+            Outcome::Blocked { .. }
+            | Outcome::Stopped
+            | Outcome::Unsettled
+            | Outcome::Dropped
+            | Outcome::Tidied
+            | Outcome::Untidied { .. } => health.ended_without_telling(now.at),
         };
-        let is_halted = health.is_halted();
+        let is_excused = health.excuses(party, policy);
         self.follow(now, link, (transfer, verdict), effects);
-        is_halted
+        match outcome {
+            Outcome::Failed { failure, .. } => is_excused && failure.concern.is_shared(),
+            Outcome::Landed { .. }
+            | Outcome::Blocked { .. }
+            | Outcome::Stopped
+            | Outcome::Unsettled
+            | Outcome::Dropped
+            | Outcome::Tidied
+            | Outcome::Untidied { .. } => false,
+        }
     }
 
     /// A transfer that was let pass did not run after all.
@@ -58,19 +98,34 @@ impl Engine {
         self.follow(now, link, (transfer, verdict), effects);
     }
 
-    /// Lets one transfer pass on each halted link whose time has come.
+    /// Lets one transfer pass on each halted link whose time has come, or to which somebody has come whose files have
+    /// not failed there.
     pub(super) fn try_halted(&mut self, now: Now, effects: &mut Effects) {
+        for link in std::mem::take(&mut self.halting.newcomers) {
+            let health = self.halting.health.get_mut(&link);
+            if health.is_some_and(|health| health.try_newcomer(now.at)) {
+                self.let_one_pass(&link);
+                tell(now, &link, LinkEvent::Tried, effects);
+            }
+        }
         while let Some(Reverse((at, link))) = self.halting.trials.pop() {
             if at > now.at {
                 self.halting.trials.push(Reverse((at, link)));
                 return;
             }
             let health = self.halting.health.get(&link);
-            if health.is_some_and(LinkHealth::is_halted) {
-                self.scheduler.let_one_pass(&link);
+            if health.is_some_and(|health| health.is_due(now.at)) {
+                self.let_one_pass(&link);
                 tell(now, &link, LinkEvent::Tried, effects);
             }
         }
+    }
+
+    /// Of somebody else than who failed last, if there is anybody.
+    fn let_one_pass(&mut self, link: &LinkId) {
+        let health = self.halting.health.get(link);
+        let after = health.and_then(LinkHealth::last_party);
+        self.scheduler.let_one_pass(link, after);
     }
 
     fn follow(
@@ -82,7 +137,7 @@ impl Engine {
     ) {
         let notice = match verdict {
             Verdict::Unchanged => return,
-            Verdict::TryAnother => return self.scheduler.let_one_pass(link),
+            Verdict::TryAnother => return self.let_one_pass(link),
             Verdict::Reopen => {
                 self.scheduler.reopen(link);
                 tell(now, link, LinkEvent::Reopened { by }, effects);

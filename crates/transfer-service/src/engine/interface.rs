@@ -42,6 +42,11 @@ pub struct EngineConfig {
 /// What can happen to the engine.
 #[derive(Debug)]
 pub enum Input {
+    /// Whether what cannot be taken back may be done on the word of the clock. Before it is told, it may.
+    Clock {
+        /// It is believed.
+        is_credible: bool,
+    },
     /// A valid submission. `reply` names the answer that is owed.
     Submit {
         /// What was asked.
@@ -173,12 +178,10 @@ pub enum Input {
         /// Which session.
         session: u64,
     },
-    /// So many bytes moved on each of these links since the last time, and none on others.
+    /// So many bytes each of these has moved since it began.
     Measured {
-        /// By link.
-        moved: Vec<(LinkId, Bytes)>,
-        /// How long that was.
-        period: Duration,
+        /// By transfer.
+        moved: Vec<(TransferId, Bytes)>,
     },
     /// About a second has passed, in which links did this.
     Seen(Vec<LinkSeen>),
@@ -227,12 +230,26 @@ pub enum Outcome {
         /// Whatever it had made at the destination is known to be gone.
         cleaned: bool,
     },
+    /// It did not, because a copy of an earlier attempt of the same transfer may still run there.
+    Blocked {
+        /// What it met.
+        failure: Failure,
+        /// Until when such a copy may run.
+        until: Timestamp,
+    },
     /// It was stopped as asked, and has cleaned up after itself.
     Stopped,
+    /// It was stopped as asked, and something of it may be left at the destination, or may come.
+    Unsettled,
     /// It was dropped where it stood, or was never begun.
     Dropped,
-    /// An agent that was to tidy up has done so, as far as it could.
+    /// An agent that was to tidy up has done so: nothing of the transfer is left at the destination, nor will be.
     Tidied,
+    /// It could not, or not yet.
+    Untidied {
+        /// Why.
+        failure: Failure,
+    },
 }
 
 /// What the driver does after the records are durable.
@@ -283,6 +300,15 @@ pub enum Action {
     },
     /// Show these settings to whoever asks for them.
     Publish(Arc<Settings>),
+    /// Tell the site's operators of what may lie at a destination, and could not be removed.
+    GiveOver {
+        /// The job that it was of.
+        job: JobId,
+        /// What had been asked for.
+        request: Arc<TransferRequest>,
+        /// Why it was not removed.
+        failure: Box<Failure>,
+    },
     /// Answer these users no more, and all others.
     LockOut(BTreeSet<String>),
     /// Answer somebody.
@@ -328,6 +354,8 @@ pub enum Answer {
     Banned(Vec<JobId>),
     /// There are so many bans that no further one is taken.
     TooManyBans,
+    /// The journal refuses for good what was asked for: nothing of it happens.
+    NotRecorded(String),
 }
 
 /// How much was stopped.
@@ -358,6 +386,10 @@ pub struct Assignment {
     pub streams: Option<u32>,
     /// An earlier attempt may have left the file, whole or in part, at a destination that was empty before.
     pub unsettled: bool,
+    /// When the agent of the last attempt closed its connections, where somebody else is to tidy up after it. `None`: it
+    /// is not known that it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Timestamp>,
     /// What is to be done.
     pub task: Task,
 }
@@ -369,7 +401,7 @@ pub enum Task {
     /// Move the file.
     Copy,
     /// The transfer has ended while the outcome of an attempt was unknown: remove what that may have left at the
-    /// destination, if it can only be ours. It answers `Tidied`.
+    /// destination, if it can only be ours. It answers `Tidied` or `Untidied`.
     TidyUp,
 }
 
@@ -386,6 +418,8 @@ pub struct TapePlace {
     pub token: Option<CredentialId>,
     /// The delegation by whose proxy it is asked, when there is no token.
     pub proxy: Option<CredentialId>,
+    /// The query with credentials that belongs to the URLs of its files, where gfal2 asks it by these.
+    pub query: Option<CredentialId>,
 }
 
 impl TapePlace {
@@ -409,10 +443,15 @@ impl TapePlace {
                 Some(_) => None,
                 None => proxy.cloned(),
             },
+            query: request
+                .query(side)
+                .filter(|_| end.access() == Access::Gfal)
+                .cloned(),
         })
     }
 
-    /// The path by which the tape system at one end of a transfer knows its file: the whole URL where gfal2 asks it.
+    /// The path by which the tape system at one end of a transfer knows its file: the URL, without the credentials
+    /// in it, where gfal2 asks it.
     pub(crate) fn path(request: &TransferRequest, side: Side) -> Option<Arc<str>> {
         let (end, _) = request.end(side);
         if end.access() == Access::Gfal {

@@ -9,9 +9,9 @@ use super::{Action, Assignment, Effects, Engine, Input, Now, Outcome, Task};
 use penstock_decide::scheduler::{SlotLimits, Waiting};
 use penstock_decide::settings::slots_in_effect;
 use penstock_model::{
-    Attempt, Bytes, Checksum, Epoch, JobId, NodeId, Slots, Timestamp, TransferId, TransferState,
-    UserName,
+    Attempt, Bytes, Checksum, JobId, NodeId, Slots, Timestamp, TransferId, TransferState, UserName,
 };
+use penstock_persistence::cluster::Tenure;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,8 +28,8 @@ pub enum Leading {
     Among {
         /// This node.
         node: NodeId,
-        /// This leadership.
-        epoch: Epoch,
+        /// This turn to lead.
+        tenure: Tenure,
         /// How long a node must have been silent until it is certain that it has stopped its agents.
         silence: Duration,
         /// Nodes that may run something of which the record does not tell: agents that are to stop because their
@@ -38,7 +38,7 @@ pub enum Leading {
     },
 }
 
-/// To whom an attempt is given. A node refuses what comes from an earlier leadership than it knows.
+/// To whom an attempt is given. A node refuses what comes from another leadership than it follows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AssignedTo {
     /// Which node.
@@ -46,7 +46,8 @@ pub struct AssignedTo {
     /// Which of its sessions; what is meant for an earlier one is not sent any more.
     pub session: u64,
     /// Under which leadership.
-    pub epoch: Epoch,
+    #[serde(flatten)]
+    pub tenure: Tenure,
 }
 
 /// A node begins a session: it has come, come back, or has a new leader.
@@ -207,7 +208,7 @@ impl Nodes {
         let unknown = AssignedTo {
             node: node.clone(),
             session: 0,
-            epoch: Epoch::default(),
+            tenure: Tenure::default(),
         };
         self.assign(&node).unwrap_or(unknown)
     }
@@ -230,14 +231,14 @@ impl Nodes {
     }
 
     fn assign(&self, id: &NodeId) -> Option<AssignedTo> {
-        let epoch = match self.leading {
-            Leading::Alone => Epoch::default(),
-            Leading::Among { epoch, .. } => epoch,
+        let tenure = match self.leading {
+            Leading::Alone => Tenure::default(),
+            Leading::Among { tenure, .. } => tenure,
         };
         Some(AssignedTo {
             node: id.clone(),
             session: self.nodes.get(id)?.session,
-            epoch,
+            tenure,
         })
     }
 
@@ -471,7 +472,7 @@ impl Engine {
         let (transfer, attempt) = (assignment.request.id, assignment.attempt);
         let place = assignment.request.destination.place();
         let writes = self.destinations.first_at(place);
-        let is_taken = writes.is_some_and(|other| self.running.contains_key(&other));
+        let is_taken = writes.is_some_and(|other| self.works(other));
         if is_taken
             || self.transfers.contains_key(&transfer)
             || self.running.contains_key(&transfer)

@@ -17,6 +17,8 @@ const HAS_SCITAG: u8 = 8;
 const HAS_SOURCE_CREDENTIAL: u8 = 16;
 const HAS_DESTINATION_CREDENTIAL: u8 = 32;
 const HAS_TAPE: u8 = 64;
+/// Which ends have queries with credentials, a byte of its own.
+const HAS_QUERIES: u8 = 128;
 
 /// A request for one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +28,8 @@ impl Packed {
     /// Of a request on its link.
     pub(super) fn of(request: &TransferRequest, link: &LinkId) -> Packed {
         let mut out = Writer(Vec::with_capacity(256));
+        let queries = [&request.source_query, &request.destination_query];
+        let has_queries = queries.iter().any(|query| query.is_some());
         let is_usual = request.activity.as_str() == DEFAULT_ACTIVITY;
         let flags = [
             (request.size.is_some(), HAS_SIZE),
@@ -38,6 +42,7 @@ impl Packed {
                 HAS_DESTINATION_CREDENTIAL,
             ),
             (request.tape.is_some(), HAS_TAPE),
+            (has_queries, HAS_QUERIES),
         ];
         let flags = flags.iter().filter(|(is_set, _)| *is_set);
         out.0.push(flags.map(|(_, flag)| flag).sum());
@@ -58,6 +63,14 @@ impl Packed {
         }
         for credential in request.tokens() {
             out.credential(credential.as_str());
+        }
+        if has_queries {
+            for query in queries {
+                out.0.push(u8::from(query.is_some()));
+                if let Some(query) = query {
+                    out.credential(query.as_str());
+                }
+            }
         }
         if let Some(tape) = &request.tape {
             let notes = serde_json::to_vec(tape).expect("JSON that was read can be written");
@@ -107,6 +120,11 @@ impl Packed {
         let scitag = has(HAS_SCITAG).then(|| reader.number() as u16);
         let source_credential = has(HAS_SOURCE_CREDENTIAL).then(|| reader.credential());
         let destination_credential = has(HAS_DESTINATION_CREDENTIAL).then(|| reader.credential());
+        let mut query = || {
+            let is_there = has(HAS_QUERIES) && reader.byte() == 1;
+            is_there.then(|| reader.credential())
+        };
+        let (source_query, destination_query) = (query(), query());
         let tape: Option<Box<TapeNotes>> = has(HAS_TAPE)
             .then(|| serde_json::from_slice(reader.bytes()).expect("what was written can be read"));
         let source = reader.url(link.source.as_str(), "");
@@ -124,6 +142,8 @@ impl Packed {
             metadata: Value::Null,
             source_credential,
             destination_credential,
+            source_query,
+            destination_query,
             tape,
         }
     }
@@ -250,7 +270,7 @@ impl<'a> Reader<'a> {
         let rest = self.text();
         let begin = if begins_with_storage { storage } else { "" };
         let end = &before[before.len() - common..];
-        let url = FileUrl::parse(&format!("{begin}{rest}{end}"));
+        let url = FileUrl::try_from(format!("{begin}{rest}{end}"));
         url.expect("it was such a URL")
     }
 }
@@ -275,6 +295,8 @@ mod tests {
             metadata: Value::Null,
             source_credential: None,
             destination_credential: None,
+            source_query: None,
+            destination_query: None,
             tape: None,
         }
     }
@@ -307,6 +329,10 @@ mod tests {
         }));
         check(&one);
         one.source_credential = None;
+        check(&one);
+        one.destination_query = Some(CredentialId::new("00ff112233445567"));
+        check(&one);
+        one.source_query = Some(CredentialId::new("transfer 7 source"));
         check(&one);
     }
 

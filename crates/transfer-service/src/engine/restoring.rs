@@ -5,6 +5,7 @@ use super::choosing::History;
 use super::destinations::Destinations;
 use super::halting::Halting;
 use super::nodes::{Leading, Nodes};
+use super::owing::Owing;
 use super::rows::Sharing;
 use super::tape::Tape;
 use super::tokens::AwaitedTokens;
@@ -13,15 +14,9 @@ use super::{Effects, Engine, EngineConfig, Now};
 use penstock_decide::scheduler::Scheduler;
 use penstock_decide::settings::slots_in_effect;
 use penstock_model::TransferEvent;
-use penstock_persistence::journal::{Journal, JournalError, Standing, Tidying, UnfinishedJob};
+use penstock_persistence::journal::{Standing, Tidying, UnfinishedJob};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
-
-/// Transfers that are handed from the journal's reader to the engine at once, or those of one job if that has more.
-const TRANSFERS_PER_BATCH: usize = 512;
-/// Batches that were read and not yet taken.
-const BATCHES_AHEAD: usize = 4;
 
 /// An engine that is being given what it continues with.
 pub struct Restoring {
@@ -42,6 +37,7 @@ impl Engine {
         let mut engine = Engine {
             scheduler: Scheduler::new(slots_in_effect(&config.slots, &found.settings)),
             nodes: Nodes::new(leading, config.slots.agents, now),
+            rates_wake_at: None,
             config,
             jobs: HashMap::new(),
             transfers: HashMap::new(),
@@ -49,8 +45,10 @@ impl Engine {
             running: HashMap::new(),
             destinations: Destinations::default(),
             held_back: BTreeSet::new(),
+            owing: Owing::default(),
             delayed: BinaryHeap::new(),
             expiring: BinaryHeap::new(),
+            clock_is_credible: true,
             halting: Halting::default(),
             bans: Bans::restore(found.bans),
             tokens: AwaitedTokens::default(),
@@ -59,6 +57,7 @@ impl Engine {
             tape: Tape::default(),
             tuning: Tuning::restore(found.tunings),
             last_failure: BTreeMap::new(),
+            failed_files: BTreeMap::new(),
             transfer_id_next: found.transfer_id_max + 1,
             settings: Arc::new(found.settings),
         };
@@ -73,46 +72,6 @@ impl Engine {
             now,
         }
     }
-}
-
-/// The engine that continues what a journal holds. Jobs are read by a thread of its own while those before them are taken,
-/// because each takes about as long as the other.
-pub fn continue_from(
-    journal: &mut dyn Journal,
-    config: EngineConfig,
-    leading: Leading,
-    now: Now,
-) -> Result<(Engine, Effects), JournalError> {
-    let mut restoring = Engine::lead(config, leading, journal.load_standing()?, now);
-    let (ahead, read) = std::sync::mpsc::sync_channel(BATCHES_AHEAD);
-    std::thread::scope(|scope| {
-        let reading = scope.spawn(move || read_ahead(journal, &ahead));
-        for job in read.into_iter().flatten() {
-            restoring.take(job);
-        }
-        reading
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })?;
-    Ok(restoring.finish())
-}
-
-fn read_ahead(
-    journal: &mut dyn Journal,
-    ahead: &SyncSender<Vec<UnfinishedJob>>,
-) -> Result<(), JournalError> {
-    let (mut batch, mut transfers) = (Vec::new(), 0);
-    journal.load_unfinished(&mut |job| {
-        transfers += job.job.transfers.len();
-        batch.push(job);
-        if transfers >= TRANSFERS_PER_BATCH {
-            transfers = 0;
-            // Nobody takes them any more only after a panic.
-            let _ = ahead.send(std::mem::take(&mut batch));
-        }
-    })?;
-    let _ = ahead.send(batch);
-    Ok(())
 }
 
 impl Restoring {

@@ -21,6 +21,21 @@ pub(super) struct Then {
     pub(super) tidying: Box<Assignment>,
     /// Also when the agent that is there has cleaned up after itself.
     pub(super) is_due: bool,
+    /// When it was first tried in vain.
+    pub(super) since: Option<Timestamp>,
+    /// How often it was tried in vain.
+    pub(super) tries: u32,
+}
+
+impl Then {
+    pub(super) fn of(tidying: Assignment, is_due: bool) -> Then {
+        Then {
+            tidying: Box::new(tidying),
+            is_due,
+            since: None,
+            tries: 0,
+        }
+    }
 }
 
 pub(super) enum Holds {
@@ -30,6 +45,16 @@ pub(super) enum Holds {
     Nothing,
     /// Those of a copy of a transfer that has ended, if it runs still: its node will say so.
     Unknown,
+}
+
+impl Running {
+    /// The slots of a copy.
+    pub(super) fn ticket(&self) -> Option<&Ticket> {
+        match &self.holds {
+            Holds::Slots(ticket, _) => Some(ticket),
+            Holds::Nothing | Holds::Unknown => None,
+        }
+    }
 }
 
 impl Engine {
@@ -87,6 +112,7 @@ impl Engine {
                 attempt,
                 streams,
                 unsettled,
+                ended: None,
                 task: Task::Copy,
             };
             effects.actions.push(Action::Start(assignment));
@@ -104,6 +130,7 @@ impl Engine {
         let node = self.running.get(&transfer).map(|running| &running.node);
         let stopped = match node.filter(|node| self.nodes.recorded(node).is_some()) {
             Some(node) if outcome == Outcome::Dropped => format!("{node} does not go on with it"),
+            _ if outcome == Outcome::Dropped => "the service does not go on with it".to_owned(),
             _ => "the service stopped while it ran".to_owned(),
         };
         self.account(now, (transfer, attempt), outcome, &stopped, effects);
@@ -129,14 +156,15 @@ impl Engine {
             Holds::Nothing => {
                 let place = ended.destination;
                 let by = (ended.then, &ended.node);
-                return self.tidying_ended((transfer, place), by, &outcome, effects);
+                return self.tidying_ended(now, (transfer, place), by, outcome, effects);
             }
             Holds::Unknown => {
                 let place = ended.destination;
-                return self.look_after(transfer, (place, ended.then), &outcome, effects);
+                return self.look_after(now, transfer, (place, ended.then), &outcome, effects);
             }
         };
-        let link = self.scheduler.link(ticket.link()).clone();
+        let (number, party) = (ticket.link(), ticket.party());
+        let link = self.scheduler.link(number).clone();
         let brought = match &outcome {
             Outcome::Landed {
                 size,
@@ -145,16 +173,39 @@ impl Engine {
             } => Some(*size),
             Outcome::Landed { mode: None, .. }
             | Outcome::Failed { .. }
+            | Outcome::Blocked { .. }
             | Outcome::Stopped
+            | Outcome::Unsettled
             | Outcome::Dropped
-            | Outcome::Tidied => None,
+            | Outcome::Tidied
+            | Outcome::Untidied { .. } => None,
         };
         let took = now.running().saturating_sub(began);
-        self.scheduler.release(ticket, Held { took, brought });
+        let is_own_fault = match &outcome {
+            Outcome::Failed { failure, .. } => match failure.concern {
+                Concern::Request | Concern::Credential => true,
+                Concern::StorageElement | Concern::Link | Concern::Service => false,
+            },
+            Outcome::Landed { .. }
+            | Outcome::Blocked { .. }
+            | Outcome::Stopped
+            | Outcome::Unsettled
+            | Outcome::Dropped
+            | Outcome::Tidied
+            | Outcome::Untidied { .. } => false,
+        };
+        let held = Held {
+            took,
+            brought,
+            is_own_fault,
+        };
+        self.scheduler.release(ticket, held);
         self.give_back(&ended.node);
-        let halted = self.learn(now, &link, (transfer, &outcome), effects);
+        let ended_with = (transfer, &outcome);
+        let excused = self.learn(now, (number, &link), &party, ended_with, effects);
         let Some(entry) = self.transfers.get(&transfer) else {
-            self.look_after(transfer, (ended.destination, ended.then), &outcome, effects);
+            let left = (ended.destination, ended.then);
+            self.look_after(now, transfer, left, &outcome, effects);
             return;
         };
         let (failures, since, was_staged) = match entry.state() {
@@ -180,7 +231,7 @@ impl Engine {
                 archives,
             },
             Outcome::Failed { failure, cleaned } => {
-                let decision = self.next_retry(transfer, attempt, failures, &failure, halted);
+                let decision = self.next_retry(transfer, attempt, failures, &failure, excused);
                 self.last_failure.insert(link, failure.clone());
                 TransferEvent::AttemptFailed {
                     attempt,
@@ -192,8 +243,35 @@ impl Engine {
                     excused: decision.because.contains(&RetryReason::Excused),
                 }
             }
+            Outcome::Blocked { failure, until } => {
+                let (retries_max, delay) = self.retries_of(self.transfers[&transfer].job);
+                let failed = FailedAttempt {
+                    transfer,
+                    attempt,
+                    failure: &failure,
+                    failures_before: failures,
+                    excused: false,
+                    retries_max,
+                    delay,
+                };
+                let wait = wait_for_own_copy(&failed, now.at, until);
+                let excused = wait.is_some();
+                let retry = wait.or_else(|| next_retry(&failed).choice);
+                TransferEvent::AttemptFailed {
+                    attempt,
+                    stages: false,
+                    failure,
+                    retry_at: retry.map(|wait| now.at + wait),
+                    cleaned: false,
+                    excused,
+                }
+            }
             // Asked to stop without having been canceled: the service itself is ending.
-            Outcome::Stopped | Outcome::Dropped | Outcome::Tidied => TransferEvent::AttemptLost {
+            Outcome::Stopped
+            | Outcome::Unsettled
+            | Outcome::Dropped
+            | Outcome::Tidied
+            | Outcome::Untidied { .. } => TransferEvent::AttemptLost {
                 attempt,
                 reason: stopped.to_owned(),
             },
@@ -205,7 +283,7 @@ impl Engine {
         } = event
             && let Some(tidying) = self.tidying_after_failure(transfer)
         {
-            self.tidy_up(tidying, effects);
+            self.tidy_up(Then::of(tidying, true), effects);
         }
         self.happen(now, transfer, event, effects);
     }

@@ -5,7 +5,7 @@ use penstock_decide::scheduler::Waiting;
 use penstock_decide::settings::{Asker, Wish, defaults_in_effect, plan};
 use penstock_decide::shares::Shares;
 use penstock_model::{
-    Activity, DEFAULT_ACTIVITY, Errno, Failure, Job, Phase, Retry, SettingChange, Side,
+    Activity, Concern, DEFAULT_ACTIVITY, Errno, Failure, Job, Phase, Retry, SettingChange, Side,
     TransferEvent, TransferState, UserName,
 };
 use penstock_persistence::journal::Record;
@@ -116,6 +116,7 @@ impl Engine {
             let failure = Failure {
                 side: Side::Service,
                 retry: Retry::Never,
+                concern: Concern::Request,
                 phase: Phase::Service,
                 errno: Errno::EPERM,
                 detail: "No share configured for this VO".to_owned(),

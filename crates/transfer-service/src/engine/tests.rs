@@ -1,11 +1,14 @@
 //! The engine under random trouble: submissions, outcomes, cancels, crashes, full disks, in any order.
 
 mod bans;
+mod clock;
 mod nodes;
+mod owing;
 mod tape;
 mod tokens;
 
 use super::*;
+use crate::restore::continue_from;
 use crate::submission::NewTransfer;
 use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
@@ -68,6 +71,8 @@ fn new_job(kind: JobKind, seed: u128, files: u8, from: u8, to: u8) -> NewJob {
         metadata: serde_json::Value::Null,
         source_credential: None,
         destination_credential: None,
+        source_query: None,
+        destination_query: None,
     };
     NewJob {
         id: JobId(Uuid::from_u128(seed)),
@@ -93,6 +98,7 @@ fn failure(retry: Retry) -> Failure {
     Failure {
         side: Side::Source,
         retry,
+        concern: Concern::Link,
         phase: Phase::Transfer,
         errno: Errno::EIO,
         detail,
@@ -117,6 +123,7 @@ struct World {
     agents: BTreeMap<TransferId, Assignment>,
     stopping: Vec<TransferId>,
     told: Vec<(LinkId, LinkNotice)>,
+    given_over: Vec<TransferId>,
     answers: BTreeMap<u64, Answer>,
     bans: BTreeMap<BanTarget, StorageBan>,
     locked_out: BTreeSet<String>,
@@ -144,6 +151,7 @@ impl World {
             agents: BTreeMap::new(),
             stopping: Vec::new(),
             told: Vec::new(),
+            given_over: Vec::new(),
             answers: BTreeMap::new(),
             bans: BTreeMap::new(),
             locked_out: BTreeSet::new(),
@@ -185,6 +193,7 @@ impl World {
                 Action::Tape(call) => self.take_call(call),
                 Action::LockOut(users) => self.locked_out = users,
                 Action::Tell { link, notice } => self.told.push((link, notice)),
+                Action::GiveOver { request, .. } => self.given_over.push(request.id),
                 Action::Publish(settings) => {
                     let found = self.journal.load_standing().expect("readable");
                     assert_eq!(
@@ -1050,7 +1059,10 @@ fn a_link_whose_files_all_fail_alike_is_halted_and_opened_by_one_that_arrives() 
     world.end(
         tried,
         Outcome::Failed {
-            failure: failure(Retry::Never),
+            failure: Failure {
+                concern: Concern::Request,
+                ..failure(Retry::Never)
+            },
             cleaned: true,
         },
     );
@@ -1064,6 +1076,134 @@ fn a_link_whose_files_all_fail_alike_is_halted_and_opened_by_one_that_arrives() 
     assert!(matches!(world.told[..], [_, (_, LinkNotice::Reopened)]));
     assert_eq!(world.agents.len(), LINK_LIMIT as usize);
     world.settle();
+    world.check_record();
+}
+
+/// A job of so many files on the link of [`World::submit`], of a user of a VO.
+fn job_of(world: &mut World, vo: &str, files: u8) -> JobId {
+    world.jobs += 1;
+    let mut job = NewJob {
+        user: UserName::new(format!("{vo}-user")),
+        vo: VoName::new(vo),
+        ..new_job(JobKind::Independent, world.jobs * 4 + 1, files, 0, 0)
+    };
+    for (at, transfer) in job.transfers.iter_mut().enumerate() {
+        let url = format!("https://d0/{vo}/{}/{at}", world.jobs);
+        transfer.destination = FileUrl::parse(&url).expect("valid");
+    }
+    world.submit_job(job)
+}
+
+/// Every running file of this VO fails so.
+fn fail_all_of(world: &mut World, vo: &str, failure: &Failure) -> usize {
+    let of_vo = world.agents.iter().filter(|(_, of)| of.vo.as_str() == vo);
+    let ids: Vec<TransferId> = of_vo.map(|(id, _)| *id).collect();
+    for id in &ids {
+        let outcome = Outcome::Failed {
+            failure: failure.clone(),
+            cleaned: true,
+        };
+        world.end(*id, outcome);
+    }
+    ids.len()
+}
+
+#[test]
+fn a_thousand_mistakes_of_one_vo_halt_nothing_and_run_out_while_the_others_files_arrive() {
+    let mistake = Failure {
+        side: Side::Destination,
+        concern: Concern::Request,
+        errno: Errno::EAGAIN,
+        ..failure(Retry::Later)
+    };
+    let mut world = World::new();
+    let bad: Vec<JobId> = (0..5)
+        .map(|_| job_of(&mut world, "hopeless", 200))
+        .collect();
+    let good = job_of(&mut world, "lab", 40);
+    let (mut order, mut failed) = (Vec::new(), 0);
+    for _ in 0..20_000 {
+        // What is hopeless fails in no time; a good file takes six seconds.
+        if fail_all_of(&mut world, "hopeless", &mistake) > 0 {
+            failed += 1;
+            continue;
+        }
+        match world.nth_agent(0) {
+            Some(transfer) => {
+                world.now.monotonic_us += 6_000_000;
+                world.sleep(6);
+                world.end(transfer, landed());
+                order.push(failed);
+            }
+            None if world.engine.open_transfers() > 0 => world.sleep_until_due(),
+            None => break,
+        }
+    }
+    assert!(world.told.is_empty(), "nothing was halted");
+    assert_eq!(states(&world, good), vec!["FINISHED"; 40]);
+    for job in bad {
+        assert_eq!(states(&world, job), vec!["FAILED"; 200]);
+    }
+    // As long as a good file waited, of each two starts one was a good file's. While the last one ran, the other slot was
+    // the others' alone.
+    let while_one_waited = order.iter().rev().nth(1).copied();
+    assert!(
+        while_one_waited.is_some_and(|failed| failed <= 80),
+        "{order:?}"
+    );
+    world.check_record();
+}
+
+#[test]
+fn a_link_that_one_vo_halted_alone_is_tried_at_once_for_another() {
+    let mut world = World::new();
+    job_of(&mut world, "refused", 12);
+    while !matches!(world.told[..], [.., (_, LinkNotice::Halted(_))]) {
+        assert!(fail_all_of(&mut world, "refused", &failure(Retry::Later)) > 0);
+    }
+    fail_all_of(&mut world, "refused", &failure(Retry::Later));
+    assert!(world.agents.is_empty(), "nothing but trials starts");
+    let good = job_of(&mut world, "lab", 3);
+    let vos = || world.agents.values().map(|of| of.vo.as_str());
+    assert_eq!(vos().collect::<Vec<_>>(), ["lab"], "without any wait");
+    let tried = world.nth_agent(0).expect("runs");
+    world.end(tried, landed());
+    assert!(matches!(world.told[..], [.., (_, LinkNotice::Reopened)]));
+    // While the other is there, one VO's failures do not halt the link again.
+    let halts = world.told.len();
+    for _ in 0..20 {
+        fail_all_of(&mut world, "refused", &failure(Retry::Later));
+    }
+    assert_eq!(world.told.len(), halts);
+    while states(&world, good) != ["FINISHED"; 3] {
+        let of_lab = world.agents.iter().find(|(_, of)| of.vo.as_str() == "lab");
+        let transfer = *of_lab.expect("its turn has come").0;
+        world.end(transfer, landed());
+    }
+    world.settle();
+    world.check_record();
+}
+
+#[test]
+fn a_failure_of_a_files_own_costs_a_retry_also_on_a_halted_link() {
+    let mut world = World::new();
+    let job = job_of(&mut world, "lab", 4);
+    while !matches!(world.told[..], [.., (_, LinkNotice::Halted(_))]) {
+        assert!(fail_all_of(&mut world, "lab", &failure(Retry::Later)) > 0);
+    }
+    let mistake = Failure {
+        concern: Concern::Credential,
+        ..failure(Retry::Later)
+    };
+    for _ in 0..40 {
+        let failed = fail_all_of(&mut world, "lab", &mistake);
+        match world.engine.open_transfers() {
+            0 => break,
+            _ if failed == 0 => world.sleep_until_due(),
+            _ => {}
+        }
+    }
+    assert_eq!(states(&world, job), ["FAILED"; 4]);
     world.check_record();
 }
 

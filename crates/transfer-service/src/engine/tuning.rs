@@ -116,11 +116,16 @@ impl Engine {
                         f64::from(busy.seconds)
                     },
                 },
-                (None, Retry::Later) => Ended::Failed,
+                (None, Retry::Later) if failure.concern.is_shared() => Ended::Failed,
                 // It says nothing of how much a storage element can do.
-                (None, Retry::ElsewhereOnly | Retry::Never) => return,
+                (None, Retry::Later | Retry::ElsewhereOnly | Retry::Never) => return,
             },
-            Outcome::Stopped | Outcome::Dropped | Outcome::Tidied => return,
+            Outcome::Blocked { .. }
+            | Outcome::Stopped
+            | Outcome::Unsettled
+            | Outcome::Dropped
+            | Outcome::Tidied
+            | Outcome::Untidied { .. } => return,
         };
         let standing = (
             self.is_tuned_full(link),

@@ -28,8 +28,7 @@ impl Position {
         }
     }
 
-    /// Whole or not at all. In a file durable with the file system's next flush: after a loss of power some are told
-    /// again.
+    /// Whole or not at all, and durable when it returns well.
     pub(super) fn write(&self, at: u64) -> io::Result<()> {
         match self {
             Position::File(file) => write(file, at),
@@ -62,7 +61,12 @@ fn write(file: &Path, at: u64) -> io::Result<()> {
         .mode(0o600)
         .open(&new)?;
     out.write_all(format!("{at}\n").as_bytes())?;
-    fs::rename(&new, file)
+    out.sync_all()?;
+    fs::rename(&new, file)?;
+    match file.parent() {
+        Some(directory) => File::open(directory)?.sync_all(),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -78,8 +82,15 @@ mod tests {
             position.write(number).expect("written");
             assert_eq!(position.read().expect("read"), Some(number));
         }
-        fs::write(&at, "seven").expect("written");
-        assert!(position.read().is_err());
+        for nonsense in ["seven", ""] {
+            fs::write(&at, nonsense).expect("written");
+            let error = position.read().expect_err("no number");
+            assert_eq!(
+                error.kind(),
+                io::ErrorKind::InvalidData,
+                "it is told anew from the oldest"
+            );
+        }
         fs::remove_file(&at).expect("removed");
     }
 }

@@ -43,7 +43,7 @@ pub(crate) enum NoAnswer {
 #[derive(Clone)]
 pub(crate) struct Desk {
     seat: watch::Receiver<Seat>,
-    /// How long a question may wait for a leader; `None`: nobody else can lead, so the first answer is the last.
+    /// How long a question may wait for a leader; `None`: nobody else can lead, so it waits until this process does.
     patience: Option<Duration>,
 }
 
@@ -60,7 +60,7 @@ impl Desk {
     /// The leader's answer. A question whose answer did not arrive is asked again.
     pub(crate) async fn ask(&self, asked: Asked) -> Result<Answered, NoAnswer> {
         match self.patience {
-            None => self.ask_once(asked, false).await.ok_or(NoAnswer::Ending),
+            None => self.ask_until_answered(asked).await,
             Some(patience) => {
                 let until = Instant::now() + patience;
                 let answer = tokio::time::timeout_at(until, self.ask_until_answered(asked)).await;

@@ -6,8 +6,8 @@ use super::membership::Membership;
 use super::wire::{Down, Hello, PROTOCOL, Said, Up, receive, send};
 use super::{Answered, Lead, Node};
 use crate::run::AgentReport;
-use penstock_model::{Epoch, NodeId, Settings, Slots};
-use penstock_persistence::cluster::NodeRow;
+use penstock_model::{NodeId, Settings, Slots};
+use penstock_persistence::cluster::{NodeRow, Tenure};
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::stream::Stream;
 use penstock_protocol::tls::PeerTls;
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::{ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 /// How long connecting and the first answer may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -50,7 +50,7 @@ pub(super) async fn follow(
     membership: &Arc<Membership>,
     node: &Arc<Node>,
     lead: &Arc<Lead>,
-    (leader, epoch): (&NodeId, Epoch),
+    (leader, tenure): (&NodeId, Tenure),
 ) -> io::Result<()> {
     let leader_row = membership.known_as(leader).await;
     let unknown = || io::Error::other("it is not registered in the database");
@@ -62,7 +62,7 @@ pub(super) async fn follow(
     let stream = stream?;
     let (mut reading, mut writing) = tokio::io::split(stream);
     let (reports, reported) = mpsc::channel(WAITING_MAX);
-    let snapshot = node.host.join(Teller::There(reports), epoch);
+    let snapshot = node.host.join(Teller::There(reports), tenure);
     let slots = match *membership.leaving.borrow() {
         true => Slots(0),
         false => lead.config().slots.agents,
@@ -85,7 +85,7 @@ pub(super) async fn follow(
         Said::Known(_) | Said::Unknown => return Err(io::Error::other("it does not welcome")),
         Said::Nothing => return Err(io::ErrorKind::UnexpectedEof.into()),
     }
-    tracing::info!(%leader, %epoch, "this node follows");
+    tracing::info!(%leader, epoch = %tenure.epoch, "this node follows");
     let (questions, asked) = mpsc::channel(WAITING_MAX);
     let seated = Seated {
         lead,
@@ -97,6 +97,7 @@ pub(super) async fn follow(
         node: node.clone(),
         waiting: Mutex::default(),
         pings: Mutex::default(),
+        keys_told: Notify::new(),
     };
     let ended = tokio::select! {
         ended = connection.listen(&mut reading) => ended,
@@ -125,6 +126,8 @@ struct Connection {
     waiting: Mutex<HashMap<u64, oneshot::Sender<Answered>>>,
     /// When pings were sent that were not answered yet.
     pings: Mutex<VecDeque<(u64, Instant)>>,
+    /// The leader has told its keys, and is to know that they are kept here.
+    keys_told: Notify,
 }
 
 impl Connection {
@@ -160,7 +163,7 @@ impl Connection {
             Down::Settings(all) => {
                 let mut settings = Settings::default();
                 all.into_iter().for_each(|setting| settings.put(setting));
-                board.settings.send_replace(Arc::new(settings));
+                board.show_settings(Arc::new(settings));
             }
             Down::LockOut(users) => board.banned.replace_imposed(users),
             Down::Shown {
@@ -187,8 +190,12 @@ impl Connection {
         match adopted {
             Ok(true) => tracing::info!("took over the credential keys of the leader"),
             Ok(false) => {}
-            Err(why) => tracing::error!(%why, "the leader's credential keys cannot be kept"),
+            Err(why) => {
+                tracing::error!(%why, "the leader's credential keys cannot be kept");
+                return;
+            }
         }
+        self.keys_told.notify_one();
     }
 
     fn answered(&self, number: u64) -> Option<Instant> {
@@ -218,6 +225,9 @@ impl Connection {
                 _ = due.tick() => {
                     self.note_ping(number);
                     send(writing, &Up::Ping { number }).await?;
+                    if self.membership.keys.take_lack() {
+                        send(writing, &Up::WantKeys { protocol: PROTOCOL }).await?;
+                    }
                     send(writing, &Up::Report(self.node.host.moved())).await?;
                 }
                 Some(report) = reported.recv() => send(writing, &Up::Report(report)).await?,
@@ -226,6 +236,10 @@ impl Connection {
                     let asked = Box::new(asked);
                     self.note_question(number, answer);
                     send(writing, &Up::Asked { number, again, asked }).await?;
+                }
+                () = self.keys_told.notified() => {
+                    let names = self.membership.keys.names_in_use();
+                    send(writing, &Up::HasKeys { names }).await?;
                 }
                 () = turns_true(&mut leaving), if !has_left => {
                     has_left = true;

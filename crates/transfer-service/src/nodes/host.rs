@@ -7,7 +7,8 @@
 use crate::agent::{AgentSetup, Progress, StopSignal};
 use crate::engine::{Assignment, Claim, Looked, NodeJoined, Outcome};
 use crate::run::{AgentReport, Message};
-use penstock_model::{Attempt, Epoch, NodeId, Slots, TransferId};
+use penstock_model::{Attempt, NodeId, Slots, TransferId};
+use penstock_persistence::cluster::Tenure;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -126,8 +127,8 @@ type Key = (TransferId, Attempt);
 
 #[derive(Default)]
 struct Held {
-    /// The latest leadership that is known.
-    epoch: Epoch,
+    /// The leadership that is followed.
+    tenure: Tenure,
     agents: BTreeMap<Key, Hosted>,
     untold: BTreeMap<Key, Outcome>,
     teller: Option<Teller>,
@@ -169,10 +170,11 @@ impl AgentHost {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on this leader is told. What earlier leaders still send is refused.
-    pub(crate) fn join(&self, teller: Teller, epoch: Epoch) -> Snapshot {
+    /// From now on this leader is told, which the database has named. What others still send is refused; also that of a
+    /// higher epoch, since a database that was restored counts on from a lower one.
+    pub(crate) fn join(&self, teller: Teller, tenure: Tenure) -> Snapshot {
         let mut held = self.held();
-        held.epoch = held.epoch.max(epoch);
+        held.tenure = tenure;
         held.teller = Some(teller);
         let claims = held.agents.values().map(|hosted| Claim {
             assignment: Assignment::clone(&hosted.assignment),
@@ -205,14 +207,18 @@ impl AgentHost {
         let mut held = self.held();
         match order {
             Order::Start(assignment) => match self.refusal(&held, &assignment) {
-                None => {
-                    held.epoch = assignment.to.epoch;
-                    self.run(&mut held, assignment, progress);
-                }
+                None => self.run(&mut held, assignment, progress),
                 Some(why) => self.refuse(&mut held, &assignment, why),
             },
             Order::Proceed { transfer, attempt } => {
+                let is_led = self.has_leader(&held);
                 if let Some(hosted) = held.agents.get_mut(&(transfer, attempt)) {
+                    if !is_led {
+                        // Others may have been given it, and no byte may move any more.
+                        hosted.is_orphan = true;
+                        hosted.task.abort();
+                        return;
+                    }
                     hosted.waits = None;
                     // The agent may have been stopped meanwhile.
                     hosted.proceed.take().map(|proceed| proceed.send(()));
@@ -238,7 +244,7 @@ impl AgentHost {
 
     /// Why an attempt is not run, if it is not.
     fn refusal(&self, held: &Held, assignment: &Assignment) -> Option<&'static str> {
-        if assignment.to.epoch < held.epoch {
+        if !assignment.to.tenure.is_that_of(&held.tenure) {
             return Some("another node has come to lead");
         }
         let is_led = self.has_leader(held);
@@ -252,7 +258,7 @@ impl AgentHost {
         if held.agents.contains_key(&key) || held.untold.contains_key(&key) {
             return;
         }
-        let (epoch, known) = (assignment.to.epoch, held.epoch);
+        let (epoch, known) = (assignment.to.tenure.epoch, held.tenure.epoch);
         tracing::info!(transfer = transfer.0, %epoch, %known, why, "an attempt is not run here");
         held.untold.insert(key, Outcome::Dropped);
         let (reports, report) = (
@@ -325,7 +331,11 @@ impl AgentHost {
                     Some(hosted) if hosted.is_orphan => match outcome {
                         // It had been quicker.
                         Outcome::Landed { .. } | Outcome::Stopped | Outcome::Tidied => {}
-                        Outcome::Failed { .. } | Outcome::Dropped => *outcome = Outcome::Dropped,
+                        Outcome::Failed { .. }
+                        | Outcome::Blocked { .. }
+                        | Outcome::Unsettled
+                        | Outcome::Dropped
+                        | Outcome::Untidied { .. } => *outcome = Outcome::Dropped,
                     },
                     Some(_) => {}
                     // One that was not taken.
@@ -355,6 +365,22 @@ impl AgentHost {
         let held = self.held();
         let hosted = held.agents.get(&(transfer, attempt))?;
         Some(hosted.progress.clone())
+    }
+
+    /// Drops all agents where they stand, because their leader is about to read anew what was recorded of them. Returns
+    /// when nothing of them runs any more.
+    pub(crate) async fn drop_all(&self) {
+        let tasks: Vec<AbortHandle> = {
+            let mut held = self.held();
+            (held.teller, held.untold) = (None, BTreeMap::new());
+            let agents = std::mem::take(&mut held.agents);
+            agents.into_values().map(|hosted| hosted.task).collect()
+        };
+        tasks.iter().for_each(AbortHandle::abort);
+        while tasks.iter().any(|task| !task.is_finished()) {
+            tokio::time::sleep(LOOK_EVERY / 10).await;
+        }
+        self.changed.notify_waiters();
     }
 
     /// Asks all agents to stop.

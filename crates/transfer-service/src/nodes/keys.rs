@@ -83,7 +83,7 @@ async fn attempt(config: &NodesConfig) -> Result<Option<SealingKeys>, ServiceErr
             Some(_) => From::OwnFile,
             // The lease is kept, so that all others wait for these keys.
             None => match cluster.try_lead(&node, FIRST_TERM)? {
-                Leadership::Leading(Epoch(1)) => From::FirstNode,
+                Leadership::Leading(tenure) if tenure.epoch == Epoch(1) => From::FirstNode,
                 Leadership::Leading(_) => From::OwnFile,
                 Leadership::Following { leader, .. } => match leader {
                     Some(leader) => From::Leader(leader),

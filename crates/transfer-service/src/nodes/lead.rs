@@ -2,14 +2,18 @@
 
 use super::Node;
 use super::desk::{Question, Seat};
-use crate::engine::{EngineConfig, Leading, continue_from};
-use crate::run::{self, Batch, Loop};
+use crate::engine::{EngineConfig, Leading};
+use crate::restore::continue_from;
+use crate::run::{self, Batch, Loop, LoopEnd};
 use crate::service::ServiceError;
-use penstock_persistence::journal::{Journal, JournalError};
+use penstock_persistence::journal::Journal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+
+/// The wait before what is stored is read anew.
+const BEGIN_ANEW_PAUSE: Duration = Duration::from_millis(500);
 
 /// Who leads, and what it takes to do so.
 pub(crate) struct Lead {
@@ -84,20 +88,21 @@ impl Lead {
         self.state().batches.as_ref()?.upgrade()
     }
 
-    /// Reads what is open, and begins to decide.
+    /// Reads what is open, and begins to decide. Errors: with the journal, for the next try.
     pub(crate) fn begin(
         &self,
         node: &Arc<Node>,
         leading: Leading,
         mut journal: Box<dyn Journal>,
         shutdown: watch::Receiver<bool>,
-    ) -> Result<Loop, ServiceError> {
-        let (engine, first) = continue_from(
-            &mut *journal,
-            self.config(),
-            leading.clone(),
-            node.clock.now(),
-        )?;
+    ) -> Result<Loop, (ServiceError, Option<Box<dyn Journal>>)> {
+        compare_clock(node);
+        let now = node.clock.now();
+        let continued = continue_from(&mut *journal, self.config(), leading.clone(), now);
+        let (engine, first) = match continued {
+            Ok(continued) => continued,
+            Err(why) => return Err((why.into(), Some(journal))),
+        };
         let begun = run::start(run::Parts {
             engine,
             first,
@@ -107,7 +112,8 @@ impl Lead {
             node: node.clone(),
             shutdown,
             drain_grace: self.drain_grace,
-        })?;
+        });
+        let begun = begun.map_err(|why| (why.into(), None))?;
         let mut state = self.state();
         state.batches = Some(begun.batches.clone());
         state.sealing_due = Some(begun.sealing_due.clone());
@@ -123,18 +129,77 @@ impl Lead {
         journal: Box<dyn Journal>,
         shutdown: watch::Receiver<bool>,
     ) -> Result<impl Future<Output = Result<(), ServiceError>> + use<>, ServiceError> {
-        let begun = self.begin(node, Leading::Alone, journal, shutdown)?;
-        let lead = self.clone();
+        let begun = self.begin(node, Leading::Alone, journal, shutdown.clone());
+        let mut begun = begun.map_err(|(why, _)| why)?;
+        let (lead, node) = (self.clone(), node.clone());
         Ok(async move {
-            let ended = end_of(begun).await;
+            let ended = loop {
+                match end_of(begun).await {
+                    (LoopEnd::Done, _) => break Ok(()),
+                    (LoopEnd::Unwritten(why), _) => break Err(ServiceError::Unwritten(why)),
+                    (LoopEnd::ReadAnew(why), None) => break Err(ServiceError::Unwritten(why)),
+                    (LoopEnd::ReadAnew(why), Some(journal)) => {
+                        if *shutdown.borrow() {
+                            break Err(ServiceError::Unwritten(why));
+                        }
+                        match lead.begin_anew(&node, journal, &shutdown).await {
+                            Ok(anew) => begun = anew,
+                            Err(why) => break Err(why),
+                        }
+                    }
+                }
+            };
             lead.take_seat(Seat::Closed);
-            ended.map_err(ServiceError::Unwritten)
+            ended
         })
+    }
+
+    /// As after a restart, but that the process stays.
+    async fn begin_anew(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        journal: Box<dyn Journal>,
+        shutdown: &watch::Receiver<bool>,
+    ) -> Result<Loop, ServiceError> {
+        self.take_seat(Seat::Vacant);
+        node.host.drop_all().await;
+        let mut kept = Some(journal);
+        loop {
+            // A record that is refused again and again must not take the whole machine.
+            tokio::time::sleep(BEGIN_ANEW_PAUSE).await;
+            let Some(journal) = kept.take() else {
+                return Err(ServiceError::ShuttingDown);
+            };
+            let (lead, node, stop) = (self.clone(), node.clone(), shutdown.clone());
+            let begun = move || lead.begin(&node, Leading::Alone, journal, stop);
+            match tokio::task::spawn_blocking(begun).await {
+                Ok(Ok(begun)) => return Ok(begun),
+                Ok(Err((why, _))) if *shutdown.borrow() => return Err(why),
+                Ok(Err((why, journal))) => {
+                    tracing::error!(%why, "what is open cannot be read; it is tried again");
+                    kept = journal;
+                }
+                Err(_) => return Err(ServiceError::ShuttingDown),
+            }
+        }
     }
 }
 
-/// Waits until a loop has ended, and its last record is durable. Errors: the journal could not be written.
-pub(crate) async fn end_of(ending: Loop) -> Result<(), JournalError> {
+/// Lets the clock be compared with what was recorded last.
+fn compare_clock(node: &Node) {
+    let reader = &node.agents.reader;
+    let newest = reader
+        .last_sequence()
+        .and_then(|last| reader.entries_after(last.saturating_sub(1), 1));
+    match newest.as_deref() {
+        Ok([newest, ..]) => node.agents.tokens.clock().compare_with_record(newest.at),
+        Ok([]) => {}
+        Err(why) => tracing::debug!(%why, "the newest record cannot be read"),
+    }
+}
+
+/// Waits until a loop has ended, and its last record is durable. Gives back the journal, unless its thread panicked.
+pub(crate) async fn end_of(ending: Loop) -> (LoopEnd, Option<Box<dyn Journal>>) {
     // Whoever asks meanwhile gets no answer, rather than one that waits for ever.
     let Loop {
         task, last_commit, ..
@@ -144,6 +209,9 @@ pub(crate) async fn end_of(ending: Loop) -> Result<(), JournalError> {
     {
         tracing::error!(%error, "the engine's task ended unexpectedly");
     }
-    // A thread that panicked was told of.
-    last_commit.await.unwrap_or(Ok(()))
+    match last_commit.await {
+        Ok((end, journal)) => (end, Some(journal)),
+        // A thread that panicked was told of.
+        Err(_) => (LoopEnd::Done, None),
+    }
 }

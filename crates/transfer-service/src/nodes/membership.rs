@@ -7,10 +7,10 @@ use super::desk::Seat;
 use super::lead::end_of;
 use super::{Lead, Node, follow, serve};
 use crate::engine::Leading;
-use crate::run::Loop;
+use crate::run::{Loop, LoopEnd};
 use crate::service::ServiceError;
-use penstock_model::{Epoch, NodeId};
-use penstock_persistence::cluster::{Cluster, Leadership, NodeRow, SeenNode};
+use penstock_model::NodeId;
+use penstock_persistence::cluster::{Cluster, Leadership, NodeRow, SeenNode, Tenure};
 use penstock_persistence::journal::{Journal, JournalError, PostgresJournal};
 use penstock_persistence::postgres::{Database, DatabaseError, SCHEMA_VERSION};
 use penstock_persistence::sealing::SealingKeys;
@@ -40,6 +40,8 @@ const FRESH: Duration = Duration::from_secs(12);
 pub(crate) const NODE_TERM: Duration = Duration::from_secs(15);
 /// How much longer a leader waits until it gives what they did to others: they have stopped by then.
 const MARGIN: Duration = Duration::from_secs(5);
+/// How long a leader that was deposed waits for its journal's thread.
+const DEPOSED_GRACE: Duration = Duration::from_secs(1);
 /// How long a node that ends waits until a leader has made durable what its agents told.
 const LAST_WORDS: Duration = Duration::from_secs(8);
 
@@ -89,7 +91,7 @@ pub(crate) struct Membership {
     /// Until when this node is certain to lead.
     certain_until: Mutex<Option<Instant>>,
     /// Which leadership is known last, and whose.
-    pub(super) known: watch::Sender<(Epoch, Option<NodeId>)>,
+    pub(super) known: watch::Sender<(Tenure, Option<NodeId>)>,
     /// It is about to end.
     pub(super) leaving: watch::Sender<bool>,
     /// The connection to a leader has ended.
@@ -197,14 +199,14 @@ impl Membership {
         let asked = tokio::task::spawn_blocking(move || match is_leaving {
             false => cluster.try_lead(&id, LEASE),
             true => Ok(match cluster.leader()? {
-                Some((leader, epoch, remaining)) => Leadership::Following {
+                Some((leader, tenure, remaining)) => Leadership::Following {
                     leader: Some(leader),
-                    epoch,
+                    tenure,
                     remaining,
                 },
                 None => Leadership::Following {
                     leader: None,
-                    epoch: Epoch::default(),
+                    tenure: Tenure::default(),
                     remaining: Duration::ZERO,
                 },
             }),
@@ -238,13 +240,14 @@ impl Membership {
         loop {
             let asked_at = Instant::now();
             let pause = match self.try_lead().await {
-                Ok(Leadership::Leading(epoch)) => {
+                Ok(Leadership::Leading(tenure)) => {
+                    let epoch = tenure.epoch;
                     if let Some(following) = following.take() {
                         following.end().await;
                     }
-                    self.known.send_replace((epoch, Some(self.id.clone())));
+                    self.known.send_replace((tenure, Some(self.id.clone())));
                     tracing::info!(%epoch, "this node leads");
-                    result = self.lead(&node, &lead, (epoch, asked_at), &shutdown).await;
+                    result = self.lead(&node, &lead, (tenure, asked_at), &shutdown).await;
                     lead.take_seat(Seat::Vacant);
                     node.roster.dismiss();
                     self.be_certain(None);
@@ -253,11 +256,11 @@ impl Membership {
                 }
                 Ok(Leadership::Following {
                     leader,
-                    epoch,
+                    tenure,
                     remaining,
                 }) => {
-                    self.known.send_replace((epoch, leader.clone()));
-                    self.keep_following(&node, &lead, &mut following, (leader, epoch))
+                    self.known.send_replace((tenure, leader.clone()));
+                    self.keep_following(&node, &lead, &mut following, (leader, tenure))
                         .await;
                     let is_connected = following.as_ref().is_some_and(Following::is_going_on);
                     match is_connected {
@@ -310,14 +313,14 @@ impl Membership {
         node: &Arc<Node>,
         lead: &Arc<Lead>,
         following: &mut Option<Following>,
-        (leader, epoch): (Option<NodeId>, Epoch),
+        (leader, tenure): (Option<NodeId>, Tenure),
     ) {
         let Some(leader) = leader.filter(|leader| *leader != self.id) else {
             return;
         };
         if let Some(known) = &*following
             && known.is_going_on()
-            && (&known.leader, known.epoch) == (&leader, epoch)
+            && (&known.leader, known.tenure) == (&leader, tenure)
         {
             return;
         }
@@ -327,14 +330,14 @@ impl Membership {
         let (membership, node, lead) = (self.clone(), node.clone(), lead.clone());
         let whom = leader.clone();
         let task = tokio::spawn(async move {
-            if let Err(why) = follow::follow(&membership, &node, &lead, (&whom, epoch)).await {
-                tracing::info!(leader = %whom, %epoch, %why, "not connected to the leader");
+            if let Err(why) = follow::follow(&membership, &node, &lead, (&whom, tenure)).await {
+                tracing::info!(leader = %whom, epoch = %tenure.epoch, %why, "not connected to the leader");
             }
             membership.disconnected.notify_one();
         });
         *following = Some(Following {
             leader,
-            epoch,
+            tenure,
             task,
         });
     }
@@ -344,15 +347,15 @@ impl Membership {
         self: &Arc<Self>,
         node: &Arc<Node>,
         lead: &Arc<Lead>,
-        (epoch, taken_at): (Epoch, Instant),
+        (tenure, taken_at): (Tenure, Instant),
         shutdown: &watch::Receiver<bool>,
     ) -> Result<(), ServiceError> {
         self.be_certain(Some(taken_at + LEASE));
         node.host.hear(taken_at);
         let deposed = watch::Sender::new(false);
-        let renewing = tokio::spawn(self.clone().renew(node.clone(), epoch, deposed.clone()));
+        let renewing = tokio::spawn(self.clone().renew(node.clone(), tenure, deposed.clone()));
         let begun = self
-            .begin(node, lead, epoch, shutdown, deposed.subscribe())
+            .begin(node, lead, tenure, shutdown, deposed.subscribe())
             .await;
         let ended = match begun {
             Ok(Some(begun)) => until_over(begun, deposed.subscribe()).await,
@@ -366,7 +369,7 @@ impl Membership {
         renewing.abort();
         if !*deposed.borrow() {
             let cluster = self.cluster.clone();
-            let resigned = tokio::task::spawn_blocking(move || cluster.resign(epoch)).await;
+            let resigned = tokio::task::spawn_blocking(move || cluster.resign(tenure)).await;
             if let Ok(Err(error)) = resigned {
                 tracing::warn!(%error, "the lease was not given back; it ends by itself");
             }
@@ -374,12 +377,13 @@ impl Membership {
         ended.map_err(ServiceError::Unwritten)
     }
 
-    async fn renew(self: Arc<Self>, node: Arc<Node>, epoch: Epoch, deposed: watch::Sender<bool>) {
+    async fn renew(self: Arc<Self>, node: Arc<Node>, tenure: Tenure, deposed: watch::Sender<bool>) {
+        let epoch = tenure.epoch;
         let mut due = tokio::time::Instant::now() + RENEW_EVERY;
         loop {
             tokio::time::sleep_until(due).await;
             let (cluster, asked_at) = (self.cluster.clone(), Instant::now());
-            let renewed = tokio::task::spawn_blocking(move || cluster.renew(epoch, LEASE)).await;
+            let renewed = tokio::task::spawn_blocking(move || cluster.renew(tenure, LEASE)).await;
             match renewed {
                 Ok(Ok(true)) => {
                     self.be_certain(Some(asked_at + LEASE));
@@ -405,7 +409,7 @@ impl Membership {
         &self,
         node: &Arc<Node>,
         lead: &Arc<Lead>,
-        epoch: Epoch,
+        tenure: Tenure,
         shutdown: &watch::Receiver<bool>,
         deposed: watch::Receiver<bool>,
     ) -> Result<Option<Loop>, ServiceError> {
@@ -415,22 +419,25 @@ impl Membership {
             let (node, lead, shutdown) = (node.clone(), lead.clone(), shutdown.clone());
             let begun = tokio::task::spawn_blocking(move || {
                 let journal: Box<dyn Journal> =
-                    Box::new(PostgresJournal::open(&database, keys, epoch)?);
+                    Box::new(PostgresJournal::open(&database, keys, tenure)?);
                 let seen = cluster.nodes().map_err(JournalError::from)?;
                 let fresh = seen.into_iter().filter(|seen| seen.age < FRESH);
                 let mut awaited: BTreeSet<NodeId> = fresh.map(|seen| seen.node.id).collect();
                 awaited.insert(own.clone());
                 let leading = Leading::Among {
                     node: own,
-                    epoch,
+                    tenure,
                     silence: NODE_TERM + MARGIN,
                     awaited,
                 };
-                lead.begin(&node, leading, journal, shutdown)
+                let begun = lead.begin(&node, leading, journal, shutdown);
+                begun.map_err(|(why, _)| why)
             });
             match begun.await {
                 Ok(Ok(begun)) => return Ok(Some(begun)),
-                Ok(Err(ServiceError::Journal(JournalError::Deposed { .. }))) => return Ok(None),
+                Ok(Err(ServiceError::Journal(
+                    JournalError::Deposed { .. } | JournalError::Overtaken { .. },
+                ))) => return Ok(None),
                 _ if *deposed.borrow() => return Ok(None),
                 Ok(Err(ServiceError::Journal(JournalError::Database(error)))) => {
                     tracing::warn!(%error, "what is open cannot be read yet");
@@ -448,18 +455,20 @@ async fn until_over(begun: Loop, mut deposed: watch::Receiver<bool>) -> Result<(
     let (over, task) = (begun.over.clone(), begun.task.abort_handle());
     let mut ended = std::pin::pin!(end_of(begun));
     tokio::select! {
-        ended = &mut ended => match ended {
-            Err(JournalError::Deposed { epoch, current, .. }) => {
-                tracing::warn!(%epoch, %current, "another node has come to lead");
+        (end, _) = &mut ended => match end {
+            LoopEnd::Done => Ok(()),
+            LoopEnd::ReadAnew(why) => {
+                tracing::warn!(%why, "this node gives the lead back");
                 Ok(())
             }
-            ended => ended,
+            LoopEnd::Unwritten(why) => Err(why),
         },
         () = follow::turns_true(&mut deposed) => {
             over.store(true, Ordering::Relaxed);
             task.abort();
-            // What it could not write any more nobody was told of.
-            drop(ended.await);
+            // What it could not write any more nobody was told of. Its thread may wait for the database for long: it
+            // does nothing more when that answers.
+            drop(tokio::time::timeout(DEPOSED_GRACE, ended).await);
             Ok(())
         }
     }
@@ -468,7 +477,7 @@ async fn until_over(begun: Loop, mut deposed: watch::Receiver<bool>) -> Result<(
 /// A connection to a leader.
 struct Following {
     leader: NodeId,
-    epoch: Epoch,
+    tenure: Tenure,
     task: JoinHandle<()>,
 }
 

@@ -4,11 +4,14 @@ use super::host::{AgentHost, Order};
 use super::wire::Down;
 use crate::agent::Progress;
 use penstock_model::NodeId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::mpsc;
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc};
 
+/// How often it is looked whether those are gone that were waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// What may wait for one node; one that is further behind is cut off, and tells what it runs when it is back.
 pub(crate) const DOWN_MAX: usize = 65_536;
 
@@ -18,11 +21,15 @@ pub(crate) struct Roster {
     host: Arc<AgentHost>,
     sessions: AtomicU64,
     others: Mutex<BTreeMap<NodeId, Linked>>,
+    /// A node has told which keys it has, or has gone.
+    keys_told: Notify,
 }
 
 struct Linked {
     session: u64,
     down: mpsc::Sender<Arc<Down>>,
+    /// The names of the credential keys that it has told to have.
+    keys: BTreeSet<String>,
 }
 
 impl Roster {
@@ -32,6 +39,7 @@ impl Roster {
             host,
             sessions: AtomicU64::new(0),
             others: Mutex::default(),
+            keys_told: Notify::new(),
         }
     }
 
@@ -51,7 +59,15 @@ impl Roster {
         let known = others.get(&node);
         let is_later = known.is_none_or(|linked| linked.session < session);
         if is_later {
-            others.insert(node, Linked { session, down });
+            let keys = BTreeSet::new();
+            others.insert(
+                node,
+                Linked {
+                    session,
+                    down,
+                    keys,
+                },
+            );
         }
         is_later
     }
@@ -63,6 +79,42 @@ impl Roster {
             .get(node)
             .is_some_and(|linked| linked.session == session);
         is_it && others.remove(node).is_some()
+    }
+
+    /// Notes which credential keys a node has.
+    pub(crate) fn has_keys(&self, node: &NodeId, session: u64, names: Vec<String>) {
+        if let Some(linked) = self.others().get_mut(node)
+            && linked.session == session
+        {
+            linked.keys = names.into_iter().collect();
+        }
+        self.keys_told.notify_waiters();
+    }
+
+    /// Waits until all others have these keys, for so long at most. Those that have not are let go: they get the keys
+    /// when they come back, before anything else.
+    pub(crate) async fn until_all_have(&self, names: &[String], patience: Duration) {
+        let lacks = |linked: &Linked| names.iter().any(|name| !linked.keys.contains(name));
+        let all_have = async {
+            loop {
+                let mut told = std::pin::pin!(self.keys_told.notified());
+                told.as_mut().enable();
+                if !self.others().values().any(lacks) {
+                    return;
+                }
+                // A node that goes does not tell.
+                drop(tokio::time::timeout(LOOK_EVERY, told).await);
+            }
+        };
+        if tokio::time::timeout(patience, all_have).await.is_err() {
+            self.others().retain(|node, linked| {
+                let stays = !lacks(linked);
+                if !stays {
+                    tracing::warn!(%node, "a node has not taken the credential keys; it has to come anew");
+                }
+                stays
+            });
+        }
     }
 
     /// This node leads no more: all others look for who does.

@@ -2,17 +2,20 @@
 
 use super::follow::SILENCE_MAX;
 use super::membership::Membership;
-use super::roster::DOWN_MAX;
+use super::roster::{DOWN_MAX, Roster};
 use super::wire::{Down, Hello, PROTOCOL, Said, Secret, Up, receive, send};
 use super::{Asked, Lead, Node, Seat};
 use crate::engine::NodeJoined;
 use crate::run::Message;
+use crate::service::ServiceError;
 use penstock_model::NodeId;
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::stream::Stream;
 use penstock_protocol::tls::Fingerprint;
+use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -20,10 +23,14 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// Connections of nodes at once; a service has fewer.
 const CONNECTIONS_MAX: usize = 256;
+/// Connections of one address that have not said yet who they are. A node has one, and nodes of one machine some.
+const STRANGERS_PER_ADDRESS_MAX: usize = 16;
 /// Questions of one node that may wait for answers.
 const QUESTIONS_MAX: usize = 4096;
 /// How long the first word may take.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long nodes may take to keep new keys.
+const KEYS_PATIENCE: Duration = Duration::from_secs(10);
 /// Pause after an accept error, so that an exhausted process does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -35,6 +42,7 @@ pub(super) async fn serve(
     listener: Arc<TcpListener>,
 ) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let strangers = Strangers::default();
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -53,10 +61,11 @@ pub(super) async fn serve(
             tracing::warn!(%peer, "too many connections of nodes; one is turned away");
             continue;
         };
+        let stranger = strangers.admit(peer.ip());
         let (membership, node, lead) = (membership.clone(), node.clone(), lead.clone());
         connections.spawn(async move {
             let _permit = permit;
-            if let Err(why) = take_in(&membership, &node, &lead, tcp).await {
+            if let Err(why) = take_in(&membership, &node, &lead, tcp, stranger).await {
                 tracing::info!(%peer, %why, "a connection of a node ended");
             }
         });
@@ -68,12 +77,25 @@ async fn take_in(
     node: &Arc<Node>,
     lead: &Arc<Lead>,
     tcp: TcpStream,
+    mut stranger: Stranger,
 ) -> io::Result<()> {
-    let (stream, shown) = membership.tls.accept(tcp).await.map_err(io::Error::other)?;
-    let who = known_by(membership, shown).await;
-    let who = who.ok_or_else(|| {
-        io::Error::other("its certificate is not that of a node that is registered in the database")
-    })?;
+    let introduced = async {
+        let (stream, shown) = membership.tls.accept(tcp).await.map_err(io::Error::other)?;
+        let who = known_by(membership, shown).await;
+        let who = who.ok_or_else(|| {
+            io::Error::other(
+                "its certificate is not that of a node that is registered in the database",
+            )
+        })?;
+        Ok::<_, io::Error>((stream, who))
+    };
+    let (stream, who) = tokio::select! {
+        introduced = introduced => introduced?,
+        _ = &mut stranger.displaced => {
+            return Err(io::Error::other("too many others of its address came after it"));
+        }
+    };
+    drop(stranger);
     let (mut reading, mut writing) = tokio::io::split(stream);
     let first = tokio::time::timeout(HELLO_TIMEOUT, receive(&mut reading)).await;
     let first = first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
@@ -100,6 +122,59 @@ async fn take_in(
         _ => "the first word is a hello".to_owned(),
     };
     refuse(&mut writing, &refused).await
+}
+
+/// Who has connected and is not known yet, by address, the oldest first: none takes the room of nodes for itself. The
+/// newest displaces the oldest of its address, so that who says nothing keeps nobody out.
+#[derive(Clone, Default)]
+struct Strangers(Arc<Mutex<StrangersByAddress>>);
+
+#[derive(Default)]
+struct StrangersByAddress {
+    last_number: u64,
+    by_address: HashMap<IpAddr, VecDeque<(u64, oneshot::Sender<()>)>>,
+}
+
+/// One of them.
+struct Stranger {
+    all: Strangers,
+    address: IpAddr,
+    number: u64,
+    /// Resolves when another one has come in its place.
+    displaced: oneshot::Receiver<()>,
+}
+
+impl Strangers {
+    fn admit(&self, address: IpAddr) -> Stranger {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.last_number += 1;
+        let number = all.last_number;
+        let of_it = all.by_address.entry(address).or_default();
+        let (displace, displaced) = oneshot::channel();
+        if of_it.len() >= STRANGERS_PER_ADDRESS_MAX {
+            // Its receiver sees that the sender has gone.
+            of_it.pop_front();
+        }
+        of_it.push_back((number, displace));
+        Stranger {
+            all: self.clone(),
+            address,
+            number,
+            displaced,
+        }
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(of_it) = all.by_address.get_mut(&self.address) {
+            of_it.retain(|(number, _)| *number != self.number);
+            if of_it.is_empty() {
+                all.by_address.remove(&self.address);
+            }
+        }
+    }
 }
 
 async fn refuse(writing: &mut WriteHalf<Stream>, why: &str) -> io::Result<()> {
@@ -144,9 +219,37 @@ fn judge(who: &[NodeId], hello: &Hello, lead: &Lead) -> Result<mpsc::Sender<Mess
 }
 
 async fn keys(membership: &Arc<Membership>) -> Option<Secret> {
-    let file = membership.key_file.clone();
-    let told = tokio::task::spawn_blocking(move || SealingKeys::tell(&file)).await;
-    told.ok()?.ok().map(Secret)
+    told_keys(membership).await.ok().map(Secret)
+}
+
+async fn told_keys(membership: &Arc<Membership>) -> Result<String, ServiceError> {
+    let (keys, file) = (membership.keys.clone(), membership.key_file.clone());
+    let told = tokio::task::spawn_blocking(move || keys.tell(&file)).await;
+    Ok(told.map_err(|why| ServiceError::Thread(why.into()))??)
+}
+
+impl Membership {
+    /// Gives the nodes that follow this one the keys that their file holds, those that are new below those in use:
+    /// each can open then what is about to be sealed, and none seals with it yet. Returns when all have them.
+    ///
+    /// Errors: the file cannot be read.
+    pub(crate) async fn share_keys(self: &Arc<Self>, roster: &Roster) -> Result<(), ServiceError> {
+        let told = told_keys(self).await?;
+        let names = SealingKeys::names_told(&told);
+        let used = self.keys.names_in_use();
+        if names.iter().any(|name| !used.contains(name)) {
+            roster.tell_all(Down::Keys(Secret(told)));
+            roster.until_all_have(&names, KEYS_PATIENCE).await;
+        }
+        Ok(())
+    }
+
+    /// Tells them that another key seals now.
+    pub(crate) async fn tell_keys(self: &Arc<Self>, roster: &Roster) {
+        if let Some(keys) = keys(self).await {
+            roster.tell_all(Down::Keys(keys));
+        }
+    }
 }
 
 /// A node that has said hello.
@@ -166,10 +269,10 @@ impl Session<'_> {
         mut writing: WriteHalf<Stream>,
     ) -> io::Result<()> {
         let (down, mut said) = mpsc::channel(DOWN_MAX);
-        let (epoch, _) = self.membership.known.borrow().clone();
+        let (tenure, _) = self.membership.known.borrow().clone();
         let welcome = Down::Welcome {
             protocol: PROTOCOL,
-            epoch,
+            epoch: tenure.epoch,
             certain: self.membership.is_certain(),
         };
         // There is room in a new channel.
@@ -180,7 +283,7 @@ impl Session<'_> {
             return Err(io::Error::other("the node has come back since"));
         }
         // What is set or banned meanwhile was told to this node already, or is among this.
-        let settings = board.settings.borrow().clone();
+        let settings = board.settings();
         say(Down::Settings(settings.all().cloned().collect()));
         say(Down::LockOut(board.banned.imposed()));
         if let Some(keys) = keys(self.membership).await {
@@ -273,7 +376,17 @@ impl Session<'_> {
                     })
                     .await?;
                 }
-                Said::Known(Up::Hello(_) | Up::WantKeys { .. }) | Said::Unknown => {}
+                Said::Known(Up::HasKeys { names }) => {
+                    self.node.roster.has_keys(&self.id, self.session, names);
+                }
+                Said::Known(Up::WantKeys { .. }) => {
+                    if let (Some(keys), Some(down)) = (keys(self.membership).await, down.upgrade())
+                    {
+                        // One that is full is about to be closed.
+                        let _ = down.try_send(Arc::new(Down::Keys(keys)));
+                    }
+                }
+                Said::Known(Up::Hello(_)) | Said::Unknown => {}
                 Said::Nothing => return Ok(()),
             }
         }
@@ -311,4 +424,28 @@ async fn speak(
     Err(io::Error::other(
         "it is too far behind, or this node leads no more",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_address_cannot_take_the_room_of_nodes() {
+        let strangers = Strangers::default();
+        let (one, other) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+        let mut elsewhere = strangers.admit(other);
+        let mut admitted: Vec<_> = (0..=STRANGERS_PER_ADDRESS_MAX)
+            .map(|_| strangers.admit(one))
+            .collect();
+        let is_displaced = |one: &mut Stranger| {
+            one.displaced.try_recv() == Err(oneshot::error::TryRecvError::Closed)
+        };
+        let displaced: Vec<bool> = admitted.iter_mut().map(is_displaced).collect();
+        assert!(displaced[0] && !displaced[1..].contains(&true));
+        assert!(!is_displaced(&mut elsewhere));
+        drop((admitted, elsewhere));
+        let left = strangers.0.lock().expect("not poisoned");
+        assert!(left.by_address.is_empty());
+    }
 }

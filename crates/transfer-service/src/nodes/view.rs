@@ -75,12 +75,12 @@ const SILENT_AFTER: u64 = 15;
 impl Membership {
     /// The latest leadership that is known.
     pub(crate) fn epoch(&self) -> Epoch {
-        self.known.borrow().0
+        self.known.borrow().0.epoch
     }
 
     /// What is known, with what runs where as the leader told it.
     pub(crate) fn view(&self, overview: &Overview) -> NodesView {
-        let (epoch, leader) = self.known.borrow().clone();
+        let (tenure, leader) = self.known.borrow().clone();
         let nodes = self.nodes.borrow();
         let nodes = nodes.iter().map(|seen| {
             let id = seen.node.id.as_str();
@@ -105,7 +105,7 @@ impl Membership {
         NodesView {
             node: self.id.to_string(),
             leader: leader.as_ref().map(ToString::to_string),
-            epoch: epoch.0,
+            epoch: tenure.epoch.0,
             nodes: nodes.collect(),
         }
     }

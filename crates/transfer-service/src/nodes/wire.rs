@@ -27,8 +27,10 @@ const READ_AT_ONCE: usize = 256 * 1024;
 pub(crate) enum Up {
     /// The first word.
     Hello(Box<Hello>),
-    /// A node that is not ready yet asks for the keys that seal secrets.
+    /// A node that is not ready yet asks for the keys that seal secrets, or one that has met a secret of another key.
     WantKeys { protocol: u32 },
+    /// The names of the keys that it has, when it was told keys.
+    HasKeys { names: Vec<String> },
     /// It lives. The leader answers with the number while it is certain to lead.
     Ping { number: u64 },
     /// What an agent tells.

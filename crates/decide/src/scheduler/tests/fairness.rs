@@ -1,7 +1,6 @@
 //! Who gets the slots in the long run, in time: shares, starvation, the cost of decisions, caps, estimates.
 
 use super::*;
-use penstock_model::Rate;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -257,82 +256,6 @@ fn a_start_costs_the_same_whatever_is_queued() {
         );
         assert!(many < 20.0, "{links} links: {many} steps a start");
     }
-}
-
-#[test]
-fn a_cap_of_bytes_per_second_is_held_and_used_and_says_so() {
-    let mut limits = limits(100, 100, 100);
-    limits
-        .rates
-        .inbound
-        .insert(StorageId::new("d"), Rate(100 * MB));
-    let mut scheduler = Tried::new(limits.clone());
-    // Each moves 20 MB/s for 50 s; the prediction has to find that out.
-    let mut running: BTreeMap<u64, u64> = BTreeMap::new();
-    let (mut next, mut window) = (0, VecDeque::new());
-    let mut highest: u64 = 0;
-    let mut moved_all = 0;
-    for second in 0..1_000u64 {
-        while next < second + 50 {
-            let on = if next % 2 == 0 { "a→d" } else { "b→d" };
-            let size = Some(Bytes(1_000 * MB));
-            scheduler.enqueue(Waiting {
-                size,
-                ..waiting(next, on, "cms", 3)
-            });
-            next += 1;
-        }
-        while let Some(TransferId(id)) = scheduler.start_next() {
-            running.insert(id, second);
-        }
-        let on = |even: u64| running.keys().filter(|id| **id % 2 == even).count() as u64 * 20 * MB;
-        let (a, b) = (on(0), on(1));
-        let ended: Vec<u64> = running
-            .iter()
-            .filter(|(_, since)| second - **since >= 49)
-            .map(|(id, _)| *id)
-            .collect();
-        for id in ended {
-            running.remove(&id);
-            scheduler.end(
-                TransferId(id),
-                Duration::from_secs(50),
-                Some(Bytes(1_000 * MB)),
-            );
-        }
-        scheduler.measured(
-            [(&link("a→d"), Bytes(a)), (&link("b→d"), Bytes(b))],
-            Duration::from_secs(1),
-        );
-        window.push_back(a + b);
-        if window.len() > 10 {
-            window.pop_front();
-        }
-        if second > 200 {
-            highest = highest.max(window.iter().sum::<u64>() / 10);
-            moved_all += a + b;
-        }
-    }
-    assert!(highest <= 110 * MB, "{highest}");
-    assert!(moved_all / 799 >= 80 * MB, "{}", moved_all / 799);
-    started(&mut scheduler);
-    let reason = scheduler.why_waiting(&link("a→d"));
-    assert!(
-        matches!(
-            reason,
-            WaitReason::RateCapped {
-                place: RatedPlace::Destination { .. },
-                ..
-            }
-        ),
-        "{reason:?}"
-    );
-    limits.rates.inbound.clear();
-    scheduler.set_limits(limits);
-    assert!(
-        started(&mut scheduler).len() > 10,
-        "it is taken back at once"
-    );
 }
 
 #[test]

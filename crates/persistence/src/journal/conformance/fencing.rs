@@ -2,8 +2,8 @@
 //! lost is written once.
 
 use super::{Job, Journal, Record, accepted, finish, job, keys};
-use crate::cluster::{Cluster, Leadership};
-use crate::journal::{JournalError, JournalReader, PostgresJournal, PostgresReader};
+use crate::cluster::{Cluster, Leadership, Tenure};
+use crate::journal::{JournalError, JournalReader, PostgresJournal, PostgresReader, Remedy};
 use crate::postgres::{Database, lab};
 use penstock_model::{Epoch, JobId, NodeId, Timestamp};
 use std::time::Duration;
@@ -11,14 +11,14 @@ use std::time::Duration;
 const TERM: Duration = Duration::from_secs(60);
 
 /// A journal led by a node of this name, which takes the lead from itself.
-pub(super) fn lead(database: &Database, name: &str) -> (Epoch, PostgresJournal) {
+pub(super) fn lead(database: &Database, name: &str) -> (Tenure, PostgresJournal) {
     let cluster = Cluster::open(database).expect("opens");
     let node = NodeId::parse(name).expect("a name");
-    let Leadership::Leading(epoch) = cluster.try_lead(&node, TERM).expect("answers") else {
+    let Leadership::Leading(tenure) = cluster.try_lead(&node, TERM).expect("answers") else {
         panic!("somebody else leads");
     };
-    let journal = PostgresJournal::open(database, keys(), epoch).expect("opens");
-    (epoch, journal)
+    let journal = PostgresJournal::open(database, keys(), tenure).expect("opens");
+    (tenure, journal)
 }
 
 fn jobs_in(database: &Database) -> i64 {
@@ -28,42 +28,44 @@ fn jobs_in(database: &Database) -> i64 {
 #[test]
 fn a_leader_that_was_deposed_writes_nothing_more() {
     let database = lab::database();
-    let (_, mut old) = lead(&database, "a");
+    let (before, mut old) = lead(&database, "a");
     old.append(&accepted(&job(1, 1..=1))).expect("stored");
-    let (epoch, mut new) = lead(&database, "a");
+    let (tenure, mut new) = lead(&database, "a");
     let refused = old.append(&accepted(&job(2, 2..=2)));
     let Err(JournalError::Deposed { current, .. }) = refused else {
         panic!("{refused:?}");
     };
-    assert_eq!(current, epoch);
+    assert_eq!(current, tenure.epoch);
     assert!(matches!(
         old.seal_some_anew(),
         Err(JournalError::Deposed { .. })
     ));
     new.append(&accepted(&job(3, 3..=3))).expect("stored");
     assert_eq!(jobs_in(&database), 2);
-    let again = PostgresJournal::open(&database, keys(), Epoch(epoch.0 - 1));
+    let again = PostgresJournal::open(&database, keys(), before);
     assert!(matches!(again, Err(JournalError::Deposed { .. })));
 }
 
 #[test]
 fn a_new_leader_waits_for_the_last_transaction_of_the_one_before() {
     let database = lab::database();
-    let (epoch, _journal) = lead(&database, "a");
+    let (tenure, _journal) = lead(&database, "a");
     let cluster = Cluster::open(&database).expect("opens");
     let mut writer = lab::connect(&database);
     let mut open = writer.transaction().expect("begins");
     let held = "SELECT 1 FROM lease WHERE epoch = $1 FOR KEY SHARE";
-    open.query_one(held, &[&(epoch.0 as i64)]).expect("held");
+    open.query_one(held, &[&(tenure.epoch.0 as i64)])
+        .expect("held");
     assert!(
-        cluster.renew(epoch, TERM).expect("answers"),
+        cluster.renew(tenure, TERM).expect("answers"),
         "renewing does not wait for it"
     );
     let node = NodeId::parse("a").expect("a name");
     let ask = || cluster.try_lead(&node, TERM).expect("answers");
     assert!(matches!(ask(), Leadership::Following { .. }));
     open.commit().expect("ends");
-    assert_eq!(ask(), Leadership::Leading(Epoch(epoch.0 + 1)));
+    let next = Epoch(tenure.epoch.0 + 1);
+    assert!(matches!(ask(), Leadership::Leading(it) if it.epoch == next));
 }
 
 /// Ends all other connections as an operator or a crash would.
@@ -168,4 +170,55 @@ fn twenty_thousand_records_are_written_in_seconds() {
         took < Duration::from_secs(20),
         "{took:?}: a statement is made for each record"
     );
+}
+
+#[test]
+fn a_leader_whose_last_records_the_database_has_lost_writes_nothing_more() {
+    let database = lab::database();
+    let (_, mut journal) = lead(&database, "a");
+    journal.append(&accepted(&job(1, 1..=1))).expect("stored");
+    journal.append(&accepted(&job(2, 2..=2))).expect("stored");
+    lab::execute(&database, "UPDATE journal_writer SET batch = batch - 1");
+    let refused = journal.append(&accepted(&job(3, 3..=3)));
+    assert!(
+        matches!(&refused, Err(why) if why.remedy() == Remedy::ReadAnew),
+        "{refused:?}"
+    );
+    let (_, mut again) = lead(&database, "a");
+    again.append(&accepted(&job(3, 3..=3))).expect("stored");
+}
+
+#[test]
+fn a_batch_of_another_turn_with_the_same_epoch_is_not_taken_for_ones_own() {
+    let database = lab::database();
+    let (lost, mut old) = lead(&database, "a");
+    let sql = "UPDATE lease SET epoch = epoch - 1, expires_at = '-infinity'";
+    lab::execute(&database, sql);
+    let (given, mut new) = lead(&database, "b");
+    assert_eq!(lost.epoch, given.epoch);
+    new.append(&accepted(&job(1, 1..=1))).expect("stored");
+    // Its first batch has the number of the other's first.
+    let refused = old.append(&accepted(&job(2, 2..=2)));
+    assert!(
+        matches!(&refused, Err(why) if why.remedy() == Remedy::ReadAnew),
+        "{refused:?}"
+    );
+    assert_eq!(jobs_in(&database), 1);
+}
+
+#[test]
+fn what_the_database_refuses_is_told_apart_by_what_helps() {
+    let database = lab::database();
+    let (_, mut journal) = lead(&database, "a");
+    journal.append(&accepted(&job(1, 1..=1))).expect("stored");
+    let remedy = |refused: Result<u64, JournalError>| refused.expect_err("refused").remedy();
+    let twice = journal.append(&accepted(&job(1, 1..=1)));
+    assert_eq!(remedy(twice), Remedy::LeaveOut, "there is such a job");
+    lab::execute(&database, "ALTER TABLE job RENAME TO job_aside");
+    assert_eq!(
+        remedy(journal.append(&accepted(&job(2, 2..=2)))),
+        Remedy::Repair
+    );
+    lab::execute(&database, "ALTER TABLE job_aside RENAME TO job");
+    journal.append(&accepted(&job(2, 2..=2))).expect("stored");
 }

@@ -53,10 +53,10 @@ impl Lab {
                 let cluster = Cluster::open(database).expect("opens");
                 let node = NodeId::parse("one").expect("a name");
                 let led = cluster.try_lead(&node, Duration::from_secs(60));
-                let Leadership::Leading(epoch) = led.expect("answers") else {
+                let Leadership::Leading(tenure) = led.expect("answers") else {
                     panic!("nobody else is there");
                 };
-                Box::new(PostgresJournal::open(database, keys, epoch).expect("opens"))
+                Box::new(PostgresJournal::open(database, keys, tenure).expect("opens"))
             }
         }
     }
@@ -72,6 +72,26 @@ impl Lab {
                 let opened = PostgresReader::open(database, 2).expect("opens");
                 Box::new(opened.with_keys(self.keys.clone()))
             }
+        }
+    }
+
+    /// Another empty place of the same kind.
+    pub(super) fn another(&self) -> Lab {
+        match &self.place {
+            Place::File(_) => Lab::sqlite(),
+            Place::Database(_) => Lab::postgres(),
+        }
+    }
+
+    /// As an operator would, past the journal.
+    pub(super) fn execute(&self, sql: &str) {
+        match &self.place {
+            Place::File(directory) => {
+                let connection = rusqlite::Connection::open(Lab::file(directory));
+                let done = connection.and_then(|connection| connection.execute_batch(sql));
+                done.expect("done");
+            }
+            Place::Database(_) => self.execute_in_postgres(sql),
         }
     }
 

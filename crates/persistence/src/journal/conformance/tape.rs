@@ -13,6 +13,7 @@ pub(super) fn what_tape_systems_did_is_told_of_a_file(lab: &Lab) {
     let failure = Failure {
         side: Side::Source,
         retry: Retry::Later,
+        concern: Concern::StorageElement,
         phase: Phase::Staging,
         errno: Errno(5),
         detail: "no tape".into(),

@@ -198,7 +198,26 @@ fn keeps_tidyings(
         node: None,
         copies: false,
         is_due: true,
+        ended: Some(Timestamp(3)),
+        since: Some(Timestamp(4)),
+        tries: attempt,
+        next_at: Some(Timestamp(5)),
     };
+    // As the version before stored it.
+    let mut old = serde_json::to_value(owed(1)).expect("written");
+    let fields = old.as_object_mut().expect("an object");
+    for name in ["ended", "since", "tries", "next_at"] {
+        assert!(fields.remove(name).is_some(), "{name}");
+    }
+    let read: Tidying = serde_json::from_value(old).expect("read");
+    let untried = Tidying {
+        ended: None,
+        since: None,
+        tries: 0,
+        next_at: None,
+        ..owed(1)
+    };
+    assert_eq!(read, untried);
     let ended = Record::JobEnded {
         job: job.id,
         at: Timestamp(9),

@@ -3,6 +3,7 @@
 use super::batch::{Batch, Change, ban_key};
 use super::partitions::Partitions;
 use super::{tidyings, tunings};
+use crate::journal::rows::with_priority;
 use crate::postgres::session::Open;
 use crate::postgres::{DatabaseError, text};
 use ::postgres::Row;
@@ -239,12 +240,15 @@ fn renewed(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> {
 
 fn priorities(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> {
     for (job, priority) in &batch.priorities {
-        let priority = i32::from(priority.get());
-        open.execute(
-            "UPDATE job SET priority = $2::integer,
-                 parameters = jsonb_set(parameters::jsonb, '{priority}', to_jsonb($2::integer))::text WHERE job_id = $1",
-            &[&job.0, &priority],
-        )?;
+        // Not by the database's own JSON: it does not take all that JSON may hold.
+        let sql = "SELECT parameters FROM job WHERE job_id = $1";
+        let Some(row) = open.query_opt(sql, &[&job.0])? else {
+            continue;
+        };
+        let changed = with_priority(row.get(0), *priority);
+        let changed = changed.map_err(|why| unacceptable(open, &why))?;
+        let sql = "UPDATE job SET priority = $2, parameters = $3 WHERE job_id = $1";
+        open.execute(sql, &[&job.0, &i32::from(priority.get()), &changed])?;
     }
     Ok(())
 }
@@ -291,10 +295,14 @@ fn free_tokens(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseError> 
 }
 
 fn json<T: serde::Serialize>(open: &Open<'_>, value: &T) -> Result<String, DatabaseError> {
-    serde_json::to_string(value).map_err(|why| DatabaseError::Refused {
+    serde_json::to_string(value).map_err(|why| unacceptable(open, &why))
+}
+
+fn unacceptable(open: &Open<'_>, why: &serde_json::Error) -> DatabaseError {
+    DatabaseError::Unacceptable {
         database: open.database().clone(),
         why: format!("a record cannot be written down: {why}"),
-    })
+    }
 }
 
 fn configured(open: &mut Open<'_>, change: &SettingChange) -> Result<(), DatabaseError> {

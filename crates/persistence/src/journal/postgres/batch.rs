@@ -270,7 +270,7 @@ impl Batch {
 
     fn owe(&mut self, tidying: &Tidying) -> Result<(), Unstorable> {
         let transfer = tidying.request.id;
-        if let Some(id) = &tidying.request.destination_credential {
+        for id in tidying.request.destination_secrets() {
             self.tokens.use_job.push(tidyings::user(transfer));
             self.tokens.use_id.push(text(id.as_str()));
         }

@@ -125,11 +125,25 @@ pub(super) fn prune_parts(
 
 /// The first entry of the ledger that a job needs which is kept: numbers of transfers and of entries grow together, so
 /// it is the first of the transfer with the lowest number.
+///
+/// When that one has none, nothing is known, and nothing may go.
 fn first_kept(open: &mut Open<'_>, last_sequence: i64) -> Result<i64, JournalError> {
-    let sql = "SELECT min(sequence) FROM ledger WHERE transfer_id = (SELECT min(transfer_id) FROM transfer)";
+    let sql = "SELECT lowest.transfer_id, (SELECT min(sequence) FROM ledger WHERE ledger.transfer_id = lowest.transfer_id)
+               FROM (SELECT min(transfer_id) AS transfer_id FROM transfer) AS lowest";
     let row = open.query_opt(sql, &[])?;
-    let first = row.and_then(|row| row.get::<_, Option<i64>>(0));
-    Ok(first.unwrap_or(last_sequence + 1))
+    let found: (Option<i64>, Option<i64>) =
+        row.map_or((None, None), |row| (row.get(0), row.get(1)));
+    Ok(match found {
+        (None, _) => last_sequence + 1,
+        (Some(_), Some(first)) => first,
+        (Some(transfer), None) => {
+            tracing::warn!(
+                transfer,
+                "a transfer has no entry in the ledger; no part of the ledger is removed"
+            );
+            0
+        }
+    })
 }
 
 fn note(open: &mut Open<'_>, pruned: &Pruned) -> Result<(), DatabaseError> {

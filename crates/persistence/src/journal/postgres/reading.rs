@@ -15,10 +15,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use uuid::Uuid;
 
-pub(super) fn corrupt(open: &Open<'_>, what: &'static str, detail: String) -> JournalError {
-    corrupt_in(open.database(), what, detail)
-}
-
 fn corrupt_in(database: &Arc<str>, what: &'static str, detail: String) -> JournalError {
     JournalError::Corrupt {
         path: database.to_string(),

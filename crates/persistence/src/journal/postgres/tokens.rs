@@ -1,6 +1,5 @@
 //! Reading the tokens that open jobs refer to.
 
-use super::reading::corrupt;
 use crate::journal::{JournalError, Renewal, StoredToken, TransferRow, tokens};
 use crate::postgres::session::Open;
 use crate::postgres::text;
@@ -22,10 +21,13 @@ pub(super) fn token(
         return Ok(None);
     };
     let unsealed = |kind: SecretKind, secret: &[u8]| {
-        let unreadable = |why: &SealingError| corrupt(open, "token", why.to_string());
-        let text = keys.open(kind, id.as_str(), secret);
-        let text = text.map_err(|why| unreadable(&why))?;
-        String::from_utf8(text).map_err(|_| unreadable(&SealingError::Damaged))
+        let sealed = |source| JournalError::Sealed {
+            path: open.database().to_string(),
+            what: "token",
+            source,
+        };
+        let text = keys.open(kind, id.as_str(), secret).map_err(sealed)?;
+        String::from_utf8(text).map_err(|_| sealed(SealingError::Damaged))
     };
     let renewal = match row.get::<_, Option<String>>(1) {
         None => None,

@@ -2,6 +2,7 @@
 
 use super::reading::decode;
 use super::{reading, tidyings, tokens, tunings};
+use crate::journal::rows::skip;
 use crate::journal::{JournalError, Standing, UnfinishedJob};
 use crate::postgres::session::{Goes, Open};
 use ::postgres::Row;
@@ -40,39 +41,27 @@ pub(super) fn for_each(
     let database = open.database().clone();
     let mut current: Option<UnfinishedJob> = None;
     let mut last_state: Option<(String, TransferState)> = None;
+    let mut unreadable: Option<JobId> = None;
     open.execute_all(BY_INDEXES)?;
     open.stream(OPEN, &[], |row| {
         let id = JobId(row.get::<_, Uuid>(0));
-        if current.as_ref().is_none_or(|known| known.job.id != id) {
-            let begun = begin(&database, row, id)?;
-            if let Some(whole) = current.replace(begun)
-                && take(whole) == Goes::NoFurther
-            {
-                return Ok(Goes::NoFurther);
-            }
-        }
-        // A job whose transfers are all gone has a row without one.
-        let (Some(found), Some(name)) = (&mut current, row.get::<_, Option<&str>>(2)) else {
-            return Ok(Goes::On);
-        };
-        if found.ended.iter().any(|state| state.fts_name() == name) {
+        if unreadable == Some(id) {
             return Ok(Goes::On);
         }
-        let text: &str = row.get(3);
-        // Most that wait are the same.
-        let state = match &last_state {
-            Some((known, state)) if known == text => state.clone(),
-            _ => {
-                let state: TransferState = decode(&database, "transfer state", text)?;
-                last_state = Some((text.to_owned(), state.clone()));
-                state
+        if current.as_ref().is_none_or(|known| known.job.id != id)
+            && let Some(whole) = current.take()
+            && take(whole) == Goes::NoFurther
+        {
+            return Ok(Goes::NoFurther);
+        }
+        match add(&database, row, (id, current.as_mut()), &mut last_state) {
+            Ok(None) => {}
+            Ok(begun) => current = begun,
+            Err(error @ JournalError::Corrupt { .. }) => {
+                skip(&id.to_string(), &error);
+                (current, unreadable) = (None, Some(id));
             }
-        };
-        if state.is_terminal() {
-            found.add_ended(state);
-        } else {
-            let request: TransferRequest = decode(&database, "transfer request", row.get(4))?;
-            found.sort_in(request, state);
+            Err(error) => return Err(error),
         }
         Ok::<_, JournalError>(Goes::On)
     })?;
@@ -80,6 +69,44 @@ pub(super) fn for_each(
         take(whole);
     }
     Ok(())
+}
+
+/// Adds a row to its job, or begins the job with it.
+fn add(
+    database: &Arc<str>,
+    row: &Row,
+    (id, current): (JobId, Option<&mut UnfinishedJob>),
+    last_state: &mut Option<(String, TransferState)>,
+) -> Result<Option<UnfinishedJob>, JournalError> {
+    let mut begun = match current {
+        Some(_) => None,
+        None => Some(begin(database, row, id)?),
+    };
+    // A job whose transfers are all gone has a row without one.
+    let (Some(found), Some(name)) = (current.or(begun.as_mut()), row.get::<_, Option<&str>>(2))
+    else {
+        return Ok(begun);
+    };
+    if found.ended.iter().any(|state| state.fts_name() == name) {
+        return Ok(begun);
+    }
+    let text: &str = row.get(3);
+    // Most that wait are the same.
+    let state = match last_state {
+        Some((known, state)) if known == text => state.clone(),
+        _ => {
+            let state: TransferState = decode(database, "transfer state", text)?;
+            *last_state = Some((text.to_owned(), state.clone()));
+            state
+        }
+    };
+    if state.is_terminal() {
+        found.add_ended(state);
+    } else {
+        let request: TransferRequest = decode(database, "transfer request", row.get(4))?;
+        found.sort_in(request, state);
+    }
+    Ok(begun)
 }
 
 fn begin(database: &Arc<str>, row: &Row, id: JobId) -> Result<UnfinishedJob, JournalError> {

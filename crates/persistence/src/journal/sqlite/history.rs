@@ -10,6 +10,8 @@ use crate::journal::{HistoryFacts, JournalError, OldestEnded, PruneStep, Pruned,
 use penstock_model::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
+/// What SQLite calls a flush with each commit.
+const SYNCHRONOUS_FULL: i64 = 2;
 /// Jobs that one step looks at.
 const JOBS_PER_STEP: usize = 64;
 
@@ -21,8 +23,20 @@ pub(super) fn prune(connection: &mut Connection, step: &PruneStep) -> rusqlite::
         transaction.commit()?;
         Ok(pruned)
     });
+    done.and_then(|pruned| be_durable(connection).map(|()| pruned))
+}
+
+/// Makes sure that a commit survives a loss of power. It costs no look at the disk.
+pub(super) fn be_durable(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "FULL")?;
-    done
+    let set: i64 = connection.pragma_query_value(None, "synchronous", |row| row.get(0))?;
+    match set {
+        SYNCHRONOUS_FULL => Ok(()),
+        _ => Err(rusqlite::Error::SqliteFailure(
+            rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR),
+            Some("it cannot be set to flush each commit".to_owned()),
+        )),
+    }
 }
 
 fn prune_in(transaction: &Transaction<'_>, step: &PruneStep) -> rusqlite::Result<Pruned> {

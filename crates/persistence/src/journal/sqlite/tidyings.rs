@@ -7,7 +7,7 @@ use crate::journal::{JournalError, Tidying};
 use penstock_model::TransferId;
 use rusqlite::{Transaction, params};
 
-/// As who it refers to the destination's token, beside jobs.
+/// As who it refers to the destination's credentials, beside jobs.
 fn user(transfer: TransferId) -> String {
     format!("tidying {}", transfer.0)
 }
@@ -18,7 +18,7 @@ pub(super) fn owe(transaction: &Transaction<'_>, tidying: &Tidying) -> rusqlite:
                ON CONFLICT (transfer_id) DO UPDATE SET version = excluded.version, tidying = excluded.tidying";
     let row = params![transfer.0, TIDYING_VERSION, json(tidying)?];
     transaction.prepare_cached(sql)?.execute(row)?;
-    if let Some(id) = &tidying.request.destination_credential {
+    for id in tidying.request.destination_secrets() {
         let sql = "INSERT OR IGNORE INTO credential_use (job_id, credential_id) VALUES (?1, ?2)";
         let row = params![user(transfer), id.as_str()];
         transaction.prepare_cached(sql)?.execute(row)?;

@@ -124,10 +124,13 @@ impl Reading<'_> {
             return Ok(None);
         };
         let open = |kind: SecretKind, secret: &[u8]| {
-            let unreadable = |why: &SealingError| self.corrupt("token", why.to_string());
-            let text = keys.open(kind, id.as_str(), secret);
-            let text = text.map_err(|why| unreadable(&why))?;
-            String::from_utf8(text).map_err(|_| unreadable(&SealingError::Damaged))
+            let sealed = |source| JournalError::Sealed {
+                path: self.path.display().to_string(),
+                what: "token",
+                source,
+            };
+            let text = keys.open(kind, id.as_str(), secret).map_err(sealed)?;
+            String::from_utf8(text).map_err(|_| sealed(SealingError::Damaged))
         };
         let text = open(SecretKind::Token, &secret)?;
         let renewal = match renewal {

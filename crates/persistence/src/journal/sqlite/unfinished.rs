@@ -3,6 +3,7 @@
 
 use super::reading::Reading;
 use super::{at, bans, settings, tidyings, tunings};
+use crate::journal::rows::skip;
 use crate::journal::{JournalError, Standing, UnfinishedJob};
 use penstock_model::{
     CredentialId, Job, JobId, Timestamp, TransferRequest, TransferState, UserName, VoName,
@@ -42,37 +43,68 @@ pub(super) fn for_each(
     let mut rows = statement.query([]).map_err(failed())?;
     let mut current: Option<(String, UnfinishedJob)> = None;
     let mut states = States::default();
+    let mut unreadable: Option<String> = None;
     while let Some(row) = rows.next().map_err(failed())? {
         let id = reading.text(row, 0)?;
-        if current.as_ref().is_none_or(|(known, _)| known != id) {
-            let begun = begin(reading, row, id)?;
-            if let Some((_, whole)) = current.replace((id.to_owned(), begun)) {
-                take(whole);
+        if unreadable.as_deref() == Some(id) {
+            continue;
+        }
+        if current.as_ref().is_none_or(|(known, _)| known != id)
+            && let Some((_, whole)) = current.take()
+        {
+            take(whole);
+        }
+        match add(
+            reading,
+            row,
+            (id, current.as_mut().map(|(_, job)| job)),
+            &mut states,
+        ) {
+            Ok(None) => {}
+            Ok(Some(begun)) => current = Some((id.to_owned(), begun)),
+            Err(error @ JournalError::Corrupt { .. }) => {
+                skip(id, &error);
+                (current, unreadable) = (None, Some(id.to_owned()));
             }
+            Err(error) => return Err(error),
         }
-        let Some((_, found)) = &mut current else {
-            continue;
-        };
-        // A job whose transfers are all gone has a row without one.
-        if reading.get::<Option<i64>>(row, 1)?.is_none() {
-            continue;
-        }
-        let name = reading.text(row, 2)?;
-        if found.ended.iter().any(|state| state.fts_name() == name) {
-            continue;
-        }
-        let state = states.decode(reading, reading.text(row, 3)?)?;
-        if state.is_terminal() {
-            found.add_ended(state);
-            continue;
-        }
-        let request: TransferRequest = reading.decode("transfer request", reading.text(row, 4)?)?;
-        found.sort_in(request, state);
     }
     if let Some((_, whole)) = current {
         take(whole);
     }
     Ok(())
+}
+
+/// Adds a row to its job, or begins the job with it.
+fn add(
+    reading: &Reading<'_>,
+    row: &Row<'_>,
+    (id, current): (&str, Option<&mut UnfinishedJob>),
+    states: &mut States,
+) -> Result<Option<UnfinishedJob>, JournalError> {
+    let mut begun = match current {
+        Some(_) => None,
+        None => Some(begin(reading, row, id)?),
+    };
+    let Some(found) = current.or(begun.as_mut()) else {
+        return Ok(begun);
+    };
+    // A job whose transfers are all gone has a row without one.
+    if reading.get::<Option<i64>>(row, 1)?.is_none() {
+        return Ok(begun);
+    }
+    let name = reading.text(row, 2)?;
+    if found.ended.iter().any(|state| state.fts_name() == name) {
+        return Ok(begun);
+    }
+    let state = states.decode(reading, reading.text(row, 3)?)?;
+    if state.is_terminal() {
+        found.add_ended(state);
+    } else {
+        let request: TransferRequest = reading.decode("transfer request", reading.text(row, 4)?)?;
+        found.sort_in(request, state);
+    }
+    Ok(begun)
 }
 
 fn begin(reading: &Reading<'_>, row: &Row<'_>, id: &str) -> Result<UnfinishedJob, JournalError> {

@@ -1,6 +1,6 @@
 //! From a URL to a connection: names, addresses, rules about addresses, TLS.
 
-use super::{ClientConfig, ClientError};
+use super::{ClientConfig, ClientError, NearEnd};
 use crate::stream::Stream;
 use crate::tls::ClientIdentity;
 use penstock_model::url::redact;
@@ -11,8 +11,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Url;
 
-/// Gives a reason not to connect to an address to which a host's name leads.
-pub type ResolvedCheck = Arc<dyn Fn(&str, IpAddr) -> Result<(), String> + Send + Sync>;
+/// Gives a reason not to connect to an address and port to which a host's name leads.
+pub type ResolvedCheck = Arc<dyn Fn(&str, SocketAddr) -> Result<(), String> + Send + Sync>;
 
 /// A server: what connections are kept for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -79,7 +79,7 @@ pub(super) async fn connect(
     to: To<'_>,
     config: &ClientConfig,
     check: Option<&ResolvedCheck>,
-) -> Result<Stream, ClientError> {
+) -> Result<(Stream, NearEnd), ClientError> {
     let To { endpoint, identity } = to;
     let limit = config.connect_timeout;
     let too_slow = |phase| ClientError::Timeout {
@@ -113,12 +113,17 @@ pub(super) async fn connect(
             why: last,
         });
     };
+    let broken = |why| ClientError::Connect {
+        host: endpoint.shown(),
+        why,
+    };
+    let near_end = config.near_ends.add(tcp.local_addr().map_err(broken)?);
     if !endpoint.tls {
-        return Ok(Stream::plain(tcp));
+        return Ok((Stream::plain(tcp), near_end));
     }
     let shaking = config.tls.connect_as(&endpoint.host, tcp, identity);
     match timeout(limit, shaking).await {
-        Ok(stream) => Ok(stream?),
+        Ok(stream) => Ok((stream?, near_end)),
         Err(_) => Err(too_slow("shaking hands")),
     }
 }
@@ -150,15 +155,16 @@ pub(super) fn allowed(
     };
     let mut reason = None;
     // An IPv4 address in IPv6 clothes must not pass rules that were written for IPv4.
-    addresses.retain(
-        |address| match check(&endpoint.host, address.ip().to_canonical()) {
+    addresses.retain(|address| {
+        let canonical = SocketAddr::new(address.ip().to_canonical(), address.port());
+        match check(&endpoint.host, canonical) {
             Ok(()) => true,
             Err(why) => {
                 reason.get_or_insert(why);
                 false
             }
-        },
-    );
+        }
+    });
     match reason {
         Some(why) if addresses.is_empty() => Err(ClientError::Forbidden {
             host: endpoint.host.clone(),

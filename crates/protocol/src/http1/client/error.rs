@@ -72,6 +72,8 @@ pub enum ClientError {
         url: String,
         /// Its status.
         status: StatusCode,
+        /// When to come back, as `Retry-After` says in seconds.
+        retry_after_seconds: Option<u64>,
         /// The beginning of its body.
         detail: String,
     },
@@ -136,6 +138,30 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// The same in words, without what the server wrote: for servers that may be anything, and whose texts are none of
+    /// the business of who sent us there.
+    pub fn without_foreign_text(&self) -> String {
+        match self {
+            ClientError::EarlyAnswer { url, status, .. } => {
+                format!("{url}: the server answered {status} before the whole body was sent")
+            }
+            ClientError::Malformed { url, .. } => format!("{url}: the response is malformed"),
+            ClientError::BadRedirect { url, .. } => format!("{url}: redirected to nowhere"),
+            ClientError::InvalidUrl { .. }
+            | ClientError::Resolve { .. }
+            | ClientError::Forbidden { .. }
+            | ClientError::Connect { .. }
+            | ClientError::Tls(_)
+            | ClientError::Timeout { .. }
+            | ClientError::Closed { .. }
+            | ClientError::TooShort { .. }
+            | ClientError::TooLong { .. }
+            | ClientError::TooManyRedirects { .. }
+            | ClientError::File { .. }
+            | ClientError::Io { .. } => self.to_string(),
+        }
+    }
+
     /// True when the connection had been closed before the server can have answered.
     pub(super) fn allows_new_connection(&self) -> bool {
         matches!(self, ClientError::Closed { .. })

@@ -5,9 +5,9 @@ use super::super::compose;
 use super::super::head::{self, ResponseLength};
 use super::super::wire::Wire;
 use super::pool::{Line, Pool};
-use super::{ClientConfig, ClientError, Incoming, OWN_HEADERS, Outgoing, Upload, UploadStart};
+use super::{Client, ClientError, Incoming, OWN_HEADERS, Outgoing, Reach, Upload, UploadStart};
 use crate::stream::ProbeOwner;
-use http::header::USER_AGENT;
+use http::header::{RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use penstock_model::url::redact;
 use std::io;
@@ -49,27 +49,32 @@ pub(super) struct Exchange {
     response_timeout: Duration,
     pub(super) stall_timeout: Duration,
     user_agent: String,
+    reach: Option<Reach>,
 }
 
 impl Exchange {
-    pub(super) fn new(
-        wire: Wire,
-        config: &ClientConfig,
-        pool: &Arc<Pool>,
-        line: Line,
-        request: &Outgoing,
-    ) -> Exchange {
+    pub(super) fn new(wire: Wire, client: &Client, line: Line, request: &Outgoing) -> Exchange {
+        let config = &client.config;
         Exchange {
             wire,
             probes: ProbeOwner::default(),
-            pool: Arc::clone(pool),
+            pool: Arc::clone(&client.pool),
             line,
             method: request.method.clone(),
             url: request.url.clone(),
             response_timeout: config.response_timeout,
             stall_timeout: config.stall_timeout,
             user_agent: config.user_agent.clone(),
+            reach: client.reach.clone(),
         }
+    }
+
+    /// See [`Incoming::may_show_text`].
+    pub(super) fn may_show_text(&self) -> bool {
+        let server = self.wire.stream.peer_addr();
+        self.reach
+            .as_ref()
+            .is_none_or(|reach| server.is_ok_and(|server| reach.is_known_server(server)))
     }
 
     pub(super) fn shown(&self) -> String {
@@ -179,10 +184,16 @@ impl Exchange {
                 Ok(count) => got += count,
             }
         }
-        let detail = String::from_utf8_lossy(&detail[..got]).trim().to_owned();
+        let detail = match self.may_show_text() {
+            true => String::from_utf8_lossy(&detail[..got]).trim().to_owned(),
+            false => String::new(),
+        };
+        let retry_after = head.headers.get(RETRY_AFTER);
+        let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
         ClientError::EarlyAnswer {
             url: self.shown(),
             status: head.status,
+            retry_after_seconds: retry_after,
             detail,
         }
     }

@@ -32,6 +32,7 @@ pub struct Incoming {
     reusable: bool,
     connection: Option<Box<Kept>>,
     last_tcp: Option<TcpSummary>,
+    may_show_text: bool,
 }
 
 /// What goes back to the pool.
@@ -45,6 +46,7 @@ struct Kept {
 impl Incoming {
     /// Takes over an exchange whose response has begun.
     pub(super) fn new(exchange: Exchange, head: ResponseHead) -> Incoming {
+        let may_show_text = exchange.may_show_text();
         let mut incoming = Incoming {
             status: head.status,
             headers: head.headers,
@@ -62,9 +64,16 @@ impl Incoming {
                 line: exchange.line,
             })),
             last_tcp: None,
+            may_show_text,
         };
         incoming.release_at_end();
         incoming
+    }
+
+    /// Whether what the server writes may be shown to who sent us there. Not when it has an address that is not public
+    /// and is reached only because the site allows any port there: then it may be anything.
+    pub fn may_show_text(&self) -> bool {
+        self.may_show_text
     }
 
     /// What `Content-Length` says, also in answer to `HEAD`.

@@ -2,8 +2,11 @@
 
 use super::connect::Endpoint;
 use super::{Client, ClientError, Incoming, Outgoing, UploadStart};
-use http::header::{AUTHORIZATION, COOKIE, LOCATION, PROXY_AUTHORIZATION};
-use http::{HeaderName, Method, StatusCode};
+use http::header::{
+    ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH,
+    IF_UNMODIFIED_SINCE, LOCATION, RANGE, USER_AGENT,
+};
+use http::{Method, StatusCode};
 use penstock_model::url::redact;
 use url::Url;
 
@@ -14,8 +17,8 @@ const BODY_BYTES_MAX: u64 = 16 << 10;
 
 impl Client {
     /// Sends a request without a body and follows up to five redirects. On the way to another scheme, host
-    /// or port, `Authorization`, `Cookie`, every `TransferHeader…` and the identity are dropped, unless
-    /// [`super::Reach`] lets them follow.
+    /// or port the identity and every header that could be a secret are dropped, unless [`super::Reach`] lets them
+    /// follow.
     pub async fn send_following(&self, mut request: Outgoing) -> Result<Incoming, ClientError> {
         let began_at = redact(request.url.as_str());
         for _ in 0..=REDIRECTS_MAX {
@@ -99,15 +102,7 @@ impl Outgoing {
         to: Url,
     ) -> Result<Outgoing, ClientError> {
         if Endpoint::of(&self.url)? != Endpoint::of(&to)? {
-            let secret: Vec<HeaderName> = self
-                .headers
-                .keys()
-                .filter(|name| is_secret(name))
-                .cloned()
-                .collect();
-            for name in secret {
-                self.headers.remove(name);
-            }
+            self.headers = without_secrets(&self.headers);
             self.identity = None;
         }
         self.redirected_with_secrets(status, to)
@@ -129,8 +124,47 @@ impl Outgoing {
     }
 }
 
-fn is_secret(name: &HeaderName) -> bool {
-    [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION].contains(name)
-        || name.as_str() == "x-amz-security-token"
-        || name.as_str().starts_with("transferheader")
+/// Headers that say what is wanted and hold no secret. Any other may be one, whatever its name: clients choose some
+/// of them (HTTP-TPC, `TransferHeader…`).
+const HARMLESS: [HeaderName; 12] = [
+    ACCEPT,
+    CONTENT_TYPE,
+    IF_MATCH,
+    IF_NONE_MATCH,
+    IF_UNMODIFIED_SINCE,
+    RANGE,
+    USER_AGENT,
+    HeaderName::from_static("depth"),
+    HeaderName::from_static("digest"),
+    HeaderName::from_static("overwrite"),
+    HeaderName::from_static("repr-digest"),
+    HeaderName::from_static("want-digest"),
+];
+
+/// What a COPY says beside that (HTTP-TPC). Source and destination are URLs: with a query, they may hold a secret.
+const HARMLESS_OF_COPY: [HeaderName; 8] = [
+    HeaderName::from_static("clientinfo"),
+    HeaderName::from_static("credential"),
+    HeaderName::from_static("destination"),
+    HeaderName::from_static("requirechecksumverification"),
+    HeaderName::from_static("scitag"),
+    HeaderName::from_static("source"),
+    HeaderName::from_static("want-repr-digest"),
+    HeaderName::from_static("x-number-of-streams"),
+];
+
+fn without_secrets(headers: &HeaderMap) -> HeaderMap {
+    let is_url = |name: &HeaderName| ["source", "destination"].contains(&name.as_str());
+    // A fragment may hold a token, too.
+    let has_query = |value: &HeaderValue| value.as_bytes().iter().any(|byte| b"?#".contains(byte));
+    let harmless = |(name, value): &(&HeaderName, &HeaderValue)| {
+        let is_listed = HARMLESS.contains(*name) || HARMLESS_OF_COPY.contains(*name);
+        is_listed && !value.is_sensitive() && !(is_url(name) && has_query(value))
+    };
+    let kept = headers.iter().filter(harmless);
+    let mut out = HeaderMap::new();
+    kept.for_each(|(name, value)| {
+        out.append(name.clone(), value.clone());
+    });
+    out
 }

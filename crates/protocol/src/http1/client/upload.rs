@@ -2,7 +2,7 @@
 
 use super::exchange::{Exchange, Interim, LAST_WORDS_TIMEOUT};
 use super::{ClientError, Incoming};
-use crate::stream::{FileSent, Patience, TcpProbe};
+use crate::stream::{FileSent, Patience, TcpProbe, is_of_file};
 use http::StatusCode;
 use penstock_model::TcpSummary;
 use std::fs::File;
@@ -127,7 +127,7 @@ impl Upload {
                     total.read_time += sent.read_time;
                     total.network_time += sent.network_time;
                 }
-                Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(why) if is_of_file(&why) => {
                     return Err(ClientError::File {
                         url: self.exchange.shown(),
                         why,

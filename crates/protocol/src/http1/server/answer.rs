@@ -3,13 +3,12 @@
 use super::{Answer, BodyError, Connection, FileSent, LINGER, Serving, State};
 use crate::http1::compose;
 use crate::http1::head::asks_to_close;
-use crate::stream::{OnMoved, Patience};
+use crate::stream::{self, OnMoved, Patience};
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::time::Instant;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
@@ -103,10 +102,13 @@ impl Connection {
             let mut out = head;
             let body = out.len();
             out.resize(body + length as usize, 0);
-            if let Err(why) = file.read_exact_at(&mut out[body..], range.start) {
-                self.state = unanswered;
-                return Err(why);
-            }
+            let out = match stream::fill(file, out, body, range.start, stall).await {
+                Ok(out) => out,
+                Err(why) => {
+                    self.state = unanswered;
+                    return Err(why);
+                }
+            };
             sent.read_time = started.elapsed();
             self.wire.write_all(&out, stall).await?;
             sent.bytes = length;

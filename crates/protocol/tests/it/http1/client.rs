@@ -416,8 +416,8 @@ async fn addresses_that_a_rule_forbids_are_not_connected_to() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
     let port = listener.local_addr().expect("address").port();
     let client =
-        client().with_resolved_check(Arc::new(|_host, address| match address.is_loopback() {
-            true => Err(format!("{address} is this machine")),
+        client().with_resolved_check(Arc::new(|_host, server| match server.ip().is_loopback() {
+            true => Err(format!("{} is this machine", server.ip())),
             false => Ok(()),
         }));
     for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "[::1]"] {

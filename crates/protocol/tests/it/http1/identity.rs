@@ -53,7 +53,11 @@ async fn lab() -> Lab {
 async fn answer(tls: &ServerTls, stream: Stream) {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let now = Timestamp(since.expect("after 1970").as_millis() as i64);
-    let who = match tls.client_of(&stream, now).await {
+    let who = match tls
+        .client_of(&stream, now)
+        .await
+        .map(|shown| shown.certified)
+    {
         None => "nobody".to_owned(),
         Some(Ok(certified)) => certified.subject,
         Some(Err(why)) => why.to_string(),

@@ -6,18 +6,19 @@ use super::service::{limits, start};
 use super::tls::{client_trusting, get, start_tls};
 use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::http1::client::{Client, ClientError, Reach, ReachRules};
-use penstock_protocol::network::Network;
+use penstock_protocol::network::NetworkPorts;
 use penstock_protocol::tls::ServerTls;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
 fn rules(private: &[&str], follow: &[&str]) -> ReachRules {
-    let network = |text: &&str| Network::parse(text).expect("a network");
+    let network = |text: &&str| NetworkPorts::parse(&format!("{text}:*")).expect("a network");
     let host = |text: &&str| HostPattern::parse(text).expect("a host");
     ReachRules {
         private: private.iter().map(network).collect(),
         credentials_follow: follow.iter().map(host).collect(),
+        ..ReachRules::default()
     }
 }
 
@@ -28,7 +29,14 @@ async fn arriving(client: &Client, stranger: &str) -> String {
     );
     let (url, _questions) = scripted(vec![answer.leak()]).await;
     let mut request = get(&url);
-    for name in ["authorization", "cookie", "transferheaderauthorization"] {
+    for name in [
+        "accept",
+        "authorization",
+        "cookie",
+        "private-token",
+        "transferheaderauthorization",
+        "x-auth-token",
+    ] {
         request.headers.insert(name, "x".parse().expect("valid"));
     }
     let mut response = client.send_following(request).await.expect("response");
@@ -45,16 +53,13 @@ async fn credentials_follow_a_redirect_only_where_they_may_and_over_tls() {
     let secure = format!("https://{}", start_tls(tls).await);
     let plain = format!("http://{}", start(limits()).await);
     let bare = client_trusting(trusted.path());
-    let all = "authorization cookie host transferheaderauthorization user-agent";
+    let none = "accept host user-agent";
+    let all = "accept authorization cookie host private-token transferheaderauthorization user-agent x-auth-token";
     for (follow, stranger, expected) in [
-        (&[][..], &secure, "host user-agent"),
-        (
-            &["127.0.0.2", "*.example.org"][..],
-            &secure,
-            "host user-agent",
-        ),
+        (&[][..], &secure, none),
+        (&["127.0.0.2", "*.example.org"][..], &secure, none),
         (&["127.0.0.1"][..], &secure, all),
-        (&["127.0.0.1"][..], &plain, "host user-agent"),
+        (&["127.0.0.1"][..], &plain, none),
     ] {
         let client = bare.with_reach(&Reach::new(rules(&["127.0.0.1"], follow)));
         assert_eq!(
@@ -63,7 +68,7 @@ async fn credentials_follow_a_redirect_only_where_they_may_and_over_tls() {
             "{follow:?} {stranger}"
         );
     }
-    assert_eq!(arriving(&bare, &secure).await, "host user-agent");
+    assert_eq!(arriving(&bare, &secure).await, none);
 }
 
 #[tokio::test]

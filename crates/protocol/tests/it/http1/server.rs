@@ -149,6 +149,24 @@ async fn a_head_that_trickles_in_is_given_up() {
 }
 
 #[tokio::test]
+async fn the_answer_of_an_old_connection_is_its_last() {
+    let old = Limits {
+        age_max: Duration::ZERO,
+        ..limits()
+    };
+    for (limits, expected) in [(limits(), "200 GET /1 []"), (old, "200 GET /1 [] +close")] {
+        let mut tcp = TcpStream::connect(start(limits).await)
+            .await
+            .expect("connect");
+        tcp.write_all(b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n")
+            .await
+            .expect("write");
+        let answer = read_until(&mut tcp, "GET /1 []").await;
+        assert_eq!(readable(&answer), expected);
+    }
+}
+
+#[tokio::test]
 async fn a_silent_connection_is_closed_without_a_word() {
     let mut tcp = TcpStream::connect(start(hasty()).await)
         .await

@@ -101,7 +101,7 @@ async fn a_server_that_does_not_know_expect_gets_the_body_after_a_moment() {
 
 #[tokio::test]
 async fn a_refusal_in_the_middle_of_a_body_is_told_with_its_words() {
-    let answer = "HTTP/1.1 507 Insufficient Storage\r\nContent-Length: 14\r\n\r\npool is full\r\n";
+    let answer = "HTTP/1.1 507 Insufficient Storage\r\nRetry-After: 7\r\nContent-Length: 14\r\n\r\npool is full\r\n";
     let (url, _questions) = scripted(vec![answer]).await;
     let mut upload = begin(&url, Some(1 << 40), false).await;
     let piece = vec![7; 1 << 20];
@@ -119,6 +119,16 @@ async fn a_refusal_in_the_middle_of_a_body_is_told_with_its_words() {
         "{url}: the server answered 507 Insufficient Storage before the whole body was sent: pool is full"
     );
     assert_eq!(error.to_string(), expected);
+    assert!(
+        matches!(
+            error,
+            ClientError::EarlyAnswer {
+                retry_after_seconds: Some(7),
+                ..
+            }
+        ),
+        "{error:?}"
+    );
 }
 
 #[tokio::test]

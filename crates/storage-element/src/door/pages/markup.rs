@@ -1,6 +1,7 @@
 //! The pages as text. Everything that came from a user goes through [`text`] or [`NamespacePath::to_encoded`], so
 //! that no name becomes markup, and no name can reorder what stands beside it.
 
+use super::super::access::shown_owner;
 use http::StatusCode;
 use penstock_model::{Bytes, Checksum, NamespacePath, Timestamp, UserName};
 use penstock_persistence::namespace::Entry;
@@ -177,7 +178,7 @@ pub(super) fn details(page: &Details<'_>) -> String {
     if let Some(owner) = &entry.owner {
         fact(
             "Written by",
-            &format!("<bdi>{}</bdi>", text(owner.as_str())),
+            &format!("<bdi>{}</bdi>", text(shown_owner(owner))),
         );
     }
     fact(
@@ -332,7 +333,7 @@ fn grouped(size: Bytes) -> String {
 
 /// As text between tags or in a quoted attribute. Characters that turn the direction of writing, or that nobody
 /// sees, are named instead: with them `gpj.exe` can be made to look like `exe.jpg`.
-fn text(raw: &str) -> String {
+pub(in super::super) fn text(raw: &str) -> String {
     let mut out = String::with_capacity(raw.len());
     for character in raw.chars() {
         match character {

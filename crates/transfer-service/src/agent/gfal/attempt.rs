@@ -1,24 +1,28 @@
 //! The steps of an attempt at ends that gfal2 reaches: what is asked of a gfal process, and what its answers mean.
 
-use super::no_account;
 use super::process::{Process, Trouble};
+use super::{SftpAccount, no_account};
 use crate::agent::http::{End, Stat};
 use crate::agent::steps::{Attempting, Plan};
 use crate::run::wall_clock;
 use penstock_decide::classify::{Observed, classify};
+use penstock_decide::destination::CopyEnd;
 use penstock_decide::gfal_way::{GfalWay, gfal_way, may_stream_instead};
 use penstock_model::url::redact;
 use penstock_model::{
     Access, Bytes, Checksum, ChecksumAlgorithm, CopyMode, CredentialId, Errno, Failure, FileUrl,
-    MoverReport, Phase, Side, StreamUse, StreamsReason, WayNotOffered,
+    MoverReport, Phase, Side, StreamUse, StreamsReason, Timestamp, WayNotOffered,
 };
 use penstock_protocol::gfal::wire::WhichEnd;
-use penstock_protocol::gfal::{Answer, CopyOrder, Order, Report, Setup, SftpLogin};
+use penstock_protocol::gfal::{Answer, CopyOrder, GfalError, Order, Report, Setup, SftpLogin};
 use std::time::Duration;
 use tokio::sync::MutexGuard;
+use url::Url;
 
 /// The library gives up a question so much earlier than the service gives up the process.
 const EARLIER: Duration = Duration::from_secs(5);
+/// Bytes of a private key for `sftp`.
+const KEY_BYTES_MAX: usize = 64 << 10;
 /// Errors that say that a storage element does not do a thing at all.
 pub(super) const NOT_DONE: [Errno; 3] = [Errno::ENOSYS, Errno::EPROTONOSUPPORT, Errno::EOPNOTSUPP];
 
@@ -40,7 +44,7 @@ impl Attempting<'_> {
             found => found.map_err(|why| self.failure_at(end, phase, why))?,
         };
         if found.is_directory {
-            let detail = format!("{} is a directory", end.url);
+            let detail = format!("{} is a directory, not a file", end.url);
             return Err(end.failure(phase, &Observed::Said(Errno::EISDIR), detail));
         }
         let checksum = match checksum {
@@ -53,6 +57,10 @@ impl Attempting<'_> {
         Ok(Some(Stat {
             size: found.bytes.map(Bytes),
             checksum,
+            modified: found
+                .modified_seconds
+                .map(|seconds| Timestamp(seconds * 1000)),
+            version: None,
         }))
     }
 
@@ -82,16 +90,18 @@ impl Attempting<'_> {
         }
     }
 
-    /// True when the file is known to be gone.
-    pub(in crate::agent) async fn gfal_remove(&self, end: &End) -> bool {
+    /// Removes a file; there are no conditions to tell gfal2.
+    pub(in crate::agent) async fn gfal_remove(
+        &self,
+        end: &End,
+        phase: Phase,
+    ) -> Result<(), Failure> {
         let url = end.url.as_str().to_owned();
-        match self
-            .ask(&Order::Remove { url }, self.question_limit())
-            .await
-        {
-            Ok(_) => true,
-            Err(Trouble::Said(error)) => error.errno == Errno::ENOENT.0,
-            Err(Trouble::Died(_) | Trouble::Silent(_) | Trouble::Refused(_)) => false,
+        let order = Order::Remove { url };
+        match self.ask(&order, self.question_limit()).await {
+            Ok(_) => Ok(()),
+            Err(Trouble::Said(error)) if error.errno == Errno::ENOENT.0 => Ok(()),
+            Err(why) => Err(self.failure_at(end, phase, why)),
         }
     }
 
@@ -191,7 +201,10 @@ impl Attempting<'_> {
         };
         let errno = match &trouble {
             Trouble::Said(error) => Errno(error.errno),
-            Trouble::Died(_) | Trouble::Silent(_) | Trouble::Refused(_) => Errno::ECANCELED,
+            Trouble::Misdirected(..)
+            | Trouble::Died(_)
+            | Trouble::Silent(_)
+            | Trouble::Refused(_) => Errno::ECANCELED,
         };
         let moved = self.progress.moved();
         let falls_back = may_stream_instead(&source.url, &destination.url, errno, moved);
@@ -304,9 +317,9 @@ impl Attempting<'_> {
             process.give(&order, &[]).await?;
             let patience = self.question_limit();
             let report = tokio::time::timeout(patience, process.report()).await;
-            match report.map_err(|_| Trouble::Silent(patience))? {
+            match report.map_err(|_| process.silence(patience))? {
                 Ok(Report::Writing) => Ok(()),
-                Ok(Report::Failed(error)) => Err(Trouble::Said(error)),
+                Ok(Report::Failed(error)) => Err(process.trouble(error)),
                 Ok(_) | Err(_) => Err(Trouble::Died(process.how_it_died().await)),
             }
         };
@@ -395,9 +408,17 @@ impl Attempting<'_> {
         let refused = |failure| Trouble::Refused(Box::new(failure));
         let setup = self.gfal_setup().await.map_err(refused)?;
         let tokens = setup.tokens.iter().map(|(_, token)| token.clone());
-        let secrets = tokens.collect();
+        let mut secrets: Vec<String> = tokens.collect();
+        for side in [Side::Source, Side::Destination] {
+            let address = self.address(side).await.map_err(refused)?;
+            secrets.extend(address.credentials());
+        }
         let mut process = gfal.take().await.map_err(Trouble::Died)?;
-        process.serve(self.assignment.request.id.0, secrets);
+        process.serve(
+            self.assignment.request.id.0,
+            gfal.judge(&self.setup.client),
+            secrets,
+        );
         let order = Order::Setup(Box::new(setup));
         let limit = self.question_limit();
         match process.carry_out(&order, limit, |_| false).await {
@@ -417,19 +438,25 @@ impl Attempting<'_> {
             None => None,
         };
         let mut tokens = Vec::new();
-        let mut sftp: Option<SftpLogin> = None;
+        let mut sftp: Option<&SftpAccount> = None;
         for side in [Side::Source, Side::Destination] {
             let (url, credential) = request.end(side);
             if url.access() != Access::Gfal {
                 continue;
             }
-            if let Some(token) = self.token_for(credential, side).await? {
-                tokens.push((url.as_str().to_owned(), token));
+            let address = self.address(side).await?;
+            let shown = Url::parse(url.as_str()).is_ok_and(|url| self.setup.may_show_token(&url));
+            if let Some(token) = self.token_for(credential.filter(|_| shown), side).await? {
+                tokens.push((address.as_str().to_owned(), token));
             }
             if url.scheme() == "sftp" {
-                sftp = Some(self.sftp_login(url, side, sftp)?);
+                sftp = Some(self.sftp_account(url, side, sftp)?);
             }
         }
+        let sftp = match sftp {
+            Some(account) => Some(sftp_login(account).await?),
+            None => None,
+        };
         let question = self.question_limit().saturating_sub(EARLIER);
         Ok(Setup {
             proxy,
@@ -456,23 +483,23 @@ impl Attempting<'_> {
     }
 
     /// The site's account at an `sftp` server. One process has one account.
-    fn sftp_login(
+    fn sftp_account(
         &self,
         url: &FileUrl,
         side: Side,
-        other: Option<SftpLogin>,
-    ) -> Result<SftpLogin, Failure> {
+        other: Option<&SftpAccount>,
+    ) -> Result<&SftpAccount, Failure> {
         let refused = |detail| classify(side, Phase::Preparation, &Observed::Forbidden, detail);
         let gfal = self.setup.gfal.as_ref();
         let vo = &self.assignment.vo;
-        let login = gfal.and_then(|gfal| gfal.sftp_login(url, vo));
-        let login = login.ok_or_else(|| refused(no_account(&url.storage(), vo)))?;
+        let account = gfal.and_then(|gfal| gfal.sftp_account(url, vo));
+        let account = account.ok_or_else(|| refused(no_account(&url.storage(), vo)))?;
         match other {
-            Some(other) if other != *login => Err(refused(
+            Some(other) if !other.is_same_login(account) => Err(refused(
                 "the two sftp servers need different accounts, which gfal2 cannot use in one copy"
                     .to_owned(),
             )),
-            Some(_) | None => Ok(login.clone()),
+            Some(_) | None => Ok(account),
         }
     }
 
@@ -499,7 +526,10 @@ impl Attempting<'_> {
 
     /// A failure at an end, with its name: libraries often leave that out.
     fn failure_at(&self, end: &End, phase: Phase, trouble: Trouble) -> Failure {
-        let is_of_end = matches!(trouble, Trouble::Said(_) | Trouble::Silent(_));
+        let is_of_end = matches!(
+            trouble,
+            Trouble::Said(_) | Trouble::Misdirected(..) | Trouble::Silent(_)
+        );
         let mut failure = failure_of(end.side, phase, trouble);
         if is_of_end {
             failure.detail = format!("{} ({})", failure.detail, end.url);
@@ -507,26 +537,37 @@ impl Attempting<'_> {
         failure
     }
 
+    /// What an order to write that failed says of the destination.
+    fn note_trouble(&self, trouble: &Trouble) {
+        let end = match trouble {
+            Trouble::Said(error) => match Errno(error.errno) {
+                Errno::EEXIST => CopyEnd::Occupied,
+                Errno::ETIMEDOUT | Errno::ECOMM | Errno::ECONNREFUSED => CopyEnd::Unknown,
+                _ => CopyEnd::Ended,
+            },
+            Trouble::Refused(_) => CopyEnd::Refused,
+            Trouble::Misdirected(..) => CopyEnd::Ended,
+            Trouble::Died(_) | Trouble::Silent(_) => CopyEnd::Unknown,
+        };
+        self.note_end(end);
+    }
+
     fn write_failure(&self, trouble: Trouble) -> Failure {
+        self.note_trouble(&trouble);
         let mut failure = failure_of(Side::Destination, Phase::Transfer, trouble);
         let destination = &self.assignment.request.destination;
         failure.detail = format!("{} ({destination})", failure.detail);
-        if failure.errno == Errno::EEXIST {
-            self.nothing_was_written();
-        }
         failure
     }
 
     fn copy_failure(&self, trouble: Trouble) -> Failure {
+        self.note_trouble(&trouble);
         let mut failure = failure_of(Side::Network, Phase::Transfer, trouble);
         let request = &self.assignment.request;
         failure.detail = format!(
             "{} ({} to {})",
             failure.detail, request.source, request.destination
         );
-        if failure.errno == Errno::EEXIST {
-            self.nothing_was_written();
-        }
         failure
     }
 }
@@ -535,13 +576,17 @@ impl Attempting<'_> {
 pub(super) fn failure_of(side: Side, phase: Phase, trouble: Trouble) -> Failure {
     match trouble {
         Trouble::Said(error) => {
-            let side = match error.end {
-                Some(WhichEnd::Source) => Side::Source,
-                Some(WhichEnd::Destination) => Side::Destination,
-                None => side,
-            };
+            let side = side_of(&error, side);
             let observed = Observed::Said(Errno(error.errno));
             classify(side, phase, &observed, error.message)
+        }
+        Trouble::Misdirected(error, refused) => {
+            let side = side_of(&error, side);
+            let detail = format!(
+                "a server sent this transfer on to {}, where this service may not connect: {}; gfal2 said: {}",
+                refused.address, refused.why, error.message
+            );
+            classify(side, phase, &Observed::Forbidden, detail)
         }
         Trouble::Refused(failure) => *failure,
         Trouble::Died(why) => classify(Side::Service, phase, &Observed::Broken, why),
@@ -553,6 +598,32 @@ pub(super) fn failure_of(side: Side, phase: Phase, trouble: Trouble) -> Failure 
             classify(side, phase, &Observed::TimedOut, detail)
         }
     }
+}
+
+fn side_of(error: &GfalError, otherwise: Side) -> Side {
+    match error.end {
+        Some(WhichEnd::Source) => Side::Source,
+        Some(WhichEnd::Destination) => Side::Destination,
+        None => otherwise,
+    }
+}
+
+/// By what a process logs in: it cannot read the site's files itself.
+async fn sftp_login(account: &SftpAccount) -> Result<SftpLogin, Failure> {
+    let failed = |why: String| {
+        let detail = format!("transfer.gfal.sftp: {}: {why}", account.key.display());
+        classify(Side::Service, Phase::Preparation, &Observed::Broken, detail)
+    };
+    let key = tokio::fs::read(&account.key).await;
+    let key = key.map_err(|why| failed(why.to_string()))?;
+    let key = String::from_utf8(key).map_err(|_| failed("it is no private key in PEM".into()))?;
+    if key.len() > KEY_BYTES_MAX {
+        return Err(failed("it is too large for a private key".to_owned()));
+    }
+    Ok(SftpLogin {
+        user: account.user.clone(),
+        key,
+    })
 }
 
 /// The process takes no further order.

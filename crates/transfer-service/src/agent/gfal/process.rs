@@ -2,8 +2,9 @@
 //! and its end, which is waited for.
 
 use penstock_model::Failure;
+use penstock_protocol::gfal::gate::{Gate, Judge, RefusedConnection};
 use penstock_protocol::gfal::wire::{LINE_BYTES_MAX, PIECE_BYTES_MAX, line, parse};
-use penstock_protocol::gfal::{Answer, GfalError, Order, Report};
+use penstock_protocol::gfal::{Answer, GfalError, OpenableFiles, Order, Report};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::VecDeque;
 use std::os::unix::process::ExitStatusExt;
@@ -28,6 +29,8 @@ const SAID_LOGGED: u32 = 200;
 pub(in crate::agent) enum Trouble {
     /// The library says so. The process takes further orders.
     Said(GfalError),
+    /// The library says so, after a server had sent it to where this service may not connect.
+    Misdirected(GfalError, RefusedConnection),
     /// The process has ended.
     Died(String),
     /// Nothing came for so long.
@@ -47,6 +50,8 @@ pub(in crate::agent) struct Process {
     /// An order has been given and not answered.
     is_busy: bool,
     place: Option<OwnedSemaphorePermit>,
+    /// Judges its connections. `None`: it is not confined.
+    gate: Option<Gate>,
 }
 
 impl Process {
@@ -66,11 +71,28 @@ impl Process {
             said,
             is_busy: false,
             place: None,
+            gate: None,
         })
     }
 
     pub(super) fn hold(&mut self, place: OwnedSemaphorePermit) {
         self.place = Some(place);
+    }
+
+    /// Takes the descriptor by which its files and connections are judged. Errors: why that is not possible.
+    pub(super) async fn supervise(
+        &mut self,
+        listener: i32,
+        openable: OpenableFiles,
+    ) -> Result<(), String> {
+        let id = self.child.id().ok_or("it has ended")?;
+        self.gate = Some(Gate::open(id, listener, openable).map_err(|why| why.to_string())?);
+        let given = self.orders.write_all(&line(&Order::Supervised)).await;
+        given.map_err(|why| why.to_string())
+    }
+
+    pub(super) fn is_supervised(&self) -> bool {
+        self.gate.is_some()
     }
 
     pub(super) fn is_alive(&mut self) -> bool {
@@ -82,16 +104,36 @@ impl Process {
         self.is_busy
     }
 
-    /// From now on it works for this transfer, and these are secrets.
-    pub(super) fn serve(&self, transfer: u64, secrets: Vec<String>) {
+    /// From now on it works for this transfer, connects where this judge allows, and these are secrets.
+    pub(super) fn serve(&self, transfer: u64, judge: Judge, secrets: Vec<String>) {
+        if let Some(gate) = &self.gate {
+            gate.set_judge(judge);
+        }
         self.said.transfer.store(transfer, Ordering::Relaxed);
         *self.said.secrets() = secrets;
     }
 
     /// What a library said, without secrets and what URLs carry.
-    fn trouble(&self, error: GfalError) -> Trouble {
+    pub(super) fn trouble(&self, error: GfalError) -> Trouble {
         let message = without_secrets(&error.message, &self.said.secrets());
-        Trouble::Said(GfalError { message, ..error })
+        self.misdirected(GfalError { message, ..error })
+            .unwrap_or_else(Trouble::Said)
+    }
+
+    /// Nothing came for so long. A library that was refused a connection may wait to try it again.
+    pub(super) fn silence(&self, patience: Duration) -> Trouble {
+        let text = format!("nothing for {} s", patience.as_secs());
+        let error = GfalError::new(penstock_model::Errno::ETIMEDOUT.0, &text);
+        self.misdirected(error).unwrap_or(Trouble::Silent(patience))
+    }
+
+    /// The error as that of a server that has sent the process elsewhere; back as it is where none has.
+    fn misdirected(&self, error: GfalError) -> Result<Trouble, GfalError> {
+        let refused = self.gate.as_ref().map(Gate::take_refused);
+        match refused.and_then(|refused| refused.into_iter().next()) {
+            Some(refused) => Ok(Trouble::Misdirected(error, refused)),
+            None => Err(error),
+        }
     }
 
     /// Gives an order, waits for its answer for so long, and passes news on.
@@ -101,11 +143,15 @@ impl Process {
         patience: Duration,
         mut news: impl FnMut(Report) -> bool,
     ) -> Result<Answer, Trouble> {
+        // What was refused during an order that worked all the same says nothing of this one.
+        if let Some(gate) = &self.gate {
+            gate.take_refused();
+        }
         self.give(order, &[]).await?;
         let mut until = tokio::time::Instant::now() + patience;
         loop {
             let report = tokio::time::timeout_at(until, self.report()).await;
-            match report.map_err(|_| Trouble::Silent(patience))? {
+            match report.map_err(|_| self.silence(patience))? {
                 Ok(Report::Done(answer)) => {
                     self.is_busy = false;
                     return Ok(answer);
@@ -144,7 +190,7 @@ impl Process {
         patience: Duration,
     ) -> Result<usize, Trouble> {
         let report = tokio::time::timeout(patience, self.report()).await;
-        match report.map_err(|_| Trouble::Silent(patience))? {
+        match report.map_err(|_| self.silence(patience))? {
             Ok(Report::Piece { length }) if length <= into.len().min(PIECE_BYTES_MAX) => {
                 let into = into.get_mut(..length).unwrap_or_default();
                 let read = self.reports.read_exact(into);
@@ -169,7 +215,9 @@ impl Process {
                 self.is_busy = false;
                 Err(self.trouble(error))
             }
-            Ok(_) => Box::pin(self.next_piece(into, patience)).await,
+            Ok(_) => Err(Trouble::Died(
+                "agent died: it told what it was not asked for".to_owned(),
+            )),
             Err(_) => Err(Trouble::Died(self.how_it_died().await)),
         }
     }

@@ -4,6 +4,7 @@
 //! token that the storage element gave to the library.
 
 use super::attempt::{NOT_DONE, failure_of, whole_seconds};
+use super::port_of;
 use super::process::{Process, Trouble};
 use crate::agent::AgentSetup;
 use crate::agent::http::observe;
@@ -13,12 +14,14 @@ use crate::run::wall_clock;
 use penstock_decide::classify::{Observed, classify};
 use penstock_model::tape::STAGING_SECONDS_DEFAULT;
 use penstock_model::{
-    Errno, Failure, FileProgress, Locality, Phase, Retry, Side, StageRequestId, ToldPlace,
+    Errno, Failure, FileProgress, FileUrl, Locality, Phase, Retry, Side, StageRequestId, ToldPlace,
 };
 use penstock_protocol::gfal::wire::{FILES_MAX, FileState};
 use penstock_protocol::gfal::{Answer, GfalError, Order, Setup};
 use penstock_protocol::tape::StageFile;
+use std::sync::Arc;
 use std::time::Duration;
+use url::Url;
 
 /// The library gives up a question so much earlier than the service gives up the process.
 const EARLIER: Duration = Duration::from_secs(5);
@@ -37,15 +40,38 @@ impl AgentSetup {
         side: Side,
         phase: Phase,
     ) -> Result<TapeOutcome, Refusal> {
-        let mut session = self.tape_session(place, side, phase).await?;
+        let query = self.query_of(place, errand, side, phase).await?;
+        let mut session = self.tape_session(place, query, side, phase).await?;
         let outcome = session.carry_out(errand).await;
         session.process.end().await;
         outcome
     }
 
+    /// The credentials that belong to the URLs of these files.
+    async fn query_of(
+        &self,
+        place: &TapePlace,
+        errand: &TapeErrand,
+        side: Side,
+        phase: Phase,
+    ) -> Result<Option<Arc<str>>, Refusal> {
+        let Some(id) = &place.query else {
+            return Ok(None);
+        };
+        match (self.tokens.usable(id).await, errand) {
+            (Ok(query), _) => Ok(Some(query)),
+            // They may have ended with their job. A tape system may let go without them.
+            (Err(_), TapeErrand::Cancel(..) | TapeErrand::Release(..)) => Ok(None),
+            (Err(why), TapeErrand::Stage(_) | TapeErrand::Look(..) | TapeErrand::Locate(_)) => {
+                Err(why.into_failure(side, phase).into())
+            }
+        }
+    }
+
     async fn tape_session<'p>(
         &self,
         place: &'p TapePlace,
+        query: Option<Arc<str>>,
         side: Side,
         phase: Phase,
     ) -> Result<Session<'p>, Refusal> {
@@ -53,9 +79,12 @@ impl AgentSetup {
         let Some(gfal) = &self.gfal else {
             return Err(broken("gfal2 is not used here".to_owned()));
         };
-        let host = place.storage.as_str().split("://").nth(1);
-        let allowed = self.client.may_reach(host.unwrap_or_default()).await;
-        allowed.map_err(|why| classify(side, phase, &observe(&why), why.to_string()))?;
+        let server = Url::parse(&place.server).map_err(|why| broken(why.to_string()))?;
+        if let Some(port) = port_of(&server) {
+            let host = server.host_str().unwrap_or_default();
+            let allowed = self.client.may_reach(host, port).await;
+            allowed.map_err(|why| classify(side, phase, &observe(&why), why.to_string()))?;
+        }
         let limit = self.config.tape_timeout;
         let question_seconds = whole_seconds(limit.saturating_sub(EARLIER));
         let mut setup = Setup {
@@ -67,8 +96,10 @@ impl AgentSetup {
             let proxy = self.newest_proxy_text(id, wall_clock()).await;
             setup.proxy = Some(proxy.map_err(|why| Failure { phase, ..why })?);
         }
-        let mut secrets = Vec::new();
-        if let Some(id) = &place.token {
+        let mut secrets = query.as_deref().map_or_else(Vec::new, credentials_in);
+        if let Some(id) = &place.token
+            && self.may_show_token_of(place)
+        {
             let token = self.tokens.usable(id).await;
             let token = token.map_err(|trouble| trouble.into_failure(side, phase))?;
             secrets.push(token.to_string());
@@ -77,10 +108,11 @@ impl AgentSetup {
                 .push((format!("{}/", place.server), token.to_string()));
         }
         let process = gfal.take().await.map_err(broken)?;
-        process.serve(0, secrets);
+        process.serve(0, gfal.judge(&self.client), secrets);
         let mut session = Session {
             process,
             place,
+            query,
             side,
             phase,
             limit,
@@ -100,6 +132,8 @@ impl AgentSetup {
 struct Session<'p> {
     process: Process,
     place: &'p TapePlace,
+    /// What belongs behind each URL.
+    query: Option<Arc<str>>,
     side: Side,
     phase: Phase,
     limit: Duration,
@@ -139,7 +173,7 @@ impl Session<'_> {
         let pin = pins.max().unwrap_or(STAGING_SECONDS_DEFAULT);
         let within = files.iter().map(|file| file.within_seconds).max();
         let order = Order::BringOnline {
-            urls: files.iter().map(|file| file.path.clone()).collect(),
+            urls: files.iter().map(|file| self.address(&file.path)).collect(),
             pin_seconds: seconds(pin),
             timeout_seconds: seconds(within.unwrap_or(STAGING_SECONDS_DEFAULT)),
         };
@@ -186,7 +220,7 @@ impl Session<'_> {
         let mut states = Vec::with_capacity(urls.len());
         for some in urls.chunks(FILES_MAX) {
             let order = Order::PollOnline {
-                urls: some.to_vec(),
+                urls: self.addresses(some),
                 request: id.as_str().to_owned(),
             };
             states.extend(self.answer(&order).await?.files);
@@ -216,7 +250,7 @@ impl Session<'_> {
         order: impl Fn(Vec<String>) -> Order,
     ) -> Result<TapeOutcome, Refusal> {
         for some in urls.chunks(FILES_MAX) {
-            let order = order(some.to_vec());
+            let order = order(self.addresses(some));
             let answer = self.answer(&order).await?;
             match all_failed(&answer.files) {
                 Some(error) if is_of_the_way(error) => return Err(self.said(error).into()),
@@ -233,7 +267,9 @@ impl Session<'_> {
     async fn locate(&mut self, urls: &[String]) -> Result<Vec<(String, ToldPlace)>, Refusal> {
         let mut places = Vec::with_capacity(urls.len());
         for url in urls {
-            let order = Order::Locality { url: url.clone() };
+            let order = Order::Locality {
+                url: self.address(url),
+            };
             let told = match self.ask(&order).await {
                 Ok(answer) => place_by(&answer.locality.unwrap_or_default()),
                 Err(Trouble::Said(error)) if !is_of_the_way(&error) && !is_not_done(&error) => {
@@ -244,6 +280,17 @@ impl Session<'_> {
             places.push((url.clone(), told));
         }
         Ok(places)
+    }
+
+    /// A URL as it was submitted, with the credentials in it, which are kept apart.
+    fn address(&self, url: &str) -> String {
+        let whole = |query: &Arc<str>| FileUrl::parse(url).ok()?.with_query(query).ok();
+        let whole = self.query.as_ref().and_then(whole);
+        whole.map_or_else(|| url.to_owned(), String::from)
+    }
+
+    fn addresses(&self, urls: &[String]) -> Vec<String> {
+        urls.iter().map(|url| self.address(url)).collect()
     }
 
     async fn answer(&mut self, order: &Order) -> Result<Answer, Refusal> {
@@ -282,6 +329,13 @@ impl Session<'_> {
             false => failure,
         }
     }
+}
+
+/// The credentials that a query of URLs holds.
+fn credentials_in(query: &str) -> Vec<String> {
+    // Whatever host it is of, a query is read the same way.
+    let url = FileUrl::try_from(format!("root://host/file{query}"));
+    url.map_or_else(|_| vec![query.to_owned()], |url| url.credentials())
 }
 
 /// The first error, when nothing but errors came.

@@ -2,11 +2,13 @@
 
 use super::{InvalidSubmission, Means, bad, tape};
 use crate::api::wire::whole;
-use crate::submission::NewTransfer;
+use crate::submission::{NewTransfer, without_credentials};
+use penstock_model::url::is_macaroon;
 use penstock_model::{
     Access, Activity, Bytes, Checksum, ChecksumAlgorithm, CredentialId, FileUrl, Selection,
 };
-use penstock_protocol::token::credential_id;
+use penstock_persistence::journal::JobToken;
+use penstock_protocol::token::{contents, credential_id};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -23,6 +25,8 @@ const PAIRS_MAX: usize = 1000;
 pub(super) struct Tokens<'a> {
     /// By their names.
     pub(super) brought: BTreeMap<CredentialId, String>,
+    /// Queries of their URLs that hold credentials.
+    pub(super) queries: BTreeMap<CredentialId, JobToken>,
     means: Means<'a>,
     /// The name of the request's own token: thousands of files may be reached by it.
     of_request: Option<CredentialId>,
@@ -33,6 +37,7 @@ impl<'a> Tokens<'a> {
     pub(super) fn of(means: Means<'a>) -> Tokens<'a> {
         Tokens {
             brought: BTreeMap::new(),
+            queries: BTreeMap::new(),
             means,
             of_request: None,
         }
@@ -45,6 +50,35 @@ impl<'a> Tokens<'a> {
             self.brought.insert(id.clone(), token.to_owned());
         }
         id
+    }
+
+    /// The request's own token would be shown to the end for which none was given. FTS's words.
+    fn refuse_one_sided(&self, file: &Map<String, Value>) -> Result<(), InvalidSubmission> {
+        let has = |key: &str| {
+            let given = file.get(key).and_then(Value::as_array);
+            given.is_some_and(|tokens| !tokens.is_empty())
+        };
+        let needs = |key: &str| {
+            let urls = file
+                .get(key)
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten();
+            let mut urls = urls.filter_map(|url| FileUrl::parse(url.as_str()?).ok());
+            urls.any(|url| url.access() != Access::Cloud)
+        };
+        let (source, destination) = (has("source_tokens"), has("destination_tokens"));
+        let is_missing = match (source, destination) {
+            (true, false) => needs("destinations"),
+            (false, true) => needs("sources"),
+            (true, true) | (false, false) => false,
+        };
+        match (self.means, is_missing) {
+            (Means::Token(_), true) => Err(bad(
+                "Both source_tokens and destination_tokens are required if one of them is present",
+            )),
+            (Means::Token(_) | Means::Proxy, _) => Ok(()),
+        }
     }
 
     /// The name of the request's token, if it came with one.
@@ -68,6 +102,7 @@ pub(super) fn pairs(
     let file = file
         .as_object()
         .ok_or_else(|| bad("must be an object with 'sources' and 'destinations'"))?;
+    known.refuse_one_sided(file)?;
     let sources = ends(file, "sources", "source_tokens", known)?;
     let destinations = ends(file, "destinations", "destination_tokens", known)?;
     let number = sources.len().saturating_mul(destinations.len());
@@ -92,6 +127,8 @@ pub(super) fn pairs(
         metadata: file_metadata(file)?,
         source_credential: None,
         destination_credential: None,
+        source_query: None,
+        destination_query: None,
         tape: tape::notes(file)?,
     };
     let mut pairs = Vec::with_capacity(number);
@@ -102,6 +139,8 @@ pub(super) fn pairs(
                 destination: destination.url.clone(),
                 source_credential: source.credential.clone(),
                 destination_credential: destination.credential.clone(),
+                source_query: source.query.clone(),
+                destination_query: destination.query.clone(),
                 ..of_all.clone()
             });
         }
@@ -114,6 +153,8 @@ struct End {
     url: FileUrl,
     /// `None`: it is reached by the submitter's proxy.
     credential: Option<CredentialId>,
+    /// What the URL had behind its path, when that holds credentials.
+    query: Option<CredentialId>,
 }
 
 /// The URLs under a key, each with its token, or with that of the request, if any, where none are given.
@@ -143,7 +184,12 @@ fn ends(
         };
         let token = match own.map(|own| &own[at]) {
             None => None,
-            Some(Value::String(token)) if !token.is_empty() => Some(token.as_str()),
+            Some(Value::String(token)) if is_token(token) => Some(token.as_str()),
+            Some(Value::String(token)) if !token.is_empty() => {
+                return Err(bad(format!(
+                    "'{tokens}' must hold JSON Web Tokens with 'iss' and 'exp', or macaroons"
+                )));
+            }
             Some(_) => return Err(bad(format!("'{tokens}' must hold one token for each URL"))),
         };
         let url = FileUrl::parse(url).map_err(|why| bad(why.to_string()))?;
@@ -153,9 +199,25 @@ fn ends(
             (Access::Http | Access::Gfal, Some(token)) => Some(known.bring(token)),
             (Access::Http | Access::Gfal, None) => known.of_request(),
         };
-        ends.push(End { url, credential });
+        let (url, query) = without_credentials(url).map_err(|why| bad(why.to_string()))?;
+        let query = query.map(|query| {
+            let id = query.id.clone();
+            known.queries.insert(id.clone(), query);
+            id
+        });
+        ends.push(End {
+            url,
+            credential,
+            query,
+        });
     }
     Ok(ends)
+}
+
+/// Whether a storage element could take it: FTS takes JSON Web Tokens alone; those of dCache, XRootD and EOS, which it
+/// refuses, are of use here.
+fn is_token(token: &str) -> bool {
+    contents(token).is_some() || is_macaroon(token) || token.starts_with("zteos64:")
 }
 
 /// `ALGORITHM` or `ALGORITHM:value`; ADLER32 when nothing is said.
@@ -194,11 +256,13 @@ fn activity(value: Option<&Value>) -> Result<Activity, InvalidSubmission> {
     match value {
         None | Some(Value::Null) => Ok(Activity::new("default")),
         Some(Value::String(label)) if label.is_empty() => Ok(Activity::new("default")),
-        Some(Value::String(label)) if label.chars().count() <= ACTIVITY_CHARS_MAX => {
+        Some(Value::String(label))
+            if label.chars().count() <= ACTIVITY_CHARS_MAX && !label.contains(char::is_control) =>
+        {
             Ok(Activity::new(label.as_str()))
         }
         Some(_) => Err(bad(format!(
-            "'activity' must be text of at most {ACTIVITY_CHARS_MAX} characters"
+            "'activity' must be text of at most {ACTIVITY_CHARS_MAX} characters, without control characters"
         ))),
     }
 }

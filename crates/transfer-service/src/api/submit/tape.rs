@@ -102,6 +102,12 @@ fn may_look_at_tape(
             "'overwrite_when_only_on_disk' needs a tape destination: 'archive_timeout' above 0",
         ));
     }
+    if flag(params, "strict_copy")? {
+        return Err(bad(
+            "'overwrite_when_only_on_disk' asks the destination where its file is, and with 'strict_copy' nothing is asked: \
+             leave one of them out",
+        ));
+    }
     let speaks = |transfer: &NewTransfer| {
         let scheme = transfer.destination.scheme();
         ["https", "http", "davs", "dav"].contains(&&*scheme)

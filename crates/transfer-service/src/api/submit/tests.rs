@@ -36,6 +36,66 @@ fn clients() -> TokenClients {
     clients
 }
 
+/// Begins as macaroons do.
+const MACAROON: &str = "MDAxMWxvY2F0aW9uIHNlCjAwMTFpZGVudGlmaWVyIGE";
+
+#[test]
+fn credentials_in_urls_are_kept_apart_and_each_once() {
+    let body = r#"{"files":[
+        {"sources":["https://a/1?authz=SECRETSOURCE"],"destinations":["root://b//1?x=1&authz=SECRETEND"]},
+        {"sources":["https://a/2?authz=SECRETSOURCE"],"destinations":["https://b/2"]}]}"#;
+    let (job, _) = read(body.as_bytes()).expect("valid");
+    assert_eq!(job.transfers[0].source.as_str(), "https://a/1");
+    assert_eq!(job.transfers[0].destination.as_str(), "root://b//1?x=1");
+    let query = |text: &str| Some(credential_id(text));
+    for transfer in &job.transfers {
+        assert_eq!(transfer.source_query, query("?authz=SECRETSOURCE"));
+    }
+    assert_eq!(
+        job.transfers[0].destination_query,
+        query("?x=1&authz=SECRETEND")
+    );
+    assert_eq!(job.transfers[1].destination_query, None);
+    // The request's own token is the third.
+    assert_eq!(job.tokens.len(), 3);
+    let (accepted, _) = job.into_job(1, Timestamp(0));
+    let stored = serde_json::to_string(&accepted).expect("JSON");
+    assert!(!stored.contains("SECRET"), "{stored}");
+}
+
+#[test]
+fn a_token_for_one_end_does_not_let_the_requests_own_go_to_the_other() {
+    let why = |tokens: &str| one("{}", tokens).map(|_| ()).map_err(|why| why.to_string());
+    let both = "files[0]: Both source_tokens and destination_tokens are required if one of them is present";
+    for key in ["source_tokens", "destination_tokens"] {
+        let one_sided = why(&format!(r#","{key}":["{MACAROON}"]"#));
+        assert_eq!(one_sided, Err(both.to_owned()), "{key}");
+    }
+    let noise = why(r#","source_tokens":["noise"],"destination_tokens":["noise"]"#);
+    let text =
+        "files[0]: 'source_tokens' must hold JSON Web Tokens with 'iss' and 'exp', or macaroons";
+    assert_eq!(noise, Err(text.to_owned()));
+    let body = format!(
+        r#"{{"files":[{{"sources":["https://a/f"],"destinations":["s3s://b/c/f"],"source_tokens":["{MACAROON}"]}}]}}"#
+    );
+    assert!(read(body.as_bytes()).is_ok(), "a cloud storage needs none");
+}
+
+#[test]
+fn what_could_forge_a_line_is_refused() {
+    for body in [
+        r#"{"files":[{"sources":["https://a/f
+2026-01-01 WARN forged"],"destinations":["https://b/f"]}]}"#,
+        r#"{"files":[{"sources":["https://a/f"],"destinations":["https://b/[31mf"]}]}"#,
+        r#"{"files":[{"sources":["https://a/f"],"destinations":["https://b/f"],"activity":"a
+b"}]}"#,
+    ] {
+        let why = read(body.as_bytes()).expect_err(body).to_string();
+        assert!(why.contains("control character"), "{why}");
+        assert!(!why.contains(char::is_control), "{why:?}");
+    }
+}
+
 #[test]
 fn a_token_is_renewed_when_its_user_its_scope_and_its_issuer_allow_it() {
     let token = |issuer: &str, scope: &str| {
@@ -45,7 +105,7 @@ fn a_token_is_renewed_when_its_user_its_scope_and_its_issuer_allow_it() {
         format!("{}.{}.x", part(json!({"alg": "RS256"})), part(claims))
     };
     let check = |params: &str, token: &str, renew_at: Option<i64>| {
-        let tokens = format!(r#","source_tokens":["{token}"],"destination_tokens":["opaque"]"#);
+        let tokens = format!(r#","source_tokens":["{token}"],"destination_tokens":["{MACAROON}"]"#);
         let job = one(params, &tokens).expect("valid");
         let renewals: Vec<i64> = job
             .tokens
@@ -62,7 +122,8 @@ fn a_token_is_renewed_when_its_user_its_scope_and_its_issuer_allow_it() {
     check("{}", &token("https://other/", "offline_access"), None);
     let claims = json!({"iss": "https://iam/", "exp": 0});
     let ended = URL_SAFE_NO_PAD.encode(claims.to_string());
-    let tokens = format!(r#","source_tokens":["e30.{ended}.x"]"#);
+    let tokens =
+        format!(r#","source_tokens":["e30.{ended}.x"],"destination_tokens":["{MACAROON}"]"#);
     let why = one("{}", &tokens).expect_err("ended");
     assert_eq!(
         why,
@@ -159,11 +220,14 @@ fn defaults_are_those_of_fts() {
 
 #[test]
 fn the_many_ways_to_say_a_thing_are_understood() {
+    let other = MACAROON.to_ascii_lowercase().replacen("mda", "MDA", 1);
     let job = one(
         r#"{"retry":-1,"nostreams":"4","priority":9,"verify_checksum":"b","max_time_in_queue":"2m","reuse":false,
             "job_metadata":"x","timeout":100,"account":"unknown keys are tolerated"}"#,
-        r#","filesize":5e6,"checksum":"ADLER32:1a","metadata":"m","scitag":65.0,"activity":null,
-           "source_tokens":["s"],"destination_tokens":["d"]"#,
+        &format!(
+            r#","filesize":5e6,"checksum":"ADLER32:1a","metadata":"m","scitag":65.0,"activity":null,
+           "source_tokens":["{MACAROON}"],"destination_tokens":["{other}"]"#
+        ),
     );
     let job = job.expect("valid");
     assert_eq!(job.parameters.retries_max, Some(0));
@@ -215,8 +279,12 @@ fn null_and_what_switches_off_mean_the_default_for_every_parameter_of_a_job() {
         "ipv4",
         "ipv6",
     ] {
-        check(switch, &["false"]);
-        let refused = shown(switch, "\"yes\"").expect_err("no switch");
+        check(switch, &["false", "0", "\"N\"", "\"false\"", "\"\""]);
+        let on = shown(switch, "true");
+        for yes in ["1", "\"Y\"", "\"yes\"", "\"true\""] {
+            assert_eq!(shown(switch, yes), on, "{switch} {yes}");
+        }
+        let refused = shown(switch, "\"perhaps\"").expect_err("no switch");
         assert_eq!(refused, format!("'{switch}' must be true or false"));
     }
     for off in ["bring_online", "copy_pin_lifetime", "archive_timeout"] {
@@ -418,7 +486,7 @@ fn what_cannot_be_done_is_refused_by_name() {
     );
     refused(
         "{}",
-        r#","source_tokens":["a","b"]"#,
+        r#","source_tokens":["a","b"],"destination_tokens":["c"]"#,
         "files[0]: 'source_tokens' must hold one token for each URL",
     );
     refused(
@@ -437,6 +505,12 @@ fn what_cannot_be_done_is_refused_by_name() {
         "",
         "'overwrite_when_only_on_disk' needs a tape destination: 'archive_timeout' above 0",
     );
+    refused(
+        r#"{"overwrite_when_only_on_disk":true,"archive_timeout":60,"strict_copy":true}"#,
+        "",
+        "'overwrite_when_only_on_disk' asks the destination where its file is, and with 'strict_copy' nothing is asked: \
+         leave one of them out",
+    );
     refused(r#"{"retry":"many"}"#, "", "'retry' must be an integer");
     refused(
         r#"{"overwrite":true,"overwrite_on_retry":true}"#,
@@ -453,8 +527,11 @@ fn what_cannot_be_done_is_refused_by_name() {
 
 #[test]
 fn several_sources_of_one_file_are_replicas_each_with_its_token() {
-    let body = r#"{"files":[{"sources":["https://a/f","https://c/f"],"destinations":["https://b/f"],
-        "source_tokens":["ta","tc"],"destination_tokens":["tb"],"selection_strategy":"orderly"}]}"#;
+    let [ta, tb, tc] = ["a", "b", "c"].map(|end| format!("{MACAROON}{end}"));
+    let body = format!(
+        r#"{{"files":[{{"sources":["https://a/f","https://c/f"],"destinations":["https://b/f"],
+        "source_tokens":["{ta}","{tc}"],"destination_tokens":["{tb}"],"selection_strategy":"orderly"}}]}}"#
+    );
     let (job, _) = read(body.as_bytes()).expect("valid");
     assert_eq!(job.parameters.kind, JobKind::Replicas(Selection::Orderly));
     let tokens: Vec<_> = job
@@ -463,11 +540,8 @@ fn several_sources_of_one_file_are_replicas_each_with_its_token() {
         .map(|pair| (pair.source.as_str(), pair.source_credential.clone()))
         .collect();
     let of = |token| Some(credential_id(token));
-    assert_eq!(
-        tokens,
-        [("https://a/f", of("ta")), ("https://c/f", of("tc"))]
-    );
-    assert_eq!(job.transfers[1].destination_credential, of("tb"));
+    assert_eq!(tokens, [("https://a/f", of(&ta)), ("https://c/f", of(&tc))]);
+    assert_eq!(job.transfers[1].destination_credential, of(&tb));
     let (accepted, _) = job.into_job(1, Timestamp(0));
     let indices: Vec<u32> = accepted.transfers.iter().map(|one| one.index).collect();
     assert_eq!(indices, [0, 0], "FTS counts files, not replicas");

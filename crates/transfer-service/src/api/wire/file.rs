@@ -98,7 +98,7 @@ impl FileObject<'_> {
         )?;
         keys.put("checksum", checksum)?;
         keys.put("dest_se", link.destination.as_str())?;
-        keys.put("dest_surl", request.destination.as_str())?;
+        keys.put("dest_surl", request.destination.public_text())?;
         keys.put("dest_surl_uuid", ())?;
         let token = request.destination_credential.as_ref();
         keys.put("dst_token_id", token.map(|id| id.as_str()))?;
@@ -115,7 +115,7 @@ impl FileObject<'_> {
         keys.put("scitag", request.scitag)?;
         keys.put("selection_strategy", selection(job.parameters.kind))?;
         keys.put("source_se", link.source.as_str())?;
-        keys.put("source_surl", request.source.as_str())?;
+        keys.put("source_surl", request.source.public_text())?;
         let token = request.source_credential.as_ref();
         keys.put("src_token_id", token.map(|id| id.as_str()))?;
         keys.put(
@@ -241,6 +241,8 @@ mod tests {
                 metadata: json!({"k": 1}),
                 source_credential: None,
                 destination_credential: None,
+                source_query: None,
+                destination_query: None,
                 tape: None,
             },
             state: TransferState::NotUsed,

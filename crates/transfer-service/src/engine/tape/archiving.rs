@@ -5,8 +5,8 @@ use super::{About, Due, is_hopeless};
 use crate::engine::{Effects, Engine, Now, TapeErrand, TapeOutcome, TapePlace};
 use penstock_decide::tape::{TapeProgress, next_call, next_look};
 use penstock_model::{
-    Errno, Failure, Locality, Phase, Retry, Side, TapeWait, Timestamp, ToldPlace, TransferEvent,
-    TransferId,
+    Concern, Errno, Failure, Locality, Phase, Retry, Side, TapeWait, Timestamp, ToldPlace,
+    TransferEvent, TransferId,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -308,6 +308,7 @@ fn of_archiving(errno: Errno, detail: String) -> Failure {
     Failure {
         side: Side::Destination,
         retry: Retry::Never,
+        concern: Concern::StorageElement,
         phase: Phase::Archiving,
         errno,
         detail,

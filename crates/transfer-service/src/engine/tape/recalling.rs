@@ -11,7 +11,7 @@ use penstock_decide::tape::{
 };
 use penstock_model::tape::STAGING_SECONDS_DEFAULT;
 use penstock_model::{
-    AfterStaging, Attempt, Errno, Failure, FileProgress, Phase, Recall, Retry, Side,
+    AfterStaging, Attempt, Concern, Errno, Failure, FileProgress, Phase, Recall, Retry, Side,
     StageRequestId, TapeWait, Timestamp, TransferEvent, TransferId, TransferState,
 };
 use penstock_protocol::tape::StageFile;
@@ -633,6 +633,7 @@ fn of_staging(retry: Retry, errno: Errno, detail: String) -> Failure {
     Failure {
         side: Side::Source,
         retry,
+        concern: Concern::StorageElement,
         phase: Phase::Staging,
         errno,
         detail,

@@ -3,6 +3,7 @@
 
 use super::*;
 use penstock_model::{Epoch, NodeId};
+use penstock_persistence::cluster::Tenure;
 
 const TERM_US: u64 = 15_000_000;
 const SILENCE: Duration = Duration::from_secs(20);
@@ -148,6 +149,7 @@ impl Fleet {
             | Action::Answer { .. }
             | Action::Publish(_)
             | Action::LockOut(_)
+            | Action::GiveOver { .. }
             | Action::Tell { .. } => {}
             Action::PrepareToken(_) | Action::Tape(_) => panic!("nothing here needs node {leader}"),
         }
@@ -174,7 +176,7 @@ impl Fleet {
         let mut links: BTreeMap<LinkId, u32> = BTreeMap::new();
         for (key, hosted) in self.processes.iter().flat_map(copies) {
             assert!(transfers.insert(key.0), "{} runs twice at once", key.0);
-            if self.is_over(key.0) && hosted.claim.assignment.to.epoch < Epoch(self.epoch) {
+            if self.is_over(key.0) && hosted.claim.assignment.to.tenure.epoch < Epoch(self.epoch) {
                 // Canceled under a leader before: it is stopped when its node joins.
                 continue;
             }
@@ -208,7 +210,10 @@ impl Fleet {
         self.epoch += 1;
         let leading = Leading::Among {
             node: name(node),
-            epoch: Epoch(self.epoch),
+            tenure: Tenure {
+                epoch: Epoch(self.epoch),
+                holder: 1,
+            },
             silence: SILENCE,
             awaited: NAMES.iter().enumerate().map(|(at, _)| name(at)).collect(),
         };

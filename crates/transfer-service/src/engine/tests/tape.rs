@@ -310,6 +310,44 @@ fn files_are_asked_for_together_copied_when_on_disk_and_let_go_after_that() {
 }
 
 #[test]
+fn gfal2_is_asked_by_the_credentials_of_urls_and_the_rest_interface_is_not() {
+    let mut world = World::new();
+    let mut job = world.staging_job(4);
+    let ends = [
+        ("root://s0//f/0", "one"),
+        ("root://s0//f/1", "one"),
+        ("root://s0//f/2", "two"),
+        ("https://s0/f/3", "one"),
+    ];
+    for (transfer, (source, query)) in job.transfers.iter_mut().zip(ends) {
+        transfer.source = FileUrl::parse(source).expect("valid");
+        transfer.source_query = Some(penstock_model::CredentialId::new(query));
+    }
+    world.submit_job(job);
+    world.sleep(2);
+    let asked = world.library.calls.values().map(|call| {
+        let query = call.place.query.as_ref().map(|id| id.as_str().to_owned());
+        let TapeErrand::Stage(files) = &call.errand else {
+            panic!("it is asked for nothing else: {:?}", call.errand);
+        };
+        let files: Vec<&str> = files.iter().map(|file| &*file.path).collect();
+        format!(
+            "{} {} {}",
+            call.place.server,
+            query.unwrap_or_default(),
+            files.join(" ")
+        )
+    });
+    let asked: BTreeSet<String> = asked.collect();
+    let expected = [
+        "https://s0  /f/3",
+        "root://s0 one root://s0//f/0 root://s0//f/1",
+        "root://s0 two root://s0//f/2",
+    ];
+    assert_eq!(asked, expected.map(str::to_owned).into());
+}
+
+#[test]
 fn a_restart_goes_on_with_the_open_requests_and_asks_for_nothing_twice() {
     let mut world = World::new();
     let job = world.recalled_job(3);

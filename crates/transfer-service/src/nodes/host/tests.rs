@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::agent::tests::{assignment, setup};
-use penstock_model::{FileUrl, JobParameters};
+use penstock_model::{Epoch, FileUrl, JobParameters};
 use tokio::net::TcpListener;
 
 /// A node whose agents wait for a source that never answers, and what its leader hears.
@@ -11,7 +11,7 @@ struct Lab {
     host: Arc<AgentHost>,
     heard: mpsc::Receiver<AgentReport>,
     source: FileUrl,
-    _silent: TcpListener,
+    silent: TcpListener,
     _directory: tempfile::TempDir,
 }
 
@@ -23,21 +23,25 @@ impl Lab {
         let (setup, directory) = setup();
         let host = AgentHost::start(Arc::new(setup), Some(term));
         let (teller, heard) = mpsc::channel(8);
-        host.join(Teller::There(teller), Epoch(7));
+        host.join(Teller::There(teller), turn(7, 1));
         Lab {
             host,
             heard,
             source,
-            _silent: silent,
+            silent,
             _directory: directory,
         }
     }
 
     /// A leader of this epoch has the node run an attempt.
     fn start(&self, epoch: u64) {
+        self.start_in(turn(epoch, 1));
+    }
+
+    fn start_in(&self, tenure: Tenure) {
         let destination = self.source.clone();
         let mut assignment = assignment(self.source.clone(), destination, JobParameters::default());
-        assignment.to.epoch = Epoch(epoch);
+        assignment.to.tenure = tenure;
         self.host.take(Order::Start(Box::new(assignment)), None);
     }
 
@@ -50,7 +54,7 @@ impl Lab {
     fn rejoin(&mut self, epoch: u64) -> (usize, usize) {
         let (teller, heard) = mpsc::channel(8);
         self.heard = heard;
-        let told = self.host.join(Teller::There(teller), Epoch(epoch));
+        let told = self.host.join(Teller::There(teller), turn(epoch, 1));
         (told.claims.len(), told.ends.len())
     }
 
@@ -65,6 +69,11 @@ impl Lab {
             other => panic!("{other:?}"),
         }
     }
+}
+
+fn turn(epoch: u64, holder: u64) -> Tenure {
+    let epoch = Epoch(epoch);
+    Tenure { epoch, holder }
 }
 
 const LONG: Duration = Duration::from_secs(600);
@@ -107,4 +116,53 @@ async fn attempts_go_on_while_a_leader_is_heard_of() {
     assert_eq!(lab.rejoin(8), (1, 0), "and outlive it");
     lab.start(8);
     assert_eq!(lab.rejoin(8), (1, 0), "once each");
+}
+
+#[tokio::test]
+async fn after_a_restore_of_the_database_a_lower_epoch_is_followed() {
+    let mut lab = Lab::new(LONG).await;
+    lab.host.hear(Instant::now());
+    assert_eq!(lab.rejoin(3), (0, 0));
+    lab.start(3);
+    assert_eq!(lab.rejoin(3), (1, 0));
+}
+
+#[tokio::test]
+async fn of_two_leaders_with_one_epoch_that_is_taken_which_the_database_names() {
+    let mut lab = Lab::new(LONG).await;
+    lab.host.hear(Instant::now());
+    lab.start_in(turn(7, 2));
+    lab.hears_that_it_was_dropped().await;
+    lab.forget();
+    lab.start_in(turn(7, 0));
+    assert_eq!(
+        lab.rejoin(7),
+        (1, 0),
+        "one of an earlier version does not tell more"
+    );
+}
+
+#[tokio::test]
+async fn no_byte_moves_by_the_word_of_a_leader_that_was_silent_for_too_long() {
+    let mut lab = Lab::new(LONG).await;
+    lab.host.hear(Instant::now());
+    lab.start(7);
+    let asked = tokio::time::timeout(Duration::from_secs(20), lab.silent.accept()).await;
+    let _connection = asked.expect("it asks its source").expect("connected");
+    lab.host.held().heard = Instant::now().checked_sub(LONG);
+    let (transfer, attempt) = (TransferId(1), Attempt(1));
+    let proceed = Order::Proceed { transfer, attempt };
+    lab.host.take(proceed, None);
+    lab.hears_that_it_was_dropped().await;
+}
+
+#[tokio::test]
+async fn when_all_are_dropped_nothing_of_them_is_left_to_run_or_to_tell() {
+    let mut lab = Lab::new(LONG).await;
+    lab.host.hear(Instant::now());
+    lab.start(7);
+    lab.host.drop_all().await;
+    assert_eq!(lab.rejoin(7), (0, 0));
+    lab.start(7);
+    assert_eq!(lab.rejoin(7), (1, 0), "it may be begun anew");
 }

@@ -27,7 +27,7 @@ type Row = Map<String, Value>;
 
 /// A configuration as FTS's API tells it, by what names each row.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub struct Found {
     links: BTreeMap<String, Row>,
     storages: BTreeMap<String, Row>,
     globals: BTreeMap<String, Row>,
@@ -40,26 +40,29 @@ pub(super) struct Found {
 
 /// One change of a service.
 #[derive(Debug, PartialEq)]
-pub(super) struct Step {
+pub struct Step {
     /// The place below `/config`.
-    pub(super) kind: &'static str,
+    pub kind: &'static str,
     /// What is sent there.
-    pub(super) form: Value,
+    pub form: Value,
     /// For people.
-    pub(super) told: String,
+    pub told: String,
 }
 
 /// All that has to be done.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
-    pub(super) steps: Vec<Step>,
-    pub(super) left_out: Vec<String>,
-    pub(super) unchanged: usize,
+pub struct Plan {
+    /// Changes, in the order in which they are made.
+    pub steps: Vec<Step>,
+    /// What has no counterpart, told for people.
+    pub left_out: Vec<String>,
+    /// Rows that are so already.
+    pub unchanged: usize,
 }
 
 impl Found {
     /// Adds what a file holds: answers by kind (`{"links": […], "se": {…}}`), or one answer alone.
-    pub(super) fn add(&mut self, value: Value) -> Result<(), String> {
+    pub fn add(&mut self, value: Value) -> Result<(), String> {
         match value {
             Value::Object(parts) if parts.contains_key("links") || parts.contains_key("se") => {
                 for (kind, value) in parts {
@@ -77,7 +80,7 @@ impl Found {
     }
 
     /// Adds the answer to one question.
-    pub(super) fn add_kind(&mut self, kind: &str, value: Value) -> Result<(), String> {
+    pub fn add_kind(&mut self, kind: &str, value: Value) -> Result<(), String> {
         match (kind, value) {
             ("links", Value::Array(rows)) => {
                 for row in rows {
@@ -183,7 +186,7 @@ impl Found {
     }
 
     /// What has to change so that a service which holds `current` holds this as well.
-    pub(super) fn against(&self, current: &Found) -> Plan {
+    pub fn against(&self, current: &Found) -> Plan {
         let mut plan = Plan {
             left_out: self.left_out.clone(),
             ..Plan::default()

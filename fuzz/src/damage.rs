@@ -1,20 +1,11 @@
-//! The fuzz targets, for a moment each at every change: their seeds, and a fixed number of seeds that were damaged. The
-//! fuzzer itself (`make fuzz`) looks further, with coverage and for minutes.
-
-#[path = "../../../../fuzz/src/targets/mod.rs"]
-mod targets;
-
-use std::time::{Duration, Instant};
-
-/// Whatever comes first ends it, so that a busy machine does not make it slow.
-const EXECUTIONS: usize = 20_000;
-const TIME: Duration = Duration::from_secs(1);
+//! Damaged inputs without a fuzzer: for tests that run at every change.
 
 /// Numbers that look random and are the same each time (SplitMix64).
-struct Draw(u64);
+pub struct Draw(pub u64);
 
 impl Draw {
-    fn below(&mut self, limit: usize) -> usize {
+    /// From 0 until before the limit.
+    pub fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -23,7 +14,7 @@ impl Draw {
 }
 
 /// What network, disk and malice do: bytes changed, lost, doubled, moved, cut, or taken from another input.
-fn damage(draw: &mut Draw, seeds: &[Vec<u8>]) -> Vec<u8> {
+pub fn damage(draw: &mut Draw, seeds: &[Vec<u8>]) -> Vec<u8> {
     const TELLING: &[u8] = b"\0\n\r \t\"'<>&;:,./%\\-+=0189azAZ{}[]\x7f\x80\xff";
     let mut bytes = seeds[draw.below(seeds.len())].clone();
     for _ in 0..=draw.below(6) {
@@ -48,36 +39,4 @@ fn damage(draw: &mut Draw, seeds: &[Vec<u8>]) -> Vec<u8> {
         }
     }
     bytes
-}
-
-fn hold(target: &targets::Target) {
-    let seeds = (target.seeds)();
-    for seed in &seeds {
-        (target.check)(seed);
-    }
-    let mut draw = Draw(7);
-    let begun = Instant::now();
-    for number in 0..EXECUTIONS {
-        let input = damage(&mut draw, &seeds);
-        let tried = std::panic::catch_unwind(|| (target.check)(&input));
-        assert!(
-            tried.is_ok(),
-            "{} does not hold for input {number}: {:?}",
-            target.name,
-            String::from_utf8_lossy(&input)
-        );
-        if begun.elapsed() > TIME {
-            break;
-        }
-    }
-}
-
-#[test]
-fn what_parsers_promise_holds_for_damaged_input() {
-    // One after the other in a few threads: most of them are fast.
-    std::thread::scope(|scope| {
-        for half in targets::ALL.chunks(targets::ALL.len().div_ceil(2)) {
-            scope.spawn(|| half.iter().for_each(hold));
-        }
-    });
 }

@@ -1,0 +1,332 @@
+//! Whether the wall clock can be believed, before anything that cannot be taken back is done on its word.
+//!
+//! A clock that leaps, or that says another time than the newest record, is doubted: nothing is pruned, expired or
+//! swept until it has gone steadily for an hour, has gone back to where it was, or an operator has confirmed it.
+
+use penstock_model::Timestamp;
+use std::fmt;
+use std::time::Duration;
+
+/// By how much the wall clock and the monotonic clock may disagree: time daemons step a clock by less.
+pub const LEAP_TOLERANCE: Duration = Duration::from_secs(60);
+/// How long a doubted clock has to go steadily until it is believed.
+pub const CONFIRMATION: Duration = Duration::from_secs(3600);
+/// By how much the clock may be ahead of the newest record at a start: nothing is recorded while a service is down.
+pub const RECORD_GAP_MAX: Duration = Duration::from_secs(7 * 86_400);
+/// After so long a credible clock is compared with a newer reading, so that slow drift does not add up.
+const ANCHOR_AGE_MAX: Duration = Duration::from_secs(3600);
+
+/// Both clocks at one instant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockReading {
+    /// What the wall clock says.
+    pub wall: Timestamp,
+    /// Since some instant that does not change while the process runs.
+    pub monotonic: Duration,
+}
+
+/// Why a clock is not believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClockDoubt {
+    /// It went forward by so much more than time passed.
+    LeaptForward(Duration),
+    /// It went back by so much.
+    LeaptBack(Duration),
+    /// At the start it was so far ahead of the newest record.
+    AheadOfRecord(Duration),
+    /// At the start it was so far behind the newest record.
+    BehindRecord(Duration),
+}
+
+/// Whether a clock is believed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ClockStanding {
+    /// It is.
+    #[default]
+    Credible,
+    /// Not yet.
+    Doubted {
+        /// Why.
+        because: ClockDoubt,
+        /// How much longer it has to go steadily.
+        left: Duration,
+    },
+}
+
+/// What is known of a clock from one reading to the next.
+#[derive(Debug, Clone)]
+pub struct ClockCheck {
+    /// The reading that the next ones are compared with.
+    anchor: ClockReading,
+    doubt: Option<Doubt>,
+}
+
+#[derive(Debug, Clone)]
+struct Doubt {
+    because: ClockDoubt,
+    /// Before the leap; `None` when the clock was never believed.
+    trusted: Option<ClockReading>,
+}
+
+impl ClockCheck {
+    /// Begins with the first reading of a process. `newest_record`: the time of the newest record of an earlier one.
+    pub fn begin(first: ClockReading, newest_record: Option<Timestamp>) -> ClockCheck {
+        let because = newest_record.and_then(|newest| against_record(first.wall, newest));
+        ClockCheck {
+            anchor: first,
+            doubt: because.map(|because| Doubt {
+                because,
+                trusted: None,
+            }),
+        }
+    }
+
+    /// Takes a later reading into account.
+    pub fn observe(&mut self, reading: ClockReading) -> ClockStanding {
+        let leap = leap(self.anchor, reading);
+        let age = reading.monotonic.saturating_sub(self.anchor.monotonic);
+        match (&self.doubt, leap) {
+            (None, None) if age < ANCHOR_AGE_MAX => {}
+            (None, None) => self.anchor = reading,
+            (None, Some(because)) => {
+                let trusted = Some(std::mem::replace(&mut self.anchor, reading));
+                self.doubt = Some(Doubt { because, trusted });
+            }
+            (Some(doubt), leapt) => {
+                let is_back = |trusted| self::leap(trusted, reading).is_none();
+                if doubt.trusted.is_some_and(is_back) || (leapt.is_none() && age >= CONFIRMATION) {
+                    self.confirm(reading);
+                } else if let Some(because) = leapt {
+                    let trusted = doubt.trusted;
+                    let because = trusted
+                        .and_then(|it| self::leap(it, reading))
+                        .unwrap_or(because);
+                    self.doubt = Some(Doubt { because, trusted });
+                    self.anchor = reading;
+                }
+            }
+        }
+        self.standing(reading)
+    }
+
+    /// An operator says that the clock is right.
+    pub fn confirm(&mut self, reading: ClockReading) {
+        self.doubt = None;
+        self.anchor = reading;
+    }
+
+    /// Whether what cannot be taken back may be done, as of the last reading.
+    pub fn is_credible(&self) -> bool {
+        self.doubt.is_none()
+    }
+
+    fn standing(&self, reading: ClockReading) -> ClockStanding {
+        let steady = reading.monotonic.saturating_sub(self.anchor.monotonic);
+        match &self.doubt {
+            None => ClockStanding::Credible,
+            Some(doubt) => ClockStanding::Doubted {
+                because: doubt.because,
+                left: CONFIRMATION.saturating_sub(steady),
+            },
+        }
+    }
+}
+
+fn against_record(now: Timestamp, newest: Timestamp) -> Option<ClockDoubt> {
+    let (ahead, behind) = (now.since(newest), newest.since(now));
+    match () {
+        () if ahead > RECORD_GAP_MAX => Some(ClockDoubt::AheadOfRecord(ahead)),
+        () if behind > LEAP_TOLERANCE => Some(ClockDoubt::BehindRecord(behind)),
+        () => None,
+    }
+}
+
+/// How the wall clock went between two readings, when it was not as time passed.
+fn leap(from: ClockReading, to: ClockReading) -> Option<ClockDoubt> {
+    let passed = to.monotonic.saturating_sub(from.monotonic);
+    let expected = from.wall + passed;
+    let (ahead, behind) = (to.wall.since(expected), expected.since(to.wall));
+    match () {
+        () if ahead > LEAP_TOLERANCE => Some(ClockDoubt::LeaptForward(ahead)),
+        () if behind > LEAP_TOLERANCE => Some(ClockDoubt::LeaptBack(behind)),
+        () => None,
+    }
+}
+
+impl fmt::Display for ClockDoubt {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClockDoubt::LeaptForward(by) => {
+                write!(out, "the clock leapt forward by {}", Rough(*by))
+            }
+            ClockDoubt::LeaptBack(by) => write!(out, "the clock leapt back by {}", Rough(*by)),
+            ClockDoubt::AheadOfRecord(by) => {
+                write!(
+                    out,
+                    "the clock is {} ahead of the newest record",
+                    Rough(*by)
+                )
+            }
+            ClockDoubt::BehindRecord(by) => {
+                write!(out, "the clock is {} behind the newest record", Rough(*by))
+            }
+        }
+    }
+}
+
+/// A length of time in its largest unit.
+struct Rough(Duration);
+
+impl fmt::Display for Rough {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        match seconds {
+            0..=299 => write!(out, "{seconds} s"),
+            300..=17_999 => write!(out, "{} min", seconds / 60),
+            18_000..=345_599 => write!(out, "{} h", seconds / 3600),
+            _ => write!(out, "{} days", seconds / 86_400),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: i64 = 86_400;
+
+    fn at(wall_seconds: i64, monotonic_seconds: u64) -> ClockReading {
+        ClockReading {
+            wall: Timestamp(wall_seconds * 1000),
+            monotonic: Duration::from_secs(monotonic_seconds),
+        }
+    }
+
+    fn started() -> ClockCheck {
+        ClockCheck::begin(at(1000 * DAY, 0), Some(Timestamp(1000 * DAY * 1000 - 5)))
+    }
+
+    fn because(standing: ClockStanding) -> Option<ClockDoubt> {
+        match standing {
+            ClockStanding::Credible => None,
+            ClockStanding::Doubted { because, .. } => Some(because),
+        }
+    }
+
+    #[test]
+    fn a_clock_that_goes_as_time_passes_is_believed() {
+        let mut clock = started();
+        for hour in 1..100 {
+            // An oscillator that is wrong by as much as any is, and a step of a time daemon.
+            let drift = i64::from(hour == 50) * 30;
+            let reading = at(1000 * DAY + hour * 3601 + drift, hour as u64 * 3600);
+            assert_eq!(
+                clock.observe(reading),
+                ClockStanding::Credible,
+                "hour {hour}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_leap_is_doubted_for_an_hour_of_steady_time() {
+        for (by, expected) in [
+            (
+                400 * DAY,
+                ClockDoubt::LeaptForward(Duration::from_secs(400 * DAY as u64)),
+            ),
+            (-3600, ClockDoubt::LeaptBack(Duration::from_secs(3600))),
+        ] {
+            let mut clock = started();
+            assert_eq!(
+                clock.observe(at(1000 * DAY + 10, 10)),
+                ClockStanding::Credible
+            );
+            let leapt = clock.observe(at(1000 * DAY + by + 20, 20));
+            assert_eq!(because(leapt), Some(expected));
+            assert!(!clock.is_credible());
+            let later = clock.observe(at(1000 * DAY + by + 3610, 3610));
+            assert_eq!(
+                later,
+                ClockStanding::Doubted {
+                    because: expected,
+                    left: Duration::from_secs(10)
+                }
+            );
+            let confirmed = clock.observe(at(1000 * DAY + by + 3620, 3620));
+            assert_eq!(confirmed, ClockStanding::Credible);
+        }
+    }
+
+    #[test]
+    fn a_second_leap_begins_the_hour_anew() {
+        let mut clock = started();
+        clock.observe(at(1400 * DAY, 10));
+        clock.observe(at(1500 * DAY, 3000));
+        let doubted = clock.observe(at(1500 * DAY + 3000, 6000));
+        let ClockStanding::Doubted { because, left } = doubted else {
+            panic!("{doubted:?}");
+        };
+        assert_eq!(left, Duration::from_secs(600));
+        assert!(
+            matches!(because, ClockDoubt::LeaptForward(by) if by > Duration::from_secs(499 * 86_400))
+        );
+    }
+
+    #[test]
+    fn a_clock_that_is_set_right_again_is_believed_at_once() {
+        let mut clock = started();
+        clock.observe(at(1400 * DAY, 10));
+        assert!(!clock.is_credible());
+        assert_eq!(
+            clock.observe(at(1000 * DAY + 20, 20)),
+            ClockStanding::Credible
+        );
+    }
+
+    #[test]
+    fn small_steps_add_up() {
+        let mut clock = started();
+        let steps = (1..20).map(|step| clock.observe(at(1000 * DAY + 50 * step, step as u64)));
+        assert!(
+            steps
+                .last()
+                .is_some_and(|standing| standing != ClockStanding::Credible)
+        );
+    }
+
+    #[test]
+    fn at_a_start_the_newest_record_is_asked() {
+        let begin = |record_days: i64| {
+            let mut clock =
+                ClockCheck::begin(at(1000 * DAY, 5), Some(Timestamp(record_days * DAY * 1000)));
+            because(clock.observe(at(1000 * DAY, 5)))
+        };
+        let days = |days: u64| Duration::from_secs(days * 86_400);
+        assert_eq!(begin(1000), None);
+        assert_eq!(begin(995), None, "it was down for some days");
+        assert_eq!(begin(900), Some(ClockDoubt::AheadOfRecord(days(100))));
+        assert_eq!(begin(1100), Some(ClockDoubt::BehindRecord(days(100))));
+        let mut new = ClockCheck::begin(at(0, 5), None);
+        assert_eq!(new.observe(at(1, 6)), ClockStanding::Credible);
+    }
+
+    #[test]
+    fn an_operator_can_confirm_it() {
+        let mut clock = ClockCheck::begin(at(1000 * DAY, 5), Some(Timestamp(0)));
+        assert!(!clock.is_credible());
+        clock.confirm(at(1000 * DAY + 1, 6));
+        assert_eq!(
+            clock.observe(at(1000 * DAY + 2, 7)),
+            ClockStanding::Credible
+        );
+    }
+
+    #[test]
+    fn it_is_told_in_words() {
+        let told = ClockDoubt::LeaptForward(Duration::from_secs(400 * 86_400)).to_string();
+        assert_eq!(told, "the clock leapt forward by 400 days");
+        let told = ClockDoubt::BehindRecord(Duration::from_secs(7200)).to_string();
+        assert_eq!(told, "the clock is 120 min behind the newest record");
+    }
+}

@@ -1,0 +1,54 @@
+//! What users may write that databases treat in ways of their own, and rows that nobody should have written.
+
+use super::{Lab, accepted, job, restart};
+use crate::journal::Record;
+use penstock_model::{JobParameters, Priority};
+
+/// PostgreSQL's `jsonb` refuses the first and would change the others.
+const ODD: &str = r#"{"nul":"a\u0000b","number":1.0,"twice":{"z":1,"a":2}}"#;
+
+pub(super) fn another_priority_changes_nothing_that_a_user_wrote(lab: &Lab) {
+    let mut journal = lab.open();
+    let mut odd = job(1, 1..=1);
+    odd.parameters = JobParameters {
+        metadata: serde_json::from_str(ODD).expect("JSON"),
+        ..odd.parameters
+    };
+    journal.append(&accepted(&odd)).expect("stored");
+    for priority in [5, 4] {
+        let record = Record::Reprioritised {
+            job: odd.id,
+            priority: Priority::clamped(priority),
+        };
+        journal.append(&[record]).expect("stored");
+    }
+    let unknown = Record::Reprioritised {
+        job: job(9, 9..=9).id,
+        priority: Priority::clamped(4),
+    };
+    journal.append(&[unknown]).expect("nothing to change");
+    let (_, jobs) = restart(journal.as_mut());
+    odd.parameters.priority = Priority::clamped(4);
+    assert_eq!(jobs[0].job.parameters, odd.parameters);
+}
+
+pub(super) fn a_job_that_cannot_be_read_is_left_alone_and_keeps_no_other_back(lab: &Lab) {
+    for column in ["parameters", "state", "request"] {
+        let lab = &lab.another();
+        let mut journal = lab.open();
+        for seed in 1..=3 {
+            let job = job(seed, seed as u64 * 2..=seed as u64 * 2 + 1);
+            journal.append(&accepted(&job)).expect("stored");
+        }
+        lab.execute(&match column {
+            "parameters" => format!(
+                "UPDATE job SET parameters = 'odd' WHERE job_id = '{}'",
+                uuid::Uuid::from_u128(2)
+            ),
+            _ => format!("UPDATE transfer SET {column} = 'odd' WHERE transfer_id = 5"),
+        });
+        let (_, jobs) = restart(journal.as_mut());
+        let read: Vec<u128> = jobs.iter().map(|found| found.job.id.0.as_u128()).collect();
+        assert_eq!(read, [1, 3], "{column}");
+    }
+}

@@ -1,0 +1,119 @@
+//! Reading the tree by ids and pools, for tools that compare it with what lies in the pools.
+
+use super::read::{signed, stored, unsigned, usage_by_pool};
+use super::{EntryId, Namespace, NamespaceError, PoolUsage};
+use penstock_model::{Bytes, NamespacePath, PoolName};
+use rusqlite::{Connection, OptionalExtension, params};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A visible file as its row says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredFile {
+    /// Its identity.
+    pub id: EntryId,
+    /// The directory that holds it.
+    pub parent: EntryId,
+    /// Its name there.
+    pub name: String,
+    /// Bytes.
+    pub size: Bytes,
+    /// The label of its data tells where it is.
+    pub is_labelled: bool,
+}
+
+impl Namespace {
+    /// The files of a pool with ids from `from` on and below `end`, in the order of their ids.
+    pub fn files_of_pool(
+        &self,
+        pool: &PoolName,
+        from: EntryId,
+        end: EntryId,
+    ) -> Result<Vec<StoredFile>, NamespaceError> {
+        self.readers.with(|connection| {
+            let mut query = connection.prepare_cached(
+                "SELECT id, parent, name, size_bytes, labelled FROM entry
+                 WHERE id >= ?1 AND id < ?2 AND pool = ?3 ORDER BY id",
+            )?;
+            let range = params![stored(from), stored(end), pool.as_str()];
+            let rows = query.query_map(range, |row| {
+                Ok(StoredFile {
+                    id: EntryId(unsigned(row.get(0)?)),
+                    parent: EntryId(unsigned(row.get(1)?)),
+                    name: row.get(2)?,
+                    size: Bytes(unsigned(row.get(3)?)),
+                    is_labelled: row.get(4)?,
+                })
+            })?;
+            rows.collect()
+        })
+    }
+
+    /// The trash of a pool in the same range.
+    pub fn trash_of_pool(
+        &self,
+        pool: &PoolName,
+        from: EntryId,
+        end: EntryId,
+    ) -> Result<BTreeSet<EntryId>, NamespaceError> {
+        self.readers.with(|connection| {
+            let mut query = connection.prepare_cached(
+                "SELECT file_id FROM trash WHERE file_id >= ?1 AND file_id < ?2 AND pool = ?3",
+            )?;
+            let range = params![stored(from), stored(end), pool.as_str()];
+            let rows = query.query_map(range, |row| Ok(EntryId(unsigned(row.get(0)?))))?;
+            rows.collect()
+        })
+    }
+
+    /// The numbers of all groups of `size` consecutive ids of which a pool has a file or trash, in order.
+    pub fn id_groups(&self, pool: &PoolName, size: u64) -> Result<BTreeSet<u64>, NamespaceError> {
+        self.readers.with(|connection| {
+            let mut query = connection.prepare(
+                "SELECT DISTINCT id / ?2 FROM entry WHERE pool = ?1
+                 UNION SELECT DISTINCT file_id / ?2 FROM trash WHERE pool = ?1",
+            )?;
+            let rows = query.query_map(params![pool.as_str(), signed(size)], |row| {
+                row.get(0).map(unsigned)
+            })?;
+            rows.collect()
+        })
+    }
+
+    /// Where an entry is; `None`: there is none, or nothing leads to it.
+    pub fn path_of(&self, entry: EntryId) -> Result<Option<NamespacePath>, NamespaceError> {
+        self.readers.with(|connection| path_of(connection, entry))
+    }
+
+    /// What every pool holds, counted file by file.
+    pub fn counted_usage(&self) -> Result<BTreeMap<PoolName, PoolUsage>, NamespaceError> {
+        self.readers.with(|connection| {
+            usage_by_pool(
+                connection,
+                "SELECT pool, count(*), sum(size_bytes) FROM entry WHERE kind = 1 GROUP BY pool",
+            )
+        })
+    }
+}
+
+fn path_of(connection: &Connection, entry: EntryId) -> rusqlite::Result<Option<NamespacePath>> {
+    let mut names: Vec<String> = Vec::new();
+    let mut id = stored(entry);
+    let mut query = connection.prepare_cached("SELECT parent, name FROM entry WHERE id = ?1")?;
+    while id != stored(EntryId::ROOT) {
+        let row = query.query_row([id], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)));
+        let Some((parent, name)) = row.optional()? else {
+            return Ok(None);
+        };
+        // No path has so many names; only damage makes a ring.
+        if names.len() > 10_000 {
+            return Ok(None);
+        }
+        names.push(name);
+        id = parent;
+    }
+    let path = names
+        .iter()
+        .rev()
+        .try_fold(NamespacePath::root(), |path, name| path.child(name));
+    Ok(path.ok())
+}

@@ -1,0 +1,456 @@
+//! Keeps the directory logs of all pools, one thread for each, so that a disk that hangs holds up nobody's change for long and
+//! other pools not at all.
+//!
+//! The namespace's writer hands each batch to all of them after its commit and waits until they have written it. A log that
+//! cannot be written, has missed a batch, or was found behind at the start is made anew from a snapshot of the namespace;
+//! until then nothing waits for it. Nothing here is flushed before an answer: a flush follows within a second.
+
+use super::directory_log::{DIRECTORY_LOG, DirectoryRecord, read_log, write_line};
+use super::log_snapshot::{Fresh, Snapshots};
+use penstock_model::PoolName;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use uuid::Uuid;
+
+/// Batches that may wait for one pool. A pool that is further behind misses some and gets a snapshot later.
+const QUEUE_MAX: usize = 1024;
+/// How long a batch waits for a pool that does not answer. From then on the pool is not waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the start waits until a log is as it should be.
+const START_PATIENCE: Duration = Duration::from_secs(5);
+/// A written log is flushed within this time.
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+/// A log that could not be written is tried again after this time.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+/// A log may become so long, and so many times as long as its snapshot, before it is made anew.
+const LOG_BYTES_MIN: u64 = 16 << 20;
+const SNAPSHOTS_MAX: u64 = 4;
+/// Numbers by which a namespace leaps when it is put back or made again: a log so far behind is kept aside.
+pub(super) const SEQUENCE_LEAP: u64 = 1_000_000_000;
+
+/// All logs. Dropping it ends their threads.
+#[derive(Default)]
+pub(super) struct Logs {
+    pools: Mutex<Vec<PoolLog>>,
+}
+
+struct PoolLog {
+    pool: PoolName,
+    queue: SyncSender<Task>,
+    standing: Arc<Standing>,
+}
+
+#[derive(Default)]
+struct Standing {
+    /// It has all that was committed.
+    is_current: AtomicBool,
+    /// Nothing takes its place any more.
+    is_over: AtomicBool,
+}
+
+enum Task {
+    Batch(Batch),
+    /// A snapshot for a log that has become long.
+    Compacted(io::Result<Fresh>),
+    /// The log is to be closed.
+    End,
+}
+
+/// The records of one transaction, as lines.
+struct Batch {
+    first: u64,
+    last: u64,
+    lines: Arc<str>,
+    /// Whoever waits for it.
+    awaited: Option<Arc<Countdown>>,
+}
+
+impl Drop for Batch {
+    /// Also when it could not be written: whoever waits goes on.
+    fn drop(&mut self) {
+        if let Some(awaited) = &self.awaited {
+            awaited.step();
+        }
+    }
+}
+
+/// Counts down to none.
+struct Countdown {
+    left: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Countdown {
+    fn step(&self) {
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self, until: Instant) -> bool {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        while *left > 0 {
+            let rest = until.saturating_duration_since(Instant::now());
+            if rest.is_zero() {
+                return false;
+            }
+            let waited = self.changed.wait_timeout(left, rest);
+            left = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+}
+
+impl Logs {
+    /// Hands the records of a committed transaction to all pools, and waits until those that keep up have written them.
+    pub(super) fn append(&self, first: u64, records: &[DirectoryRecord]) {
+        let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        if pools.is_empty() || records.is_empty() {
+            return;
+        }
+        let mut lines = String::with_capacity(records.len() * 160);
+        for (sequence, record) in (first..).zip(records) {
+            write_line(&mut lines, sequence, record);
+        }
+        let lines: Arc<str> = lines.into();
+        let is_current = |log: &&PoolLog| log.standing.is_current.load(Ordering::Acquire);
+        let current: Vec<bool> = pools.iter().map(|log| is_current(&log)).collect();
+        let countdown = Arc::new(Countdown {
+            left: Mutex::new(current.iter().filter(|current| **current).count()),
+            changed: Condvar::new(),
+        });
+        for (log, is_current) in pools.iter().zip(&current) {
+            let batch = Batch {
+                first,
+                last: first + records.len() as u64 - 1,
+                lines: Arc::clone(&lines),
+                awaited: is_current.then(|| Arc::clone(&countdown)),
+            };
+            // One that has no room is dropped here; its thread notices by the numbers.
+            if log.queue.try_send(Task::Batch(batch)).is_err() {
+                log.standing.is_current.store(false, Ordering::Release);
+            }
+        }
+        if !countdown.wait(Instant::now() + PATIENCE) {
+            // Those that have written it come back with their next batch.
+            for log in pools.iter() {
+                log.standing.is_current.store(false, Ordering::Release);
+            }
+        }
+    }
+
+    /// Begins to keep the log of a pool, and waits a moment until it is as it should be.
+    pub(super) fn keep(
+        &self,
+        database: &Path,
+        namespace: Uuid,
+        pool: PoolName,
+        directory: &Path,
+    ) -> io::Result<()> {
+        let (queue, tasks) = sync_channel(QUEUE_MAX);
+        let standing = Arc::new(Standing::default());
+        let keeper = Keeper {
+            standing: Arc::clone(&standing),
+            snapshots: Snapshots {
+                database: database.to_owned(),
+                namespace,
+                pool: pool.clone(),
+                path: directory.join(DIRECTORY_LOG),
+            },
+            path: directory.join(DIRECTORY_LOG),
+            open: None,
+            compaction: None,
+            is_syncing: Arc::default(),
+        };
+        let log = PoolLog {
+            pool: pool.clone(),
+            queue: queue.clone(),
+            standing: Arc::clone(&standing),
+        };
+        // Before its thread looks at the namespace, so that nothing is committed in between unheard.
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.retain(|other| other.pool != pool);
+        pools.push(log);
+        drop(pools);
+        let own_queue = queue;
+        std::thread::Builder::new()
+            .name("directory-log".to_owned())
+            .spawn(move || keeper.run(&tasks, own_queue))?;
+        let until = Instant::now() + START_PATIENCE;
+        while !standing.is_current.load(Ordering::Acquire) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+impl Logs {
+    /// Ends the log of a pool.
+    pub(super) fn leave(&self, pool: &PoolName) {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.retain(|log| log.pool != *pool);
+    }
+}
+
+impl Drop for PoolLog {
+    fn drop(&mut self) {
+        self.standing.is_over.store(true, Ordering::Release);
+        // With a full queue it looks when it has written the next.
+        let _ = self.queue.try_send(Task::End);
+    }
+}
+
+/// One pool's thread.
+struct Keeper {
+    standing: Arc<Standing>,
+    snapshots: Snapshots,
+    path: PathBuf,
+    open: Option<OpenLog>,
+    /// A snapshot is being made: where the log ended when that began.
+    compaction: Option<u64>,
+    is_syncing: Arc<AtomicBool>,
+}
+
+struct OpenLog {
+    file: File,
+    sequence: u64,
+    bytes: u64,
+    snapshot_bytes: u64,
+    is_unsynced: bool,
+}
+
+impl Keeper {
+    fn run(mut self, tasks: &Receiver<Task>, queue: SyncSender<Task>) {
+        // Only to be handed on: this thread's own must not keep it alive.
+        let mut queue = Some(queue);
+        self.begin();
+        loop {
+            let wait = match &self.open {
+                None => RETRY_INTERVAL,
+                Some(_) => SYNC_INTERVAL,
+            };
+            let task = tasks.recv_timeout(wait);
+            if self.standing.is_over.load(Ordering::Acquire) {
+                return;
+            }
+            match task {
+                Ok(Task::Batch(batch)) => self.take(&batch),
+                Ok(Task::Compacted(fresh)) => self.compacted(fresh),
+                Err(RecvTimeoutError::Timeout) if self.open.is_none() => self.begin_anew(),
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Task::End) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.sync_soon();
+            if let Some(queue) = &mut queue {
+                self.compact_when_long(queue);
+            }
+        }
+    }
+
+    fn begin(&mut self) {
+        match self.existing() {
+            Ok(Some(open)) => self.be_current(open),
+            Ok(None) => self.begin_anew(),
+            Err(why) => {
+                let (pool, path) = (&self.snapshots.pool, self.path.display());
+                tracing::warn!(%pool, %path, %why, "the directory log cannot be read; it is made anew");
+                self.begin_anew();
+            }
+        }
+    }
+
+    fn be_current(&mut self, open: OpenLog) {
+        self.open = Some(open);
+        self.standing.is_current.store(true, Ordering::Release);
+    }
+
+    /// The log that is there, if it tells all that the namespace knows.
+    fn existing(&self) -> io::Result<Option<OpenLog>> {
+        let condition = match read_log(&self.path, |_, _, _| ()) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
+            condition => condition?,
+        };
+        let known = self.snapshots.sequence()?;
+        let ours = (self.snapshots.namespace, self.snapshots.pool.clone());
+        if condition.of == Some(ours) && condition.is_sound() && condition.sequence == known {
+            let mut file = OpenOptions::new().append(true).open(&self.path)?;
+            let bytes = file.seek(SeekFrom::End(0))?;
+            return Ok(Some(OpenLog {
+                file,
+                sequence: condition.sequence,
+                bytes,
+                snapshot_bytes: condition.snapshot_bytes,
+                is_unsynced: false,
+            }));
+        }
+        let is_of_another_time =
+            condition.sequence > known || known - condition.sequence >= SEQUENCE_LEAP / 2;
+        if is_of_another_time && condition.of.is_some() {
+            // Of a namespace that was put back or made again: what it tells may still be wanted.
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            let seconds = now.unwrap_or_default().as_secs();
+            let aside = self.path.with_extension(format!("log.before-{seconds}"));
+            std::fs::rename(&self.path, aside)?;
+        }
+        Ok(None)
+    }
+
+    /// Makes the log from a snapshot.
+    fn begin_anew(&mut self) {
+        self.standing.is_current.store(false, Ordering::Release);
+        (self.open, self.compaction) = (None, None);
+        let fresh = self.snapshots.take();
+        let placed = fresh.and_then(|fresh| self.put_in_place(fresh, None));
+        match placed {
+            Ok(open) => self.be_current(open),
+            Err(why) => {
+                let (pool, path) = (&self.snapshots.pool, self.path.display());
+                tracing::error!(
+                    %pool, %path, %why,
+                    "the directory log cannot be written; the namespace could not be rebuilt from this pool alone"
+                );
+            }
+        }
+    }
+
+    fn put_in_place(&self, fresh: Fresh, tail: Option<(&Path, u64)>) -> io::Result<OpenLog> {
+        let Fresh {
+            mut file,
+            mut sequence,
+            bytes: snapshot_bytes,
+        } = fresh;
+        let mut bytes = snapshot_bytes;
+        if let Some((old, from)) = tail {
+            // What was written meanwhile, apart from what the snapshot has.
+            let mut old = File::open(old)?;
+            old.seek(SeekFrom::Start(from))?;
+            for line in BufReader::new(old).split(b'\n') {
+                let line = line?;
+                let number = line.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+                let number = std::str::from_utf8(number)
+                    .ok()
+                    .and_then(|text| text.parse().ok());
+                let Some(number) = number.filter(|number: &u64| *number > sequence) else {
+                    continue;
+                };
+                let line = [&line[..], b"\n"].concat();
+                file.write_all(&line)?;
+                bytes += line.len() as u64;
+                sequence = number;
+            }
+        }
+        if self.standing.is_over.load(Ordering::Acquire) {
+            return Err(io::Error::other("the namespace was closed"));
+        }
+        std::fs::rename(Snapshots::part(&self.path), &self.path)?;
+        Ok(OpenLog {
+            file,
+            sequence,
+            bytes,
+            snapshot_bytes,
+            is_unsynced: true,
+        })
+    }
+
+    fn take(&mut self, batch: &Batch) {
+        if self.open.is_none() {
+            // It is tried again in time, and has all of this then.
+            return;
+        }
+        let open = self.open.as_mut().expect("looked at before");
+        if batch.last <= open.sequence {
+            return;
+        }
+        if batch.first != open.sequence + 1 {
+            return self.begin_anew();
+        }
+        match open.file.write_all(batch.lines.as_bytes()) {
+            Ok(()) => {
+                open.sequence = batch.last;
+                open.bytes += batch.lines.len() as u64;
+                open.is_unsynced = true;
+                self.standing.is_current.store(true, Ordering::Release);
+            }
+            Err(why) => {
+                let (pool, path) = (&self.snapshots.pool, self.path.display());
+                tracing::error!(%pool, %path, %why, "the directory log cannot be written; it is made anew when it can");
+                self.standing.is_current.store(false, Ordering::Release);
+                self.open = None;
+            }
+        }
+    }
+
+    /// Flushes on a thread of its own: no batch waits for the disk.
+    fn sync_soon(&mut self) {
+        let Some(open) = self.open.as_mut().filter(|open| open.is_unsynced) else {
+            return;
+        };
+        if self.is_syncing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let is_syncing = Arc::clone(&self.is_syncing);
+        let Ok(file) = open.file.try_clone() else {
+            is_syncing.store(false, Ordering::Release);
+            return;
+        };
+        open.is_unsynced = false;
+        let syncing = std::thread::Builder::new().name("log-sync".to_owned());
+        let spawned = syncing.spawn({
+            let is_syncing = Arc::clone(&is_syncing);
+            move || {
+                if let Err(why) = file.sync_data() {
+                    tracing::warn!(%why, "a directory log could not be flushed");
+                }
+                // Not more often than this.
+                std::thread::sleep(SYNC_INTERVAL / 2);
+                is_syncing.store(false, Ordering::Release);
+            }
+        });
+        if spawned.is_err() {
+            is_syncing.store(false, Ordering::Release);
+        }
+    }
+
+    /// Has a snapshot made beside the log that has become long.
+    fn compact_when_long(&mut self, queue: &mut SyncSender<Task>) {
+        let Some(open) = &self.open else {
+            return;
+        };
+        let long = LOG_BYTES_MIN.max(open.snapshot_bytes * SNAPSHOTS_MAX);
+        if self.compaction.is_some() || open.bytes <= long {
+            return;
+        }
+        self.compaction = Some(open.bytes);
+        let (snapshots, queue) = (self.snapshots.clone(), queue.clone());
+        let making = std::thread::Builder::new().name("log-snapshot".to_owned());
+        let made = making.spawn(move || {
+            // A closed queue: nobody wants it any more.
+            let _ = queue.send(Task::Compacted(snapshots.take()));
+        });
+        if made.is_err() {
+            self.compaction = None;
+        }
+    }
+
+    fn compacted(&mut self, fresh: io::Result<Fresh>) {
+        let Some(from) = self.compaction.take() else {
+            return;
+        };
+        let placed = fresh.and_then(|fresh| self.put_in_place(fresh, Some((&self.path, from))));
+        match placed {
+            Ok(open) => self.open = Some(open),
+            Err(why) => {
+                let pool = &self.snapshots.pool;
+                tracing::warn!(%pool, %why, "a long directory log could not be made shorter; it goes on growing");
+                if let Some(open) = &mut self.open {
+                    // Tried again when it is twice as long.
+                    open.snapshot_bytes = open.bytes / 2;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The snapshot with which a directory log begins: all directories, and of the files of its pool those whose label is out of
+//! date, those that have properties, and its trash.
+
+use super::directory_log::{DirectoryEntry, DirectoryRecord, FileEntry, LOG_VERSION, write_line};
+use super::read::{checksums_of, unsigned};
+use super::{EntryId, property, schema, trash};
+use penstock_model::{Bytes, PoolName, Timestamp, UserName};
+use rusqlite::{Connection, OpenFlags};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+
+/// Where snapshots come from and go to.
+#[derive(Clone)]
+pub(super) struct Snapshots {
+    pub database: PathBuf,
+    pub namespace: Uuid,
+    pub pool: PoolName,
+    /// The log.
+    pub path: PathBuf,
+}
+
+/// A snapshot that is not in place yet; durable.
+pub(super) struct Fresh {
+    pub file: File,
+    pub sequence: u64,
+    pub bytes: u64,
+}
+
+impl Snapshots {
+    /// Where one is until it is whole.
+    pub(super) fn part(path: &Path) -> PathBuf {
+        path.with_extension("log.new")
+    }
+
+    /// The last number that the namespace has counted.
+    pub(super) fn sequence(&self) -> io::Result<u64> {
+        let connection = self.open().map_err(io::Error::other)?;
+        schema::log_sequence(&connection).map_err(io::Error::other)
+    }
+
+    fn open(&self) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        Connection::open_with_flags(&self.database, flags)
+    }
+
+    /// Makes one beside the log.
+    pub(super) fn take(&self) -> io::Result<Fresh> {
+        let connection = self.open().map_err(io::Error::other)?;
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).mode(0o600);
+        let path = Snapshots::part(&self.path);
+        let file = options.open(path)?;
+        file.set_len(0)?;
+        let mut out = Out {
+            file: BufWriter::with_capacity(1 << 20, file),
+            line: String::new(),
+            sequence: 0,
+            records: 0,
+            bytes: 0,
+            failure: None,
+        };
+        let read = self.write(&connection, &mut out);
+        if let Some(why) = out.failure.take() {
+            return Err(why);
+        }
+        read.map_err(io::Error::other)?;
+        let file = out.file.into_inner().map_err(|why| why.into_error())?;
+        file.sync_data()?;
+        Ok(Fresh {
+            file,
+            sequence: out.sequence,
+            bytes: out.bytes,
+        })
+    }
+
+    fn write(&self, connection: &Connection, out: &mut Out) -> rusqlite::Result<()> {
+        let snapshot = connection.unchecked_transaction()?;
+        out.sequence = schema::log_sequence(&snapshot)?;
+        out.write(&DirectoryRecord::Snapshot {
+            version: LOG_VERSION,
+            namespace: self.namespace,
+            pool: self.pool.clone(),
+        });
+        out.records = 0;
+        let mut query = snapshot.prepare(
+            "SELECT id, parent, name, kind, size_bytes, modified_ms, created_ms, owner, properties, labelled
+             FROM entry WHERE kind = 0 OR (pool = ?1 AND (labelled = 0 OR properties = 1))",
+        )?;
+        let mut rows = query.query([self.pool.as_str()])?;
+        while let Some(row) = rows.next()? {
+            let id = EntryId(unsigned(row.get(0)?));
+            let properties = match row.get::<_, bool>(8)? {
+                true => property::load(&snapshot, id)?,
+                false => Vec::new(),
+            };
+            let (parent, name) = (EntryId(unsigned(row.get(1)?)), row.get(2)?);
+            let owner = row.get::<_, Option<String>>(7)?.map(UserName::new);
+            let (modified, created) = (Timestamp(row.get(5)?), Timestamp(row.get(6)?));
+            let record = match (row.get::<_, i64>(3)?, row.get::<_, bool>(9)?) {
+                (0, _) => DirectoryRecord::Directory(DirectoryEntry {
+                    id,
+                    parent,
+                    name,
+                    owner,
+                    created,
+                    modified,
+                    properties,
+                }),
+                (_, false) => DirectoryRecord::File(FileEntry {
+                    id,
+                    parent,
+                    name,
+                    size: Bytes(unsigned(row.get(4)?)),
+                    checksums: checksums_of(&snapshot, id)?,
+                    owner,
+                    created,
+                    at: created,
+                    properties,
+                }),
+                (_, true) => DirectoryRecord::Properties { id, properties },
+            };
+            out.write(&record);
+        }
+        for file in trash::of_pool(&snapshot, &self.pool)? {
+            let parent = EntryId(0);
+            out.write(&DirectoryRecord::Trashed { parent, file });
+        }
+        let records = out.records;
+        out.write(&DirectoryRecord::SnapshotEnd { records });
+        Ok(())
+    }
+}
+
+struct Out {
+    file: BufWriter<File>,
+    line: String,
+    sequence: u64,
+    records: u64,
+    bytes: u64,
+    failure: Option<io::Error>,
+}
+
+impl Out {
+    fn write(&mut self, record: &DirectoryRecord) {
+        self.line.clear();
+        write_line(&mut self.line, self.sequence, record);
+        self.bytes += self.line.len() as u64;
+        self.records += 1;
+        if self.failure.is_none() {
+            self.failure = self.file.write_all(self.line.as_bytes()).err();
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! A namespace that was lost is made again and compared row by row.
+
+use super::super::{Change, Namespace, NewFile, PropertyUpdate, Replace};
+use super::*;
+use crate::namespace::directory_log::DIRECTORY_LOG;
+use crate::namespace::{ChangeError, Changed, DeadProperty};
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+
+const POOLS: [&str; 2] = ["p1", "p2"];
+
+/// A namespace, its pools' directories, and the labels that data in them has.
+struct Lab {
+    directory: tempfile::TempDir,
+    namespace: Option<Namespace>,
+    labels: BTreeMap<EntryId, (PoolName, FoundFile)>,
+    draw: u64,
+    clock: i64,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        for pool in POOLS {
+            std::fs::create_dir(directory.path().join(pool)).expect("made");
+        }
+        let mut lab = Lab {
+            directory,
+            namespace: None,
+            labels: BTreeMap::new(),
+            draw: 7,
+            clock: 2_000_000_000_000,
+        };
+        lab.open();
+        lab
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("namespace.sqlite")
+    }
+
+    fn places(&self) -> Vec<(PoolName, PathBuf)> {
+        let place = |pool: &str| (PoolName::new(pool), self.directory.path().join(pool));
+        POOLS.into_iter().map(place).collect()
+    }
+
+    fn open(&mut self) {
+        self.namespace = None;
+        let namespace = Namespace::open(&self.file()).expect("opens");
+        for (pool, directory) in self.places() {
+            let kept = namespace.keep_directory_log(&pool, &directory);
+            kept.expect("kept");
+        }
+        self.namespace = Some(namespace);
+    }
+
+    fn namespace(&self) -> &Namespace {
+        self.namespace.as_ref().expect("open")
+    }
+
+    fn draw(&mut self, below: u64) -> u64 {
+        self.draw = self
+            .draw
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.draw >> 33) % below
+    }
+
+    fn at(&mut self) -> Timestamp {
+        self.clock += 17;
+        Timestamp(self.clock)
+    }
+
+    /// One of a few paths, so that they meet: mostly of files, seldom of directories that hold them.
+    fn path(&mut self) -> NamespacePath {
+        let (a, b, c) = (self.draw(4), self.draw(4), self.draw(12));
+        let text = match self.draw(12) {
+            0 => format!("/a{a}"),
+            1 => format!("/a{a}/b{b}"),
+            _ => format!("/a{a}/b{b}/c{c}"),
+        };
+        NamespacePath::parse(&text).expect("valid")
+    }
+
+    fn path_of_file(&mut self) -> NamespacePath {
+        let (a, b, c) = (self.draw(4), self.draw(4), self.draw(12));
+        NamespacePath::parse(&format!("/a{a}/b{b}/c{c}")).expect("valid")
+    }
+
+    /// A file whose label is as a writer would have made it before its commit.
+    fn new_file(&mut self, path: NamespacePath) -> NewFile {
+        let (at, draw) = (self.at(), self.draw(1000));
+        let id = self.namespace().allocate();
+        let pool = PoolName::new(POOLS[draw as usize % 2]);
+        let parent = path.parent().expect("not the root");
+        let parent = self.namespace().lookup(&parent).expect("readable");
+        let checksum = Checksum::parse(&format!("adler32:{draw:08x}")).expect("valid");
+        let owner = (draw % 3 > 0).then(|| UserName::new(format!("user{}", draw % 3)));
+        let has_label = draw % 10 > 0; // Some file systems keep none.
+        let label = FoundLabel {
+            place: parent
+                .as_ref()
+                .map(|parent| (parent.id, path.name().expect("not the root").to_owned())),
+            path: path.clone(),
+            size: Bytes(draw),
+            checksums: vec![checksum.clone()],
+            owner: owner.clone(),
+            created: at,
+        };
+        let found = FoundFile {
+            id,
+            size: Bytes(draw),
+            modified: Timestamp(1),
+            label: has_label.then_some(label),
+        };
+        self.labels.insert(id, (pool.clone(), found));
+        NewFile {
+            id,
+            path,
+            size: Bytes(draw),
+            checksums: vec![checksum],
+            pool,
+            owner,
+            at,
+            replace: Replace::Tree(50),
+            properties_of: None,
+            labelled_in: parent.filter(|_| has_label).map(|parent| parent.id),
+        }
+    }
+
+    fn change(&mut self) -> Change {
+        let path = self.path();
+        let at = self.at();
+        match self.draw(12) {
+            0..=5 => {
+                let path = self.path_of_file();
+                Change::Publish(self.new_file(path))
+            }
+            6 => Change::MakeDirectory {
+                path,
+                owner: Some(UserName::new("maker")),
+                at,
+            },
+            7 => Change::Remove {
+                path,
+                only: None,
+                entries_max: 100,
+                at,
+            },
+            8 | 9 => Change::Rename {
+                from: path,
+                only: None,
+                to: self.path(),
+                replace: Replace::Allowed,
+                entries_max: 100,
+                at,
+            },
+            10 => Change::UpdateProperties {
+                path,
+                only: None,
+                updates: vec![match self.draw(3) {
+                    0 => PropertyUpdate::Remove {
+                        namespace: "urn:x".to_owned(),
+                        name: "note".to_owned(),
+                    },
+                    _ => PropertyUpdate::Set(DeadProperty {
+                        namespace: "urn:x".to_owned(),
+                        name: "note".to_owned(),
+                        element: format!("<note>{}</note>", at.0),
+                    }),
+                }],
+            },
+            _ => match self.namespace().lookup(&path).expect("readable") {
+                Some(entry) => Change::AddChecksums {
+                    file: entry.id,
+                    checksums: Checksum::parse("crc32c:00c0ffee").into_iter().collect(),
+                },
+                None => Change::RestoreTrash {
+                    file: EntryId(self.draw(50)),
+                    to: path,
+                    at,
+                },
+            },
+        }
+    }
+
+    /// Makes so many changes, some of them in one transaction. Those that are refused leave nothing.
+    fn make(&mut self, changes: u64) {
+        let (sender, answers) = mpsc::channel::<Result<Changed, ChangeError>>();
+        for _ in 0..changes / 20 {
+            for _ in 0..20 {
+                let (change, sender) = (self.change(), sender.clone());
+                let made = move |made| sender.send(made).expect("heard");
+                self.namespace().submit(change, made);
+            }
+            for _ in 0..20 {
+                let answer = answers.recv().expect("answered");
+                assert!(
+                    !matches!(answer, Err(ChangeError::Database(_))),
+                    "{answer:?}"
+                );
+            }
+        }
+    }
+
+    /// Loses the namespace and makes it again from the pools' directories and the labels of data that is there.
+    fn rebuild(&self, to: &str) -> (PathBuf, Rebuilt) {
+        let to = self.directory.path().join(to);
+        let of = self.uuid();
+        let logs = PoolLogs::read(of, &self.places()).expect("readable");
+        let id_max = self.labels.keys().map(|id| id.0).max().unwrap_or(0);
+        let mut rebuild = Rebuild::begin(&to, of, logs, id_max).expect("begun");
+        for (pool, found) in self.labels.values() {
+            rebuild.add(pool, found.clone()).expect("added");
+        }
+        let rebuilt = rebuild.finish(&to, 3).expect("finished");
+        (to, rebuilt)
+    }
+
+    fn uuid(&self) -> Uuid {
+        let connection = Connection::open(self.file()).expect("opens");
+        let sql = "SELECT value FROM meta WHERE key = 'uuid'";
+        let uuid: String = connection
+            .query_row(sql, [], |row| row.get(0))
+            .expect("there");
+        Uuid::parse_str(&uuid).expect("valid")
+    }
+
+    /// Forgets the data of files that never came to be: their writers have discarded it.
+    fn discard_unpublished(&mut self) {
+        let known = dump(
+            &self.file(),
+            "SELECT id FROM entry UNION SELECT file_id FROM trash",
+        );
+        let known: HashSet<String> = known.into_iter().collect();
+        self.labels
+            .retain(|id, _| known.contains(&format!("{}", id.0)));
+    }
+}
+
+/// All rows of a query as text.
+fn dump(database: &Path, sql: &str) -> Vec<String> {
+    let connection = Connection::open(database).expect("opens");
+    let mut query = connection.prepare(sql).expect("valid");
+    let columns = query.column_count();
+    let rows = query.query_map([], |row| {
+        let values = (0..columns).map(|column| match row.get_ref(column)? {
+            rusqlite::types::ValueRef::Null => Ok("-".to_owned()),
+            rusqlite::types::ValueRef::Integer(value) => Ok(value.to_string()),
+            rusqlite::types::ValueRef::Text(text) => Ok(String::from_utf8_lossy(text).into_owned()),
+            other => Ok(format!("{other:?}")),
+        });
+        Ok(values.collect::<rusqlite::Result<Vec<_>>>()?.join("|"))
+    });
+    rows.expect("runs")
+        .collect::<rusqlite::Result<_>>()
+        .expect("read")
+}
+
+/// Everything that must be equal.
+fn rows(database: &Path) -> Vec<String> {
+    [
+        "SELECT id, parent, name, kind, size_bytes, modified_ms, created_ms, owner, pool, properties FROM entry ORDER BY id",
+        "SELECT * FROM checksum ORDER BY 1, 2",
+        "SELECT * FROM property ORDER BY 1, 2, 3",
+        "SELECT file_id, pool, size_bytes, removed_ms, path, owner, details FROM trash ORDER BY 1",
+        "SELECT * FROM pool_usage WHERE files > 0 ORDER BY 1",
+    ]
+    .iter()
+    .flat_map(|sql| dump(database, sql))
+    .collect()
+}
+
+fn assert_equal(lab: &Lab, rebuilt: &Path) {
+    let (before, after) = (rows(&lab.file()), rows(rebuilt));
+    assert!(before.len() > 50, "{}", before.len());
+    for (before, after) in before.iter().zip(&after) {
+        assert_eq!(before, after);
+    }
+    assert_eq!(before.len(), after.len());
+}
+
+#[test]
+fn a_namespace_is_made_again_as_it_was_whatever_happened_to_its_entries() {
+    let mut lab = Lab::new();
+    lab.make(500);
+    lab.namespace = None;
+    lab.discard_unpublished();
+    let (to, rebuilt) = lab.rebuild("first");
+    assert_equal(&lab, &to);
+    assert_eq!((rebuilt.lost, rebuilt.wrong_size.len()), (0, 0));
+    assert!(rebuilt.trash > 10 && rebuilt.files > 10, "{rebuilt:?}");
+    // From snapshots, where the logs were lost, or are behind.
+    std::fs::remove_file(lab.directory.path().join("p1").join(DIRECTORY_LOG)).expect("removed");
+    lab.open();
+    lab.make(100);
+    lab.namespace = None;
+    lab.discard_unpublished();
+    let (to, _) = lab.rebuild("second");
+    assert_equal(&lab, &to);
+    // It gives no id again, and can be gone on with.
+    let namespace = Namespace::open(&to).expect("opens");
+    assert!(namespace.allocate().0 > lab.labels.keys().map(|id| id.0).max().expect("some"));
+}
+
+#[test]
+fn one_log_of_two_is_enough_for_all_that_labels_and_logs_tell_together() {
+    let mut lab = Lab::new();
+    lab.make(200);
+    lab.namespace = None;
+    lab.discard_unpublished();
+    std::fs::remove_file(lab.directory.path().join("p2").join(DIRECTORY_LOG)).expect("removed");
+    let (to, _) = lab.rebuild("without");
+    assert_equal(&lab, &to);
+}
+
+#[test]
+fn without_any_log_files_are_where_their_labels_say_and_none_is_lost() {
+    let mut lab = Lab::new();
+    lab.make(200);
+    lab.namespace = None;
+    lab.discard_unpublished();
+    for pool in POOLS {
+        std::fs::remove_file(lab.directory.path().join(pool).join(DIRECTORY_LOG)).expect("removed");
+    }
+    let (to, rebuilt) = lab.rebuild("without");
+    assert_eq!(rebuilt.files as usize, lab.labels.len());
+    let ids = dump(&to, "SELECT id FROM entry WHERE kind = 1 ORDER BY id");
+    let known: Vec<String> = lab.labels.keys().map(|id| id.0.to_string()).collect();
+    assert_eq!(ids, known);
+}
+
+#[test]
+fn of_two_files_of_one_place_the_one_that_was_told_of_counts() {
+    let mut lab = Lab::new();
+    let path = NamespacePath::parse("/f").expect("valid");
+    let first = lab.new_file(path.clone());
+    let first_id = first.id;
+    lab.namespace()
+        .apply(Change::Publish(first))
+        .expect("published");
+    // Its data is complete, and the process was killed before its commit.
+    let second = lab.new_file(path);
+    lab.namespace = None;
+    let (to, rebuilt) = lab.rebuild("anew");
+    let there = dump(&to, "SELECT id FROM entry WHERE name = 'f' AND parent = 1");
+    assert_eq!(there, [first_id.0.to_string()]);
+    assert_eq!(rebuilt.lost, 1);
+    let lost = &rebuilt.lost_named[0].0;
+    assert_eq!(lost.to_string(), "/lost+found/f");
+    let there = dump(&to, "SELECT id FROM entry WHERE name = 'f' AND parent <> 1");
+    assert_eq!(there, [second.id.0.to_string()]);
+}

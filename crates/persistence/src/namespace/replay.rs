@@ -1,0 +1,240 @@
+//! What the directory logs of all pools tell together: the state of the namespace apart from what labels tell.
+//!
+//! Each log has all directories; of the files it has those of its own pool in its snapshot, and those of all pools in what
+//! follows. So directories are taken from the log that goes furthest, and a log that ends early is gone on with from there.
+
+use super::directory_log::{
+    DIRECTORY_LOG, DirectoryEntry, DirectoryRecord, FileEntry, LogCondition, TrashedFile, read_log,
+};
+use super::{DeadProperty, EntryId};
+use penstock_model::{Checksum, PoolName, Timestamp};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+
+/// The logs of all pools of one namespace.
+#[derive(Default)]
+pub struct PoolLogs {
+    /// What each pool's log was found to be; `None`: there is none that can be used, and why.
+    pub conditions: BTreeMap<PoolName, Result<LogCondition, String>>,
+    /// The number up to which changes are known.
+    pub sequence: u64,
+    pub(super) directories: Option<BTreeMap<EntryId, DirectoryEntry>>,
+    pub(super) pools: BTreeMap<PoolName, FileStates>,
+}
+
+/// What logs tell of the files of a pool.
+#[derive(Default)]
+pub(super) struct FileStates {
+    pub files: HashMap<EntryId, FileState>,
+    pub trash: HashMap<EntryId, TrashedFile>,
+}
+
+/// What logs tell of one file.
+#[derive(Default)]
+pub(super) struct FileState {
+    /// All of it.
+    pub told: Option<FileEntry>,
+    /// Where it was moved to.
+    pub moved: Option<(EntryId, String)>,
+    /// All of them; `None`: not told.
+    pub properties: Option<Vec<DeadProperty>>,
+    /// Beside those of its label.
+    pub checksums: Vec<Checksum>,
+    /// The last record that says that it is where it is; 0: none does.
+    pub confirmed: u64,
+}
+
+#[derive(Default)]
+struct State {
+    directories: BTreeMap<EntryId, DirectoryEntry>,
+    files: FileStates,
+}
+
+impl PoolLogs {
+    /// Reads the logs in the directories of pools. Errors: one cannot be read at all.
+    pub fn read(namespace: Uuid, pools: &[(PoolName, PathBuf)]) -> io::Result<PoolLogs> {
+        let mut logs = PoolLogs::default();
+        for (pool, directory) in pools {
+            let found = condition(namespace, pool, &directory.join(DIRECTORY_LOG))?;
+            logs.conditions.insert(pool.clone(), found);
+        }
+        let usable = |pool: &PoolName| logs.conditions.get(pool)?.as_ref().ok();
+        let furthest = pools
+            .iter()
+            .filter_map(|(pool, directory)| Some((usable(pool)?, pool, directory)))
+            .max_by_key(|(condition, pool, _)| (condition.is_whole, condition.sequence, *pool));
+        let Some((best, best_pool, best_directory)) = furthest else {
+            return Ok(logs);
+        };
+        let sequence = best.sequence;
+        let best_log = best_directory.join(DIRECTORY_LOG);
+        let mut states = BTreeMap::new();
+        let mut directories = None;
+        for (pool, directory) in pools {
+            let mut state = State::default();
+            let mut known = 0;
+            if let Some(condition) = usable(pool) {
+                read_log(
+                    &directory.join(DIRECTORY_LOG),
+                    |sequence, is_old, record| {
+                        state.apply(sequence, is_old, record);
+                    },
+                )?;
+                known = condition.sequence;
+            }
+            if known < sequence {
+                read_log(&best_log, |sequence, is_old, record| {
+                    if !is_old && sequence > known {
+                        state.apply(sequence, is_old, record);
+                    }
+                })?;
+            }
+            if pool == best_pool {
+                directories = Some(state.directories);
+            }
+            states.insert(pool.clone(), state.files);
+        }
+        Ok(PoolLogs {
+            sequence,
+            directories,
+            pools: states,
+            ..logs
+        })
+    }
+
+    /// The largest id in them.
+    pub fn id_max(&self) -> u64 {
+        let directories = self.directories.iter().flatten().map(|(id, _)| id.0);
+        let files = self.pools.values().flat_map(|states| {
+            let files = states.files.keys();
+            files.chain(states.trash.keys()).map(|id| id.0)
+        });
+        directories.chain(files).max().unwrap_or(0)
+    }
+}
+
+/// Files of which the directory logs in a pool's directory, also those that were kept aside, say that they were removed.
+pub fn removed_files(directory: &Path) -> io::Result<HashSet<EntryId>> {
+    let mut removed: HashMap<EntryId, (u64, bool)> = HashMap::new();
+    let mut note = |id: EntryId, sequence: u64, is_gone: bool| {
+        let last = removed.entry(id).or_insert((sequence, is_gone));
+        if sequence >= last.0 {
+            *last = (sequence, is_gone);
+        }
+    };
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_log = name.to_str().is_some_and(|name| {
+            name == DIRECTORY_LOG || name.starts_with(&format!("{DIRECTORY_LOG}.before-"))
+        });
+        if !is_log {
+            continue;
+        }
+        read_log(&entry.path(), |sequence, _, record| match record {
+            DirectoryRecord::Trashed { file, .. } => note(file.file, sequence, true),
+            DirectoryRecord::File(file) => note(file.id, sequence, false),
+            DirectoryRecord::Moved { id, .. } | DirectoryRecord::Published { id, .. } => {
+                note(id, sequence, false);
+            }
+            DirectoryRecord::Snapshot { .. }
+            | DirectoryRecord::SnapshotEnd { .. }
+            | DirectoryRecord::Directory(_)
+            | DirectoryRecord::Removed { .. }
+            | DirectoryRecord::Properties { .. }
+            | DirectoryRecord::Checksums { .. } => {}
+        })?;
+    }
+    let gone = removed.into_iter().filter(|(_, (_, is_gone))| *is_gone);
+    Ok(gone.map(|(id, _)| id).collect())
+}
+
+fn condition(
+    namespace: Uuid,
+    pool: &PoolName,
+    path: &Path,
+) -> io::Result<Result<LogCondition, String>> {
+    let condition = match read_log(path, |_, _, _| ()) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {
+            return Ok(Err("there is none".to_owned()));
+        }
+        condition => condition?,
+    };
+    Ok(match &condition.of {
+        None => Err("its first line is damaged".to_owned()),
+        Some((other, _)) if *other != namespace => Err(format!("it is of namespace {other}")),
+        Some((_, other)) if other != pool => Err(format!("it is of pool {other}")),
+        Some(_) => Ok(condition),
+    })
+}
+
+impl State {
+    fn apply(&mut self, sequence: u64, is_of_snapshot: bool, record: DirectoryRecord) {
+        let touch = |state: &mut State, directory: EntryId, at: Timestamp| {
+            if let Some(found) = state.directories.get_mut(&directory)
+                && !is_of_snapshot
+            {
+                found.modified = found.modified.max(at);
+            }
+        };
+        let files = &mut self.files.files;
+        match record {
+            DirectoryRecord::Snapshot { .. } | DirectoryRecord::SnapshotEnd { .. } => {}
+            DirectoryRecord::Directory(made) => {
+                let (parent, at) = (made.parent, made.created);
+                self.directories.insert(made.id, made);
+                touch(self, parent, at);
+            }
+            DirectoryRecord::File(told) => {
+                self.files.trash.remove(&told.id);
+                let (parent, at) = (told.parent, told.at);
+                let state = files.entry(told.id).or_default();
+                state.properties = Some(told.properties.clone());
+                state.checksums.clear();
+                state.moved = None;
+                state.confirmed = sequence;
+                state.told = Some(told);
+                touch(self, parent, at);
+            }
+            DirectoryRecord::Published { id, .. } => {
+                files.entry(id).or_default().confirmed = sequence;
+            }
+            DirectoryRecord::Moved {
+                id,
+                from,
+                to,
+                name,
+                at,
+            } => {
+                match self.directories.get_mut(&id) {
+                    Some(directory) => (directory.parent, directory.name) = (to, name),
+                    None => {
+                        let state = files.entry(id).or_default();
+                        (state.moved, state.confirmed) = (Some((to, name)), sequence);
+                    }
+                }
+                touch(self, from, at);
+                touch(self, to, at);
+            }
+            DirectoryRecord::Removed { id, parent, at } => {
+                self.directories.remove(&id);
+                touch(self, parent, at);
+            }
+            DirectoryRecord::Trashed { parent, file } => {
+                let at = file.removed;
+                files.remove(&file.file);
+                self.files.trash.insert(file.file, file);
+                touch(self, parent, at);
+            }
+            DirectoryRecord::Properties { id, properties } => match self.directories.get_mut(&id) {
+                Some(directory) => directory.properties = properties,
+                None => files.entry(id).or_default().properties = Some(properties),
+            },
+            DirectoryRecord::Checksums { id, checksums } => {
+                files.entry(id).or_default().checksums.extend(checksums);
+            }
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Removals at other servers. Each goes on to its end, which its own bounds make sure of, also when the request that
+//! caused it was given up: its user was banned, its client has gone, or the door stops.
+
+use super::report_panic;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::task::JoinSet;
+
+/// The removals of one door. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct Removals(Arc<Mutex<JoinSet<()>>>);
+
+impl Removals {
+    /// Begins one. For use on the runtime, also while a future is dropped.
+    pub(super) fn begin(&self, removal: impl Future<Output = ()> + Send + 'static) {
+        let mut running = self.lock();
+        while let Some(ended) = running.try_join_next() {
+            report_panic(ended);
+        }
+        running.spawn(removal);
+    }
+
+    /// Waits until none is left.
+    pub(super) async fn ended(&self) {
+        loop {
+            let mut running = std::mem::take(&mut *self.lock());
+            if running.is_empty() {
+                return;
+            }
+            while let Some(ended) = running.join_next().await {
+                report_panic(ended);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,81 @@
+//! Whether a complete file may still become visible. Whoever waits for it can give it up, so that a disk that comes back
+//! after its client was told otherwise shows no file that nobody expects any more.
+
+use crate::claims::Claim;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A file between its last byte and its entry.
+pub(crate) struct Finishing(Mutex<State>);
+
+enum State {
+    /// Its path is claimed, its entry was not asked for.
+    Claimed(Claim),
+    /// The namespace has been asked for its entry.
+    Publishing,
+    /// It will not become visible.
+    GivenUp,
+}
+
+impl Finishing {
+    pub(crate) fn new(claim: Claim) -> Finishing {
+        Finishing(Mutex::new(State::Claimed(claim)))
+    }
+
+    /// Takes the claim, for whoever asks the namespace now. `None`: it was given up.
+    pub(crate) fn publish(&self) -> Option<Claim> {
+        let mut state = self.state();
+        match std::mem::replace(&mut *state, State::Publishing) {
+            State::Claimed(claim) => Some(claim),
+            before => {
+                *state = before;
+                None
+            }
+        }
+    }
+
+    /// Gives it up and its path free; `false`: it is too late for that.
+    pub(crate) fn give_up(&self) -> bool {
+        let mut state = self.state();
+        match *state {
+            State::Claimed(_) | State::GivenUp => {
+                *state = State::GivenUp;
+                true
+            }
+            State::Publishing => false,
+        }
+    }
+
+    pub(crate) fn is_given_up(&self) -> bool {
+        matches!(*self.state(), State::GivenUp)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claims::Claims;
+    use penstock_model::NamespacePath;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_file_is_either_given_up_or_published() {
+        let claims: Arc<Claims> = Arc::default();
+        let path = NamespacePath::parse("/d/f").expect("valid");
+        let given_up = Finishing::new(claims.claim(&path).expect("free"));
+        assert!(given_up.give_up() && given_up.is_given_up());
+        let published = Finishing::new(claims.claim(&path).expect("free again"));
+        assert!(given_up.publish().is_none() && given_up.give_up());
+        let claim = published.publish().expect("not given up");
+        assert!(!published.give_up() && !published.is_given_up());
+        assert!(
+            claims.claim(&path).is_err(),
+            "held until the entry is there"
+        );
+        drop(claim);
+        assert!(claims.claim(&path).is_ok());
+    }
+}

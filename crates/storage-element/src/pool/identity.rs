@@ -1,0 +1,229 @@
+//! `pool.json`: whose files a pool keeps, and how far their namespace had come. And `pool.lock`, which keeps a second
+//! process away.
+//!
+//! The marks in it are written before files depend on them. So a namespace that has not come as far is an old copy, and
+//! says nothing about which files were never acknowledged.
+
+use super::{POOL_VERSION, sync_directory};
+use penstock_model::PoolName;
+use penstock_persistence::namespace::{Change, EntryId, Namespace, NamespaceError};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use uuid::Uuid;
+
+/// What `pool.json` says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PoolIdentity {
+    pub version: u32,
+    pub pool: PoolName,
+    /// The namespace that knows the files in here.
+    pub namespace: Uuid,
+    /// That namespace's first id when it last started with this pool. One that started less often is an old copy.
+    pub low_water: EntryId,
+    /// Files here have ids below this. A namespace that has set fewer aside is an old copy. Absent in the first pools.
+    #[serde(default = "no_id")]
+    pub ids_below: EntryId,
+    /// How many movers that namespace had recorded when this was written, some seconds ago at most while it runs. One
+    /// that knows fewer is an old copy.
+    #[serde(default)]
+    pub records_seen: u64,
+}
+
+fn no_id() -> EntryId {
+    EntryId(0)
+}
+
+/// How far a namespace has come, to be compared with what a pool has seen of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Marks {
+    pub low_water: EntryId,
+    pub ids_below: EntryId,
+    pub records: u64,
+}
+
+impl PoolIdentity {
+    /// The pool has seen a newer state of its namespace than this one.
+    pub(crate) fn is_ahead_of(&self, namespace: Marks) -> bool {
+        self.low_water > namespace.low_water
+            || self.ids_below > namespace.ids_below
+            || self.records_seen > namespace.records
+    }
+}
+
+/// Writes `pool.json`.
+pub(crate) struct Marker {
+    directory: PathBuf,
+    namespace: Arc<Namespace>,
+    identity: Mutex<PoolIdentity>,
+    /// As in the file.
+    ids_below: AtomicU64,
+}
+
+impl Marker {
+    /// Makes the pool this namespace's. Blocks, like all others here.
+    pub(crate) fn begin(
+        directory: &Path,
+        pool: &PoolName,
+        namespace: &Arc<Namespace>,
+        is_new: bool,
+    ) -> io::Result<Marker> {
+        let marker = Marker {
+            directory: directory.to_owned(),
+            namespace: Arc::clone(namespace),
+            identity: Mutex::new(PoolIdentity {
+                version: POOL_VERSION,
+                pool: pool.clone(),
+                namespace: namespace.uuid(),
+                low_water: namespace.first_id(),
+                ids_below: no_id(),
+                records_seen: 0,
+            }),
+            ids_below: AtomicU64::new(0),
+        };
+        match is_new {
+            true => marker.write_anywhere()?,
+            false => marker.write()?,
+        }
+        Ok(marker)
+    }
+
+    /// Sees to it that the file tells of this id.
+    pub(super) fn cover(&self, id: EntryId) -> io::Result<()> {
+        if id.0 < self.ids_below.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if id >= self.namespace.ids_reserved() {
+            let reserved = self.namespace.apply(Change::ReserveIds(id));
+            reserved.map_err(io::Error::other)?;
+        }
+        self.write()
+    }
+
+    /// Writes how far the namespace has come, unless that is known.
+    pub(crate) fn refresh(&self) -> io::Result<()> {
+        let known = self.read().records_seen;
+        match self.namespace.records_ever().map_err(io::Error::other)? == known {
+            true => Ok(()),
+            false => self.write(),
+        }
+    }
+
+    /// Writes it where it is. An empty mount point does not become a pool by this.
+    pub(crate) fn write(&self) -> io::Result<()> {
+        std::fs::metadata(identity_path(&self.directory))?;
+        self.write_anywhere()
+    }
+
+    fn write_anywhere(&self) -> io::Result<()> {
+        let mut identity = self.read();
+        let new = PoolIdentity {
+            ids_below: self.namespace.ids_reserved(),
+            records_seen: self.namespace.records_ever().map_err(io::Error::other)?,
+            ..identity.clone()
+        };
+        write_identity(&self.directory, &new)?;
+        self.ids_below.store(new.ids_below.0, Ordering::Release);
+        *identity = new;
+        Ok(())
+    }
+
+    fn read(&self) -> std::sync::MutexGuard<'_, PoolIdentity> {
+        self.identity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(crate) fn identity_path(directory: &Path) -> PathBuf {
+    directory.join("pool.json")
+}
+
+/// Replaces `pool.json` in one step.
+fn write_identity(directory: &Path, identity: &PoolIdentity) -> io::Result<()> {
+    let new = directory.join("pool.json.new");
+    let mut file = File::create(&new)?;
+    file.write_all(&serde_json::to_vec_pretty(identity)?)?;
+    file.sync_all()?;
+    std::fs::rename(&new, identity_path(directory))?;
+    sync_directory(directory)
+}
+
+/// How far a namespace has come: as it was opened, or now.
+pub(crate) fn marks_of(namespace: &Namespace, now: bool) -> Result<Marks, NamespaceError> {
+    Ok(Marks {
+        low_water: match now {
+            true => namespace.first_id(),
+            false => namespace.low_water(),
+        },
+        ids_below: match now {
+            true => namespace.ids_reserved(),
+            false => namespace.first_id(),
+        },
+        records: namespace.records_ever()?,
+    })
+}
+
+/// Keeps other processes off a pool as long as the file is open. `None`: the file system takes no lock file, so nobody
+/// writes there either.
+///
+/// Errors: `WouldBlock` when another process has it.
+pub(crate) fn lock_pool(directory: &Path) -> io::Result<Option<File>> {
+    let path = directory.join("pool.lock");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let file = match options.open(&path) {
+        Ok(file) => file,
+        Err(why) if why.kind() == io::ErrorKind::ReadOnlyFilesystem => match File::open(&path) {
+            Ok(file) => file,
+            Err(_) => return Ok(None),
+        },
+        Err(why) => return Err(why),
+    };
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+        Err(TryLockError::Error(why)) => Err(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_of_the_first_version_can_be_read() {
+        let old = r#"{"version":1,"pool":"p1","namespace":"6a3f6a0e-0c55-4c9e-8d2a-0f1f6e1a2b3c","low_water":2}"#;
+        let identity: PoolIdentity = serde_json::from_str(old).expect("understood");
+        assert_eq!(identity.ids_below, EntryId(0));
+        assert_eq!((identity.low_water, identity.records_seen), (EntryId(2), 0));
+    }
+
+    #[test]
+    fn a_namespace_that_has_not_come_as_far_in_any_way_is_an_old_copy() {
+        let identity = PoolIdentity {
+            version: 1,
+            pool: PoolName::new("p1"),
+            namespace: Uuid::nil(),
+            low_water: EntryId(10),
+            ids_below: EntryId(20),
+            records_seen: 30,
+        };
+        let check = |low_water, ids_below, records, expected| {
+            let (low_water, ids_below) = (EntryId(low_water), EntryId(ids_below));
+            let marks = Marks {
+                low_water,
+                ids_below,
+                records,
+            };
+            assert_eq!(identity.is_ahead_of(marks), expected, "{marks:?}");
+        };
+        check(10, 20, 30, false);
+        check(11, 21, 31, false);
+        check(9, 20, 30, true);
+        check(10, 19, 30, true);
+        check(10, 20, 29, true);
+    }
+}

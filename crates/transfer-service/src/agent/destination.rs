@@ -1,0 +1,293 @@
+//! What attempts have left at a destination: as the record tells it and as it is seen there. Whose it is, is decided in
+//! `decide::destination`; nothing is removed that was not looked at before.
+
+use super::http::{End, NotRemoved, Stat, Way};
+use super::steps::{Attempting, Plan, Wanted};
+use crate::engine::Outcome;
+use crate::run::wall_clock;
+use penstock_decide::classify::{Observed, classify};
+use penstock_decide::destination::{Attempts, CopyEnd, Lost, Remnant, remnant};
+use penstock_decide::wording;
+use penstock_model::{Failure, LedgerEntry, Phase, Retry, Side, Timestamp};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Records of one transfer that are looked through; more are not made by any number of retries that is allowed.
+const ENTRIES_MAX: usize = 10_000;
+
+/// What is known of a transfer's attempts while one of them runs.
+#[derive(Debug, Default)]
+pub(super) struct Traces {
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    attempts: Attempts,
+    is_recalled: bool,
+    /// This attempt may have left something at the destination, or may leave it yet.
+    has_written: bool,
+    /// The destination refused because something is there, or is being written there.
+    met_something: bool,
+    /// What of earlier attempts might still run when this one looked.
+    runs_beside: Option<Lost>,
+}
+
+impl Traces {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the transfer's attempts have done.
+    pub(super) fn attempts(&self) -> Attempts {
+        self.lock().attempts.clone()
+    }
+
+    /// The attempt looks at the destination now.
+    pub(super) fn look(&self, now: Timestamp) {
+        let mut known = self.lock();
+        let lost = known.attempts.lost().filter(|lost| lost.may_run(now));
+        known.runs_beside = lost.cloned();
+    }
+}
+
+impl Attempting<'_> {
+    /// Reads what earlier attempts of this transfer have done at its destination.
+    pub(super) async fn recall(&self) -> Result<(), Failure> {
+        let assignment = self.assignment;
+        if assignment.attempt.0 <= 1 && !assignment.unsettled {
+            return Ok(());
+        }
+        let (reader, transfer) = (self.setup.reader.clone(), assignment.request.id);
+        let read = move || reader.entries_of(transfer, ENTRIES_MAX);
+        let entries = match tokio::task::spawn_blocking(read).await {
+            Ok(Ok(entries)) => Ok(entries),
+            Ok(Err(why)) => Err(why.to_string()),
+            Err(why) => Err(why.to_string()),
+        };
+        let entries = entries.map_err(|why| {
+            let detail = format!("the record of this transfer's attempts cannot be read: {why}");
+            classify(Side::Service, Phase::Preparation, &Observed::Broken, detail)
+        })?;
+        let mut attempts = Attempts::default();
+        // Between a backup and its return others may have written there.
+        let restored_at = assignment.parameters.restored_at;
+        let counts = |entry: &&LedgerEntry| restored_at.is_none_or(|time| entry.at >= time);
+        for entry in entries.iter().filter(counts) {
+            let limit = |size| self.timeout(size);
+            let looks = !assignment.parameters.strict_copy;
+            attempts.note(entry.at, &entry.event, limit, looks);
+        }
+        if entries.len() == ENTRIES_MAX {
+            attempts.doubt(wall_clock());
+        }
+        let mut known = self.traces.lock();
+        known.attempts = attempts;
+        known.is_recalled = true;
+        Ok(())
+    }
+
+    /// An attempt that nobody knows the outcome of may have brought the file: one before, or one after the backup that
+    /// the job was brought back from.
+    pub(super) fn may_have_arrived(&self) -> bool {
+        self.traces.lock().attempts.has_lost() || self.assignment.parameters.restored_at.is_some()
+    }
+
+    /// A way of copying begins.
+    pub(super) fn begin_to_copy(&self, plan: &Plan) {
+        self.progress.set_moved(0);
+        let limit = self.timeout(plan.size);
+        let mut known = self.traces.lock();
+        let now = wall_clock();
+        known.attempts.begin(now, plan.size, plan.was_absent, limit);
+        known.has_written = true;
+        known.met_something = false;
+    }
+
+    /// How the copy has ended, as far as that is known. Nothing said means that it may still run.
+    pub(super) fn note_end(&self, end: CopyEnd) {
+        let mut known = self.traces.lock();
+        known.attempts.end(wall_clock(), end);
+        known.met_something = end == CopyEnd::Occupied;
+        if let CopyEnd::Refused | CopyEnd::Occupied = end {
+            known.has_written = false;
+        }
+    }
+
+    /// What is there is to stay, whatever becomes of the attempt.
+    pub(super) fn leave_what_is_there(&self) {
+        let mut known = self.traces.lock();
+        known.attempts = Attempts::default();
+        known.has_written = false;
+    }
+
+    /// How an attempt ends that has failed. One that met nothing but an earlier copy of its transfer is not the
+    /// transfer's failure.
+    pub(super) fn failed(&self, mut failure: Failure, cleaned: bool) -> Outcome {
+        let known = self.traces.lock();
+        let Some(beside) = known.runs_beside.as_ref().filter(|_| known.met_something) else {
+            return Outcome::Failed { failure, cleaned };
+        };
+        failure.retry = Retry::Later;
+        failure.detail += "; an earlier copy of this transfer may still be running there";
+        let until = beside.blocks_until;
+        if until <= wall_clock() {
+            return Outcome::Failed { failure, cleaned };
+        }
+        Outcome::Blocked { failure, until }
+    }
+
+    /// What else is known of a file that may be an attempt's own, before anything is done with it.
+    pub(super) async fn examine(
+        &self,
+        end: &End,
+        there: Stat,
+        phase: Phase,
+    ) -> Result<Stat, Failure> {
+        let may_be_own = self.traces.lock().attempts.lost().is_some();
+        let Way::Http = end.way() else {
+            return Ok(there);
+        };
+        if !may_be_own {
+            return Ok(there);
+        }
+        let Some(properties) = self.setup.properties(end).await else {
+            return Ok(there);
+        };
+        if properties.is_directory {
+            let detail = format!("{} is a directory", end.url);
+            return Err(end.failure(phase, &Observed::IsDirectory, detail));
+        }
+        Ok(Stat {
+            modified: there.modified.or(properties.modified),
+            ..there
+        })
+    }
+
+    /// Removes what was seen there and is this transfer's own.
+    pub(super) async fn remove_own(
+        &self,
+        end: &End,
+        seen: &Stat,
+        phase: Phase,
+    ) -> Result<(), Failure> {
+        let removed = match end.way() {
+            Way::Http => self.setup.remove(end, seen.version.as_ref(), phase).await,
+            Way::Cloud(access) => {
+                let removed = self.setup.remove_object(end, access, phase).await;
+                removed.map_err(NotRemoved::from)
+            }
+            Way::Gfal => {
+                let removed = self.gfal_remove(end, phase).await;
+                removed.map_err(NotRemoved::from)
+            }
+        };
+        removed.map_err(|why| {
+            let mut known = self.traces.lock();
+            known.met_something |= why.is_occupied;
+            Failure {
+                detail: format!(
+                    "what an earlier attempt left at {} was not removed: {}",
+                    end.url, why.failure.detail
+                ),
+                ..why.failure
+            }
+        })
+    }
+
+    /// Removes what this attempt may have made at its destination. True when nothing of it, or of those before it, is
+    /// left there, or will come.
+    pub(super) async fn clean_up(&self) -> bool {
+        if let Some((_, destination)) = self.ends.get()
+            && let Some(access) = &destination.cloud
+        {
+            // Nobody sees it, but it takes room.
+            self.abort_uploads(access).await;
+        }
+        let has_written = {
+            let mut known = self.traces.lock();
+            // Its connections are closed.
+            known.attempts.end(wall_clock(), CopyEnd::Unknown);
+            known.has_written
+        };
+        let Some(lost) = self.traces.attempts().lost().cloned() else {
+            return self.traces.lock().is_recalled || !self.assignment.unsettled;
+        };
+        // What earlier attempts have left was looked at, and is looked at again by the next.
+        if !has_written || self.assignment.parameters.disable_cleanup {
+            return false;
+        }
+        if !lost.was_absent {
+            return !lost.may_run(wall_clock());
+        }
+        let Some((_, destination)) = self.ends.get() else {
+            return false;
+        };
+        let destination = self.renewed(destination).await;
+        match self.remove_remnant(&destination).await {
+            Ok(()) => true,
+            Err(failure) => {
+                let (transfer, url) = (self.assignment.request.id.0, &destination.url);
+                tracing::debug!(transfer, destination = %url, why = failure.detail, "an attempt may have left something");
+                false
+            }
+        }
+    }
+
+    /// Removes what attempts of unknown outcome have left at the destination of a transfer that has ended. Errors: why
+    /// something may still be there, or may come.
+    pub(super) async fn tidy_up(&self) -> Result<(), Failure> {
+        if self.assignment.parameters.disable_cleanup {
+            return Ok(());
+        }
+        let _turn = self.setup.memory.tidying.acquire().await;
+        self.recall().await?;
+        self.traces.lock().attempts.stop(self.assignment.ended);
+        let destination = self.end(Side::Destination).await?;
+        if let Some(access) = &destination.cloud {
+            self.abort_uploads(access).await;
+        }
+        if self.traces.attempts().lost().is_none() {
+            return Ok(());
+        }
+        self.remove_remnant(&destination).await
+    }
+
+    pub(super) fn untidied(&self, failure: Failure) -> Outcome {
+        let mut outcome = Outcome::Untidied { failure };
+        self.hide_credentials(&mut outcome);
+        outcome
+    }
+
+    /// Looks at a destination where nothing writes any more for this transfer, and removes what is its own. Errors: why
+    /// something may still be there, or may come.
+    async fn remove_remnant(&self, destination: &End) -> Result<(), Failure> {
+        let phase = Phase::Finalization;
+        let there = match self.stat(destination, Wanted::Size, phase).await? {
+            Some(there) => Some(self.examine(destination, there, phase).await?),
+            None => None,
+        };
+        let (attempts, now) = (self.traces.attempts(), wall_clock());
+        let told = there.as_ref().map(Stat::told);
+        match (remnant(told.as_ref(), &attempts, now), &there) {
+            (Remnant::Own, Some(seen)) => self.remove_own(destination, seen, phase).await?,
+            (Remnant::Foreign(foreign), _) => {
+                let transfer = self.assignment.request.id.0;
+                let why = wording::foreign(foreign);
+                tracing::info!(transfer, destination = %destination.url, why, "what is there may be somebody else's, and stays");
+                return Ok(());
+            }
+            (Remnant::Nothing | Remnant::MayCome { .. } | Remnant::Own, _) => {}
+        }
+        match attempts.runs_until(now) {
+            None => Ok(()),
+            Some(until) => {
+                let detail = format!(
+                    "a copy to {} may still be running until {}",
+                    destination.url,
+                    until.to_fts()
+                );
+                Err(destination.failure(phase, &Observed::Broken, detail))
+            }
+        }
+    }
+}

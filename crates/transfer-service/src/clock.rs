@@ -1,0 +1,92 @@
+//! The clock of this process, and whether what it says is believed: see `decide::clock`.
+
+use crate::run::wall_clock;
+use penstock_decide::clock::{ClockCheck, ClockReading, ClockStanding};
+use penstock_model::Timestamp;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Watches the wall clock.
+#[derive(Debug)]
+pub(crate) struct ClockWatch {
+    started: Instant,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    check: ClockCheck,
+    standing: ClockStanding,
+    knows_record: bool,
+    /// When the journal was written before this process.
+    written_at: Option<Timestamp>,
+}
+
+impl ClockWatch {
+    pub(crate) fn start() -> ClockWatch {
+        let started = Instant::now();
+        let check = ClockCheck::begin(reading(started), None);
+        ClockWatch {
+            started,
+            state: Mutex::new(State {
+                check,
+                standing: ClockStanding::Credible,
+                knows_record: false,
+                written_at: None,
+            }),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When an earlier process wrote the journal last. A service without work records nothing for long.
+    pub(crate) fn was_written(&self, at: Timestamp) {
+        self.state().written_at = Some(at);
+    }
+
+    /// The time of the newest record of an earlier process. Only the first counts.
+    pub(crate) fn compare_with_record(&self, newest: Timestamp) {
+        let mut state = self.state();
+        let newest = state.written_at.map_or(newest, |at| at.max(newest));
+        if !std::mem::replace(&mut state.knows_record, true) {
+            state.check = ClockCheck::begin(reading(self.started), Some(newest));
+        }
+        drop(state);
+        self.is_credible();
+    }
+
+    /// Whether what cannot be taken back may be done on the word of the clock. Tells operators when that changes.
+    pub(crate) fn is_credible(&self) -> bool {
+        let mut state = self.state();
+        let standing = state.check.observe(reading(self.started));
+        match (std::mem::replace(&mut state.standing, standing), standing) {
+            (ClockStanding::Credible, ClockStanding::Doubted { because, left }) => {
+                let minutes = left.as_secs().div_ceil(60);
+                tracing::error!(
+                    "{because}: nothing expires and nothing is removed from history until it is set right, or has gone \
+                     steadily for {minutes} min"
+                );
+            }
+            (ClockStanding::Doubted { .. }, ClockStanding::Credible) => {
+                tracing::info!("the clock is believed again");
+            }
+            (ClockStanding::Credible, ClockStanding::Credible)
+            | (ClockStanding::Doubted { .. }, ClockStanding::Doubted { .. }) => {}
+        }
+        standing == ClockStanding::Credible
+    }
+
+    /// As of the last look.
+    pub(crate) fn standing(&self) -> ClockStanding {
+        self.state().standing
+    }
+}
+
+fn reading(started: Instant) -> ClockReading {
+    ClockReading {
+        wall: wall_clock(),
+        monotonic: started.elapsed(),
+    }
+}

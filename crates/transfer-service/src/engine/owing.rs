@@ -1,0 +1,54 @@
+//! What remains to be done at destinations of transfers that have ended, and was tried in vain: it waits for its next try.
+
+use super::running::Then;
+use penstock_model::{Timestamp, TransferId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// All of it. The journal has it too.
+#[derive(Default)]
+pub(super) struct Owing {
+    waiting: BTreeMap<TransferId, Then>,
+    by_time: BTreeSet<(Timestamp, TransferId)>,
+    given_over: u64,
+}
+
+impl Owing {
+    /// It is tried again then.
+    pub(super) fn wait(&mut self, transfer: TransferId, until: Timestamp, then: Then) {
+        self.waiting.insert(transfer, then);
+        self.by_time.insert((until, transfer));
+    }
+
+    /// Nobody else may write where this transfer did.
+    pub(super) fn holds(&self, transfer: TransferId) -> bool {
+        self.waiting.contains_key(&transfer)
+    }
+
+    /// The next one whose time has come; it waits no more.
+    pub(super) fn next_due(&mut self, now: Timestamp) -> Option<Then> {
+        let (at, transfer) = *self.by_time.first()?;
+        if at > now {
+            return None;
+        }
+        self.by_time.pop_first();
+        self.waiting.remove(&transfer)
+    }
+
+    /// When the next one is due.
+    pub(super) fn wake_at(&self) -> Option<Timestamp> {
+        self.by_time.first().map(|(at, _)| *at)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) fn count_given_over(&mut self) {
+        self.given_over += 1;
+    }
+
+    /// Since the start of this process.
+    pub(super) fn given_over(&self) -> u64 {
+        self.given_over
+    }
+}

@@ -1,0 +1,51 @@
+//! A clock that is not believed, and one that goes back.
+
+use super::*;
+
+fn expired(world: &World) -> usize {
+    let events = world.journal.ledger().iter();
+    events
+        .filter(|(_, _, event)| matches!(event, TransferEvent::Expired { .. }))
+        .count()
+}
+
+#[test]
+fn nothing_expires_on_the_word_of_a_clock_that_is_not_believed() {
+    let mut world = World::new();
+    let mut job = new_job(JobKind::Independent, 77, 3, 0, 0);
+    job.parameters.expires_at = Some(world.now.at + Duration::from_secs(60));
+    let reply = world.reply();
+    world.feed(Input::Submit {
+        job: Box::new(job),
+        reply,
+    });
+    world.feed(Input::Clock { is_credible: false });
+    world.sleep(86_400);
+    assert_eq!(expired(&world), 0);
+    let wakes = world.engine.wake_at();
+    assert!(
+        wakes.is_none_or(|at| at > world.now.at),
+        "it does not ask for a time that is over: {wakes:?}"
+    );
+    world.feed(Input::Clock { is_credible: true });
+    world.sleep(1);
+    assert_eq!(expired(&world), 1, "the two that run may end");
+    world.settle();
+    world.check_record();
+}
+
+#[test]
+fn a_back_off_does_not_stand_still_when_the_clock_goes_back() {
+    let mut world = World::new();
+    world.submit(1, 0, 0);
+    let transfer = world.nth_agent(0).expect("runs");
+    let failed = Outcome::Failed {
+        failure: failure(Retry::Later),
+        cleaned: true,
+    };
+    world.end(transfer, failed);
+    assert_eq!(world.nth_agent(0), None, "it backs off");
+    world.now.at = Timestamp(world.now.at.0 - 30 * 86_400_000);
+    world.feed(Input::Tick);
+    assert_eq!(world.nth_agent(0), Some(transfer));
+}

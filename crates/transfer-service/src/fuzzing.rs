@@ -1,0 +1,39 @@
+//! What fuzz targets need of parsers that nobody outside may use otherwise.
+
+use crate::nodes::wire::{Down, Said, Up, receive, send};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use std::io;
+
+/// What a node understands of what another one sends.
+#[derive(Debug)]
+pub struct NodeFrame {
+    /// As this node would send it.
+    pub written: Vec<u8>,
+    /// As logs may show it.
+    pub shown: String,
+}
+
+/// The first frame of a follower; `None` when it says nothing that this version knows. Errors: the connection would end.
+pub async fn frame_of_follower(bytes: &[u8]) -> io::Result<Option<NodeFrame>> {
+    frame::<Up>(bytes).await
+}
+
+/// The first frame of a leader.
+pub async fn frame_of_leader(bytes: &[u8]) -> io::Result<Option<NodeFrame>> {
+    frame::<Down>(bytes).await
+}
+
+async fn frame<T: Serialize + DeserializeOwned + Debug>(
+    mut bytes: &[u8],
+) -> io::Result<Option<NodeFrame>> {
+    let said: T = match receive(&mut bytes).await? {
+        Said::Known(said) => said,
+        Said::Unknown | Said::Nothing => return Ok(None),
+    };
+    let mut written = Vec::new();
+    send(&mut written, &said).await?;
+    let shown = format!("{said:?}");
+    Ok(Some(NodeFrame { written, shown }))
+}

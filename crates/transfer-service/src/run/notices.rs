@@ -1,0 +1,22 @@
+//! What operators should know, in the log.
+
+use crate::engine::LinkNotice;
+use penstock_model::{Failure, JobId, LinkId, TransferRequest};
+
+/// For the site's operators.
+pub(super) fn tell_of_leftover(job: JobId, request: &TransferRequest, failure: &Failure) {
+    let (transfer, destination) = (request.id.0, &request.destination);
+    let why = &failure.detail;
+    tracing::error!(transfer, %job, %destination, why, "what an interrupted attempt may have left at its destination is tried to be removed no more; look there, and remove it");
+}
+
+pub(super) fn tell(link: &LinkId, notice: &LinkNotice) {
+    match notice {
+        LinkNotice::Halted(halt) => {
+            let (failures, last) = (halt.failures, &halt.last);
+            let until = halt.until.to_fts();
+            tracing::warn!(%link, failures, %last, %until, "a link is halted; one transfer is tried then");
+        }
+        LinkNotice::Reopened => tracing::info!(%link, "a halted link works again"),
+    }
+}

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Runs the interop tests side by side, and those that failed so once more, each alone: what depends on the load of the
+# machine is told apart from what is broken, and is named.
+# Usage: interop.sh WORKERS PYTEST…
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# More failures than this are no accident of load.
+unsteady_max=3
+workers=$1
+shift
+cache=target/interop-cache
+rm -rf "$cache"
+status=0
+"$@" -o cache_dir="$cache" -n "$workers" --dist loadfile || status=$?
+# 1 says that tests failed; anything else that they did not run.
+((status == 1)) || exit "$status"
+mapfile -t failed < <(python3 -c 'import json, sys; print(*json.load(open(sys.argv[1])), sep="\n")' "$cache/v/cache/lastfailed")
+((${#failed[@]} <= unsteady_max)) || exit "$status"
+echo "== failed beside other tests; once more alone:"
+printf '%s\n' "${failed[@]}"
+"$@" -o cache_dir="$cache" --last-failed --last-failed-no-failures none
+echo "unsteady, passed alone: ${failed[*]}"

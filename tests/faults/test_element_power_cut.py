@@ -1,0 +1,93 @@
+"""The power of a storage element's disk is cut at any instant: what was acknowledged is there, what was not is whole or absent.
+
+Clients work for a while on a disk whose log is kept. Then, for many records of it, a disk is made as a power cut there could
+have left it, and a storage element is started on that.
+"""
+
+import random
+import shutil
+
+from interop.clients import Door
+
+from .disk import Disk
+from .element import Book, Client, ElementSite, judge, work_together
+from .power_cut import FLUSH, FLUSH_DIRECTORY, MARK, Cut
+
+HOST = "127.0.9.1"
+CLIENTS, STEPS = 3, 25
+
+
+class Recording:
+    """A run of clients on a storage element, from its very first start on, with the log of its disk."""
+
+    def __init__(self, binary, directory, disk, fault_ca, source, seed):
+        self.disk = disk
+        self.site = ElementSite(binary, directory / "element", "element", HOST, disk)
+        self.site.trust(fault_ca.certificate)
+        self.site.allow(source.host)
+        self.book, self.source, self.seed = Book(disk), source, seed
+
+    def record(self):
+        self.disk.start()
+        self.site.start()
+        token = self.site.token()
+        clients = [
+            Client(f"client-{number}", Door(self.site, token), self.book, self.seed, self.source)
+            for number in range(CLIENTS)
+        ]
+        work_together(clients, STEPS)
+        self.close()
+        self.records = self.disk.records()
+        statuses = [status for client in clients for status in client.statuses]
+        wrong = [status for status in statuses if not isinstance(status[2], int) or status[2] >= 500]
+        assert not wrong, f"on a disk without faults: {wrong[:5]}"
+
+    def close(self):
+        self.site.kill()
+        self.disk.stop()
+
+    def positions(self, draw, count):
+        """Where to cut: half of them just before or after a flush or an answer, where it matters most."""
+        kinds = (MARK, FLUSH, FLUSH_DIRECTORY)
+        edges = [record.number + after for record in self.records if record.kind in kinds for after in (0, 1)]
+        first = next(record.number for record in self.records if record.kind == MARK)
+        for _ in range(count):
+            yield draw.choice(edges) if draw.random() < 0.5 else draw.randint(first // 2, len(self.records))
+
+    def marks(self, until):
+        return [record.data.decode() for record in self.records[:until] if record.kind == MARK]
+
+    def judge(self, remains, cut, until):
+        self.disk.write_remains(remains, cut, until, self.records)
+        self.site.use(remains)
+        try:
+            self.site.start()
+            door = Door(self.site)
+            files = judge(self.book, door, self.marks(until))
+            door.put("/after", b"it takes files again")
+            assert door.get("/after") == b"it takes files again"
+            self.site.wait_healthy()
+            self.site.wait_tidy()
+        finally:
+            self.site.kill()
+        return files
+
+
+def test_a_power_cut_loses_nothing_that_a_storage_element_acknowledged(
+    binary, tmp_path, disk_program, fault_ca, faulty, tier, rounds
+):
+    for seed in rounds.of("element", f"power cut, {tier.cuts_per_run} times", tier.recorded_runs):
+        draw = random.Random(seed)
+        directory = tmp_path / str(seed)
+        run = Recording(binary, directory, Disk(disk_program, directory / "disk"), fault_ca, faulty, seed)
+        try:
+            run.record()
+        finally:
+            run.close()
+        found = 0
+        for number, until in enumerate(run.positions(draw, tier.cuts_per_run)):
+            cut = Cut.drawn(draw.randrange(1 << 32))
+            print(f"cut before record {until} of {len(run.records)}: {cut}")
+            found += run.judge(directory / f"remains-{number}", cut, until)
+        assert found, "at no cut a file was there, so this proves nothing"
+        shutil.rmtree(directory)

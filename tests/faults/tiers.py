@@ -1,0 +1,21 @@
+"""How large the suites are: `guard` for every change, `soak` for what a promise is made for."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Tier:
+    name: str
+    # Runs that are recorded, and power cuts that each of them is tried with.
+    recorded_runs: int
+    cuts_per_run: int
+    # Rounds of a service or database that is cut while others go on.
+    live_cuts: int
+    # Rounds of each other fault.
+    rounds: int
+
+
+TIERS = {
+    "guard": Tier("guard", recorded_runs=2, cuts_per_run=8, live_cuts=2, rounds=1),
+    "soak": Tier("soak", recorded_runs=10, cuts_per_run=20, live_cuts=200, rounds=25),
+}
