@@ -34,7 +34,7 @@ test: check-tools ## Everything that guards the code, real clients included; say
 	@scripts/suites.sh lint deny test-rust test-web test-interop
 
 test-rust: check-rust ## Unit, property and integration tests of the crates
-	cargo test --workspace
+	cargo test --workspace --no-fail-fast
 
 test-web: check-tools ## The live page: types, and that the committed bundle is built from the sources
 	cd web && npm ci --no-audit --no-fund --silent && npm run --silent check
