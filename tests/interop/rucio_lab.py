@@ -302,11 +302,12 @@ class Lab:
         site.command("drain", state)
 
     def lose_jobs(self, site):
-        """A service begins anew without its journal; it is delegated to before Rucio submits again."""
+        """A service begins anew without its records; it is delegated to before Rucio submits again."""
         with self.rucio.paused("submitter"):
             site.stop()
-            for file in (site.directory / "state").glob("transfer.sqlite*"):
-                file.unlink()
+            for file in (site.directory / "state").iterdir():
+                if file.name.startswith(("transfer.sqlite", "delegations.sqlite")):
+                    file.unlink()
             site.start()
             self.delegate(site)
 

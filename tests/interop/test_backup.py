@@ -224,6 +224,7 @@ def test_a_service_moves_into_a_database_with_a_backup_and_is_backed_up_there(si
         restore(site, file, "--only", "transfer")
         site.start()
         assert Service(site).job(before)["job_state"] == "FINISHED"
+        eventually("it leads", lambda: Service(site).ask("GET", "/health").json()["node"]["role"] == "leader")
         assert json.loads(site.command("link", "show", "slow", "--json"))["max_active"] == 7
         assert Service(site).job(waiting)["job_state"] == "SUBMITTED"
         site.command("drain", "off")
