@@ -16,6 +16,8 @@ pub enum Peer {
     XrootdHttps,
     /// nginx without TLS, beside Penstock's plain door.
     NginxHttp,
+    /// An earlier binary of Penstock, over TLS.
+    Earlier,
 }
 
 impl Peer {
@@ -25,6 +27,7 @@ impl Peer {
             Peer::NginxHttps => "nginx-https",
             Peer::XrootdHttps => "xrootd-https",
             Peer::NginxHttp => "nginx-http",
+            Peer::Earlier => "earlier",
         }
     }
 }
@@ -48,6 +51,10 @@ pub enum Kind {
     Put,
     /// Files just written, so from the page cache.
     Get,
+    /// Questions about files, without their content.
+    Head,
+    /// Removals of files made before the phase.
+    Delete,
     /// Third-party copy, pull.
     Copy,
 }
@@ -61,6 +68,8 @@ pub enum Cell {
     Beside(Beside),
     /// The transfer service with two storage sites, end to end.
     ServiceSites,
+    /// The same in turns with an earlier binary.
+    ServiceSitesEarlier,
     /// The transfer service alone, with stubs for storage that take no time.
     ServiceStub,
     /// Memory of the transfer service while transfers are held active.
@@ -170,8 +179,8 @@ impl Cell {
     /// All of them, in the order in which they run.
     pub fn all() -> Vec<Cell> {
         let mut cells: Vec<Cell> = [1, 16].map(Cell::Disk).to_vec();
-        let mut beside = |kind, peer| {
-            for size in [Size::Empty, Size::Megabyte, Size::Gigabyte] {
+        let mut beside = |kind, peer, sizes: &[Size]| {
+            for &size in sizes {
                 for clients in [1, 16] {
                     cells.push(Cell::Beside(Beside {
                         kind,
@@ -182,14 +191,25 @@ impl Cell {
                 }
             }
         };
+        let all_sizes = [Size::Empty, Size::Megabyte, Size::Gigabyte];
         for peer in [Peer::NginxHttps, Peer::XrootdHttps, Peer::NginxHttp] {
             for kind in [Kind::Put, Kind::Get] {
-                beside(kind, peer);
+                beside(kind, peer, &all_sizes);
             }
         }
-        beside(Kind::Copy, Peer::XrootdHttps);
+        beside(Kind::Copy, Peer::XrootdHttps, &all_sizes);
+        for peer in [Peer::NginxHttps, Peer::XrootdHttps, Peer::Earlier] {
+            for kind in [Kind::Head, Kind::Delete] {
+                beside(kind, peer, &[Size::Empty]);
+            }
+        }
+        for kind in [Kind::Put, Kind::Get] {
+            beside(kind, Peer::Earlier, &[Size::Empty, Size::Megabyte]);
+        }
+        beside(Kind::Copy, Peer::Earlier, &[Size::Empty]);
         // Memory first: an allocator keeps what earlier cells once needed, and would hide the growth.
         cells.extend([Cell::ServiceMemory, Cell::ServiceSites, Cell::ServiceStub]);
+        cells.push(Cell::ServiceSitesEarlier);
         cells.extend([
             Cell::ServiceSubmit(200),
             Cell::ServiceSubmit(1),
@@ -211,6 +231,7 @@ impl Cell {
         match self {
             Cell::Beside(_)
             | Cell::ServiceSites
+            | Cell::ServiceSitesEarlier
             | Cell::ServiceStub
             | Cell::ServiceMemory
             | Cell::Hopeless
@@ -231,8 +252,20 @@ impl Cell {
     pub fn needs_stub(&self) -> bool {
         !matches!(
             self,
-            Cell::Disk(_) | Cell::Beside(_) | Cell::ServiceSites | Cell::Relay(_)
+            Cell::Disk(_)
+                | Cell::Beside(_)
+                | Cell::ServiceSites
+                | Cell::ServiceSitesEarlier
+                | Cell::Relay(_)
         )
+    }
+
+    /// True when an earlier binary of Penstock is needed.
+    pub fn needs_earlier(&self) -> bool {
+        match self {
+            Cell::Beside(beside) => beside.peer == Peer::Earlier,
+            cell => *cell == Cell::ServiceSitesEarlier,
+        }
     }
 
     /// For `--list` and `--only`.
@@ -241,6 +274,7 @@ impl Cell {
             Cell::Disk(threads) => format!("disk-{threads}"),
             Cell::Beside(cell) => cell.name(),
             Cell::ServiceSites => "service-sites".to_owned(),
+            Cell::ServiceSitesEarlier => "service-sites-earlier".to_owned(),
             Cell::ServiceStub => "service-stub".to_owned(),
             Cell::ServiceMemory => "service-memory".to_owned(),
             Cell::ServiceSubmit(files) => format!("service-submit-{files}"),
@@ -267,6 +301,7 @@ impl Cell {
             }
             Cell::Disk(_)
             | Cell::ServiceSites
+            | Cell::ServiceSitesEarlier
             | Cell::ServiceStub
             | Cell::ServiceMemory
             | Cell::ServiceSubmit(_)
@@ -288,6 +323,8 @@ impl Beside {
         let kind = match self.kind {
             Kind::Put => "put",
             Kind::Get => "get",
+            Kind::Head => "head",
+            Kind::Delete => "delete",
             Kind::Copy => "copy",
         };
         let size = match self.size {
@@ -319,12 +356,11 @@ impl Beside {
         };
         let (operations, time) = match (self.size, self.kind) {
             (Size::Empty, Kind::Put) => (20_000, seconds(1.5)),
-            (Size::Empty, Kind::Get) => (200_000, seconds(1.5)),
+            (Size::Empty, Kind::Get | Kind::Head) => (200_000, seconds(1.5)),
+            (Size::Empty, Kind::Delete) => (4_000, seconds(4.0)),
             (Size::Empty, Kind::Copy) => (2_000, seconds(2.0)),
-            (Size::Megabyte, Kind::Put | Kind::Get | Kind::Copy) => (1_000, seconds(1.5)),
-            (Size::Gigabyte, Kind::Put | Kind::Get | Kind::Copy) => {
-                (self.clients as u64, Duration::from_secs(60))
-            }
+            (Size::Megabyte, _) => (1_000, seconds(1.5)),
+            (Size::Gigabyte, _) => (self.clients as u64, Duration::from_secs(60)),
         };
         Bound { operations, time }
     }
@@ -334,11 +370,11 @@ impl Beside {
         match (self.size, self.kind) {
             // Preparing the files has warmed reads up; one PUT of everything warms a large PUT up.
             (Size::Gigabyte, Kind::Put) => self.bound(scale),
-            (Size::Gigabyte, Kind::Get | Kind::Copy) => Bound {
+            (Size::Gigabyte, _) => Bound {
                 operations: 0,
                 time: Duration::ZERO,
             },
-            (Size::Empty | Size::Megabyte, Kind::Put | Kind::Get | Kind::Copy) => Bound {
+            (Size::Empty | Size::Megabyte, _) => Bound {
                 operations: 200,
                 time: Duration::from_millis(200),
             },
@@ -348,9 +384,9 @@ impl Beside {
     /// Files that reads and copies find at their source.
     pub fn source_files(&self) -> u64 {
         match (self.kind, self.size) {
-            (Kind::Put, _) => 0,
-            (Kind::Get | Kind::Copy, Size::Empty | Size::Megabyte) => 64,
-            (Kind::Get | Kind::Copy, Size::Gigabyte) => self.clients as u64,
+            (Kind::Put | Kind::Delete, _) => 0,
+            (Kind::Get | Kind::Head | Kind::Copy, Size::Empty | Size::Megabyte) => 64,
+            (Kind::Get | Kind::Head | Kind::Copy, Size::Gigabyte) => self.clients as u64,
         }
     }
 

@@ -131,11 +131,14 @@ impl<'a> Entrant<'a> {
             .as_ref()
             .unwrap_or(&self.contender.source);
         let directory = match self.cell.kind {
-            Kind::Put | Kind::Copy => {
+            Kind::Put | Kind::Copy | Kind::Delete => {
                 Some(load::make_directory(target, &format!("{}-{name}", self.cell.name())).await?)
             }
-            Kind::Get => None,
+            Kind::Get | Kind::Head => None,
         };
+        if let (Kind::Delete, Some(directory)) = (self.cell.kind, &directory) {
+            self.fill(target, directory, bound.operations).await?;
+        }
         let operation = self.operation(directory.clone().unwrap_or(target.base.clone()));
         let mut measured = target.processes.clone();
         if self.contender.destination.is_some() {
@@ -150,6 +153,17 @@ impl<'a> Entrant<'a> {
         succeed(phase, target)
     }
 
+    /// Makes what is removed then, and waits until nothing of that is left to do.
+    async fn fill(&self, target: &Target, directory: &Url, files: u64) -> Result<(), BenchError> {
+        let put = Operation::Put {
+            directory: directory.clone(),
+            bytes: self.file_bytes,
+        };
+        succeed(load::run(target, put, 16, all(files), &[]).await, target)?;
+        settle(&target.processes).await;
+        Ok(())
+    }
+
     fn operation(&self, directory: Url) -> Operation {
         let bytes = self.file_bytes;
         match self.cell.kind {
@@ -158,6 +172,11 @@ impl<'a> Entrant<'a> {
                 files: Arc::clone(&self.sources),
                 bytes,
             },
+            Kind::Head => Operation::Head {
+                files: Arc::clone(&self.sources),
+                bytes,
+            },
+            Kind::Delete => Operation::Delete { directory },
             Kind::Copy => Operation::Copy {
                 sources: Arc::clone(&self.sources),
                 source_authorization: self.contender.source.authorization.clone(),

@@ -34,6 +34,8 @@ pub struct Field {
     certificates: Certificates,
     // Servers end before their files go: fields are dropped in this order.
     penstock: Option<Sites>,
+    /// Those of an earlier binary.
+    earlier: Option<Sites>,
     nginx: Option<Nginx>,
     xrootd: Option<XrootdPair>,
     stub: Option<Stub>,
@@ -43,7 +45,12 @@ pub struct Field {
 
 impl Field {
     /// Starts what the cells need and what is installed.
-    pub async fn set_up(parent: &Path, binary: &Path, cells: &[Cell]) -> Result<Field, BenchError> {
+    pub async fn set_up(
+        parent: &Path,
+        binary: &Path,
+        earlier: Option<&Path>,
+        cells: &[Cell],
+    ) -> Result<Field, BenchError> {
         let work = WorkDirectory::make(parent)?;
         let certificates = Certificates::make(&work.directory("peers")?)?;
         let needs = |wanted: &dyn Fn(&Cell) -> bool| cells.iter().any(wanted);
@@ -55,6 +62,7 @@ impl Field {
             binary: None,
             certificates,
             penstock: None,
+            earlier: None,
             nginx: None,
             xrootd: None,
             stub: None,
@@ -65,6 +73,9 @@ impl Field {
         }
         if needs(&Cell::needs_sites) {
             field.start_sites()?;
+        }
+        if let (true, Some(binary)) = (needs(&Cell::needs_earlier), earlier) {
+            field.start_earlier_sites(binary)?;
         }
         let is_read_slowly = needs(&|cell| *cell == Cell::Hopeless);
         if needs_peer(Peer::NginxHttps) || needs_peer(Peer::NginxHttp) || is_read_slowly {
@@ -100,6 +111,17 @@ impl Field {
         };
         let dir = self.work.directory("sites")?;
         self.penstock = Some(penstock::start(binary, &dir, &self.certificates)?);
+        Ok(())
+    }
+
+    fn start_earlier_sites(&mut self, binary: &Path) -> Result<(), BenchError> {
+        let binary =
+            std::path::absolute(binary).map_err(|why| BenchError::failed(why.to_string()))?;
+        let version = penstock::version(&binary)?;
+        self.versions
+            .push(format!("earlier: {} ({})", version, binary.display()));
+        let dir = self.work.directory("earlier-sites")?;
+        self.earlier = Some(penstock::start_between_sites(&binary, &dir)?);
         Ok(())
     }
 
@@ -190,6 +212,11 @@ impl Field {
                 }
                 Ok(report.service("two Penstock sites", &measured))
             }
+            Cell::ServiceSitesEarlier => {
+                let both = [self.sites()?, self.earlier_sites()?];
+                let row = service::run_in_turns(both, scale).await?;
+                Ok(report.rows(&service::IN_TURNS, &[row]))
+            }
             Cell::ServiceStub => {
                 let (runs, files) = scale.service();
                 let mut measured = Vec::new();
@@ -241,6 +268,7 @@ impl Field {
             Cell::Disk(_)
             | Cell::Beside(_)
             | Cell::ServiceSites
+            | Cell::ServiceSitesEarlier
             | Cell::ServiceStub
             | Cell::ServiceMemory
             | Cell::Relay(_) => {
@@ -306,7 +334,9 @@ impl Field {
         let begin =
             |processes: &[(&'static str, u32)]| Profiler::start(processes, &dir, &cell.name());
         match cell {
-            Cell::Disk(_) | Cell::ServiceMemory | Cell::Relay(_) => return Ok(()),
+            Cell::Disk(_) | Cell::ServiceMemory | Cell::ServiceSitesEarlier | Cell::Relay(_) => {
+                return Ok(());
+            }
             Cell::Beside(beside) => {
                 let Some(ours) = self.ours(beside) else {
                     return Ok(());
@@ -357,6 +387,12 @@ impl Field {
             .ok_or_else(|| BenchError::failed("the penstock binary is missing"))
     }
 
+    fn earlier_sites(&self) -> Result<&Sites, BenchError> {
+        self.earlier
+            .as_ref()
+            .ok_or_else(|| BenchError::failed("no earlier binary is given (--earlier)"))
+    }
+
     fn stub(&self) -> Result<&Stub, BenchError> {
         self.stub
             .as_ref()
@@ -366,7 +402,7 @@ impl Field {
     fn ours(&self, cell: &Beside) -> Option<Contender> {
         let sites = self.penstock.as_ref()?;
         let source = match cell.peer {
-            Peer::NginxHttps | Peer::XrootdHttps => sites.source.clone(),
+            Peer::NginxHttps | Peer::XrootdHttps | Peer::Earlier => sites.source.clone(),
             Peer::NginxHttp => sites.source_plain.clone(),
         };
         Some(Contender {
@@ -380,10 +416,12 @@ impl Field {
             Peer::NginxHttps => self.nginx.as_ref()?.https.clone(),
             Peer::NginxHttp => self.nginx.as_ref()?.http.clone(),
             Peer::XrootdHttps => self.xrootd.as_ref()?.source.clone(),
+            Peer::Earlier => self.earlier.as_ref()?.source.clone(),
         };
-        let destination = match cell.kind {
-            Kind::Put | Kind::Get => None,
-            Kind::Copy => Some(self.xrootd.as_ref()?.destination.clone()),
+        let destination = match (cell.kind, cell.peer) {
+            (Kind::Copy, Peer::Earlier) => Some(self.earlier.as_ref()?.destination.clone()),
+            (Kind::Copy, _) => Some(self.xrootd.as_ref()?.destination.clone()),
+            _ => None,
         };
         Some(Contender {
             source,

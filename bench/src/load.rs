@@ -4,7 +4,7 @@
 use crate::error::BenchError;
 use crate::process::{cpu_used, own_cpu_used};
 use crate::servers::Target;
-use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderName, HeaderValue};
 use http::{HeaderMap, Method};
 use penstock_protocol::http1::client::{Incoming, Outgoing, UploadStart};
 use penstock_protocol::tpc::{Item, Outcome, StreamParser};
@@ -37,6 +37,13 @@ pub enum Operation {
     },
     /// Reads files, one after the other, from the first again after the last.
     Get {
+        /// At least one.
+        files: Arc<[Url]>,
+        /// Of each file.
+        bytes: u64,
+    },
+    /// Asks for the size of files, one after the other, from the first again after the last.
+    Head {
         /// At least one.
         files: Arc<[Url]>,
         /// Of each file.
@@ -223,6 +230,10 @@ impl Operation {
                 get(target, url, *bytes, buffer).await?;
                 Ok(*bytes)
             }
+            Operation::Head { files, bytes } => {
+                head(target, files[index as usize % files.len()].clone(), *bytes).await?;
+                Ok(0)
+            }
             Operation::Copy {
                 sources,
                 source_authorization,
@@ -337,6 +348,19 @@ async fn get(target: &Target, url: Url, bytes: u64, buffer: &mut [u8]) -> Result
                 "{shown} has {got} bytes instead of {bytes}"
             )))
         }
+    }
+}
+
+async fn head(target: &Target, url: Url, bytes: u64) -> Result<(), BenchError> {
+    let shown = url.to_string();
+    let answer = simple(target, Method::HEAD, url).await?;
+    let told = answer.headers.get(CONTENT_LENGTH).cloned();
+    expect(answer, &[200]).await?;
+    match told.as_ref().and_then(|value| value.to_str().ok()) {
+        Some(length) if length == bytes.to_string() => Ok(()),
+        told => Err(BenchError::failed(format!(
+            "{shown} has {told:?} bytes instead of {bytes}"
+        ))),
     }
 }
 

@@ -55,6 +55,9 @@ struct Arguments {
     /// The binary to measure. Without it, peers are measured alone.
     #[arg(long, value_name = "PATH", default_value = "target/release/penstock")]
     penstock: PathBuf,
+    /// An earlier binary of Penstock: cells named `…-earlier` compare with it, in turns.
+    #[arg(long, value_name = "PATH")]
+    earlier: Option<PathBuf>,
     /// Where the disk image of the data goes (14 GB at most).
     #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
     work: PathBuf,
@@ -66,7 +69,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let cells = chosen(&arguments.only);
+    let cells = chosen(&arguments);
     let scale = match arguments.quick {
         true => Scale::Quick,
         false => Scale::Full,
@@ -79,7 +82,7 @@ fn main() -> ExitCode {
     }
     if cells.is_empty() {
         eprintln!(
-            "penstock-bench: no cell begins with {:?}; see --list",
+            "penstock-bench: no cell begins with {:?}; see --list (those named `…-earlier` need --earlier PATH)",
             arguments.only
         );
         return ExitCode::from(2);
@@ -106,9 +109,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn chosen(only: &[String]) -> Vec<Cell> {
+fn chosen(arguments: &Arguments) -> Vec<Cell> {
+    let only = &arguments.only;
     let mut cells = Cell::all();
-    cells.retain(|cell| only.is_empty() || only.iter().any(|start| cell.name().starts_with(start)));
+    cells.retain(|cell| {
+        let can_be = arguments.earlier.is_some() || arguments.list || !cell.needs_earlier();
+        let is_named = only.iter().any(|start| cell.name().starts_with(start));
+        can_be && (only.is_empty() || is_named)
+    });
     cells
 }
 
@@ -134,7 +142,8 @@ async fn measure(arguments: &Arguments, cells: &[Cell], scale: Scale) -> Result<
     if let Some(dir) = page.parent() {
         std::fs::create_dir_all(dir).or_else(doing(format!("{}", dir.display())))?;
     }
-    let field = Field::set_up(&arguments.work, &arguments.penstock, cells).await?;
+    let earlier = arguments.earlier.as_deref();
+    let field = Field::set_up(&arguments.work, &arguments.penstock, earlier, cells).await?;
     field.note_what_is_missing();
     field.work.warm_up(scale.warm_up_bytes())?;
     let mut report = Report::new(&now, &field.work.description, &field.versions, scale);

@@ -243,6 +243,16 @@ const SECTIONS: &[(Kind, &str, &str)] = &[
          everybody.",
     ),
     (
+        Kind::Head,
+        "HEAD",
+        "Files just written. Penstock checks a token on each request; the peers are open to everybody.",
+    ),
+    (
+        Kind::Delete,
+        "DELETE",
+        "Files made before the phase. Penstock's 204 means durable; the peers do not sync.",
+    ),
+    (
         Kind::Copy,
         "Third-party copy (HTTP-TPC pull, https to https)",
         "Driven by hand; CPU is that of both servers. Penstock's copies are durable, XRootD's are not.",

@@ -5,6 +5,7 @@ use crate::cell::Scale;
 use crate::error::BenchError;
 use crate::load::{self, Bound, Operation};
 use crate::process::{cpu_used, own_cpu_used, resident_bytes};
+use crate::report::{Table, middle_of, spread};
 use crate::servers::Target;
 use crate::servers::penstock::{STUB_HELD, STUB_QUICK, STUB_SOURCE, Service, Sites};
 use crate::stub::Stub;
@@ -98,6 +99,57 @@ pub async fn run_sites(
     let run = measure(&sites.service, &entries, &options, &processes(sites)).await?;
     read_all(&sites.destination, landed).await?;
     Ok(run)
+}
+
+/// Ours beside an earlier binary.
+pub const IN_TURNS: Table = Table {
+    title: "The transfer service beside an earlier version",
+    note: "Empty files between two sites, each binary with sites of its own, in turns; ratios are ours divided by the \
+           earlier one's, as median (lowest to highest). CPU is that of the service and both sites.",
+    columns: &[
+        "files",
+        "completed/s",
+        "earlier",
+        "ratio",
+        "CPU ms per transfer",
+        "earlier",
+        "ratio",
+    ],
+};
+
+/// Runs of ours and of an earlier binary in turns, as a row.
+pub async fn run_in_turns(both: [&Sites; 2], scale: Scale) -> Result<Vec<String>, BenchError> {
+    let (_, files) = scale.service();
+    let mut sources = Vec::new();
+    for sites in both {
+        let source = make_sources(sites, files, "in-turns-source").await?;
+        run_sites(sites, &source, files.min(500), 1000).await?;
+        sources.push(source);
+    }
+    let mut runs: [Vec<ServiceRun>; 2] = Default::default();
+    for pair in 0..scale.pairs() {
+        // Whoever is second finds the machine as the first has left it: take turns.
+        let order = if pair % 2 == 0 { [0, 1] } else { [1, 0] };
+        for side in order {
+            runs[side].push(run_sites(both[side], &sources[side], files, 2000 + pair).await?);
+        }
+    }
+    let rate = |run: &ServiceRun| run.transfers as f64 / run.wall.as_secs_f64();
+    let cpu = |run: &ServiceRun| {
+        let total: Duration = run.cpu.iter().map(|(_, time)| *time).sum();
+        total.as_secs_f64() * 1e3 / run.transfers as f64
+    };
+    let mut row = vec![files.to_string()];
+    for figure in [&rate as &dyn Fn(&ServiceRun) -> f64, &cpu] {
+        let [ours, earlier] = runs.each_ref().map(|runs| runs.iter().map(figure));
+        let ratios = ours.clone().zip(earlier.clone());
+        row.push(middle_of(ours.collect()));
+        row.push(middle_of(earlier.collect()));
+        row.push(spread(
+            ratios.map(|(ours, earlier)| ours / earlier).collect(),
+        ));
+    }
+    Ok(row)
 }
 
 /// How files between two storage sites are submitted.

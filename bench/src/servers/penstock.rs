@@ -82,8 +82,21 @@ pub fn version(binary: &Path) -> Result<String, BenchError> {
     run(Command::new(binary).arg("--version"))
 }
 
-/// Makes and serves the sites below `dir`.
+/// Makes and serves the sites below `dir`. The service reaches the stubs too.
 pub fn start(binary: &Path, dir: &Path, certificates: &Certificates) -> Result<Sites, BenchError> {
+    make_and_serve(binary, dir, Some(certificates))
+}
+
+/// Makes and serves the sites below `dir`, the service for these alone: what earlier binaries know too.
+pub fn start_between_sites(binary: &Path, dir: &Path) -> Result<Sites, BenchError> {
+    make_and_serve(binary, dir, None)
+}
+
+fn make_and_serve(
+    binary: &Path,
+    dir: &Path,
+    stubs: Option<&Certificates>,
+) -> Result<Sites, BenchError> {
     let site = |last: u8, name: &str, peers: &[&SiteFiles]| {
         let host = Ipv4Addr::new(127, 0, 0, last);
         let port = free_port(IpAddr::V4(host), &PORTS)?;
@@ -95,7 +108,10 @@ pub fn start(binary: &Path, dir: &Path, certificates: &Certificates) -> Result<S
     a.edit(storage_only)?;
     b.edit(storage_only)?;
     c.edit(|document, _| service_only(document, &limits_of_cells()))?;
-    pki::install_ca(&certificates.authority, &c.root.join("certificates"))?;
+    if let Some(certificates) = stubs {
+        c.edit(|document, _| reach_stubs(document))?;
+        pki::install_ca(&certificates.authority, &c.root.join("certificates"))?;
+    }
     let processes = [
         a.serve(Command::new(binary), &[0, PORTS[0]])?,
         b.serve(Command::new(binary), &[0])?,
@@ -141,6 +157,7 @@ pub fn start_service(
     let port = free_port(IpAddr::V4(host), &PORTS)?;
     let files = SiteFiles::make(binary, dir, name, (host, port), peers)?;
     files.edit(|document, _| service_only(document, limits))?;
+    files.edit(|document, _| reach_stubs(document))?;
     pki::install_ca(&certificates.authority, &files.root.join("certificates"))?;
     let process = files.serve(Command::new(binary), &[SERVICE_PORT])?;
     Ok(OwnService {
@@ -343,12 +360,15 @@ fn limits_of_cells() -> Limits {
     }
 }
 
-fn service_only(document: &mut DocumentMut, limits: &Limits) {
-    document.remove("storage");
-    // Where the stubs are.
+/// Lets a service reach the stubs, at whatever ports.
+fn reach_stubs(document: &mut DocumentMut) {
     let mut private = Array::new();
     private.push("127.0.0.0/8:1-65535");
     document["trust"]["private_addresses"] = value(private);
+}
+
+fn service_only(document: &mut DocumentMut, limits: &Limits) {
+    document.remove("storage");
     let transfer = &mut document["transfer"];
     transfer["active_max_per_link"] = value(i64::from(limits.link));
     transfer["active_max_per_storage"] = value(i64::from(limits.storage));
