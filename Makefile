@@ -31,7 +31,7 @@ demo: build ## Two sites on this machine, a data set moved between them and veri
 test: export RUSTC_WORKSPACE_WRAPPER := $(shell rustc --print sysroot)/bin/clippy-driver
 test: export CLIPPY_ARGS := -Dwarnings
 test: check-tools ## Everything that guards the code, real clients included; says what each suite took
-	@scripts/suites.sh lint deny test-rust test-web test-interop
+	@scripts/suites.sh lint deny test-rust test-web test-interop test-faults
 
 test-rust: check-rust ## Unit, property and integration tests of the crates
 	cargo test --workspace --no-fail-fast

@@ -30,6 +30,10 @@ def pytest_addoption(parser):
     parser.addoption("--minutes", type=float, help="no round begins later than this after the start")
 
 
+def pytest_configure(config):
+    interop.pytest_configure(config)
+
+
 def pytest_sessionstart(session):
     missing = [tool for tool in ("cc", "pkg-config", "fusermount3", "ip", "openssl") if shutil.which(tool) is None]
     missing += [] if subprocess.run(["pkg-config", "--exists", "fuse3"]).returncode == 0 else ["libfuse3-dev"]

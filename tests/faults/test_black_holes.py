@@ -12,7 +12,6 @@ from interop.fault_server import FaultServer, Throttle
 from interop.site import Site
 from interop.waiting import eventually
 
-from .defects import known
 from .network import BASE_PORT, NETWORKS, OTHERS, THERE, THIS, Machine
 
 DATA = content("dark", 2_000_000)
@@ -136,7 +135,6 @@ def is_empty(lab, path):
     return not lab.store.incoming() and not lab.door.exists(path)
 
 
-@known("a transfer whose copy outlives the service's machine meets its own file and fails")
 def test_a_copy_that_outlives_the_service_s_machine_is_no_failure(make_lab, machine, tmp_path, tier, rounds):
     for seed in rounds.of("service", "the service's machine is lost amid copies", tier.rounds):
         lab = make_lab(tmp_path / str(seed), far="service")

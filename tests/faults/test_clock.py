@@ -15,7 +15,6 @@ from interop.site import Site
 from interop.waiting import eventually
 
 from .conftest import LIBFAKETIME
-from .defects import known
 from .service import Delegator
 
 HOST = "127.0.9.21"
@@ -25,7 +24,6 @@ MINUTES_AHEAD, DAYS_AHEAD = "+10m", "+120d"
 # Long enough for a first look at what may go, which comes seconds after a start; and for the next.
 AT_START_SECONDS, AT_WORK_SECONDS = 10, 40
 RECOVER_SECONDS = 60
-DESTROYS = "a clock that leaps ahead expires what waits and removes what is kept"
 
 
 class Clock:
@@ -128,7 +126,6 @@ def rounds_in(make_lab, tmp_path, rounds, tier, fault):
         shutil.rmtree(tmp_path / str(seed))
 
 
-@known(DESTROYS)
 def test_a_machine_that_starts_with_a_clock_far_ahead_destroys_nothing(make_lab, tmp_path, tier, rounds):
     for lab in rounds_in(make_lab, tmp_path, rounds, tier, "starts with a clock far ahead"):
         lab.site.kill()
@@ -140,7 +137,6 @@ def test_a_machine_that_starts_with_a_clock_far_ahead_destroys_nothing(make_lab,
         lab.judge()
 
 
-@known(DESTROYS)
 def test_a_clock_that_leaps_ahead_for_a_while_destroys_nothing(make_lab, tmp_path, tier, rounds):
     for lab in rounds_in(make_lab, tmp_path, rounds, tier, "the clock leaps ahead"):
         lab.clock.show(DAYS_AHEAD)
@@ -149,7 +145,6 @@ def test_a_clock_that_leaps_ahead_for_a_while_destroys_nothing(make_lab, tmp_pat
         lab.judge()
 
 
-@known("a retry waits for a clock that was set back")
 def test_a_clock_that_leaps_back_holds_nothing_up(make_lab, tmp_path, tier, rounds):
     """Not what waits for a retry, and not what comes newly; and nothing is lost once it is right again."""
     for lab in rounds_in(make_lab, tmp_path, rounds, tier, "the clock leaps back"):

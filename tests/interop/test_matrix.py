@@ -489,6 +489,8 @@ def door_requests(lab):
         "PATCH an upload of nobody": Request("PATCH", no_upload, pieces, "more"),
         "DELETE an upload of nobody": Request("DELETE", no_upload),
         "POST for a token": Request("POST", "/.oauth2/token", form, f"grant_type=client_credentials&scope=DOWNLOAD:{HOME}"),
+        "DELETE /.penstock/trash": Request("DELETE", "/.penstock/trash?path=/nothing"),
+        "POST for a file of the trash": Request("POST", "/.penstock/trash/fffffff"),
         "TRACE": Request("TRACE", f"{HOME}/file"),
         "SEARCH": Request("SEARCH", f"{HOME}/file"),
     }
@@ -512,6 +514,7 @@ DOOR_OPERATIONS = {
     "patch /.penstock/uploads/{upload}": "PATCH an upload",
     "delete /.penstock/uploads/{upload}": "DELETE an upload",
     "post /.oauth2/token": "POST for a token",
+    "post /.penstock/trash/{file}": "POST for a file of the trash",
 }
 DOOR, SERVICE = AccessTable("door"), AccessTable("service")
 

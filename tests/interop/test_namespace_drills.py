@@ -168,6 +168,7 @@ def test_a_large_namespace_is_made_again_in_the_time_that_reading_its_labels_tak
 
 
 def test_what_was_stored_since_the_backup_is_found_and_entered_again(site, tmp_path):
+    site.configure("[storage]", trash="0s")
     site.start()
     door = Door(site)
     door.put("/old/file", b"old")

@@ -7,6 +7,7 @@ mod files;
 mod jobs;
 pub mod settings;
 mod site;
+mod trash;
 
 pub use ban::{BanCommand, BanListArgs, BanRemoveArgs, BanStorageArgs, BanUserArgs};
 pub use files::{ChecksumArgs, CopyArgs, LsArgs, MkdirArgs, RmArgs, ShareArgs, UrlArgs, parse_url};
@@ -17,6 +18,10 @@ pub use site::{
     AuthzCommand, AuthzTestArgs, BackupArgs, BackupPart, CheckArgs, FsckArgs, HistoryArgs,
     InitArgs, KeyCommand, KeyListArgs, KeyRotateArgs, OperationName, RebuildArgs, RestoreArgs,
     RotatedKey, ServeArgs, TokenArgs,
+};
+
+pub use trash::{
+    DoorArgs, TrashCommand, TrashEmptyArgs, TrashListArgs, TrashRestoreArgs, TrashedName,
 };
 
 use self::cloud::CloudCommand;
@@ -283,6 +288,18 @@ pub enum Command {
         with the same paths, directories, owners, times, checksums, properties and ETags. Pools are only read. Files whose \
         place is not known go below /lost+found. No service may run on the directory.")]
     Rebuild(RebuildArgs),
+    /// Look at the files that were removed or replaced at a storage element, bring them back, or remove them for good.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+        penstock trash list --dir cern /data/run42\n  \
+        penstock trash restore --dir cern /data/run42/f                 # where it was\n  \
+        penstock trash restore --dir cern 1f3a --to /data/run42/f.old   # a replaced version, beside the present one\n  \
+        penstock trash empty --dir cern --older-than 12h\n\n\
+        A storage element keeps what is deleted or overwritten for storage.trash (24h), as long as no new file needs the room. \
+        The site runs meanwhile. docs/operations.md, \"Undelete\", is the drill."
+    )]
+    Trash(TrashCommand),
     /// Work with gfal2 for a transfer service, which starts this itself: one process for each attempt of a transfer.
     #[command(
         name = "gfal-agent",

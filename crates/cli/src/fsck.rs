@@ -73,12 +73,18 @@ fn changes_of(report: &FsckReport, repair: Repair) -> Vec<String> {
         ));
     }
     let refused = report.unknown.named.iter();
-    let refused = refused.filter(|data| data.why.is_some() && !data.in_quarantine);
+    let refused =
+        refused.filter(|data| data.why.is_some() && !data.in_quarantine && !data.is_trash);
     let refused = refused.count() as u64;
     if repair.mends && refused > 0 {
         changes.push(format!(
             "{refused} files that are not entered are moved into the quarantine of their pool"
         ));
+    }
+    let trash = report.unknown.named.iter().filter(|data| data.is_trash);
+    let trash = trash.count() as u64;
+    if repair.mends && trash > 0 {
+        changes.push(format!("{trash} removed files are trash again"));
     }
     if repair.mends && !report.counters.is_empty() {
         changes.push(format!("{} pools are counted anew", report.counters.len()));
@@ -95,7 +101,7 @@ fn changes_of(report: &FsckReport, repair: Repair) -> Vec<String> {
 }
 
 /// Asks a person, when there is one.
-fn is_confirmed(output: Output) -> Result<bool, CommandError> {
+pub fn is_confirmed(output: Output) -> Result<bool, CommandError> {
     if output.json || !std::io::stdin().is_terminal() {
         return Ok(false);
     }

@@ -137,6 +137,7 @@ fn decide(args: &InitArgs, site: &SiteDirectory) -> Result<NewSite, CommandError
         plain_door: at(1),
         service: at(3),
         pools: args.pools.clone(),
+        ca: args.ca.clone(),
     })
 }
 
@@ -250,10 +251,15 @@ fn make(site: &SiteDirectory, new: &NewSite) -> Result<(), CommandError> {
         make_pool(&site.resolve(pool))?;
     }
 
-    // Two CAs of one name would be taken for each other, hence the random part.
-    let ca_name = format!("{} {}", new.name, &Uuid::new_v4().simple().to_string()[..8]);
-    let ca =
-        pki::create_ca(&site.ca(), &ca_name).map_err(|why| fail("cannot make the CA")(&why))?;
+    let ca = match &new.ca {
+        Some(existing) => pki::copy_ca(existing, &site.ca()),
+        None => {
+            // Two CAs of one name would be taken for each other, hence the random part.
+            let random = Uuid::new_v4().simple().to_string();
+            pki::create_ca(&site.ca(), &format!("{} {}", new.name, &random[..8]))
+        }
+    };
+    let ca = ca.map_err(|why| fail("cannot make the CA")(&why))?;
     let mut names = new.hosts.clone();
     let listening = new.door.ip();
     if !listening.is_unspecified() && !names.contains(&listening.to_string()) {
@@ -422,6 +428,7 @@ mod tests {
             ports_base: 9000,
             pools: vec!["pools/disk1".into()],
             peers: Vec::new(),
+            ca: None,
         };
         let site = SiteDirectory::at(&args.dir).expect("a path");
         decide(&args, &site).map_err(|why| why.to_string())

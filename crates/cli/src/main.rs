@@ -31,6 +31,7 @@ mod simulate;
 mod site;
 mod store;
 mod token;
+mod trash;
 
 use args::{Arguments, AuthzCommand, Command, GfalAgentArgs};
 use clap::Parser;
@@ -114,6 +115,7 @@ fn run(command: Command, environment: &Environment, output: Output) -> Result<()
         Command::Restore(args) => backup::put_back(&args, environment, output),
         Command::Fsck(args) => fsck::run(&args, output),
         Command::Rebuild(args) => rebuild::run(&args, output),
+        Command::Trash(command) => in_runtime(trash::run(command, environment, output)),
         Command::GfalAgent(args) => gfal_agent(args),
     }
 }

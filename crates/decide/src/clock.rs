@@ -1,13 +1,17 @@
 //! Whether the wall clock can be believed, before anything that cannot be taken back is done on its word.
 //!
-//! A clock that leaps, or that says another time than the newest record, is doubted: nothing is pruned, expired or
-//! swept until it has gone steadily for an hour, has gone back to where it was, or an operator has confirmed it.
+//! A wrong answer of a time server or a flat battery would end everything at once that has a term, and what is removed
+//! does not come back with the right time. So a clock that leaps, or that says another time than the newest record, is
+//! doubted until it has gone steadily for an hour or has gone back to where it was. Meanwhile nothing is pruned, expired
+//! or swept on its word; what must go on by some time goes by the time that is believed. A machine that was away for
+//! long looks the same; there it costs an hour of patience and nobody's work.
 
 use penstock_model::Timestamp;
 use std::fmt;
 use std::time::Duration;
 
-/// By how much the wall clock and the monotonic clock may disagree: time daemons step a clock by less.
+/// By how much the wall clock and the monotonic clock may disagree: time daemons step a clock by less. A machine that was
+/// suspended for longer is doubted for an hour, which harms nobody.
 pub const LEAP_TOLERANCE: Duration = Duration::from_secs(60);
 /// How long a doubted clock has to go steadily until it is believed.
 pub const CONFIRMATION: Duration = Duration::from_secs(3600);
@@ -53,6 +57,16 @@ pub enum ClockStanding {
     },
 }
 
+impl ClockStanding {
+    /// Why it is not believed, and how much longer it has to go steadily.
+    pub fn doubt(self) -> Option<(ClockDoubt, Duration)> {
+        match self {
+            ClockStanding::Credible => None,
+            ClockStanding::Doubted { because, left } => Some((because, left)),
+        }
+    }
+}
+
 /// What is known of a clock from one reading to the next.
 #[derive(Debug, Clone)]
 pub struct ClockCheck {
@@ -61,23 +75,52 @@ pub struct ClockCheck {
     doubt: Option<Doubt>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 struct Doubt {
     because: ClockDoubt,
-    /// Before the leap; `None` when the clock was never believed.
-    trusted: Option<ClockReading>,
+    trusted: Trusted,
+}
+
+/// What is believed instead of a clock that is doubted.
+#[derive(Debug, Clone, Copy)]
+enum Trusted {
+    /// The reading before the leap.
+    Reading(ClockReading),
+    /// The newest record of an earlier process, as of the first reading: the clock was never believed.
+    Record(ClockReading),
+}
+
+impl Trusted {
+    fn reading(self) -> ClockReading {
+        match self {
+            Trusted::Reading(reading) | Trusted::Record(reading) => reading,
+        }
+    }
+
+    /// Why a reading does not go with it; `None` when it does.
+    fn against(self, reading: ClockReading) -> Option<ClockDoubt> {
+        match self {
+            Trusted::Reading(trusted) => leap(trusted, reading),
+            Trusted::Record(record) => against_record(reading.wall, expected(record, reading)),
+        }
+    }
 }
 
 impl ClockCheck {
     /// Begins with the first reading of a process. `newest_record`: the time of the newest record of an earlier one.
     pub fn begin(first: ClockReading, newest_record: Option<Timestamp>) -> ClockCheck {
-        let because = newest_record.and_then(|newest| against_record(first.wall, newest));
+        let doubt = newest_record.and_then(|newest| {
+            let record = ClockReading {
+                wall: newest,
+                monotonic: first.monotonic,
+            };
+            let because = against_record(first.wall, newest)?;
+            let trusted = Trusted::Record(record);
+            Some(Doubt { because, trusted })
+        });
         ClockCheck {
             anchor: first,
-            doubt: because.map(|because| Doubt {
-                because,
-                trusted: None,
-            }),
+            doubt,
         }
     }
 
@@ -85,39 +128,45 @@ impl ClockCheck {
     pub fn observe(&mut self, reading: ClockReading) -> ClockStanding {
         let leap = leap(self.anchor, reading);
         let age = reading.monotonic.saturating_sub(self.anchor.monotonic);
-        match (&self.doubt, leap) {
+        match (self.doubt, leap) {
             (None, None) if age < ANCHOR_AGE_MAX => {}
             (None, None) => self.anchor = reading,
             (None, Some(because)) => {
-                let trusted = Some(std::mem::replace(&mut self.anchor, reading));
+                let trusted = Trusted::Reading(std::mem::replace(&mut self.anchor, reading));
                 self.doubt = Some(Doubt { because, trusted });
             }
-            (Some(doubt), leapt) => {
-                let is_back = |trusted| self::leap(trusted, reading).is_none();
-                if doubt.trusted.is_some_and(is_back) || (leapt.is_none() && age >= CONFIRMATION) {
-                    self.confirm(reading);
-                } else if let Some(because) = leapt {
-                    let trusted = doubt.trusted;
-                    let because = trusted
-                        .and_then(|it| self::leap(it, reading))
-                        .unwrap_or(because);
-                    self.doubt = Some(Doubt { because, trusted });
+            (Some(doubt), leapt) => match doubt.trusted.against(reading) {
+                Some(because) if leapt.is_some() || age < CONFIRMATION => {
+                    self.doubt = Some(Doubt { because, ..doubt });
+                    if leapt.is_some() {
+                        self.anchor = reading;
+                    }
+                }
+                Some(_) | None => {
+                    self.doubt = None;
                     self.anchor = reading;
                 }
-            }
+            },
         }
         self.standing(reading)
     }
 
-    /// An operator says that the clock is right.
-    pub fn confirm(&mut self, reading: ClockReading) {
-        self.doubt = None;
-        self.anchor = reading;
+    /// The time by which terms end now, after [`ClockCheck::observe`] of the same reading: the wall clock's, unless it is
+    /// doubted; then what time has passed since it was believed, or what it says where that is earlier.
+    pub fn believed(&self, reading: ClockReading) -> Timestamp {
+        let trusted = self
+            .doubt
+            .map(|doubt| expected(doubt.trusted.reading(), reading));
+        trusted.map_or(reading.wall, |trusted| trusted.min(reading.wall))
     }
 
-    /// Whether what cannot be taken back may be done, as of the last reading.
-    pub fn is_credible(&self) -> bool {
-        self.doubt.is_none()
+    /// The time that is written into records now: the wall clock's, unless that is doubted because it is behind. What
+    /// ended by such a clock would be over its term as soon as the clock is set right.
+    pub fn recorded(&self, reading: ClockReading) -> Timestamp {
+        let trusted = self
+            .doubt
+            .map(|doubt| expected(doubt.trusted.reading(), reading));
+        trusted.map_or(reading.wall, |trusted| trusted.max(reading.wall))
     }
 
     fn standing(&self, reading: ClockReading) -> ClockStanding {
@@ -141,10 +190,14 @@ fn against_record(now: Timestamp, newest: Timestamp) -> Option<ClockDoubt> {
     }
 }
 
+/// What the wall clock should say at a later reading.
+fn expected(from: ClockReading, to: ClockReading) -> Timestamp {
+    from.wall + to.monotonic.saturating_sub(from.monotonic)
+}
+
 /// How the wall clock went between two readings, when it was not as time passed.
 fn leap(from: ClockReading, to: ClockReading) -> Option<ClockDoubt> {
-    let passed = to.monotonic.saturating_sub(from.monotonic);
-    let expected = from.wall + passed;
+    let expected = expected(from, to);
     let (ahead, behind) = (to.wall.since(expected), expected.since(to.wall));
     match () {
         () if ahead > LEAP_TOLERANCE => Some(ClockDoubt::LeaptForward(ahead)),
@@ -244,7 +297,6 @@ mod tests {
             );
             let leapt = clock.observe(at(1000 * DAY + by + 20, 20));
             assert_eq!(because(leapt), Some(expected));
-            assert!(!clock.is_credible());
             let later = clock.observe(at(1000 * DAY + by + 3610, 3610));
             assert_eq!(
                 later,
@@ -256,6 +308,25 @@ mod tests {
             let confirmed = clock.observe(at(1000 * DAY + by + 3620, 3620));
             assert_eq!(confirmed, ClockStanding::Credible);
         }
+    }
+
+    #[test]
+    fn records_go_on_from_where_the_clock_was_before_it_went_back_and_follow_it_forward() {
+        let mut clock = started();
+        clock.observe(at(1000 * DAY + 10, 10));
+        for (wall, expected) in [(20, 1000 * DAY + 20), (1400 * DAY, 1400 * DAY)] {
+            let mut clock = clock.clone();
+            clock.observe(at(wall, 20));
+            assert_eq!(clock.recorded(at(wall, 20)), at(expected, 20).wall);
+        }
+        // A battery that was flat at the start.
+        let newest = Some(Timestamp(1000 * DAY * 1000));
+        let mut clock = ClockCheck::begin(at(0, 0), newest);
+        clock.observe(at(30, 30));
+        assert_eq!(clock.recorded(at(30, 30)), at(1000 * DAY + 30, 30).wall);
+        let right = at(1001 * DAY, 60);
+        clock.observe(right);
+        assert_eq!(clock.recorded(right), right.wall);
     }
 
     #[test]
@@ -276,12 +347,49 @@ mod tests {
     #[test]
     fn a_clock_that_is_set_right_again_is_believed_at_once() {
         let mut clock = started();
-        clock.observe(at(1400 * DAY, 10));
-        assert!(!clock.is_credible());
+        assert!(because(clock.observe(at(1400 * DAY, 10))).is_some());
         assert_eq!(
             clock.observe(at(1000 * DAY + 20, 20)),
             ClockStanding::Credible
         );
+        // At a start as well, when it was down for some days.
+        let record = Some(Timestamp((1000 * DAY - 3 * DAY) * 1000));
+        let mut clock = ClockCheck::begin(at(1400 * DAY, 5), record);
+        assert!(because(clock.observe(at(1400 * DAY + 1, 6))).is_some());
+        assert_eq!(
+            clock.observe(at(1000 * DAY + 2, 7)),
+            ClockStanding::Credible
+        );
+    }
+
+    #[test]
+    fn what_is_believed_goes_on_as_time_passes() {
+        let believed = |clock: &mut ClockCheck, reading: ClockReading| {
+            clock.observe(reading);
+            clock.believed(reading).0 / 1000
+        };
+        let mut clock = started();
+        let base = 1000 * DAY;
+        assert_eq!(believed(&mut clock, at(base + 10, 10)), base + 10);
+        assert_eq!(believed(&mut clock, at(1400 * DAY, 20)), base + 20);
+        assert_eq!(
+            believed(&mut clock, at(1400 * DAY + 3599, 3619)),
+            base + 3619
+        );
+        assert_eq!(
+            believed(&mut clock, at(1400 * DAY + 3600, 3620)),
+            1400 * DAY + 3600,
+            "it has lasted"
+        );
+        // One that was set back ends less, not more.
+        assert_eq!(
+            believed(&mut clock, at(1390 * DAY, 3630)),
+            1390 * DAY,
+            "set back"
+        );
+        // At a start terms go on from the newest record.
+        let mut clock = ClockCheck::begin(at(1400 * DAY, 0), Some(Timestamp(base * 1000)));
+        assert_eq!(believed(&mut clock, at(1400 * DAY + 60, 60)), base + 60);
     }
 
     #[test]
@@ -309,17 +417,6 @@ mod tests {
         assert_eq!(begin(1100), Some(ClockDoubt::BehindRecord(days(100))));
         let mut new = ClockCheck::begin(at(0, 5), None);
         assert_eq!(new.observe(at(1, 6)), ClockStanding::Credible);
-    }
-
-    #[test]
-    fn an_operator_can_confirm_it() {
-        let mut clock = ClockCheck::begin(at(1000 * DAY, 5), Some(Timestamp(0)));
-        assert!(!clock.is_credible());
-        clock.confirm(at(1000 * DAY + 1, 6));
-        assert_eq!(
-            clock.observe(at(1000 * DAY + 2, 7)),
-            ClockStanding::Credible
-        );
     }
 
     #[test]

@@ -120,7 +120,12 @@ impl Attempts {
             TransferEvent::AttemptFailed { cleaned: false, .. } => {
                 self.lose(Some(at + ENDS_WITHIN))
             }
-            TransferEvent::Started { .. } | TransferEvent::AttemptLost { .. } => self.lose(None),
+            TransferEvent::Started { .. } => self.lose(None),
+            TransferEvent::AttemptLost { .. } => {
+                // It may have written although it was not let, as far as the record goes: databases forget.
+                self.has_lost = true;
+                self.lose(None);
+            }
             TransferEvent::Landed { .. } => *self = Attempts::default(),
             _ => {}
         }

@@ -242,6 +242,13 @@ impl LinkHealth {
         self.halted.is_some_and(|(until, _)| now >= until)
     }
 
+    /// The clock was set back by so much: the next trial waits no longer for it.
+    pub fn bring_forward(&mut self, by: Duration) {
+        if let Some((until, _)) = &mut self.halted {
+            *until = *until - by;
+        }
+    }
+
     /// Who failed last: a trial goes to somebody else, if there is anybody.
     pub fn last_party(&self) -> Option<&Party> {
         self.run.last.as_ref()

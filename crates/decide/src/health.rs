@@ -28,11 +28,27 @@ pub struct HealthFacts {
     pub endings: Vec<(Ending, Standing, String)>,
 }
 
-/// What is known of a transfer service.
+/// A journal or a namespace that has not answered for longer stands still: no disk that works is silent for so long.
+pub const DATABASE_SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// Whether a database takes what is written to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteStanding {
+    /// It does, as far as is known.
+    Writable,
+    /// It refuses, and is tried again and again.
+    Refused,
+    /// It has not answered for so long.
+    Silent(Duration),
+}
+
+/// What is known of a transfer service.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransferHealth {
-    /// Its journal takes records.
-    pub journal_writable: bool,
+    /// Whether its journal takes records.
+    pub journal: WriteStanding,
+    /// Why the journal could not be read when it was last looked at.
+    pub journal_unread: Option<String>,
     /// Since when nothing was heard of its engine, which tells every second.
     pub engine_silent: Duration,
     /// Destinations at which something may lie that could not be removed, since its start.
@@ -44,6 +60,8 @@ pub struct TransferHealth {
 pub struct StorageHealth {
     /// Its namespace can be read.
     pub namespace_readable: bool,
+    /// Whether its namespace takes changes.
+    pub namespace: WriteStanding,
     /// Pools that take new files, if they have room.
     pub pools_enabled: usize,
     /// Why pools are left out that should take new files, and what else of them a person should look at.
@@ -128,12 +146,15 @@ pub fn judge_health(facts: &HealthFacts) -> Health {
         let text = "it was asked to stop, and ends what it has begun".to_owned();
         find(HealthSeverity::Unready, HealthSubject::Process, text);
     }
-    if let Some((severity, about, text)) = facts.transfer.and_then(judge_transfer) {
+    let transfer = facts.transfer.as_ref();
+    if let Some((severity, about, text)) = transfer.and_then(judge_transfer) {
         find(severity, about, text);
     }
-    let left = facts
-        .transfer
-        .map_or(0, |transfer| transfer.removals_given_over);
+    if let Some(why) = transfer.and_then(|transfer| transfer.journal_unread.as_ref()) {
+        let text = format!("the journal cannot be read, so questions are not answered: {why}");
+        find(HealthSeverity::Unready, HealthSubject::Journal, text);
+    }
+    let left = transfer.map_or(0, |transfer| transfer.removals_given_over);
     if left > 0 {
         let text = format!(
             "what interrupted attempts left at {left} destinations could not be removed; the log names them: look there, \
@@ -150,8 +171,8 @@ pub fn judge_health(facts: &HealthFacts) -> Health {
     }
     if let Some((doubt, left)) = facts.clock_doubt {
         let text = format!(
-            "{doubt}: nothing expires and no history is removed until it is set right, or has gone steadily for {} \
-             min more",
+            "{doubt}: nothing expires and nothing is removed because its time is over, until it is set right or has gone \
+             steadily for {} min more",
             left.as_secs().div_ceil(60)
         );
         find(HealthSeverity::Warning, HealthSubject::Clock, text);
@@ -167,7 +188,21 @@ pub fn judge_health(facts: &HealthFacts) -> Health {
             let text = "the namespace cannot be read; the log says why".to_owned();
             find(HealthSeverity::Unready, HealthSubject::Namespace, text);
         }
-        // Whoever reads needs no pool that takes files.
+        // Whoever reads needs no pool that takes files, nor a namespace that does.
+        let consequence = "no file is stored, renamed or removed";
+        let namespace = match storage.namespace {
+            WriteStanding::Writable => None,
+            WriteStanding::Refused => Some(format!(
+                "the namespace cannot be written, so {consequence}; look at its disk: most often it is full"
+            )),
+            WriteStanding::Silent(lasts) => Some(format!(
+                "the namespace's disk has not answered for {} s, so {consequence}; look at that disk",
+                lasts.as_secs()
+            )),
+        };
+        if let Some(text) = namespace {
+            find(HealthSeverity::Warning, HealthSubject::Namespace, text);
+        }
         if storage.pools_enabled == 0 {
             let text = "no pool takes new files: all are drained, disabled or failing".to_owned();
             find(HealthSeverity::Warning, HealthSubject::Pools, text);
@@ -194,12 +229,20 @@ pub fn judge_health(facts: &HealthFacts) -> Health {
     }
 }
 
-fn judge_transfer(transfer: TransferHealth) -> Option<(HealthSeverity, HealthSubject, String)> {
-    if !transfer.journal_writable {
-        // The engine waits for its journal, so its silence says nothing then; and no restart makes room on a disk.
-        let text = "the journal cannot be written, so no job is accepted and nothing starts; most often its disk \
-                    is full"
-            .to_owned();
+fn judge_transfer(transfer: &TransferHealth) -> Option<(HealthSeverity, HealthSubject, String)> {
+    // The engine waits for its journal, so its silence says nothing then; and no restart makes room on a disk.
+    let journal = match transfer.journal {
+        WriteStanding::Writable => None,
+        WriteStanding::Refused => Some(
+            "the journal cannot be written, so no job is accepted and nothing starts; most often its disk is full"
+                .to_owned(),
+        ),
+        WriteStanding::Silent(lasts) => Some(format!(
+            "the journal has not answered for {} s, so no job is accepted and nothing starts; look at its disk or database",
+            lasts.as_secs()
+        )),
+    };
+    if let Some(text) = journal {
         return Some((HealthSeverity::Unready, HealthSubject::Journal, text));
     }
     (transfer.engine_silent > ENGINE_SILENCE_MAX).then(|| {
@@ -219,12 +262,14 @@ mod tests {
         HealthFacts {
             stopping: false,
             transfer: Some(TransferHealth {
-                journal_writable: true,
+                journal: WriteStanding::Writable,
+                journal_unread: None,
                 engine_silent: Duration::from_secs(1),
                 removals_given_over: 0,
             }),
             storage: Some(StorageHealth {
                 namespace_readable: true,
+                namespace: WriteStanding::Writable,
                 pools_enabled: 1,
                 alarms: Vec::new(),
                 dead_threads: Vec::new(),
@@ -245,8 +290,13 @@ mod tests {
     }
 
     fn transfer(journal_writable: bool, seconds: u64) -> Option<TransferHealth> {
+        let journal = match journal_writable {
+            true => WriteStanding::Writable,
+            false => WriteStanding::Refused,
+        };
         Some(TransferHealth {
-            journal_writable,
+            journal,
+            journal_unread: None,
             engine_silent: Duration::from_secs(seconds),
             removals_given_over: 0,
         })
@@ -293,10 +343,30 @@ mod tests {
             |facts| facts.transfer = transfer(false, 3000),
             (true, false, journal),
         );
+        let unread = |facts: &mut HealthFacts| {
+            if let Some(transfer) = &mut facts.transfer {
+                transfer.journal_unread = Some("disk I/O error".to_owned());
+            }
+        };
+        check(unread, (true, false, journal));
         check(
             |facts| facts.stopping = true,
             (true, false, Some(HealthSubject::Process)),
         );
+    }
+
+    #[test]
+    fn a_namespace_that_takes_nothing_is_told_and_keeps_no_reader_away() {
+        let namespace = Some(HealthSubject::Namespace);
+        let silent = WriteStanding::Silent(Duration::from_secs(12));
+        for standing in [WriteStanding::Refused, silent] {
+            let change = |facts: &mut HealthFacts| {
+                if let Some(storage) = &mut facts.storage {
+                    storage.namespace = standing;
+                }
+            };
+            check(change, (true, true, namespace));
+        }
     }
 
     #[test]
@@ -324,6 +394,7 @@ mod tests {
     fn a_full_storage_element_still_serves_readers() {
         let storage = |namespace_readable, pools_enabled, alarms: &[&str]| StorageHealth {
             namespace_readable,
+            namespace: WriteStanding::Writable,
             pools_enabled,
             alarms: alarms.iter().map(ToString::to_string).collect(),
             dead_threads: Vec::new(),

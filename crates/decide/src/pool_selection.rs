@@ -4,6 +4,9 @@
 //! that files spread, nothing clumps on the emptiest pool, and the survivors share evenly when a pool
 //! leaves. A pool that is left out is named with the reason, and an operator should hear of it when it is
 //! full, drained or disabled.
+//!
+//! Removed files are kept as long as any pool has room without them: those whose trash would have to give way are
+//! drawn from only when there is no other.
 
 use crate::Decision;
 use crate::pool_condition::PoolCondition;
@@ -71,10 +74,19 @@ pub struct PoolView {
     /// Bytes that a new file may have: what the file system and the pool's capacity leave, less what
     /// running writers have announced.
     pub free: Bytes,
+    /// What it would have besides if its trash were removed.
+    pub trash: Bytes,
     /// Writers that run or wait for a mover.
     pub writers: u32,
     /// Its queue takes no more movers.
     pub queue_full: bool,
+}
+
+impl PoolView {
+    /// What a new file may have when everything gives way that may.
+    pub fn available(&self) -> Bytes {
+        Bytes(self.free.0.saturating_add(self.trash.0))
+    }
 }
 
 /// A file that needs a place.
@@ -124,6 +136,15 @@ pub enum PoolReason {
         /// Its weight.
         weight: u64,
     },
+    /// It would have room without its trash, which is kept while others have room.
+    KeepsTrash {
+        /// Which pool.
+        pool: PoolName,
+        /// Its free space.
+        free: Bytes,
+        /// What its trash holds.
+        trash: Bytes,
+    },
     /// It has no room for the file.
     Full {
         /// Which pool.
@@ -163,6 +184,7 @@ impl PoolReason {
             | PoolReason::Failing { .. } => true,
             PoolReason::Drawn { .. }
             | PoolReason::NotDrawn { .. }
+            | PoolReason::KeepsTrash { .. }
             | PoolReason::QueueFull { .. } => false,
         }
     }
@@ -172,6 +194,7 @@ impl PoolReason {
         match self {
             PoolReason::Drawn { pool, .. }
             | PoolReason::NotDrawn { pool, .. }
+            | PoolReason::KeepsTrash { pool, .. }
             | PoolReason::Full { pool, .. }
             | PoolReason::OutOfService { pool, .. }
             | PoolReason::Failing { pool, .. }
@@ -196,6 +219,10 @@ impl fmt::Display for PoolReason {
             PoolReason::NotDrawn { pool, weight } => {
                 write!(out, "pool {pool} was not drawn, with weight {weight}")
             }
+            PoolReason::KeepsTrash { pool, free, trash } => write!(
+                out,
+                "pool {pool} keeps {trash} of removed files while others have room: {free} free"
+            ),
             PoolReason::Full { pool, free, needed } => write!(
                 out,
                 "pool {pool} is full: {free} free, {needed} needed; add space, move files away, or drain it"
@@ -218,10 +245,20 @@ pub fn choose_pool(
     let needed = Bytes(placement.size.map_or(1, |size| size.0.max(1)));
     let mut candidates = Vec::new();
     let mut because = Vec::new();
+    let takes = |view: &PoolView| refusal(view, needed).is_none();
+    let is_room_without = pools.iter().any(|view| takes(view) && view.free >= needed);
     for view in pools {
         match refusal(view, needed) {
             Some(reason) => because.push(reason),
-            None => candidates.push((view, weight(view))),
+            None if is_room_without && view.free < needed => {
+                because.push(PoolReason::KeepsTrash {
+                    pool: view.pool.clone(),
+                    free: view.free,
+                    trash: view.trash,
+                });
+            }
+            None if is_room_without => candidates.push((view, weight(view, view.free))),
+            None => candidates.push((view, weight(view, view.available()))),
         }
     }
     let weights_total: u64 = candidates.iter().map(|(_, weight)| weight).sum();
@@ -272,20 +309,20 @@ fn refusal(view: &PoolView, needed: Bytes) -> Option<PoolReason> {
         let condition = view.condition.clone();
         return Some(PoolReason::Failing { pool, condition });
     }
-    if view.free < needed {
+    if view.available() < needed {
         return Some(PoolReason::Full {
             pool,
-            free: view.free,
+            free: view.available(),
             needed,
         });
     }
     view.queue_full.then_some(PoolReason::QueueFull { pool })
 }
 
-/// Free space, halved for each [`WRITERS_THAT_HALVE`] writers and linear in between. At least 1.
-fn weight(view: &PoolView) -> u64 {
+/// The room, halved for each [`WRITERS_THAT_HALVE`] writers and linear in between. At least 1.
+fn weight(view: &PoolView, room: Bytes) -> u64 {
     // Below 2^40 units (an exabyte), so that the sum over any real number of pools fits.
-    let free = (view.free.0 / WEIGHT_UNIT_BYTES + 1).min(1 << 40) << 4;
+    let free = (room.0 / WEIGHT_UNIT_BYTES + 1).min(1 << 40) << 4;
     let halvings = (view.writers / WRITERS_THAT_HALVE).min(40);
     let rest = u64::from(view.writers % WRITERS_THAT_HALVE);
     let unit = 2 * u64::from(WRITERS_THAT_HALVE);
@@ -320,6 +357,7 @@ mod tests {
             mode: PoolMode::Enabled,
             condition: PoolCondition::Sound,
             free: Bytes(100 * GIB),
+            trash: Bytes(0),
             writers: 0,
             queue_full: false,
         }
@@ -387,7 +425,8 @@ mod tests {
     #[test]
     fn more_writers_never_raise_the_weight() {
         let weights: Vec<u64> = (0..500)
-            .map(|writers| weight(&PoolView { writers, ..pool(0) }))
+            .map(|writers| PoolView { writers, ..pool(0) })
+            .map(|view| weight(&view, view.free))
             .collect();
         assert!(weights.windows(2).all(|pair| pair[0] >= pair[1]));
         assert!(weights.iter().all(|&weight| weight >= 1));
@@ -463,6 +502,40 @@ mod tests {
         assert_eq!(choice(&[full, off.clone()]), Err(Unplaceable::NoSpace));
         assert_eq!(choice(&[off]), Err(Unplaceable::NoPoolEnabled));
         assert_eq!(choice(&[]), Err(Unplaceable::NoPoolEnabled));
+    }
+
+    #[test]
+    fn trash_gives_way_only_when_no_pool_has_room_without_it() {
+        let with = |index, free, trash| PoolView {
+            free: Bytes(free),
+            trash: Bytes(trash),
+            ..pool(index)
+        };
+        let chosen = |pools: &[PoolView], size| {
+            let size = Some(Bytes(size));
+            let mut choices: Vec<_> = draws()
+                .take(50)
+                .map(|draw| choose_pool(pools, &Placement { size, draw }).choice)
+                .map(|choice| choice.map_or_else(|why| format!("{why:?}"), |pool| pool.to_string()))
+                .collect();
+            choices.sort();
+            choices.dedup();
+            choices
+        };
+        let pools = [with(0, 10, 90), with(1, 20, 0), with(2, 5, 200)];
+        assert_eq!(chosen(&pools, 20), ["p1"]);
+        assert_eq!(chosen(&pools, 21), ["p0", "p2"]);
+        assert_eq!(chosen(&pools, 206), ["NoSpace"]);
+        let placement = Placement {
+            size: Some(Bytes(20)),
+            draw: 0,
+        };
+        let because = choose_pool(&pools, &placement).because;
+        assert!(!because.iter().any(PoolReason::is_alarm), "{because:?}");
+        assert_eq!(
+            because[1].to_string(),
+            "pool p0 keeps 90 B of removed files while others have room: 10 B free"
+        );
     }
 
     #[test]

@@ -10,8 +10,10 @@
 
 mod aged;
 mod flows;
+mod forgetting;
 mod limits;
 mod line;
+mod numbered;
 mod pool;
 mod queue;
 mod rate;
@@ -20,6 +22,7 @@ mod reasons;
 mod tests;
 
 pub use aged::PRIORITY_HEAD_START_MS;
+pub use forgetting::Forgotten;
 pub use limits::{Draining, RateCaps, SlotLimits};
 
 pub(crate) use limits::most_specific_first;
@@ -31,6 +34,7 @@ use crate::turns::Turn;
 use aged::{Load, Rank};
 use flows::LinkRates;
 use line::VoLines;
+use numbered::Numbered;
 use penstock_model::{
     Access, Activity, Bytes, LinkId, Priority, RatedPlace, Slots, StorageId, Timestamp, TransferId,
     TunedPlace, UserName, VoName, WaitReason,
@@ -38,7 +42,7 @@ use penstock_model::{
 use pool::{Count, Pool};
 use queue::{LinkQueue, Payers, Standing};
 use rate::{Flow, RateGate};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 /// How often a link lets go of a slot because it needs another kind as well, before the slot is kept for it.
@@ -95,7 +99,7 @@ impl Ticket {
 
     /// The link whose slots they are.
     pub fn link(&self) -> LinkNumber {
-        LinkNumber(u32::try_from(self.link).expect("a link has a number"))
+        number_of(self.link)
     }
 }
 
@@ -156,12 +160,18 @@ pub struct StorageView {
     pub inbound: (Slots, Slots),
 }
 
-/// A link's number in one scheduler: what to remember of it where there is no room for its name.
+/// A link's number in one scheduler, until the link is forgotten: what to remember of it where there is no room for its
+/// name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkNumber(u32);
 
 type LinkIndex = usize;
 type StorageIndex = usize;
+
+fn number_of(index: LinkIndex) -> LinkNumber {
+    let number = u32::try_from(index);
+    LinkNumber(number.expect("links are fewer than what fits into memory of transfers"))
+}
 
 /// Which pool of slots. A link may keep a slot of an earlier kind while it waits for one of a later kind, never the
 /// other way round, so that no two links wait for each other.
@@ -197,6 +207,8 @@ struct Link {
     keeps: [Option<PoolId>; KINDS],
     /// How often it has let go of a slot that it was offered.
     let_go: u32,
+    /// Which use of all links it was that it was named last, or something on it ended.
+    used: u64,
 }
 
 impl Link {
@@ -244,9 +256,9 @@ enum Place {
 pub struct Scheduler {
     limits: SlotLimits,
     shares: Shares,
-    links: Vec<Link>,
+    links: Numbered<Link>,
     link_index: HashMap<LinkId, LinkIndex>,
-    storages: Vec<(StorageId, Pool, Pool)>,
+    storages: Numbered<(StorageId, Pool, Pool)>,
     storage_index: HashMap<StorageId, StorageIndex>,
     agents: Pool,
     gfal: Pool,
@@ -257,6 +269,8 @@ pub struct Scheduler {
     drained: bool,
     /// Turns that have begun.
     turns: u64,
+    /// How often links were used.
+    uses: u64,
     /// How often a link was looked at or offered something.
     steps: u64,
     /// What runs moves, by turns.
@@ -275,9 +289,9 @@ impl Scheduler {
         Scheduler {
             limits,
             shares: Shares::default(),
-            links: Vec::new(),
+            links: Numbered::default(),
             link_index: HashMap::new(),
-            storages: Vec::new(),
+            storages: Numbered::default(),
             storage_index: HashMap::new(),
             agents,
             gfal,
@@ -286,6 +300,7 @@ impl Scheduler {
             draining: false,
             drained: false,
             turns: 0,
+            uses: 0,
             steps: 0,
             flows: BTreeMap::new(),
             now_ms: 0,
@@ -318,13 +333,18 @@ impl Scheduler {
         let Some(&index) = self.link_index.get(&waiting.link) else {
             return false;
         };
-        self.links[index].queue.remove(waiting.standing())
+        let link = &mut self.links[index];
+        let removed = link.queue.remove(waiting.standing());
+        if link.queue.is_empty() && link.keeps != [None; KINDS] {
+            // Nothing is left that could use what was kept for it.
+            self.let_go(index, None);
+        }
+        removed
     }
 
-    /// The number of a link, which it keeps.
+    /// The number of a link, which it keeps until it is forgotten.
     pub fn number(&mut self, link: &LinkId) -> LinkNumber {
-        let index = u32::try_from(self.link_at(link));
-        LinkNumber(index.expect("links are fewer than what fits into memory of transfers"))
+        number_of(self.link_at(link))
     }
 
     /// The link of a number.
@@ -344,7 +364,7 @@ impl Scheduler {
             return;
         }
         self.shares = shares;
-        for link in &mut self.links {
+        for link in self.links.values_mut() {
             let all = link.queue.take_all();
             link.queue = LinkQueue::new(&link.id, &self.shares);
             for taken in all {
@@ -362,13 +382,13 @@ impl Scheduler {
 
     /// All links that wait for slots join the round, because the lines in which they stood are others now.
     fn wait_anew(&mut self) {
-        for (storage, outbound, inbound) in &mut self.storages {
+        for (storage, outbound, inbound) in self.storages.values_mut() {
             outbound.lines = VoLines::new(None);
             inbound.lines = VoLines::new(self.shares.at_destination(storage).cloned());
         }
         self.agents.lines = VoLines::new(None);
         self.gfal.lines = VoLines::new(None);
-        for (index, link) in self.links.iter_mut().enumerate() {
+        for (index, link) in self.links.iter_mut() {
             if matches!(link.place, Place::Full(_) | Place::Parked(..)) {
                 link.place = Place::Round;
                 self.round.push_back(index);
@@ -520,6 +540,8 @@ impl Scheduler {
             false => ms(held.took),
         };
         let link = &mut self.links[index];
+        self.uses += 1;
+        link.used = self.uses;
         link.slots.active -= 1;
         let party = payers.party();
         if let Some(count) = link.running.get_mut(&party) {
@@ -545,24 +567,26 @@ impl Scheduler {
     pub fn set_limits(&mut self, limits: SlotLimits) {
         self.agents.slots.limit = limits.agents.0;
         self.gfal.slots.limit = limits.gfal.0;
-        for (storage, outbound, inbound) in &mut self.storages {
+        for (storage, outbound, inbound) in self.storages.values_mut() {
             (outbound.slots.limit, inbound.slots.limit) = limits.of_storage(storage);
             outbound.rate.set_cap(limits.rates.outbound_of(storage));
             inbound.rate.set_cap(limits.rates.inbound_of(storage));
         }
-        for link in &mut self.links {
+        for link in self.links.values_mut() {
             link.slots.limit = limits.of_link(&link.id);
             link.rate.set_cap(limits.rates.of_link(&link.id));
         }
         self.limits = limits;
         self.expect_anew();
-        let pools =
-            (0..self.storages.len()).flat_map(|at| [PoolId::Outbound(at), PoolId::Inbound(at)]);
+        let storages = self.storages.iter();
+        let pools = storages.flat_map(|(at, _)| [PoolId::Outbound(at), PoolId::Inbound(at)]);
         self.freed = [PoolId::Agents, PoolId::Gfal]
             .into_iter()
             .chain(pools)
             .collect();
-        (0..self.links.len()).for_each(|index| self.recheck(index));
+        for index in self.links.numbers() {
+            self.recheck(index);
+        }
     }
 
     /// Runs so many at most where the service finds that better than what operators allow; `None`: as they allow.
@@ -771,12 +795,14 @@ impl Scheduler {
     }
 
     fn link_at(&mut self, id: &LinkId) -> LinkIndex {
+        self.uses += 1;
         if let Some(&index) = self.link_index.get(id) {
+            self.links[index].used = self.uses;
             return index;
         }
         let source = self.storage_at(&id.source);
         let destination = self.storage_at(&id.destination);
-        self.links.push(Link {
+        let index = self.links.add(Link {
             id: id.clone(),
             source,
             destination,
@@ -792,9 +818,10 @@ impl Scheduler {
             offer: None,
             keeps: [None; KINDS],
             let_go: 0,
+            used: self.uses,
         });
-        self.link_index.insert(id.clone(), self.links.len() - 1);
-        self.links.len() - 1
+        self.link_index.insert(id.clone(), index);
+        index
     }
 
     fn storage_at(&mut self, id: &StorageId) -> StorageIndex {
@@ -806,10 +833,9 @@ impl Scheduler {
         outbound.rate.set_cap(self.limits.rates.outbound_of(id));
         inbound.rate.set_cap(self.limits.rates.inbound_of(id));
         inbound.lines = VoLines::new(self.shares.at_destination(id).cloned());
-        self.storages.push((id.clone(), outbound, inbound));
-        self.storage_index
-            .insert(id.clone(), self.storages.len() - 1);
-        self.storages.len() - 1
+        let at = self.storages.add((id.clone(), outbound, inbound));
+        self.storage_index.insert(id.clone(), at);
+        at
     }
 }
 

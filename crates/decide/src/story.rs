@@ -350,8 +350,8 @@ impl Teller<'_> {
     }
 
     fn restored(&mut self, at: Timestamp) {
-        let text = "brought back from a backup: what happened after that was made is not known, so a file that is \
-                    whole at the destination counts as arrived";
+        let text = "the journal lacks its last records, after the return of a backup or of its database: what happened \
+                    then is not known, so a file that is whole at the destination counts as arrived";
         self.add(at, StepKind::Accepted, text.to_owned());
     }
 

@@ -126,6 +126,14 @@ impl<K: Ord + Clone> Turns<K> {
         self.keep(key, tag);
     }
 
+    /// These are gone for good: who has their names from now on is somebody else, and has no claims of theirs.
+    pub(crate) fn forget(&mut self, gone: &BTreeSet<K>) {
+        self.line.retain(|(_, key)| !gone.contains(key));
+        self.tags.retain(|key, _| !gone.contains(key));
+        self.lasting.retain(|key, _| !gone.contains(key));
+        self.left.retain(|key, _| !gone.contains(key));
+    }
+
     /// Whose turn it is.
     pub(crate) fn next(&self) -> Option<&K> {
         self.line.first().map(|(_, key)| key)

@@ -16,4 +16,5 @@ pub mod remote_error;
 pub mod remote_tree;
 pub mod settings_api;
 pub mod transfer_api;
+pub mod trash_api;
 pub mod verify;

@@ -220,8 +220,9 @@ pub struct JobParameters {
     /// The space of an SRM that files are written to (`destination_spacetoken`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination_space: Option<String>,
-    /// Brought back from a backup at this time: what was open then may have arrived before, and what the record knows
-    /// from before says nothing of who has written to a destination since.
+    /// Brought back at this time from a backup, or found in a database that had lost its last records: what was open
+    /// then may have arrived before, and what the record knows from before says nothing of who has written to a
+    /// destination since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restored_at: Option<Timestamp>,
 }

@@ -33,6 +33,7 @@ pub use rebuild::{
     take_place,
 };
 pub use record::{MoverKind, MoverOutcome, MoverRecord};
+pub use trash::TrashQuery;
 pub use writer::WriterCounts;
 
 use crate::writing::waits_for_its_turn;
@@ -116,10 +117,10 @@ impl Entry {
     }
 }
 
-/// What a pool holds according to the namespace. Trash is not counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// What a pool holds according to the namespace: of visible files, or of its trash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct PoolUsage {
-    /// Visible files.
+    /// Files.
     pub files: u64,
     /// Their bytes.
     pub bytes: Bytes,

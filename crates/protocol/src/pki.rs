@@ -16,8 +16,11 @@ use openssl::x509::extension::{
     AuthorityKeyIdentifier, BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName,
     SubjectKeyIdentifier,
 };
-use openssl::x509::{X509, X509Builder, X509Crl, X509Name, X509NameBuilder, X509NameRef};
+use openssl::x509::{
+    X509, X509Builder, X509Crl, X509Name, X509NameBuilder, X509NameRef, X509VerifyResult,
+};
 use penstock_model::Timestamp;
+use std::cmp::Ordering;
 use std::fs;
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -68,6 +71,9 @@ pub enum PkiError {
     /// A name that cannot stand in a certificate.
     #[error("'{0}' cannot stand in a certificate: {1}")]
     Name(String, &'static str),
+    /// A directory whose files make no certificate authority together.
+    #[error("{path} holds no usable certificate authority: {1}", path = .0.display())]
+    Authority(PathBuf, &'static str),
     /// OpenSSL failed, for want of randomness or memory.
     #[error("OpenSSL could not make the certificate: {0}")]
     OpenSsl(#[from] ErrorStack),
@@ -126,6 +132,33 @@ pub fn create_ca(dir: &Path, site: &str) -> Result<CertificateAuthority, PkiErro
     write_new(&key_path, &key.private_key_to_pem_pkcs8()?, PRIVATE)?;
     write_new(&certificate_path, &certificate.to_pem()?, PUBLIC)?;
     Ok(CertificateAuthority { certificate, key })
+}
+
+/// Copies a certificate authority, its key included: `ca.pem` and `ca.key` of `from` to `dir`, both of the same names.
+/// Refuses what cannot sign certificates of hosts: a certificate of no root authority, and a key of another one.
+pub fn copy_ca(from: &Path, dir: &Path) -> Result<CertificateAuthority, PkiError> {
+    let (certificate_path, key_path) = (dir.join("ca.pem"), dir.join("ca.key"));
+    refuse_existing(&[&certificate_path, &key_path])?;
+    let authority = CertificateAuthority::load(from)?;
+    let CertificateAuthority { certificate, key } = &authority;
+    let refused = |why| Err(PkiError::Authority(from.to_owned(), why));
+    if !certificate.public_key()?.public_eq(key) {
+        return refused("ca.key is not the key of ca.pem");
+    }
+    if certificate
+        .not_after()
+        .compare(Asn1Time::days_from_now(0)?.as_ref())?
+        == Ordering::Less
+    {
+        return refused("its certificate has expired");
+    }
+    // Clients would need the whole chain, and OpenSSL looks at the purposes of the key here as well.
+    if certificate.issued(certificate) != X509VerifyResult::OK {
+        return refused("its certificate is not one of an authority that signs itself");
+    }
+    write_new(&key_path, &key.private_key_to_pem_pkcs8()?, PRIVATE)?;
+    write_new(&certificate_path, &certificate.to_pem()?, PUBLIC)?;
+    Ok(authority)
 }
 
 /// Makes `cert.pem` and `key.pem` in `dir` for a host under all its names and addresses; good as server and
@@ -478,6 +511,45 @@ mod tests {
         context
             .init(&store, certificate, &chain, |context| context.verify_cert())
             .expect("verification ran")
+    }
+
+    #[test]
+    fn a_copy_of_an_authority_issues_what_the_first_one_vouches_for() {
+        let (dir, authority) = site();
+        let second = dir.path().join("second");
+        let copy = copy_ca(&dir.path().join("ca"), &second).expect("copied");
+        let host = ["localhost".to_owned()];
+        issue_host_certificate(&copy, &host, HOST_LIFETIME, &dir.path().join("host"))
+            .expect("issued");
+        let issued = dir.path().join("host/cert.pem");
+        let certificate = read_certificate(&issued).expect("readable");
+        assert!(verifies(&certificate, authority.certificate(), "localhost"));
+        let mode = fs::metadata(second.join("ca.key")).expect("there").mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let again = copy_ca(&dir.path().join("ca"), &second);
+        assert!(matches!(again, Err(PkiError::Exists(_))));
+    }
+
+    #[test]
+    fn what_makes_no_authority_is_not_copied() {
+        let (dir, authority) = site();
+        let at = |name: &str| dir.path().join(name);
+        create_ca(&at("other"), "other").expect("made");
+        let host = ["localhost".to_owned()];
+        issue_host_certificate(&authority, &host, HOST_LIFETIME, &at("host")).expect("issued");
+        let refused = |certificate: &str, key: &str| {
+            let _ = fs::remove_dir_all(at("mixed"));
+            fs::create_dir(at("mixed")).expect("made");
+            fs::copy(at(certificate), at("mixed/ca.pem")).expect("copied");
+            fs::copy(at(key), at("mixed/ca.key")).expect("copied");
+            let answer = copy_ca(&at("mixed"), &at("copy"));
+            assert!(!at("copy").exists(), "something was made");
+            answer.err().expect("refused").to_string()
+        };
+        let why = refused("ca/ca.pem", "other/ca.key");
+        assert!(why.contains("ca.key is not the key of ca.pem"), "{why}");
+        let why = refused("host/cert.pem", "host/key.pem");
+        assert!(why.contains("signs itself"), "{why}");
     }
 
     #[test]

@@ -1,67 +1,65 @@
 //! The clocks of this machine, read in one place.
 
-use penstock_decide::clock_doubt::{ClockDoubt, Clocks, Leap};
+use penstock_decide::clock::{ClockCheck, ClockReading, ClockStanding};
 use penstock_model::Timestamp;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The time by which terms end: the wall clock, unless that has leaped.
+/// The time by which terms end: the wall clock, unless that is doubted. See `decide::clock`.
 #[derive(Debug)]
 pub(crate) struct BelievedClock {
     started: Instant,
-    state: Mutex<(ClockDoubt, Option<Leap>)>,
+    state: Mutex<(ClockCheck, ClockStanding)>,
 }
 
 impl BelievedClock {
     /// `newest` is the newest time that the last run wrote down.
     pub(crate) fn start(newest: Option<Timestamp>) -> BelievedClock {
-        let clocks = Clocks {
-            wall: now(),
-            since_start: Duration::ZERO,
-        };
+        let started = Instant::now();
+        let check = ClockCheck::begin(reading(started), newest);
         BelievedClock {
-            started: Instant::now(),
-            state: Mutex::new((ClockDoubt::at_start(clocks, newest), None)),
+            started,
+            state: Mutex::new((check, ClockStanding::Credible)),
         }
     }
 
     /// What is over by now is over.
     pub(crate) fn now(&self) -> Timestamp {
-        let clocks = Clocks {
-            wall: now(),
-            since_start: self.started.elapsed(),
-        };
+        self.look().0
+    }
+
+    /// Whether the wall clock is believed.
+    pub(crate) fn standing(&self) -> ClockStanding {
+        self.look().1
+    }
+
+    fn look(&self) -> (Timestamp, ClockStanding) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (doubt, before) = &mut *state;
-        let (believed, leap) = doubt.believe(clocks);
-        if let (Some(leap), None) = (leap, *before) {
-            let (ahead, seconds) = (leap.ahead.as_secs(), leap.believed_in.as_secs());
+        let (check, before) = &mut *state;
+        let reading = reading(self.started);
+        let standing = check.observe(reading);
+        if let (ClockStanding::Credible, ClockStanding::Doubted { because, left }) =
+            (std::mem::replace(before, standing), standing)
+        {
+            let minutes = left.as_secs().div_ceil(60);
             tracing::warn!(
-                ahead,
-                "the clock is ahead of what was expected; nothing expires by it for {seconds} s"
+                "{because}: uploads, locks and files in quarantine or trash do not expire by it until it is set right, or \
+                 has gone steadily for {minutes} min"
             );
         }
-        *before = leap;
-        believed
+        (check.believed(reading), standing)
     }
 
     /// The date as the system tells it.
     pub(crate) fn wall(&self) -> Timestamp {
         now()
     }
+}
 
-    /// What an operator should know of the clock.
-    pub(crate) fn finding(&self) -> Option<String> {
-        self.now();
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.1.map(|leap| {
-            format!(
-                "the clock is {} s ahead of what was expected, so unfinished uploads, locks and files in quarantine do \
-                 not expire for {} s; check the time of this machine",
-                leap.ahead.as_secs(),
-                leap.believed_in.as_secs()
-            )
-        })
+fn reading(started: Instant) -> ClockReading {
+    ClockReading {
+        wall: now(),
+        monotonic: started.elapsed(),
     }
 }
 

@@ -179,7 +179,7 @@ fn publish(namespace: &Namespace, reaper: ReaperHandle, file: Finished) {
             Ok(changed) => {
                 reached(Step::Committed);
                 scratch.keep(size);
-                reaper.bury(changed.trashed.clone());
+                reaper.bury(&changed.trashed);
                 Ok(changed)
             }
             Err(why) => {

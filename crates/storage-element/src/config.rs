@@ -159,6 +159,8 @@ pub struct StorageLimits {
     pub probe_interval: Duration,
     /// How long files that recovery found and no namespace knows are kept.
     pub quarantine: Duration,
+    /// How long removed and replaced files are kept. Can be replaced while running.
+    pub trash: Duration,
     /// How long a pool may take to make a complete file durable.
     pub finish_timeout: Duration,
     /// Connections of a pull, and how it is cut into parts.
@@ -199,6 +201,7 @@ impl Default for StorageLimits {
             free_reserve: Bytes(64 << 20),
             probe_interval: Duration::from_secs(5),
             quarantine: Duration::from_secs(30 * 24 * 3600),
+            trash: Duration::from_secs(24 * 3600),
             finish_timeout: Duration::from_secs(300),
             streams: StreamsLimits::default(),
             streams_memory: Bytes(1 << 30),

@@ -39,15 +39,16 @@ mod kill {
     /// Set in the child process of a crash test.
     pub(crate) static KILL_AT: OnceLock<Step> = OnceLock::new();
 
-    /// A disk that hangs at a step, for the committer of one pool. Until it is let go.
-    pub(crate) static HANGING: (Mutex<Option<(Step, &str)>>, Condvar) =
-        (Mutex::new(None), Condvar::new());
+    /// Disks that hang at a step, each for one thread of its pool. Until they are let go.
+    pub(crate) static HANGING: (Mutex<Vec<(Step, &str)>>, Condvar) =
+        (Mutex::new(Vec::new()), Condvar::new());
 
     pub(crate) fn reached(step: Step) {
         let (hanging, let_go) = &HANGING;
-        let is_here = |at: &mut Option<(Step, &str)>| {
+        let is_here = |hanging: &mut Vec<(Step, &str)>| {
             let thread = std::thread::current();
-            at.is_some_and(|(at, name)| at == step && thread.name() == Some(name))
+            let mut hanging = hanging.iter();
+            hanging.any(|(at, name)| *at == step && thread.name() == Some(*name))
         };
         let state = hanging.lock().unwrap_or_else(PoisonError::into_inner);
         drop(let_go.wait_while(state, is_here));
@@ -68,7 +69,7 @@ mod tests {
     use crate::write_error::WriteError;
     use crate::{PoolConfig, Storage, StorageConfig, StorageLimits};
     use penstock_model::{NamespacePath, PoolName};
-    use penstock_persistence::namespace::{Change, EntryKind, Replace};
+    use penstock_persistence::namespace::{Change, EntryKind, Replace, TrashQuery};
     use std::os::unix::process::ExitStatusExt;
     use std::path::{Path, PathBuf};
     use std::process::Command;
@@ -97,7 +98,11 @@ mod tests {
     }
 
     fn open(directory: &Path) -> Arc<Storage> {
-        open_with(directory, &["p"], StorageLimits::default())
+        let limits = StorageLimits {
+            trash: Duration::ZERO,
+            ..StorageLimits::default()
+        };
+        open_with(directory, &["p"], limits)
     }
 
     fn open_with(directory: &Path, pools: &[&str], limits: StorageLimits) -> Arc<Storage> {
@@ -181,6 +186,7 @@ mod tests {
                 path: path(),
                 only: None,
                 entries_max: 10,
+                by: None,
                 at: crate::clock::now(),
             };
             storage.change(change).await.expect("removed");
@@ -205,11 +211,16 @@ mod tests {
 
         let acknowledged = directory.path().join("acknowledged").exists();
         let storage = open(directory.path());
+        let trash = || storage.namespace.trash(&TrashQuery::default(), 10);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !trash().expect("readable").is_empty() {
+            assert!(Instant::now() < deadline, "{step:?} {size}: trash stays");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let entry = storage.namespace.lookup(&path()).expect("readable");
         let on_disk: Vec<_> = walk(&directory.path().join("p/data"));
         let unfinished = walk(&directory.path().join("p/incoming"));
         assert_eq!(unfinished, Vec::<PathBuf>::new(), "{step:?} {size}");
-        assert_eq!(storage.namespace.trash(10).expect("readable"), []);
         let Some(entry) = entry else {
             assert!(acknowledged, "{step:?} {size}: the first file is lost");
             assert_eq!(on_disk, Vec::<PathBuf>::new(), "{step:?} {size}");
@@ -270,7 +281,8 @@ mod tests {
         };
         let storage = open_with(directory.path(), &["slow", "quick"], limits);
         let (hanging, let_go) = &HANGING;
-        *hanging.lock().expect("no panic") = Some((Step::Adopted, "committer-slow"));
+        let disk = (Step::Adopted, "committer-slow");
+        hanging.lock().expect("no panic").push(disk);
         let slow = write_into(&storage, "slow", "/d/slow").await;
         assert!(
             matches!(slow, Err(WriteError::DiskStalled { .. })),
@@ -283,7 +295,7 @@ mod tests {
         }
         let slow = storage.pool(&PoolName::new("slow")).expect("known");
         assert_eq!(walk(&slow.data_root()).len(), 1);
-        *hanging.lock().expect("no panic") = None;
+        hanging.lock().expect("no panic").retain(|it| *it != disk);
         let_go.notify_all();
         let deadline = Instant::now() + Duration::from_secs(20);
         while !walk(&slow.data_root()).is_empty() {

@@ -27,6 +27,7 @@ mod resumable;
 mod revocation;
 mod source;
 mod striped;
+mod trash;
 mod tree;
 mod write;
 
@@ -410,7 +411,9 @@ impl Door {
         let path = NamespacePath::from_encoded(request.path())
             .map_err(|why| Problem::bad_request(why.to_string()))?;
         let upload = resumable::upload_of(&path);
+        let trash = trash::place_of(&path);
         if upload.is_none()
+            && trash.is_none()
             && !(self.monitor.is_some() && monitor::reserved_question(&path).is_some())
             && let Some(asset) = reserved::asset(request, &path)
         {
@@ -430,6 +433,9 @@ impl Door {
         };
         if let Some(upload) = upload {
             return resumable::resource(self, connection, call, upload).await;
+        }
+        if let Some(place) = trash {
+            return trash::answer(self, connection, call, place).await;
         }
         match request.method.as_str() {
             "PUT" if resumable::is_begun(request) => resumable::begin(self, connection, call).await,

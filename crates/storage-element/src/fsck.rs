@@ -7,10 +7,10 @@ use crate::pool_files::{Marks, OnDisk, PoolFilesError, PoolPlace, lock_pools, ma
 use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp};
 use penstock_persistence::namespace::{
     Change, ChangeError, EntryId, Namespace, NamespaceError, NewFile, PoolUsage, Refusal, Replace,
-    StoredFile, removed_files,
+    StoredFile, TrashedFile, removed_files,
 };
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -149,6 +149,8 @@ pub struct UnknownData {
     pub pool: String,
     /// Bytes.
     pub size: u64,
+    /// It was removed before the namespace was lost: a repair makes it trash again, not visible.
+    pub is_trash: bool,
     /// It lies in the pool's quarantine, not where a start would look for its entry.
     pub in_quarantine: bool,
     /// Where its label, and the directories of now, say that it belongs.
@@ -336,7 +338,7 @@ impl Check<'_> {
         &mut self,
         pool: &PoolPlace,
         group: u64,
-        removed: &HashSet<EntryId>,
+        removed: &HashMap<EntryId, TrashedFile>,
     ) -> Result<(), FsckFailure> {
         let from = EntryId(group * IDS_PER_DIRECTORY);
         let end = EntryId(from.0 + IDS_PER_DIRECTORY);
@@ -377,6 +379,7 @@ impl Check<'_> {
                     path: path.clone(),
                     only: Some(file.id),
                     entries_max: 1,
+                    by: None,
                     at: now(),
                 })?;
                 self.namespace.apply(Change::ForgetTrash(vec![file.id]))?;
@@ -473,7 +476,7 @@ impl Check<'_> {
         &mut self,
         pool: &PoolPlace,
         data: &OnDisk,
-        removed: &HashSet<EntryId>,
+        removed: &HashMap<EntryId, TrashedFile>,
     ) -> Result<(), FsckFailure> {
         let end = EntryId(data.id.0 + 1);
         let known = self.namespace.files_of_pool(&pool.name, data.id, end)?;
@@ -495,6 +498,7 @@ impl Check<'_> {
             file: data.path.display().to_string(),
             pool: pool.name.to_string(),
             size: size.0,
+            is_trash: false,
             in_quarantine: !is_mended,
             entered: is_mended.then(|| path.clone()),
             path: Some(path),
@@ -509,7 +513,7 @@ impl Check<'_> {
         &mut self,
         pool: &PoolPlace,
         data: &OnDisk,
-        removed: &HashSet<EntryId>,
+        removed: &HashMap<EntryId, TrashedFile>,
     ) -> Result<(), FsckFailure> {
         let at = |source| FsckFailure::File {
             path: data.path.clone(),
@@ -522,6 +526,7 @@ impl Check<'_> {
             file: data.path.display().to_string(),
             pool: pool.name.to_string(),
             size: size.0,
+            is_trash: false,
             in_quarantine: data.path != pool.place_of(data.id),
             path: path.as_ref().map(ToString::to_string),
             entered: None,
@@ -534,10 +539,15 @@ impl Check<'_> {
                 "its label says {expected} bytes; what is there may be a part, and is not entered"
             ));
             self.put_aside(pool, data, "damaged", &mut finding)?;
-        } else if removed.contains(&data.id) {
-            let why = "it was removed before the namespace was lost, and is not entered";
+        } else if let Some(trashed) = removed.get(&data.id) {
+            let why = "it was removed before the namespace was lost, so it belongs to the trash";
             finding.why = Some(why.to_owned());
-            self.put_aside(pool, data, &now().unix_seconds().to_string(), &mut finding)?;
+            // What was put aside has a time of its own there.
+            finding.is_trash = !finding.in_quarantine;
+            if finding.is_trash && self.repair.mends {
+                self.namespace
+                    .apply(Change::ReenterTrash(trashed.clone()))?;
+            }
         } else if self.repair.mends {
             let facts = Facts {
                 size,
@@ -550,7 +560,7 @@ impl Check<'_> {
             finding.entered = Some(entered.to_string());
             finding.why = why;
         }
-        let is_mended = finding.entered.is_some();
+        let is_mended = finding.entered.is_some() || (finding.is_trash && self.repair.mends);
         self.report.unknown.add(finding, is_mended);
         Ok(())
     }

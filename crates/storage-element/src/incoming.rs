@@ -8,7 +8,7 @@ use crate::crash::{Step, reached};
 use crate::finishing::Finishing;
 use crate::label::label;
 use crate::pool::{Pool, Reservation, allocate};
-use crate::reaper::ReaperHandle;
+use crate::reaper::{ReaperHandle, with_room};
 use crate::scratch::Scratch;
 use crate::write_error::WriteError;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, UserName};
@@ -190,8 +190,7 @@ impl Incoming {
             });
         }
         let mut disk = self.settle().await?;
-        let covered = disk.reservation().cover(self.taken, self.order.size);
-        covered.map_err(|_| self.no_space())?;
+        self.cover(&mut disk).await?;
         if first && self.order.size == Some(self.taken) {
             let mut buffer = buffer;
             buffer.truncate(filled);
@@ -218,8 +217,7 @@ impl Incoming {
     ) -> Result<(), WriteError> {
         self.taken += length;
         let mut disk = self.settle().await?;
-        let covered = disk.reservation().cover(self.taken, self.order.size);
-        covered.map_err(|_| self.no_space())?;
+        self.cover(&mut disk).await?;
         let (id, pool, reaper) = (self.id, Arc::clone(&self.pool), self.reaper.clone());
         let (size, source) = (self.order.size, Arc::clone(source));
         let taken = tokio::task::spawn_blocking(move || {
@@ -311,10 +309,14 @@ impl Incoming {
         }
     }
 
-    fn no_space(&self) -> WriteError {
-        WriteError::NoSpace {
+    /// Has room promised for what has come. Trash gives way to it.
+    async fn cover(&self, disk: &mut Disk) -> Result<(), WriteError> {
+        let reservation = disk.reservation();
+        let promise = || reservation.cover(self.taken, self.order.size);
+        let covered = with_room(&self.reaper, &self.pool, promise).await;
+        covered.map_err(|_| WriteError::NoSpace {
             pool: self.pool.name.clone(),
-        }
+        })
     }
 }
 

@@ -4,6 +4,8 @@
 use crate::mover::EndedMovers;
 use crate::pool::Pool;
 use crate::storage::Storage;
+use penstock_decide::clock::ClockStanding;
+use penstock_decide::health::{DATABASE_SILENCE_MAX, WriteStanding};
 use penstock_decide::pool_selection::PoolView;
 use penstock_model::NamespacePath;
 use penstock_protocol::exposition::{Counter, Family, Page};
@@ -27,18 +29,31 @@ pub struct StorageMetrics {
 pub struct StorageCondition {
     /// The namespace can be read.
     pub namespace_readable: bool,
+    /// Whether the namespace takes changes.
+    pub namespace: WriteStanding,
     /// Pools that take new files, if they have room.
     pub pools_enabled: usize,
     /// Why pools are left out that should take new files, and what else a person should look at.
     pub alarms: Vec<String>,
     /// Threads that have ended and must not.
     pub dead_threads: Vec<String>,
+    /// Whether the wall clock is believed.
+    pub clock: ClockStanding,
 }
 
 impl Storage {
     /// What was counted since the start.
     pub fn metrics(&self) -> &StorageMetrics {
         &self.metrics
+    }
+
+    fn namespace_standing(&self) -> WriteStanding {
+        let writer = self.namespace.writer_counts();
+        match writer.writes_for {
+            Some(lasts) if lasts > DATABASE_SILENCE_MAX => WriteStanding::Silent(lasts),
+            _ if writer.refuses => WriteStanding::Refused,
+            _ => WriteStanding::Writable,
+        }
     }
 
     /// How it is.
@@ -49,15 +64,17 @@ impl Storage {
         alarms.extend(self.findings());
         StorageCondition {
             namespace_readable: self.namespace.lookup(&NamespacePath::root()).is_ok(),
+            namespace: self.namespace_standing(),
             pools_enabled: enabled.count(),
             alarms,
             dead_threads: self.dead_threads(),
+            clock: self.clock.standing(),
         }
     }
 
     /// What a person should look at, beside pools that take no files.
     fn findings(&self) -> Vec<String> {
-        let mut findings: Vec<String> = self.clock.finding().into_iter().collect();
+        let mut findings = Vec::new();
         for pool in self.pools() {
             let name = &pool.name;
             if let Some(why) = pool.standing.last_read_failure() {
@@ -129,13 +146,24 @@ impl Storage {
         };
         each_pool(
             "penstock_pool_free_bytes",
-            "What new files may have in a pool: the least of its file system and its capacity, less what is promised.",
-            &|pool| Some(pool.view().free.0),
+            "What new files may have in a pool: the least of its file system and its capacity, less what is promised. Trash \
+             gives way to them, so it counts as free.",
+            &|pool| Some(pool.view().available().0),
         );
         each_pool(
             "penstock_pool_used_bytes",
             "Files in a pool, and removed ones that are still on its disk.",
             &|pool| Some(pool.filling().0.0),
+        );
+        each_pool(
+            "penstock_pool_trash_bytes",
+            "Removed and replaced files that are kept for a time, or until new files need their room.",
+            &|pool| Some(pool.trash().bytes.0),
+        );
+        each_pool(
+            "penstock_pool_trash_files",
+            "How many of these there are.",
+            &|pool| Some(pool.trash().files),
         );
         each_pool(
             "penstock_pool_reserved_bytes",
@@ -191,6 +219,20 @@ impl Storage {
                 &[("pool", name), ("kind", "write")],
                 standing.writes_failed.read(),
             );
+        }
+        let mut family = page.counter(
+            "penstock_pool_trash_removed_total",
+            "Files of the trash whose data was removed: expired, evicted for new files, or emptied by an administrator.",
+        );
+        for pool in self.pools() {
+            let name = pool.name.as_str();
+            for (why, count) in [
+                ("expired", &pool.trash_expired),
+                ("evicted", &pool.trash_evicted),
+                ("emptied", &pool.trash_emptied),
+            ] {
+                family.sample(&[("pool", name), ("why", why)], count.read());
+            }
         }
         let mut family = page.counter(
             "penstock_pool_quarantined_total",

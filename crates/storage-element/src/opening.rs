@@ -239,11 +239,28 @@ pub(crate) fn make_layout(pool: &Pool, is_new: bool) -> io::Result<()> {
     if !is_new {
         std::fs::metadata(identity_path(&pool.directory))?;
     }
+    let missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+    let made: Vec<&Path> = pool.directory.ancestors().take_while(missing).collect();
     for name in ["incoming", "data", "quarantine"] {
         let path = pool.directory.join(name);
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     }
+    if is_new {
+        // Their names are as durable as what is stored below them. An earlier start may have made the directory itself.
+        sync_directory(&pool.directory)?;
+        for directory in made.into_iter().chain([&*pool.directory]) {
+            sync_directory(parent_of(directory))?;
+        }
+    }
     Ok(())
+}
+
+fn parent_of(directory: &Path) -> &Path {
+    match directory.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        // The root's name is kept nowhere.
+        parent => parent.unwrap_or(directory),
+    }
 }
 
 /// Complete files since then that are neither in the namespace nor in its trash. Ids that they have are not given out.

@@ -12,6 +12,7 @@ mod seen;
 mod standing;
 
 pub(crate) use file_system::FileSystem;
+use file_system::FreeSpace;
 pub(crate) use identity::{Marker, PoolIdentity, identity_path, lock_pool, marks_of};
 pub(crate) use quarantine::Quarantine;
 pub(crate) use seen::Seen;
@@ -24,7 +25,8 @@ use penstock_decide::admission::Requester;
 use penstock_decide::pool_condition::PoolCondition;
 use penstock_decide::pool_selection::{PoolMode, PoolView, promised_ahead};
 use penstock_model::{Bytes, PoolName};
-use penstock_persistence::namespace::EntryId;
+use penstock_persistence::namespace::{EntryId, PoolUsage};
+use penstock_protocol::exposition::Counter;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -39,6 +41,8 @@ pub(crate) const POOL_VERSION: u32 = 1;
 pub(crate) const IDS_PER_DIRECTORY: u64 = 4096;
 /// Looks at files that may wait for one pool's disk at once, beside its movers.
 const LOOKS_MAX: usize = 16;
+/// Trash that gives way ahead of the bytes of an announced file, at most.
+const EVICTED_AHEAD_MAX: u64 = 64 << 20;
 /// Whole files of one pool that are read at once only to compute a checksum.
 const CHECKSUM_TURNS: usize = 4;
 
@@ -59,6 +63,10 @@ pub(crate) struct Pool {
     pub seen: Seen,
     /// Turns of those who read whole files for their checksums.
     pub checksum_turns: Semaphore,
+    /// Files of the trash that were removed because their time was over, to make room, or by an administrator.
+    pub trash_expired: Counter,
+    pub trash_evicted: Counter,
+    pub trash_emptied: Counter,
     free_reserve: Bytes,
     space: Mutex<Space>,
 }
@@ -68,18 +76,24 @@ struct Space {
     capacity: Option<Bytes>,
     /// Files, visible or trash.
     used: u64,
+    /// Bytes and files of the trash among them. Below zero for a moment when a file is removed before it was counted.
+    trash: (i64, i64),
     /// Promised to running writers.
     reserved: u64,
     /// Of the promised, not on the disk yet.
     unallocated: u64,
     /// Shared with other pools on it.
     file_system: Arc<FileSystem>,
+    /// What the directory had free at the last look.
+    seen: FreeSpace,
 }
 
 /// No room for that many bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoRoom {
     pub free: Bytes,
+    /// How much should be free, and would be if trash gave way. `None`: there is not enough of it.
+    pub wanted: Option<Bytes>,
 }
 
 impl Pool {
@@ -94,14 +108,19 @@ impl Pool {
             seen: Seen::default(),
             looks: Arc::new(Semaphore::new(LOOKS_MAX)),
             checksum_turns: Semaphore::new(CHECKSUM_TURNS),
+            trash_expired: Counter::default(),
+            trash_evicted: Counter::default(),
+            trash_emptied: Counter::default(),
             free_reserve,
             space: Mutex::new(Space {
                 mode: config.mode,
                 capacity: config.capacity,
                 used: used.0,
+                trash: (0, 0),
                 reserved: 0,
                 unallocated: 0,
                 file_system: Arc::default(),
+                seen: FreeSpace::default(),
             }),
         }
     }
@@ -121,9 +140,15 @@ impl Pool {
         self.mode() != PoolMode::Disabled && self.condition().gives_files()
     }
 
-    /// Files may be removed from its disk, which answers.
+    /// Files may be removed from its disk, which answers. One that takes no files may only be full, and was made ready
+    /// before that: what is removed there makes room.
     pub(crate) fn can_remove(&self) -> bool {
-        self.mode() != PoolMode::Disabled && self.condition().takes_files()
+        let is_usable = match self.condition() {
+            PoolCondition::Sound => true,
+            PoolCondition::ReadOnly { .. } => self.marker.get().is_some(),
+            PoolCondition::Silent { .. } | PoolCondition::Away { .. } => false,
+        };
+        self.mode() != PoolMode::Disabled && is_usable
     }
 
     /// What a failed write means for its client; the pool remembers it.
@@ -144,6 +169,25 @@ impl Pool {
     /// Its file system, which others may be on, too.
     pub(crate) fn file_system(&self) -> Arc<FileSystem> {
         Arc::clone(&self.space().file_system)
+    }
+
+    /// Finds out what its directory has free. Blocks.
+    pub(crate) fn look_at_free_space(&self) -> io::Result<()> {
+        let seen = self.file_system().look(&self.directory)?;
+        self.space().seen = seen;
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_free(&self, free: u64) {
+        let mut space = self.space();
+        space.seen = space.file_system.with_free(free);
+    }
+
+    /// What its file system has free for it, whatever its capacity.
+    pub(crate) fn free_on_disk(&self) -> u64 {
+        let space = self.space();
+        space.file_system.free(space.seen)
     }
 
     /// From now on it shares what is promised on this file system.
@@ -179,11 +223,13 @@ impl Pool {
     fn view_with(&self, queue_full: bool) -> PoolView {
         let load = self.gate.load();
         let space = self.space();
+        let free = self.free(&space);
         PoolView {
             pool: self.name.clone(),
             mode: space.mode,
             condition: self.condition(),
-            free: self.free(&space),
+            free,
+            trash: Bytes(self.available(&space).0 - free.0),
             writers: load.active + load.queued,
             queue_full,
         }
@@ -199,16 +245,55 @@ impl Pool {
         self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What new files may have.
+    /// Bytes of visible files.
+    pub(crate) fn used_by_files(&self) -> Bytes {
+        let space = self.space();
+        let trash = u64::try_from(space.trash.0).unwrap_or(0);
+        Bytes(space.used.saturating_sub(trash))
+    }
+
+    /// Bytes and files of the trash.
+    pub(crate) fn trash(&self) -> PoolUsage {
+        let (bytes, files) = self.space().trash;
+        let count = |count: i64| u64::try_from(count).unwrap_or(0);
+        PoolUsage {
+            files: count(files),
+            bytes: Bytes(count(bytes)),
+        }
+    }
+
+    /// What new files may have at once.
     fn free(&self, space: &Space) -> Bytes {
-        let by_disk = space.file_system.free().saturating_sub(self.free_reserve.0);
+        self.room(space, 0)
+    }
+
+    /// What new files may have when all trash gives way.
+    fn available(&self, space: &Space) -> Bytes {
+        self.room(space, u64::try_from(space.trash.0).unwrap_or(0))
+    }
+
+    /// What there is room for once so many bytes were removed.
+    fn room(&self, space: &Space, removed: u64) -> Bytes {
+        let by_disk = space.file_system.free(space.seen).saturating_add(removed);
+        let by_disk = by_disk.saturating_sub(self.free_reserve.0);
         let by_capacity = space.capacity.map_or(u64::MAX, |capacity| {
             capacity
                 .0
+                .saturating_add(removed)
                 .saturating_sub(space.used)
                 .saturating_sub(space.reserved)
         });
         Bytes(by_disk.min(by_capacity))
+    }
+
+    /// Why so many bytes cannot be promised; `ahead`: how many more the writer will need.
+    fn no_room(&self, space: &Space, needed: u64, ahead: u64) -> NoRoom {
+        let available = self.available(space).0;
+        let wanted = needed.saturating_add(ahead.min(EVICTED_AHEAD_MAX));
+        NoRoom {
+            free: self.free(space),
+            wanted: (needed <= available).then_some(Bytes(wanted.min(available))),
+        }
     }
 
     /// The promise to a writer, of nothing yet.
@@ -226,21 +311,34 @@ impl Pool {
         }
     }
 
-    /// A file of this size fits now. Promises nothing.
+    /// A file of this size fits now, if trash gives way. Promises nothing.
     pub(crate) fn has_room_for(&self, bytes: u64) -> bool {
         let space = self.space();
-        self.free(&space).0 >= bytes
+        self.available(&space).0 >= bytes
     }
 
-    /// Data of a removed file that is still there.
-    pub(crate) fn occupy(&self, size: Bytes) {
-        self.space().used += size.0;
+    /// Trash of earlier runs, which is not counted among the files.
+    pub(crate) fn occupy(&self, trash: PoolUsage) {
+        let mut space = self.space();
+        space.used += trash.bytes.0;
+        space.count_trash(trash.bytes, 1, trash.files);
     }
 
-    /// The data of a removed file is gone.
+    /// One of its files is trash now.
+    pub(crate) fn bury(&self, size: Bytes) {
+        self.space().count_trash(size, 1, 1);
+    }
+
+    /// One of its trash is a file again.
+    pub(crate) fn unbury(&self, size: Bytes) {
+        self.space().count_trash(size, -1, 1);
+    }
+
+    /// The data of one of its trash is gone.
     pub(crate) fn release(&self, size: Bytes) {
         let mut space = self.space();
         space.used = space.used.saturating_sub(size.0);
+        space.count_trash(size, -1, 1);
         space.file_system.gave_back(size.0);
     }
 
@@ -416,10 +514,10 @@ impl Reservation {
         let movers_max = self.pool.gate.load().limits.movers_max;
         let mut space = self.pool.space();
         let free = self.pool.free(&space);
-        if free.0 < needed {
-            return Err(NoRoom { free });
-        }
         let rest = announced.unwrap_or(come).saturating_sub(come);
+        if free.0 < needed {
+            return Err(self.pool.no_room(&space, needed, rest));
+        }
         let ahead = promised_ahead(free, movers_max).0.min(rest);
         let more = (needed + ahead).min(free.0);
         space.promise(more);
@@ -428,14 +526,17 @@ impl Reservation {
         Ok(())
     }
 
-    /// Promises enough for the first `come` bytes, while there is room for `whole`.
+    /// Promises enough for the first `come` bytes, while there is room for `whole`, or would be without trash.
     pub(crate) fn cover_if_fits(&mut self, come: u64, whole: u64) -> Result<(), NoRoom> {
         let mut space = self.pool.space();
         let free = self.pool.free(&space);
-        if free.0 < whole.max(come).saturating_sub(self.bytes) {
-            return Err(NoRoom { free });
+        if self.pool.available(&space).0 < whole.max(come).saturating_sub(self.bytes) {
+            return Err(NoRoom { free, wanted: None });
         }
         let more = come.saturating_sub(self.bytes);
+        if free.0 < more {
+            return Err(self.pool.no_room(&space, more, whole.saturating_sub(come)));
+        }
         space.promise(more);
         self.bytes += more;
         self.unallocated += more;
@@ -475,6 +576,13 @@ impl Drop for Reservation {
 }
 
 impl Space {
+    /// So many files of the trash more (`sign` 1) or less (-1), of so many bytes together.
+    fn count_trash(&mut self, bytes: Bytes, sign: i64, files: u64) {
+        let signed = |count: u64| sign * i64::try_from(count).unwrap_or(i64::MAX);
+        self.trash.0 = self.trash.0.saturating_add(signed(bytes.0));
+        self.trash.1 = self.trash.1.saturating_add(signed(files));
+    }
+
     fn promise(&mut self, bytes: u64) {
         self.reserved += bytes;
         self.unallocated += bytes;
@@ -495,14 +603,14 @@ mod tests {
             movers: Default::default(),
         };
         let pool = Pool::new(&config, Bytes(10), Bytes(0));
-        pool.file_system().set_free(u64::MAX / 2);
+        pool.set_free(u64::MAX / 2);
         Arc::new(pool)
     }
 
     #[test]
     fn bytes_on_the_disk_count_while_its_free_space_is_remembered() {
         let pool = pool(u64::MAX);
-        pool.file_system().set_free(100);
+        pool.set_free(100);
         let mut reservation = pool.reserve();
         reservation.cover(60, None).expect("room");
         assert_eq!(pool.view().free, Bytes(40));
@@ -527,8 +635,9 @@ mod tests {
     #[test]
     fn pools_on_one_file_system_share_what_is_promised_there() {
         let (first, second) = (pool(u64::MAX), pool(u64::MAX));
-        first.file_system().set_free(100);
         second.is_on(first.file_system());
+        first.set_free(100);
+        second.set_free(100);
         let mut reservation = first.reserve();
         reservation.cover(60, None).expect("room");
         assert_eq!(second.view().free, Bytes(40));
@@ -541,6 +650,18 @@ mod tests {
     }
 
     #[test]
+    fn a_quota_of_one_directory_says_nothing_of_the_others_there() {
+        let (first, second) = (pool(u64::MAX), pool(u64::MAX));
+        second.is_on(first.file_system());
+        first.set_free(100);
+        second.set_free(0);
+        assert_eq!(
+            (first.view().free, second.view().free),
+            (Bytes(100), Bytes(0))
+        );
+    }
+
+    #[test]
     fn promised_space_is_given_once_and_comes_back() {
         let pool = pool(100);
         let reserve = |bytes| {
@@ -548,7 +669,13 @@ mod tests {
             reservation.cover(bytes, None).map(|()| reservation)
         };
         let mut first = reserve(60).expect("room");
-        assert!(matches!(reserve(31), Err(NoRoom { free: Bytes(30) })));
+        assert!(matches!(
+            reserve(31),
+            Err(NoRoom {
+                free: Bytes(30),
+                wanted: None
+            })
+        ));
         assert_eq!(first.cover(90, None), Ok(()));
         assert!(first.cover(91, None).is_err());
         first.allocated_to(50);
@@ -558,6 +685,41 @@ mod tests {
         assert_eq!(pool.filling(), (Bytes(90), Bytes(0), Some(Bytes(100))));
         pool.release(Bytes(80));
         assert!(reserve(90).is_ok());
+    }
+
+    #[test]
+    fn trash_takes_room_that_new_files_may_have_when_it_gives_way() {
+        let pool = pool(100);
+        pool.occupy(PoolUsage {
+            files: 2,
+            bytes: Bytes(50),
+        });
+        let view = pool.view();
+        assert_eq!((view.free, view.trash), (Bytes(40), Bytes(50)));
+        assert!(pool.has_room_for(90) && !pool.has_room_for(91));
+        let mut reservation = pool.reserve();
+        let refused = |wanted| {
+            Err(NoRoom {
+                free: Bytes(40),
+                wanted,
+            })
+        };
+        assert_eq!(reservation.cover(91, None), refused(None));
+        assert_eq!(reservation.cover(41, None), refused(Some(Bytes(41))));
+        assert_eq!(reservation.cover(41, Some(60)), refused(Some(Bytes(60))));
+        assert_eq!(reservation.cover_if_fits(41, 91), refused(None));
+        pool.release(Bytes(30));
+        assert_eq!(reservation.cover(41, None), Ok(()));
+        drop(reservation);
+        // What comes back is used as before, and gives way no more.
+        pool.unbury(Bytes(20));
+        let view = pool.view();
+        assert_eq!((view.free, view.trash), (Bytes(70), Bytes(0)));
+        pool.bury(Bytes(20));
+        assert_eq!(
+            (pool.filling().0, pool.trash().bytes),
+            (Bytes(30), Bytes(20))
+        );
     }
 
     #[test]

@@ -1,32 +1,66 @@
-//! Removes data that nobody can see any more, on a thread of its own, because removing a large file takes
-//! a while.
+//! Removes data that nobody can see any more, on a thread of its own for each pool: removing a large file takes a while,
+//! and a disk that hangs holds up its own files only.
 //!
-//! Trash is in the namespace until its data is gone, so nothing here must survive a crash.
+//! Whatever is done with the trash of a pool is done by this thread, one thing after the other, so that no file comes back
+//! whose data is just being removed. Trash is in the namespace until its data is gone: nothing here must survive a crash.
 
-use crate::crash::{Step, reached};
+mod room;
+#[cfg(test)]
+mod tests;
+mod trash;
+
+pub(crate) use room::with_room;
+pub(crate) use trash::{Emptied, RestoreError, RestoreOrder};
+
+use crate::clock::BelievedClock;
 use crate::pool::{Pool, Reservation};
 use crate::scratch::Place;
-use penstock_model::PoolName;
-use penstock_persistence::namespace::{Change, EntryId, Namespace, Trashed};
-use std::collections::BTreeMap;
+use crate::upkeep;
+use penstock_decide::trash::kept_since;
+use penstock_model::{Bytes, PoolName, Timestamp};
+use penstock_persistence::namespace::{EntryId, Namespace, TrashQuery, Trashed};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 
-/// Removals that may wait in memory. Trash beyond is found again in the namespace.
+/// Orders for one pool that may wait. Data without an entry is removed by who orders it beyond; trash is found again in
+/// the namespace.
 const QUEUE_MAX: usize = 65_536;
-/// Trash entries forgotten in one change.
-const FORGET_MAX: usize = 1000;
+/// Orders that are done between two looks at the trash.
+const ORDERS_AT_ONCE: usize = 1000;
+/// Between two looks at what is over its time, at least and at most.
+const LOOK_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// How long an end waits for a disk.
+const END_WAIT: Duration = Duration::from_secs(10);
 
 /// The pools of a storage element.
 pub(crate) type Pools = BTreeMap<PoolName, Arc<Pool>>;
 
-enum Task {
-    Trash(Vec<Trashed>),
+/// What the thread of a pool is asked to do.
+enum Order {
+    /// Trash has come that is over its time at once.
+    Due,
+    /// What could not be removed until now may be removed by now.
+    LookAgain,
     Discard(Discard),
-    Stop,
+    MakeRoom {
+        wanted: Bytes,
+        /// Whether there is more room now.
+        reply: oneshot::Sender<bool>,
+    },
+    Restore {
+        order: RestoreOrder,
+        reply: oneshot::Sender<Result<(), RestoreError>>,
+    },
+    Empty {
+        query: TrashQuery,
+        reply: oneshot::Sender<Emptied>,
+    },
 }
 
 struct Discard {
@@ -37,66 +71,134 @@ struct Discard {
     _reservation: Option<Reservation>,
 }
 
-/// The thread. Dropping it finishes what is queued.
-pub(crate) struct Reaper {
+/// The threads of all pools. Dropping them finishes what is queued.
+pub(crate) struct Reapers {
     handle: ReaperHandle,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    threads: Mutex<BTreeMap<PoolName, JoinHandle<()>>>,
 }
 
 /// Where removals are ordered.
 #[derive(Clone)]
-pub(crate) struct ReaperHandle {
-    queue: SyncSender<Task>,
-    overflowed: Arc<AtomicBool>,
+pub(crate) struct ReaperHandle(Arc<Shared>);
+
+struct Shared {
+    namespace: Arc<Namespace>,
+    clock: Arc<BelievedClock>,
+    pools: BTreeMap<PoolName, (Arc<Pool>, SyncSender<Order>)>,
+    /// How long trash is kept, in milliseconds.
+    grace: AtomicU64,
+    is_over: AtomicBool,
 }
 
-impl Reaper {
-    pub(crate) fn start(namespace: Arc<Namespace>, pools: Pools) -> io::Result<Reaper> {
-        let (queue, tasks) = sync_channel(QUEUE_MAX);
-        let handle = ReaperHandle {
-            queue,
-            overflowed: Arc::default(),
-        };
-        let overflowed = Arc::clone(&handle.overflowed);
-        let thread = std::thread::Builder::new()
-            .name("reaper".to_owned())
-            .spawn(move || run(&namespace, &pools, &tasks, &overflowed))?;
-        Ok(Reaper {
+impl Shared {
+    fn grace(&self) -> Duration {
+        Duration::from_millis(self.grace.load(Ordering::Relaxed))
+    }
+}
+
+impl Reapers {
+    /// `grace`: how long trash is kept.
+    pub(crate) fn start(
+        namespace: &Arc<Namespace>,
+        clock: &Arc<BelievedClock>,
+        pools: &Pools,
+        grace: Duration,
+    ) -> io::Result<Reapers> {
+        let mut orders = BTreeMap::new();
+        let mut queues = BTreeMap::new();
+        for (name, pool) in pools {
+            let (queue, waiting) = sync_channel(QUEUE_MAX);
+            orders.insert(name, waiting);
+            queues.insert(name.clone(), (Arc::clone(pool), queue));
+        }
+        let handle = ReaperHandle(Arc::new(Shared {
+            namespace: Arc::clone(namespace),
+            clock: Arc::clone(clock),
+            pools: queues,
+            grace: AtomicU64::new(milliseconds(grace)),
+            is_over: AtomicBool::new(false),
+        }));
+        let mut threads = BTreeMap::new();
+        for (name, waiting) in orders {
+            let mut reaper = Reaper {
+                shared: Arc::clone(&handle.0),
+                pool: Arc::clone(&pools[name]),
+                cursor: None,
+                is_due: false,
+                next_pass: Instant::now(),
+            };
+            let thread = std::thread::Builder::new().name(format!("reaper-{name}"));
+            let thread = thread.spawn(move || reaper.run(&waiting))?;
+            threads.insert(name.clone(), thread);
+        }
+        Ok(Reapers {
             handle,
-            thread: Mutex::new(Some(thread)),
+            threads: Mutex::new(threads),
         })
     }
 
     pub(crate) fn handle(&self) -> ReaperHandle {
         self.handle.clone()
     }
+
+    /// Threads that have ended by themselves.
+    pub(crate) fn dead(&self) -> Vec<String> {
+        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let dead = threads.iter().filter(|(_, thread)| thread.is_finished());
+        dead.map(|(pool, _)| format!("reaper-{pool}")).collect()
+    }
 }
 
-impl Drop for Reaper {
+impl Drop for Reapers {
     fn drop(&mut self) {
-        // A thread that is gone already has nothing left to do.
-        let _ = self.handle.queue.send(Task::Stop);
-        let thread = self
-            .thread
+        self.handle.0.is_over.store(true, Ordering::SeqCst);
+        self.handle.look_again();
+        let threads = self
+            .threads
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        let _ = thread.take().map(JoinHandle::join);
+        let until = Instant::now() + END_WAIT;
+        for (pool, thread) in std::mem::take(threads) {
+            upkeep::end(thread, until, pool.as_str());
+        }
     }
 }
 
 impl ReaperHandle {
-    /// Orders the removal of trash. Never blocks.
-    pub(crate) fn bury(&self, trashed: Vec<Trashed>) {
-        if !trashed.is_empty() && self.queue.try_send(Task::Trash(trashed)).is_err() {
-            self.overflowed.store(true, Ordering::Relaxed);
+    /// Counts what was put into the trash, and has it removed when nothing is kept there. Never blocks.
+    pub(crate) fn bury(&self, trashed: &[Trashed]) {
+        let mut pools = BTreeSet::new();
+        for trashed in trashed {
+            if let Some((pool, _)) = self.0.pools.get(&trashed.pool) {
+                pool.bury(trashed.size);
+                pools.insert(&trashed.pool);
+            }
+        }
+        if self.0.grace().is_zero() {
+            pools
+                .into_iter()
+                .for_each(|pool| self.order(pool, Order::Due));
         }
     }
 
-    /// Has trash removed that could not be removed until now.
+    /// Has trash removed in all pools that could not be removed until now.
     pub(crate) fn look_again(&self) {
-        self.overflowed.store(true, Ordering::Relaxed);
-        // A queue that is full is worked on.
-        let _ = self.queue.try_send(Task::Trash(Vec::new()));
+        let pools = self.0.pools.keys();
+        pools.for_each(|pool| self.order(pool, Order::LookAgain));
+    }
+
+    /// Never blocks.
+    fn order(&self, pool: &PoolName, order: Order) {
+        if let Some((_, queue)) = self.0.pools.get(pool) {
+            // With a full queue it is done by the next look at the trash.
+            let _ = queue.try_send(order);
+        }
+    }
+
+    /// From now on trash is kept for so long, also what is there already.
+    pub(crate) fn keep_trash_for(&self, grace: Duration) {
+        self.0.grace.store(milliseconds(grace), Ordering::Relaxed);
+        self.look_again();
     }
 
     /// Orders the removal of data without an entry. Blocks only when the queue is full: then it does it
@@ -109,112 +211,111 @@ impl ReaperHandle {
         reservation: Option<Reservation>,
     ) {
         use std::sync::mpsc::TrySendError;
-        let order = Task::Discard(Discard {
+        let queue = self.0.pools.get(&pool.name).map(|(_, queue)| queue.clone());
+        let order = Discard {
             pool,
             id,
             place,
             _reservation: reservation,
-        });
-        match self.queue.try_send(order) {
-            Ok(()) => {}
-            Err(
-                TrySendError::Full(Task::Discard(order))
-                | TrySendError::Disconnected(Task::Discard(order)),
-            ) => discard(&order),
-            Err(_) => {}
-        }
-    }
-}
-
-fn run(namespace: &Namespace, pools: &Pools, tasks: &Receiver<Task>, overflowed: &AtomicBool) {
-    while let Ok(first) = tasks.recv() {
-        let (mut trash, mut is_over) = (Vec::new(), false);
-        // What has piled up is forgotten in one change. One for each file would wait for the disk as often, and fall behind
-        // where many files are replaced.
-        for task in std::iter::once(first).chain(tasks.try_iter().take(FORGET_MAX - 1)) {
-            match task {
-                Task::Trash(trashed) => trash.extend(trashed),
-                Task::Discard(order) => discard(&order),
-                Task::Stop => {
-                    is_over = true;
-                    break;
-                }
-            }
-        }
-        bury(namespace, pools, &trash);
-        if is_over {
-            return;
-        }
-        if overflowed.swap(false, Ordering::Relaxed) {
-            replay(namespace, pools);
-        }
-    }
-}
-
-/// Removes all trash that the namespace knows of. Gives back how many files that were.
-pub(crate) fn replay(namespace: &Namespace, pools: &Pools) -> u64 {
-    let mut removed = 0;
-    loop {
-        let trashed = match namespace.trash(FORGET_MAX) {
-            Ok(trashed) => trashed,
-            Err(why) => {
-                tracing::error!(%why, "trash cannot be read; its data stays until the next start");
-                return removed;
-            }
         };
-        let buried = bury(namespace, pools, &trashed);
-        removed += buried;
-        // Files that cannot be removed stay trash; reading them again would not end.
-        if trashed.len() < FORGET_MAX || buried == 0 {
-            return removed;
+        let Some(queue) = queue else {
+            return discard(&order);
+        };
+        if let Err(
+            TrySendError::Full(Order::Discard(order))
+            | TrySendError::Disconnected(Order::Discard(order)),
+        ) = queue.try_send(Order::Discard(order))
+        {
+            discard(&order);
         }
+    }
+
+    /// Waits for an answer of a pool's thread. `None`: there is no such pool, or its disk does not answer.
+    async fn ask<T>(
+        &self,
+        pool: &PoolName,
+        limit: Duration,
+        order: impl FnOnce(oneshot::Sender<T>) -> Order,
+    ) -> Option<T> {
+        let (_, queue) = self.0.pools.get(pool)?;
+        let (reply, answer) = oneshot::channel();
+        queue.try_send(order(reply)).ok()?;
+        tokio::time::timeout(limit, answer).await.ok()?.ok()
     }
 }
 
-/// Removes the data of trash, then the trash. Gives back how many files are forgotten.
-fn bury(namespace: &Namespace, pools: &Pools, trashed: &[Trashed]) -> u64 {
-    let mut forgotten = 0;
-    for chunk in trashed.chunks(FORGET_MAX) {
-        let mut gone = Vec::with_capacity(chunk.len());
-        for trashed in chunk {
-            let Some(pool) = pools.get(&trashed.pool) else {
-                let (pool, file) = (&trashed.pool, trashed.file);
-                tracing::warn!(%pool, %file, "trash in a pool that is not configured stays");
-                continue;
+/// What the thread of one pool works with.
+struct Reaper {
+    shared: Arc<Shared>,
+    pool: Arc<Pool>,
+    /// How far the trash was looked at in this pass. What could not be removed stays until the next one.
+    cursor: Option<(Timestamp, EntryId)>,
+    /// There is more to be removed.
+    is_due: bool,
+    next_pass: Instant,
+}
+
+impl Reaper {
+    fn run(&mut self, orders: &Receiver<Order>) {
+        loop {
+            let wait = match self.is_due {
+                true => Duration::ZERO,
+                false => self.next_pass.saturating_duration_since(Instant::now()),
             };
-            if !pool.can_remove() {
-                // It is trash until the pool is back.
-                continue;
+            match orders.recv_timeout(wait) {
+                Ok(first) => {
+                    let more = orders.try_iter().take(ORDERS_AT_ONCE - 1);
+                    let all = std::iter::once(first).chain(more);
+                    all.for_each(|order| self.perform(order));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
             }
-            match pool.remove(trashed.file) {
-                Ok(()) => {
-                    reached(Step::DataRemoved);
-                    gone.push((pool, trashed));
-                }
-                Err(why) => {
-                    let (pool, file) = (&pool.name, trashed.file);
-                    tracing::error!(%pool, %file, %why, "a removed file's data stays on its disk");
-                }
+            if Instant::now() >= self.next_pass {
+                self.next_pass = Instant::now() + self.interval();
+                (self.cursor, self.is_due) = (None, true);
+            }
+            if self.is_due {
+                self.is_due = self.expire_some();
+            }
+            if self.shared.is_over.load(Ordering::SeqCst) {
+                // What came before the end is done.
+                orders.try_iter().for_each(|order| self.perform(order));
+                return;
             }
         }
-        let files = gone.iter().map(|(_, trashed)| trashed.file).collect();
-        match namespace.apply(Change::ForgetTrash(files)) {
-            Ok(mut changed) => {
-                forgotten += changed.forgotten.len() as u64;
-                for (pool, trashed) in gone {
-                    // What was found in the namespace after the queue had been full may come twice.
-                    if changed.forgotten.remove(&trashed.file) {
-                        pool.release(trashed.size);
-                    }
-                }
-            }
-            Err(why) => {
-                tracing::warn!(%why, "removed trash could not be forgotten; the next start does it");
-            }
-        }
-        reached(Step::TrashForgotten);
     }
-    forgotten
+
+    /// Does what was ordered.
+    fn perform(&mut self, order: Order) {
+        match order {
+            Order::Due => self.is_due = true,
+            Order::LookAgain => self.next_pass = Instant::now(),
+            Order::Discard(order) => discard(&order),
+            // Whoever asked has gone, and was told that it is not done.
+            Order::MakeRoom { reply, .. } if reply.is_closed() => {}
+            Order::Restore { reply, .. } if reply.is_closed() => {}
+            Order::Empty { reply, .. } if reply.is_closed() => {}
+            Order::MakeRoom { wanted, reply } => drop(reply.send(self.make_room(wanted))),
+            Order::Restore { order, reply } => drop(reply.send(self.restore(&order))),
+            Order::Empty { query, reply } => drop(reply.send(self.empty(query))),
+        }
+    }
+
+    fn interval(&self) -> Duration {
+        let (least, most) = LOOK_INTERVAL;
+        match self.shared.grace() {
+            // Each is ordered when it is due; only what could not be removed is left.
+            Duration::ZERO => most,
+            grace => (grace / 10).clamp(least, most),
+        }
+    }
+
+    /// Until when trash must have been removed to be kept no longer; `None`: nothing goes now.
+    fn kept_since(&self) -> Option<Timestamp> {
+        let clock = &self.shared.clock;
+        kept_since(self.shared.grace(), clock.now(), clock.standing())
+    }
 }
 
 fn discard(order: &Discard) {
@@ -235,123 +336,6 @@ fn discard(order: &Discard) {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::PoolConfig;
-    use penstock_decide::admission::QueueLimits;
-    use penstock_decide::pool_selection::PoolMode;
-    use penstock_model::{Bytes, NamespacePath, Timestamp};
-    use penstock_persistence::namespace::{NewFile, Replace};
-
-    const FILES: usize = 300;
-    const SIZE: Bytes = Bytes(4);
-    /// What other files of the pool have.
-    const OTHERS: Bytes = Bytes(1000);
-
-    /// Publishes files with data, then removes them from the tree. What the namespace put into its trash.
-    fn removed_files(namespace: &Namespace, pool: &Pool) -> Vec<Trashed> {
-        let path = |text: &str| NamespacePath::parse(text).expect("valid path");
-        for number in 0..FILES {
-            let id = namespace.allocate();
-            std::fs::create_dir_all(pool.data_directory(id)).expect("made");
-            std::fs::write(pool.data_path(id), [0; SIZE.0 as usize]).expect("written");
-            let file = NewFile {
-                id,
-                path: path(&format!("/d/f{number}")),
-                size: SIZE,
-                checksums: Vec::new(),
-                pool: pool.name.clone(),
-                owner: None,
-                at: Timestamp(0),
-                replace: Replace::Refused,
-                properties_of: None,
-                labelled_in: None,
-            };
-            namespace.submit(Change::Publish(file), |published| {
-                published.expect("published");
-            });
-        }
-        let remove = Change::Remove {
-            path: path("/d"),
-            only: None,
-            entries_max: FILES + 1,
-            at: Timestamp(0),
-        };
-        namespace.apply(remove).expect("removed").trashed
-    }
-
-    /// A namespace and a pool of it, with files whose data is there and has been removed from the tree.
-    struct Lab {
-        _directory: tempfile::TempDir,
-        namespace: Namespace,
-        pool: Arc<Pool>,
-        trash: Vec<Trashed>,
-    }
-
-    impl Lab {
-        fn new() -> Lab {
-            let directory = tempfile::tempdir().expect("a temporary directory");
-            let file = directory.path().join("namespace.sqlite");
-            let namespace = Namespace::open(&file).expect("opens");
-            let config = PoolConfig {
-                name: PoolName::new("p1"),
-                directory: directory.path().join("p1"),
-                capacity: None,
-                mode: PoolMode::Enabled,
-                movers: QueueLimits {
-                    movers_max: 1,
-                    queue_max: 1,
-                    ..QueueLimits::default()
-                },
-            };
-            let used = Bytes(SIZE.0 * FILES as u64 + OTHERS.0);
-            let pool = Arc::new(Pool::new(&config, used, Bytes(0)));
-            let trash = removed_files(&namespace, &pool);
-            assert_eq!(trash.len(), FILES);
-            Lab {
-                _directory: directory,
-                namespace,
-                pool,
-                trash,
-            }
-        }
-
-        /// Has the thread's work done on tasks that are queued.
-        fn run(&self, queued: Vec<Task>) {
-            let (queue, tasks) = sync_channel(queued.len() + 1);
-            for task in queued.into_iter().chain([Task::Stop]) {
-                queue.send(task).expect("room");
-            }
-            let pools = Pools::from([(self.pool.name.clone(), Arc::clone(&self.pool))]);
-            run(&self.namespace, &pools, &tasks, &AtomicBool::new(false));
-            assert!(self.namespace.trash(FILES).expect("readable").is_empty());
-            for trashed in &self.trash {
-                assert!(!self.pool.data_path(trashed.file).exists());
-            }
-            assert_eq!(self.pool.filling().0, OTHERS);
-        }
-
-        fn one_by_one(&self) -> Vec<Task> {
-            let one = |trashed: &Trashed| Task::Trash(vec![trashed.clone()]);
-            self.trash.iter().map(one).collect()
-        }
-    }
-
-    #[test]
-    fn trash_that_has_piled_up_is_forgotten_in_one_change() {
-        let lab = Lab::new();
-        let data = lab.pool.data_path(lab.trash[0].file);
-        assert!(data.exists());
-        let before = lab.namespace.writer_counts().changes;
-        lab.run(lab.one_by_one());
-        assert_eq!(lab.namespace.writer_counts().changes - before, 1);
-    }
-
-    #[test]
-    fn room_of_trash_that_is_found_twice_is_given_back_once() {
-        let lab = Lab::new();
-        let all = Task::Trash(lab.trash.clone());
-        lab.run(lab.one_by_one().into_iter().chain([all]).collect());
-    }
+fn milliseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }

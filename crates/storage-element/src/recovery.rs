@@ -1,11 +1,11 @@
 //! Starting over after any end: pools are matched with their namespace, unfinished writes are removed, files that it does
-//! not know go into quarantine, trash is emptied. Refuses to start with a lost or old namespace; a disk that is not there
+//! not know go into quarantine, trash is counted. Refuses to start with a lost or old namespace; a disk that is not there
 //! keeps nothing but its own files away.
 
 use crate::config::{PoolConfig, StorageConfig};
 use crate::opening::Leftovers;
 use crate::pool::Pool;
-use crate::reaper::{self, Pools};
+use crate::reaper::Pools;
 use crate::upkeep::Upkeep;
 use penstock_model::{Bytes, PoolName};
 use penstock_persistence::namespace::{Change, ChangeError, Namespace, NamespaceError};
@@ -164,18 +164,19 @@ pub(crate) fn recover(namespace: &Namespace, upkeep: &Upkeep) -> Result<(), Open
         unfinished,
         quarantined,
     } = upkeep.prepare_all()?;
-    let pools = upkeep.pools();
-    for trashed in namespace.trash(usize::MAX)? {
-        if let Some(pool) = pools.get(&trashed.pool) {
-            pool.occupy(trashed.size);
+    for (name, trash) in namespace.trash_usage()? {
+        match upkeep.pools().get(&name) {
+            Some(pool) => pool.occupy(trash),
+            None => {
+                let files = trash.files;
+                tracing::warn!(pool = %name, files, "trash in a pool that is not configured stays");
+            }
         }
     }
-    let trash = reaper::replay(namespace, pools);
-    if unfinished + quarantined + trash > 0 {
+    if unfinished + quarantined > 0 {
         tracing::info!(
             unfinished,
             quarantined,
-            trash,
             "cleaned up what the last run left unfinished"
         );
     }

@@ -14,7 +14,7 @@ use crate::meter::SecondMoved;
 use crate::metrics::StorageMetrics;
 use crate::mover::{Busy, LiveMovers, Mover, MoverRequest, MoverSnapshot};
 use crate::pool::{Pool, Reservation};
-use crate::reaper::{Pools, Reaper};
+use crate::reaper::{Pools, ReaperHandle, Reapers};
 use crate::recorder::Recorder;
 use crate::recovery::{self, OpenError};
 use crate::rights::{self, Judge};
@@ -25,7 +25,9 @@ use penstock_decide::Decision;
 use penstock_decide::admission::Requester;
 use penstock_decide::pool_selection::{Placement, PoolReason, PoolView, Unplaceable, choose_pool};
 use penstock_model::{Bytes, ChecksumAlgorithm, NamespacePath, PoolName, Timestamp};
-use penstock_persistence::namespace::{Change, ChangeError, Changed, EntryId, Namespace};
+use penstock_persistence::namespace::{
+    Change, ChangeError, Changed, EntryId, Namespace, PoolUsage,
+};
 use penstock_protocol::http1::client::{Client, ClientConfig, Reach};
 use penstock_protocol::tls::ClientTls;
 use penstock_protocol::token::Verifier;
@@ -48,7 +50,7 @@ const HISTORY_SECONDS: usize = 60;
 pub struct Storage {
     // Order matters: what uses the namespace ends before it.
     committers: Committers,
-    reaper: Reaper,
+    reapers: Reapers,
     pub(crate) recorder: Arc<Recorder>,
     upkeep: Upkeep,
     pub(crate) namespace: Arc<Namespace>,
@@ -125,10 +127,10 @@ impl Storage {
             tracing::warn!(%path, "this name is reserved for the door; move what is there away, or remove it");
         }
         let locks = Locks::load(&namespace)?;
-        let reaper =
-            Reaper::start(Arc::clone(&namespace), pools.clone()).map_err(OpenError::Thread)?;
-        upkeep.joined_by(reaper.handle());
-        let committers = Committers::start(&namespace, &pools, &reaper.handle());
+        let reapers = Reapers::start(&namespace, &clock, &pools, config.limits.trash);
+        let reapers = reapers.map_err(OpenError::Thread)?;
+        upkeep.joined_by(reapers.handle());
+        let committers = Committers::start(&namespace, &pools, &reapers.handle());
         let committers = committers.map_err(OpenError::Thread)?;
         let recorder = Recorder::start(Arc::clone(&namespace)).map_err(OpenError::Thread)?;
         let tls = match &config.outbound.certificates {
@@ -153,7 +155,7 @@ impl Storage {
         }
         Ok(Arc::new(Storage {
             committers,
-            reaper,
+            reapers,
             recorder: Arc::new(recorder),
             upkeep,
             namespace,
@@ -205,6 +207,7 @@ impl Storage {
             let verifier = self.verifier.clone();
             drop(verifier.with_local_keys(&own.trust.issuer, &own.jwks));
         }
+        self.reapers.handle().keep_trash_for(config.limits.trash);
         self.reach.replace(config.outbound.reach.clone());
         self.verifier.replace_trust(issuers, audiences);
         let settings = Settings {
@@ -261,6 +264,7 @@ impl Storage {
     /// Threads that have ended and must not.
     pub(crate) fn dead_threads(&self) -> Vec<String> {
         let mut dead = self.committers.dead();
+        dead.extend(self.reapers.dead());
         dead.extend(self.upkeep.dead());
         if !self.namespace.is_alive() {
             dead.push("namespace-writer".to_owned());
@@ -271,17 +275,19 @@ impl Storage {
         dead
     }
 
-    /// What new files may have in all pools together. What pools share counts once.
+    /// What new files may have in all pools together, where trash gives way. What pools share counts once.
     pub(crate) fn free(&self) -> Bytes {
-        let mut shared: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
+        let mut shared: BTreeMap<usize, (u64, u64, u64)> = BTreeMap::new();
         for pool in self.pools.values().filter(|pool| pool.takes_new_files()) {
             let file_system = pool.file_system();
             let at = Arc::as_ptr(&file_system) as usize;
-            let (free, pools) = shared.entry(at).or_default();
-            *free = file_system.free();
-            *pools = pools.saturating_add(pool.view().free.0);
+            let (free, trash, pools) = shared.entry(at).or_default();
+            *free = (*free).max(pool.free_on_disk());
+            *trash = trash.saturating_add(pool.trash().bytes.0);
+            *pools = pools.saturating_add(pool.view().available().0);
         }
-        let least = |(free, pools): &(u64, u64)| *free.min(pools);
+        let least =
+            |(free, trash, pools): &(u64, u64, u64)| free.saturating_add(*trash).min(*pools);
         Bytes(shared.values().map(least).fold(0, u64::saturating_add))
     }
 
@@ -390,19 +396,24 @@ impl Storage {
     /// Who completes a file in this pool.
     pub(crate) fn completion(&self, pool: &Pool) -> Completion {
         Completion {
-            reaper: self.reaper.handle(),
+            reaper: self.reaper(),
             committer: self.committers.queue(&pool.name),
             finish_timeout: self.settings().limits.finish_timeout,
         }
     }
 
+    /// Where removals are ordered.
+    pub(crate) fn reaper(&self) -> ReaperHandle {
+        self.reapers.handle()
+    }
+
     /// Makes a change to the namespace; removed data is removed from the disks afterwards.
     pub(crate) async fn change(&self, change: Change) -> Result<Changed, ChangeError> {
         let (reply, answer) = oneshot::channel();
-        let reaper = self.reaper.handle();
+        let reaper = self.reaper();
         self.namespace.submit(change, move |result| {
             if let Ok(changed) = &result {
-                reaper.bury(changed.trashed.clone());
+                reaper.bury(&changed.trashed);
             }
             // The client may have gone; the change is made all the same.
             let _ = reply.send(result);
@@ -469,11 +480,13 @@ pub struct PoolSnapshot {
     pub files: u64,
     /// Their bytes, and those of removed files that are still on the disk.
     pub used: Bytes,
+    /// Of these, removed files that are kept for a time.
+    pub trash: PoolUsage,
     /// Promised to running writers.
     pub reserved: Bytes,
     /// As configured; `None`: the file system's.
     pub capacity: Option<Bytes>,
-    /// What new files may have.
+    /// What new files may have, where trash gives way.
     pub free: Bytes,
     /// Movers that run.
     pub movers_active: u32,
@@ -502,9 +515,10 @@ impl PoolSnapshot {
             condition: view.condition.name(),
             files,
             used,
+            trash: pool.trash(),
             reserved,
             capacity,
-            free: view.free,
+            free: view.available(),
             movers_active: load.active,
             movers_queued: load.queued,
             movers_max: load.limits.movers_max,

@@ -283,8 +283,12 @@ impl Work {
     fn keep(&mut self, now: Instant) {
         let pool = Arc::clone(&self.pool);
         let standing = &pool.standing;
-        let file_system = pool.file_system();
-        standing.during(DiskWork::Upkeep, || file_system.look(&pool.directory));
+        let looked = standing.during(DiskWork::Upkeep, || pool.look_at_free_space());
+        if let Err(why) = looked
+            && pool.condition().takes_files()
+        {
+            standing.unprepared(&pool.name, format!("its free space is not known: {why}"));
+        }
         if standing.take_suspicion() {
             standing.judge_no_room(&pool.name, pool.view().free.0 > 0);
             self.next_look = now;
@@ -406,9 +410,9 @@ impl Work {
             .unwrap_or_else(PoisonError::into_inner);
         let file_system = Arc::clone(known.entry(device).or_default());
         drop(known);
-        file_system.look(&pool.directory);
         pool.is_on(file_system);
-        Ok(())
+        pool.look_at_free_space()
+            .map_err(|why| directory_error(pool, pool.directory.clone(), why))
     }
 
     /// Tries to use a pool that was away, or could not be made ready.

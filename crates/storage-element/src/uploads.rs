@@ -11,6 +11,7 @@ pub(crate) use record::{Plan, Record};
 
 use crate::clock::now;
 use crate::pool::{NoRoom, Pool, Reservation, sync_directory};
+use crate::reaper::{ReaperHandle, with_room};
 use crate::write_error::WriteError;
 use penstock_model::{ChecksumAlgorithm, Timestamp, UserName};
 use penstock_persistence::namespace::{EntryId, Namespace};
@@ -322,14 +323,13 @@ impl Upload {
         self.wanted.subscribe()
     }
 
-    /// Appends bytes. They are acknowledged only after [`Upload::checkpoint`].
-    pub(crate) async fn append(
+    /// Has room promised for the next bytes. Trash gives way to them.
+    pub(crate) async fn cover(
         &self,
         progress: &mut Progress,
-        algorithms: &[ChecksumAlgorithm],
-        buffer: Vec<u8>,
         filled: usize,
-    ) -> Result<Vec<u8>, WriteError> {
+        reaper: &ReaperHandle,
+    ) -> Result<(), WriteError> {
         let end = progress.offset() + filled as u64;
         if let Some(expected) = self.plan.length
             && end > expected
@@ -340,11 +340,22 @@ impl Upload {
             let pool = self.pool.name.clone();
             return Err(WriteError::PoolFailing { pool });
         }
-        let pool = Arc::clone(&self.pool);
-        let promised = self.promise(progress, end);
+        let promised = with_room(reaper, &self.pool, || self.promise(progress, end)).await;
         promised.map_err(|_| WriteError::NoSpace {
-            pool: pool.name.clone(),
-        })?;
+            pool: self.pool.name.clone(),
+        })
+    }
+
+    /// Appends bytes for which there is room. They are acknowledged only after [`Upload::checkpoint`].
+    pub(crate) async fn append(
+        &self,
+        progress: &mut Progress,
+        algorithms: &[ChecksumAlgorithm],
+        buffer: Vec<u8>,
+        filled: usize,
+    ) -> Result<Vec<u8>, WriteError> {
+        let pool = Arc::clone(&self.pool);
+        let end = progress.offset() + filled as u64;
         self.bytes.fetch_max(end, Ordering::Relaxed);
         let disk = progress.disk.take();
         let (path, recorded) = (data_path(&self.pool, self.id), progress.record.offset);

@@ -78,6 +78,12 @@ impl ClockWatch {
         standing == ClockStanding::Credible
     }
 
+    /// The time that is written into records now.
+    pub(crate) fn recorded(&self) -> Timestamp {
+        self.is_credible();
+        self.state().check.recorded(reading(self.started))
+    }
+
     /// As of the last look.
     pub(crate) fn standing(&self) -> ClockStanding {
         self.state().standing

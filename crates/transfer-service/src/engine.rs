@@ -9,6 +9,7 @@ mod choosing;
 mod destinations;
 mod ending;
 mod explaining;
+mod forgetting;
 mod halting;
 mod interface;
 mod nodes;
@@ -17,6 +18,7 @@ mod packing;
 mod restoring;
 mod rows;
 mod running;
+mod set_back;
 mod setting;
 mod tape;
 #[cfg(test)]
@@ -38,6 +40,7 @@ use crate::submission::NewJob;
 use bans::Bans;
 use choosing::History;
 use destinations::Destinations;
+use forgetting::Forgetting;
 use halting::Halting;
 use nodes::Nodes;
 use owing::Owing;
@@ -94,12 +97,15 @@ pub struct Engine {
     tape: Tape,
     tuning: Tuning,
     nodes: Nodes,
+    /// What the clocks showed at the last input.
+    looked_at: Option<Now>,
     /// When to look again at what a cap of bytes per second holds back.
     rates_wake_at: Option<Timestamp>,
-    /// Failures by link since the start of this process.
+    /// Failures by link since it is known to this process.
     last_failure: BTreeMap<LinkId, Failure>,
     /// Files that were given up, by link, since the same time.
     failed_files: BTreeMap<LinkId, u64>,
+    forgetting: Forgetting,
     transfer_id_next: u64,
     settings: Arc<Settings>,
 }
@@ -108,6 +114,7 @@ impl Engine {
     /// Takes one input. The driver persists the records, then performs the actions.
     pub fn handle(&mut self, now: Now, input: Input) -> Effects {
         let mut effects = Effects::default();
+        self.follow_clock(now);
         self.scheduler.advance(now.running());
         self.take(now, input, &mut effects);
         self.lose_silent(now, &mut effects);
@@ -236,7 +243,7 @@ impl Engine {
         let expiring = self.expiring.peek().filter(|_| self.clock_is_credible);
         let expiring = expiring.map(|Reverse((at, _))| *at);
         let trial = self.halting.wake_at();
-        let ban = self.bans.wake_at();
+        let ban = self.bans.wake_at().filter(|_| self.clock_is_credible);
         delayed
             .into_iter()
             .chain(expiring)
@@ -249,12 +256,12 @@ impl Engine {
             .min()
     }
 
-    /// All links that were seen since the start.
+    /// All links that are known.
     pub fn links(&self) -> impl Iterator<Item = LinkView> + '_ {
         self.scheduler.links()
     }
 
-    /// All storage elements that were seen since the start.
+    /// All storage elements that are part of a link that is known.
     pub fn storages(&self) -> impl Iterator<Item = StorageView> + '_ {
         self.scheduler.storages()
     }
@@ -294,12 +301,12 @@ impl Engine {
         self.tokens.held()
     }
 
-    /// The latest failure on a link since the start.
+    /// The latest failure on a link since it is known.
     pub fn last_failure(&self, link: &LinkId) -> Option<&Failure> {
         self.last_failure.get(link)
     }
 
-    /// Files of a link that were given up since the start.
+    /// Files of a link that were given up since it is known.
     pub fn failed_files(&self, link: &LinkId) -> u64 {
         self.failed_files.get(link).copied().unwrap_or(0)
     }

@@ -181,13 +181,23 @@ impl TransferMetrics {
         family.sample(&[], self.lost.read());
     }
 
-    /// Links with labels of their own, and the others together. Which are which never changes, so that no counter
-    /// falls.
-    fn rows(&self, links: &[LinkRow]) -> Vec<LinkSum> {
+    /// Links with labels of their own, and the others together, also those that are known no more. Which are which never
+    /// changes, so that no counter falls, but for that of a link that is named again after it was forgotten: it begins anew.
+    fn rows(&self, overview: &Overview) -> Vec<LinkSum> {
         let mut labelled = self.labelled.lock().unwrap_or_else(PoisonError::into_inner);
         let mut rows = Vec::new();
-        let mut other = LinkSum::default();
-        for link in links {
+        let totals = &overview.totals;
+        // What links have counted goes on being counted in the totals.
+        let mut other = LinkSum {
+            source: "other".to_owned(),
+            destination: "other".to_owned(),
+            finished: totals.finished,
+            failed_attempts: totals.failed_attempts,
+            moved_bytes: totals.moved_bytes,
+            ..LinkSum::default()
+        };
+        let mut is_shown = false;
+        for link in &overview.links {
             let key = (link.source.clone(), link.destination.clone());
             if labelled.contains(&key) || labelled.len() < LINKS_MAX {
                 let mut row = LinkSum {
@@ -196,15 +206,20 @@ impl TransferMetrics {
                     ..LinkSum::default()
                 };
                 row.add(link);
+                other.finished = other.finished.saturating_sub(row.finished);
+                other.failed_attempts = other.failed_attempts.saturating_sub(row.failed_attempts);
+                other.moved_bytes = other.moved_bytes.saturating_sub(row.moved_bytes);
                 rows.push(row);
                 labelled.insert(key);
             } else {
-                other.source = "other".to_owned();
-                other.destination = "other".to_owned();
-                other.add(link);
+                is_shown = true;
+                other.active += u64::from(link.active);
+                other.limit += u64::from(link.limit);
+                other.queued += link.queued;
             }
         }
-        rows.extend(Some(other).filter(|other| !other.source.is_empty()));
+        let counted = other.finished + other.failed_attempts + other.moved_bytes;
+        rows.extend((is_shown || counted > 0).then_some(other));
         rows
     }
 }
@@ -248,7 +263,7 @@ impl Service {
         let overview = self.overview();
         write_totals(page, &overview);
         self.node.metrics.write_transfers(page);
-        write_links(page, &self.node.metrics.rows(&overview.links));
+        write_links(page, &self.node.metrics.rows(&overview));
         let mut family = page.gauge(
             "penstock_journal_writable",
             "1 while the journal takes records; without it no job is accepted.",
@@ -397,17 +412,40 @@ mod tests {
         }
     }
 
+    /// What is shown when so many links have done what each of these has, some of which are known no more.
+    fn rows(metrics: &TransferMetrics, links: &[LinkRow], ever: u64) -> Vec<LinkSum> {
+        let mut overview = Overview {
+            links: links.to_vec(),
+            ..Overview::default()
+        };
+        overview.totals.finished = 7 * ever;
+        overview.totals.moved_bytes = 5 * ever;
+        metrics.rows(&overview)
+    }
+
     #[test]
     fn users_who_invent_links_make_no_more_series() {
         let metrics = TransferMetrics::default();
         let mut links: Vec<LinkRow> = (0..LINKS_MAX).map(link).collect();
-        assert_eq!(metrics.rows(&links).len(), LINKS_MAX);
+        let shown = rows(&metrics, &links, LINKS_MAX as u64);
+        assert_eq!(shown.len(), LINKS_MAX);
         // In whatever order they come later, those that were shown stay shown.
         links.splice(0..0, (1000..3000).map(link));
-        let rows = metrics.rows(&links);
-        assert_eq!(rows.len(), LINKS_MAX + 1);
-        assert!(rows.iter().any(|row| row.source == "https://s0"));
-        let other = rows.last().expect("rows");
+        let ever = links.len() as u64;
+        // What was counted stays counted when links are forgotten.
+        for forgotten in [0, 1999, 2000, 2001] {
+            let shown = rows(&metrics, &links[forgotten..], ever);
+            let is_shown = shown.iter().any(|row| row.source == "https://s0");
+            assert_eq!(
+                (is_shown, shown.len() <= LINKS_MAX + 1),
+                (forgotten <= 2000, true)
+            );
+            let finished: u64 = shown.iter().map(|row| row.finished).sum();
+            let moved: u64 = shown.iter().map(|row| row.moved_bytes).sum();
+            assert_eq!((finished, moved), (7 * ever, 5 * ever), "{forgotten}");
+        }
+        let shown = rows(&metrics, &links, ever);
+        let other = shown.last().expect("rows");
         assert_eq!(
             (other.source.as_str(), other.finished, other.moved_bytes),
             ("other", 14_000, 10_000)

@@ -29,6 +29,7 @@ pub use view::{NodeStanding, NodeView, NodesView};
 pub(crate) use wire::Down;
 
 use crate::agent::AgentSetup;
+use crate::engine::Now;
 use crate::metrics::TransferMetrics;
 use crate::run::Clock;
 use penstock_model::NodeId;
@@ -46,4 +47,11 @@ pub(crate) struct Node {
     pub(crate) board: Arc<Board>,
     pub(crate) metrics: Arc<TransferMetrics>,
     pub(crate) clock: Clock,
+}
+
+impl Node {
+    /// Now, as records tell it.
+    pub(crate) fn now(&self) -> Now {
+        self.clock.now(self.agents.tokens.clock().recorded())
+    }
 }

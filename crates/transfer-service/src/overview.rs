@@ -181,6 +181,8 @@ struct LinkMeter {
 pub(crate) struct Meters {
     site: String,
     links: BTreeMap<LinkId, LinkMeter>,
+    /// Of all links together that are known no more.
+    forgotten: LinkMeter,
     canceled: u64,
     since: Timestamp,
     sampled_at: Option<Timestamp>,
@@ -191,6 +193,7 @@ impl Meters {
         Meters {
             site,
             links: BTreeMap::new(),
+            forgotten: LinkMeter::default(),
             canceled: 0,
             since,
             sampled_at: None,
@@ -260,6 +263,24 @@ impl Meters {
             })
         });
         busy.collect()
+    }
+
+    /// What links did that the engine has forgotten is counted for all of them together.
+    fn forget_unknown(&mut self, engine: &Engine) {
+        // Each link that is known has its meter.
+        if self.links.len() == engine.links_known() {
+            return;
+        }
+        let forgotten = &mut self.forgotten;
+        self.links.retain(|link, meter| {
+            let is_known = engine.knows_link(link);
+            if !is_known {
+                forgotten.moved_total += meter.moved_total + meter.settled;
+                forgotten.finished += meter.finished;
+                forgotten.failed_attempts += meter.failed_attempts;
+            }
+            is_known
+        });
     }
 
     /// The view of this second, and a sample of each link that does anything.
@@ -338,6 +359,11 @@ impl Meters {
                 last_failure: engine.last_failure(&view.link).map(ToString::to_string),
             });
         }
+        self.forget_unknown(engine);
+        overview.totals.finished += self.forgotten.finished;
+        overview.totals.failed += engine.failed_files_of_forgotten_links();
+        overview.totals.failed_attempts += self.forgotten.failed_attempts;
+        overview.totals.moved_bytes += self.forgotten.moved_total;
         if engine.backing_off() > 0 {
             let text =
                 "an attempt failed; they are tried again when their back-off ends".to_owned();

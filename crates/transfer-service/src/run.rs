@@ -7,6 +7,7 @@
 //! before long. What is dropped then nobody was told of. What the journal refuses for good is left out (`refusals`).
 
 mod accepted;
+mod committing;
 mod notices;
 mod refusals;
 
@@ -15,16 +16,16 @@ use crate::engine::{
     Action, Answer, Assignment, Effects, Engine, EngineConfig, Input, Leading, Looked, NodeJoined,
     Now, Outcome, ReplyId, TapeCall, TapeErrand, TapeOutcome,
 };
-use crate::history;
 use crate::nodes::{Answered, Asked, Down, Node, Order, Teller};
 use crate::overview::Meters;
 use accepted::Accepted;
+use committing::Committer;
 use notices::{tell, tell_of_leftover};
 use penstock_model::{
     Attempt, Bytes, CredentialId, Failure, NodeId, Settings, Slots, Timestamp, TransferId,
 };
 use penstock_persistence::cluster::Tenure;
-use penstock_persistence::journal::{Journal, JournalError, PruneStep, Pruned, Record, Remedy};
+use penstock_persistence::journal::{Journal, JournalError, PruneStep, Pruned, Record};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -38,14 +39,8 @@ const INPUTS_MAX: usize = 16_384;
 const INPUTS_PER_BATCH: usize = 1024;
 /// How many batches may wait for the journal; the engine waits beyond.
 const BATCHES_MAX: usize = 16;
-/// How many records go into one transaction at most.
-const RECORDS_PER_COMMIT: usize = 20_000;
-/// How long to wait before writing to a full journal again.
-const JOURNAL_RETRY: Duration = Duration::from_millis(500);
 /// How much longer it tries once the service has been asked to end; the grace for running transfers, if that is shorter.
 const JOURNAL_LAST_CHANCE: Duration = Duration::from_secs(10);
-/// How long one of several nodes tries: then another one may lead, or it leads anew by what is stored.
-const RESIGN_AFTER: Duration = Duration::from_secs(10);
 /// How often links are sampled.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
@@ -187,9 +182,10 @@ impl Clock {
         Clock(Instant::now())
     }
 
-    pub(crate) fn now(self) -> Now {
+    /// `at`: what is written into records now.
+    pub(crate) fn now(self, at: Timestamp) -> Now {
         Now {
-            at: wall_clock(),
+            at,
             monotonic_us: self.0.elapsed().as_micros() as u64,
         }
     }
@@ -419,8 +415,33 @@ impl Driver {
     async fn hand_over(&mut self, batch: Batch) -> bool {
         let is_empty = batch.records.is_empty() && batch.acts.is_empty();
         // An empty one lets the journal's thread go on sealing.
-        let is_needed = !is_empty || self.sealing_due.load(Ordering::Relaxed);
-        !is_needed || self.batches.send(batch).await.is_ok()
+        if is_empty && !self.sealing_due.load(Ordering::Relaxed) {
+            return true;
+        }
+        let batches = self.batches.clone();
+        let soon = tokio::time::Instant::now() + SAMPLE_EVERY;
+        let mut telling = tokio::time::interval_at(soon, SAMPLE_EVERY);
+        let handed = batches.send(batch);
+        tokio::pin!(handed);
+        loop {
+            tokio::select! {
+                biased;
+                sent = &mut handed => return sent.is_ok(),
+                // The journal may stand still for long: the other nodes hear of it meanwhile.
+                _ = telling.tick() => self.tell_standing(),
+            }
+        }
+    }
+
+    fn tell_standing(&self) {
+        let board = &self.node.board;
+        if self.node.roster.count() > 0 {
+            self.node.roster.tell_all(Down::Shown {
+                overview: Box::new(board.overview.borrow().as_ref().clone()),
+                committed: *board.committed.borrow(),
+                writable: board.is_writable(),
+            });
+        }
     }
 
     fn take_message(&mut self, message: Message, batch: &mut Batch) {
@@ -666,7 +687,7 @@ impl Driver {
     }
 
     fn feed(&mut self, input: Input, batch: &mut Batch) {
-        let effects = self.engine.handle(self.node.clock.now(), input);
+        let effects = self.engine.handle(self.node.now(), input);
         self.take_effects(effects, batch);
     }
 
@@ -795,193 +816,7 @@ impl Driver {
             .records
             .extend(samples.into_iter().map(Record::Sampled));
         batch.end_of_input();
-        let board = &self.node.board;
-        if self.node.roster.count() > 0 {
-            self.node.roster.tell_all(Down::Shown {
-                overview: Box::new(overview.clone()),
-                committed: *board.committed.borrow(),
-                writable: board.is_writable(),
-            });
-        }
-        board.overview.send_replace(Arc::new(overview));
-    }
-}
-
-/// Owns the journal. A thread, because a commit blocks.
-struct Committer {
-    journal: Box<dyn Journal>,
-    node: Arc<Node>,
-    reports: mpsc::Sender<Message>,
-    sealing_due: Arc<AtomicBool>,
-    over: Arc<AtomicBool>,
-    runtime: tokio::runtime::Handle,
-    shutdown: watch::Receiver<bool>,
-    last_chance: Duration,
-    /// Known once the service has been asked to end while the journal could not be written.
-    gives_up_at: Option<Instant>,
-    /// Another node can lead in its place.
-    resigns: bool,
-}
-
-/// Why records were not written.
-enum Unwritten {
-    /// Nothing more is to be written.
-    Over(LoopEnd),
-    /// They are refused for good.
-    Refused(JournalError),
-}
-
-impl Committer {
-    fn run(mut self, queued: mpsc::Receiver<Batch>) -> (LoopEnd, Box<dyn Journal>) {
-        let end = self.commit_all(queued);
-        (end, self.journal)
-    }
-
-    /// Until there is nothing more, or it is over. Who still waits for an answer gets none.
-    fn commit_all(&mut self, mut queued: mpsc::Receiver<Batch>) -> LoopEnd {
-        while let Some(mut batch) = queued.blocking_recv() {
-            while batch.records.len() < RECORDS_PER_COMMIT
-                && let Ok(next) = queued.try_recv()
-            {
-                batch.append(next);
-            }
-            if let Err(end) = self.commit(batch) {
-                return end;
-            }
-            if self.sealing_due.load(Ordering::Relaxed) {
-                self.seal_some_anew();
-            }
-        }
-        LoopEnd::Done
-    }
-
-    fn commit(&mut self, batch: Batch) -> Result<(), LoopEnd> {
-        match self.write(&batch.records) {
-            Ok(()) => {
-                batch.acts.into_iter().for_each(|act| self.act(act));
-                Ok(())
-            }
-            Err(Unwritten::Over(end)) => Err(end),
-            Err(Unwritten::Refused(error)) => self.leave_out(batch, &error),
-        }
-    }
-
-    /// Returns well when the records are durable and may be acted upon.
-    fn write(&mut self, records: &[Record]) -> Result<(), Unwritten> {
-        if !records.is_empty() {
-            let sequence = self.append(records)?;
-            if self.over.load(Ordering::Relaxed) {
-                return Err(Unwritten::Over(LoopEnd::Done));
-            }
-            self.node.board.committed.send_replace(sequence);
-        }
-        match self.over.load(Ordering::Relaxed) {
-            true => Err(Unwritten::Over(LoopEnd::Done)),
-            false => Ok(()),
-        }
-    }
-
-    /// A few secrets after each batch, so that nobody waits for all of them.
-    fn seal_some_anew(&mut self) {
-        // Taken back first: should the key change again meanwhile, another pass is due.
-        self.sealing_due.store(false, Ordering::Relaxed);
-        match self.journal.seal_some_anew() {
-            Ok(true) => tracing::info!("the journal's secrets are sealed with the newest key"),
-            Ok(false) => self.sealing_due.store(true, Ordering::Relaxed),
-            Err(error) => {
-                tracing::warn!(%error, "secrets could not be sealed anew; it is tried again");
-                self.sealing_due.store(true, Ordering::Relaxed);
-            }
-        }
-    }
-
-    /// Returns when the records are durable, or when it is too late for them.
-    fn append(&mut self, records: &[Record]) -> Result<u64, Unwritten> {
-        let tried_since = Instant::now();
-        loop {
-            let begun = Instant::now();
-            match self.journal.append(records) {
-                Ok(sequence) => {
-                    let metrics = &self.node.metrics;
-                    metrics.batch_records.observe(records.len() as u64);
-                    let took = begun.elapsed().as_micros();
-                    let took = u64::try_from(took).unwrap_or(u64::MAX);
-                    metrics.commit_us.observe(took);
-                    if !self.node.board.set_writable(true) {
-                        tracing::info!("the journal can be written again");
-                    }
-                    return Ok(sequence);
-                }
-                // What is not recorded yet, whoever leads next finds out by itself.
-                Err(error) if error.remedy() == Remedy::ReadAnew => {
-                    return Err(Unwritten::Over(LoopEnd::ReadAnew(error)));
-                }
-                Err(error) if error.remedy() == Remedy::LeaveOut => {
-                    return Err(Unwritten::Refused(error));
-                }
-                Err(error) if self.gives_up() => {
-                    return Err(Unwritten::Over(LoopEnd::Unwritten(error)));
-                }
-                Err(error) if self.resigns && tried_since.elapsed() >= RESIGN_AFTER => {
-                    tracing::error!(%error, "the journal cannot be written: this node gives the lead back");
-                    return Err(Unwritten::Over(LoopEnd::ReadAnew(error)));
-                }
-                Err(error) => {
-                    if self.node.board.set_writable(false) {
-                        tracing::error!(%error, "nothing starts or ends until the journal can be written");
-                    }
-                    std::thread::sleep(JOURNAL_RETRY);
-                }
-            }
-        }
-    }
-
-    fn gives_up(&mut self) -> bool {
-        if self.over.load(Ordering::Relaxed) {
-            return true;
-        }
-        let asked_to_end = *self.shutdown.borrow() || self.shutdown.has_changed().is_err();
-        if !asked_to_end {
-            return false;
-        }
-        let last_chance = self.last_chance;
-        let until = self
-            .gives_up_at
-            .get_or_insert_with(|| Instant::now() + last_chance);
-        Instant::now() >= *until
-    }
-
-    fn act(&mut self, act: Act) {
-        match act {
-            Act::Order {
-                node,
-                session,
-                order,
-                progress,
-            } => self.node.roster.order(&node, session, order, progress),
-            Act::Tape(call) => {
-                let calling = self.node.agents.clone();
-                let calling = calling.call_tape(*call, self.reports.clone());
-                self.runtime.spawn(calling);
-            }
-            // The other side may have gone meanwhile, which is its right.
-            Act::Answer(to, answer) => drop(to.send(Answered::Engine(answer))),
-            Act::LockOut(users) => {
-                self.node.roster.tell_all(Down::LockOut(users.clone()));
-                self.node.board.banned.replace_imposed(users);
-            }
-            Act::PrepareToken(id) => {
-                let tokens = self.node.agents.tokens.clone();
-                self.runtime.spawn(tokens.prepare(id));
-            }
-            Act::Publish(settings) => {
-                let all = settings.all().cloned().collect();
-                self.node.roster.tell_all(Down::Settings(all));
-                self.node.board.show_settings(settings);
-            }
-            Act::Prune(step, answer) => {
-                drop(answer.send(history::perform(&mut *self.journal, &step)));
-            }
-        }
+        self.node.board.overview.send_replace(Arc::new(overview));
+        self.tell_standing();
     }
 }

@@ -16,6 +16,7 @@ use crate::store::{self, Opened, Role, Store};
 use crate::submission::NewJob;
 use crate::tokens::{TokenClients, TokenKeeper};
 use penstock_decide::clock::ClockStanding;
+use penstock_decide::health::{DATABASE_SILENCE_MAX, WriteStanding};
 use penstock_decide::settings::{Asker, Refusal, Wish};
 use penstock_model::{
     Access, Ban, BanTarget, CloudKey, JobId, NodeId, Priority, SettingChange, Settings, StorageId,
@@ -33,6 +34,8 @@ use thiserror::Error;
 use tokio::sync::{Mutex, mpsc, watch};
 
 /// How often requests and proxies that have ended are removed.
+/// How often it is looked at whether the journal can be read.
+const LOOK_EVERY: Duration = Duration::from_secs(3);
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
 /// How long a submission waits before it looks whether the journal can still be written.
@@ -270,6 +273,11 @@ impl Service {
         shutdown: watch::Receiver<bool>,
     ) {
         *self.ending.lock().await = Some(tokio::spawn(ending));
+        tokio::spawn(look_at_journal(
+            self.reader.clone(),
+            self.node.clone(),
+            shutdown.clone(),
+        ));
         tokio::spawn(sweep(self.node.agents.clone(), self.lead.seat(), shutdown));
     }
 
@@ -584,9 +592,22 @@ impl Service {
         self.lead.batches()
     }
 
+    /// Whether the journal takes records, as far as is known here. One that nobody can lead with takes none.
+    pub fn journal(&self) -> WriteStanding {
+        match self.node.host.leaderless_for() {
+            Some(lasts) if lasts > DATABASE_SILENCE_MAX => WriteStanding::Silent(lasts),
+            Some(_) | None => self.node.board.journal(),
+        }
+    }
+
+    /// Why questions could not be answered from the journal at the last look; `None`: they could.
+    pub fn unread(&self) -> Option<String> {
+        self.node.board.unread()
+    }
+
     /// True while jobs can be accepted.
     pub fn accepts(&self) -> bool {
-        self.node.board.is_writable()
+        self.journal() == WriteStanding::Writable
     }
 
     /// The live view, renewed once a second.
@@ -634,6 +655,37 @@ impl Service {
             NoAnswer::Leaderless => ServiceError::Leaderless,
             NoAnswer::Ending => ServiceError::ShuttingDown,
         })
+    }
+}
+
+/// Notes for health whether questions can be answered from the journal, until the shutdown signal.
+async fn look_at_journal(
+    reader: Arc<dyn JournalReader>,
+    node: Arc<Node>,
+    mut shutdown: watch::Receiver<bool>,
+) {
+    let mut due = tokio::time::interval(LOOK_EVERY);
+    due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = due.tick() => {}
+            _ = shutdown.wait_for(|stop| *stop) => return,
+        }
+        let reader = reader.clone();
+        let mut look = tokio::task::spawn_blocking(move || reader.last_sequence());
+        let looked = match tokio::time::timeout(DATABASE_SILENCE_MAX, &mut look).await {
+            Ok(looked) => looked,
+            Err(_) => {
+                let seconds = DATABASE_SILENCE_MAX.as_secs();
+                let why = format!("it has not answered for {seconds} s or longer");
+                node.board.set_unread(Some(why));
+                look.await
+            }
+        };
+        if let Ok(looked) = looked {
+            node.board
+                .set_unread(looked.err().map(|why| why.to_string()));
+        }
     }
 }
 

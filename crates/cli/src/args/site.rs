@@ -32,6 +32,10 @@ pub struct InitArgs {
     /// each other.
     #[arg(long = "peer", value_name = "DIR")]
     pub peers: Vec<PathBuf>,
+    /// A directory with `ca.pem` and `ca.key` of a certificate authority that exists already, such as `ca` of another
+    /// machine of the site: it issues the host certificate, and a copy is kept here. Default: a new authority.
+    #[arg(long, value_name = "DIR")]
+    pub ca: Option<PathBuf>,
 }
 
 /// Options of `serve`.
@@ -163,7 +167,8 @@ pub enum OperationName {
     Poll,
 }
 
-fn namespace_path(text: &str) -> Result<NamespacePath, String> {
+/// A path of the namespace, as it is typed.
+pub(super) fn namespace_path(text: &str) -> Result<NamespacePath, String> {
     NamespacePath::parse(text).map_err(|why| why.to_string())
 }
 

@@ -39,6 +39,9 @@ pub struct Storage {
     /// How long files are kept that a start found in a pool and that the namespace does not know.
     #[serde(default = "Storage::default_quarantine")]
     pub quarantine: Span,
+    /// How long removed and replaced files are kept, if no new file needs their room. 0s: not at all.
+    #[serde(default = "Storage::default_trash")]
+    pub trash: Span,
     /// Uploads in several requests that one user may have begun and not finished.
     #[serde(default = "Storage::default_uploads_per_user")]
     pub uploads_per_user_max: usize,
@@ -83,6 +86,9 @@ impl Storage {
     }
     fn default_quarantine() -> Span {
         Span(Duration::from_secs(30 * 24 * 3600))
+    }
+    fn default_trash() -> Span {
+        Span(Duration::from_secs(24 * 3600))
     }
     fn default_uploads_per_user() -> usize {
         100

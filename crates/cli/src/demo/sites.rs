@@ -109,6 +109,7 @@ impl DemoSite {
             ports_base: free_ports(address)?,
             pools: vec!["pools/disk1".into(), "pools/disk2".into()],
             peers: peer.map(Path::to_owned).into_iter().collect(),
+            ca: None,
         })?;
         Ok(DemoSite {
             name,

@@ -171,31 +171,29 @@ impl SiteMonitor {
                 at => now.since(Timestamp(at)),
             };
             TransferHealth {
-                journal_writable: service.accepts(),
+                journal: service.journal(),
+                journal_unread: service.unread(),
                 engine_silent: silent.min(self.started.elapsed()),
                 removals_given_over: service.overview().totals.removals_given_over,
             }
         });
-        let storage = self.storage.get().map(|storage| {
-            let condition = storage.condition();
-            StorageHealth {
-                namespace_readable: condition.namespace_readable,
-                pools_enabled: condition.pools_enabled,
-                alarms: condition.alarms,
-                dead_threads: condition.dead_threads,
-            }
+        let condition = self.storage.get().map(|storage| storage.condition());
+        let doubts = self.transfer.get().map(|(service, _)| service.doubts());
+        let (clock, records_refused) = doubts.unwrap_or_default();
+        let clocks = [Some(clock), condition.as_ref().map(|storage| storage.clock)];
+        let clock_doubt = clocks.into_iter().flatten().find_map(ClockStanding::doubt);
+        let storage = condition.map(|condition| StorageHealth {
+            namespace_readable: condition.namespace_readable,
+            namespace: condition.namespace,
+            pools_enabled: condition.pools_enabled,
+            alarms: condition.alarms,
+            dead_threads: condition.dead_threads,
         });
         let endings = self.endings();
         let told = endings.iter().filter_map(|ending| {
             let advice = ending.advice.clone()?;
             Some((ending.what, ending.standing, advice))
         });
-        let doubts = self.transfer.get().map(|(service, _)| service.doubts());
-        let (clock, records_refused) = doubts.unwrap_or_default();
-        let clock_doubt = match clock {
-            ClockStanding::Credible => None,
-            ClockStanding::Doubted { because, left } => Some((because, left)),
-        };
         judge_health(&HealthFacts {
             clock_doubt,
             records_refused,

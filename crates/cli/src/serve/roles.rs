@@ -247,6 +247,7 @@ pub fn storage_config(
             shutdown_grace: process.drain,
             upload_expiry: role.upload_expiry.0,
             quarantine: role.quarantine.0,
+            trash: role.trash.0,
             uploads_per_user_max: role.uploads_per_user_max,
             upload_bytes_per_user_max: Bytes(role.upload_bytes_per_user_max.0),
             streams: StreamsLimits {

@@ -92,6 +92,8 @@ fn doubt_lasts_as_long_as_a_copy_may_run() {
         None,
         "it did not write"
     );
+    let unprepared = attempts(&[(1, started()), (5, lost())]);
+    assert!(unprepared.has_lost(), "the database may have forgotten");
     // The next one was let write while the first could still run, or when it could not any more.
     let again = [(1010, lost()), (1020, started()), (1100, prepared(false))];
     assert_eq!(with(&again), Some(at(1600)));

@@ -61,7 +61,7 @@ impl Scheduler {
         }
         self.rechecked_ms = self.now_ms;
         self.is_held_by_rate = false;
-        for at in 0..self.storages.len() {
+        for at in self.storages.numbers() {
             for id in [PoolId::Outbound(at), PoolId::Inbound(at)] {
                 let pool = self.pool(id);
                 if pool.rate.cap().is_none() || pool.lines.is_empty() {
@@ -71,7 +71,7 @@ impl Scheduler {
                 self.offer_later(id);
             }
         }
-        for index in 0..self.links.len() {
+        for index in self.links.numbers() {
             if self.links[index].rate.cap().is_some() {
                 self.recheck(index);
             }
@@ -127,11 +127,11 @@ impl Scheduler {
     /// What all that runs may move is counted anew.
     pub(super) fn expect_anew(&mut self) {
         let now_ms = self.now_ms;
-        self.links.iter_mut().for_each(|link| {
+        self.links.values_mut().for_each(|link| {
             link.rates.running = None;
             link.rate.expect_anew(now_ms);
         });
-        for (_, outbound, inbound) in &mut self.storages {
+        for (_, outbound, inbound) in self.storages.values_mut() {
             outbound.rate.expect_anew(now_ms);
             inbound.rate.expect_anew(now_ms);
         }

@@ -86,6 +86,17 @@ impl VoLines {
         }
     }
 
+    /// These links are forgotten: others will have their numbers.
+    pub(super) fn forget(&mut self, gone: &BTreeSet<LinkIndex>) {
+        self.links.retain(|link| !gone.contains(link));
+        for (vo, line) in &mut self.lines {
+            line.forget(gone);
+            if line.is_empty() {
+                self.turns.leave(vo);
+            }
+        }
+    }
+
     /// How much of the next slots a VO gets; `None` when VOs have no shares here.
     pub(super) fn percent(&self, vo: &VoName) -> Option<u8> {
         self.turns.percent(vo)

@@ -164,6 +164,13 @@ impl RateGate {
         }
     }
 
+    /// Whether a new one in its place would hold back no less: nothing moved for longer than is counted.
+    pub(super) fn is_at_rest(&self, now_ms: u64) -> bool {
+        let counted_until = self.newest + SLICES as u64 + 1;
+        let is_over = self.moved.is_empty() || now_ms / SLICE_MS > counted_until;
+        self.cap.is_none() || self.paced_until_ms <= now_ms && is_over
+    }
+
     /// Whether the transfer whose turn it is may start, as far as that is known.
     pub(super) fn is_open(&self, now_ms: u64) -> bool {
         self.cap.is_none() || self.fits(now_ms, &self.kept_for.unwrap_or_default())

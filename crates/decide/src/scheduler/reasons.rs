@@ -114,9 +114,9 @@ impl Scheduler {
         Some(Duration::from_millis(by_part.min(by_all).min(MS_MAX) as u64))
     }
 
-    /// All links that run or wait, in the order in which they were first seen.
+    /// All links that are known, in the order of their numbers.
     pub fn links(&self) -> impl Iterator<Item = LinkView> + '_ {
-        self.links.iter().map(|link| LinkView {
+        self.links.values().map(|link| LinkView {
             link: link.id.clone(),
             active: Slots(link.slots.active),
             limit: Slots(link.slots.in_effect()),
@@ -126,11 +126,11 @@ impl Scheduler {
         })
     }
 
-    /// All storage elements that were ever part of a link.
+    /// All storage elements that are part of a link that is known.
     pub fn storages(&self) -> impl Iterator<Item = StorageView> + '_ {
         let slots = |pool: &Pool| (Slots(pool.slots.active), Slots(pool.slots.in_effect()));
         self.storages
-            .iter()
+            .values()
             .map(move |(storage, outbound, inbound)| StorageView {
                 storage: storage.clone(),
                 outbound: slots(outbound),

@@ -1,11 +1,13 @@
 //! Bounds, turns and reasons of the scheduler.
 
 mod fairness;
+mod forgetting;
 mod rates;
 
 use super::*;
 use penstock_model::{ActivityShares, Setting, Settings, VoShare, Weight};
 use proptest::prelude::*;
+use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};
 
 /// A scheduler that keeps the tickets of what it started. Transfers take what was predicted, unless it is said.
@@ -60,7 +62,7 @@ impl Tried {
 
     /// Slots that stay empty for links that need another kind as well.
     fn kept(&self) -> u32 {
-        let pools = self.scheduler.storages.iter();
+        let pools = self.scheduler.storages.values();
         let pools = pools.map(|(_, outbound, inbound)| outbound.kept + inbound.kept);
         pools.sum::<u32>() + self.scheduler.agents.kept + self.scheduler.gfal.kept
     }
@@ -515,6 +517,8 @@ enum Step {
     Remove(usize),
     Limits(u8, u8, u8),
     Shares(u8),
+    /// All links that nothing uses, but for so many.
+    Forget(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -524,6 +528,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<usize>().prop_map(Step::Remove),
         1 => (0..4u8, 0..6u8, 0..9u8).prop_map(|(l, s, a)| Step::Limits(l, s, a)),
         1 => (0..5u8).prop_map(Step::Shares),
+        1 => (0..4usize).prop_map(Step::Forget),
     ]
 }
 
@@ -565,6 +570,12 @@ proptest! {
                     scheduler.set_limits(now.clone());
                 }
                 Step::Shares(which) => set(&mut scheduler, SHARES[usize::from(which)]),
+                Step::Forget(unused_max) => {
+                    scheduler.forget_unused(&HashSet::new(), unused_max);
+                    let used: BTreeSet<&LinkId> = running.iter().chain(&queued).map(|one| &one.link).collect();
+                    prop_assert!(used.iter().all(|link| scheduler.knows(link)));
+                    prop_assert!(scheduler.links_known() <= used.len() + unused_max);
+                }
                 Step::Release(_) | Step::Remove(_) => {}
             }
             let before = running.len();

@@ -7,6 +7,7 @@
 //! running more than others, and none is kept small by them.
 
 use super::{Bounds, Fts3Mode, Fts3Rules, Fts3Sample, Sample, StreamTuner, Tuned, Tuner};
+use crate::scheduler::Forgotten;
 use penstock_model::{
     Bytes, Fts3Reason, LinkId, MoverReport, Rate, Slots, StorageId, Timestamp, TuneReason,
     TunedPlace, TuningCandidate, TuningDecision, TuningMode, TuningPolicy, TuningSeen,
@@ -214,6 +215,20 @@ impl Tuning {
         self.links.insert(link.clone(), tuning);
         let place = TunedPlace::Link(link.clone());
         Some(Set { place, slots })
+    }
+
+    /// The scheduler has forgotten these: what was found of them goes, and they begin anew when they are named again.
+    pub fn forget(&mut self, forgotten: &Forgotten) {
+        for link in &forgotten.links {
+            self.links.remove(link);
+            self.found.remove(&TunedPlace::Link(link.clone()));
+        }
+        for storage in &forgotten.storages {
+            let (outbound, inbound) = (storage.clone(), storage.clone());
+            self.found
+                .remove(&TunedPlace::Outbound { storage: outbound });
+            self.found.remove(&TunedPlace::Inbound { storage: inbound });
+        }
     }
 
     fn new_link(&self, link: &LinkId, rules: LinkRules) -> LinkTuning {

@@ -79,6 +79,7 @@ pub(super) fn put_back(
     let part = with_suffix(database, ".restoring");
     let mut made = copy_of(from, &part)?;
     leap(&mut made)?;
+    keep_trash(&made, at)?;
     made.close().map_err(|(_, why)| why)?;
     File::open(&part)?.sync_all()?;
     let set_aside = put_aside(database, at)?.into_iter().collect();
@@ -89,6 +90,16 @@ pub(super) fn put_back(
         positions: Vec::new(),
         set_aside,
     })
+}
+
+/// What came back from the trash since then is trash again: there is time to look before it goes for good.
+fn keep_trash(namespace: &Connection, at: Timestamp) -> rusqlite::Result<()> {
+    // A backup of an earlier version does not tell when.
+    let sql = "SELECT count(*) FROM pragma_table_info('trash') WHERE name = 'removed_ms'";
+    if namespace.query_row(sql, [], |row| row.get::<_, i64>(0))? > 0 {
+        namespace.execute("UPDATE trash SET removed_ms = max(removed_ms, ?1)", [at.0])?;
+    }
+    Ok(())
 }
 
 /// Files have been stored since. Their ids are not given again, and noted: a start looks for such files and refuses to go on

@@ -537,7 +537,7 @@ fn what_is_put_into_a_database_goes_on_there_and_numbers_are_not_given_twice() {
     let database = lab::database();
     restore(&lab.at("backup"), &lab.to_database(&database)).expect("taken");
     let (cluster, tenure) = leading(&database);
-    let mut journal = PostgresJournal::open(&database, lab.keys.clone(), tenure).expect("opens");
+    let mut journal = PostgresJournal::open(&database, lab.keys.clone(), tenure, 0).expect("opens");
     let mut open = Vec::new();
     let mut take = |found: UnfinishedJob| open.push(found.job.parameters.restored_at);
     journal.load_unfinished(&mut take).expect("readable");
@@ -564,7 +564,7 @@ fn a_backup_of_a_database_is_of_one_instant_and_no_lock_stands_in_the_writer_s_w
     let lab = Lab::new();
     let database = lab::database();
     let (_, tenure) = leading(&database);
-    let mut journal = PostgresJournal::open(&database, lab.keys.clone(), tenure).expect("opens");
+    let mut journal = PostgresJournal::open(&database, lab.keys.clone(), tenure, 0).expect("opens");
     let slow = BackupOf {
         bytes_per_second: 20_000,
         ..lab.of_database(&database)

@@ -25,6 +25,7 @@ use tokens::{
     what_is_owed_at_a_destination_keeps_its_token_and_is_found_until_it_is_done,
 };
 
+use super::tunings::PLACES_MAX;
 use super::{
     JobFilter, JobName, JobToken, Journal, JournalReader, MemoryJournal, Record, SqliteJournal,
     SqliteReader, Standing, TransferFilter, TuningFilter, UnfinishedJob,
@@ -700,6 +701,20 @@ fn what_became_of_a_link_is_kept(lab: &Lab) {
     assert_eq!(read(0, 9, 1), changes[1..], "the latest");
 }
 
+fn decision(at: i64, place: &TunedPlace, slots: u32) -> TuningDecision {
+    TuningDecision {
+        at: Timestamp(at),
+        place: place.clone(),
+        policy: TuningPolicy::Measured,
+        slots_before: Slots(2),
+        slots: Slots(slots),
+        streams: None,
+        seen: TuningSeen::default(),
+        candidates: Vec::new(),
+        because: TuneReason::Probes,
+    }
+}
+
 fn decisions_about_numbers_are_kept_and_the_last_of_each_place_is_found_at_a_restart(lab: &Lab) {
     let mut journal = lab.open();
     let link = |source: &str| {
@@ -710,17 +725,6 @@ fn decisions_about_numbers_are_kept_and_the_last_of_each_place_is_found_at_a_res
     };
     let into = TunedPlace::Inbound {
         storage: StorageId::new("https://d"),
-    };
-    let decision = |at, place: &TunedPlace, slots| TuningDecision {
-        at: Timestamp(at),
-        place: place.clone(),
-        policy: TuningPolicy::Measured,
-        slots_before: Slots(2),
-        slots: Slots(slots),
-        streams: None,
-        seen: TuningSeen::default(),
-        candidates: Vec::new(),
-        because: TuneReason::Probes,
     };
     let (one, other) = (link("https://a"), link("https://b"));
     let mut all: Vec<_> = (0..600).map(|at| decision(at, &one, at as u32)).collect();
@@ -745,6 +749,19 @@ fn decisions_about_numbers_are_kept_and_the_last_of_each_place_is_found_at_a_res
     assert_eq!(read(None, false, 2), [all[601].clone(), all[600].clone()]);
     assert_eq!(read(None, true, 2), [all[601].clone(), all[599].clone()]);
     assert_eq!(read(Some("https://a"), true, 1000).len(), 500, "the latest");
+    // As of many places that users have named since.
+    let max = PLACES_MAX;
+    lab.execute(&format!(
+        "INSERT INTO tuning (at_ms, source, destination, version, decision)
+         WITH RECURSIVE named (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM named WHERE number < {max})
+         SELECT 0, 'https://s' || number, '', 1, (SELECT max(decision) FROM tuning WHERE source = 'https://b') FROM named"
+    ));
+    let found = journal.load_standing().expect("readable").tunings;
+    assert_eq!(
+        found,
+        vec![all[601].clone(); max as usize],
+        "of the latest places"
+    );
 }
 
 #[test]
@@ -869,4 +886,5 @@ on_each_back_end! {
     samples_and_what_became_of_links_go_with_their_time,
     another_priority_changes_nothing_that_a_user_wrote,
     a_job_that_cannot_be_read_is_left_alone_and_keeps_no_other_back,
+    no_other_row_that_cannot_be_read_keeps_a_service_from_starting,
 }

@@ -58,16 +58,20 @@ impl PostgresJournal {
     /// [`crate::cluster::Cluster::try_lead`]. Tokens are sealed with `keys`; what an older key had sealed is sealed
     /// anew.
     ///
+    /// `seen`: the number of the newest entry of the record that this process knows to have been durable. A database
+    /// that has come less far has lost what it had acknowledged.
+    ///
     /// Errors: [`JournalError::Deposed`] when the turn is over already.
     pub fn open(
         database: &Database,
         keys: SealingKeys,
         tenure: Tenure,
+        seen: u64,
     ) -> Result<PostgresJournal, JournalError> {
         let sessions = Sessions::start(database, Purpose::Write, 1)?;
         let progress = sessions.run(move |session| {
             schema::migrate(session)?;
-            take_over(session, tenure)
+            take_over(session, tenure, seen)
         })?;
         let mut journal = PostgresJournal {
             sessions,
@@ -100,18 +104,51 @@ impl PostgresJournal {
             progress: self.progress,
             partitions: std::mem::take(&mut self.partitions),
         };
-        let (outcome, progress, partitions) = self
+        let performed = self
             .sessions
-            .run_within(WRITE_PATIENCE, move |session| task.perform(session))?;
+            .run_within(WRITE_PATIENCE, move |session| task.perform(session));
+        if let Err(JournalError::Overtaken { .. }) = performed {
+            self.doubt_open();
+        }
+        let (outcome, progress, partitions) = performed?;
         self.batches += 1;
         self.progress = progress;
         self.partitions = partitions;
         Ok(outcome)
     }
+
+    /// Records that this turn had written are gone. Whoever leads next is told by the jobs, if it cannot know by itself.
+    fn doubt_open(&self) {
+        let tenure = self.tenure;
+        let doubted = self.sessions.run(move |session| {
+            let mut open = session.begin()?;
+            hold(&mut open, tenure)?;
+            doubt_open_jobs(&mut open)?;
+            open.commit()?;
+            Ok::<_, JournalError>(())
+        });
+        if let Err(why) = doubted {
+            tracing::warn!(%why, "open jobs were not marked");
+        }
+    }
+}
+
+/// The database has lost records: what is open may have arrived, as after the return of a backup.
+fn doubt_open_jobs(open: &mut Open<'_>) -> Result<(), JournalError> {
+    let sql = "UPDATE job SET parameters = jsonb_set(parameters::jsonb, '{restored_at}',
+                   to_jsonb((extract(epoch FROM now()) * 1000)::bigint))::text
+               WHERE finished_ms IS NULL";
+    let jobs = open.execute(sql, &[])?;
+    tracing::error!(
+        jobs,
+        "the database has lost records that it had acknowledged; destinations of open jobs are compared before anything \
+         is refused there"
+    );
+    Ok(())
 }
 
 /// From now on batches are those of this turn, counted from 1. Waits for what the leader before has not ended.
-fn take_over(session: &mut Session, tenure: Tenure) -> Result<Progress, JournalError> {
+fn take_over(session: &mut Session, tenure: Tenure, seen: u64) -> Result<Progress, JournalError> {
     let mut open = session.begin()?;
     hold(&mut open, tenure)?;
     let (epoch, holder) = tenure.columns();
@@ -120,8 +157,12 @@ fn take_over(session: &mut Session, tenure: Tenure) -> Result<Progress, JournalE
         &[&epoch, &holder],
     )?;
     let progress = row.map(|row| Progress::from_columns(&row));
+    let progress = progress.unwrap_or_default();
+    if u64::try_from(progress.last_sequence).unwrap_or_default() < seen {
+        doubt_open_jobs(&mut open)?;
+    }
     open.commit()?;
-    Ok(progress.unwrap_or_default())
+    Ok(progress)
 }
 
 /// Makes sure that this turn is the current one until the transaction ends.

@@ -7,6 +7,7 @@ use penstock_model::{
 };
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 /// A job without its transfers.
 #[derive(Debug, Clone, PartialEq)]
@@ -143,6 +144,21 @@ pub(super) fn with_priority(parameters: &str, priority: Priority) -> serde_json:
 /// Tells of a job that cannot be read. The others go on, and it stays as it is until somebody has looked.
 pub(super) fn skip(job: &str, error: &JournalError) {
     tracing::error!(job, %error, "an open job cannot be read and is left alone: restore its rows from a backup");
+}
+
+/// What a row holds. Nothing when it cannot be read: that is told, the service does without it, and the row stays as it
+/// is until somebody has looked.
+pub(super) fn unless_unreadable<T>(
+    (table, key): (&'static str, &dyn Display),
+    read: Result<T, JournalError>,
+) -> Result<Option<T>, JournalError> {
+    match read {
+        Err(error @ JournalError::Corrupt { .. }) => {
+            tracing::error!(table, %key, %error, "a row of the journal cannot be read and is left alone: restore it from a backup");
+            Ok(None)
+        }
+        read => read.map(Some),
+    }
 }
 
 #[cfg(test)]

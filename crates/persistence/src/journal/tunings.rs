@@ -5,6 +5,10 @@ use penstock_model::TunedPlace;
 /// Decisions of one place that are kept.
 pub(super) const KEPT: u32 = 500;
 
+/// Places of which a restart reads the last decision, those that were decided about last: users name places, and some name
+/// ever new ones.
+pub(super) const PLACES_MAX: u32 = 10_000;
+
 /// The ends of a place as they are stored: empty where it has none.
 pub(super) fn ends(place: &TunedPlace) -> (&str, &str) {
     match place {

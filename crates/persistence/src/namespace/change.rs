@@ -8,6 +8,7 @@ use super::directory_log::{DirectoryEntry, DirectoryRecord, FileEntry, TrashedFi
 use super::property::{self, DeadProperty, PROPERTIES_BYTES_MAX, PROPERTIES_MAX, PropertyUpdate};
 use super::read::{below_with_names, by_name, checksum_of_row, find, signed, stored};
 use super::{Entry, EntryId, EntryKind, MoverRecord, lock, record, schema, trash};
+use crate::journal::{Remedy, remedy_of_sqlite};
 use penstock_model::{
     Bytes, Checksum, Lock, LockToken, NamespacePath, PoolName, Timestamp, UserName,
 };
@@ -79,6 +80,8 @@ pub enum Change {
         /// Entries, itself included, beyond which a directory is refused, because one transaction holds
         /// up all others.
         entries_max: usize,
+        /// Who asked.
+        by: Option<UserName>,
         /// Now.
         at: Timestamp,
     },
@@ -94,6 +97,8 @@ pub enum Change {
         replace: Replace,
         /// As in [`Change::Remove`], for a directory at `to`.
         entries_max: usize,
+        /// Who asked.
+        by: Option<UserName>,
         /// Now.
         at: Timestamp,
     },
@@ -126,6 +131,8 @@ pub enum Change {
     },
     /// Forgets trash whose data has been removed.
     ForgetTrash(Vec<EntryId>),
+    /// Takes a removed file into the trash of which the namespace knew nothing any more.
+    ReenterTrash(TrashedFile),
     /// Makes a file of the trash visible again, as it was. Missing parents are made, owned by the file's owner.
     RestoreTrash {
         /// Which.
@@ -169,7 +176,7 @@ pub enum Change {
 pub struct Changed {
     /// Something stood at the destination before.
     pub replaced: bool,
-    /// Files that were put into the trash: their data is to be removed, then [`Change::ForgetTrash`].
+    /// Files that were put into the trash: their data is to be removed some day, then [`Change::ForgetTrash`].
     pub trashed: Vec<Trashed>,
     /// Of the trash that was to be forgotten, what was there until now.
     pub forgotten: BTreeSet<EntryId>,
@@ -262,6 +269,15 @@ pub enum ChangeError {
 }
 
 impl ChangeError {
+    /// The database's disk failed, so that other changes fare no better.
+    pub(super) fn is_of_disk(&self) -> bool {
+        match self {
+            ChangeError::Database(error) => remedy_of_sqlite(error) == Remedy::Wait,
+            ChangeError::Doubtful(_) | ChangeError::Unsettled => true,
+            ChangeError::Refused(_) | ChangeError::Busy | ChangeError::Stopped => false,
+        }
+    }
+
     /// The database's own disk has no room left.
     pub fn is_disk_full(&self) -> bool {
         match self {
@@ -283,14 +299,14 @@ impl From<rusqlite::Error> for ChangeError {
     }
 }
 
-type Outcome = Result<Changed, ChangeError>;
+pub(super) type Outcome = Result<Changed, ChangeError>;
 
 /// Begins the name of what the `meta` table says of a pool.
 pub(super) const POOL_KEY: &str = "pool.";
 
 /// One open transaction, with what is written once at its end however many changes it holds.
 pub(super) struct Batch<'a> {
-    connection: &'a Connection,
+    pub(super) connection: &'a Connection,
     next_id: &'a AtomicU64,
     /// Files and bytes that came (+) or went (-), per pool.
     usage: BTreeMap<PoolName, (i64, i64)>,
@@ -299,7 +315,7 @@ pub(super) struct Batch<'a> {
     /// The largest id that was written.
     id_max: u64,
     /// What the directory logs are told.
-    records: Vec<DirectoryRecord>,
+    pub(super) records: Vec<DirectoryRecord>,
 }
 
 /// What a batch leaves to be done with its commit, and after it.
@@ -310,6 +326,13 @@ pub(super) struct Finished {
     pub records: Vec<DirectoryRecord>,
 }
 
+/// Who removes something, and when.
+#[derive(Clone, Copy)]
+struct Act<'a> {
+    by: Option<&'a UserName>,
+    at: Timestamp,
+}
+
 /// A file that is about to be removed, with where it was.
 struct Leaving<'a> {
     entry: &'a Entry,
@@ -317,7 +340,7 @@ struct Leaving<'a> {
     path: NamespacePath,
     /// Its properties when they have gone to another entry already.
     properties: Option<Vec<DeadProperty>>,
-    at: Timestamp,
+    act: Act<'a>,
 }
 
 impl<'a> Batch<'a> {
@@ -348,16 +371,26 @@ impl<'a> Batch<'a> {
                 path,
                 only,
                 entries_max,
+                by,
                 at,
-            } => self.remove(path, *only, *entries_max, *at),
+            } => {
+                let by = by.as_ref();
+                let at = *at;
+                self.remove(path, *only, *entries_max, Act { by, at })
+            }
             Change::Rename {
                 from,
                 only,
                 to,
                 replace,
                 entries_max,
+                by,
                 at,
-            } => self.rename((from, *only), to, *replace, *entries_max, *at),
+            } => {
+                let by = by.as_ref();
+                let at = *at;
+                self.rename((from, *only), to, (*replace, *entries_max), Act { by, at })
+            }
             Change::UpdateProperties {
                 path,
                 only,
@@ -385,18 +418,8 @@ impl<'a> Batch<'a> {
                 Ok(Changed::default())
             }
             Change::AddChecksums { file, checksums } => self.add_checksums(*file, checksums),
-            Change::ForgetTrash(files) => {
-                let mut delete = self
-                    .connection
-                    .prepare_cached("DELETE FROM trash WHERE file_id = ?1")?;
-                let mut changed = Changed::default();
-                for file in files {
-                    if delete.execute([stored(*file)])? > 0 {
-                        changed.forgotten.insert(*file);
-                    }
-                }
-                Ok(changed)
-            }
+            Change::ForgetTrash(files) => self.forget_trash(files),
+            Change::ReenterTrash(file) => self.reenter_trash(file),
             Change::RestoreTrash { file, to, at } => self.restore_trash(*file, to, *at),
             Change::Relabelled { file, parent, name } => {
                 self.connection
@@ -490,6 +513,10 @@ impl<'a> Batch<'a> {
         }
         let mut changed = Changed::default();
         let mut inherits = false;
+        let act = Act {
+            by: file.owner.as_ref(),
+            at: file.at,
+        };
         if existing == parents.len() {
             match by_name(self.connection, stored(parent), name)? {
                 None if only_of(file.replace).is_some() => {
@@ -501,7 +528,7 @@ impl<'a> Batch<'a> {
                         return Err(Refusal::IsDirectory(file.path.clone()).into());
                     };
                     changed.replaced = true;
-                    let place = (&file.path, parent, file.at);
+                    let place = (&file.path, parent, act);
                     self.discard_all(place, &entry, entries_max, &mut changed.trashed)?;
                 }
                 Some(_) if file.replace == Replace::Refused => {
@@ -524,7 +551,7 @@ impl<'a> Batch<'a> {
                         parent,
                         path: file.path.clone(),
                         properties,
-                        at: file.at,
+                        act,
                     };
                     self.discard(leaving, &mut changed.trashed)?;
                 }
@@ -556,7 +583,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The list of entries of a directory changed.
-    fn touch(&mut self, directory: EntryId, at: Timestamp) {
+    pub(super) fn touch(&mut self, directory: EntryId, at: Timestamp) {
         let last = self.touched.entry(directory).or_insert(at);
         *last = (*last).max(at);
     }
@@ -569,7 +596,12 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    fn insert_file(&mut self, parent: EntryId, name: &str, file: &NewFile) -> rusqlite::Result<()> {
+    pub(super) fn insert_file(
+        &mut self,
+        parent: EntryId,
+        name: &str,
+        file: &NewFile,
+    ) -> rusqlite::Result<()> {
         let is_labelled = file.labelled_in == Some(parent);
         if !is_labelled {
             self.records.push(DirectoryRecord::File(FileEntry {
@@ -605,7 +637,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    fn insert_directory(
+    pub(super) fn insert_directory(
         &mut self,
         parent: EntryId,
         name: &str,
@@ -642,7 +674,7 @@ impl<'a> Batch<'a> {
         path: &NamespacePath,
         only: Option<EntryId>,
         entries_max: usize,
-        at: Timestamp,
+        act: Act<'_>,
     ) -> Outcome {
         if path.is_root() {
             return Err(Refusal::Root.into());
@@ -652,67 +684,20 @@ impl<'a> Batch<'a> {
             .ok_or_else(|| Refusal::NotFound(path.clone()))?;
         refuse_other(only, &entry, path)?;
         let mut changed = Changed::default();
-        let place = (path, parent, at);
+        let place = (path, parent, act);
         self.discard_all(place, &entry, entries_max, &mut changed.trashed)?;
-        self.touch(parent, at);
+        self.touch(parent, act.at);
         Ok(changed)
-    }
-
-    /// Puts a file of the trash back into the tree.
-    fn restore_trash(&mut self, file: EntryId, to: &NamespacePath, at: Timestamp) -> Outcome {
-        let kept = trash::find(self.connection, file)?.ok_or(Refusal::NotTrash(file))?;
-        let Some((name, parents)) = to.names().split_last() else {
-            return Err(Refusal::IsDirectory(to.clone()).into());
-        };
-        let (mut parent, mut existing) = (EntryId::ROOT, 0);
-        for name in parents {
-            match by_name(self.connection, stored(parent), name)? {
-                Some(entry) if entry.is_directory() => parent = entry.id,
-                Some(_) => return Err(Refusal::ParentIsFile(first(to, existing + 1)).into()),
-                None => break,
-            }
-            existing += 1;
-        }
-        let is_taken =
-            existing == parents.len() && by_name(self.connection, stored(parent), name)?.is_some();
-        if is_taken {
-            return Err(Refusal::Exists(to.clone()).into());
-        }
-        for name in &parents[existing..] {
-            parent = self.insert_directory(parent, name, kept.owner.as_ref(), at)?;
-        }
-        self.connection
-            .prepare_cached("DELETE FROM trash WHERE file_id = ?1")?
-            .execute([stored(file)])?;
-        let restored = NewFile {
-            id: file,
-            path: to.clone(),
-            size: kept.size,
-            checksums: kept.checksums.clone(),
-            pool: kept.pool.clone(),
-            owner: kept.owner.clone(),
-            at: kept.created,
-            replace: Replace::Refused,
-            properties_of: None,
-            labelled_in: None,
-        };
-        self.insert_file(parent, name, &restored)?;
-        if let Some(DirectoryRecord::File(told)) = self.records.last_mut() {
-            (told.at, told.properties) = (at, kept.properties.clone());
-        }
-        property::insert(self.connection, file, &kept.properties)?;
-        self.touch(parent, at);
-        Ok(Changed::default())
     }
 
     fn rename(
         &mut self,
         (from, only): (&NamespacePath, Option<EntryId>),
         to: &NamespacePath,
-        replace: Replace,
-        entries_max: usize,
-        at: Timestamp,
+        (replace, entries_max): (Replace, usize),
+        act: Act<'_>,
     ) -> Outcome {
+        let at = act.at;
         if from.is_root() || to.is_root() {
             return Err(Refusal::Root.into());
         }
@@ -736,7 +721,7 @@ impl<'a> Batch<'a> {
             }
             refuse_other(only_of(replace), &old, to)?;
             changed.replaced = true;
-            let place = (to, parent, at);
+            let place = (to, parent, act);
             self.discard_all(place, &old, entries_max, &mut changed.trashed)?;
         }
         self.connection
@@ -786,10 +771,10 @@ impl<'a> Batch<'a> {
     }
 
     /// Removes an entry with all that is below it, unless that is too much for one transaction. Told are its path, its
-    /// directory and the time.
+    /// directory, who does it and when.
     fn discard_all(
         &mut self,
-        (path, parent, at): (&NamespacePath, EntryId, Timestamp),
+        (path, parent, act): (&NamespacePath, EntryId, Act<'_>),
         entry: &Entry,
         entries_max: usize,
         trashed: &mut Vec<Trashed>,
@@ -818,7 +803,7 @@ impl<'a> Batch<'a> {
                     .iter()
                     .fold(path.clone(), |path, name| path.child(name).unwrap_or(path)),
                 properties: None,
-                at,
+                act,
             };
             self.discard(leaving, trashed)?;
         }
@@ -827,7 +812,7 @@ impl<'a> Batch<'a> {
             parent,
             path: path.clone(),
             properties: None,
-            at,
+            act,
         };
         self.discard(leaving, trashed)?;
         Ok(())
@@ -844,7 +829,7 @@ impl<'a> Batch<'a> {
             parent,
             path,
             properties,
-            at,
+            act: Act { by, at },
         } = leaving;
         let id = stored(entry.id);
         self.connection
@@ -872,6 +857,7 @@ impl<'a> Batch<'a> {
             owner: entry.owner.clone(),
             created: entry.created,
             removed: at,
+            by: by.cloned(),
             checksums: self.take_checksums(entry.id)?,
             properties,
         };
@@ -937,7 +923,7 @@ fn refuse_other(only: Option<EntryId>, entry: &Entry, path: &NamespacePath) -> R
 }
 
 /// The first `count` names of a path.
-fn first(path: &NamespacePath, count: usize) -> NamespacePath {
+pub(super) fn first(path: &NamespacePath, count: usize) -> NamespacePath {
     let mut cut = path.clone();
     while cut.names().len() > count {
         cut = cut.parent().unwrap_or_else(NamespacePath::root);

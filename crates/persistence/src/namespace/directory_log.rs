@@ -121,6 +121,9 @@ pub struct TrashedFile {
     pub created: Timestamp,
     /// When it was removed.
     pub removed: Timestamp,
+    /// Who removed or replaced it; `None`: nobody known, or the server itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<UserName>,
     /// Of its data.
     pub checksums: Vec<Checksum>,
     /// What clients kept with it.

@@ -124,10 +124,10 @@ impl Snapshots {
             };
             out.write(&record);
         }
-        for file in trash::of_pool(&snapshot, &self.pool)? {
+        trash::each_of_pool(&snapshot, &self.pool, |file| {
             let parent = EntryId(0);
             out.write(&DirectoryRecord::Trashed { parent, file });
-        }
+        })?;
         let records = out.records;
         out.write(&DirectoryRecord::SnapshotEnd { records });
         Ok(())

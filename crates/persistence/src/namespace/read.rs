@@ -1,7 +1,7 @@
 //! Reading the tree, on the calling thread. A lookup takes some microseconds per name of the path.
 
 use super::change::POOL_KEY;
-use super::{Entry, EntryId, EntryKind, Namespace, NamespaceError, PoolUsage, Trashed};
+use super::{Entry, EntryId, EntryKind, Namespace, NamespaceError, PoolUsage};
 use penstock_model::{
     Bytes, Checksum, ChecksumAlgorithm, NamespacePath, PoolName, Timestamp, UserName,
 };
@@ -218,23 +218,6 @@ impl Namespace {
     pub fn pool_usage(&self) -> Result<BTreeMap<PoolName, PoolUsage>, NamespaceError> {
         self.readers.with(|connection| {
             usage_by_pool(connection, "SELECT pool, files, size_bytes FROM pool_usage")
-        })
-    }
-
-    /// Files whose data is to be removed, at most `limit`, in the order of their ids.
-    pub fn trash(&self, limit: usize) -> Result<Vec<Trashed>, NamespaceError> {
-        self.readers.with(|connection| {
-            let mut query = connection.prepare_cached(
-                "SELECT file_id, pool, size_bytes FROM trash ORDER BY file_id LIMIT ?1",
-            )?;
-            let rows = query.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
-                Ok(Trashed {
-                    file: EntryId(unsigned(row.get(0)?)),
-                    pool: PoolName::new(row.get::<_, String>(1)?),
-                    size: Bytes(unsigned(row.get(2)?)),
-                })
-            })?;
-            rows.collect()
         })
     }
 

@@ -8,7 +8,7 @@ use super::directory_log::{
 };
 use super::{DeadProperty, EntryId};
 use penstock_model::{Checksum, PoolName, Timestamp};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
@@ -116,12 +116,12 @@ impl PoolLogs {
 }
 
 /// Files of which the directory logs in a pool's directory, also those that were kept aside, say that they were removed.
-pub fn removed_files(directory: &Path) -> io::Result<HashSet<EntryId>> {
-    let mut removed: HashMap<EntryId, (u64, bool)> = HashMap::new();
-    let mut note = |id: EntryId, sequence: u64, is_gone: bool| {
-        let last = removed.entry(id).or_insert((sequence, is_gone));
+pub fn removed_files(directory: &Path) -> io::Result<HashMap<EntryId, TrashedFile>> {
+    let mut removed: HashMap<EntryId, (u64, Option<TrashedFile>)> = HashMap::new();
+    let mut note = |id: EntryId, sequence: u64, gone: Option<TrashedFile>| {
+        let last = removed.entry(id).or_default();
         if sequence >= last.0 {
-            *last = (sequence, is_gone);
+            *last = (sequence, gone);
         }
     };
     for entry in std::fs::read_dir(directory)? {
@@ -134,10 +134,10 @@ pub fn removed_files(directory: &Path) -> io::Result<HashSet<EntryId>> {
             continue;
         }
         read_log(&entry.path(), |sequence, _, record| match record {
-            DirectoryRecord::Trashed { file, .. } => note(file.file, sequence, true),
-            DirectoryRecord::File(file) => note(file.id, sequence, false),
+            DirectoryRecord::Trashed { file, .. } => note(file.file, sequence, Some(file)),
+            DirectoryRecord::File(file) => note(file.id, sequence, None),
             DirectoryRecord::Moved { id, .. } | DirectoryRecord::Published { id, .. } => {
-                note(id, sequence, false);
+                note(id, sequence, None);
             }
             DirectoryRecord::Snapshot { .. }
             | DirectoryRecord::SnapshotEnd { .. }
@@ -147,8 +147,10 @@ pub fn removed_files(directory: &Path) -> io::Result<HashSet<EntryId>> {
             | DirectoryRecord::Checksums { .. } => {}
         })?;
     }
-    let gone = removed.into_iter().filter(|(_, (_, is_gone))| *is_gone);
-    Ok(gone.map(|(id, _)| id).collect())
+    let gone = removed.into_iter();
+    Ok(gone
+        .filter_map(|(id, (_, gone))| Some((id, gone?)))
+        .collect())
 }
 
 fn condition(

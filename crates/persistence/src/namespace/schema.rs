@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
 /// The stored form that this program writes. Raise it with a migration and a test with an old database.
-const SCHEMA_VERSION: u32 = 4;
+const SCHEMA_VERSION: u32 = 5;
 
 /// The first version. `kind` is 0 for a directory and 1 for a file. `parent` of the root is 0, which is no entry.
 const TABLES: &str = "
@@ -99,8 +99,13 @@ CREATE INDEX trash_by_time ON trash (removed_ms, file_id);
 INSERT INTO meta VALUES ('log_sequence', '0');
 ";
 
+/// From version 4 to 5: the trash of one pool is found by its age, and counted, without reading its rows.
+const FIFTH_VERSION: &str = "
+CREATE INDEX trash_by_pool ON trash (pool, removed_ms, file_id, size_bytes);
+";
+
 /// From each version to the next.
-const STEPS: [&str; 3] = [SECOND_VERSION, THIRD_VERSION, FOURTH_VERSION];
+const STEPS: [&str; 4] = [SECOND_VERSION, THIRD_VERSION, FOURTH_VERSION, FIFTH_VERSION];
 
 /// What a namespace says of itself.
 pub(super) struct Identity {

@@ -1,8 +1,11 @@
 //! Conformance of the namespace: what the doors may rely on.
 
+mod trash;
+
 use super::*;
 use penstock_model::{Checksum, NamespacePath, StageClocks, TcpSummary, VoName};
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 const NOW: Timestamp = Timestamp(1_795_241_992_000);
 const LATER: Timestamp = Timestamp(1_795_241_993_000);
@@ -51,6 +54,12 @@ impl Lab {
         }
     }
 
+    /// All of it, what was removed first before others.
+    fn trash(&self) -> Vec<TrashedFile> {
+        let all = self.namespace().trash(&TrashQuery::default(), 100);
+        all.expect("readable")
+    }
+
     fn write(&self, at: &str) -> EntryId {
         let file = self.new_file(at, 10);
         let id = file.id;
@@ -77,6 +86,7 @@ impl Lab {
             path: path(at),
             only: None,
             entries_max,
+            by: None,
             at: LATER,
         })
     }
@@ -88,6 +98,7 @@ impl Lab {
             to: path(to),
             replace,
             entries_max: 100,
+            by: None,
             at: LATER,
         })
     }
@@ -176,7 +187,7 @@ fn everything_survives_a_restart_and_no_id_is_given_twice() {
     let uuid = lab.namespace().uuid();
     let first = lab.write("/f");
     lab.remove("/f", 1).expect("removed");
-    let trash = lab.namespace().trash(10).expect("readable");
+    let trash = lab.trash();
     let forget = trash.iter().map(|trashed| trashed.file).collect();
     lab.make(Change::ForgetTrash(forget)).expect("forgotten");
     lab.restart();
@@ -246,6 +257,7 @@ fn a_change_that_expects_one_entry_leaves_every_other_alone() {
             path: path("/f"),
             only: Some(id),
             entries_max: 10,
+            by: None,
             at: LATER,
         })
     };
@@ -256,6 +268,7 @@ fn a_change_that_expects_one_entry_leaves_every_other_alone() {
         to: path("/g"),
         replace: Replace::Refused,
         entries_max: 10,
+        by: None,
         at: LATER,
     });
     refused(rename, "/f has changed since the request began");
@@ -278,10 +291,8 @@ fn an_existing_file_is_replaced_only_when_asked_for_and_goes_to_the_trash() {
     file.replace = Replace::Allowed;
     let changed = lab.make(Change::Publish(file.clone())).expect("replaced");
     assert!(changed.replaced);
-    assert_eq!(
-        changed.trashed,
-        lab.namespace().trash(10).expect("readable")
-    );
+    let trash: Vec<_> = lab.trash().iter().map(|kept| kept.file).collect();
+    assert_eq!(trash, [old]);
     assert_eq!(changed.trashed[0].file, old);
     assert_eq!(lab.find("/f").map(|entry| entry.id), Some(file.id));
     assert_eq!(
@@ -842,79 +853,33 @@ fn a_namespace_of_the_third_version_is_read_and_raised() {
         path: path("/f"),
         only: None,
         entries_max: 10,
+        by: None,
         at: LATER,
     })
     .expect("removed");
-    let listed = lab.namespace().trash_listing(None, Timestamp(i64::MAX), 10);
-    let ids: Vec<_> = listed
-        .expect("readable")
-        .iter()
-        .map(|one| one.file.0)
-        .collect();
+    let ids: Vec<_> = lab.trash().iter().map(|one| one.file.0).collect();
     assert_eq!(ids, [7, 2]);
 }
 
 #[test]
-fn a_file_comes_back_from_the_trash_as_it_was() {
+fn changes_are_made_again_after_a_fault_however_often_they_are_asked_for() {
     let lab = Lab::new();
-    let file = lab.new_file("/d/e/f", 12);
-    let id = file.id;
-    lab.make(Change::Publish(file)).expect("published");
-    lab.make(Change::UpdateProperties {
-        path: path("/d/e/f"),
-        only: None,
-        updates: vec![set("note", "kept")],
-    })
-    .expect("set");
-    let whole = |at: &str| {
-        let entry = lab.namespace().lookup(&path(at)).expect("readable");
-        let entry = entry.expect("there");
-        let checksums = lab.namespace().checksums(entry.id).expect("readable");
-        let properties = lab.namespace().properties(entry.id).expect("readable");
-        (entry, checksums, properties)
+    let other = rusqlite::Connection::open(lab.file()).expect("opens");
+    other.execute_batch("BEGIN IMMEDIATE").expect("locked");
+    let publish = |at: &str| {
+        let file = Change::Publish(lab.new_file(at, 1));
+        lab.namespace().apply(file)
     };
-    let (before, usage) = (
-        whole("/d/e/f"),
-        lab.namespace().pool_usage().expect("readable"),
-    );
-    lab.make(Change::Remove {
-        path: path("/d"),
-        only: None,
-        entries_max: 10,
-        at: LATER,
-    })
-    .expect("removed");
-    let trashed = lab
-        .namespace()
-        .trashed(id)
-        .expect("readable")
-        .expect("there");
-    assert_eq!(
-        (trashed.path.clone(), trashed.removed),
-        (path("/d/e/f"), LATER)
-    );
-    lab.write("/other");
-    let restore = |to: &str| {
-        lab.make(Change::RestoreTrash {
-            file: id,
-            to: path(to),
-            at: LATER,
-        })
-    };
-    refused(restore("/other"), "/other exists");
-    refused(
-        restore("/other/f"),
-        "/other is a file, so nothing can be below it",
-    );
-    lab.make(Change::Remove {
-        path: path("/other"),
-        only: None,
-        entries_max: 10,
-        at: LATER,
-    })
-    .expect("removed");
-    restore("/d/e/f").expect("restored");
-    assert_eq!(whole("/d/e/f"), before);
-    assert_eq!(lab.namespace().pool_usage().expect("readable"), usage);
-    refused(restore("/g"), &format!("file {id} is not in the trash"));
+    publish("/first").expect_err("the database is locked");
+    assert!(lab.namespace().writer_counts().refuses);
+    // It is tried meanwhile, in vain.
+    std::thread::sleep(Duration::from_secs(3));
+    other.execute_batch("ROLLBACK").expect("free again");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while let Err(why) = publish("/later") {
+        assert!(Instant::now() < deadline, "{why}");
+        // More often than the pauses in which it was looked after.
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(!lab.namespace().writer_counts().refuses);
 }

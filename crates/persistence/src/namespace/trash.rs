@@ -1,12 +1,18 @@
 //! Trash: files that were removed or replaced, while their data is still there. Each row holds all that is needed to make
 //! the file visible again as it was.
 
-use super::directory_log::TrashedFile;
-use super::read::{signed, stored, unsigned};
-use super::{DeadProperty, EntryId, Namespace, NamespaceError};
+use super::change::{Batch, Outcome, first};
+use super::directory_log::{DirectoryRecord, TrashedFile};
+use super::read::{by_name, signed, stored, unsigned, usage_by_pool};
+use super::{
+    Changed, DeadProperty, EntryId, Namespace, NamespaceError, NewFile, PoolUsage, Refusal,
+    Replace, property,
+};
 use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What a row holds as JSON.
 #[derive(Default, Serialize, Deserialize)]
@@ -16,6 +22,8 @@ struct Details {
     checksums: Vec<Checksum>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     properties: Vec<DeadProperty>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    by: Option<UserName>,
 }
 
 /// Columns in the order in which [`of_row`] takes them.
@@ -26,6 +34,7 @@ pub(super) fn insert(connection: &Connection, file: &TrashedFile) -> rusqlite::R
         created: Some(file.created),
         checksums: file.checksums.clone(),
         properties: file.properties.clone(),
+        by: file.by.clone(),
     };
     connection
         .prepare_cached(&format!(
@@ -54,15 +63,19 @@ pub(super) fn find(
         .optional()
 }
 
-/// All of one pool's.
-pub(super) fn of_pool(
+/// Calls `visit` for each of one pool's.
+pub(super) fn each_of_pool(
     connection: &Connection,
     pool: &PoolName,
-) -> rusqlite::Result<Vec<TrashedFile>> {
-    let sql = format!("SELECT {COLUMNS} FROM trash WHERE pool = ?1 ORDER BY file_id");
+    mut visit: impl FnMut(TrashedFile),
+) -> rusqlite::Result<()> {
+    let sql = format!("SELECT {COLUMNS} FROM trash WHERE pool = ?1");
     let mut query = connection.prepare(&sql)?;
-    let rows = query.query_map([pool.as_str()], of_row)?;
-    rows.collect()
+    let mut rows = query.query([pool.as_str()])?;
+    while let Some(row) = rows.next()? {
+        visit(of_row(row)?);
+    }
+    Ok(())
 }
 
 fn of_row(row: &Row<'_>) -> rusqlite::Result<TrashedFile> {
@@ -82,27 +95,80 @@ fn of_row(row: &Row<'_>) -> rusqlite::Result<TrashedFile> {
         owner: row.get::<_, Option<String>>(5)?.map(UserName::new),
         created: details.created.unwrap_or(removed),
         removed,
+        by: details.by,
         checksums: details.checksums,
         properties: details.properties,
     })
 }
 
+/// Which files of the trash are meant. By default all of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TrashQuery {
+    /// Those whose data is in this pool.
+    pub pool: Option<PoolName>,
+    /// Those that were at this path, or below it.
+    pub within: Option<NamespacePath>,
+    /// Those that were removed before.
+    pub before: Option<Timestamp>,
+    /// Those that come after this one in their order.
+    pub after: Option<(Timestamp, EntryId)>,
+}
+
+/// A value by the name that SQL has for it.
+type Named = (&'static str, Value);
+
+impl TrashQuery {
+    /// As SQL that takes named values, and these.
+    fn conditions(&self) -> (Vec<&'static str>, Vec<Named>) {
+        let mut conditions = Vec::new();
+        let mut values: Vec<Named> = Vec::new();
+        if let Some(pool) = &self.pool {
+            conditions.push("pool = :pool");
+            values.push((":pool", Value::from(pool.to_string())));
+        }
+        if let Some(path) = self.within.as_ref().filter(|path| !path.is_root()) {
+            conditions.push("(path = :path OR substr(path, 1, length(:path) + 1) = :path || '/')");
+            values.push((":path", Value::from(path.to_string())));
+        }
+        if let Some(before) = self.before {
+            conditions.push("removed_ms < :before");
+            values.push((":before", Value::from(before.0)));
+        }
+        if let Some((removed, file)) = self.after {
+            conditions.push("(removed_ms, file_id) > (:removed, :file)");
+            values.push((":removed", Value::from(removed.0)));
+            values.push((":file", Value::from(stored(file))));
+        }
+        (conditions, values)
+    }
+}
+
 impl Namespace {
-    /// Trash that was removed before `until`, the oldest first, at most `limit`, from the first after the given one.
-    pub fn trash_listing(
+    /// Files of the trash, those that were removed first before others, at most `limit`.
+    pub fn trash(
         &self,
-        after: Option<(Timestamp, EntryId)>,
-        until: Timestamp,
+        query: &TrashQuery,
         limit: usize,
     ) -> Result<Vec<TrashedFile>, NamespaceError> {
-        let (at, file) = after.map_or((i64::MIN, 0), |(at, file)| (at.0, stored(file)));
+        let (conditions, mut values) = query.conditions();
+        values.push((
+            ":limit",
+            Value::from(i64::try_from(limit).unwrap_or(i64::MAX)),
+        ));
+        let condition = match conditions.is_empty() {
+            true => String::new(),
+            false => format!("WHERE {}", conditions.join(" AND ")),
+        };
+        let sql = format!(
+            "SELECT {COLUMNS} FROM trash {condition} ORDER BY removed_ms, file_id LIMIT :limit"
+        );
+        let values: Vec<(&str, &dyn ToSql)> = values
+            .iter()
+            .map(|(name, value)| (*name, value as &dyn ToSql))
+            .collect();
         self.readers.with(|connection| {
-            let mut query = connection.prepare_cached(&format!(
-                "SELECT {COLUMNS} FROM trash WHERE (removed_ms, file_id) > (?1, ?2) AND removed_ms < ?3
-                 ORDER BY removed_ms, file_id LIMIT ?4"
-            ))?;
-            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-            let rows = query.query_map(params![at, file, until.0, limit], of_row)?;
+            let mut query = connection.prepare_cached(&sql)?;
+            let rows = query.query_map(values.as_slice(), of_row)?;
             rows.collect()
         })
     }
@@ -110,5 +176,93 @@ impl Namespace {
     /// One file of the trash.
     pub fn trashed(&self, file: EntryId) -> Result<Option<TrashedFile>, NamespaceError> {
         self.readers.with(|connection| find(connection, file))
+    }
+
+    /// How much of every pool is trash. Reads an index, not the rows.
+    pub fn trash_usage(&self) -> Result<BTreeMap<PoolName, PoolUsage>, NamespaceError> {
+        self.readers.with(|connection| {
+            usage_by_pool(
+                connection,
+                "SELECT pool, count(*), sum(size_bytes) FROM trash GROUP BY pool",
+            )
+        })
+    }
+}
+
+impl Batch<'_> {
+    /// Forgets trash whose data is gone.
+    pub(super) fn forget_trash(&mut self, files: &[EntryId]) -> Outcome {
+        let mut delete = self
+            .connection
+            .prepare_cached("DELETE FROM trash WHERE file_id = ?1")?;
+        let mut changed = Changed::default();
+        for file in files {
+            if delete.execute([stored(*file)])? > 0 {
+                changed.forgotten.insert(*file);
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Takes a removed file into the trash again.
+    pub(super) fn reenter_trash(&mut self, file: &TrashedFile) -> Outcome {
+        insert(self.connection, file)?;
+        self.records.push(DirectoryRecord::Trashed {
+            parent: EntryId(0),
+            file: file.clone(),
+        });
+        Ok(Changed::default())
+    }
+
+    /// Puts a file of the trash back into the tree.
+    pub(super) fn restore_trash(
+        &mut self,
+        file: EntryId,
+        to: &NamespacePath,
+        at: Timestamp,
+    ) -> Outcome {
+        let kept = find(self.connection, file)?.ok_or(Refusal::NotTrash(file))?;
+        let Some((name, parents)) = to.names().split_last() else {
+            return Err(Refusal::IsDirectory(to.clone()).into());
+        };
+        let (mut parent, mut existing) = (EntryId::ROOT, 0);
+        for name in parents {
+            match by_name(self.connection, stored(parent), name)? {
+                Some(entry) if entry.is_directory() => parent = entry.id,
+                Some(_) => return Err(Refusal::ParentIsFile(first(to, existing + 1)).into()),
+                None => break,
+            }
+            existing += 1;
+        }
+        let is_taken =
+            existing == parents.len() && by_name(self.connection, stored(parent), name)?.is_some();
+        if is_taken {
+            return Err(Refusal::Exists(to.clone()).into());
+        }
+        for name in &parents[existing..] {
+            parent = self.insert_directory(parent, name, kept.owner.as_ref(), at)?;
+        }
+        self.connection
+            .prepare_cached("DELETE FROM trash WHERE file_id = ?1")?
+            .execute([stored(file)])?;
+        let restored = NewFile {
+            id: file,
+            path: to.clone(),
+            size: kept.size,
+            checksums: kept.checksums.clone(),
+            pool: kept.pool.clone(),
+            owner: kept.owner.clone(),
+            at: kept.created,
+            replace: Replace::Refused,
+            properties_of: None,
+            labelled_in: None,
+        };
+        self.insert_file(parent, name, &restored)?;
+        if let Some(DirectoryRecord::File(told)) = self.records.last_mut() {
+            (told.at, told.properties) = (at, kept.properties.clone());
+        }
+        property::insert(self.connection, file, &kept.properties)?;
+        self.touch(parent, at);
+        Ok(Changed::default())
     }
 }

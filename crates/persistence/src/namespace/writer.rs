@@ -9,9 +9,9 @@ use super::{NamespaceError, open_writer, schema};
 use rusqlite::{Connection, ErrorCode};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -41,6 +41,17 @@ pub(super) struct Done {
     submitted: AtomicU64,
     answered: AtomicU64,
     batches: AtomicU64,
+    /// The database refuses what it should take.
+    refuses: AtomicBool,
+    /// When the transaction that is being made was begun.
+    writes_since: Mutex<Option<Instant>>,
+}
+
+impl Done {
+    fn set_writes_since(&self, since: Option<Instant>) {
+        let known = self.writes_since.lock();
+        *known.unwrap_or_else(PoisonError::into_inner) = since;
+    }
 }
 
 /// What a namespace's writer has done since the start, and what waits for it.
@@ -52,6 +63,10 @@ pub struct WriterCounts {
     pub batches: u64,
     /// Changes that wait or are being made.
     pub queued: u64,
+    /// The database has refused a change for what its disk does, and none was made since.
+    pub refuses: bool,
+    /// For how long the transaction that is being made has lasted; `None`: none is.
+    pub writes_for: Option<Duration>,
 }
 
 /// The door to the writer's thread. Dropping it ends the thread after the last queued change.
@@ -103,7 +118,14 @@ impl Writer {
             changes,
             batches: self.done.batches.load(Ordering::Relaxed),
             queued: submitted.saturating_sub(changes),
+            refuses: self.done.refuses.load(Ordering::Relaxed),
+            writes_for: self.writes_since().map(|since| since.elapsed()),
         }
+    }
+
+    fn writes_since(&self) -> Option<Instant> {
+        let since = self.done.writes_since.lock();
+        *since.unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn submit(&self, change: Change, reply: Reply) {
@@ -167,11 +189,21 @@ enum Failure {
 }
 
 fn run(mut committing: Committing, requests: &Receiver<Request>, done: &Done) {
-    while let Ok(first) = requests.recv() {
+    while let Some(first) = next(&mut committing, requests, done) {
         let mut batch = vec![first];
         batch.extend(requests.try_iter().take(BATCH_MAX - 1));
         let changes: Vec<&Change> = batch.iter().map(|request| &request.change).collect();
+        done.set_writes_since(Some(Instant::now()));
         let results = committing.make(&changes);
+        done.set_writes_since(None);
+        if results
+            .iter()
+            .any(|result| result.as_ref().is_err_and(ChangeError::is_of_disk))
+        {
+            done.refuses.store(true, Ordering::Relaxed);
+        } else if results.iter().any(Result::is_ok) {
+            done.refuses.store(false, Ordering::Relaxed);
+        }
         done.batches.fetch_add(1, Ordering::Relaxed);
         done.answered
             .fetch_add(batch.len() as u64, Ordering::Release);
@@ -181,10 +213,30 @@ fn run(mut committing: Committing, requests: &Receiver<Request>, done: &Done) {
     }
 }
 
+/// Waits for a request. While the database refuses, it is tried meanwhile, so that it is known when it is well again;
+/// `None`: there are no more.
+fn next(committing: &mut Committing, requests: &Receiver<Request>, done: &Done) -> Option<Request> {
+    while done.refuses.load(Ordering::Relaxed) {
+        match requests.recv_timeout(SETTLE_INTERVAL) {
+            Ok(request) => return Some(request),
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        done.set_writes_since(Some(Instant::now()));
+        let is_settled = committing.settle();
+        done.set_writes_since(None);
+        if is_settled {
+            done.refuses.store(false, Ordering::Relaxed);
+        }
+    }
+    requests.recv().ok()
+}
+
 impl Committing {
     /// Makes all changes, and says of each what became of it.
     fn make(&mut self, changes: &[&Change]) -> Vec<Result<Changed, ChangeError>> {
-        if self.doubtful.is_some() && !self.settle() {
+        let is_open = self.connection.is_some() && self.doubtful.is_none();
+        if !is_open && !self.settle() {
             return refuse(changes, &ChangeError::Unsettled);
         }
         match self.commit(changes) {

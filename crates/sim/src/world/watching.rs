@@ -486,12 +486,15 @@ impl World<'_> {
         let is_own = |found: &Found| found.by == stray.by && !found.is_whole;
         let is_free = watch.places.get(place).is_none_or(is_own);
         if stray.arrives && (is_free || stray.replaces) {
+            // A part of it that an agent could not know for its own is no more known when it is whole.
+            let part = watch.places.get(place);
+            let is_excused = part.is_some_and(|part| part.is_excused);
             let found = Found {
                 by: stray.by,
                 is_whole: true,
                 bytes: stray.bytes,
                 modified: self.now,
-                is_excused: stray.replaces,
+                is_excused: stray.replaces || is_excused,
             };
             watch.places.insert(place.to_owned(), found);
         } else if is_free && !stray.replaces {

@@ -280,6 +280,7 @@ impl Duplicate<'_> {
                 path: to.clone(),
                 only: Some(existing.id),
                 entries_max: door.storage.settings().limits.remove_entries_max,
+                by: self.call.caller.holder(),
                 at: now(),
             };
             let removed = door.storage.change(change).await;

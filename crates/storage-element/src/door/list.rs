@@ -248,7 +248,7 @@ impl Door {
     fn quota(&self) -> Quota {
         let pools = self.storage.pools();
         Quota {
-            used: Some(Bytes(pools.map(|pool| pool.filling().0.0).sum())),
+            used: Some(Bytes(pools.map(|pool| pool.used_by_files().0).sum())),
             available: self.storage.free(),
         }
     }

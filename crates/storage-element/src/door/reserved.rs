@@ -1,7 +1,8 @@
 //! What the door keeps below `/.penstock` for itself: the script and style of its pages, the description of its
-//! interface, and uploads that can be resumed. No entry of the namespace can stand there.
+//! interface, uploads that can be resumed, and the trash. No entry of the namespace can stand there.
 
 use super::answer::{Answer, METHODS, Problem};
+use super::trash::{self, TrashPlace};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::Operation;
@@ -45,6 +46,11 @@ pub(super) fn rest_of(path: &NamespacePath) -> Option<&[String]> {
 /// The methods for a path, as `OPTIONS` tells them.
 pub(super) fn methods_of(encoded: &str) -> &'static str {
     let path = NamespacePath::from_encoded(encoded).ok();
+    match path.as_ref().and_then(trash::place_of) {
+        Some(TrashPlace::Whole) => return trash::OF_TRASH,
+        Some(TrashPlace::File(_)) => return trash::OF_TRASHED_FILE,
+        None => {}
+    }
     match path.as_ref().and_then(rest_of) {
         None => METHODS,
         Some([uploads, _]) if uploads == "uploads" => OF_UPLOADS,
@@ -214,5 +220,7 @@ mod tests {
         check("/%zz", METHODS);
         check("/.penstock/pages.js", "OPTIONS, GET, HEAD");
         check("/.penstock/uploads/1", "OPTIONS, HEAD, PATCH, DELETE");
+        check("/.penstock/trash", "OPTIONS, GET, HEAD, DELETE");
+        check("/.penstock/trash/1f", "OPTIONS, POST");
     }
 }

@@ -402,6 +402,8 @@ async fn take_body(
                 return Err(Cut::Bytes);
             }
             let started = Instant::now();
+            let covered = upload.cover(progress, filled, &door.storage.reaper()).await;
+            covered.map_err(Cut::Write)?;
             let written = upload.append(progress, &algorithms, buffer, filled).await;
             buffer = written.map_err(Cut::Write)?;
             mover.clocks.write_us += microseconds(started.elapsed());

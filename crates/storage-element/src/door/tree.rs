@@ -64,6 +64,7 @@ pub(super) async fn delete(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
         path: path.clone(),
         only: conditions::pinned(&request.headers, Some(entry.id)),
         entries_max: door.storage.settings().limits.remove_entries_max,
+        by: caller.holder(),
         at: now(),
     };
     let removed = door.storage.change(change).await;
@@ -121,6 +122,7 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
             false => Replace::Refused,
         },
         entries_max: door.storage.settings().limits.remove_entries_max,
+        by: caller.holder(),
         at: now(),
     };
     let moved = door.storage.change(change).await;

@@ -1,31 +1,45 @@
-//! The free space of a file system, shared by the pools on it: what one of them promises no other can.
+//! What the pools on one file system have in common: what one of them promises no other can, and what one writes or
+//! removes all others have less or more room for. How much is free each asks for itself, since quotas of directories
+//! (XFS, ext4 projects) differ.
 
+use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// One file system. It is asked by threads that may wait for it; who needs its numbers takes the last ones.
 #[derive(Debug, Default)]
 pub(crate) struct FileSystem {
-    /// What it had free when it was last asked, less what came since.
-    free: AtomicU64,
+    /// Bytes that came since the start, less those that were removed.
+    came: AtomicI64,
     /// Promised to writers and not on the disk yet.
     unallocated: AtomicU64,
     /// Somebody has asked since it was last looked at.
     is_wanted: AtomicBool,
 }
 
+/// What a directory had free when it was last looked at.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct FreeSpace {
+    free: u64,
+    /// What had come by then.
+    came: i64,
+}
+
 impl FileSystem {
-    /// What is neither used nor promised.
-    pub(crate) fn free(&self) -> u64 {
+    /// What is neither used nor promised, of what was free at that look.
+    pub(super) fn free(&self, seen: FreeSpace) -> u64 {
         self.is_wanted.store(true, Ordering::Relaxed);
-        let free = self.free.load(Ordering::Relaxed);
+        let came = self.came.load(Ordering::Relaxed).saturating_sub(seen.came);
+        let free = seen.free.saturating_add_signed(came.saturating_neg());
         free.saturating_sub(self.unallocated.load(Ordering::Relaxed))
     }
 
-    /// Asks the system. One that does not answer takes no files. Blocks.
-    pub(crate) fn look(&self, directory: &Path) {
-        let stat = rustix::fs::statvfs(directory);
-        self.set_free(stat.map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize)));
+    /// Asks the system for what a directory has free. Blocks.
+    pub(super) fn look(&self, directory: &Path) -> io::Result<FreeSpace> {
+        let came = self.came.load(Ordering::Relaxed);
+        let stat = rustix::fs::statvfs(directory)?;
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        Ok(FreeSpace { free, came })
     }
 
     /// Whether somebody has asked since this was last called.
@@ -33,8 +47,12 @@ impl FileSystem {
         self.is_wanted.swap(false, Ordering::Relaxed)
     }
 
-    pub(super) fn set_free(&self, free: u64) {
-        self.free.store(free, Ordering::Relaxed);
+    #[cfg(test)]
+    pub(super) fn with_free(&self, free: u64) -> FreeSpace {
+        FreeSpace {
+            free,
+            came: self.came.load(Ordering::Relaxed),
+        }
     }
 
     pub(super) fn promise(&self, bytes: u64) {
@@ -46,19 +64,15 @@ impl FileSystem {
         self.unallocated.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes that have come since it was asked.
+    /// Bytes have come.
     pub(super) fn took(&self, bytes: u64) {
-        let less = |free: u64| Some(free.saturating_sub(bytes));
-        let _ = self
-            .free
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.came.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes that were removed since it was asked.
+    /// Bytes were removed.
     pub(super) fn gave_back(&self, bytes: u64) {
-        let more = |free: u64| Some(free.saturating_add(bytes));
-        let _ = self
-            .free
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.came.fetch_sub(bytes, Ordering::Relaxed);
     }
 }

@@ -125,6 +125,7 @@ pub fn quick_limits() -> StorageLimits {
         shutdown_grace: Duration::from_millis(300),
         remove_entries_max: 20,
         free_reserve: Bytes(0),
+        trash: Duration::ZERO,
         probe_interval: Duration::from_millis(50),
         ..StorageLimits::default()
     }
@@ -377,6 +378,7 @@ impl Site {
             to: path(to),
             replace: Replace::Allowed,
             entries_max: 10,
+            by: None,
             at: Timestamp(1_795_241_992_000),
         };
         self.storage.namespace().apply(change).expect("renamed");

@@ -95,7 +95,7 @@ fn row(decision: &TuningDecision) -> Option<Value> {
     }))
 }
 
-/// `GET /optimizer/current`: the links that were seen since the start, with how many transfers each may run.
+/// `GET /optimizer/current`: the links that are in use, and others that were used lately, with how many transfers each may run.
 pub(super) async fn current(
     State(api): State<Api>,
     credentials: Credentials,

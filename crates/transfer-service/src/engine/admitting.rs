@@ -46,6 +46,7 @@ impl Engine {
         let states = vec![state; job.transfers.len()];
         self.admit(now, job, Vec::new(), states);
         self.choose_first(now, id, effects);
+        self.forget_unused_links();
         effects.actions.push(Action::Answer {
             reply,
             answer: Answer::Accepted(id),

@@ -13,14 +13,14 @@ use std::collections::BTreeMap;
 /// How much the latest attempt counts against all before it.
 const WEIGHT: f64 = 0.1;
 
-/// What the attempts since the start told about each link.
+/// What the attempts on each link told since it is known.
 #[derive(Default)]
 pub(super) struct History {
-    links: BTreeMap<LinkId, LinkHistory>,
+    pub(super) links: BTreeMap<LinkId, LinkHistory>,
 }
 
 #[derive(Default)]
-struct LinkHistory {
+pub(super) struct LinkHistory {
     queued_bytes: u64,
     success: Option<f64>,
     rate: Option<f64>,
@@ -38,6 +38,11 @@ impl History {
             true => link.queued_bytes.saturating_add(size.0),
             false => link.queued_bytes.saturating_sub(size.0),
         };
+    }
+
+    /// Nothing uses the link any more.
+    pub(super) fn forget(&mut self, link: &LinkId) {
+        self.links.remove(link);
     }
 
     /// An attempt has ended that ran since then, beside so many others.

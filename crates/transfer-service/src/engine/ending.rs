@@ -210,7 +210,11 @@ impl Engine {
         then.tries += 1;
         let owed = OwedRemoval {
             transfer,
-            since,
+            // It is given over to nobody on the word of a clock that is not believed.
+            since: match self.clock_is_credible {
+                true => since,
+                false => now.at,
+            },
             tries: then.tries - 1,
             is_denied: matches!(failure.errno, Errno::EACCES | Errno::EPERM),
         };

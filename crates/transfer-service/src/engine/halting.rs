@@ -1,5 +1,6 @@
 //! Halting links whose transfers all fail in one way, and trying them again.
 
+use super::set_back::bring_forward;
 use super::{Action, Effects, Engine, LinkNotice, Now, Outcome};
 use penstock_decide::halting::{FailedTransfer, LinkHealth, Party, Verdict};
 use penstock_decide::scheduler::{LinkNumber, Waiting};
@@ -7,13 +8,14 @@ use penstock_model::{LinkChange, LinkEvent, LinkId, Timestamp, TransferId, WaitR
 use penstock_persistence::journal::Record;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::time::Duration;
 
-/// What the transfers since the start told about their links.
+/// What the transfers told about their links since these are known.
 #[derive(Default)]
 pub(super) struct Halting {
-    health: BTreeMap<LinkId, LinkHealth>,
+    pub(super) health: BTreeMap<LinkId, LinkHealth>,
     /// When halted links are tried.
-    trials: BinaryHeap<Reverse<(Timestamp, LinkId)>>,
+    pub(super) trials: BinaryHeap<Reverse<(Timestamp, LinkId)>>,
     /// Those to which somebody has come by whom they are untried.
     newcomers: BTreeSet<LinkId>,
 }
@@ -22,6 +24,25 @@ impl Halting {
     /// When the next trial is due.
     pub(super) fn wake_at(&self) -> Option<Timestamp> {
         self.trials.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// The clock was set back by so much.
+    pub(super) fn bring_forward(&mut self, by: Duration) {
+        bring_forward(&mut self.trials, by);
+        self.health
+            .values_mut()
+            .for_each(|health| health.bring_forward(by));
+    }
+
+    /// Nothing uses these links any more.
+    pub(super) fn forget(&mut self, links: &[LinkId]) {
+        for link in links {
+            self.health.remove(link);
+            self.newcomers.remove(link);
+        }
+        let health = &self.health;
+        self.trials
+            .retain(|Reverse((_, link))| health.contains_key(link));
     }
 
     /// Something begins to wait on a link.

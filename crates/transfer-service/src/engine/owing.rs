@@ -1,8 +1,10 @@
 //! What remains to be done at destinations of transfers that have ended, and was tried in vain: it waits for its next try.
 
 use super::running::Then;
+use super::set_back::bring_forward_set;
 use penstock_model::{Timestamp, TransferId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// All of it. The journal has it too.
 #[derive(Default)]
@@ -32,6 +34,11 @@ impl Owing {
         }
         self.by_time.pop_first();
         self.waiting.remove(&transfer)
+    }
+
+    /// The clock was set back by so much.
+    pub(super) fn bring_forward(&mut self, by: Duration) {
+        bring_forward_set(&mut self.by_time, by);
     }
 
     /// When the next one is due.

@@ -3,6 +3,7 @@
 use super::bans::Bans;
 use super::choosing::History;
 use super::destinations::Destinations;
+use super::forgetting::Forgetting;
 use super::halting::Halting;
 use super::nodes::{Leading, Nodes};
 use super::owing::Owing;
@@ -37,6 +38,7 @@ impl Engine {
         let mut engine = Engine {
             scheduler: Scheduler::new(slots_in_effect(&config.slots, &found.settings)),
             nodes: Nodes::new(leading, config.slots.agents, now),
+            looked_at: None,
             rates_wake_at: None,
             config,
             jobs: HashMap::new(),
@@ -58,6 +60,7 @@ impl Engine {
             tuning: Tuning::restore(found.tunings),
             last_failure: BTreeMap::new(),
             failed_files: BTreeMap::new(),
+            forgetting: Forgetting::default(),
             transfer_id_next: found.transfer_id_max + 1,
             settings: Arc::new(found.settings),
         };

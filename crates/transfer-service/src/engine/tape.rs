@@ -21,6 +21,10 @@ use penstock_protocol::gfal::wire::FILES_MAX;
 use recalling::{Gathering, Request};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// When a deadline is looked at again whose time has come by a clock that is not believed.
+const LATER: Duration = Duration::from_secs(60);
 
 /// Everything about tape systems that is not in the states of transfers.
 #[derive(Default)]
@@ -86,6 +90,11 @@ impl Tape {
     fn number(&mut self) -> u64 {
         self.number_next += 1;
         self.number_next
+    }
+
+    /// The clock was set back by so much.
+    pub(super) fn bring_forward(&mut self, by: Duration) {
+        self.agenda.bring_forward(by);
     }
 
     /// When something is due next.
@@ -177,6 +186,9 @@ impl Engine {
     pub(super) fn attend_to_tape(&mut self, now: Now, effects: &mut Effects) {
         while let Some(due) = self.tape.agenda.pop(now.at) {
             match due {
+                Due::Deadline(_) if !self.clock_is_credible => {
+                    self.tape.agenda.set(due, now.at + LATER);
+                }
                 Due::Deadline(transfer) => self.tape_deadline(now, transfer, effects),
                 Due::Ask(place) => self.ask(now, &place, effects),
                 Due::Look(request) => self.look(request, effects),

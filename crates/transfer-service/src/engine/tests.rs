@@ -2,6 +2,7 @@
 
 mod bans;
 mod clock;
+mod forgetting;
 mod nodes;
 mod owing;
 mod tape;

@@ -1,6 +1,7 @@
 //! Tuning: what links did goes to [`penstock_decide::tuning`], what that finds best goes to the scheduler and the record.
 
 use super::{Effects, Engine, LinkSeen, Now, Outcome};
+use penstock_decide::scheduler::Forgotten;
 use penstock_decide::settings::{slots_in_effect, tuning_in_effect};
 use penstock_decide::tuning::{self, Decided, Ended, LinkNow, LinkRules, LinkTuning};
 use penstock_model::{
@@ -17,12 +18,12 @@ const QUIET: f64 = 10.0;
 pub(super) struct Tuning {
     found: tuning::Tuning,
     /// What operators say of links, until they say something else.
-    rules: HashMap<LinkId, Rules>,
+    pub(super) rules: HashMap<LinkId, Rules>,
     seen_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Rules {
+pub(super) struct Rules {
     of_link: LinkRules,
     /// Out of its source, into its destination.
     at_ends_max: (u32, u32),
@@ -42,6 +43,14 @@ impl Tuning {
         self.rules.clear();
     }
 
+    /// Nothing uses these links any more.
+    pub(super) fn forget(&mut self, forgotten: &Forgotten) {
+        for link in &forgotten.links {
+            self.rules.remove(link);
+        }
+        self.found.forget(forgotten);
+    }
+
     /// Connections of the next copy on a link whose client does not say.
     pub(super) fn streams(&self, link: &LinkId) -> Option<u32> {
         self.found.link(link)?.streams()
@@ -54,7 +63,7 @@ impl Engine {
         self.config.tuning
     }
 
-    /// How a link is tuned, and why; `None` when nothing was queued for it since the start.
+    /// How a link is tuned, and why; `None` when nothing was queued for it since it is known.
     pub fn tuning(&self, link: &LinkId) -> Option<&LinkTuning> {
         self.tuning.found.link(link)
     }

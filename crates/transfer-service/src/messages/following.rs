@@ -201,7 +201,7 @@ impl Follower {
                 source: penstock_model::StorageId::new(state.source),
                 destination: penstock_model::StorageId::new(state.destination),
             };
-            let seen = self.links.entry(id).or_default();
+            let seen = past_of(&mut self.links, id);
             let now = state.bytes_per_second as f64;
             seen.smoothed = match state.tuning {
                 // Nobody else smooths it.
@@ -396,6 +396,14 @@ fn ended<'a>(event: &'a TransferEvent, before: &Option<TransferState>) -> Option
     }
 }
 
+/// What is known of a link. When there are too many, all are forgotten.
+fn past_of(links: &mut BTreeMap<LinkId, LinkSeen>, link: LinkId) -> &mut LinkSeen {
+    if links.len() >= LINKS_MAX && !links.contains_key(&link) {
+        links.clear();
+    }
+    links.entry(link).or_default()
+}
+
 fn note(
     links: &mut BTreeMap<LinkId, LinkSeen>,
     request: &TransferRequest,
@@ -407,11 +415,7 @@ fn note(
         TransferEvent::AttemptFailed { .. } => (Bytes(0), true),
         _ => return,
     };
-    let link = request.link();
-    if links.len() >= LINKS_MAX && !links.contains_key(&link) {
-        links.clear();
-    }
-    let seen = links.entry(link).or_default();
+    let seen = past_of(links, request.link());
     match failed {
         true => {
             seen.failed += 1;

@@ -2,9 +2,11 @@
 
 use crate::api::Banned;
 use crate::overview::Overview;
+use penstock_decide::health::{DATABASE_SILENCE_MAX, WriteStanding};
 use penstock_model::Settings;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 use tokio::sync::watch;
 
 /// What is shown.
@@ -19,6 +21,10 @@ pub(crate) struct Board {
     /// Whom operators have banned.
     pub(crate) banned: Banned,
     writable: AtomicBool,
+    /// When the write that runs was begun, while this node leads.
+    writes_since: Mutex<Option<Instant>>,
+    /// Why the journal could not be read at the last look.
+    unread: Mutex<Option<String>>,
 }
 
 impl Board {
@@ -30,6 +36,8 @@ impl Board {
             committed: watch::Sender::default(),
             banned,
             writable: AtomicBool::new(true),
+            writes_since: Mutex::default(),
+            unread: Mutex::default(),
         }
     }
 
@@ -55,9 +63,39 @@ impl Board {
         self.settings.subscribe()
     }
 
+    /// Whether the journal takes records.
+    pub(crate) fn journal(&self) -> WriteStanding {
+        if !self.writable.load(Ordering::Relaxed) {
+            return WriteStanding::Refused;
+        }
+        let since = self.writes_since.lock();
+        let since = *since.unwrap_or_else(PoisonError::into_inner);
+        match since.map(|since| since.elapsed()) {
+            Some(lasts) if lasts > DATABASE_SILENCE_MAX => WriteStanding::Silent(lasts),
+            Some(_) | None => WriteStanding::Writable,
+        }
+    }
+
     /// True while the journal takes records.
     pub(crate) fn is_writable(&self) -> bool {
-        self.writable.load(Ordering::Relaxed)
+        self.journal() == WriteStanding::Writable
+    }
+
+    /// Notes when the write that runs was begun; `None`: none runs.
+    pub(crate) fn set_writes_since(&self, since: Option<Instant>) {
+        let known = self.writes_since.lock();
+        *known.unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    /// Why the journal could not be read at the last look; `None`: it could.
+    pub(crate) fn unread(&self) -> Option<String> {
+        let unread = self.unread.lock();
+        unread.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_unread(&self, why: Option<String>) {
+        let unread = self.unread.lock();
+        *unread.unwrap_or_else(PoisonError::into_inner) = why;
     }
 
     /// Notes whether the journal takes records, and tells whether it did before.
@@ -69,6 +107,22 @@ impl Board {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_journal_that_does_not_answer_is_not_writable_until_it_does() {
+        let board = Board::new(Banned::default());
+        board.set_writes_since(Some(Instant::now()));
+        assert!(board.is_writable());
+        let lasts = DATABASE_SILENCE_MAX + Duration::from_secs(1);
+        let long_ago = Instant::now().checked_sub(lasts);
+        board.set_writes_since(Some(long_ago.expect("the machine has run for longer")));
+        assert!(matches!(board.journal(), WriteStanding::Silent(_)));
+        board.set_writes_since(None);
+        assert_eq!(board.journal(), WriteStanding::Writable);
+        board.set_writable(false);
+        assert_eq!(board.journal(), WriteStanding::Refused);
+    }
 
     #[test]
     fn what_is_set_is_not_known_before_it_was_told() {

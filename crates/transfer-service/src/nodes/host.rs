@@ -145,6 +145,7 @@ pub(crate) struct AgentHost {
     changed: Notify,
     /// How long agents go on without a leader; `None`: this process always leads.
     term: Option<Duration>,
+    started: Instant,
 }
 
 impl AgentHost {
@@ -158,6 +159,7 @@ impl AgentHost {
             held: Mutex::default(),
             changed: Notify::new(),
             term,
+            started: Instant::now(),
         });
         tokio::spawn(pass_on(Arc::downgrade(&host), reported));
         if term.is_some() {
@@ -193,6 +195,13 @@ impl AgentHost {
     pub(crate) fn hear(&self, at: Instant) {
         let mut held = self.held();
         held.heard = held.heard.max(Some(at));
+    }
+
+    /// For how long no leader has been certain to lead; `None`: this process always leads.
+    pub(crate) fn leaderless_for(&self) -> Option<Duration> {
+        self.term?;
+        let heard = self.held().heard;
+        Some(heard.unwrap_or(self.started).elapsed())
     }
 
     fn has_leader(&self, held: &Held) -> bool {

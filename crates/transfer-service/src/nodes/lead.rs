@@ -97,7 +97,7 @@ impl Lead {
         shutdown: watch::Receiver<bool>,
     ) -> Result<Loop, (ServiceError, Option<Box<dyn Journal>>)> {
         compare_clock(node);
-        let now = node.clock.now();
+        let now = node.now();
         let continued = continue_from(&mut *journal, self.config(), leading.clone(), now);
         let (engine, first) = match continued {
             Ok(continued) => continued,

@@ -417,9 +417,10 @@ impl Membership {
             let (database, keys) = (self.database.clone(), self.keys.clone());
             let (cluster, own) = (self.cluster.clone(), self.id.clone());
             let (node, lead, shutdown) = (node.clone(), lead.clone(), shutdown.clone());
+            let known = *node.board.committed.borrow();
             let begun = tokio::task::spawn_blocking(move || {
                 let journal: Box<dyn Journal> =
-                    Box::new(PostgresJournal::open(&database, keys, tenure)?);
+                    Box::new(PostgresJournal::open(&database, keys, tenure, known)?);
                 let seen = cluster.nodes().map_err(JournalError::from)?;
                 let fresh = seen.into_iter().filter(|seen| seen.age < FRESH);
                 let mut awaited: BTreeSet<NodeId> = fresh.map(|seen| seen.node.id).collect();

@@ -5,7 +5,8 @@
 //! anew; those whose answers are missing ask again. Only what nothing rests upon, as samples of links, is left out
 //! without further ado.
 
-use super::{Act, Batch, Committer, LoopEnd, Unwritten};
+use super::committing::{Committer, Unwritten};
+use super::{Act, Batch, LoopEnd};
 use crate::engine::Answer;
 use crate::nodes::Answered;
 use penstock_persistence::journal::{JournalError, Record};

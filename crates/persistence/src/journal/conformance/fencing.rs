@@ -17,7 +17,7 @@ pub(super) fn lead(database: &Database, name: &str) -> (Tenure, PostgresJournal)
     let Leadership::Leading(tenure) = cluster.try_lead(&node, TERM).expect("answers") else {
         panic!("somebody else leads");
     };
-    let journal = PostgresJournal::open(database, keys(), tenure).expect("opens");
+    let journal = PostgresJournal::open(database, keys(), tenure, 0).expect("opens");
     (tenure, journal)
 }
 
@@ -42,7 +42,7 @@ fn a_leader_that_was_deposed_writes_nothing_more() {
     ));
     new.append(&accepted(&job(3, 3..=3))).expect("stored");
     assert_eq!(jobs_in(&database), 2);
-    let again = PostgresJournal::open(&database, keys(), before);
+    let again = PostgresJournal::open(&database, keys(), before, 0);
     assert!(matches!(again, Err(JournalError::Deposed { .. })));
 }
 
@@ -184,8 +184,27 @@ fn a_leader_whose_last_records_the_database_has_lost_writes_nothing_more() {
         matches!(&refused, Err(why) if why.remedy() == Remedy::ReadAnew),
         "{refused:?}"
     );
+    assert_eq!(doubted_in(&database), 2, "what is open may have arrived");
     let (_, mut again) = lead(&database, "a");
     again.append(&accepted(&job(3, 3..=3))).expect("stored");
+    assert_eq!(doubted_in(&database), 2);
+}
+
+#[test]
+fn a_leader_that_knows_of_later_records_than_the_database_doubts_what_is_open() {
+    let database = lab::database();
+    let (tenure, mut journal) = lead(&database, "a");
+    journal.append(&accepted(&job(1, 1..=1))).expect("stored");
+    let last = journal.append(&accepted(&job(2, 2..=2))).expect("stored");
+    for (seen, doubted) in [(last, 0), (last + 1, 2)] {
+        drop(PostgresJournal::open(&database, keys(), tenure, seen).expect("opens"));
+        assert_eq!(doubted_in(&database), doubted);
+    }
+}
+
+fn doubted_in(database: &Database) -> i64 {
+    let sql = "SELECT count(*) FROM job WHERE parameters LIKE '%restored_at%'";
+    lab::number(database, sql)
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl Lab {
                 let Leadership::Leading(tenure) = led.expect("answers") else {
                     panic!("nobody else is there");
                 };
-                Box::new(PostgresJournal::open(database, keys, tenure).expect("opens"))
+                Box::new(PostgresJournal::open(database, keys, tenure, 0).expect("opens"))
             }
         }
     }

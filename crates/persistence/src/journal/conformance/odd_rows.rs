@@ -1,8 +1,9 @@
 //! What users may write that databases treat in ways of their own, and rows that nobody should have written.
 
-use super::{Lab, accepted, job, restart};
+use super::tokens::owed;
+use super::{Lab, accepted, decision, job, restart};
 use crate::journal::Record;
-use penstock_model::{JobParameters, Priority};
+use penstock_model::{JobParameters, Priority, StorageId, TunedPlace};
 
 /// PostgreSQL's `jsonb` refuses the first and would change the others.
 const ODD: &str = r#"{"nul":"a\u0000b","number":1.0,"twice":{"z":1,"a":2}}"#;
@@ -51,4 +52,37 @@ pub(super) fn a_job_that_cannot_be_read_is_left_alone_and_keeps_no_other_back(la
         let read: Vec<u128> = jobs.iter().map(|found| found.job.id.0.as_u128()).collect();
         assert_eq!(read, [1, 3], "{column}");
     }
+}
+
+pub(super) fn no_other_row_that_cannot_be_read_keeps_a_service_from_starting(lab: &Lab) {
+    let mut journal = lab.open();
+    for number in 1..=3 {
+        let owed = owed(&job(number.into(), number..=number), 1);
+        let into = TunedPlace::Inbound {
+            storage: StorageId::new(format!("https://d{number}")),
+        };
+        let decision = decision(number as i64, &into, 7);
+        let records = [
+            Record::TidyingOwed(Box::new(owed)),
+            Record::Tuned(Box::new(decision)),
+        ];
+        journal.append(&records).expect("stored");
+    }
+    drop(journal);
+    let found = || {
+        let (standing, _) = restart(lab.open().as_mut());
+        let owed = standing.tidyings.iter().map(|owed| owed.request.id.0);
+        let decided = standing.tunings.iter().map(|decision| decision.at.0 as u64);
+        (owed.collect::<Vec<_>>(), decided.collect::<Vec<_>>())
+    };
+    lab.execute("UPDATE tidying SET tidying = 'odd' || tidying WHERE transfer_id = 2");
+    assert_eq!(found(), (vec![1, 3], vec![1, 2, 3]));
+    lab.execute("UPDATE tuning SET decision = 'odd' || decision WHERE destination = 'https://d3'");
+    assert_eq!(found(), (vec![1, 3], vec![1, 2]));
+    // They are as they were, for somebody who can mend them.
+    lab.execute("UPDATE tidying SET tidying = substr(tidying, 4) WHERE transfer_id = 2");
+    lab.execute(
+        "UPDATE tuning SET decision = substr(decision, 4) WHERE destination = 'https://d3'",
+    );
+    assert_eq!(found(), (vec![1, 2, 3], vec![1, 2, 3]));
 }

@@ -178,18 +178,9 @@ fn the_journal_in_memory_keeps_what_is_owed_at_destinations() {
     keeps_tidyings(Box::<MemoryJournal>::default(), |journal| journal);
 }
 
-fn keeps_tidyings(
-    mut journal: Box<dyn Journal>,
-    reopen: impl Fn(Box<dyn Journal>) -> Box<dyn Journal>,
-) {
-    let mut job = job(7, 7..=7);
-    job.transfers[0].source_credential = Some(CredentialId::new("from"));
-    job.transfers[0].destination_credential = Some(CredentialId::new("to"));
-    let accepted = Record::JobAccepted {
-        job: Box::new(job.clone()),
-        tokens: vec![token("from", "eyJ-from"), token("to", "eyJ-to")],
-    };
-    let owed = |attempt| Tidying {
+/// What is owed at the destination of a job's first file.
+pub(super) fn owed(job: &Job, attempt: u32) -> Tidying {
+    Tidying {
         job: job.id,
         vo: job.vo.clone(),
         request: job.transfers[0].clone(),
@@ -202,7 +193,21 @@ fn keeps_tidyings(
         since: Some(Timestamp(4)),
         tries: attempt,
         next_at: Some(Timestamp(5)),
+    }
+}
+
+fn keeps_tidyings(
+    mut journal: Box<dyn Journal>,
+    reopen: impl Fn(Box<dyn Journal>) -> Box<dyn Journal>,
+) {
+    let mut job = job(7, 7..=7);
+    job.transfers[0].source_credential = Some(CredentialId::new("from"));
+    job.transfers[0].destination_credential = Some(CredentialId::new("to"));
+    let accepted = Record::JobAccepted {
+        job: Box::new(job.clone()),
+        tokens: vec![token("from", "eyJ-from"), token("to", "eyJ-to")],
     };
+    let owed = |attempt| owed(&job, attempt);
     // As the version before stored it.
     let mut old = serde_json::to_value(owed(1)).expect("written");
     let fields = old.as_object_mut().expect("an object");

@@ -2,6 +2,7 @@
 
 use super::batch::Batch;
 use super::reading::decode;
+use crate::journal::rows::unless_unreadable;
 use crate::journal::tidyings::TIDYING_VERSION;
 use crate::journal::{JournalError, Tidying};
 use crate::postgres::DatabaseError;
@@ -39,9 +40,12 @@ pub(super) fn end(open: &mut Open<'_>, batch: &Batch) -> Result<(), DatabaseErro
 }
 
 pub(super) fn all(open: &mut Open<'_>) -> Result<Vec<Tidying>, JournalError> {
-    let rows = open.query("SELECT tidying FROM tidying ORDER BY transfer_id", &[])?;
-    let decoded = rows
-        .iter()
-        .map(|row| decode(open.database(), "tidying", row.get(0)));
-    decoded.collect()
+    let sql = "SELECT transfer_id, tidying FROM tidying ORDER BY transfer_id";
+    let mut found = Vec::new();
+    for row in open.query(sql, &[])? {
+        let transfer: i64 = row.get(0);
+        let read = decode(open.database(), "tidying", row.get(1));
+        found.extend(unless_unreadable(("tidying", &transfer), read)?);
+    }
+    Ok(found)
 }

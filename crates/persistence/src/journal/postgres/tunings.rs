@@ -1,13 +1,16 @@
 //! What was decided about the number of transfers on links and at storage elements.
 
 use super::reading::decode;
-use crate::journal::tunings::{KEPT, ends};
+use crate::journal::rows::unless_unreadable;
+use crate::journal::tunings::{KEPT, PLACES_MAX, ends};
 use crate::journal::{JournalError, TuningFilter};
-use crate::postgres::session::Open;
+use crate::postgres::session::{Open, Parameter};
 use crate::postgres::{DatabaseError, text};
-use ::postgres::types::ToSql;
 use penstock_model::TuningDecision;
 use penstock_model::tuning::TUNING_VERSION;
+
+/// In errors.
+const WHAT: &str = "tuning decision";
 
 pub(super) fn record(
     open: &mut Open<'_>,
@@ -35,11 +38,18 @@ pub(super) fn record(
     Ok(())
 }
 
-/// The last decision about each place.
+/// The last decision about each of the latest places, as far as it can be read.
 pub(super) fn latest(open: &mut Open<'_>) -> Result<Vec<TuningDecision>, JournalError> {
-    let sql = "SELECT decision FROM tuning WHERE sequence IN (
-                   SELECT max(sequence) FROM tuning GROUP BY source, destination) ORDER BY sequence";
-    read(open, sql, &[])
+    let sql = "SELECT sequence, decision FROM tuning WHERE sequence IN (
+                   SELECT max(sequence) AS last FROM tuning GROUP BY source, destination
+                   ORDER BY last DESC LIMIT $1) ORDER BY sequence";
+    let mut decisions = Vec::new();
+    for row in open.query(sql, &[&i64::from(PLACES_MAX)])? {
+        let sequence: i64 = row.get(0);
+        let read = decode(open.database(), WHAT, row.get(1));
+        decisions.extend(unless_unreadable(("tuning", &sequence), read)?);
+    }
+    Ok(decisions)
 }
 
 /// Decisions as a question wants them, newest first.
@@ -54,21 +64,10 @@ pub(super) fn find(
     let sql = "SELECT decision FROM tuning WHERE ($1::text IS NULL OR source = $1)
                AND ($2::text IS NULL OR destination = $2) AND ($3 OR (source <> '' AND destination <> ''))
                ORDER BY sequence DESC LIMIT $4";
-    read(
-        open,
-        sql,
-        &[&source, &destination, &!filter.links_only, &limit],
-    )
-}
-
-fn read(
-    open: &mut Open<'_>,
-    sql: &str,
-    wanted: &[&(dyn ToSql + Sync)],
-) -> Result<Vec<TuningDecision>, JournalError> {
-    let rows = open.query(sql, wanted)?;
+    let wanted: [Parameter<'_>; 4] = [&source, &destination, &!filter.links_only, &limit];
+    let rows = open.query(sql, &wanted)?;
     let decoded = rows
         .iter()
-        .map(|row| decode(open.database(), "tuning decision", row.get(0)));
+        .map(|row| decode(open.database(), WHAT, row.get(0)));
     decoded.collect()
 }

@@ -2,6 +2,7 @@
 
 use super::reading::Reading;
 use super::{at, json, tokens};
+use crate::journal::rows::unless_unreadable;
 use crate::journal::tidyings::TIDYING_VERSION;
 use crate::journal::{JournalError, Tidying};
 use penstock_model::TransferId;
@@ -34,12 +35,15 @@ pub(super) fn end(transaction: &Transaction<'_>, transfer: TransferId) -> rusqli
 
 pub(super) fn all(reading: &Reading<'_>) -> Result<Vec<Tidying>, JournalError> {
     let failed = || at(reading.path);
-    let sql = "SELECT tidying FROM tidying ORDER BY transfer_id";
+    let sql = "SELECT transfer_id, tidying FROM tidying ORDER BY transfer_id";
     let mut statement = reading.connection.prepare_cached(sql).map_err(failed())?;
     let mut rows = statement.query([]).map_err(failed())?;
     let mut found = Vec::new();
     while let Some(row) = rows.next().map_err(failed())? {
-        found.push(reading.decode("tidying", &reading.get::<String>(row, 0)?)?);
+        let transfer: i64 = reading.get(row, 0)?;
+        let text = reading.text(row, 1);
+        let read = text.and_then(|text| reading.decode("tidying", text));
+        found.extend(unless_unreadable(("tidying", &transfer), read)?);
     }
     Ok(found)
 }

@@ -3,11 +3,15 @@
 
 use super::reading::Reading;
 use super::{at, json};
-use crate::journal::tunings::{KEPT, ends};
+use crate::journal::rows::unless_unreadable;
+use crate::journal::tunings::{KEPT, PLACES_MAX, ends};
 use crate::journal::{JournalError, TuningFilter};
 use penstock_model::TuningDecision;
 use penstock_model::tuning::TUNING_VERSION;
 use rusqlite::{Transaction, params};
+
+/// In errors.
+const WHAT: &str = "tuning decision";
 
 pub(super) fn record(
     transaction: &Transaction<'_>,
@@ -30,11 +34,22 @@ pub(super) fn record(
     Ok(())
 }
 
-/// The last decision about each place.
+/// The last decision about each of the latest places, as far as it can be read.
 pub(super) fn latest(reading: &Reading<'_>) -> Result<Vec<TuningDecision>, JournalError> {
-    let sql = "SELECT decision FROM tuning WHERE sequence IN (
-                   SELECT max(sequence) FROM tuning GROUP BY source, destination) ORDER BY sequence";
-    read(reading, sql, params![])
+    let sql = "SELECT sequence, decision FROM tuning WHERE sequence IN (
+                   SELECT max(sequence) AS last FROM tuning GROUP BY source, destination
+                   ORDER BY last DESC LIMIT ?1) ORDER BY sequence";
+    let failed = || at(reading.path);
+    let mut statement = reading.connection.prepare_cached(sql).map_err(failed())?;
+    let mut rows = statement.query([PLACES_MAX]).map_err(failed())?;
+    let mut decisions = Vec::new();
+    while let Some(row) = rows.next().map_err(failed())? {
+        let sequence: i64 = reading.get(row, 0)?;
+        let text = reading.text(row, 1);
+        let read = text.and_then(|text| reading.decode(WHAT, text));
+        decisions.extend(unless_unreadable(("tuning", &sequence), read)?);
+    }
+    Ok(decisions)
 }
 
 /// Decisions as a question wants them, newest first.
@@ -48,21 +63,12 @@ pub(super) fn find(
                AND (?2 IS NULL OR destination = ?2) AND (?3 OR (source <> '' AND destination <> ''))
                ORDER BY sequence DESC LIMIT ?4";
     let wanted = params![source, destination, !filter.links_only, filter.limit as i64];
-    read(reading, sql, wanted)
-}
-
-fn read(
-    reading: &Reading<'_>,
-    sql: &str,
-    wanted: &[&dyn rusqlite::ToSql],
-) -> Result<Vec<TuningDecision>, JournalError> {
     let failed = || at(reading.path);
-    let statement = reading.connection.prepare_cached(sql);
-    let mut statement = statement.map_err(failed())?;
+    let mut statement = reading.connection.prepare_cached(sql).map_err(failed())?;
     let mut rows = statement.query(wanted).map_err(failed())?;
     let mut decisions = Vec::new();
     while let Some(row) = rows.next().map_err(failed())? {
-        decisions.push(reading.decode("tuning decision", &reading.get::<String>(row, 0)?)?);
+        decisions.push(reading.decode(WHAT, reading.text(row, 0)?)?);
     }
     Ok(decisions)
 }

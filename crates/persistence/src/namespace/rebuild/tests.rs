@@ -145,6 +145,7 @@ impl Lab {
                 path,
                 only: None,
                 entries_max: 100,
+                by: None,
                 at,
             },
             8 | 9 => Change::Rename {
@@ -153,6 +154,7 @@ impl Lab {
                 to: self.path(),
                 replace: Replace::Allowed,
                 entries_max: 100,
+                by: None,
                 at,
             },
             10 => Change::UpdateProperties {

@@ -2,9 +2,11 @@
 
 use super::leaving::LeavingKey;
 use crate::engine::TapePlace;
+use crate::engine::set_back::bring_forward_set;
 use penstock_model::{Timestamp, TransferId};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Something that is due.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,6 +50,12 @@ impl Agenda {
         if let Some((due, at)) = self.times.remove_entry(due) {
             self.order.remove(&(at, due));
         }
+    }
+
+    /// Everything is due so much earlier.
+    pub(super) fn bring_forward(&mut self, by: Duration) {
+        bring_forward_set(&mut self.order, by);
+        self.times.values_mut().for_each(|at| *at = *at - by);
     }
 
     /// When it is due.

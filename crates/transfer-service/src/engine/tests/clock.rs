@@ -45,7 +45,30 @@ fn a_back_off_does_not_stand_still_when_the_clock_goes_back() {
     };
     world.end(transfer, failed);
     assert_eq!(world.nth_agent(0), None, "it backs off");
-    world.now.at = Timestamp(world.now.at.0 - 30 * 86_400_000);
+    world.now.at = world.now.at - Duration::from_secs(600);
     world.feed(Input::Tick);
+    assert_eq!(world.nth_agent(0), None, "it backs off as long as before");
+    world.sleep(60);
     assert_eq!(world.nth_agent(0), Some(transfer));
+}
+
+#[test]
+fn no_ban_loses_its_patience_on_the_word_of_a_clock_that_is_not_believed() {
+    let mut world = World::new();
+    world.submit(4, 0, 0);
+    world.ban("https://d0", None, BanEffect::Wait, Some(60));
+    world.feed(Input::Clock { is_credible: false });
+    world.sleep(86_400);
+    let canceled = |world: &World| {
+        let events = world.journal.ledger().iter();
+        events
+            .filter(|(_, _, event)| matches!(event, TransferEvent::Canceled { .. }))
+            .count()
+    };
+    assert_eq!(canceled(&world), 0);
+    let wakes = world.engine.wake_at();
+    assert!(wakes.is_none_or(|at| at > world.now.at), "{wakes:?}");
+    world.feed(Input::Clock { is_credible: true });
+    world.sleep(1);
+    assert_eq!(canceled(&world), 2, "the two that run may end");
 }

@@ -411,6 +411,18 @@ fn what_was_canceled_while_it_was_asked_for_is_not_left_to_the_tape_system() {
 }
 
 #[test]
+fn no_file_is_late_on_the_word_of_a_clock_that_is_not_believed() {
+    let mut world = World::new();
+    let job = world.recalled_job(1);
+    world.feed(Input::Clock { is_credible: false });
+    world.sleep(86_400);
+    assert_eq!(states(&world, job), ["STARTED"]);
+    world.feed(Input::Clock { is_credible: true });
+    world.sleep(60);
+    assert_eq!(states(&world, job), ["FAILED"]);
+}
+
+#[test]
 fn a_file_that_does_not_come_in_time_fails_in_fts_s_words() {
     let mut world = World::new();
     let job = world.recalled_job(1);

@@ -1,0 +1,184 @@
+//! The trash of a storage element, as its door tells it to administrators: listed, restored, emptied.
+
+use crate::credentials::Credentials;
+use crate::remote_error::RemoteError;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method};
+use penstock_model::{NamespacePath, Timestamp};
+use penstock_protocol::http1::client::{Client, Outgoing};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use url::Url;
+
+/// Bytes that one answer may have: 1000 files with long paths and many checksums.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+
+/// The trash of one storage element, and what its door is shown.
+#[derive(Clone)]
+pub struct TrashApi {
+    client: Client,
+    door: Url,
+    credentials: Arc<dyn Credentials>,
+}
+
+/// A file that was removed or replaced.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrashedInfo {
+    /// Its number, in hexadecimal.
+    pub id: String,
+    /// Where it was; `None`: not known.
+    pub path: Option<String>,
+    /// The pool that keeps its data.
+    pub pool: String,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// Of its data.
+    pub checksums: Vec<String>,
+    /// Whose it was.
+    pub owner: Option<String>,
+    /// When it was written.
+    pub created: Timestamp,
+    /// When it was removed.
+    pub removed: Timestamp,
+    /// By whom.
+    pub removed_by: Option<String>,
+}
+
+/// Some files of the trash.
+#[derive(Debug, Deserialize)]
+pub struct TrashPage {
+    /// How long files are kept.
+    pub kept_seconds: u64,
+    /// Those that were removed first before others.
+    pub files: Vec<TrashedInfo>,
+    /// Where the next page begins.
+    pub next: Option<String>,
+}
+
+/// A file that is back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoredInfo {
+    /// Where.
+    pub path: String,
+    /// Its directory was gone and was made again.
+    pub parent_made: bool,
+}
+
+/// What one request has removed for good.
+#[derive(Debug, Default, Deserialize)]
+pub struct EmptiedInfo {
+    /// Files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Asking again removes more.
+    pub is_more: bool,
+    /// Files whose data could not be removed.
+    pub kept: u64,
+    /// Pools whose disks did not answer.
+    pub silent_pools: Vec<String>,
+}
+
+impl TrashApi {
+    /// That of the storage element with this door, such as `https://se.example.org:8443`.
+    pub fn new(client: Client, door: Url, credentials: Arc<dyn Credentials>) -> TrashApi {
+        TrashApi {
+            client,
+            door,
+            credentials,
+        }
+    }
+
+    /// Files that were at a path or below it, at most so many, from the given place on.
+    pub async fn list(
+        &self,
+        within: Option<&NamespacePath>,
+        limit: usize,
+        after: Option<&str>,
+    ) -> Result<TrashPage, RemoteError> {
+        let limit = limit.to_string();
+        let path = within.map(ToString::to_string);
+        let query = [
+            ("path", path.as_deref()),
+            ("limit", Some(limit.as_str())),
+            ("after", after),
+        ];
+        self.exchange(Method::GET, "", &query, None).await
+    }
+
+    /// Makes a file visible again, where it was or elsewhere.
+    pub async fn restore(
+        &self,
+        id: &str,
+        to: Option<&NamespacePath>,
+    ) -> Result<RestoredInfo, RemoteError> {
+        let body = match to {
+            Some(to) => json!({"to": to.to_string()}),
+            None => json!({}),
+        };
+        let body = body.to_string();
+        let place = format!("/{id}");
+        self.exchange(Method::POST, &place, &[], Some(body.as_bytes()))
+            .await
+    }
+
+    /// Removes some files for good.
+    pub async fn empty(
+        &self,
+        within: Option<&NamespacePath>,
+        older_than: Option<Duration>,
+    ) -> Result<EmptiedInfo, RemoteError> {
+        let path = within.map(ToString::to_string);
+        let seconds = older_than.map(|span| span.as_secs().to_string());
+        let query = [
+            ("path", path.as_deref()),
+            ("older_than", seconds.as_deref()),
+        ];
+        self.exchange(Method::DELETE, "", &query, None).await
+    }
+
+    async fn exchange<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        place: &str,
+        query: &[(&str, Option<&str>)],
+        body: Option<&[u8]>,
+    ) -> Result<T, RemoteError> {
+        let mut url = self.door.clone();
+        url.set_path(&format!("/.penstock/trash{place}"));
+        url.set_query(None);
+        for (name, value) in query {
+            if let Some(value) = value {
+                url.query_pairs_mut().append_pair(name, value);
+            }
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        let shown = self.credentials.at(&url)?;
+        if let Some(token) = shown.header(&url)? {
+            headers.insert(AUTHORIZATION, token);
+        }
+        if body.is_some() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        let outgoing = Outgoing {
+            headers,
+            ..Outgoing::new(method, url.clone())
+        };
+        let mut answer = match body {
+            Some(body) => self.client.send_bytes(outgoing, body).await?,
+            None => self.client.send(outgoing).await?,
+        };
+        let status = answer.status;
+        let text = answer.read_all(ANSWER_BYTES_MAX).await?;
+        if !status.is_success() {
+            return Err(RemoteError::of_status(&url, status, &shown, &text));
+        }
+        serde_json::from_slice(&text).map_err(|why| {
+            RemoteError::nonsense(&url, format!("not an answer about a trash: {why}"))
+        })
+    }
+}

@@ -1,0 +1,262 @@
+//! What becomes of trash: it is removed when its time is over or when an administrator says so, or it comes back.
+
+use super::{Order, Reaper, ReaperHandle};
+use crate::crash::{Step, reached};
+use crate::pool::sync_directory;
+use penstock_model::{Bytes, NamespacePath, PoolName, Timestamp};
+use penstock_persistence::namespace::{
+    Change, ChangeError, EntryId, NamespaceError, PoolUsage, TrashQuery, TrashedFile,
+};
+use std::collections::BTreeSet;
+use std::io;
+use std::time::Duration;
+use thiserror::Error;
+
+/// Files that are removed in one piece, and forgotten in one change. One change for each would wait for the disk as often,
+/// and fall behind where many files are replaced.
+pub(super) const PIECE_MAX: usize = 1000;
+/// How long an administrator waits for a pool's disk.
+const ANSWER_WAIT: Duration = Duration::from_secs(60);
+
+/// A file of the trash that shall be visible again.
+#[derive(Debug, Clone)]
+pub(crate) struct RestoreOrder {
+    /// Which.
+    pub file: EntryId,
+    /// Where. Missing directories are made.
+    pub to: NamespacePath,
+    /// Now.
+    pub at: Timestamp,
+}
+
+/// Why a file does not come back.
+#[derive(Debug, Error)]
+pub(crate) enum RestoreError {
+    /// There is no such file in the trash.
+    #[error("there is no file {0} in the trash; `penstock trash list` tells what is there")]
+    NotTrash(EntryId),
+    /// Its record is there, its data is not.
+    #[error(
+        "the bytes of {path} (file {file}) are gone from pool {pool}: {why}; it can only come from another copy or a backup"
+    )]
+    BytesGone {
+        /// Where it was.
+        path: NamespacePath,
+        /// Which.
+        file: EntryId,
+        /// Where its data should be.
+        pool: PoolName,
+        /// What was found instead.
+        why: String,
+    },
+    /// The disk cannot be asked.
+    #[error("pool {pool} {why}; try again when its disk is back")]
+    PoolAway {
+        /// The pool.
+        pool: PoolName,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The namespace cannot be read.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    /// The tree does not allow it.
+    #[error(transparent)]
+    Change(#[from] ChangeError),
+}
+
+/// What was removed of the trash.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Emptied {
+    /// Files and their bytes.
+    pub gone: PoolUsage,
+    /// There may be more that can be removed.
+    pub is_more: bool,
+    /// Files that could not be removed.
+    pub kept: u64,
+}
+
+impl Emptied {
+    /// With what was removed of another pool.
+    pub(crate) fn add(&mut self, other: Emptied) {
+        self.gone.files += other.gone.files;
+        self.gone.bytes = Bytes(self.gone.bytes.0 + other.gone.bytes.0);
+        self.is_more |= other.is_more;
+        self.kept += other.kept;
+    }
+}
+
+impl ReaperHandle {
+    /// Makes a file of the trash visible again.
+    pub(crate) async fn restore(
+        &self,
+        pool: &PoolName,
+        order: RestoreOrder,
+    ) -> Result<(), RestoreError> {
+        let asked = self.ask(pool, ANSWER_WAIT, |reply| Order::Restore { order, reply });
+        asked.await.unwrap_or_else(|| {
+            Err(RestoreError::PoolAway {
+                pool: pool.clone(),
+                why: "is not configured, or does not answer".to_owned(),
+            })
+        })
+    }
+
+    /// Removes some of a pool's trash. `None`: its disk does not answer.
+    pub(crate) async fn empty(&self, pool: &PoolName, query: TrashQuery) -> Option<Emptied> {
+        let order = |reply| Order::Empty { query, reply };
+        self.ask(pool, ANSWER_WAIT, order).await
+    }
+}
+
+impl Reaper {
+    /// Removes some of what is over its time. Gives back whether there is more.
+    pub(super) fn expire_some(&mut self) -> bool {
+        let Some(before) = self.kept_since() else {
+            return false;
+        };
+        let query = TrashQuery {
+            pool: Some(self.pool.name.clone()),
+            before: Some(before),
+            after: self.cursor,
+            ..TrashQuery::default()
+        };
+        if !self.pool.can_remove() {
+            // It is trash until the pool is back.
+            return false;
+        }
+        let trash = match self.shared.namespace.trash(&query, PIECE_MAX) {
+            Ok(trash) => trash,
+            Err(why) => {
+                tracing::error!(%why, "the trash cannot be read; what is over its time stays");
+                return false;
+            }
+        };
+        let Some(gone) = self.remove(&trash) else {
+            return false;
+        };
+        self.pool.trash_expired.add(gone.files);
+        // Files that cannot be removed stay; reading them again in this pass would not end.
+        let last = trash.last().map(|last| (last.removed, last.file));
+        self.cursor = last.or(self.cursor);
+        trash.len() == PIECE_MAX
+    }
+
+    /// Removes some of what is asked for.
+    pub(super) fn empty(&mut self, query: TrashQuery) -> Emptied {
+        let query = TrashQuery {
+            pool: Some(self.pool.name.clone()),
+            ..query
+        };
+        let trash = match self.shared.namespace.trash(&query, PIECE_MAX) {
+            Ok(trash) => trash,
+            Err(why) => {
+                tracing::error!(%why, "the trash cannot be read, so it is not emptied");
+                return Emptied::default();
+            }
+        };
+        let gone = match self.pool.can_remove() {
+            true => self.remove(&trash).unwrap_or_default(),
+            false => PoolUsage::default(),
+        };
+        self.pool.trash_emptied.add(gone.files);
+        Emptied {
+            gone,
+            is_more: trash.len() == PIECE_MAX && gone.files > 0,
+            kept: trash.len() as u64 - gone.files,
+        }
+    }
+
+    /// Makes a file visible again, if its data is there.
+    pub(super) fn restore(&mut self, order: &RestoreOrder) -> Result<(), RestoreError> {
+        let RestoreOrder { file, to, at } = order;
+        let kept = self.shared.namespace.trashed(*file)?;
+        let kept = kept.ok_or(RestoreError::NotTrash(*file))?;
+        let pool = &self.pool;
+        if !pool.is_in_reach() {
+            return Err(RestoreError::PoolAway {
+                pool: pool.name.clone(),
+                why: pool.condition().to_string(),
+            });
+        }
+        let gone = |why: String| RestoreError::BytesGone {
+            path: kept.path.clone(),
+            file: *file,
+            pool: pool.name.clone(),
+            why,
+        };
+        match std::fs::metadata(pool.data_path(*file)) {
+            Ok(data) if data.len() == kept.size.0 => {}
+            Ok(data) => {
+                let (found, size) = (data.len(), kept.size.0);
+                return Err(gone(format!("there are {found} bytes instead of {size}")));
+            }
+            Err(why) if why.kind() == io::ErrorKind::NotFound => {
+                return Err(gone("its data is not there".to_owned()));
+            }
+            Err(why) => return Err(gone(why.to_string())),
+        }
+        self.shared.namespace.apply(Change::RestoreTrash {
+            file: *file,
+            to: to.clone(),
+            at: *at,
+        })?;
+        pool.unbury(kept.size);
+        Ok(())
+    }
+
+    /// Removes the data of trash, then the trash. Gives back how much is gone; `None`: the namespace takes no changes, so
+    /// nothing more must go now.
+    pub(super) fn remove(&self, trash: &[TrashedFile]) -> Option<PoolUsage> {
+        if self.shared.namespace.writer_counts().refuses {
+            return None;
+        }
+        let (pool, mut gone) = (&self.pool, Vec::with_capacity(trash.len()));
+        let mut failure = None;
+        for trashed in trash {
+            match pool.remove(trashed.file) {
+                Ok(()) => {
+                    reached(Step::DataRemoved);
+                    gone.push(trashed);
+                }
+                Err(why) => failure = Some((trashed.file, why)),
+            }
+        }
+        if let Some((file, why)) = failure {
+            let (pool, files) = (&pool.name, trash.len() - gone.len());
+            tracing::error!(%pool, files, last = %file, %why, "data of removed files stays on its disk");
+        }
+        let mut counted = PoolUsage::default();
+        if gone.is_empty() {
+            return Some(counted);
+        }
+        // What is forgotten must not come back with the disk after a power cut.
+        let directories = gone.iter().map(|trashed| pool.data_directory(trashed.file));
+        for directory in directories.collect::<BTreeSet<_>>() {
+            if let Err(why) = sync_directory(&directory)
+                && why.kind() != io::ErrorKind::NotFound
+            {
+                let directory = directory.display();
+                tracing::error!(%directory, %why, "removals are not known to be on the disk; a later look forgets them");
+                return Some(counted);
+            }
+        }
+        let files = gone.iter().map(|trashed| trashed.file).collect();
+        match self.shared.namespace.apply(Change::ForgetTrash(files)) {
+            Ok(changed) => {
+                let forgotten = |trashed: &&&TrashedFile| changed.forgotten.contains(&trashed.file);
+                for trashed in gone.iter().filter(forgotten) {
+                    pool.release(trashed.size);
+                    counted.files += 1;
+                    counted.bytes = Bytes(counted.bytes.0 + trashed.size.0);
+                }
+            }
+            Err(why) => {
+                tracing::warn!(%why, "removed trash could not be forgotten; a later look does it");
+                return None;
+            }
+        }
+        reached(Step::TrashForgotten);
+        Some(counted)
+    }
+}

@@ -1,0 +1,49 @@
+//! A wall clock that is set back while the service runs: what was to happen after a while happens after that while, and
+//! not when the clock has come so far again. What operators and users have named by date stays as they named it.
+
+use super::{Engine, Now};
+use penstock_model::Timestamp;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::time::Duration;
+
+/// Clocks are corrected by less all the time.
+const SET_BACK_MIN: Duration = Duration::from_secs(1);
+
+impl Engine {
+    /// Compares the clocks with what they showed at the last input.
+    pub(super) fn follow_clock(&mut self, now: Now) {
+        if let Some(before) = self.looked_at.replace(now)
+            && let Some(by) = set_back_by(before, now)
+        {
+            bring_forward(&mut self.delayed, by);
+            self.halting.bring_forward(by);
+            self.owing.bring_forward(by);
+            self.tape.bring_forward(by);
+        }
+    }
+}
+
+fn set_back_by(before: Now, now: Now) -> Option<Duration> {
+    let expected = before.at + now.running().saturating_sub(before.running());
+    let by = expected.since(now.at);
+    (by >= SET_BACK_MIN).then_some(by)
+}
+
+/// All that waits in a heap becomes due so much earlier.
+pub(super) fn bring_forward<T: Ord>(
+    waiting: &mut BinaryHeap<Reverse<(Timestamp, T)>>,
+    by: Duration,
+) {
+    let earlier = |Reverse((at, what))| Reverse((at - by, what));
+    *waiting = waiting.drain().map(earlier).collect();
+}
+
+/// The same for a set.
+pub(super) fn bring_forward_set<T: Ord>(waiting: &mut BTreeSet<(Timestamp, T)>, by: Duration) {
+    let before = std::mem::take(waiting);
+    *waiting = before
+        .into_iter()
+        .map(|(at, what)| (at - by, what))
+        .collect();
+}

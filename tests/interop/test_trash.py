@@ -1,0 +1,274 @@
+"""What was deleted or overwritten comes back: the drill "Undelete" of docs/operations.md, with the real command against a
+real site, also one that was killed, whose pool is full, or whose namespace was lost."""
+
+import json
+import subprocess
+
+import pytest
+import requests
+
+from .clients import Door, content
+from .site import Site
+from .waiting import eventually
+
+HOST = "127.0.3.62"
+
+
+@pytest.fixture
+def site(binary, tmp_path):
+    """A site without a transfer service."""
+    site = Site(binary, tmp_path / "site", "keeper", HOST)
+    site.remove("transfer")
+    try:
+        yield site
+    finally:
+        site.kill()
+
+
+def trash(site, *words):
+    """Exit code and what was printed as JSON; where some of it failed, the answer."""
+    line = [str(site.binary), "trash", *words, "--dir", str(site.directory), "--json"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    assert done.stdout, done.stderr
+    return done.returncode, json.JSONDecoder().raw_decode(done.stdout)[0]
+
+
+def listed(site, *words):
+    """Paths in the trash, those that were removed first before others."""
+    code, told = trash(site, "list", *words)
+    assert code == 0, told
+    return [file["path"] for file in told["files"]]
+
+
+def restored(site, *words):
+    code, told = trash(site, "restore", *words)
+    assert code == 0, told
+    return told
+
+
+def metrics(site):
+    text = requests.get(f"{site.door}/.penstock/metrics", verify=str(site.certificates), timeout=60).text
+    lines = [line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#")]
+    return {name: float(value) for name, value in lines}
+
+
+def test_a_deleted_file_comes_back_as_it_was(site):
+    site.start()
+    door, data = Door(site), content("f", 300_000)
+    door.put("/run42/f", data)
+    before = door.ask("HEAD", "/run42/f").headers
+    door.ask("DELETE", "/run42/f")
+    assert not door.exists("/run42/f") and door.list("/run42") == {"/run42": None}
+    code, told = trash(site, "list", "/run42")
+    assert code == 0, told
+    assert told["kept_seconds"] == 24 * 3600 and not told["is_more"]
+    [file] = told["files"]
+    assert (file["path"], file["size_bytes"], file["pool"]) == ("/run42/f", len(data), "disk1")
+    assert file["removed_by"].endswith(" alice") and file["owner"].endswith(" alice")
+    assert file["created"] <= file["removed"]
+    assert listed(site, "/run4") == [] and listed(site) == ["/run42/f"]
+    assert restored(site, "/run42/f")["restored"] == [{"path": "/run42/f", "parent_made": False}]
+    assert door.get("/run42/f") == data
+    after = door.ask("HEAD", "/run42/f").headers
+    assert (after["ETag"], after["Last-Modified"]) == (before["ETag"], before["Last-Modified"])
+    assert listed(site) == []
+    code, told = trash(site, "restore", "/run42/f")
+    assert code == 4 and "penstock trash list" in told["error"], told
+
+
+def test_an_overwritten_file_comes_back_beside_the_one_that_replaced_it(site):
+    site.start()
+    door = Door(site)
+    door.put("/f", b"first")
+    door.put("/f", b"second", expect=204)
+    door.put("/f", b"third", expect=204)
+    code, told = trash(site, "restore", "/f")
+    assert code == 1 and "/f exists" in told["error"] and "another place" in told["error"], told
+    told = restored(site, "/f", "--to", "/f.old")
+    assert told["older_versions"] == 1
+    assert (door.get("/f"), door.get("/f.old")) == (b"third", b"second")
+    code, told = trash(site, "list", "/f")
+    restored(site, told["files"][0]["id"], "--to", "/old/er/f")
+    assert door.get("/old/er/f") == b"first"
+    # What is restored is a file like any other.
+    door.ask("MOVE", "/f.old", headers={"Destination": door.url("/f")})
+    assert door.get("/f") == b"second" and listed(site) == ["/f"]
+
+
+def test_a_removed_directory_comes_back_with_its_files(site):
+    site.start()
+    door = Door(site)
+    for number in range(5):
+        door.put(f"/run/d{number % 2}/f{number}", f"{number}".encode())
+    assert door.ask("DELETE", "/run").status_code == 204
+    code, told = trash(site, "restore", "/run")
+    assert code == 4 and "--recursive" in told["error"], told
+    told = restored(site, "/run/d0/f0")
+    assert told["restored"] == [{"path": "/run/d0/f0", "parent_made": True}]
+    door.put("/run/d1/f1", b"in the way")
+    code, told = trash(site, "restore", "/run", "--recursive")
+    assert code == 1 and listed(site) == ["/run/d1/f1"], told
+    assert [door.get(f"/run/d{number % 2}/f{number}") for number in range(5)] == [b"0", b"in the way", b"2", b"3", b"4"]
+    restored(site, "/run", "--recursive", "--to", "/again")
+    assert door.get("/again/d1/f1") == b"1"
+
+
+def test_the_oldest_trash_gives_way_when_a_pool_is_full(site):
+    size = 1_000_000
+    site.configure("[[storage.pool]]", capacity=f"{10 * size} B")
+    site.start()
+    door = Door(site)
+    for number in range(6):
+        door.put(f"/f{number}", content(str(number), size))
+    for number in (3, 1, 2):
+        door.ask("DELETE", f"/f{number}")
+    counted = metrics(site)
+    assert counted['penstock_pool_used_bytes{pool="disk1"}'] == 6 * size
+    assert counted['penstock_pool_trash_bytes{pool="disk1"}'] == 3 * size
+    assert counted['penstock_pool_trash_files{pool="disk1"}'] == 3
+    assert counted['penstock_pool_free_bytes{pool="disk1"}'] == 7 * size
+    names = "<D:quota-used-bytes/><D:quota-available-bytes/>"
+    body = f'<D:propfind xmlns:D="DAV:"><D:prop>{names}</D:prop></D:propfind>'
+    quota = door.ask("PROPFIND", "/", headers={"Depth": "0"}, data=body).text
+    assert f">{3 * size}</D:quota-used-bytes>" in quota and f">{7 * size}</D:quota-available-bytes>" in quota
+    # Room without the trash is used first.
+    door.put("/g", content("g", 4 * size))
+    assert listed(site) == ["/f3", "/f1", "/f2"]
+    door.put("/h", content("h", size))
+    assert listed(site) == ["/f1", "/f2"]
+    assert metrics(site)['penstock_pool_trash_removed_total{pool="disk1",why="evicted"}'] == 1
+    # What could not fit in any case costs no trash.
+    door.put("/too large", content("l", 3 * size), expect=507)
+    assert listed(site) == ["/f1", "/f2"]
+    door.put("/i", content("i", 2 * size))
+    assert listed(site) == []
+    door.put("/full", b"x", expect=507)
+    assert door.get("/i") == content("i", 2 * size)
+
+
+def test_a_kill_between_removal_and_restoring_loses_nothing(site):
+    site.start()
+    door, data = Door(site), content("f", 2_000_000)
+    door.put("/d/f", data)
+    door.put("/d/g", b"old")
+    door.ask("DELETE", "/d/f")
+    door.put("/d/g", b"new", expect=204)
+    site.kill()
+    site.start()
+    assert listed(site) == ["/d/f", "/d/g"] and not Door(site).exists("/d/f")
+    restored(site, "/d/f")
+    restored(site, "/d/g", "--to", "/d/g.old")
+    site.kill()
+    site.start()
+    door = Door(site)
+    assert (door.get("/d/f"), door.get("/d/g"), door.get("/d/g.old")) == (data, b"new", b"old")
+    assert listed(site) == []
+    site.wait_tidy()
+    site.stop()
+    site.command("fsck")
+
+
+def test_after_a_rebuild_from_the_pools_trash_is_trash(site):
+    site.start()
+    door = Door(site)
+    door.put("/d/kept", b"kept")
+    door.put("/d/removed", b"removed")
+    door.put("/d/replaced", b"before")
+    door.put("/d/replaced", b"after", expect=204)
+    door.ask("DELETE", "/d/removed")
+    restored(site, "/d/replaced", "--to", "/d/before")
+    site.stop()
+    # Trash is nothing without an entry, nor an entry without data.
+    site.command("fsck")
+    for file in (site.directory / "state").glob("namespace.sqlite*"):
+        file.unlink()
+    told = json.loads(site.command("rebuild", "--json"))
+    assert (told["files"], told["trash"], told["lost"]) == (3, 1, 0)
+    site.command("fsck")
+    site.start()
+    door = Door(site)
+    assert set(door.list("/d")) == {"/d", "/d/kept", "/d/replaced", "/d/before"}
+    code, told = trash(site, "list")
+    assert [file["path"] for file in told["files"]] == ["/d/removed"]
+    assert told["files"][0]["removed_by"].endswith(" alice")
+    restored(site, "/d/removed")
+    assert (door.get("/d/removed"), door.get("/d/replaced")) == (b"removed", b"after")
+
+
+def test_after_the_restore_of_an_old_namespace_what_was_removed_since_is_trash(site, tmp_path):
+    site.start()
+    door, backup = Door(site), tmp_path / "names"
+    door.put("/f", b"before")
+    site.command("backup", "--to", str(backup), "--only", "namespace")
+    door.put("/new", b"new")
+    door.put("/gone", b"gone")
+    door.ask("DELETE", "/gone")
+    site.kill()
+    site.command("restore", str(backup), "--replace", "--only", "namespace")
+    told = site.command("fsck", "--repair", "--yes")
+    assert "1 removed files are trash again" in told, told
+    site.command("fsck")
+    site.start()
+    door = Door(site)
+    assert set(door.list("/")) == {"", "/f", "/new"} and listed(site) == ["/gone"]
+    restored(site, "/gone")
+    assert door.get("/gone") == b"gone"
+
+
+def test_trash_goes_when_its_time_is_over_or_an_administrator_says_so(site):
+    site.start()
+    door = Door(site)
+    for name in ("/a/f", "/b/f", "/c"):
+        door.put(name, b"x")
+        door.ask("DELETE", name)
+    code, told = trash(site, "empty", "/a")
+    assert code == 2 and "--yes" in told["error"] and len(listed(site)) == 3
+    code, told = trash(site, "empty", "/a", "--yes")
+    assert (code, told["files"], told["bytes"]) == (0, 1, 1)
+    code, told = trash(site, "empty", "--older-than", "1h", "--yes")
+    assert (code, told["files"]) == (0, 0) and listed(site) == ["/b/f", "/c"]
+    site.configure("[storage]", trash="0s")
+    site.reload()
+    eventually("nothing is kept any more", lambda: listed(site) == [], 30)
+    eventually("its data is gone", lambda: not site.data(), 30)
+    door.put("/d", b"x")
+    door.ask("DELETE", "/d")
+    eventually("its data is gone", lambda: not site.data() and not site.trash_files(), 30)
+
+
+def test_what_does_not_come_back_is_told_with_the_reason(site):
+    site.start()
+    door = Door(site)
+    door.put("/f", b"bytes")
+    [data] = site.directory.glob("pools/*/data/*/*")
+    door.ask("DELETE", "/f")
+    data.unlink()
+    code, told = trash(site, "restore", "/f")
+    assert code == 1 and "are gone from pool disk1" in told["error"], told
+    code, told = trash(site, "restore", "ffff")
+    assert code == 4 and "penstock trash list" in told["error"], told
+    door.put("/file", b"")
+    code, told = trash(site, "restore", "/f", "--to", "/file/f")
+    assert code == 1, told
+    code, told = trash(site, "restore", "/f", "--to", "/.penstock/f")
+    assert code == 3 and "belongs to the door" in told["error"], told
+
+
+def test_nobody_but_an_administrator_sees_the_trash(site):
+    site.start()
+    Door(site).put("/f", b"bytes")
+    Door(site).ask("DELETE", "/f")
+    place = "/.penstock/trash"
+    for method, path in (("GET", place), ("DELETE", place), ("POST", f"{place}/2")):
+        assert Door(site).ask(method, path).status_code == 403
+        nobody = requests.request(method, site.door + path, verify=str(site.certificates), timeout=60)
+        assert nobody.status_code == 401
+    admin = Door(site, site.admin_token())
+    assert len(admin.ask("GET", place).json()["files"]) == 1
+    # A macaroon that was made of the administrator's token is none.
+    asked = {"caveats": ["activity:DOWNLOAD,LIST,DELETE"], "validity": "PT1H"}
+    made = admin.ask("POST", "/", json=asked, headers={"Content-Type": "application/macaroon-request"})
+    assert made.status_code == 200, made.text
+    assert Door(site, made.json()["macaroon"]).ask("GET", place).status_code == 403
+    assert Door(site).ask("PROPFIND", place, headers={"Depth": "1"}).status_code in (403, 405)
+    assert len(listed(site)) == 1
