@@ -9,7 +9,7 @@ import os
 import random
 import stat
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 HEAD = struct.Struct("<IBBHHHIQQQQQ")
@@ -128,6 +128,7 @@ def tree_of(backing, copy):
     def add(path):
         seen = os.lstat(path)
         inode = Inode(stat.S_IFMT(seen.st_mode), stat.S_IMODE(seen.st_mode), seen.st_uid << 32 | seen.st_gid)
+        inode.is_canary = os.fsencode(path.name) == CANARY
         tree[seen.st_ino] = inode
         if stat.S_ISDIR(seen.st_mode):
             inode.entries = {os.fsencode(name): add(path / name) for name in sorted(os.listdir(path))}
@@ -285,9 +286,8 @@ def split(items, belongs):
 
 
 def copy_of(inode):
-    return Inode(
-        inode.kind, inode.mode, inode.owner, inode.original, None, inode.target, dict(inode.attributes), [], inode.entries
-    )
+    attributes = dict(inode.attributes)
+    return replace(inode, data=None, attributes=attributes, pending=[], changes=[])
 
 
 def write_directory(inode, target):

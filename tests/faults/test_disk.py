@@ -71,6 +71,12 @@ def test_a_name_is_durable_after_the_flush_of_its_directory(disk, tmp_path, jour
     assert os.listdir(tmp_path / "remains/loose") == (["file"] if journal else [])
 
 
+def test_no_power_cut_leaves_what_was_never_flushed(disk):
+    for seed in range(20):
+        disk.start()
+        disk.cut_power(Cut(seed, by_chance=True, journal=True))
+
+
 def test_a_file_that_is_open_has_its_bytes_also_without_a_name(disk):
     disk.start()
     with open(disk.path / "open", "w+b") as file:

@@ -76,6 +76,8 @@ pub struct PoolView {
     pub free: Bytes,
     /// What it would have besides if its trash were removed.
     pub trash: Bytes,
+    /// Files that its file system can still take, as far as it has a limit of them. With none left nothing is free.
+    pub files_left: Option<u64>,
     /// Writers that run or wait for a mover.
     pub writers: u32,
     /// Its queue takes no more movers.
@@ -154,6 +156,11 @@ pub enum PoolReason {
         /// What was asked for; at least one byte.
         needed: Bytes,
     },
+    /// Its file system can hold no more files, whatever their size.
+    OutOfFiles {
+        /// Which pool.
+        pool: PoolName,
+    },
     /// An operator drained or disabled it.
     OutOfService {
         /// Which pool.
@@ -180,6 +187,7 @@ impl PoolReason {
     pub fn is_alarm(&self) -> bool {
         match self {
             PoolReason::Full { .. }
+            | PoolReason::OutOfFiles { .. }
             | PoolReason::OutOfService { .. }
             | PoolReason::Failing { .. } => true,
             PoolReason::Drawn { .. }
@@ -196,6 +204,7 @@ impl PoolReason {
             | PoolReason::NotDrawn { pool, .. }
             | PoolReason::KeepsTrash { pool, .. }
             | PoolReason::Full { pool, .. }
+            | PoolReason::OutOfFiles { pool }
             | PoolReason::OutOfService { pool, .. }
             | PoolReason::Failing { pool, .. }
             | PoolReason::QueueFull { pool } => pool,
@@ -226,6 +235,11 @@ impl fmt::Display for PoolReason {
             PoolReason::Full { pool, free, needed } => write!(
                 out,
                 "pool {pool} is full: {free} free, {needed} needed; add space, move files away, or drain it"
+            ),
+            PoolReason::OutOfFiles { pool } => write!(
+                out,
+                "the file system of pool {pool} can hold no more files (it has no inodes left), whatever bytes it has \
+                 free; remove files, or drain the pool"
             ),
             PoolReason::OutOfService { pool, mode } => {
                 write!(out, "pool {pool} is {}", mode.name())
@@ -309,6 +323,9 @@ fn refusal(view: &PoolView, needed: Bytes) -> Option<PoolReason> {
         let condition = view.condition.clone();
         return Some(PoolReason::Failing { pool, condition });
     }
+    if view.available().0 == 0 && view.files_left == Some(0) {
+        return Some(PoolReason::OutOfFiles { pool });
+    }
     if view.available() < needed {
         return Some(PoolReason::Full {
             pool,
@@ -337,7 +354,12 @@ fn unplaceable(because: &[PoolReason]) -> Unplaceable {
         Unplaceable::QueuesFull
     } else if any(|reason| matches!(reason, PoolReason::Failing { .. })) {
         Unplaceable::NoneSound
-    } else if any(|reason| matches!(reason, PoolReason::Full { .. })) {
+    } else if any(|reason| {
+        matches!(
+            reason,
+            PoolReason::Full { .. } | PoolReason::OutOfFiles { .. }
+        )
+    }) {
         Unplaceable::NoSpace
     } else {
         Unplaceable::NoPoolEnabled
@@ -358,6 +380,7 @@ mod tests {
             condition: PoolCondition::Sound,
             free: Bytes(100 * GIB),
             trash: Bytes(0),
+            files_left: None,
             writers: 0,
             queue_full: false,
         }

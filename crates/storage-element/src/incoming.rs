@@ -243,13 +243,16 @@ impl Incoming {
                 got: self.taken,
             });
         }
-        let (disk, held) = match std::mem::replace(&mut self.disk, DiskState::Failed) {
+        let (mut disk, held) = match std::mem::replace(&mut self.disk, DiskState::Failed) {
             DiskState::Held(disk, buffer) => (disk, buffer),
             state => {
                 self.disk = state;
                 (self.settle().await?, Vec::new())
             }
         };
+        if self.taken == 0 {
+            self.cover(&mut disk).await?;
+        }
         let (reply, answer) = oneshot::channel();
         let size = Bytes(self.taken);
         let (pool, limit) = (Arc::clone(&self.pool), self.finish_timeout);
@@ -460,7 +463,8 @@ impl Disk {
         if let DiskPlace::File(scratch) = &mut self.place {
             let promised = scratch.reservation().bytes();
             if promised > self.allocated {
-                allocate(&scratch.file, self.allocated, promised - self.allocated)?;
+                let more = promised - self.allocated;
+                scratch.with_space(|file| allocate(file, self.allocated, more))?;
                 scratch.reservation().allocated_to(promised);
                 self.allocated = promised;
             }
@@ -475,7 +479,7 @@ impl Disk {
         let hashed = Instant::now();
         self.checksum_us += microseconds(hashed - started);
         if let DiskPlace::File(scratch) = &mut self.place {
-            scratch.file.write_all_at(bytes, self.offset)?;
+            scratch.with_space(|file| file.write_all_at(bytes, self.offset))?;
             self.writes.note(self.offset, bytes.len());
             self.offset += bytes.len() as u64;
             scratch.reservation().allocated_to(self.offset);
@@ -493,7 +497,7 @@ impl Disk {
             return Err(io::Error::other("the file was not made"));
         };
         let end = self.offset + length;
-        copy_range(source, &scratch.file, self.offset..end)?;
+        scratch.with_space(|file| copy_range(source, file, self.offset..end))?;
         scratch.reservation().allocated_to(end);
         let copied = Instant::now();
         self.write_us += microseconds(copied - started);

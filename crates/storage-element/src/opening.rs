@@ -6,7 +6,8 @@
 
 use crate::label::{LABEL_VERSION, Label, write_label};
 use crate::pool::{
-    Marker, POOL_VERSION, Pool, PoolIdentity, identity_path, lock_pool, marks_of, sync_directory,
+    Marker, POOL_VERSION, Pool, PoolIdentity, identity_path, is_no_space, lock_pool, marks_of,
+    sync_directory,
 };
 use crate::recovery::{OpenError, keep_pool_private};
 use penstock_model::{Bytes, NamespacePath, Timestamp};
@@ -16,6 +17,9 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// A file in `incoming/` that is made only to see whether files can have labels.
+const LABEL_TEST: &str = "label-test";
 
 /// Why a pool is not opened.
 pub(crate) enum Refusal {
@@ -185,11 +189,14 @@ fn is_empty_layout(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     match name.unwrap_or_default() {
         "pool.lock" | "pool.json.new" => true,
-        "incoming" | "data" | "partial" | "quarantine" => {
-            std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
-        }
+        "incoming" | "data" | "partial" | "quarantine" => std::fs::read_dir(path)
+            .is_ok_and(|mut entries| entries.all(|entry| entry.is_ok_and(is_label_test))),
         _ => false,
     }
+}
+
+fn is_label_test(entry: std::fs::DirEntry) -> bool {
+    entry.file_name() == LABEL_TEST
 }
 
 /// Makes a pool ready for new files. May be called again after an error.
@@ -331,7 +338,7 @@ fn quarantine_unknown(
 
 /// Tells an operator once when files cannot describe themselves.
 fn check_labels(pool: &Pool) {
-    let path = pool.directory.join("incoming").join("label-test");
+    let path = pool.directory.join("incoming").join(LABEL_TEST);
     let label = Label {
         version: LABEL_VERSION,
         id: None,
@@ -343,7 +350,9 @@ fn check_labels(pool: &Pool) {
         created: Timestamp(0),
     };
     let written = File::create(&path).and_then(|file| write_label(&file, &label));
-    if let Err(why) = written {
+    if let Err(why) = written
+        && !is_no_space(&why)
+    {
         tracing::warn!(
             pool = %pool.name,
             %why,

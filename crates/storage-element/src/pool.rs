@@ -31,6 +31,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -57,6 +58,8 @@ pub(crate) struct Pool {
     pub quarantine: Quarantine,
     /// Keeps `pool.json` up to date; absent until the pool was made ready.
     pub marker: OnceLock<Marker>,
+    /// Its directory was found to be a pool of this namespace, and no other process has it.
+    is_ours: AtomicBool,
     /// Turns of those who look at files here and are no movers, so that a disk that hangs holds few threads.
     pub looks: Arc<Semaphore>,
     /// Files whose data was found as it should be.
@@ -105,6 +108,7 @@ impl Pool {
             standing: Standing::default(),
             quarantine: Quarantine::default(),
             marker: OnceLock::new(),
+            is_ours: AtomicBool::new(false),
             seen: Seen::default(),
             looks: Arc::new(Semaphore::new(LOOKS_MAX)),
             checksum_turns: Semaphore::new(CHECKSUM_TURNS),
@@ -140,15 +144,20 @@ impl Pool {
         self.mode() != PoolMode::Disabled && self.condition().gives_files()
     }
 
-    /// Files may be removed from its disk, which answers. One that takes no files may only be full, and was made ready
-    /// before that: what is removed there makes room.
+    /// Files may be removed from its disk, which answers. One that takes no files may only be full, even too full to be
+    /// made ready: what is removed there makes room.
     pub(crate) fn can_remove(&self) -> bool {
         let is_usable = match self.condition() {
             PoolCondition::Sound => true,
-            PoolCondition::ReadOnly { .. } => self.marker.get().is_some(),
+            PoolCondition::ReadOnly { .. } => self.is_ours.load(Ordering::Acquire),
             PoolCondition::Silent { .. } | PoolCondition::Away { .. } => false,
         };
         self.mode() != PoolMode::Disabled && is_usable
+    }
+
+    /// Whether its directory is a pool of this namespace, which no other process has.
+    pub(crate) fn set_ours(&self, is_ours: bool) {
+        self.is_ours.store(is_ours, Ordering::Release);
     }
 
     /// What a failed write means for its client; the pool remembers it.
@@ -180,8 +189,13 @@ impl Pool {
 
     #[cfg(test)]
     pub(crate) fn set_free(&self, free: u64) {
+        self.set_free_for(free, None);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_free_for(&self, free: u64, files: Option<u64>) {
         let mut space = self.space();
-        space.seen = space.file_system.with_free(free);
+        space.seen = space.file_system.with_free(free, files);
     }
 
     /// What its file system has free for it, whatever its capacity.
@@ -230,6 +244,7 @@ impl Pool {
             condition: self.condition(),
             free,
             trash: Bytes(self.available(&space).0 - free.0),
+            files_left: self.files_left(&space),
             writers: load.active + load.queued,
             queue_full,
         }
@@ -248,32 +263,35 @@ impl Pool {
     /// Bytes of visible files.
     pub(crate) fn used_by_files(&self) -> Bytes {
         let space = self.space();
-        let trash = u64::try_from(space.trash.0).unwrap_or(0);
-        Bytes(space.used.saturating_sub(trash))
+        Bytes(space.used.saturating_sub(space.trash().bytes.0))
     }
 
     /// Bytes and files of the trash.
     pub(crate) fn trash(&self) -> PoolUsage {
-        let (bytes, files) = self.space().trash;
-        let count = |count: i64| u64::try_from(count).unwrap_or(0);
-        PoolUsage {
-            files: count(files),
-            bytes: Bytes(count(bytes)),
-        }
+        self.space().trash()
+    }
+
+    /// How many files its file system can still take from it. `None`: as many as there is room for.
+    fn files_left(&self, space: &Space) -> Option<u64> {
+        space.file_system.files_left(space.seen)
     }
 
     /// What new files may have at once.
     fn free(&self, space: &Space) -> Bytes {
-        self.room(space, 0)
+        self.room(space, PoolUsage::default())
     }
 
     /// What new files may have when all trash gives way.
     fn available(&self, space: &Space) -> Bytes {
-        self.room(space, u64::try_from(space.trash.0).unwrap_or(0))
+        self.room(space, space.trash())
     }
 
-    /// What there is room for once so many bytes were removed.
-    fn room(&self, space: &Space, removed: u64) -> Bytes {
+    /// What there is room for once so much was removed: nothing where no file can be made.
+    fn room(&self, space: &Space, removed: PoolUsage) -> Bytes {
+        if self.files_left(space) == Some(0) && removed.files == 0 {
+            return Bytes(0);
+        }
+        let removed = removed.bytes.0;
         let by_disk = space.file_system.free(space.seen).saturating_add(removed);
         let by_disk = by_disk.saturating_sub(self.free_reserve.0);
         let by_capacity = space.capacity.map_or(u64::MAX, |capacity| {
@@ -367,10 +385,10 @@ impl Pool {
     /// Removes a file's data. Data that is gone already is no error, as long as the pool itself is there.
     pub(crate) fn remove(&self, id: EntryId) -> io::Result<()> {
         match std::fs::remove_file(self.data_path(id)) {
-            Err(why) if why.kind() == io::ErrorKind::NotFound && self.marker.get().is_some() => {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => {
                 std::fs::metadata(identity_path(&self.directory)).map(drop)
             }
-            other => tolerate_missing(other),
+            done => done,
         }
     }
 
@@ -389,7 +407,8 @@ impl Pool {
             return Ok(());
         };
         marker.cover(id).inspect_err(|why| {
-            if self.condition().takes_files() {
+            // One that is full is no worse than that: trash gives way first.
+            if self.condition().takes_files() && !is_no_space(why) {
                 let why = format!("pool.json: {why}");
                 self.standing.unprepared(&self.name, why);
             }
@@ -489,6 +508,14 @@ pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
+/// The disk has no room, or its user may have no more.
+pub(crate) fn is_no_space(why: &io::Error) -> bool {
+    matches!(
+        why.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
 fn tolerate_missing(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -508,15 +535,16 @@ impl Reservation {
     /// pieces. What is promised ahead is little enough that all movers together leave room for others.
     pub(crate) fn cover(&mut self, come: u64, announced: Option<u64>) -> Result<(), NoRoom> {
         let needed = come.saturating_sub(self.bytes);
-        if needed == 0 {
+        if needed == 0 && self.bytes > 0 {
             return Ok(());
         }
         let movers_max = self.pool.gate.load().limits.movers_max;
         let mut space = self.pool.space();
         let free = self.pool.free(&space);
         let rest = announced.unwrap_or(come).saturating_sub(come);
-        if free.0 < needed {
-            return Err(self.pool.no_room(&space, needed, rest));
+        // An empty file needs its place in a directory all the same.
+        if free.0 < needed.max(1) {
+            return Err(self.pool.no_room(&space, needed.max(1), rest));
         }
         let ahead = promised_ahead(free, movers_max).0.min(rest);
         let more = (needed + ahead).min(free.0);
@@ -562,7 +590,9 @@ impl Reservation {
 
     /// The file stays, with this size.
     pub(crate) fn keep(self, size: Bytes) {
-        self.pool.space().used += size.0;
+        let mut space = self.pool.space();
+        space.used += size.0;
+        space.file_system.took_file();
     }
 }
 
@@ -576,6 +606,16 @@ impl Drop for Reservation {
 }
 
 impl Space {
+    /// Bytes and files of the trash.
+    fn trash(&self) -> PoolUsage {
+        let (bytes, files) = self.trash;
+        let count = |count: i64| u64::try_from(count).unwrap_or(0);
+        PoolUsage {
+            files: count(files),
+            bytes: Bytes(count(bytes)),
+        }
+    }
+
     /// So many files of the trash more (`sign` 1) or less (-1), of so many bytes together.
     fn count_trash(&mut self, bytes: Bytes, sign: i64, files: u64) {
         let signed = |count: u64| sign * i64::try_from(count).unwrap_or(i64::MAX);
@@ -685,6 +725,26 @@ mod tests {
         assert_eq!(pool.filling(), (Bytes(90), Bytes(0), Some(Bytes(100))));
         pool.release(Bytes(80));
         assert!(reserve(90).is_ok());
+    }
+
+    #[test]
+    fn a_file_system_that_can_hold_no_more_files_has_room_when_trash_gives_way() {
+        let pool = pool(u64::MAX);
+        pool.set_free_for(1000, Some(2));
+        for _ in 0..2 {
+            pool.reserve().keep(Bytes(0));
+        }
+        assert_eq!(pool.view().free, Bytes(0));
+        let empty = |pool: &Arc<Pool>| pool.reserve().cover(0, Some(0));
+        let wanted = empty(&pool).expect_err("no place").wanted;
+        assert_eq!(wanted, None, "there is no trash");
+        pool.bury(Bytes(0));
+        assert!(pool.view().trash.0 > 0);
+        let wanted = empty(&pool).expect_err("no place").wanted;
+        assert_eq!(wanted, Some(Bytes(1)));
+        pool.release(Bytes(0));
+        assert_eq!(empty(&pool), Ok(()));
+        assert_eq!(pool.view().free, Bytes(1000));
     }
 
     #[test]

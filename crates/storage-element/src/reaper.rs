@@ -53,6 +53,8 @@ enum Order {
         /// Whether there is more room now.
         reply: oneshot::Sender<bool>,
     },
+    /// The disk says that it is full, whatever was counted. The answer: whether some trash has gone.
+    GiveWay(SyncSender<bool>),
     Restore {
         order: RestoreOrder,
         reply: oneshot::Sender<Result<(), RestoreError>>,
@@ -297,6 +299,8 @@ impl Reaper {
             Order::Restore { reply, .. } if reply.is_closed() => {}
             Order::Empty { reply, .. } if reply.is_closed() => {}
             Order::MakeRoom { wanted, reply } => drop(reply.send(self.make_room(wanted))),
+            // It may have been given up; then some trash has gone without need, at most a piece.
+            Order::GiveWay(reply) => drop(reply.send(self.give_way())),
             Order::Restore { order, reply } => drop(reply.send(self.restore(&order))),
             Order::Empty { query, reply } => drop(reply.send(self.empty(query))),
         }

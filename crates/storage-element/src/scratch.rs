@@ -36,7 +36,7 @@ impl Scratch {
         pool: Arc<Pool>,
         reaper: ReaperHandle,
     ) -> io::Result<Scratch> {
-        let file = pool.create_incoming(id)?;
+        let file = reaper.with_space(&pool, || pool.create_incoming(id))?;
         reached(Step::Created);
         Ok(Scratch {
             id,
@@ -73,9 +73,17 @@ impl Scratch {
             .expect("taken only by keep and drop")
     }
 
+    /// Does what its disk may refuse for want of room; trash gives way to it. Blocks.
+    pub(crate) fn with_space<T>(
+        &self,
+        mut attempt: impl FnMut(&File) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.reaper.with_space(&self.pool, || attempt(&self.file))
+    }
+
     /// Moves the data to its final place.
     pub(crate) fn adopt(&mut self) -> io::Result<()> {
-        self.pool.adopt(self.id)?;
+        self.with_space(|_| self.pool.adopt(self.id))?;
         self.place = Place::Data;
         reached(Step::Adopted);
         Ok(())

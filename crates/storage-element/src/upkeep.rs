@@ -5,7 +5,7 @@
 use crate::clock::BelievedClock;
 use crate::config::StorageLimits;
 use crate::opening::{self, Leftovers, Opened, Refusal, directory_error};
-use crate::pool::{DiskWork, FileSystem, Pool, identity_path};
+use crate::pool::{DiskWork, FileSystem, Pool, identity_path, is_no_space};
 use crate::reaper::{Pools, ReaperHandle};
 use crate::recovery::OpenError;
 use crate::uploads::Uploads;
@@ -306,7 +306,7 @@ impl Work {
         }
         if now >= self.next_mark
             && let Some(marker) = pool.marker.get()
-            && let Err(why) = standing.during(DiskWork::Upkeep, || marker.refresh())
+            && let Err(why) = self.with_space(|| marker.refresh())
         {
             standing.unprepared(&pool.name, format!("pool.json: {why}"));
         }
@@ -346,6 +346,7 @@ impl Work {
         });
         match inspected {
             Ok(opened) => {
+                pool.set_ours(!opened.is_new());
                 self.stage = Stage::Opened(opened);
                 Ok(true)
             }
@@ -367,7 +368,7 @@ impl Work {
         };
         let (pool, shared) = (Arc::clone(&self.pool), Arc::clone(&self.shared));
         let was_new = opened.is_new();
-        let prepared = pool.standing.during(DiskWork::Upkeep, || {
+        let mut attempt = || {
             let now = shared.clock.wall();
             let leftovers = opening::prepare(&shared.namespace, &pool, &mut opened, now)?;
             self.place()?;
@@ -378,9 +379,16 @@ impl Work {
             let kept = namespace.keep_directory_log(&pool.name, &pool.directory);
             kept.map_err(OpenError::Thread)?;
             Ok(leftovers)
-        });
+        };
+        let prepared = pool
+            .standing
+            .during(DiskWork::Upkeep, || match shared.reaper.get() {
+                Some(reaper) => reaper.with_space_where(&pool, is_full, &mut attempt),
+                None => attempt(),
+            });
         match prepared {
             Ok(leftovers) => {
+                pool.set_ours(true);
                 self.stage = Stage::Ready { _opened: opened };
                 pool.standing.set(&pool.name, PoolCondition::Sound);
                 Ok(leftovers)
@@ -388,6 +396,10 @@ impl Work {
             Err(why @ OpenError::PoolDirectory { .. }) if !was_new => {
                 self.stage = Stage::Opened(opened);
                 pool.standing.unprepared(&pool.name, why.to_string());
+                if is_full(&why) && shared.reaper.get().is_none() {
+                    // At a start nothing can give way yet.
+                    self.next_probe = Instant::now();
+                }
                 Ok(Leftovers::default())
             }
             Err(why) => {
@@ -395,6 +407,17 @@ impl Work {
                 Err(why)
             }
         }
+    }
+
+    /// Does what the disk may refuse for want of room; trash gives way to it.
+    fn with_space(&self, attempt: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+        let pool = &self.pool;
+        let mut attempt = attempt;
+        pool.standing
+            .during(DiskWork::Upkeep, || match self.shared.reaper.get() {
+                Some(reaper) => reaper.with_space(pool, attempt),
+                None => attempt(),
+            })
     }
 
     /// Finds out on which file system the pool is, and what that has free.
@@ -464,10 +487,7 @@ impl Work {
     /// Tries whether files can be written.
     fn probe(&mut self) {
         let pool = Arc::clone(&self.pool);
-        let written = pool
-            .standing
-            .during(DiskWork::Upkeep, || write_test_file(&pool));
-        match written {
+        match self.with_space(|| write_test_file(&pool)) {
             Ok(()) => {
                 pool.standing.set(&pool.name, PoolCondition::Sound);
                 if let Some(reaper) = self.shared.reaper.get() {
@@ -485,6 +505,7 @@ impl Work {
         if !matches!(self.stage, Stage::Closed) {
             self.shared.namespace.leave_directory_log(&self.pool.name);
         }
+        self.pool.set_ours(false);
         self.stage = Stage::Closed;
         let condition = PoolCondition::Away { why };
         self.pool.standing.set(&self.pool.name, condition);
@@ -499,6 +520,11 @@ impl Work {
             tracing::warn!(pool = %self.pool.name, %why, "the pool's last mark could not be written");
         }
     }
+}
+
+/// The pool is in order but full.
+fn is_full(why: &OpenError) -> bool {
+    matches!(why, OpenError::PoolDirectory { source, .. } if is_no_space(source))
 }
 
 /// Writes, syncs, places and reads a small file, by the same steps as any other.

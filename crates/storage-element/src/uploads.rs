@@ -117,16 +117,17 @@ impl Uploads {
         pool: Arc<Pool>,
         reservation: Reservation,
         expires: Timestamp,
+        reaper: &ReaperHandle,
     ) -> Result<Arc<Upload>, WriteError> {
         let id = Uuid::new_v4();
         let fail = |source| pool.write_failed(source);
         let path = data_path(&pool, id);
         let mut options = OpenOptions::new();
         options.write(true).read(true).create_new(true).mode(0o600);
-        let file = options.open(&path);
+        let file = reaper.with_space(&pool, || options.open(&path));
         drop(file.map_err(fail)?);
         let record = Record::new(plan.clone(), expires);
-        if let Err(why) = record.write(&pool, id) {
+        if let Err(why) = reaper.with_space(&pool, || record.write(&pool, id)) {
             // What cannot be removed now is found by the next start.
             let _ = remove_files(&pool, id);
             return Err(fail(why));
@@ -353,8 +354,10 @@ impl Upload {
         algorithms: &[ChecksumAlgorithm],
         buffer: Vec<u8>,
         filled: usize,
+        reaper: ReaperHandle,
     ) -> Result<Vec<u8>, WriteError> {
         let pool = Arc::clone(&self.pool);
+        let on = Arc::clone(&self.pool);
         let end = progress.offset() + filled as u64;
         self.bytes.fetch_max(end, Ordering::Relaxed);
         let disk = progress.disk.take();
@@ -366,7 +369,7 @@ impl Upload {
                 None => Disk::open(&path, recorded, algorithms)?,
             };
             disk.assert_unshared()?;
-            disk.append(&buffer[..filled])?;
+            reaper.with_space(&on, || disk.append(&buffer[..filled]))?;
             Ok((disk, buffer))
         });
         let written = written
@@ -401,6 +404,7 @@ impl Upload {
         &self,
         progress: &mut Progress,
         expiry: Duration,
+        reaper: ReaperHandle,
     ) -> Result<(), WriteError> {
         if progress.at_risk() == 0 {
             return Ok(());
@@ -417,7 +421,7 @@ impl Upload {
         let is_discarded = Arc::clone(&self.is_discarded);
         let synced = tokio::task::spawn_blocking(move || {
             disk.file.sync_data()?;
-            record.write(&pool, id)?;
+            reaper.with_space(&pool, || record.write(&pool, id))?;
             if is_discarded.load(Ordering::SeqCst) {
                 remove_files(&pool, id)?;
             }

@@ -1,5 +1,6 @@
 //! Why a file could not be written. Nothing of it is left then.
 
+use crate::pool::is_no_space;
 use penstock_model::{Checksum, ChecksumAlgorithm, NamespacePath, PoolName};
 use penstock_persistence::namespace::ChangeError;
 use std::io;
@@ -53,11 +54,9 @@ pub(crate) enum WriteError {
 impl WriteError {
     /// What a disk's error means.
     pub(crate) fn of_io(pool: PoolName, source: io::Error) -> WriteError {
-        match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                WriteError::NoSpace { pool }
-            }
-            _ => WriteError::Disk { pool, source },
+        match is_no_space(&source) {
+            true => WriteError::NoSpace { pool },
+            false => WriteError::Disk { pool, source },
         }
     }
 }

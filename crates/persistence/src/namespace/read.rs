@@ -204,13 +204,22 @@ impl Namespace {
         })
     }
 
-    /// The end of the mover that was recorded last: the clock has been there.
+    /// When the last mover was recorded or the last entry made, whichever is later: the clock has been there. Movers are
+    /// recorded a moment after they end, entries at once.
     pub fn newest_record(&self) -> Result<Option<Timestamp>, NamespaceError> {
         self.readers.with(|connection| {
-            connection
-                .prepare_cached("SELECT at_ms FROM mover_record ORDER BY sequence DESC LIMIT 1")?
-                .query_row([], |row| row.get(0).map(Timestamp))
-                .optional()
+            let newest = [
+                "SELECT at_ms FROM mover_record ORDER BY sequence DESC LIMIT 1",
+                "SELECT created_ms FROM entry ORDER BY id DESC LIMIT 1",
+            ];
+            let newest = newest.iter().map(|query| {
+                connection
+                    .prepare_cached(query)?
+                    .query_row([], |row| row.get(0).map(Timestamp))
+                    .optional()
+            });
+            let newest: Vec<_> = newest.collect::<Result<_, _>>()?;
+            Ok(newest.into_iter().max().flatten())
         })
     }
 

@@ -205,6 +205,18 @@ fn everything_survives_a_restart_and_no_id_is_given_twice() {
 }
 
 #[test]
+fn the_newest_record_is_as_new_as_the_newest_entry_though_no_mover_is_recorded_yet() {
+    let lab = Lab::new();
+    let newest = || lab.namespace().newest_record().expect("readable");
+    let made = newest().expect("the root is an entry");
+    let at = made + Duration::from_secs(5);
+    let file = lab.new_file("/f", 10);
+    lab.make(Change::Publish(NewFile { at, ..file }))
+        .expect("published");
+    assert_eq!(newest(), Some(at));
+}
+
+#[test]
 fn the_low_water_mark_moves_only_when_recovery_says_so() {
     let mut lab = Lab::new();
     let id = lab.write("/f");

@@ -90,7 +90,8 @@ pub(super) async fn begin(
     let begun = tokio::task::spawn_blocking(move || {
         let (pool, reservation) = (placed.pool, placed.reservation);
         let uploads = &storage.uploads;
-        let upload = uploads.begin(plan, pool, reservation, now() + expiry)?;
+        let (expires, reaper) = (now() + expiry, storage.reaper());
+        let upload = uploads.begin(plan, pool, reservation, expires, &reaper)?;
         Ok(Untold {
             storage: Arc::clone(&storage),
             upload: Some(upload),
@@ -311,7 +312,8 @@ async fn append(
     let taken = take_body(door, connection, upload, progress, &mut mover).await;
     mover.tcp = connection.tcp_info();
     let expiry = door.storage.settings().limits.upload_expiry;
-    let kept = upload.checkpoint(progress, expiry).await;
+    let reaper = door.storage.reaper();
+    let kept = upload.checkpoint(progress, expiry, reaper).await;
     let (outcome, result) = match (taken, kept) {
         (Ok(()), Ok(())) => (MoverOutcome::Done, Ok(())),
         (Err(Cut::Write(why)), _) | (_, Err(why)) => {
@@ -367,6 +369,7 @@ async fn take_body(
     let planned = upload.plan.expected.iter().map(Checksum::algorithm);
     let algorithms = door.storage.algorithms(planned);
     let (mut wanted, view) = (upload.wanted(), mover.view());
+    let reaper = door.storage.reaper();
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut ended = false;
     while !ended {
@@ -402,16 +405,15 @@ async fn take_body(
                 return Err(Cut::Bytes);
             }
             let started = Instant::now();
-            let covered = upload.cover(progress, filled, &door.storage.reaper()).await;
+            let covered = upload.cover(progress, filled, &reaper).await;
             covered.map_err(Cut::Write)?;
-            let written = upload.append(progress, &algorithms, buffer, filled).await;
-            buffer = written.map_err(Cut::Write)?;
+            let appended = upload.append(progress, &algorithms, buffer, filled, reaper.clone());
+            buffer = appended.await.map_err(Cut::Write)?;
             mover.clocks.write_us += microseconds(started.elapsed());
         }
         if progress.at_risk() >= CHECKPOINT_BYTES {
-            let kept = upload
-                .checkpoint(progress, settings.limits.upload_expiry)
-                .await;
+            let expiry = settings.limits.upload_expiry;
+            let kept = upload.checkpoint(progress, expiry, reaper.clone()).await;
             kept.map_err(Cut::Write)?;
         }
         if let Some(why) = cut {

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 pub(crate) struct FileSystem {
     /// Bytes that came since the start, less those that were removed.
     came: AtomicI64,
+    /// Files likewise.
+    files_came: AtomicI64,
     /// Promised to writers and not on the disk yet.
     unallocated: AtomicU64,
     /// Somebody has asked since it was last looked at.
@@ -21,9 +23,16 @@ pub(crate) struct FileSystem {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct FreeSpace {
     free: u64,
+    /// Files that could still be made, less a reserve; `None`: as many as there is room for.
+    files: Option<u64>,
     /// What had come by then.
     came: i64,
+    files_came: i64,
 }
+
+/// Of all files that a file system can hold, one in so many is never taken by files of a pool, and this many at most: so
+/// that the pool's own files can still be written, and no file is refused that was let in a moment before.
+const FILES_KEPT_BACK: (u64, u64) = (100, 1000);
 
 impl FileSystem {
     /// What is neither used nor promised, of what was free at that look.
@@ -34,12 +43,28 @@ impl FileSystem {
         free.saturating_sub(self.unallocated.load(Ordering::Relaxed))
     }
 
+    /// How many files could still be made, of those that could at that look. `None`: that depends on their bytes alone.
+    pub(super) fn files_left(&self, seen: FreeSpace) -> Option<u64> {
+        let came = self.files_came.load(Ordering::Relaxed);
+        let came = came.saturating_sub(seen.files_came);
+        let left = seen.files?;
+        Some(left.saturating_add_signed(came.saturating_neg()))
+    }
+
     /// Asks the system for what a directory has free. Blocks.
     pub(super) fn look(&self, directory: &Path) -> io::Result<FreeSpace> {
         let came = self.came.load(Ordering::Relaxed);
+        let files_came = self.files_came.load(Ordering::Relaxed);
         let stat = rustix::fs::statvfs(directory)?;
-        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-        Ok(FreeSpace { free, came })
+        let (part, most) = FILES_KEPT_BACK;
+        let kept_back = (stat.f_files / part).min(most);
+        Ok(FreeSpace {
+            free: stat.f_bavail.saturating_mul(stat.f_frsize),
+            // Btrfs and others count none.
+            files: (stat.f_files > 0).then(|| stat.f_favail.saturating_sub(kept_back)),
+            came,
+            files_came,
+        })
     }
 
     /// Whether somebody has asked since this was last called.
@@ -48,10 +73,12 @@ impl FileSystem {
     }
 
     #[cfg(test)]
-    pub(super) fn with_free(&self, free: u64) -> FreeSpace {
+    pub(super) fn with_free(&self, free: u64, files: Option<u64>) -> FreeSpace {
         FreeSpace {
             free,
+            files,
             came: self.came.load(Ordering::Relaxed),
+            files_came: self.files_came.load(Ordering::Relaxed),
         }
     }
 
@@ -70,9 +97,15 @@ impl FileSystem {
         self.came.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes were removed.
+    /// A file has come, whose bytes are counted already.
+    pub(super) fn took_file(&self) {
+        self.files_came.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A file of so many bytes was removed.
     pub(super) fn gave_back(&self, bytes: u64) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.came.fetch_sub(bytes, Ordering::Relaxed);
+        self.files_came.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -165,12 +165,15 @@ impl Closing {
             expires: now() + FINISHED_KEPT,
             ..record
         };
-        record.write(&pool, upload.id).map_err(fail)?;
-        pool.cover_id(id).map_err(fail)?;
-        std::fs::hard_link(&path, pool.incoming_path(id)).map_err(fail)?;
         let Completion {
             reaper, committer, ..
         } = storage.completion(&pool);
+        let noted = reaper.with_space(&pool, || record.write(&pool, upload.id));
+        noted.map_err(fail)?;
+        let covered = reaper.with_space(&pool, || pool.cover_id(id));
+        covered.map_err(fail)?;
+        let linked = reaper.with_space(&pool, || std::fs::hard_link(&path, pool.incoming_path(id)));
+        linked.map_err(fail)?;
         let size = Bytes(disk.offset);
         let scratch = Scratch::written(id, reservation, Arc::clone(&pool), disk.file, reaper);
         let parent = storage.parent_of(&record.plan.path);

@@ -191,6 +191,31 @@ async fn more_ids_than_were_set_aside_are_in_the_mark_before_a_file_has_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_first_start_that_a_power_cut_ended_can_be_made_again() {
+    let directory = Site::new().await.close().await;
+    let anew = || {
+        for name in ["pools/p1", "state"] {
+            fs::remove_dir_all(directory.path().join(name)).expect("removed");
+            fs::create_dir(directory.path().join(name)).expect("made");
+        }
+    };
+    anew();
+    let pool = directory.path().join("pools/p1");
+    for name in ["incoming", "data", "quarantine"] {
+        fs::create_dir_all(pool.join(name)).expect("made");
+    }
+    // It was removed already; that its name went was not on the disk.
+    fs::write(pool.join("incoming/label-test"), b"").expect("written");
+    drop(Storage::open(config(directory.path())).expect("opens"));
+    assert!(pool.join("pool.json").exists());
+    anew();
+    fs::create_dir(pool.join("incoming")).expect("made");
+    fs::write(pool.join("incoming/1"), b"bytes").expect("written");
+    let why = refusal(config(directory.path()));
+    assert!(matches!(why, OpenError::NotAPool { .. }), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_pool_is_used_by_one_process() {
     let site = Site::new().await;
     // As a site directory that was cloned, with its pools elsewhere.
