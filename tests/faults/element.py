@@ -197,7 +197,7 @@ class Client:
         try:
             answer = self.door.ask(method, path, timeout=self.timeout, **options)
         except requests.RequestException as error:
-            self.statuses.append((method, path, type(error).__name__))
+            self.statuses.append((method, path, f"{error!r}"[:300]))
             return None
         self.statuses.append((method, path, answer.status_code))
         return answer if answer.status_code in expect else None

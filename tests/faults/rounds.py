@@ -17,12 +17,14 @@ class Rounds:
         self.over_at = time.monotonic() + minutes * 60 if minutes else float("inf")
 
     def of(self, target, fault, wanted):
-        """A seed for each round: a fixed one, then fresh ones. A round that was begun has passed once the next is asked for."""
+        """A seed for each round: always the same where nothing is kept of them, else the first alone, and fresh ones after it.
+        A round that was begun has passed once the next is asked for."""
         for number in range(self.passed(target, fault), wanted):
             if time.monotonic() > self.over_at:
                 print(f"{target}, {fault}: {number} of {wanted} rounds; run it again to go on")
                 return
-            seed = FIXED_SEED if number == 0 else random.SystemRandom().randrange(1 << 32)
+            is_fresh = number > 0 and self.path is not None
+            seed = random.SystemRandom().randrange(1 << 32) if is_fresh else FIXED_SEED + number
             print(f"round {number}, seed {seed}")
             row = {"target": target, "fault": fault, "wanted": wanted, "seed": seed}
             self.note(row | {"result": "begun"})

@@ -153,7 +153,7 @@ class Round:
             self.kept[path] = data
             assert len(self.kept) < KEPT_MAX, f"not every pool takes files: {self.files_of_pools()}"
         work_together(self.clients, STEPS)
-        assert not self.errors(), self.errors()
+        assert not self.errors(), f"{self.errors()}\n{self.site.log_tail()}"
 
     def files_of_pools(self):
         return [len(list((self.disk.path / "pools" / pool / "data").glob("*/*"))) for pool in ("disk1", "second")]

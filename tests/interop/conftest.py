@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 from .certificates import UserCa
 from .clients import Door, Service
@@ -21,6 +22,7 @@ from .field import make_field
 from .rucio_daemons import RUCIO
 from .site import Site
 from .tape_endpoint import TapeEndpoint
+from .xrootd import CRASHES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOOLS = ["curl", "rclone", "davix-get", "openssl", "node", "npm", "chromium", "voms-proxy-fake"]
@@ -78,6 +80,23 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item not in set(left_out)]
     rank = {name: number for number, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):
+    """A test that failed because the real XRootD crashed under it says nothing of us: it is run once more, and that is told."""
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    crashes = len(CRASHES)
+    reports = runtestprotocol(item, nextitem=nextitem, log=False)
+    if any(report.failed for report in reports) and len(CRASHES) > crashes:
+        item._initrequest()
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        for report in reports:
+            report.sections.append(("run once more", "; ".join(CRASHES[crashes:])))
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 def pytest_sessionstart(session):

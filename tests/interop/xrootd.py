@@ -56,6 +56,10 @@ acc.authdb {here}/authdb
 THIRD_PARTY_COPY = "http.exthandler xrdtpc libXrdHttpTPC.so\n"
 
 
+# What is known of servers that were ended by a signal of their own making.
+CRASHES = []
+
+
 class Xrootd:
     """A server process and its files. With `copies=False` it knows no third-party copy."""
 
@@ -159,6 +163,8 @@ class Xrootd:
         code = self.process.poll()
         if code is not None:
             tail = self.log_tail()
+            if code < 0:
+                CRASHES.append(f"xrootd ended by signal {-code}")
             self.start()
             raise AssertionError(f"xrootd ended with {code}\n{tail}")
 
