@@ -178,6 +178,7 @@ fn publish(namespace: &Namespace, reaper: ReaperHandle, file: Finished) {
         let result = match result {
             Ok(changed) => {
                 reached(Step::Committed);
+                scratch.pool.seen.note(scratch.id);
                 scratch.keep(size);
                 reaper.bury(&changed.trashed);
                 Ok(changed)

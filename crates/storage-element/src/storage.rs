@@ -72,7 +72,6 @@ pub struct Storage {
     /// When each pool's alarm was last written to the log.
     alarmed: Mutex<BTreeMap<PoolName, Instant>>,
     pub(crate) connections: AtomicUsize,
-    pub(crate) started: Instant,
     pub(crate) stream_memory: StreamMemory,
 }
 
@@ -182,7 +181,6 @@ impl Storage {
             chance: AtomicU64::new(Uuid::new_v4().as_u64_pair().0),
             alarmed: Mutex::default(),
             connections: AtomicUsize::new(0),
-            started: Instant::now(),
             stream_memory,
         }))
     }

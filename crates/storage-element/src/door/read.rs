@@ -340,8 +340,7 @@ impl Found {
 /// Whether a file's data is there, with its size, as far as one look at its name tells. A pool whose disk is slow to
 /// answer, or asked by too many, is believed.
 async fn check_data(door: &Door, path: &NamespacePath, found: &Found) -> Result<(), ReadError> {
-    let minute = door.storage.started.elapsed().as_secs() / 60;
-    if !found.pool.seen.is_due(found.id, minute) {
+    if !found.pool.seen.is_due(found.id) {
         return Ok(());
     }
     let Ok(turn) = Arc::clone(&found.pool.looks).try_acquire_owned() else {
@@ -370,7 +369,7 @@ async fn check_data(door: &Door, path: &NamespacePath, found: &Found) -> Result<
         let why = format!("it has {length} bytes instead of {}", found.size);
         return Err(unreadable(path, found, &io::Error::other(why)).into());
     }
-    found.pool.seen.note(found.id, minute);
+    found.pool.seen.note(found.id);
     Ok(())
 }
 

@@ -1,35 +1,56 @@
-//! Files that were looked at a moment ago. Who asks for a file's size does it several times for each transfer; one look at
-//! the disk serves them all.
+//! Files that were written or looked at a moment ago. Who asks for a file's size does it several times for each transfer;
+//! one look at the disk serves them all.
 
 use penstock_persistence::namespace::EntryId;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
-/// Files that are remembered. Another one may take a place; then it is looked at again.
-const PLACES: usize = 4096;
+/// Files that are remembered: as many as a busy pool is asked about in a minute. Another one may take a place; then it is
+/// looked at again.
+const PLACES: usize = 65_536;
 
-/// By the low bits of its id, the last file that was looked at, and when.
+/// By the low bits of its id, the last file that was there, and when.
 #[derive(Debug)]
-pub(crate) struct Seen(Box<[AtomicU64]>);
+pub(crate) struct Seen {
+    started: Instant,
+    places: Box<[AtomicU64]>,
+}
 
 impl Default for Seen {
     fn default() -> Seen {
-        Seen((0..PLACES).map(|_| AtomicU64::new(0)).collect())
+        Seen {
+            started: Instant::now(),
+            places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
+        }
     }
 }
 
 impl Seen {
-    /// It was not looked at in this minute.
-    pub(crate) fn is_due(&self, file: EntryId, minute: u64) -> bool {
+    /// It was neither written nor looked at in this minute.
+    pub(crate) fn is_due(&self, file: EntryId) -> bool {
+        self.is_due_in(self.minute(), file)
+    }
+
+    /// It is there.
+    pub(crate) fn note(&self, file: EntryId) {
+        self.note_in(self.minute(), file);
+    }
+
+    fn minute(&self) -> u64 {
+        self.started.elapsed().as_secs() / 60
+    }
+
+    fn is_due_in(&self, minute: u64, file: EntryId) -> bool {
         self.place(file).load(Ordering::Relaxed) != mark(file, minute)
     }
 
-    pub(crate) fn note(&self, file: EntryId, minute: u64) {
+    fn note_in(&self, minute: u64, file: EntryId) {
         self.place(file)
             .store(mark(file, minute), Ordering::Relaxed);
     }
 
     fn place(&self, file: EntryId) -> &AtomicU64 {
-        &self.0[file.0 as usize % PLACES]
+        &self.places[file.0 as usize % PLACES]
     }
 }
 
@@ -46,11 +67,11 @@ mod tests {
     fn a_file_is_looked_at_once_in_a_minute() {
         let seen = Seen::default();
         let (file, other) = (EntryId(5), EntryId(5 + PLACES as u64));
-        assert!(seen.is_due(file, 0));
-        seen.note(file, 0);
-        assert!(!seen.is_due(file, 0) && seen.is_due(file, 1));
-        assert!(seen.is_due(other, 0));
-        seen.note(other, 0);
-        assert!(seen.is_due(file, 0));
+        assert!(seen.is_due_in(0, file));
+        seen.note_in(0, file);
+        assert!(!seen.is_due_in(0, file) && seen.is_due_in(1, file));
+        assert!(seen.is_due_in(0, other));
+        seen.note_in(0, other);
+        assert!(seen.is_due_in(0, file));
     }
 }

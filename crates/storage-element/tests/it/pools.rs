@@ -251,6 +251,8 @@ async fn what_a_pool_cannot_read_is_its_failure_and_not_its_clients() {
     for name in ["cut", "broken", "gone"] {
         site.put(&format!("/d/{name}"), &large).await;
     }
+    // A file that was just written is believed to be there.
+    let site = site.reopen(|_| {}).await;
     let data = |name: &str| {
         let path = crate::site::path(&format!("/d/{name}"));
         let entry = site.storage.namespace().lookup(&path).expect("readable");
