@@ -36,6 +36,10 @@ use penstock_model::{
 use std::collections::BTreeSet;
 use thiserror::Error;
 
+/// Numbers of transfers and of ledger entries that may have been given and are not known any more: after the return of a
+/// backup, or where a database has lost its last commits. They are leapt over, so that none is given twice.
+pub(crate) const LOST_NUMBERS_MAX: i64 = 1_000_000_000;
+
 /// Something to persist. The journal stores records of one call in one transaction, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {

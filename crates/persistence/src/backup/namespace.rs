@@ -1,9 +1,10 @@
 //! The namespace of a storage element in a backup: copied as it lies there, below a snapshot, and put back so that no id is
 //! given twice and no file that was stored since then counts as one that nobody was told of.
 
-use super::restoring::{GAP, copy_of, files_of, put_aside};
+use super::restoring::{copy_of, files_of, put_aside};
 use super::{BackupFacts, BackupOf, Failed, Log, OWN_TABLES, Restored, pages};
 use super::{put_in_place, read_only, with_suffix, writable};
+use crate::journal::LOST_NUMBERS_MAX;
 use penstock_model::{Bytes, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
 use std::fs::File;
@@ -114,7 +115,7 @@ fn leap(namespace: &mut Connection) -> rusqlite::Result<()> {
     let from = "INSERT OR IGNORE INTO meta SELECT 'restored_from', value FROM meta WHERE key = 'low_water'";
     change.execute(from, [])?;
     for key in ["ids_below", "log_sequence"] {
-        change.execute(leap, rusqlite::params![GAP, key])?;
+        change.execute(leap, rusqlite::params![LOST_NUMBERS_MAX, key])?;
     }
     let raise = "UPDATE meta SET value = (SELECT value FROM meta WHERE key = 'ids_below') WHERE key = 'low_water'";
     change.execute(raise, [])?;
@@ -127,6 +128,6 @@ fn leap(namespace: &mut Connection) -> rusqlite::Result<()> {
         [],
     )?;
     let records = "UPDATE sqlite_sequence SET seq = seq + ?1 WHERE name = 'mover_record'";
-    change.execute(records, [GAP])?;
+    change.execute(records, [LOST_NUMBERS_MAX])?;
     change.commit()
 }

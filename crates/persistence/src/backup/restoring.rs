@@ -6,7 +6,7 @@ use super::{
     BackupContent, BackupError, BackupFacts, DELEGATION_TABLES, Failed, Kept, OWN_TABLES,
     RecordFacts, copy_tables, namespace, put_in_place, read_only, verify, with_suffix,
 };
-use crate::journal::sqlite_schema;
+use crate::journal::{LOST_NUMBERS_MAX, sqlite_schema};
 use crate::postgres::Database;
 use crate::sealing::SealingKeys;
 use penstock_model::Timestamp;
@@ -15,9 +15,6 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-
-/// Numbers of transfers and of entries that may have been given since the backup was made.
-pub(super) const GAP: i64 = 1_000_000_000;
 
 /// Where a backup is put.
 #[derive(Debug, Clone)]
@@ -227,12 +224,12 @@ fn prepare(journal: &mut Connection, at: Timestamp, sequence: u64) -> rusqlite::
     forget_tidyings(&change)?;
     change.execute("DELETE FROM sqlite_sequence WHERE name = 'ledger'", [])?;
     let sql = "INSERT INTO sqlite_sequence (name, seq) VALUES ('ledger', ?1)";
-    change.execute(sql, [sequence as i64 + GAP])?;
+    change.execute(sql, [sequence as i64 + LOST_NUMBERS_MAX])?;
     let sql = "INSERT INTO history (name, value)
                SELECT 'transfer_id_max', ?1 + max(coalesce((SELECT max(transfer_id) FROM transfer), 0),
                    coalesce((SELECT value FROM history WHERE name = 'transfer_id_max'), 0))
                WHERE true ON CONFLICT (name) DO UPDATE SET value = excluded.value";
-    change.execute(sql, params![GAP])?;
+    change.execute(sql, params![LOST_NUMBERS_MAX])?;
     change.commit()
 }
 

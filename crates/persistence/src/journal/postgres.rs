@@ -19,7 +19,8 @@ mod unfinished;
 pub use reader::PostgresReader;
 
 use super::{
-    Journal, JournalError, PruneStep, Pruned, Record, Standing, StoredToken, UnfinishedJob,
+    Journal, JournalError, LOST_NUMBERS_MAX, PruneStep, Pruned, Record, Standing, StoredToken,
+    UnfinishedJob,
 };
 use crate::cluster::Tenure;
 use crate::postgres::session::{Goes, Open, Purpose, Session, Sessions};
@@ -123,9 +124,9 @@ impl PostgresJournal {
         let doubted = self.sessions.run(move |session| {
             let mut open = session.begin()?;
             hold(&mut open, tenure)?;
-            doubt_open_jobs(&mut open)?;
+            let progress = doubt_open_jobs(&mut open)?;
             open.commit()?;
-            Ok::<_, JournalError>(())
+            Ok::<_, JournalError>(progress)
         });
         if let Err(why) = doubted {
             tracing::warn!(%why, "open jobs were not marked");
@@ -133,8 +134,9 @@ impl PostgresJournal {
     }
 }
 
-/// The database has lost records: what is open may have arrived, as after the return of a backup.
-fn doubt_open_jobs(open: &mut Open<'_>) -> Result<(), JournalError> {
+/// The database has lost records: what is open may have arrived, as after the return of a backup, and nodes may still run
+/// transfers that it knows no more. Gives back from where numbers go on.
+fn doubt_open_jobs(open: &mut Open<'_>) -> Result<Progress, JournalError> {
     let sql = "UPDATE job SET parameters = jsonb_set(parameters::jsonb, '{restored_at}',
                    to_jsonb((extract(epoch FROM now()) * 1000)::bigint))::text
                WHERE finished_ms IS NULL";
@@ -144,7 +146,13 @@ fn doubt_open_jobs(open: &mut Open<'_>) -> Result<(), JournalError> {
         "the database has lost records that it had acknowledged; destinations of open jobs are compared before anything \
          is refused there"
     );
-    Ok(())
+    let row = open.query_opt(
+        "UPDATE journal_writer SET last_sequence = last_sequence + $1, transfer_id_max = transfer_id_max + $1
+         RETURNING last_sequence, transfer_id_max",
+        &[&LOST_NUMBERS_MAX],
+    )?;
+    let progress = row.map(|row| Progress::from_columns(&row));
+    Ok(progress.unwrap_or_default())
 }
 
 /// From now on batches are those of this turn, counted from 1. Waits for what the leader before has not ended.
@@ -157,9 +165,9 @@ fn take_over(session: &mut Session, tenure: Tenure, seen: u64) -> Result<Progres
         &[&epoch, &holder],
     )?;
     let progress = row.map(|row| Progress::from_columns(&row));
-    let progress = progress.unwrap_or_default();
+    let mut progress = progress.unwrap_or_default();
     if u64::try_from(progress.last_sequence).unwrap_or_default() < seen {
-        doubt_open_jobs(&mut open)?;
+        progress = doubt_open_jobs(&mut open)?;
     }
     open.commit()?;
     Ok(progress)

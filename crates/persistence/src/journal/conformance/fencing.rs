@@ -186,6 +186,10 @@ fn a_leader_whose_last_records_the_database_has_lost_writes_nothing_more() {
     );
     assert_eq!(doubted_in(&database), 2, "what is open may have arrived");
     let (_, mut again) = lead(&database, "a");
+    assert!(
+        numbers_in(&database) > 1_000_000,
+        "nodes may run transfers that are not known any more, under numbers that would be given again"
+    );
     again.append(&accepted(&job(3, 3..=3))).expect("stored");
     assert_eq!(doubted_in(&database), 2);
 }
@@ -199,7 +203,14 @@ fn a_leader_that_knows_of_later_records_than_the_database_doubts_what_is_open() 
     for (seen, doubted) in [(last, 0), (last + 1, 2)] {
         drop(PostgresJournal::open(&database, keys(), tenure, seen).expect("opens"));
         assert_eq!(doubted_in(&database), doubted);
+        assert_eq!(numbers_in(&database) > 1_000_000, doubted > 0);
     }
+}
+
+/// The highest number that a transfer may have, or an entry, whichever is lower.
+fn numbers_in(database: &Database) -> i64 {
+    let sql = "SELECT least(transfer_id_max, last_sequence) FROM journal_writer";
+    lab::number(database, sql)
 }
 
 fn doubted_in(database: &Database) -> i64 {
