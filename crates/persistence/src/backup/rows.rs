@@ -316,7 +316,7 @@ pub(super) fn write(database: &Database, prepared: &Prepared<'_>) -> Result<(), 
     open.execute("DELETE FROM history", &[])?;
     let mut select = prepared
         .journal
-        .prepare("SELECT name, value FROM history WHERE name <> ?1")?;
+        .prepare("SELECT name, value FROM history WHERE name NOT IN (?1, 'server', 'timeline')")?;
     let mut rows = select.query([TRANSFER_ID_MAX])?;
     while let Some(row) = rows.next()? {
         let (name, value): (String, i64) = (row.get(0)?, row.get(1)?);

@@ -143,8 +143,8 @@ fn doubt_open_jobs(open: &mut Open<'_>) -> Result<Progress, JournalError> {
     let jobs = open.execute(sql, &[])?;
     tracing::error!(
         jobs,
-        "the database has lost records that it had acknowledged; destinations of open jobs are compared before anything \
-         is refused there"
+        "the database has lost records that it had acknowledged, or may have, since a standby took over; destinations of \
+         open jobs are compared before anything is refused there"
     );
     let row = open.query_opt(
         "UPDATE journal_writer SET last_sequence = last_sequence + $1, transfer_id_max = transfer_id_max + $1
@@ -155,8 +155,39 @@ fn doubt_open_jobs(open: &mut Open<'_>) -> Result<Progress, JournalError> {
     Ok(progress.unwrap_or_default())
 }
 
+/// Which server this is, and which of its histories it goes on with: a standby that takes over begins another.
+fn origin_of(session: &mut Session) -> Result<Option<[i64; 2]>, DatabaseError> {
+    let mut open = session.begin()?;
+    let sql = "SELECT system_identifier,
+                   ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int::bigint
+               FROM pg_control_system()";
+    let row = open.query_opt(sql, &[])?;
+    Ok(row.map(|row| [row.get(0), row.get(1)]))
+}
+
+/// Whether the database goes on where the last leader was. A standby may have taken over since, or the tables were put
+/// back from a dump: then commits may be missing. Notes it for the next time.
+fn is_continued(open: &mut Open<'_>, origin: [i64; 2]) -> Result<bool, DatabaseError> {
+    let mut is_same = true;
+    for (name, value) in ["server", "timeline"].into_iter().zip(origin) {
+        let known = open.query_opt("SELECT value FROM history WHERE name = $1", &[&name])?;
+        is_same &= known.is_none_or(|row| row.get::<_, i64>(0) == value);
+        open.execute(
+            "INSERT INTO history (name, value) VALUES ($1, $2)
+             ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            &[&name, &value],
+        )?;
+    }
+    Ok(is_same)
+}
+
 /// From now on batches are those of this turn, counted from 1. Waits for what the leader before has not ended.
 fn take_over(session: &mut Session, tenure: Tenure, seen: u64) -> Result<Progress, JournalError> {
+    // Not every provider tells.
+    let origin = origin_of(session)
+        .inspect_err(|why| tracing::debug!(%why, "whether a standby has taken over is not known"))
+        .ok()
+        .flatten();
     let mut open = session.begin()?;
     hold(&mut open, tenure)?;
     let (epoch, holder) = tenure.columns();
@@ -166,7 +197,11 @@ fn take_over(session: &mut Session, tenure: Tenure, seen: u64) -> Result<Progres
     )?;
     let progress = row.map(|row| Progress::from_columns(&row));
     let mut progress = progress.unwrap_or_default();
-    if u64::try_from(progress.last_sequence).unwrap_or_default() < seen {
+    let is_continued = match origin {
+        Some(origin) => is_continued(&mut open, origin)?,
+        None => true,
+    };
+    if !is_continued || u64::try_from(progress.last_sequence).unwrap_or_default() < seen {
         progress = doubt_open_jobs(&mut open)?;
     }
     open.commit()?;

@@ -207,6 +207,26 @@ fn a_leader_that_knows_of_later_records_than_the_database_doubts_what_is_open() 
     }
 }
 
+#[test]
+fn a_leader_that_knows_nothing_of_before_doubts_what_a_standby_may_have_missed() {
+    let database = lab::database();
+    let (_, mut journal) = lead(&database, "a");
+    journal.append(&accepted(&job(1, 1..=1))).expect("stored");
+    drop(lead(&database, "a"));
+    assert_eq!(doubted_in(&database), 0);
+    for name in ["timeline", "server"] {
+        let sql = format!("UPDATE history SET value = value - 1 WHERE name = '{name}'");
+        lab::execute(&database, &sql);
+        let numbers = numbers_in(&database);
+        drop(lead(&database, "a"));
+        assert_eq!(doubted_in(&database), 1, "{name}");
+        assert!(numbers_in(&database) > numbers + 1_000_000, "{name}");
+        let numbers = numbers_in(&database);
+        drop(lead(&database, "a"));
+        assert_eq!(numbers_in(&database), numbers, "it is known now");
+    }
+}
+
 /// The highest number that a transfer may have, or an entry, whichever is lower.
 fn numbers_in(database: &Database) -> i64 {
     let sql = "SELECT least(transfer_id_max, last_sequence) FROM journal_writer";
