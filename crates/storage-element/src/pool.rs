@@ -243,7 +243,8 @@ impl Pool {
             mode: space.mode,
             condition: self.condition(),
             free,
-            trash: Bytes(self.available(&space).0 - free.0),
+            // Other pools on the file system may take and give meanwhile.
+            trash: Bytes(self.available(&space).0.saturating_sub(free.0)),
             files_left: self.files_left(&space),
             writers: load.active + load.queued,
             queue_full,
@@ -687,6 +688,23 @@ mod tests {
         assert_eq!(second.view().free, Bytes(40), "until it is looked at again");
         second.release(Bytes(60));
         assert_eq!(first.view().free, Bytes(100));
+    }
+
+    #[test]
+    fn a_pool_can_be_looked_at_while_another_one_takes_and_gives_on_its_file_system() {
+        let (looked_at, busy) = (pool(u64::MAX), pool(u64::MAX));
+        busy.is_on(looked_at.file_system());
+        looked_at.set_free(1 << 20);
+        busy.set_free(1 << 20);
+        std::thread::scope(|scope| {
+            let looks = || (0..20_000).for_each(|_| drop(looked_at.view()));
+            let looking = scope.spawn(looks);
+            while !looking.is_finished() {
+                let mut reservation = busy.reserve();
+                reservation.cover(1000, None).expect("room");
+            }
+        });
+        assert_eq!(looked_at.view().trash, Bytes(0));
     }
 
     #[test]
