@@ -10,10 +10,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
-use std::time::Duration;
 use url::Url;
 
-/// Bytes that one answer may have: 1000 files with long paths and many checksums.
+/// Bytes that one answer may have. A page of the trash has a quarter, beyond its first file.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
 /// The trash of one storage element, and what its door is shown.
@@ -52,6 +51,8 @@ pub struct TrashedInfo {
 pub struct TrashPage {
     /// How long files are kept.
     pub kept_seconds: u64,
+    /// The token issuer of the storage element's own site.
+    pub issuer: Option<String>,
     /// Those that were removed first before others.
     pub files: Vec<TrashedInfo>,
     /// Where the next page begins.
@@ -67,7 +68,7 @@ pub struct RestoredInfo {
     pub parent_made: bool,
 }
 
-/// What one request has removed for good.
+/// What one request has removed for good, or would.
 #[derive(Debug, Default, Deserialize)]
 pub struct EmptiedInfo {
     /// Files.
@@ -76,10 +77,21 @@ pub struct EmptiedInfo {
     pub bytes: u64,
     /// Asking again removes more.
     pub is_more: bool,
-    /// Files whose data could not be removed.
-    pub kept: u64,
-    /// Pools whose disks did not answer.
-    pub silent_pools: Vec<String>,
+    /// Trash that cannot be removed; not told while there is more.
+    pub stays: Vec<StayInfo>,
+}
+
+/// Trash of one pool that cannot be removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StayInfo {
+    /// The pool.
+    pub pool: String,
+    /// Files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What the pool is or does, in words that follow its name.
+    pub why: String,
 }
 
 impl TrashApi {
@@ -125,17 +137,33 @@ impl TrashApi {
             .await
     }
 
-    /// Removes some files for good.
+    /// Removes some files for good: those that were at a path or below it, and were removed so many seconds ago.
     pub async fn empty(
         &self,
         within: Option<&NamespacePath>,
-        older_than: Option<Duration>,
+        older_than_seconds: Option<u64>,
     ) -> Result<EmptiedInfo, RemoteError> {
         let path = within.map(ToString::to_string);
-        let seconds = older_than.map(|span| span.as_secs().to_string());
+        let seconds = older_than_seconds.map(|seconds| seconds.to_string());
         let query = [
             ("path", path.as_deref()),
             ("older_than", seconds.as_deref()),
+        ];
+        self.exchange(Method::DELETE, "", &query, None).await
+    }
+
+    /// What [`TrashApi::empty`] would remove until there is no more.
+    pub async fn would_empty(
+        &self,
+        within: Option<&NamespacePath>,
+        older_than_seconds: Option<u64>,
+    ) -> Result<EmptiedInfo, RemoteError> {
+        let path = within.map(ToString::to_string);
+        let seconds = older_than_seconds.map(|seconds| seconds.to_string());
+        let query = [
+            ("path", path.as_deref()),
+            ("older_than", seconds.as_deref()),
+            ("dry_run", Some("true")),
         ];
         self.exchange(Method::DELETE, "", &query, None).await
     }
