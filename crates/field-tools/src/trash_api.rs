@@ -1,11 +1,11 @@
 //! The trash of a storage element, as its door tells it to administrators: listed, restored, emptied.
 
 use crate::credentials::Credentials;
+use crate::question::Question;
 use crate::remote_error::RemoteError;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method};
+use http::Method;
 use penstock_model::{NamespacePath, Timestamp};
-use penstock_protocol::http1::client::{Client, Outgoing};
+use penstock_protocol::http1::client::Client;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -183,28 +183,13 @@ impl TrashApi {
                 url.query_pairs_mut().append_pair(name, value);
             }
         }
-        let mut headers = HeaderMap::new();
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        let shown = self.credentials.at(&url)?;
-        if let Some(token) = shown.header(&url)? {
-            headers.insert(AUTHORIZATION, token);
-        }
-        if body.is_some() {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        }
-        let outgoing = Outgoing {
-            headers,
-            ..Outgoing::new(method, url.clone())
+        let question = Question {
+            method,
+            url: &url,
+            body,
+            answer_bytes_max: ANSWER_BYTES_MAX,
         };
-        let mut answer = match body {
-            Some(body) => self.client.send_bytes(outgoing, body).await?,
-            None => self.client.send(outgoing).await?,
-        };
-        let status = answer.status;
-        let text = answer.read_all(ANSWER_BYTES_MAX).await?;
-        if !status.is_success() {
-            return Err(RemoteError::of_status(&url, status, &shown, &text));
-        }
+        let text = question.ask(&self.client, &*self.credentials).await?;
         serde_json::from_slice(&text).map_err(|why| {
             RemoteError::nonsense(&url, format!("not an answer about a trash: {why}"))
         })
