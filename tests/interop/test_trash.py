@@ -305,7 +305,7 @@ def test_trash_goes_when_its_time_is_over_or_an_administrator_says_so(site):
     eventually("its data is gone", lambda: not site.data() and not site.trash_files(), 30)
 
 
-def test_what_cannot_be_emptied_is_told_with_its_pool(site):
+def test_what_cannot_be_emptied_is_told_with_its_pool(site, tmp_path):
     site.start()
     Door(site).put("/first", b"123")
     Door(site).ask("DELETE", "/first")
@@ -327,7 +327,12 @@ def test_what_cannot_be_emptied_is_told_with_its_pool(site):
     site.start()
     code, told = trash(site, "empty", "--yes")
     assert code == 1 and told["stays"][0]["why"] == "is disabled", told
-    assert listed(site) == ["/first"]
+    Door(site).put("/third", b"1")
+    Door(site).ask("DELETE", "/third")
+    (site.directory / "pools/disk2").rename(tmp_path / "unmounted")
+    code, told = trash(site, "empty", "--yes")
+    assert code == 1 and [stay["pool"] for stay in told["stays"]] == ["disk1", "disk2"], told
+    assert listed(site) == ["/first", "/third"]
 
 
 def test_whoever_asks_the_transfer_service_for_the_trash_is_told_where_it_is(binary, tmp_path):

@@ -35,7 +35,7 @@ pub(super) async fn run(
             output.say(&goes);
             if !is_confirmed("Remove it for good?", output)? {
                 return Err(CommandError::Usage(format!(
-                    "nothing was removed: {goes}; say --yes, or answer yes"
+                    "nothing was removed; with --yes, or the answer yes, {goes}"
                 )));
             }
         }
