@@ -2,7 +2,12 @@
 real site, also one that was killed, whose pool is full, or whose namespace was lost."""
 
 import json
+import os
+import pty
+import re
 import subprocess
+import time
+from datetime import UTC, datetime
 
 import pytest
 import requests
@@ -52,6 +57,13 @@ def metrics(site):
     return {name: float(value) for name, value in lines}
 
 
+def shown(site, *words, stdin=subprocess.DEVNULL):
+    """Exit code and what people read."""
+    line = [str(site.binary), "trash", *words, "--dir", str(site.directory)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, stdin=stdin)
+    return done.returncode, done.stdout + done.stderr
+
+
 def test_a_deleted_file_comes_back_as_it_was(site):
     site.start()
     door, data = Door(site), content("f", 300_000)
@@ -67,6 +79,8 @@ def test_a_deleted_file_comes_back_as_it_was(site):
     assert file["removed_by"].endswith(" alice") and file["owner"].endswith(" alice")
     assert file["created"] <= file["removed"]
     assert listed(site, "/run4") == [] and listed(site) == ["/run42/f"]
+    code, text = shown(site, "list")
+    assert re.search(r"REMOVED \(UTC\) .*\n.*T\d\d:\d\d:\d\dZ .* alice  +/run42/f\n1 file \(", text), text
     assert restored(site, "/run42/f")["restored"] == [{"path": "/run42/f", "parent_made": False}]
     assert door.get("/run42/f") == data
     after = door.ask("HEAD", "/run42/f").headers
@@ -90,9 +104,29 @@ def test_an_overwritten_file_comes_back_beside_the_one_that_replaced_it(site):
     code, told = trash(site, "list", "/f")
     restored(site, told["files"][0]["id"], "--to", "/old/er/f")
     assert door.get("/old/er/f") == b"first"
+    code, text = shown(site, "restore", "/f", "--to", "/")
+    assert code == 2 and "root directory" in text, text
     # What is restored is a file like any other.
     door.ask("MOVE", "/f.old", headers={"Destination": door.url("/f")})
     assert door.get("/f") == b"second" and listed(site) == ["/f"]
+    [number] = [file["id"] for file in trash(site, "list")[1]["files"]]
+    restored(site, number, "--to", "/in/")
+    assert door.get("/in/f") == b"third"
+
+
+def test_a_list_is_as_long_as_it_is_asked_for(site):
+    site.start()
+    door = Door(site)
+    for name in ("/a", "/b", "/c"):
+        door.put(name, b"x")
+        door.ask("DELETE", name)
+    for limit, is_more in ((2, True), (3, False), (4, False)):
+        code, told = trash(site, "list", "--limit", str(limit))
+        assert (len(told["files"]), told["is_more"]) == (min(limit, 3), is_more)
+    assert shown(site, "list", "--limit", "0")[0] == 2
+    # What is emptied is not a part of what is meant.
+    answer = Door(site, site.admin_token()).ask("DELETE", "/.penstock/trash?limit=1")
+    assert answer.status_code == 400 and "limit=1" in answer.text and len(listed(site)) == 3
 
 
 def test_a_removed_directory_comes_back_with_its_files(site):
@@ -111,6 +145,34 @@ def test_a_removed_directory_comes_back_with_its_files(site):
     assert [door.get(f"/run/d{number % 2}/f{number}") for number in range(5)] == [b"0", b"in the way", b"2", b"3", b"4"]
     restored(site, "/run", "--recursive", "--to", "/again")
     assert door.get("/again/d1/f1") == b"1"
+
+
+def test_a_directory_comes_back_without_what_was_deleted_before_it(site):
+    site.start()
+    door = Door(site)
+    for name in ("before", "with", "twice"):
+        door.put(f"/run/{name}", name.encode())
+    door.put("/run/twice", b"again", expect=204)
+    door.ask("DELETE", "/run/before")
+    # Moments are told to the second.
+    begun = int(time.time())
+    eventually("another second", lambda: time.time() >= begun + 1, 10)
+    Door(site, site.token(subject="bob")).ask("DELETE", "/run")
+    code, told = trash(site, "list")
+    since = datetime.fromtimestamp(told["files"][2]["removed"] / 1000, UTC).isoformat()
+    who = ("restore", "/run", "-r", "--removed-by", "bob")
+    for words in (who, ("restore", "/run", "-r", "--since", since), (*who, "--since", "1h")):
+        code, told = trash(site, *words, "--dry-run", "--to", "/new/")
+        assert code == 0 and told["older_versions"] == 1, told
+        assert [file["to"] for file in told["would_restore"]] == ["/new/run/twice", "/new/run/with"]
+    code, text = shown(site, *who, "--dry-run")
+    assert code == 0 and "would restore /run/with (file " in text and "Z by bob)\n1 older version is" in text, text
+    assert not door.exists("/run") and len(listed(site)) == 4
+    told = restored(site, *who[1:])
+    assert told["older_versions"] == 1 and len(told["restored"]) == 2
+    assert set(door.list("/run")) == {"/run", "/run/with", "/run/twice"} and door.get("/run/twice") == b"again"
+    code, told = trash(site, *who)
+    assert code == 4 and "tells when and by whom" in told["error"], told
 
 
 def test_the_oldest_trash_gives_way_when_a_pool_is_full(site):
@@ -223,10 +285,17 @@ def test_trash_goes_when_its_time_is_over_or_an_administrator_says_so(site):
         door.ask("DELETE", name)
     code, told = trash(site, "empty", "/a")
     assert code == 2 and "--yes" in told["error"] and len(listed(site)) == 3
+    for answer, left in (("no", ["/a/f", "/b/f", "/c"]), ("y", ["/a/f", "/b/f"])):
+        ours, theirs = pty.openpty()
+        os.write(ours, f"{answer}\n".encode())
+        code, text = shown(site, "empty", "/c", stdin=theirs)
+        assert "1 file of the trash (1 B), which was at /c or below it, goes for good" in text, text
+        assert listed(site) == left and code == (2 if answer == "no" else 0)
+    assert shown(site, "empty", "--older-than", "900ms", "--yes")[0] == 2
     code, told = trash(site, "empty", "/a", "--yes")
     assert (code, told["files"], told["bytes"]) == (0, 1, 1)
     code, told = trash(site, "empty", "--older-than", "1h", "--yes")
-    assert (code, told["files"]) == (0, 0) and listed(site) == ["/b/f", "/c"]
+    assert (code, told["files"]) == (0, 0) and listed(site) == ["/b/f"]
     site.configure("[storage]", trash="0s")
     site.reload()
     eventually("nothing is kept any more", lambda: listed(site) == [], 30)
@@ -234,6 +303,51 @@ def test_trash_goes_when_its_time_is_over_or_an_administrator_says_so(site):
     door.put("/d", b"x")
     door.ask("DELETE", "/d")
     eventually("its data is gone", lambda: not site.data() and not site.trash_files(), 30)
+
+
+def test_what_cannot_be_emptied_is_told_with_its_pool(site, tmp_path):
+    site.start()
+    Door(site).put("/first", b"123")
+    Door(site).ask("DELETE", "/first")
+    site.stop()
+    site.configure("[[storage.pool]]", name="disk2", path="pools/disk2")
+    site.start()
+    Door(site).put("/second", b"1234")
+    Door(site).ask("DELETE", "/second")
+    code, text = shown(site, "empty")
+    assert code == 2 and "1 file of the trash (4 B) goes for good" in text and len(listed(site)) == 2, text
+    code, told = trash(site, "empty", "--yes")
+    stays = {"pool": "disk1", "files": 1, "bytes": 3, "why": "is not configured"}
+    assert (code, told["files"], told["stays"]) == (1, 1, [stays]), told
+    code, text = shown(site, "empty")
+    assert code == 1 and "1 file (3 B) stays in the trash of pool disk1, which is not configured" in text, text
+    assert trash(site, "empty", "--yes", "/second") == (0, {"files": 0, "bytes": 0, "stays": []})
+    site.stop()
+    site.append('[[storage.pool]]\nname = "disk1"\npath = "pools/disk1"\nmode = "disabled"\n')
+    site.start()
+    code, told = trash(site, "empty", "--yes")
+    assert code == 1 and told["stays"][0]["why"] == "is disabled", told
+    Door(site).put("/third", b"1")
+    Door(site).ask("DELETE", "/third")
+    (site.directory / "pools/disk2").rename(tmp_path / "unmounted")
+    code, told = trash(site, "empty", "--yes")
+    assert code == 1 and [stay["pool"] for stay in told["stays"]] == ["disk1", "disk2"], told
+    assert listed(site) == ["/first", "/third"]
+
+
+def test_whoever_asks_the_transfer_service_for_the_trash_is_told_where_it_is(binary, tmp_path):
+    site = Site(binary, tmp_path / "site", "whole", HOST)
+    code, text = shown(site, "list", "--door", site.service)
+    assert code == 2 and f"the door of its storage element is {site.door}" in text, text
+    site.start()
+    try:
+        token = ("--door", site.service, "--token-file", str(site.directory / "admin.token"))
+        for words in (["list"], ["empty", "--yes"], ["restore", "1f"]):
+            line = [str(binary), "trash", *words, *token, "--capath", str(site.certificates)]
+            done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+            assert done.returncode == 2 and "a transfer service has no trash" in done.stderr, (words, done.stderr)
+    finally:
+        site.kill()
 
 
 def test_what_does_not_come_back_is_told_with_the_reason(site):

@@ -21,7 +21,8 @@ pub use site::{
 };
 
 pub use trash::{
-    DoorArgs, TrashCommand, TrashEmptyArgs, TrashListArgs, TrashRestoreArgs, TrashedName,
+    DoorArgs, RemovedSince, RestorePlace, TrashCommand, TrashEmptyArgs, TrashListArgs,
+    TrashRestoreArgs, TrashedName,
 };
 
 use self::cloud::CloudCommand;

@@ -20,7 +20,8 @@ use penstock_persistence::postgres::inspect;
 use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::http1::client::{Client, ClientConfig, Outgoing, Reach};
 use penstock_protocol::oauth;
-use penstock_protocol::tls::{ClientTls, ServerTls};
+use penstock_protocol::pki;
+use penstock_protocol::tls::{ClientTls, ServerTls, why_refused};
 use penstock_protocol::token::{ANY_AUDIENCE, IssuerVos, configuration_address, contents};
 use penstock_protocol::voms::VomsServers;
 use penstock_protocol::x509;
@@ -318,17 +319,30 @@ fn check_certificate(site: &SiteDirectory, config: &Config, findings: &mut Findi
         findings.error(why.to_string());
         return;
     }
-    let read = std::fs::read(&certificate)
+    let chain = std::fs::read(&certificate)
         .ok()
-        .and_then(|pem| X509::from_pem(&pem).ok());
-    let Some(read) = read else {
+        .and_then(|pem| X509::stack_from_pem(&pem).ok());
+    let chain = chain.unwrap_or_default();
+    let Some(own) = chain.first() else {
         return;
     };
-    for host in config.site.hosts.iter().filter(|host| !names(&read, host)) {
-        findings.warning(format!(
-            "{} does not name the host '{host}', so clients will refuse it under that name",
-            certificate.display()
-        ));
+    let trust = site.resolve(&config.trust.certificates);
+    // What has ended is told as such.
+    let is_valid =
+        pki::life(&certificate).is_ok_and(|(begins, ends)| (begins..ends).contains(&now()));
+    for host in &config.site.hosts {
+        if !names(own, host) {
+            findings.warning(format!(
+                "{} does not name the host '{host}', so clients will refuse it under that name",
+                certificate.display()
+            ));
+        } else if is_valid && let Ok(Some(why)) = why_refused(&chain, &trust, host) {
+            findings.warning(format!(
+                "{}: clients that trust the authorities of trust.certificates, this site's own among them, refuse it for \
+                 the host '{host}': {why}",
+                certificate.display()
+            ));
+        }
     }
 }
 

@@ -27,8 +27,6 @@ pub struct NewSite {
     pub issuer: String,
     /// Where file data goes, one pool each.
     pub pools: Vec<PathBuf>,
-    /// The directory of the certificate authority that it takes over; `None`: it gets one of its own.
-    pub ca: Option<PathBuf>,
 }
 
 /// The commented file that a newcomer reads first.
@@ -176,7 +174,6 @@ mod tests {
             private_addresses: vec!["127.0.0.2:8443".into()],
             issuer: "https://127.0.0.2:8443".into(),
             pools: vec!["pools/disk1".into(), "/data/\"disk\" 2".into()],
-            ca: None,
         }
     }
 

@@ -35,7 +35,7 @@ pub fn run(args: &FsckArgs, output: Output) -> Result<(), CommandError> {
         return verdict(&looked);
     }
     output.say(text(&looked, "found") + "will be changed:\n  " + &changes.join("\n  "));
-    if !args.yes && !is_confirmed(output)? {
+    if !args.yes && !is_confirmed("Change this?", output)? {
         return Err(CommandError::Usage(
             "nothing was changed; say --yes, or answer yes".to_owned(),
         ));
@@ -101,15 +101,19 @@ fn changes_of(report: &FsckReport, repair: Repair) -> Vec<String> {
 }
 
 /// Asks a person, when there is one.
-pub fn is_confirmed(output: Output) -> Result<bool, CommandError> {
+pub fn is_confirmed(question: &str, output: Output) -> Result<bool, CommandError> {
     if output.json || !std::io::stdin().is_terminal() {
         return Ok(false);
     }
-    output.say("Change this? (yes/no)");
+    output.say(format!("{question} (yes/no)"));
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);
     read.map_err(|why| CommandError::local("standard input", why))?;
-    Ok(answer.trim() == "yes")
+    Ok(means_yes(&answer))
+}
+
+fn means_yes(answer: &str) -> bool {
+    matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")
 }
 
 fn verdict(report: &FsckReport) -> Result<(), CommandError> {
@@ -195,4 +199,15 @@ fn text(report: &FsckReport, what: &str) -> String {
         text += "  nothing: namespace and pools agree\n";
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_yes_means_yes() {
+        assert!(["y", "yes\n", " Yes "].into_iter().all(means_yes));
+        assert!(!["", "\n", "no", "yess", "ye"].into_iter().any(means_yes));
+    }
 }

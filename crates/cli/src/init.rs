@@ -14,14 +14,14 @@ use penstock_model::NamespacePath;
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::macaroon::RootKeys;
 use penstock_protocol::network::why_not_public;
-use penstock_protocol::pki;
+use penstock_protocol::pki::{self, CertificateAuthority, PkiError};
 use penstock_protocol::token::LIFE_MAX;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use url::Url;
 use uuid::Uuid;
@@ -43,6 +43,8 @@ pub struct Made {
     pub certificates: String,
     /// Names of the sites that it knows.
     pub peers: Vec<String>,
+    /// What a person should look at.
+    pub warnings: Vec<String>,
 }
 
 /// `penstock init`.
@@ -72,8 +74,9 @@ pub fn create(args: &InitArgs) -> Result<Made, CommandError> {
             new.issuer
         )));
     }
+    let existing_ca = args.ca.as_deref().map(ExistingCa::open).transpose()?;
     let made_root = claim_directory(site.root())?;
-    if let Err(why) = make(&site, &new).and_then(|()| meet(&site, &peers)) {
+    if let Err(why) = make(&site, &new, existing_ca.as_ref()).and_then(|()| meet(&site, &peers)) {
         // Nothing was in it before, so all that is in it is ours.
         let _ = match made_root {
             true => std::fs::remove_dir_all(site.root()),
@@ -96,6 +99,7 @@ pub fn create(args: &InitArgs) -> Result<Made, CommandError> {
             .map(|peer| peer.config.site.name.clone())
             .collect(),
         name: new.name,
+        warnings: existing_ca.and_then(|ca| ca.warning).into_iter().collect(),
     })
 }
 
@@ -137,7 +141,6 @@ fn decide(args: &InitArgs, site: &SiteDirectory) -> Result<NewSite, CommandError
         plain_door: at(1),
         service: at(3),
         pools: args.pools.clone(),
-        ca: args.ca.clone(),
     })
 }
 
@@ -236,7 +239,38 @@ fn clear_directory(root: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-fn make(site: &SiteDirectory, new: &NewSite) -> Result<(), CommandError> {
+/// A certificate authority that a site takes over.
+struct ExistingCa<'a> {
+    dir: &'a Path,
+    authority: CertificateAuthority,
+    warning: Option<String>,
+}
+
+impl ExistingCa<'_> {
+    fn open(dir: &Path) -> Result<ExistingCa<'_>, CommandError> {
+        let authority = pki::open_ca(dir).map_err(|why| CommandError::Usage(why.to_string()))?;
+        let key = dir.join("ca.key");
+        let mode = std::fs::metadata(&key).map(|found| found.permissions().mode() & 0o777);
+        let warning = mode.ok().filter(|mode| mode & 0o077 != 0).map(|mode| {
+            let key = key.display();
+            format!(
+                "{key} can be read by others (mode {mode:03o}), and whoever reads it can be any host and user of this \
+                 site; chmod 600 {key}"
+            )
+        });
+        Ok(ExistingCa {
+            dir,
+            authority,
+            warning,
+        })
+    }
+}
+
+fn make(
+    site: &SiteDirectory,
+    new: &NewSite,
+    existing_ca: Option<&ExistingCa<'_>>,
+) -> Result<(), CommandError> {
     let fail =
         |what: &'static str| move |why: &dyn std::fmt::Display| CommandError::local(what, why);
     for (name, mode) in [
@@ -251,23 +285,36 @@ fn make(site: &SiteDirectory, new: &NewSite) -> Result<(), CommandError> {
         make_pool(&site.resolve(pool))?;
     }
 
-    let ca = match &new.ca {
-        Some(existing) => pki::copy_ca(existing, &site.ca()),
+    let made;
+    let ca = match existing_ca {
+        Some(existing) => {
+            let saved = existing.authority.save(&site.ca());
+            saved.map_err(|why| fail("cannot copy the CA")(&why))?;
+            &existing.authority
+        }
         None => {
             // Two CAs of one name would be taken for each other, hence the random part.
             let random = Uuid::new_v4().simple().to_string();
-            pki::create_ca(&site.ca(), &format!("{} {}", new.name, &random[..8]))
+            let name = format!("{} {}", new.name, &random[..8]);
+            made = pki::create_ca(&site.ca(), &name);
+            made.as_ref()
+                .map_err(|why| fail("cannot make the CA")(why))?
         }
     };
-    let ca = ca.map_err(|why| fail("cannot make the CA")(&why))?;
     let mut names = new.hosts.clone();
     let listening = new.door.ip();
     if !listening.is_unspecified() && !names.contains(&listening.to_string()) {
         names.push(listening.to_string());
     }
     let certificates = site.root().join("certificates");
-    pki::issue_host_certificate(&ca, &names, pki::HOST_LIFETIME, &site.root().join("host"))
-        .map_err(|why| fail("cannot issue the host certificate")(&why))?;
+    pki::issue_host_certificate(ca, &names, pki::HOST_LIFETIME, &site.root().join("host"))
+        .map_err(|why| match (&why, existing_ca) {
+            (PkiError::Refused { .. }, Some(existing)) => CommandError::Usage(format!(
+                "cannot use the CA in {}: {why}",
+                existing.dir.display()
+            )),
+            _ => fail("cannot issue the host certificate")(&why),
+        })?;
     pki::install_ca(&site.ca_certificate(), &certificates)
         .map_err(|why| fail("cannot install the CA certificate")(&why))?;
     pki::create_signing_key(&site.root().join("keys/token-signing.pem"))
@@ -408,6 +455,9 @@ fn next_steps(made: &Made, args: &InitArgs) -> String {
              If that one runs: kill -HUP $(cat {0}/state/serve.lock)\n",
             peer.display()
         );
+    }
+    for warning in &made.warnings {
+        text += &format!("\nwarning: {warning}\n");
     }
     if args.hosts.is_empty() {
         text += "\nIt listens on localhost, for this machine only. A site for others names its host: \

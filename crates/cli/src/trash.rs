@@ -1,58 +1,39 @@
 //! `penstock trash`: what was removed or replaced at a storage element, how it comes back, and how it goes for good.
 
+mod empty;
+mod restore;
+
 use crate::access::{Access, Need, Server};
-use crate::args::{
-    DoorArgs, TrashCommand, TrashEmptyArgs, TrashListArgs, TrashRestoreArgs, TrashedName,
-};
+use crate::args::{DoorArgs, TrashCommand, TrashListArgs};
 use crate::environment::Environment;
 use crate::exit::CommandError;
-use crate::fsck::is_confirmed;
 use crate::output::Output;
 use crate::quantity::Span;
 use crate::site::SiteDirectory;
 use penstock_field_tools::remote_error::RemoteError;
-use penstock_field_tools::trash_api::{EmptiedInfo, RestoredInfo, TrashApi, TrashedInfo};
-use penstock_model::text::one_line;
-use penstock_model::{Bytes, NamespacePath};
+use penstock_field_tools::trash_api::{TrashApi, TrashedInfo};
+use penstock_model::text::{one_line, plural};
+use penstock_model::{Bytes, NamespacePath, Timestamp};
 use penstock_protocol::token::ADMIN_SCOPE;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::time::Duration;
 use url::Url;
 
 /// Files that are asked for at once.
 const PAGE: usize = 1000;
+/// Characters of a subject that are shown. Its issuer decides how long it is.
+const SUBJECT_CHARS_MAX: usize = 64;
 
 #[derive(Debug, Serialize)]
 struct ToldList {
     /// How long the storage element keeps removed files.
     kept_seconds: u64,
+    /// The token issuer of its own site.
+    #[serde(skip)]
+    issuer: Option<String>,
     files: Vec<TrashedInfo>,
     /// There are more than were asked for.
     is_more: bool,
-}
-
-#[derive(Debug, Default, Serialize)]
-struct ToldRestored {
-    restored: Vec<RestoredInfo>,
-    failed: Vec<ToldFailure>,
-    /// Older versions of the same file that are still in the trash.
-    older_versions: usize,
-}
-
-#[derive(Debug, Serialize)]
-struct ToldFailure {
-    path: String,
-    why: String,
-}
-
-#[derive(Debug, Default, Serialize)]
-struct ToldEmptied {
-    files: u64,
-    bytes: u64,
-    /// Files whose data could not be removed.
-    kept: u64,
-    silent_pools: Vec<String>,
 }
 
 /// `penstock trash`.
@@ -63,25 +44,35 @@ pub async fn run(
 ) -> Result<(), CommandError> {
     match command {
         TrashCommand::List(args) => list(&args, environment, output).await,
-        TrashCommand::Restore(args) => restore(&args, environment, output).await,
-        TrashCommand::Empty(args) => empty(&args, environment, output).await,
+        TrashCommand::Restore(args) => restore::run(&args, environment, output).await,
+        TrashCommand::Empty(args) => empty::run(&args, environment, output).await,
     }
 }
 
 /// The door that is meant, and the token of an administrator for it, which is shown to the site's own door alone.
 fn connect(args: &DoorArgs, environment: &Environment) -> Result<TrashApi, CommandError> {
     let access = Access::open(&args.access, environment, 1)?;
-    let own = match &args.access.dir {
-        Some(dir) => SiteDirectory::at(dir)?.config()?.door_url(),
+    let config = match &args.access.dir {
+        Some(dir) => Some(SiteDirectory::at(dir)?.config()?),
         None => None,
     };
-    let own = own.and_then(|url| Url::parse(&url).ok());
+    let parsed = |url: Option<String>| url.and_then(|url| Url::parse(&url).ok());
+    let own = parsed(config.as_ref().and_then(|config| config.door_url()));
+    let service = parsed(config.as_ref().and_then(|config| config.service_url()));
     let door = args.door.as_ref().or(own.as_ref()).cloned();
     let door = door.ok_or_else(|| {
         CommandError::Usage(
             "which storage element? give --dir of a site with [storage], or --door URL with --token-file".to_owned(),
         )
     })?;
+    let is_at = |url: &Option<Url>| url.as_ref().map(Server::of) == Some(Server::of(&door));
+    if is_at(&service) && !is_at(&own) {
+        let own = own.map(|own| format!("; the door of its storage element is {own}"));
+        return Err(CommandError::Usage(format!(
+            "{door} is the transfer service of the site in --dir, which has no trash{}",
+            own.unwrap_or_default()
+        )));
+    }
     let need = match &own {
         _ if !access.mints() => None,
         Some(own) if Server::of(own) == Server::of(&door) => Some(Need {
@@ -113,6 +104,17 @@ fn told(why: RemoteError) -> CommandError {
     }
 }
 
+/// The same of a question about the whole trash, which every storage element has.
+fn told_of_whole(why: RemoteError) -> CommandError {
+    match why {
+        RemoteError::NotFound(url) => CommandError::Usage(format!(
+            "{url} does not exist, so that is not the door of a storage element; a transfer service has no trash, and \
+             another port (`listen` of [storage] and [transfer] in penstock.toml)"
+        )),
+        why => told(why),
+    }
+}
+
 /// Files of the trash, at most so many.
 async fn all(
     trash: &TrashApi,
@@ -121,6 +123,7 @@ async fn all(
 ) -> Result<ToldList, CommandError> {
     let mut found = ToldList {
         kept_seconds: 0,
+        issuer: None,
         files: Vec::new(),
         is_more: true,
     };
@@ -128,8 +131,8 @@ async fn all(
     while found.is_more && found.files.len() < limit {
         let wanted = PAGE.min(limit - found.files.len());
         let page = trash.list(within, wanted, after.as_deref()).await;
-        let page = page.map_err(told)?;
-        found.kept_seconds = page.kept_seconds;
+        let page = page.map_err(told_of_whole)?;
+        (found.kept_seconds, found.issuer) = (page.kept_seconds, page.issuer);
         found.files.extend(page.files);
         found.is_more = page.next.is_some();
         after = page.next;
@@ -143,236 +146,100 @@ async fn list(
     output: Output,
 ) -> Result<(), CommandError> {
     let trash = connect(&args.door, environment)?;
-    let found = all(&trash, args.path.as_ref(), args.limit).await?;
+    let found = all(&trash, args.path.as_ref(), args.limit.get()).await?;
     output.show(&found, || list_text(&found));
     Ok(())
 }
 
 fn list_text(found: &ToldList) -> String {
+    let columns = |id: &str, removed: &str, size: &str, by: &str, path: &str| {
+        format!("{id:>8}  {removed:<20}  {size:>9}  {by:<12}  {path}\n")
+    };
+    // The path is last: it may hold whatever its owner likes.
     let line = |file: &TrashedInfo| {
-        let path = file
-            .path
-            .as_deref()
-            .unwrap_or("(where it was is not known)");
-        let by = file.removed_by.as_deref().map(subject);
-        let by = by.map(|by| format!("  by {}", one_line(by)));
-        format!(
-            "{:>8}  {}  {:>9}  {}{}\n",
-            file.id,
-            file.removed.to_fts(),
-            Bytes(file.size_bytes).to_string(),
-            one_line(path),
-            by.unwrap_or_default()
+        columns(
+            &file.id,
+            &utc(file.removed),
+            &Bytes(file.size_bytes).to_string(),
+            &by(file, found.issuer.as_deref()),
+            &path_of(file),
         )
     };
-    let mut text: String = found.files.iter().map(line).collect();
-    let bytes = found.files.iter().map(|file| file.size_bytes).sum();
-    let (files, kept) = (
-        found.files.len(),
-        Span(Duration::from_secs(found.kept_seconds)),
-    );
+    let mut text = match found.files.is_empty() {
+        true => String::new(),
+        false => columns("ID", "REMOVED (UTC)", "SIZE", "BY", "PATH"),
+    };
+    text.extend(found.files.iter().map(line));
+    let bytes = Bytes(found.files.iter().map(|file| file.size_bytes).sum());
+    let files = plural(found.files.len() as u64, "file");
+    let kept = Span(Duration::from_secs(found.kept_seconds));
     text += &match (found.is_more, found.kept_seconds) {
-        (true, _) => format!(
-            "these are {files} files ({}); --limit lists more\n",
-            Bytes(bytes)
-        ),
-        (false, 0) => format!(
-            "{files} files ({}); removed files are not kept (storage.trash)\n",
-            Bytes(bytes)
-        ),
+        (true, _) => format!("{files} ({bytes}), and there are more; --limit lists more\n"),
+        (false, 0) => {
+            format!("{files} ({bytes}); removed files are not kept (storage.trash)\n")
+        }
         (false, _) => format!(
-            "{files} files ({}); each is kept for {kept} after its removal, if no new file needs its room\n",
-            Bytes(bytes)
+            "{files} ({bytes}); removed files are kept for {kept}, if no new file needs their room\n"
         ),
     };
     text
 }
 
-/// Whom a holder's name speaks of, without the issuer of the token.
-fn subject(holder: &str) -> &str {
+fn utc(time: Timestamp) -> String {
+    time.to_fts() + "Z"
+}
+
+fn path_of(file: &TrashedInfo) -> String {
+    match &file.path {
+        Some(path) => one_line(path).into_owned(),
+        None => "(where it was is not known)".to_owned(),
+    }
+}
+
+/// Who removed a file, in one word or two.
+fn by(file: &TrashedInfo, own_issuer: Option<&str>) -> String {
+    match &file.removed_by {
+        Some(holder) => shown_holder(holder, own_issuer),
+        None => "-".to_owned(),
+    }
+}
+
+/// A holder's name: of a token its subject, with its issuer unless that is the site's own, so that nobody else's user looks
+/// like one of this site.
+fn shown_holder(holder: &str, own_issuer: Option<&str>) -> String {
+    let of_own = own_issuer.and_then(|own| holder.strip_prefix(own)?.strip_prefix(' '));
+    if let Some(subject) = of_own {
+        return shown_name(subject);
+    }
     match holder.split_once(' ') {
-        Some((issuer, subject)) if issuer.contains("://") => subject,
-        Some(_) | None => holder,
-    }
-}
-
-async fn restore(
-    args: &TrashRestoreArgs,
-    environment: &Environment,
-    output: Output,
-) -> Result<(), CommandError> {
-    let trash = connect(&args.door, environment)?;
-    let mut done = ToldRestored::default();
-    match (&args.what, args.recursive) {
-        (TrashedName::Id(_), true) => {
-            return Err(CommandError::Usage(
-                "--recursive goes with the path of a directory, not with a number".to_owned(),
-            ));
+        // A certificate's subject begins with a slash, and may say anything behind it.
+        Some((issuer, subject)) if !holder.starts_with('/') && issuer.contains("://") => {
+            format!("{} ({})", shown_name(subject), shown_name(issuer))
         }
-        (TrashedName::Id(id), false) => {
-            let restored = trash.restore(id, args.to.as_ref()).await;
-            done.restored.push(restored.map_err(told)?);
-        }
-        (TrashedName::Path(path), false) => {
-            let found = all(&trash, Some(path), usize::MAX).await?.files;
-            let (versions, below) = versions_of(&found, path);
-            let newest = versions.last().ok_or_else(|| not_in_trash(path, below))?;
-            let restored = trash.restore(&newest.id, args.to.as_ref()).await;
-            done.restored.push(restored.map_err(told)?);
-            done.older_versions = versions.len() - 1;
-        }
-        (TrashedName::Path(path), true) => {
-            let found = all(&trash, Some(path), usize::MAX).await?.files;
-            let newest = newest_of_each(found);
-            if newest.is_empty() {
-                return Err(not_in_trash(path, 0));
-            }
-            for (from, id) in newest {
-                let to = args.to.as_ref().map(|base| moved(&from, path, base));
-                match trash.restore(&id, to.as_ref()).await.map_err(told) {
-                    Ok(restored) => done.restored.push(restored),
-                    Err(why) => done.failed.push(ToldFailure {
-                        path: from.to_string(),
-                        why: why.to_string(),
-                    }),
-                }
-            }
-        }
-    }
-    output.show(&done, || restored_text(&done));
-    match done.failed.len() {
-        0 => Ok(()),
-        failed => Err(CommandError::SomeFailed(format!(
-            "{failed} files did not come back; the others did"
-        ))),
+        Some(_) | None => shown_name(holder),
     }
 }
 
-/// The versions of one file, and how many other files were below that path.
-fn versions_of<'a>(
-    found: &'a [TrashedInfo],
-    path: &NamespacePath,
-) -> (Vec<&'a TrashedInfo>, usize) {
-    let path = path.to_string();
-    let is_it = |file: &&TrashedInfo| file.path.as_deref() == Some(path.as_str());
-    let versions: Vec<_> = found.iter().filter(is_it).collect();
-    let below = found.len() - versions.len();
-    (versions, below)
-}
-
-fn not_in_trash(path: &NamespacePath, below: usize) -> CommandError {
-    CommandError::NotFound(match below {
-        0 => format!(
-            "{path} is not in the trash: it was not removed, or too long ago, or a new file needed its room; \
-             `penstock trash list` tells what is there"
-        ),
-        below => format!(
-            "{path} was no file, but {below} files of the trash were below it; --recursive restores them"
-        ),
-    })
-}
-
-/// Of each path the number of the file that was removed last.
-fn newest_of_each(found: Vec<TrashedInfo>) -> BTreeMap<NamespacePath, String> {
-    let known = |file: TrashedInfo| {
-        let path = NamespacePath::parse(file.path.as_deref()?).ok()?;
-        Some((path, file.id))
-    };
-    // They come in the order of their removal.
-    found.into_iter().filter_map(known).collect()
-}
-
-/// A path below `from` as it is below `to`.
-fn moved(path: &NamespacePath, from: &NamespacePath, to: &NamespacePath) -> NamespacePath {
-    let rest = path.names().iter().skip(from.names().len());
-    rest.fold(to.clone(), |path, name| path.child(name).unwrap_or(path))
-}
-
-fn restored_text(done: &ToldRestored) -> String {
-    let mut text = String::new();
-    for restored in &done.restored {
-        let made = match restored.parent_made {
-            true => " (its directory was gone and was made again)",
-            false => "",
-        };
-        text += &format!("restored {}{made}\n", one_line(&restored.path));
+/// In quotes where it could be taken for more than one word.
+fn shown_name(name: &str) -> String {
+    let mut short: String = name.chars().take(SUBJECT_CHARS_MAX).collect();
+    if short.len() < name.len() {
+        short.push('…');
     }
-    if done.older_versions > 0 {
-        text += &format!(
-            "{} older versions of it are in the trash: `penstock trash list` tells their numbers\n",
-            done.older_versions
-        );
-    }
-    for failure in &done.failed {
-        text += &format!("{}: {}\n", one_line(&failure.path), one_line(&failure.why));
-    }
-    text
-}
-
-async fn empty(
-    args: &TrashEmptyArgs,
-    environment: &Environment,
-    output: Output,
-) -> Result<(), CommandError> {
-    let trash = connect(&args.door, environment)?;
-    let mut what = "files of the trash".to_owned();
-    if let Some(path) = &args.path {
-        what += &format!(" that were at {path} or below it");
-    }
-    if let Some(span) = &args.older_than {
-        what += &format!(" and were removed more than {span} ago");
-    }
-    output.say(format!("all {what} go for good"));
-    if !args.yes && !is_confirmed(output)? {
-        return Err(CommandError::Usage(
-            "nothing was removed; say --yes, or answer yes".to_owned(),
-        ));
-    }
-    let mut done = ToldEmptied::default();
-    let older_than = args.older_than.map(|span| span.0);
-    loop {
-        let EmptiedInfo {
-            files,
-            bytes,
-            is_more,
-            kept,
-            silent_pools,
-        } = trash
-            .empty(args.path.as_ref(), older_than)
-            .await
-            .map_err(told)?;
-        done.files += files;
-        done.bytes += bytes;
-        (done.kept, done.silent_pools) = (kept, silent_pools);
-        if !is_more || files == 0 {
-            break;
-        }
-    }
-    output.show(&done, || {
-        format!(
-            "removed {} files ({}) for good\n",
-            done.files,
-            Bytes(done.bytes)
-        )
-    });
-    match (done.kept, done.silent_pools.as_slice()) {
-        (0, []) => Ok(()),
-        (kept, []) => Err(CommandError::SomeFailed(format!(
-            "{kept} files or more stay, because the disks of their pools refuse; the log of the storage element says why"
-        ))),
-        (_, silent) => Err(CommandError::SomeFailed(format!(
-            "files in {} stay, because the disk does not answer; the storage element removes them when their time is over",
-            silent.join(", ")
-        ))),
+    let is_plain = |character: char| character.is_alphanumeric() || "-_.@:/=+…".contains(character);
+    match !short.is_empty() && short != "-" && short.chars().all(is_plain) {
+        true => short,
+        false => one_line(&format!("{short:?}")).into_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock_model::Timestamp;
+    use crate::args::{Arguments, Command};
+    use clap::Parser;
 
-    fn file(id: &str, path: &str, removed: i64) -> TrashedInfo {
+    pub(super) fn file(id: &str, path: &str, removed: i64) -> TrashedInfo {
         TrashedInfo {
             id: id.to_owned(),
             path: Some(path.to_owned()),
@@ -386,47 +253,84 @@ mod tests {
         }
     }
 
-    fn path(text: &str) -> NamespacePath {
+    pub(super) fn path(text: &str) -> NamespacePath {
         NamespacePath::parse(text).expect("a path")
+    }
+
+    /// What is typed behind `penstock trash`.
+    pub(super) fn parsed<'a>(words: impl IntoIterator<Item = &'a str>) -> TrashCommand {
+        let line = ["penstock", "trash"].into_iter().chain(words);
+        match Arguments::parse_from(line).command {
+            Command::Trash(command) => command,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn told_list(files: Vec<TrashedInfo>) -> ToldList {
+        ToldList {
+            kept_seconds: 86_400,
+            issuer: Some("https://issuer".to_owned()),
+            files,
+            is_more: false,
+        }
     }
 
     #[test]
     fn people_read_what_was_removed_when_and_by_whom() {
-        let found = ToldList {
-            kept_seconds: 86_400,
-            files: vec![file("1f", "/d/f", 1000)],
-            is_more: false,
-        };
+        let mut found = told_list(vec![file("1f", "/d/f", 1000), file("20", "/d/my g", 2000)]);
+        found.files[1].removed_by = None;
         assert_eq!(
             list_text(&found),
-            "      1f  1970-01-01T00:00:01     1.5 kB  /d/f  by alice\n\
-             1 files (1.5 kB); each is kept for 1d after its removal, if no new file needs its room\n"
+            concat!(
+                "      ID  REMOVED (UTC)              SIZE  BY            PATH\n",
+                "      1f  1970-01-01T00:00:01Z     1.5 kB  alice         /d/f\n",
+                "      20  1970-01-01T00:00:02Z     1.5 kB  -             /d/my g\n",
+                "2 files (3.0 kB); removed files are kept for 1d, if no new file needs their room\n"
+            )
         );
+        found.files.truncate(1);
+        found.is_more = true;
+        let text = list_text(&found);
+        assert!(text.ends_with("\n1 file (1.5 kB), and there are more; --limit lists more\n"));
+        let none = list_text(&told_list(Vec::new()));
+        assert!(none.starts_with("0 files (0 B);"), "{none}");
     }
 
     #[test]
-    fn of_several_versions_the_one_that_was_removed_last_comes_back() {
-        let found = vec![
-            file("1", "/d/f", 1),
-            file("2", "/d/f/below", 2),
-            file("3", "/d/f", 3),
-        ];
-        let (versions, below) = versions_of(&found, &path("/d/f"));
+    fn nobody_elses_user_looks_like_one_of_this_site() {
+        let check = |holder: &str, expected: &str| {
+            assert_eq!(shown_holder(holder, Some("https://issuer")), expected);
+        };
+        check("https://issuer alice", "alice");
+        check("https://issuer2 alice", "alice (https://issuer2)");
+        check("https://other alice", "alice (https://other)");
+        check(
+            "https://other bob  /data/f",
+            "\"bob  /data/f\" (https://other)",
+        );
+        check(
+            "https://other a\n1f\x1b[2K\u{202e}",
+            "\"a\\n1f\\u{1b}[2K\\u{202e}\" (https://other)",
+        );
+        check("/DC=ch/CN=Alice Smith", "\"/DC=ch/CN=Alice Smith\"");
+        check("/O=x://y alice", "\"/O=x://y alice\"");
+        check("https://issuer -", "\"-\"");
+        let long = shown_holder(&format!("https://other {}", "w".repeat(10_000)), None);
+        assert_eq!(long, format!("{}… (https://other)", "w".repeat(64)));
         assert_eq!(
-            (versions.last().map(|it| it.id.as_str()), below),
-            (Some("3"), 1)
+            shown_holder("https://issuer alice", None),
+            "alice (https://issuer)"
         );
-        let newest = newest_of_each(found);
-        assert_eq!(newest[&path("/d/f")], "3");
-        assert_eq!(newest.len(), 2);
-        let to = moved(&path("/d/f/below"), &path("/d"), &path("/else/where"));
-        assert_eq!(to, path("/else/where/f/below"));
     }
 
     #[test]
-    fn what_is_not_there_is_told_with_what_to_do() {
-        let text = |below| not_in_trash(&path("/d"), below).to_string();
-        assert!(text(0).contains("penstock trash list"));
-        assert!(text(3).contains("--recursive"));
+    fn a_name_forges_no_line_of_the_list() {
+        let found = told_list(vec![file("1f", "/d/f\u{2028}20  forged\x1b[1A", 1000)]);
+        let text = list_text(&found);
+        assert_eq!(text.lines().count(), 3);
+        assert!(
+            text.contains("/d/f\\u{2028}20  forged\\u{1b}[1A\n"),
+            "{text}"
+        );
     }
 }

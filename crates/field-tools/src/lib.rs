@@ -11,6 +11,7 @@ pub mod fts3_configuration;
 pub mod job_list;
 pub mod local_tree;
 pub mod progress;
+mod question;
 pub mod remote;
 pub mod remote_error;
 pub mod remote_tree;

@@ -10,10 +10,10 @@ pub use search::{FindQuestion, FoundPage};
 
 use crate::credentials::Credentials;
 use crate::job_list::Entry;
+use crate::question::Question;
 use crate::remote_error::RemoteError;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use penstock_protocol::http1::client::{Client, Outgoing};
+use http::Method;
+use penstock_protocol::http1::client::Client;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -384,31 +384,13 @@ impl TransferService {
             .base
             .join(&format!("/{path}"))
             .map_err(|why| RemoteError::nonsense(&self.base, why.to_string()))?;
-        let mut headers = HeaderMap::new();
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        let shown = self.credentials.at(&url)?;
-        if let Some(token) = shown.header(&url)? {
-            headers.insert(AUTHORIZATION, token);
-        }
-        if body.is_some() {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        }
-        let outgoing = Outgoing {
+        let question = Question {
             method,
-            url: url.clone(),
-            headers,
-            identity: None,
+            url: &url,
+            body,
+            answer_bytes_max: ANSWER_BYTES_MAX,
         };
-        let mut answer = match body {
-            Some(body) => self.client.send_bytes(outgoing, body).await?,
-            None => self.client.send(outgoing).await?,
-        };
-        let status = answer.status;
-        let text = answer.read_all(ANSWER_BYTES_MAX).await?;
-        // 207: some of several jobs are not as hoped; each says so itself.
-        if !status.is_success() && status != StatusCode::MULTI_STATUS {
-            return Err(RemoteError::of_status(&url, status, &shown, &text));
-        }
+        let text = question.ask(&self.client, &*self.credentials).await?;
         Ok((url, text))
     }
 }

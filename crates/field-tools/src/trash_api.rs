@@ -1,19 +1,18 @@
 //! The trash of a storage element, as its door tells it to administrators: listed, restored, emptied.
 
 use crate::credentials::Credentials;
+use crate::question::Question;
 use crate::remote_error::RemoteError;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method};
+use http::Method;
 use penstock_model::{NamespacePath, Timestamp};
-use penstock_protocol::http1::client::{Client, Outgoing};
+use penstock_protocol::http1::client::Client;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
-use std::time::Duration;
 use url::Url;
 
-/// Bytes that one answer may have: 1000 files with long paths and many checksums.
+/// Bytes that one answer may have. A page of the trash has a quarter, beyond its first file.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
 /// The trash of one storage element, and what its door is shown.
@@ -52,6 +51,8 @@ pub struct TrashedInfo {
 pub struct TrashPage {
     /// How long files are kept.
     pub kept_seconds: u64,
+    /// The token issuer of the storage element's own site.
+    pub issuer: Option<String>,
     /// Those that were removed first before others.
     pub files: Vec<TrashedInfo>,
     /// Where the next page begins.
@@ -67,7 +68,7 @@ pub struct RestoredInfo {
     pub parent_made: bool,
 }
 
-/// What one request has removed for good.
+/// What one request has removed for good, or would.
 #[derive(Debug, Default, Deserialize)]
 pub struct EmptiedInfo {
     /// Files.
@@ -76,10 +77,21 @@ pub struct EmptiedInfo {
     pub bytes: u64,
     /// Asking again removes more.
     pub is_more: bool,
-    /// Files whose data could not be removed.
-    pub kept: u64,
-    /// Pools whose disks did not answer.
-    pub silent_pools: Vec<String>,
+    /// Trash that cannot be removed; not told while there is more.
+    pub stays: Vec<StayInfo>,
+}
+
+/// Trash of one pool that cannot be removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StayInfo {
+    /// The pool.
+    pub pool: String,
+    /// Files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What the pool is or does, in words that follow its name.
+    pub why: String,
 }
 
 impl TrashApi {
@@ -125,17 +137,33 @@ impl TrashApi {
             .await
     }
 
-    /// Removes some files for good.
+    /// Removes some files for good: those that were at a path or below it, and were removed so many seconds ago.
     pub async fn empty(
         &self,
         within: Option<&NamespacePath>,
-        older_than: Option<Duration>,
+        older_than_seconds: Option<u64>,
     ) -> Result<EmptiedInfo, RemoteError> {
         let path = within.map(ToString::to_string);
-        let seconds = older_than.map(|span| span.as_secs().to_string());
+        let seconds = older_than_seconds.map(|seconds| seconds.to_string());
         let query = [
             ("path", path.as_deref()),
             ("older_than", seconds.as_deref()),
+        ];
+        self.exchange(Method::DELETE, "", &query, None).await
+    }
+
+    /// What [`TrashApi::empty`] would remove until there is no more.
+    pub async fn would_empty(
+        &self,
+        within: Option<&NamespacePath>,
+        older_than_seconds: Option<u64>,
+    ) -> Result<EmptiedInfo, RemoteError> {
+        let path = within.map(ToString::to_string);
+        let seconds = older_than_seconds.map(|seconds| seconds.to_string());
+        let query = [
+            ("path", path.as_deref()),
+            ("older_than", seconds.as_deref()),
+            ("dry_run", Some("true")),
         ];
         self.exchange(Method::DELETE, "", &query, None).await
     }
@@ -155,28 +183,13 @@ impl TrashApi {
                 url.query_pairs_mut().append_pair(name, value);
             }
         }
-        let mut headers = HeaderMap::new();
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        let shown = self.credentials.at(&url)?;
-        if let Some(token) = shown.header(&url)? {
-            headers.insert(AUTHORIZATION, token);
-        }
-        if body.is_some() {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        }
-        let outgoing = Outgoing {
-            headers,
-            ..Outgoing::new(method, url.clone())
+        let question = Question {
+            method,
+            url: &url,
+            body,
+            answer_bytes_max: ANSWER_BYTES_MAX,
         };
-        let mut answer = match body {
-            Some(body) => self.client.send_bytes(outgoing, body).await?,
-            None => self.client.send(outgoing).await?,
-        };
-        let status = answer.status;
-        let text = answer.read_all(ANSWER_BYTES_MAX).await?;
-        if !status.is_success() {
-            return Err(RemoteError::of_status(&url, status, &shown, &text));
-        }
+        let text = question.ask(&self.client, &*self.credentials).await?;
         serde_json::from_slice(&text).map_err(|why| {
             RemoteError::nonsense(&url, format!("not an answer about a trash: {why}"))
         })

@@ -1,5 +1,5 @@
 //! Text of others where people read it: servers' errors, URLs, names, subjects. What would command a terminal, forge a
-//! line of a log or turn the reading direction is written out, so that it is seen and does nothing.
+//! line of a log or turn the reading direction is written out, so that it is seen and does nothing. And how counts are written.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -14,6 +14,14 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 /// The same on one line.
 pub fn one_line(text: &str) -> Cow<'_, str> {
     escaped(text, is_unprintable)
+}
+
+/// `1 file`, `2 files`.
+pub fn plural(count: u64, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        _ => format!("{count} {noun}s"),
+    }
 }
 
 /// Whether a character is C0, DEL or C1, separates lines or paragraphs, or changes the direction of what follows
@@ -52,6 +60,12 @@ mod tests {
         check("a\x1b[31mred", "a\\u{1b}[31mred");
         check("a\u{9b}31m\x7f\r\nb", "a\\u{9b}31m\\u{7f}\\u{d}\nb");
         check("exe\u{202e}gpj\u{2066}", "exe\\u{202e}gpj\\u{2066}");
+    }
+
+    #[test]
+    fn one_has_no_plural() {
+        let counted = [0, 1, 2].map(|count| plural(count, "file"));
+        assert_eq!(counted, ["0 files", "1 file", "2 files"]);
     }
 
     #[test]

@@ -494,11 +494,3 @@ fn mean(values: &[f64]) -> Option<f64> {
 fn percent(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole * 100.0)
 }
-
-/// `1 link`, `2 links`.
-fn plural(count: usize, noun: &str) -> String {
-    match count {
-        1 => format!("1 {noun}"),
-        _ => format!("{count} {noun}s"),
-    }
-}

@@ -4,23 +4,30 @@
 //! Files are made whole or not at all, private ones with mode 0600, and never overwritten: a lost CA key
 //! cannot be had again. Certificates are RSA, because the oldest clients of the field know nothing else.
 
+mod existing;
+
+pub use existing::open_ca;
+
 use openssl::asn1::{Asn1Integer, Asn1Time, Asn1TimeRef};
 use openssl::bn::{BigNum, MsbOption};
 use openssl::ec::{EcGroup, EcKey};
 use openssl::error::ErrorStack;
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
-use openssl::pkey::{PKey, Private};
+use openssl::pkey::{Id, PKey, Private};
 use openssl::rsa::Rsa;
+use openssl::stack::{Stack, StackRef};
 use openssl::x509::extension::{
     AuthorityKeyIdentifier, BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName,
     SubjectKeyIdentifier,
 };
+use openssl::x509::store::X509StoreBuilder;
+use openssl::x509::verify::X509VerifyParam;
 use openssl::x509::{
-    X509, X509Builder, X509Crl, X509Name, X509NameBuilder, X509NameRef, X509VerifyResult,
+    X509, X509Builder, X509Crl, X509Name, X509NameBuilder, X509NameRef, X509PurposeId, X509Ref,
+    X509StoreContext, X509VerifyResult,
 };
 use penstock_model::Timestamp;
-use std::cmp::Ordering;
 use std::fs;
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -41,6 +48,13 @@ const CA_RSA_BITS: u32 = 3072;
 const HOST_RSA_BITS: u32 = 2048;
 /// The bound of X.520 on a common name is 64 characters, of which " CA" takes three.
 const SITE_NAME_MAX: usize = 61;
+/// That of usual systems: keys of 112 bits of security at least, no SHA-1 in signatures.
+const CLIENT_SECURITY_LEVEL: i32 = 2;
+// OpenSSL's X509_V_ERR_… (x509_vfy.h).
+const INVALID_PURPOSE: i32 = 26;
+const PERMITTED_VIOLATION: i32 = 47;
+const EXCLUDED_VIOLATION: i32 = 48;
+const INVALID_CA: i32 = 79;
 const PRIVATE: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
 
@@ -71,9 +85,17 @@ pub enum PkiError {
     /// A name that cannot stand in a certificate.
     #[error("'{0}' cannot stand in a certificate: {1}")]
     Name(String, &'static str),
-    /// A directory whose files make no certificate authority together.
-    #[error("{path} holds no usable certificate authority: {1}", path = .0.display())]
-    Authority(PathBuf, &'static str),
+    /// A directory whose files make no certificate authority that could be used.
+    #[error("cannot use the CA in {path}: {1}", path = .0.display())]
+    Authority(PathBuf, String),
+    /// A certificate of a host that is refused by whoever trusts its authority.
+    #[error("clients would refuse the certificate of '{host}': {why}")]
+    Refused {
+        /// The name or address under which it is refused.
+        host: String,
+        /// Why.
+        why: String,
+    },
     /// OpenSSL failed, for want of randomness or memory.
     #[error("OpenSSL could not make the certificate: {0}")]
     OpenSsl(#[from] ErrorStack),
@@ -86,23 +108,17 @@ pub struct CertificateAuthority {
 }
 
 impl CertificateAuthority {
-    /// Reads `ca.pem` and `ca.key` from `dir`.
-    pub fn load(dir: &Path) -> Result<CertificateAuthority, PkiError> {
-        let path = dir.join("ca.key");
-        let key = PKey::private_key_from_pem(&read(&path)?).map_err(|why| PkiError::Content {
-            path,
-            what: "private key",
-            why,
-        })?;
-        Ok(CertificateAuthority {
-            certificate: read_certificate(&dir.join("ca.pem"))?,
-            key,
-        })
-    }
-
     /// The certificate, without the key.
     pub fn certificate(&self) -> &X509 {
         &self.certificate
+    }
+
+    /// Writes `ca.pem` and `ca.key` into a directory, which has neither.
+    pub fn save(&self, dir: &Path) -> Result<(), PkiError> {
+        let (certificate_path, key_path) = (dir.join("ca.pem"), dir.join("ca.key"));
+        refuse_existing(&[&certificate_path, &key_path])?;
+        write_new(&key_path, &self.key.private_key_to_pem_pkcs8()?, PRIVATE)?;
+        write_new(&certificate_path, &self.certificate.to_pem()?, PUBLIC)
     }
 }
 
@@ -110,8 +126,7 @@ impl CertificateAuthority {
 /// `/DC=penstock/O=<site>/CN=<site> CA`.
 pub fn create_ca(dir: &Path, site: &str) -> Result<CertificateAuthority, PkiError> {
     check_site_name(site)?;
-    let (certificate_path, key_path) = (dir.join("ca.pem"), dir.join("ca.key"));
-    refuse_existing(&[&certificate_path, &key_path])?;
+    refuse_existing(&[&dir.join("ca.pem"), &dir.join("ca.key")])?;
     let key = PKey::from_rsa(Rsa::generate(CA_RSA_BITS)?)?;
     let subject = name_of(site, &format!("{site} CA"))?;
     let mut builder = started(&subject, &subject, &key)?;
@@ -127,42 +142,16 @@ pub fn create_ca(dir: &Path, site: &str) -> Result<CertificateAuthority, PkiErro
     let context = builder.x509v3_context(None, None);
     let identifier = SubjectKeyIdentifier::new().build(&context)?;
     builder.append_extension(identifier)?;
-    builder.sign(&key, MessageDigest::sha256())?;
+    builder.sign(&key, digest_for(&key))?;
     let certificate = builder.build();
-    write_new(&key_path, &key.private_key_to_pem_pkcs8()?, PRIVATE)?;
-    write_new(&certificate_path, &certificate.to_pem()?, PUBLIC)?;
-    Ok(CertificateAuthority { certificate, key })
-}
-
-/// Copies a certificate authority, its key included: `ca.pem` and `ca.key` of `from` to `dir`, both of the same names.
-/// Refuses what cannot sign certificates of hosts: a certificate of no root authority, and a key of another one.
-pub fn copy_ca(from: &Path, dir: &Path) -> Result<CertificateAuthority, PkiError> {
-    let (certificate_path, key_path) = (dir.join("ca.pem"), dir.join("ca.key"));
-    refuse_existing(&[&certificate_path, &key_path])?;
-    let authority = CertificateAuthority::load(from)?;
-    let CertificateAuthority { certificate, key } = &authority;
-    let refused = |why| Err(PkiError::Authority(from.to_owned(), why));
-    if !certificate.public_key()?.public_eq(key) {
-        return refused("ca.key is not the key of ca.pem");
-    }
-    if certificate
-        .not_after()
-        .compare(Asn1Time::days_from_now(0)?.as_ref())?
-        == Ordering::Less
-    {
-        return refused("its certificate has expired");
-    }
-    // Clients would need the whole chain, and OpenSSL looks at the purposes of the key here as well.
-    if certificate.issued(certificate) != X509VerifyResult::OK {
-        return refused("its certificate is not one of an authority that signs itself");
-    }
-    write_new(&key_path, &key.private_key_to_pem_pkcs8()?, PRIVATE)?;
-    write_new(&certificate_path, &certificate.to_pem()?, PUBLIC)?;
+    let authority = CertificateAuthority { certificate, key };
+    authority.save(dir)?;
     Ok(authority)
 }
 
 /// Makes `cert.pem` and `key.pem` in `dir` for a host under all its names and addresses; good as server and
-/// as client. It ends with the authority if `lifetime` would outlast it.
+/// as client. It ends with the authority if `lifetime` would outlast it. What clients that trust the authority would
+/// refuse is not made.
 pub fn issue_host_certificate(
     authority: &CertificateAuthority,
     hosts: &[String],
@@ -171,8 +160,33 @@ pub fn issue_host_certificate(
 ) -> Result<(), PkiError> {
     let (certificate_path, key_path) = (dir.join("cert.pem"), dir.join("key.pem"));
     refuse_existing(&[&certificate_path, &key_path])?;
-    let names = subject_alternative_name(hosts)?;
     let key = PKey::from_rsa(Rsa::generate(HOST_RSA_BITS)?)?;
+    let certificate = host_certificate(authority, hosts, lifetime, &key)?;
+    for host in hosts {
+        let Err(why) = verify(&certificate, authority, host)? else {
+            continue;
+        };
+        // One name that is not allowed spoils the certificate for all: which one is it?
+        for host in hosts {
+            let alone = std::slice::from_ref(host);
+            let alone = host_certificate(authority, alone, lifetime, &key)?;
+            if let Err(why) = verify(&alone, authority, host)? {
+                return Err(refused(host, why));
+            }
+        }
+        return Err(refused(host, why));
+    }
+    write_new(&key_path, &key.private_key_to_pem_pkcs8()?, PRIVATE)?;
+    write_new(&certificate_path, &certificate.to_pem()?, PUBLIC)
+}
+
+fn host_certificate(
+    authority: &CertificateAuthority,
+    hosts: &[String],
+    lifetime: Duration,
+    key: &PKey<Private>,
+) -> Result<X509, PkiError> {
+    let names = subject_alternative_name(hosts)?;
     let issuer = authority.certificate.subject_name();
     let organisation = issuer.entries_by_nid(Nid::ORGANIZATIONNAME).next();
     let organisation = organisation.and_then(|entry| entry.data().to_string().ok());
@@ -181,7 +195,7 @@ pub fn issue_host_certificate(
     // §6.4.4).
     let common: String = hosts[0].chars().take(64).collect();
     let subject = name_of(&site, &common)?;
-    let mut builder = started(&subject, issuer, &key)?;
+    let mut builder = started(&subject, issuer, key)?;
     set_validity(&mut builder, lifetime, Some(&authority.certificate))?;
     builder.append_extension(BasicConstraints::new().critical().build()?)?;
     let usage = KeyUsage::new()
@@ -197,17 +211,81 @@ pub fn issue_host_certificate(
             .build()?,
     )?;
     let context = builder.x509v3_context(Some(&authority.certificate), None);
-    let identifiers = [
+    let mut identifiers = vec![
         names.build(&context)?,
         SubjectKeyIdentifier::new().build(&context)?,
-        AuthorityKeyIdentifier::new().keyid(true).build(&context)?,
     ];
+    // An authority that others have made need not have an identifier.
+    if authority.certificate.subject_key_id().is_some() {
+        identifiers.push(AuthorityKeyIdentifier::new().keyid(true).build(&context)?);
+    }
     for extension in identifiers {
         builder.append_extension(extension)?;
     }
-    builder.sign(&authority.key, MessageDigest::sha256())?;
-    write_new(&key_path, &key.private_key_to_pem_pkcs8()?, PRIVATE)?;
-    write_new(&certificate_path, &builder.build().to_pem()?, PUBLIC)
+    builder.sign(&authority.key, digest_for(&authority.key))?;
+    Ok(builder.build())
+}
+
+/// The digest with which a key signs: Ed25519 and Ed448 bring their own.
+fn digest_for(key: &PKey<Private>) -> MessageDigest {
+    match key.id() {
+        Id::ED25519 | Id::ED448 => MessageDigest::null(),
+        _ => MessageDigest::sha256(),
+    }
+}
+
+/// Whether a client that trusts the authority believes that this is the server of the host.
+fn verify(
+    certificate: &X509,
+    authority: &CertificateAuthority,
+    host: &str,
+) -> Result<Result<(), X509VerifyResult>, ErrorStack> {
+    let mut store = X509StoreBuilder::new()?;
+    store.add_cert(authority.certificate.clone())?;
+    let none = Stack::new()?;
+    verify_server(store, certificate, &none, host)
+}
+
+/// Whether a client that trusts what is in the store believes that this is the server of the host, as
+/// `openssl verify -purpose sslserver -verify_hostname`.
+pub(crate) fn verify_server(
+    mut store: X509StoreBuilder,
+    certificate: &X509Ref,
+    chain: &StackRef<X509>,
+    host: &str,
+) -> Result<Result<(), X509VerifyResult>, ErrorStack> {
+    let mut parameters = X509VerifyParam::new()?;
+    parameters.set_purpose(X509PurposeId::SSL_SERVER)?;
+    parameters.set_auth_level(CLIENT_SECURITY_LEVEL);
+    match host.parse() {
+        Ok(address) => parameters.set_ip(address)?,
+        Err(_) => parameters.set_host(host)?,
+    }
+    store.set_param(&parameters)?;
+    let mut context = X509StoreContext::new()?;
+    context.init(&store.build(), certificate, chain, |context| {
+        Ok(match context.verify_cert()? {
+            true => Ok(()),
+            false => Err(context.error()),
+        })
+    })
+}
+
+fn refused(host: &str, why: X509VerifyResult) -> PkiError {
+    let why = match why.as_raw() {
+        INVALID_CA => {
+            "the certificate of its authority is not one of an authority (CA:TRUE)".to_owned()
+        }
+        INVALID_PURPOSE => {
+            "the certificate of its authority does not allow it to vouch for servers".to_owned()
+        }
+        PERMITTED_VIOLATION | EXCLUDED_VIOLATION => {
+            "the name constraints of the authority do not allow it".to_owned()
+        }
+        _ => why.error_string().to_owned(),
+    };
+    let host = host.to_owned();
+    PkiError::Refused { host, why }
 }
 
 /// Puts a CA certificate into a hashed trust directory (`<hash>.0`, or the next free number) with the signing
@@ -485,10 +563,6 @@ fn write_synced(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use openssl::stack::Stack;
-    use openssl::x509::X509StoreContext;
-    use openssl::x509::store::X509StoreBuilder;
-    use openssl::x509::verify::X509VerifyParam;
     use std::os::unix::fs::MetadataExt;
 
     fn site() -> (tempfile::TempDir, CertificateAuthority) {
@@ -497,37 +571,26 @@ mod tests {
         (dir, authority)
     }
 
-    fn verifies(certificate: &X509, authority: &X509, host: &str) -> bool {
-        let mut store = X509StoreBuilder::new().expect("a store");
-        store.add_cert(authority.clone()).expect("added");
-        let mut parameters = X509VerifyParam::new().expect("parameters");
-        match host.parse() {
-            Ok(address) => parameters.set_ip(address).expect("set"),
-            Err(_) => parameters.set_host(host).expect("set"),
-        }
-        store.set_param(&parameters).expect("set");
-        let (store, chain) = (store.build(), Stack::new().expect("a stack"));
-        let mut context = X509StoreContext::new().expect("a context");
-        context
-            .init(&store, certificate, &chain, |context| context.verify_cert())
-            .expect("verification ran")
+    fn verifies(certificate: &X509, authority: &CertificateAuthority, host: &str) -> bool {
+        let verdict = verify(certificate, authority, host);
+        verdict.expect("verification ran").is_ok()
     }
 
     #[test]
     fn a_copy_of_an_authority_issues_what_the_first_one_vouches_for() {
         let (dir, authority) = site();
         let second = dir.path().join("second");
-        let copy = copy_ca(&dir.path().join("ca"), &second).expect("copied");
+        let copy = open_ca(&dir.path().join("ca")).expect("readable");
+        copy.save(&second).expect("copied");
         let host = ["localhost".to_owned()];
         issue_host_certificate(&copy, &host, HOST_LIFETIME, &dir.path().join("host"))
             .expect("issued");
         let issued = dir.path().join("host/cert.pem");
         let certificate = read_certificate(&issued).expect("readable");
-        assert!(verifies(&certificate, authority.certificate(), "localhost"));
+        assert!(verifies(&certificate, &authority, "localhost"));
         let mode = fs::metadata(second.join("ca.key")).expect("there").mode();
         assert_eq!(mode & 0o777, 0o600);
-        let again = copy_ca(&dir.path().join("ca"), &second);
-        assert!(matches!(again, Err(PkiError::Exists(_))));
+        assert!(matches!(copy.save(&second), Err(PkiError::Exists(_))));
     }
 
     #[test]
@@ -542,9 +605,7 @@ mod tests {
             fs::create_dir(at("mixed")).expect("made");
             fs::copy(at(certificate), at("mixed/ca.pem")).expect("copied");
             fs::copy(at(key), at("mixed/ca.key")).expect("copied");
-            let answer = copy_ca(&at("mixed"), &at("copy"));
-            assert!(!at("copy").exists(), "something was made");
-            answer.err().expect("refused").to_string()
+            open_ca(&at("mixed")).err().expect("refused").to_string()
         };
         let why = refused("ca/ca.pem", "other/ca.key");
         assert!(why.contains("ca.key is not the key of ca.pem"), "{why}");
@@ -560,16 +621,10 @@ mod tests {
         issue_host_certificate(&authority, &hosts, HOST_LIFETIME, &host_dir).expect("issued");
         let certificate = read_certificate(&host_dir.join("cert.pem")).expect("readable");
         for host in &hosts {
-            assert!(
-                verifies(&certificate, authority.certificate(), host),
-                "{host}"
-            );
+            assert!(verifies(&certificate, &authority, host), "{host}");
         }
         for host in ["other.example.org", "127.0.0.3"] {
-            assert!(
-                !verifies(&certificate, authority.certificate(), host),
-                "{host}"
-            );
+            assert!(!verifies(&certificate, &authority, host), "{host}");
         }
         let (_, ends) = life(&host_dir.join("cert.pem")).expect("readable");
         let expected = SystemTime::now() + HOST_LIFETIME;
@@ -628,12 +683,12 @@ mod tests {
     #[test]
     fn an_authority_read_again_signs_as_before() {
         let (dir, authority) = site();
-        let again = CertificateAuthority::load(&dir.path().join("ca")).expect("readable");
+        let again = open_ca(&dir.path().join("ca")).expect("readable");
         let host_dir = dir.path().join("host");
         issue_host_certificate(&again, &["h".to_owned()], HOST_LIFETIME, &host_dir)
             .expect("issued");
         let certificate = read_certificate(&host_dir.join("cert.pem")).expect("readable");
-        assert!(verifies(&certificate, authority.certificate(), "h"));
+        assert!(verifies(&certificate, &authority, "h"));
     }
 
     #[test]

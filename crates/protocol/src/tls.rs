@@ -12,6 +12,7 @@ mod resumption;
 pub use identity::{ClientIdentity, IdentityError};
 pub use peers::{Fingerprint, PeerTls};
 
+use crate::pki::verify_server;
 use crate::stream::{self, Stream};
 use crate::x509::{CertificateError, ClientCertificate, ClientCertificates, Shown};
 use openssl::error::ErrorStack;
@@ -19,6 +20,7 @@ use openssl::ssl::{
     Ssl, SslAcceptor, SslConnector, SslFiletype, SslMethod, SslRef, SslSessionCacheMode,
     SslVerifyMode, SslVersion,
 };
+use openssl::stack::Stack;
 use openssl::x509::store::{X509Lookup, X509StoreBuilder};
 use openssl::x509::{X509, X509Ref, X509VerifyResult};
 use penstock_model::Timestamp;
@@ -367,31 +369,7 @@ fn build_connector(trust: &Trust) -> Result<Connector, TlsError> {
     builder.set_min_proto_version(Some(SslVersion::TLS1_2))?;
     builder.set_read_ahead(true);
     if let Trust::Directory(dir) = trust {
-        let unusable = |path: &Path, why: String| TlsError::Load {
-            what: "CA directory",
-            path: path.to_owned(),
-            why,
-        };
-        let name = dir.to_str().filter(|name| !name.contains(['\0', ':']));
-        let name =
-            name.ok_or_else(|| unusable(dir, "its name holds a ':' or is not UTF-8".into()))?;
-        let files = std::fs::read_dir(dir).map_err(|why| unusable(dir, why.to_string()))?;
-        let mut store = X509StoreBuilder::new()?;
-        store
-            .add_lookup(X509Lookup::hash_dir())?
-            .add_dir(name, SslFiletype::PEM)?;
-        for file in files {
-            let path = file.map_err(|why| unusable(dir, why.to_string()))?.path();
-            if path.extension().is_some_and(|extension| extension == "pem") {
-                let pem = std::fs::read(&path).map_err(|why| unusable(&path, why.to_string()))?;
-                for ca in
-                    X509::stack_from_pem(&pem).map_err(|why| unusable(&path, why.to_string()))?
-                {
-                    store.add_cert(ca)?;
-                }
-            }
-        }
-        builder.set_cert_store(store.build());
+        builder.set_cert_store(store_of(dir)?.build());
     }
     let sessions = Sessions::default();
     sessions.collect_from(&mut builder);
@@ -399,6 +377,50 @@ fn build_connector(trust: &Trust) -> Result<Connector, TlsError> {
         tls: Arc::new(builder.build()),
         sessions,
     })
+}
+
+/// The CAs of a hashed directory, and those of its `.pem` files.
+fn store_of(dir: &Path) -> Result<X509StoreBuilder, TlsError> {
+    let unusable = |path: &Path, why: String| TlsError::Load {
+        what: "CA directory",
+        path: path.to_owned(),
+        why,
+    };
+    let name = dir.to_str().filter(|name| !name.contains(['\0', ':']));
+    let name = name.ok_or_else(|| unusable(dir, "its name holds a ':' or is not UTF-8".into()))?;
+    let files = std::fs::read_dir(dir).map_err(|why| unusable(dir, why.to_string()))?;
+    let mut store = X509StoreBuilder::new()?;
+    store
+        .add_lookup(X509Lookup::hash_dir())?
+        .add_dir(name, SslFiletype::PEM)?;
+    for file in files {
+        let path = file.map_err(|why| unusable(dir, why.to_string()))?.path();
+        if path.extension().is_some_and(|extension| extension == "pem") {
+            let pem = std::fs::read(&path).map_err(|why| unusable(&path, why.to_string()))?;
+            for ca in X509::stack_from_pem(&pem).map_err(|why| unusable(&path, why.to_string()))? {
+                store.add_cert(ca)?;
+            }
+        }
+    }
+    Ok(store)
+}
+
+/// Why clients that trust the CAs of a directory refuse a server with these certificates, its own first, under this name or
+/// address. `None`: they do not.
+pub fn why_refused(
+    certificates: &[X509],
+    directory: &Path,
+    host: &str,
+) -> Result<Option<String>, TlsError> {
+    let Some((own, others)) = certificates.split_first() else {
+        return Ok(Some("there is no certificate".to_owned()));
+    };
+    let mut chain = Stack::new()?;
+    for other in others {
+        chain.push(other.clone())?;
+    }
+    let verdict = verify_server(store_of(directory)?, own, &chain, host)?;
+    Ok(verdict.err().map(|why| why.error_string().to_owned()))
 }
 
 /// The DNS names and addresses of a certificate, for people.

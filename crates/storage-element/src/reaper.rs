@@ -10,7 +10,8 @@ mod tests;
 mod trash;
 
 pub(crate) use room::with_room;
-pub(crate) use trash::{Emptied, RestoreError, RestoreOrder};
+use trash::Emptied;
+pub(crate) use trash::{RestoreError, RestoreOrder};
 
 use crate::clock::BelievedClock;
 use crate::pool::{Pool, Reservation};
@@ -18,7 +19,7 @@ use crate::scratch::Place;
 use crate::upkeep;
 use penstock_decide::trash::kept_since;
 use penstock_model::{Bytes, PoolName, Timestamp};
-use penstock_persistence::namespace::{EntryId, Namespace, TrashQuery, Trashed};
+use penstock_persistence::namespace::{EntryId, Namespace, NamespaceError, TrashQuery, Trashed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -61,7 +62,7 @@ enum Order {
     },
     Empty {
         query: TrashQuery,
-        reply: oneshot::Sender<Emptied>,
+        reply: oneshot::Sender<Result<Emptied, NamespaceError>>,
     },
 }
 

@@ -8,7 +8,7 @@ use crate::pool::Pool;
 use crate::reaper::Pools;
 use crate::upkeep::Upkeep;
 use penstock_model::{Bytes, PoolName};
-use penstock_persistence::namespace::{Change, ChangeError, Namespace, NamespaceError};
+use penstock_persistence::namespace::{Change, ChangeError, Namespace, NamespaceError, TrashQuery};
 use penstock_protocol::tls::TlsError;
 use std::fs::Permissions;
 use std::io;
@@ -164,7 +164,7 @@ pub(crate) fn recover(namespace: &Namespace, upkeep: &Upkeep) -> Result<(), Open
         unfinished,
         quarantined,
     } = upkeep.prepare_all()?;
-    for (name, trash) in namespace.trash_usage()? {
+    for (name, trash) in namespace.trash_usage(&TrashQuery::default())? {
         match upkeep.pools().get(&name) {
             Some(pool) => pool.occupy(trash),
             None => {

@@ -33,7 +33,8 @@ pub struct InitArgs {
     #[arg(long = "peer", value_name = "DIR")]
     pub peers: Vec<PathBuf>,
     /// A directory with `ca.pem` and `ca.key` of a certificate authority that exists already, such as `ca` of another
-    /// machine of the site: it issues the host certificate, and a copy is kept here. Default: a new authority.
+    /// machine of the site: it issues the host certificate, and a copy is kept here. It signs itself, may sign for all
+    /// hosts, and its key has no password. Default: a new authority.
     #[arg(long, value_name = "DIR")]
     pub ca: Option<PathBuf>,
 }

@@ -4,7 +4,9 @@ use super::AccessArgs;
 use super::site::namespace_path;
 use crate::quantity::Span;
 use clap::{Args, Subcommand};
-use penstock_model::NamespacePath;
+use penstock_model::{NamespacePath, Timestamp};
+use penstock_protocol::webdav::parse_iso_date;
+use std::num::NonZeroUsize;
 use std::str::FromStr;
 use url::Url;
 
@@ -15,23 +17,27 @@ pub enum TrashCommand {
     #[command(after_help = "Examples:\n  penstock trash list --dir cern\n  \
         penstock trash list --dir cern /data/run42      # this file, or what was below this directory\n  \
         penstock trash list --dir cern --json | jq '.files[] | select(.removed_by | test(\"alice\"))'\n\n\
-        Each line: number, time of removal (UTC), size, path, who removed it. A path stands there several times when several \
-        versions of the file were replaced.")]
+        Each line: number, time of removal (UTC), size, who removed it (with the token issuer, when that is another site's), \
+        path. A path stands there several times when several versions of the file were replaced.")]
     List(TrashListArgs),
     /// Bring a file back: as it was, where it was, or elsewhere.
     #[command(after_help = "Examples:\n  \
         penstock trash restore --dir cern /data/run42/f              # the version that was removed last\n  \
         penstock trash restore --dir cern 1f3a --to /data/run42/f.old  # an older one, by its number, beside the present one\n  \
-        penstock trash restore --dir cern --recursive /data/run42    # a directory that was removed, with all its files\n\n\
-        Nothing is replaced: where something stands, say --to. Directories that are gone are made again, owned by the file's \
-        owner. Owner, times, checksums, properties and ETag are those of before.")]
+        penstock trash restore --dir cern --recursive /data/run42    # a directory that was removed, with all its files\n  \
+        penstock trash restore --dir cern -r /data/run42 --since 2026-11-24T03:00:00Z --removed-by alice --dry-run\n\n\
+        Of each path the version that was removed last comes back; of a directory also what was deleted from it before it was \
+        deleted itself: --since and --removed-by leave that out, --dry-run shows what is left. Nothing is replaced: where \
+        something stands, say --to. Directories that are gone are made again, owned by the file's owner. Owner, times, \
+        checksums, properties and ETag are those of before.")]
     Restore(TrashRestoreArgs),
     /// Remove files of the trash for good, before their time is over.
     #[command(
         after_help = "Examples:\n  penstock trash empty --dir cern --older-than 12h\n  \
         penstock trash empty --dir cern /data/run42 --yes\n\n\
-        There is no way back. For want of room nothing needs to be done: the oldest trash of a pool gives way to new files by \
-        itself."
+        Tells how much it is, and asks. There is no way back. What is in a pool that is not configured or does not answer stays, \
+        is told, and makes the exit code 1. For want of room nothing needs to be done: the oldest trash of a pool gives way to \
+        new files by itself."
     )]
     Empty(TrashEmptyArgs),
 }
@@ -54,8 +60,8 @@ pub struct TrashListArgs {
     #[arg(value_parser = namespace_path)]
     pub path: Option<NamespacePath>,
     /// List so many at most.
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    pub limit: usize,
+    #[arg(long, value_name = "N", default_value = "10000")]
+    pub limit: NonZeroUsize,
     /// The storage element.
     #[command(flatten)]
     pub door: DoorArgs,
@@ -67,12 +73,21 @@ pub struct TrashRestoreArgs {
     /// Where the file was, beginning with /; or its number, as `trash list` shows it.
     #[arg(value_name = "PATH|ID")]
     pub what: TrashedName,
-    /// Restore it here, and not where it was.
-    #[arg(long, value_name = "PATH", value_parser = namespace_path)]
-    pub to: Option<NamespacePath>,
+    /// Restore it here, and not where it was. With a slash at the end: into this directory.
+    #[arg(long, value_name = "PATH")]
+    pub to: Option<RestorePlace>,
     /// All files that were below the path; of each the version that was removed last.
     #[arg(short, long)]
     pub recursive: bool,
+    /// Only what was removed since then: a time as `trash list` shows it, or how long ago (2h).
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<RemovedSince>,
+    /// Only what they removed, written as `trash list` shows it.
+    #[arg(long, value_name = "WHO")]
+    pub removed_by: Option<String>,
+    /// Only tell what would come back. What stands in its way is not looked for.
+    #[arg(long)]
+    pub dry_run: bool,
     /// The storage element.
     #[command(flatten)]
     pub door: DoorArgs,
@@ -85,7 +100,7 @@ pub struct TrashEmptyArgs {
     #[arg(value_parser = namespace_path)]
     pub path: Option<NamespacePath>,
     /// Only what was removed longer ago than this.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = whole_seconds)]
     pub older_than: Option<Span>,
     /// Do not ask.
     #[arg(long)]
@@ -119,6 +134,60 @@ impl FromStr for TrashedName {
     }
 }
 
+/// Where something shall be restored to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RestorePlace {
+    /// In the place of the file or directory that is named.
+    At(NamespacePath),
+    /// Into this directory, under the name that it had.
+    Into(NamespacePath),
+}
+
+impl FromStr for RestorePlace {
+    type Err = String;
+    fn from_str(text: &str) -> Result<RestorePlace, String> {
+        let path = namespace_path(text)?;
+        match (path.is_root(), text.ends_with('/')) {
+            (true, _) => Err("nothing can be in the place of the root directory; write the whole path that it shall have".to_owned()),
+            (false, true) => Ok(RestorePlace::Into(path)),
+            (false, false) => Ok(RestorePlace::At(path)),
+        }
+    }
+}
+
+/// Since when something was removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RemovedSince {
+    /// Since a moment.
+    Moment(Timestamp),
+    /// Since so long ago.
+    Ago(Span),
+}
+
+impl FromStr for RemovedSince {
+    type Err = String;
+    fn from_str(text: &str) -> Result<RemovedSince, String> {
+        if let Some(moment) = parse_iso_date(text) {
+            return Ok(RemovedSince::Moment(moment));
+        }
+        text.parse().map(RemovedSince::Ago).map_err(|_| {
+            format!("'{text}' is no time; write for example 2026-11-24T03:00:00Z, or 2h for the last two hours")
+        })
+    }
+}
+
+/// A span that the door understands, which is asked in seconds.
+fn whole_seconds(text: &str) -> Result<Span, String> {
+    let span: Span = text.parse()?;
+    match (span.0.as_secs(), span.0.subsec_nanos()) {
+        (1.., 0) => Ok(span),
+        _ => Err(
+            "write whole seconds, at least 1s; without --older-than the age does not count"
+                .to_owned(),
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,5 +201,33 @@ mod tests {
             let why = wrong.parse::<TrashedName>().expect_err(wrong);
             assert!(why.contains("penstock trash list"), "{why}");
         }
+    }
+
+    #[test]
+    fn a_slash_at_the_end_means_into_the_directory() {
+        let path = NamespacePath::parse("/a/b").expect("a path");
+        assert_eq!("/a/b".parse(), Ok(RestorePlace::At(path.clone())));
+        assert_eq!("/a/b/".parse(), Ok(RestorePlace::Into(path)));
+        for root in ["/", "//", "/./"] {
+            let why = root.parse::<RestorePlace>().expect_err(root);
+            assert!(why.contains("root directory"), "{why}");
+        }
+    }
+
+    #[test]
+    fn removals_are_found_by_moment_or_by_age() {
+        let moment = RemovedSince::Moment(Timestamp(1_000));
+        assert_eq!("1970-01-01T00:00:01Z".parse(), Ok(moment));
+        let ago = RemovedSince::Ago("2h".parse().expect("a span"));
+        assert_eq!("2h".parse(), Ok(ago));
+        assert!("yesterday".parse::<RemovedSince>().is_err());
+    }
+
+    #[test]
+    fn an_age_that_would_be_rounded_to_nothing_is_refused() {
+        for bad in ["900ms", "0s", "1500ms"] {
+            assert!(whole_seconds(bad).is_err(), "{bad}");
+        }
+        assert_eq!(whole_seconds("90m"), "90m".parse());
     }
 }

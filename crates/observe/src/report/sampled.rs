@@ -2,9 +2,10 @@
 //!
 //! Takes one sample at a time, so that a week of them needs no more memory than a minute.
 
-use super::{Feeding, RateOverTime, plural, within};
+use super::{Feeding, RateOverTime, within};
 use crate::plot;
 use crate::rate::{Counted, UNIT, Window, megabits_per_second};
+use penstock_model::text::plural;
 use penstock_model::{Bytes, LinkId, LinkSample, Timestamp};
 use std::collections::BTreeMap;
 
@@ -158,7 +159,7 @@ impl Sampled {
             let moved = bin.is_known().then_some(Bytes(bin.moved))?;
             Some(megabits_per_second(moved, self.seconds_of(n)))
         };
-        let links = plural(self.links.len(), "link");
+        let links = plural(self.links.len() as u64, "link");
         Some(RateOverTime {
             unit: UNIT,
             population: format!("every transfer on the {links} of: {population}"),

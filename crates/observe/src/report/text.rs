@@ -3,9 +3,10 @@
 //!
 //! Decides nothing: every figure is one of [`BandwidthReport`]. Lines are wrapped at 80 columns.
 
-use super::{BandwidthReport, Cause, Incident, LinkShare, RateOverTime, plural};
+use super::{BandwidthReport, Cause, Incident, LinkShare, RateOverTime};
 use crate::plot;
 use crate::rate::{Counted, UNIT};
+use penstock_model::text::plural;
 use std::fmt::{self, Display, Formatter, Write as _};
 
 /// Most links, pools and incidents listed in the text; JSON has all.
@@ -103,8 +104,8 @@ fn outcome(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
 fn quality(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
     let quality = &report.quality;
     writeln!(out, "\nQuality")?;
-    let errors = plural(quality.errors as usize, "error");
-    let transfers = plural(quality.transfers as usize, "transfer");
+    let errors = plural(quality.errors, "error");
+    let transfers = plural(quality.transfers, "transfer");
     match quality.error_percent {
         Some(percent) => writeln!(
             out,
@@ -113,7 +114,7 @@ fn quality(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
         None => writeln!(out, "  {errors} / {transfers}")?,
     }
     if quality.lost_attempts > 0 {
-        let lost = plural(quality.lost_attempts as usize, "attempt");
+        let lost = plural(quality.lost_attempts, "attempt");
         writeln!(
             out,
             "  {lost} cut short by a restart of the service (no errors)"
@@ -122,7 +123,7 @@ fn quality(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
     if quality.incidents.is_empty() {
         return Ok(());
     }
-    let incidents = plural(quality.incidents.len(), "incident");
+    let incidents = plural(quality.incidents.len() as u64, "incident");
     writeln!(
         out,
         "  {incidents} (an error is a failed attempt; errors alike are one incident):"
@@ -134,8 +135,8 @@ fn quality(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
 }
 
 fn write_incident(incident: &Incident, out: &mut Formatter<'_>) -> fmt::Result {
-    let errors = plural(incident.errors as usize, "error");
-    let transfers = plural(incident.transfers as usize, "transfer");
+    let errors = plural(incident.errors, "error");
+    let transfers = plural(incident.transfers, "transfer");
     writeln!(
         out,
         "  - {errors} in {transfers}, {}Z to {}Z",
@@ -161,10 +162,7 @@ fn write_link(share: &LinkShare, out: &mut Formatter<'_>) -> fmt::Result {
         Some(link) => writeln!(out, "  {}", clean(&link.to_string()))?,
         None => writeln!(out, "  (link no longer recorded)")?,
     }
-    let mut parts = vec![
-        plural(share.finished as usize, "file"),
-        share.bytes.to_string(),
-    ];
+    let mut parts = vec![plural(share.finished, "file"), share.bytes.to_string()];
     parts.extend(
         share
             .share_percent
@@ -195,7 +193,7 @@ fn pools(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
             Some(pool) => clean(pool.as_str()),
             None => "(pool not told)".to_owned(),
         };
-        let files = plural(share.finished as usize, "file");
+        let files = plural(share.finished, "file");
         write!(
             out,
             "  {name:<24} {files:>12}  {:>10}",
@@ -271,7 +269,7 @@ fn drops(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
             "    {:.2} Mb/s instead of {:.2}; {} in this time",
             seen.megabits_per_second,
             usual.megabits_per_second,
-            plural(drop.errors as usize, "error")
+            plural(drop.errors, "error")
         )?;
         for cause in drop
             .causes
@@ -307,7 +305,7 @@ fn tcp(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
     writeln!(
         out,
         "\nTCP: what the kernel said of {}",
-        plural(tcp.sockets as usize, "data socket")
+        plural(tcp.sockets, "data socket")
     )?;
     match tcp.retransmitted_percent {
         Some(percent) => writeln!(
@@ -347,7 +345,7 @@ fn and_more(count: usize, noun: &str, out: &mut Formatter<'_>) -> fmt::Result {
             writeln!(
                 out,
                 "  … and {}; the JSON form has all",
-                plural(more, &format!("more {noun}"))
+                plural(more as u64, &format!("more {noun}"))
             )
         }
         _ => Ok(()),

@@ -90,6 +90,7 @@ impl Namespace {
             usage_by_pool(
                 connection,
                 "SELECT pool, count(*), sum(size_bytes) FROM entry WHERE kind = 1 GROUP BY pool",
+                [],
             )
         })
     }

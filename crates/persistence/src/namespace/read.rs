@@ -5,7 +5,7 @@ use super::{Entry, EntryId, EntryKind, Namespace, NamespaceError, PoolUsage};
 use penstock_model::{
     Bytes, Checksum, ChecksumAlgorithm, NamespacePath, PoolName, Timestamp, UserName,
 };
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, Row, params};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -226,7 +226,11 @@ impl Namespace {
     /// What every pool holds that ever held a file.
     pub fn pool_usage(&self) -> Result<BTreeMap<PoolName, PoolUsage>, NamespaceError> {
         self.readers.with(|connection| {
-            usage_by_pool(connection, "SELECT pool, files, size_bytes FROM pool_usage")
+            usage_by_pool(
+                connection,
+                "SELECT pool, files, size_bytes FROM pool_usage",
+                [],
+            )
         })
     }
 
@@ -374,9 +378,10 @@ pub(super) fn unsigned(value: i64) -> u64 {
 pub(super) fn usage_by_pool(
     connection: &Connection,
     query: &str,
+    values: impl Params,
 ) -> rusqlite::Result<BTreeMap<PoolName, PoolUsage>> {
     let mut query = connection.prepare_cached(query)?;
-    let rows = query.query_map([], |row| {
+    let rows = query.query_map(values, |row| {
         let usage = PoolUsage {
             files: unsigned(row.get(1)?),
             bytes: Bytes(unsigned(row.get(2)?)),

@@ -119,7 +119,7 @@ type Named = (&'static str, Value);
 
 impl TrashQuery {
     /// As SQL that takes named values, and these.
-    fn conditions(&self) -> (Vec<&'static str>, Vec<Named>) {
+    fn condition(&self) -> (String, Vec<Named>) {
         let mut conditions = Vec::new();
         let mut values: Vec<Named> = Vec::new();
         if let Some(pool) = &self.pool {
@@ -139,8 +139,17 @@ impl TrashQuery {
             values.push((":removed", Value::from(removed.0)));
             values.push((":file", Value::from(stored(file))));
         }
-        (conditions, values)
+        let condition = match conditions.is_empty() {
+            true => String::new(),
+            false => format!("WHERE {}", conditions.join(" AND ")),
+        };
+        (condition, values)
     }
+}
+
+fn named(values: &[Named]) -> Vec<(&str, &dyn ToSql)> {
+    let named = values.iter().map(|(name, value)| (*name, value as _));
+    named.collect()
 }
 
 impl Namespace {
@@ -150,25 +159,17 @@ impl Namespace {
         query: &TrashQuery,
         limit: usize,
     ) -> Result<Vec<TrashedFile>, NamespaceError> {
-        let (conditions, mut values) = query.conditions();
+        let (condition, mut values) = query.condition();
         values.push((
             ":limit",
             Value::from(i64::try_from(limit).unwrap_or(i64::MAX)),
         ));
-        let condition = match conditions.is_empty() {
-            true => String::new(),
-            false => format!("WHERE {}", conditions.join(" AND ")),
-        };
         let sql = format!(
             "SELECT {COLUMNS} FROM trash {condition} ORDER BY removed_ms, file_id LIMIT :limit"
         );
-        let values: Vec<(&str, &dyn ToSql)> = values
-            .iter()
-            .map(|(name, value)| (*name, value as &dyn ToSql))
-            .collect();
         self.readers.with(|connection| {
             let mut query = connection.prepare_cached(&sql)?;
-            let rows = query.query_map(values.as_slice(), of_row)?;
+            let rows = query.query_map(named(&values).as_slice(), of_row)?;
             rows.collect()
         })
     }
@@ -178,14 +179,16 @@ impl Namespace {
         self.readers.with(|connection| find(connection, file))
     }
 
-    /// How much of every pool is trash. Reads an index, not the rows.
-    pub fn trash_usage(&self) -> Result<BTreeMap<PoolName, PoolUsage>, NamespaceError> {
-        self.readers.with(|connection| {
-            usage_by_pool(
-                connection,
-                "SELECT pool, count(*), sum(size_bytes) FROM trash GROUP BY pool",
-            )
-        })
+    /// How much of every pool is such trash. Unless it is asked by path this reads an index, not the rows.
+    pub fn trash_usage(
+        &self,
+        query: &TrashQuery,
+    ) -> Result<BTreeMap<PoolName, PoolUsage>, NamespaceError> {
+        let (condition, values) = query.condition();
+        let sql =
+            format!("SELECT pool, count(*), sum(size_bytes) FROM trash {condition} GROUP BY pool");
+        self.readers
+            .with(|connection| usage_by_pool(connection, &sql, named(&values).as_slice()))
     }
 }
 

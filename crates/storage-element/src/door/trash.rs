@@ -6,24 +6,28 @@ use super::answer::{Answer, Problem, Reply};
 use super::body::read_body;
 use super::{Call, Door, reserved};
 use crate::clock::now;
-use crate::reaper::{Emptied, RestoreError, RestoreOrder};
+use crate::reaper::{RestoreError, RestoreOrder};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::Operation;
-use penstock_model::{Checksum, NamespacePath, PoolName, Timestamp, UserName};
+use penstock_decide::pool_selection::PoolMode;
+use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
 use penstock_persistence::namespace::{
-    ChangeError, EntryId, NamespaceError, Refusal, TrashQuery, TrashedFile,
+    ChangeError, EntryId, NamespaceError, PoolUsage, Refusal, TrashQuery, TrashedFile,
 };
 use penstock_protocol::http1::server::{Connection, Request};
 use penstock_protocol::identity::{self, Identity};
 use penstock_protocol::token::ADMIN_SCOPE;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// Files in one answer, unless fewer are asked for.
 const LISTED_MAX: usize = 1000;
+/// Bytes of the files in one answer; whatever comes beyond is on the next page. Clients take several times as much.
+const LISTED_BYTES_MAX: usize = 4 << 20;
 /// Bytes of an order.
 const BODY_BYTES_MAX: usize = 16 << 10;
 
@@ -84,6 +88,16 @@ impl Told {
     }
 }
 
+/// Trash that an order to remove it leaves where it is.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Stay {
+    pool: PoolName,
+    files: u64,
+    bytes: u64,
+    /// What the pool does or is, in words that follow its name.
+    why: String,
+}
+
 /// The body of a POST.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -97,7 +111,13 @@ struct RestoreForm {
 struct Asked {
     query: TrashQuery,
     limit: usize,
+    /// Nothing shall be removed, only told what would be.
+    is_dry_run: bool,
 }
+
+/// The names that a query may have.
+const OF_LIST: &[&str] = &["path", "older_than", "after", "limit"];
+const OF_EMPTYING: &[&str] = &["path", "older_than", "dry_run"];
 
 pub(super) async fn answer(
     door: &Door,
@@ -159,14 +179,36 @@ fn administrator<'a>(
 }
 
 async fn list(door: &Door, request: &Request) -> Result<Reply, Problem> {
-    let Asked { query, limit } = asked(request.query().unwrap_or_default(), now())?;
-    let trash = read(door, move |namespace| namespace.trash(&query, limit)).await?;
-    let next = trash.last().filter(|_| trash.len() == limit);
-    let next = next.map(|last| format!("{}-{}", last.removed.0, last.file));
-    let kept = door.storage.settings().limits.trash;
-    let files: Vec<Told> = trash.into_iter().map(Told::of).collect();
-    let document = json!({"kept_seconds": kept.as_secs(), "files": files, "next": next});
+    let asked = asked(request.query().unwrap_or_default(), now(), OF_LIST)?;
+    let Asked { query, limit, .. } = asked;
+    // One more tells whether there is a next page.
+    let trash = read(door, move |namespace| namespace.trash(&query, limit + 1)).await?;
+    let (files, next) = page_of(trash, limit);
+    let settings = door.storage.settings();
+    let issuer = settings.issuer.as_ref().map(|own| &own.trust.issuer);
+    let kept = settings.limits.trash;
+    let document =
+        json!({"kept_seconds": kept.as_secs(), "issuer": issuer, "files": files, "next": next});
     Ok(told(StatusCode::OK, &document).into())
+}
+
+/// As many files as one answer takes, and where the next one begins.
+fn page_of(trash: Vec<TrashedFile>, limit: usize) -> (Vec<Told>, Option<String>) {
+    let found = trash.len();
+    let (mut files, mut bytes, mut next) = (Vec::new(), 0, None);
+    for kept in trash.into_iter().take(limit) {
+        let place = format!("{}-{}", kept.removed.0, kept.file);
+        let file = Told::of(kept);
+        bytes += serde_json::to_vec(&file).map_or(0, |text| text.len());
+        // A page without a file would not come to an end.
+        if bytes > LISTED_BYTES_MAX && !files.is_empty() {
+            break;
+        }
+        files.push(file);
+        next = Some(place);
+    }
+    let is_more = files.len() < found;
+    (files, next.filter(|_| is_more))
 }
 
 async fn restore(
@@ -189,9 +231,10 @@ async fn restore(
         None => kept.path.clone(),
     };
     if to.is_root() {
-        return Err(Problem::bad_request(format!(
-            "where file {file} was is not known; say where it shall be"
-        )));
+        return Err(Problem::bad_request(match form.to {
+            Some(_) => "no file can be in the place of the root directory; say the whole path that it shall have".to_owned(),
+            None => format!("where file {file} was is not known; say where it shall be"),
+        }));
     }
     reserved::refuse(&Operation::Create, &to)?;
     let shown = door.check_if(call)?;
@@ -223,39 +266,106 @@ async fn restore(
 }
 
 async fn empty(door: &Door, request: &Request, admin: &Identity) -> Result<Reply, Problem> {
-    let Asked { query, .. } = asked(
-        request.query().unwrap_or_default(),
-        door.storage.clock.now(),
-    )?;
+    let now = door.storage.clock.now();
+    let asked = asked(request.query().unwrap_or_default(), now, OF_EMPTYING)?;
+    let pools: Vec<PoolName> = door.storage.pools().map(|pool| pool.name.clone()).collect();
+    let obstacle = |pool: &PoolName| obstacle(door, pool).map(|why| (pool.clone(), why));
+    let mut obstacles: BTreeMap<PoolName, String> = pools.iter().filter_map(obstacle).collect();
+    let (mut gone, mut is_more) = (PoolUsage::default(), false);
+    if !asked.is_dry_run {
+        let usable = pools
+            .into_iter()
+            .filter(|pool| !obstacles.contains_key(pool));
+        let usable = usable.collect();
+        let removed = remove(door, usable, &asked.query).await?;
+        (gone, is_more) = (removed.gone, removed.is_more);
+        obstacles.extend(removed.obstacles);
+        let (user, files, bytes) = (&admin.user, gone.files, gone.bytes);
+        tracing::info!(%user, files, %bytes, "emptied trash");
+    }
+    let mut stays = Vec::new();
+    // While there is more, whoever asks comes again.
+    if !is_more {
+        let usage = read(door, move |namespace| namespace.trash_usage(&asked.query)).await?;
+        for (pool, usage) in usage {
+            let why = match obstacles.remove(&pool) {
+                Some(why) => why,
+                None if door.storage.pool(&pool).is_none() => "is not configured".to_owned(),
+                None if asked.is_dry_run => {
+                    gone = sum(gone, usage);
+                    continue;
+                }
+                // It has come since.
+                None => continue,
+            };
+            stays.push(Stay {
+                pool,
+                files: usage.files,
+                bytes: usage.bytes.0,
+                why,
+            });
+        }
+    }
+    let document = json!({
+        "files": gone.files,
+        "bytes": gone.bytes.0,
+        "is_more": is_more,
+        "stays": stays,
+    });
+    Ok(told(StatusCode::OK, &document).into())
+}
+
+/// Why nothing can be removed from a pool of the configuration now.
+fn obstacle(door: &Door, pool: &PoolName) -> Option<String> {
+    let pool = door.storage.pool(pool)?;
+    match pool.mode() {
+        _ if pool.can_remove() => None,
+        PoolMode::Disabled => Some("is disabled".to_owned()),
+        PoolMode::Enabled | PoolMode::Drained => Some(pool.condition().to_string()),
+    }
+}
+
+/// What was removed from some pools, and why some is still there.
+#[derive(Default)]
+struct Removed {
+    gone: PoolUsage,
+    is_more: bool,
+    obstacles: BTreeMap<PoolName, String>,
+}
+
+/// Removes some trash from each of these pools.
+async fn remove(door: &Door, pools: Vec<PoolName>, query: &TrashQuery) -> Result<Removed, Problem> {
     let mut asked = JoinSet::new();
-    for pool in door.storage.pools() {
-        let (pool, reaper) = (pool.name.clone(), door.storage.reaper());
-        let query = query.clone();
+    for pool in pools {
+        let (query, reaper) = (query.clone(), door.storage.reaper());
         asked.spawn(async move {
             let emptied = reaper.empty(&pool, query).await;
             (pool, emptied)
         });
     }
-    let mut all = Emptied::default();
-    let mut silent = Vec::new();
+    let mut all = Removed::default();
     while let Some(done) = asked.join_next().await {
         let (pool, emptied) = done.map_err(|why| broken(&why))?;
-        match emptied {
-            Some(emptied) => all.add(emptied),
-            None => silent.push(pool),
+        let Some(emptied) = emptied.transpose()? else {
+            let why = "does not answer; what is over its time goes when it does";
+            all.obstacles.insert(pool, why.to_owned());
+            continue;
+        };
+        all.gone = sum(all.gone, emptied.gone);
+        all.is_more |= emptied.is_more;
+        if emptied.kept > 0 {
+            let why = "does not remove it; the log of the storage element says why";
+            all.obstacles.insert(pool, why.to_owned());
         }
     }
-    let (user, files, bytes) = (&admin.user, all.gone.files, all.gone.bytes);
-    tracing::info!(%user, files, %bytes, "emptied trash");
-    silent.sort();
-    let document = json!({
-        "files": files,
-        "bytes": bytes.0,
-        "is_more": all.is_more,
-        "kept": all.kept,
-        "silent_pools": silent,
-    });
-    Ok(told(StatusCode::OK, &document).into())
+    Ok(all)
+}
+
+fn sum(one: PoolUsage, other: PoolUsage) -> PoolUsage {
+    PoolUsage {
+        files: one.files + other.files,
+        bytes: Bytes(one.bytes.0 + other.bytes.0),
+    }
 }
 
 /// Reads the namespace where it may take a while.
@@ -270,15 +380,19 @@ async fn read<T: Send + 'static>(
     Ok(found.map_err(|why| broken(&why))??)
 }
 
-/// What is asked for after the question mark: `path`, `older_than` (seconds), `after`, `limit`.
-fn asked(query: &str, now: Timestamp) -> Result<Asked, Problem> {
+/// What is asked for after the question mark, by names that are `known` there: `path`, `older_than` (seconds), `after`,
+/// `limit`, `dry_run`.
+fn asked(query: &str, now: Timestamp, known: &[&str]) -> Result<Asked, Problem> {
     let mut asked = Asked {
-        query: TrashQuery::default(),
         limit: LISTED_MAX,
+        ..Asked::default()
     };
     for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
         let wrong = || Problem::bad_request(format!("'{name}={value}' makes no sense here"));
         match name.as_ref() {
+            // A token, which the door has taken.
+            "authz" => {}
+            name if !known.contains(&name) => return Err(wrong()),
             "path" => {
                 asked.query.within = Some(NamespacePath::parse(&value).map_err(|_| wrong())?);
             }
@@ -298,8 +412,7 @@ fn asked(query: &str, now: Timestamp) -> Result<Asked, Problem> {
                 let limit: usize = value.parse().map_err(|_| wrong())?;
                 asked.limit = limit.clamp(1, LISTED_MAX);
             }
-            // A token, which the door has taken.
-            "authz" => {}
+            "dry_run" => asked.is_dry_run = value.parse().map_err(|_| wrong())?,
             _ => return Err(wrong()),
         }
     }
@@ -360,7 +473,8 @@ mod tests {
     #[test]
     fn what_is_asked_of_the_trash_is_understood_or_refused() {
         let query = "path=%2Fa%20b&older_than=2&after=-5-1f&limit=7&authz=x";
-        let Asked { query, limit } = asked(query, Timestamp(5000)).expect("understood");
+        let Asked { query, limit, .. } =
+            asked(query, Timestamp(5000), OF_LIST).expect("understood");
         assert_eq!(limit, 7);
         assert_eq!(
             query,
@@ -371,11 +485,64 @@ mod tests {
                 after: Some((Timestamp(-5), EntryId(31))),
             }
         );
-        let all = asked("", Timestamp(0)).expect("understood");
+        let all = asked("", Timestamp(0), OF_LIST).expect("understood");
         assert_eq!((all.query, all.limit), (TrashQuery::default(), LISTED_MAX));
-        for wrong in ["path=a", "older_than=1h", "after=5", "limit=x", "pool=p"] {
-            let refused = asked(wrong, Timestamp(0)).expect_err(wrong);
+        let wrong = ["path=a", "older_than=1h", "after=5", "limit=x", "pool=p"];
+        let check = |wrong: &str, known| {
+            let refused = asked(wrong, Timestamp(0), known).expect_err(wrong);
             assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{wrong}");
+        };
+        wrong.into_iter().for_each(|wrong| check(wrong, OF_LIST));
+        // All that is asked for would be removed.
+        check("limit=1", OF_EMPTYING);
+        check("after=5-1f", OF_EMPTYING);
+        check("dry_run=maybe", OF_EMPTYING);
+        let dry = asked("dry_run=true", Timestamp(0), OF_EMPTYING).expect("understood");
+        assert!(dry.is_dry_run && !all.is_dry_run);
+    }
+
+    fn kept(number: u64, path: &str) -> TrashedFile {
+        TrashedFile {
+            file: EntryId(number),
+            pool: PoolName::new("p"),
+            size: Bytes(1),
+            path: NamespacePath::parse(path).expect("a path"),
+            owner: None,
+            created: Timestamp(0),
+            removed: Timestamp(7),
+            by: None,
+            checksums: Vec::new(),
+            properties: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_page_has_as_many_files_as_are_asked_for_and_a_next_one_only_where_more_are_there() {
+        let trash = |count| (1..=count).map(|number| kept(number, "/f")).collect();
+        let counted = |count, limit| {
+            let (files, next) = page_of(trash(count), limit);
+            (files.len(), next)
+        };
+        assert_eq!(counted(0, 3), (0, None));
+        assert_eq!(counted(3, 3), (3, None));
+        assert_eq!(counted(4, 3), (3, Some("7-3".to_owned())));
+    }
+
+    #[test]
+    fn a_page_ends_before_a_client_would_not_take_it_and_has_one_file_at_least() {
+        let long = format!("/{}", vec!["\"".repeat(255); 15].join("/"));
+        let trash: Vec<_> = (1..=1001).map(|number| kept(number, &long)).collect();
+        let (files, next) = page_of(trash, LISTED_MAX);
+        let bytes = serde_json::to_vec(&files).expect("JSON").len();
+        assert!(bytes <= LISTED_BYTES_MAX + files.len() + 1, "{bytes}");
+        assert!(files.len() < 1000 && bytes > LISTED_BYTES_MAX / 2);
+        assert_eq!(next, Some(format!("7-{:x}", files.len())));
+        let who = "w".repeat(LISTED_BYTES_MAX);
+        let huge = |number| TrashedFile {
+            by: Some(UserName::new(who.clone())),
+            ..kept(number, "/f")
+        };
+        let (files, next) = page_of(vec![huge(1), huge(2)], LISTED_MAX);
+        assert_eq!((files.len(), next), (1, Some("7-1".to_owned())));
     }
 }

@@ -264,6 +264,7 @@ async fn the_trash_is_emptied_as_far_as_is_asked() {
         ..TrashQuery::default()
     };
     let emptied = reapers.handle().empty(&pool.name, within).await;
+    let emptied = emptied.expect("answered").expect("readable");
     let gone = PoolUsage {
         files: 1,
         bytes: SIZE,
@@ -272,6 +273,6 @@ async fn the_trash_is_emptied_as_far_as_is_asked() {
         gone,
         ..Emptied::default()
     };
-    assert_eq!(emptied, Some(expected));
+    assert_eq!(emptied, expected);
     assert_eq!((lab.trash().len(), pool.trash()), (1, gone));
 }

@@ -65,7 +65,7 @@ pub(crate) enum RestoreError {
     Change(#[from] ChangeError),
 }
 
-/// What was removed of the trash.
+/// What was removed of a pool's trash.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Emptied {
     /// Files and their bytes.
@@ -74,16 +74,6 @@ pub(crate) struct Emptied {
     pub is_more: bool,
     /// Files that could not be removed.
     pub kept: u64,
-}
-
-impl Emptied {
-    /// With what was removed of another pool.
-    pub(crate) fn add(&mut self, other: Emptied) {
-        self.gone.files += other.gone.files;
-        self.gone.bytes = Bytes(self.gone.bytes.0 + other.gone.bytes.0);
-        self.is_more |= other.is_more;
-        self.kept += other.kept;
-    }
 }
 
 impl ReaperHandle {
@@ -103,7 +93,11 @@ impl ReaperHandle {
     }
 
     /// Removes some of a pool's trash. `None`: its disk does not answer.
-    pub(crate) async fn empty(&self, pool: &PoolName, query: TrashQuery) -> Option<Emptied> {
+    pub(crate) async fn empty(
+        &self,
+        pool: &PoolName,
+        query: TrashQuery,
+    ) -> Option<Result<Emptied, NamespaceError>> {
         let order = |reply| Order::Empty { query, reply };
         self.ask(pool, ANSWER_WAIT, order).await
     }
@@ -143,28 +137,22 @@ impl Reaper {
     }
 
     /// Removes some of what is asked for.
-    pub(super) fn empty(&mut self, query: TrashQuery) -> Emptied {
+    pub(super) fn empty(&mut self, query: TrashQuery) -> Result<Emptied, NamespaceError> {
         let query = TrashQuery {
             pool: Some(self.pool.name.clone()),
             ..query
         };
-        let trash = match self.shared.namespace.trash(&query, PIECE_MAX) {
-            Ok(trash) => trash,
-            Err(why) => {
-                tracing::error!(%why, "the trash cannot be read, so it is not emptied");
-                return Emptied::default();
-            }
-        };
+        let trash = self.shared.namespace.trash(&query, PIECE_MAX)?;
         let gone = match self.pool.can_remove() {
             true => self.remove(&trash).unwrap_or_default(),
             false => PoolUsage::default(),
         };
         self.pool.trash_emptied.add(gone.files);
-        Emptied {
+        Ok(Emptied {
             gone,
             is_more: trash.len() == PIECE_MAX && gone.files > 0,
             kept: trash.len() as u64 - gone.files,
-        }
+        })
     }
 
     /// Makes a file visible again, if its data is there.

@@ -158,10 +158,23 @@ fn the_trash_is_asked_by_pool_by_path_and_by_age() {
     assert_eq!(lab.asked(within("/d")), [second, first]);
     assert_eq!(lab.asked(within("/dd")), [third]);
     assert_eq!(lab.asked(within("/")).len(), 3);
-    let usage = lab.namespace().trash_usage().expect("readable");
-    let counted = |pool: &str| usage[&PoolName::new(pool)];
-    assert_eq!((counted("p1").files, counted("p1").bytes), (2, Bytes(20)));
-    assert_eq!((counted("p2").files, counted("p2").bytes), (1, Bytes(10)));
+    let usage = |query| {
+        let usage = lab.namespace().trash_usage(&query).expect("readable");
+        let plain =
+            |(pool, usage): (PoolName, PoolUsage)| (pool.to_string(), usage.files, usage.bytes.0);
+        usage.into_iter().map(plain).collect::<Vec<_>>()
+    };
+    let of = |pool: &str, files, bytes| (pool.to_owned(), files, bytes);
+    assert_eq!(
+        usage(TrashQuery::default()),
+        [of("p1", 2, 20), of("p2", 1, 10)]
+    );
+    assert_eq!(usage(within("/d")), [of("p1", 1, 10), of("p2", 1, 10)]);
+    let before = TrashQuery {
+        before: Some(Timestamp(3)),
+        ..within("/d")
+    };
+    assert_eq!(usage(before), [of("p2", 1, 10)]);
 }
 
 #[test]
