@@ -395,12 +395,12 @@ impl Upload {
         }
     }
 
-    /// Makes everything that was appended durable, and the record that says so. The upload expires this long after,
+    /// Makes everything that was appended durable, and the record that says so. The upload expires then,
     /// unless nothing came: who cannot go on does not stay for it.
     pub(crate) async fn checkpoint(
         &self,
         progress: &mut Progress,
-        expiry: Duration,
+        expires: Timestamp,
     ) -> Result<(), WriteError> {
         if progress.at_risk() == 0 {
             return Ok(());
@@ -410,7 +410,7 @@ impl Upload {
         };
         let record = Record {
             offset: disk.offset,
-            expires: now() + expiry,
+            expires,
             ..progress.record.clone()
         };
         let (pool, id) = (Arc::clone(&self.pool), self.id);
