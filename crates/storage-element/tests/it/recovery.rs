@@ -448,6 +448,31 @@ async fn a_file_that_was_restored_since_the_copy_of_the_namespace_is_found_and_m
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_lies_in_a_pool_that_was_not_configured_for_a_while_is_found_however_old_it_is() {
+    let site = Site::with(two_pools).await;
+    // Whoever was given it wrote it, and no entry came of it.
+    let id = site.storage.namespace().allocate();
+    let directory = site.close().await;
+    // Starts without the pool.
+    for _ in 0..2 {
+        drop(Storage::open(config(directory.path())).expect("opens"));
+    }
+    let data = directory.path().join("pools/p2/data/0");
+    fs::create_dir_all(&data).expect("made");
+    fs::write(data.join(id.to_string()), b"of an earlier time").expect("written");
+    let mut both = config(directory.path());
+    two_pools(&mut both);
+    let storage = Storage::open(both.clone()).expect("opens");
+    assert!(id < storage.namespace().low_water());
+    let kept = quarantined(&directory.path().join("pools/p2"));
+    let [(name, bytes)] = &kept[..] else {
+        panic!("{kept:?}")
+    };
+    assert!(name.starts_with(&format!("{id}-")), "{name}");
+    assert_eq!(bytes, b"of an earlier time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_directory_with_other_files_is_no_pool() {
     let directory = closed_site().await;
     let other = directory.path().join("pools/p2");

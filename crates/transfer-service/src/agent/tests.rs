@@ -215,7 +215,7 @@ pub(crate) fn setup() -> (AgentSetup, tempfile::TempDir) {
 }
 
 /// What was recorded of a transfer before: seconds before now, and what.
-type Past = Vec<(i64, TransferEvent)>;
+pub(crate) type Past = Vec<(i64, TransferEvent)>;
 
 /// An attempt that was let write, and of which nobody knows the outcome.
 fn a_lost_attempt(age: i64) -> Past {
@@ -235,7 +235,7 @@ fn a_lost_attempt(age: i64) -> Past {
     vec![(age, started), (age, prepared), (age - 1, lost)]
 }
 
-fn record(directory: &std::path::Path, assignment: &Assignment, past: Past) {
+pub(crate) fn record(directory: &std::path::Path, assignment: &Assignment, past: Past) {
     let keys = SealingKeys::of_this_process().expect("OpenSSL works");
     let journal = SqliteJournal::open(&directory.join("journal.sqlite"), keys);
     let mut journal = journal.expect("opened");
@@ -269,6 +269,8 @@ struct Run {
     parameters: JobParameters,
     past: Past,
     task: Task,
+    /// The journal's file is unreadable while it runs.
+    unreadable: bool,
 }
 
 impl Run {
@@ -278,6 +280,7 @@ impl Run {
             parameters: JobParameters::default(),
             past: Vec::new(),
             task: Task::Copy,
+            unreadable: false,
         }
     }
 
@@ -299,6 +302,11 @@ impl Run {
             assignment.unsettled = true;
             assignment.attempt = Attempt(2);
             record(directory.path(), &assignment, self.past);
+        }
+        if self.unreadable {
+            let journal = directory.path().join("journal.sqlite");
+            let length = std::fs::metadata(&journal).expect("there").len();
+            std::fs::write(&journal, vec![0xA5; length as usize]).expect("damaged");
         }
         let progress = Progress::new(&assignment, Instant::now());
         let (reports, mut reported) = mpsc::channel(8);
@@ -505,6 +513,30 @@ async fn what_an_attempt_of_unknown_outcome_left_is_taken_over_or_removed_and_ot
             .detail
             .contains("exists and overwrite is not enabled");
         assert_eq!(exists, !removes, "{failure:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_cannot_read_what_was_attempted_before_touches_nothing_and_comes_back() {
+    let there = || Storage {
+        before: Some(PART),
+        ..Storage::answering((202, "success: done\n"))
+    };
+    let run = |task| Run {
+        task,
+        unreadable: true,
+        ..Run::after(there(), a_lost_attempt(60))
+    };
+    for task in [Task::Copy, Task::TidyUp] {
+        let (outcome, seen) = run(task).run().await;
+        let (Outcome::Failed { failure, .. } | Outcome::Untidied { failure }) = outcome else {
+            panic!("{outcome:?}")
+        };
+        let expected = (Side::Service, Retry::Later);
+        assert_eq!((failure.side, failure.retry), expected, "{failure:?}");
+        assert!(failure.detail.contains("cannot be read"), "{failure:?}");
+        let changes = seen.iter().filter(|line| !line.starts_with("HEAD"));
+        assert_eq!(changes.count(), 0, "{task:?}: {seen:?}");
     }
 }
 
