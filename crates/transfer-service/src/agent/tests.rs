@@ -473,6 +473,17 @@ async fn an_attempt_that_meets_an_earlier_copy_of_its_own_waits_for_it() {
     let (outcome, seen) = Run::after(partial, a_lost_attempt(60)).run().await;
     assert!(matches!(outcome, Outcome::Blocked { .. }), "{outcome:?}");
     assert_eq!(removals(&seen), [SEEN]);
+    // What is there may be its own, as far as a clock that is wrong tells.
+    let odd = Storage {
+        before: Some(There { age: 3600, ..PART }),
+        ..Storage::answering(busy)
+    };
+    let (outcome, seen) = Run::after(odd, a_lost_attempt(60)).run().await;
+    let Outcome::Blocked { failure, .. } = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!(failure.retry, Retry::Later, "{failure:?}");
+    assert_eq!(removals(&seen), [""; 0]);
     // When none can run any more, it is somebody else's.
     let (outcome, _) = Run::after(Storage::answering(exists), a_lost_attempt(90_000))
         .run()
