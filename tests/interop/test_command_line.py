@@ -162,6 +162,9 @@ def test_files_are_listed_shown_and_removed(penstock, grid, place):
     assert "6" in penstock("stat", url(f"{place}/x/y/f"))
     assert penstock("cat", url(f"{place}/x/y/f")) == "hello\n"
     assert adler32(b"hello\n") in penstock("checksum", url(f"{place}/x/y/f"))
+    for word in ("cat", "checksum"):
+        said = penstock(word, url(f"{place}/x"), exit_code=2)
+        assert "is a directory" in said and "<" not in said, said
     penstock("rm", url(f"{place}/x/y/nothing"), exit_code=4)
     penstock("rm", "-r", url(f"{place}/x"))
     penstock("stat", url(f"{place}/x"), exit_code=4)

@@ -54,12 +54,14 @@ class Node(Site):
             retries=20,
         )
         self.told = self.directory / "state/told.jsonl"
-        self.append(f'\n[[transfer.messages]]\nname = "test"\nfile = "state/told.jsonl"\noptimizer_every = "1h"\n')
+        self.append(f'\n[[transfer.messages]]\nname = "test"\nfile = "state/told.jsonl"\noptimizer_every = "1s"\n')
+
+    def lines_told(self):
+        return self.told.read_text().splitlines() if self.told.exists() else []
 
     def messages_about(self, name):
         """How many lines of what it has told speak of a job's files."""
-        lines = self.told.read_text().splitlines() if self.told.exists() else []
-        return sum(f"/moved/{name}/" in line for line in lines)
+        return sum(f"/moved/{name}/" in line for line in self.lines_told())
 
 
 class Cluster:
@@ -400,22 +402,56 @@ def test_every_node_answers_and_tells_who_leads(cluster):
         eventually("the setting is known", is_known)
 
 
+def test_a_job_that_was_refused_through_a_follower_was_not_submitted_before(cluster):
+    node = cluster.follower(random.Random(3))
+    banned = cluster.stores[1]
+    admin = Service(node, node.admin_token())
+    files = [cluster.submission("refused", 1)]
+    params = {"id_generator": "deterministic", "sid": "refused"}
+    answer = admin.ask("POST", "/ban/se", json={"storage": banned.storage_id, "status": "cancel"})
+    assert answer.status_code == 200, answer.text
+    try:
+        for asked in [node, node, *cluster.nodes]:
+            answer = cluster.service(asked).try_submit(*files, **params)
+            assert answer.status_code == 403, f"{answer.status_code} {answer.text}"
+    finally:
+        assert admin.ask("DELETE", "/ban/se", params={"storage": banned.storage_id}).status_code == 204
+    job = cluster.service(node).submit(*files, **params)
+    cluster.accepted += 1
+    assert cluster.service(node).try_submit(*files, **params).status_code == 409
+    assert cluster.service(node).wait(job)["job_state"] == "FINISHED"
+
+
+def told_of_links(node):
+    """How often it has told what waits and runs on a link."""
+    return sum('"transfer.fts_monitoring_queue_state"' in line for line in node.lines_told())
+
+
 def test_who_has_led_and_leads_no_more_tells_no_messages(cluster):
     before = cluster.wait_leader()
     cluster.submit("told-before", 1, cluster.nodes)
     eventually("it is told", lambda: before.messages_about("told-before"), 30)
+    # Something waits on a link, so that there is something to say of it each second.
+    before.command("drain", "on")
+    cluster.submit("told-queued", 3, cluster.nodes)
+    eventually("a link is told", lambda: told_of_links(before), 30)
     before.process.send_signal(signal.SIGSTOP)
     others = [node for node in cluster.nodes if node is not before]
     eventually("another node leads", lambda: cluster.leader() in others, 30)
     deposed = before.log_text().count("this node leads no more")
     before.process.send_signal(signal.SIGCONT)
     eventually("it knows", lambda: before.log_text().count("this node leads no more") > deposed, 30)
+    told = before.lines_told()
+    known = sum(told_of_links(node) for node in others)
+    eventually("links are told", lambda: sum(told_of_links(node) for node in others) >= known + 3, 30)
+    others[0].command("drain", "off")
     cluster.submit("told-after", 3, cluster.nodes)
     cluster.wait_all_ended()
     eventually("it is told", lambda: any(node.messages_about("told-after") for node in others), 30)
     cluster.submit("told-last", 1, cluster.nodes)
     eventually("it is told", lambda: any(node.messages_about("told-last") for node in others), 30)
     assert before.messages_about("told-after") == 0
+    assert before.lines_told() == told
 
 
 def test_a_leader_whose_last_records_the_database_has_lost_reads_anew(cluster):

@@ -86,6 +86,12 @@ fn changes_of(report: &FsckReport, repair: Repair) -> Vec<String> {
     if repair.mends && trash > 0 {
         changes.push(format!("{trash} removed files are trash again"));
     }
+    if repair.mends && report.restored.count > 0 {
+        let restored = report.restored.count;
+        changes.push(format!(
+            "{restored} files of the trash become visible again, where they were restored to"
+        ));
+    }
     if repair.mends && !report.counters.is_empty() {
         changes.push(format!("{} pools are counted anew", report.counters.len()));
     }
@@ -127,6 +133,9 @@ fn remedy(report: &FsckReport) -> String {
     let mut text = String::new();
     if report.unknown.count > 0 || !report.counters.is_empty() {
         text += "`penstock fsck --repair` enters files without an entry and corrects counters\n";
+    }
+    if report.restored.count > 0 {
+        text += "`penstock fsck --repair` makes restored files visible again; left so, they end with the trash\n";
     }
     if report.missing.count > 0 {
         text += "data that is missing comes back by a new copy of the file; --remove-missing removes such entries\n";
@@ -177,6 +186,19 @@ fn text(report: &FsckReport, what: &str) -> String {
             text += &format!("    {}\n", parts.join(": "));
         }
         text += &more(report.unknown.count);
+    }
+    if report.restored.count > 0 {
+        let count = report.restored.count;
+        text +=
+            &format!("  {count} files in the trash that were restored since this copy was made\n");
+        for one in report.restored.named.iter().take(PRINTED_MAX) {
+            let entered = one.entered.as_ref();
+            let entered = entered.map(|path| format!("visible as {path}"));
+            let parts = [Some(one.path.clone()), entered, one.why.clone()];
+            let parts: Vec<String> = parts.into_iter().flatten().collect();
+            text += &format!("    {}\n", parts.join(": "));
+        }
+        text += &more(count);
     }
     for one in &report.counters {
         let (noted, counted) = (Bytes(one.bytes_noted), Bytes(one.bytes));

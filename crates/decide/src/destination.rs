@@ -312,6 +312,8 @@ pub enum Course {
     Arrived(Bytes),
     /// It removes what is there, which is its own, and then writes.
     RemoveFirst,
+    /// It comes back when no earlier copy can run any more: what is there may be one's, although nothing proves it.
+    Wait,
     /// It fails, because something is there.
     Refuse,
 }
@@ -387,11 +389,23 @@ pub fn course(sight: &Sight<'_>) -> Decision<Course, CourseReason> {
         Err(foreign) => foreign,
     };
     let choice = match sight.permission {
+        Permission::Keep if may_prove_own(there, foreign, sight) => Course::Wait,
         Permission::Keep => Course::Refuse,
         Permission::Replace => Course::Replace,
         Permission::ReplaceOnDisk => Course::AskTape,
     };
     Decision::new(choice, CourseReason::Foreign(foreign))
+}
+
+/// Whether what came after a look that found nothing may turn out to be what a copy brings that may still run. A storage
+/// element whose clock is wrong, or that tells no size of what is being written, cannot tell it apart.
+fn may_prove_own(there: &Told, foreign: Foreign, sight: &Sight<'_>) -> bool {
+    sight.attempts.runs_until(sight.now).is_some()
+        && match foreign {
+            Foreign::Time { .. } => true,
+            Foreign::Size => there.size.is_none(),
+            Foreign::NothingLost | Foreign::WasThere | Foreign::OldEvidence { .. } => false,
+        }
 }
 
 /// What is at the destination of attempts that write no more.

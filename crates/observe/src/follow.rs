@@ -194,9 +194,10 @@ impl Follower {
             };
             for entry in &batch {
                 self.take(record, entry)?;
+                // What follows may fail, and is read again then.
+                self.position = Some(entry.sequence);
             }
             position = end;
-            self.position = Some(position);
         }
         self.position = Some(position);
         self.forget(oldest, now);
@@ -440,5 +441,102 @@ mod tests {
                 .expect("in memory");
         }
         assert_eq!(follower.facts.len(), 1);
+    }
+
+    /// A record whose database is away at some of the questions.
+    struct Flaky {
+        record: MemoryRecord,
+        asked: std::sync::atomic::AtomicU32,
+        fails_at: Vec<u32>,
+    }
+
+    impl Flaky {
+        fn ask(&self) -> Result<&MemoryRecord, RecordError> {
+            let number = self
+                .asked
+                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            match self.fails_at.contains(&number) {
+                true => Err(RecordError("the database is away".into())),
+                false => Ok(&self.record),
+            }
+        }
+    }
+
+    impl Record for Flaky {
+        fn last_sequence(&self) -> Result<u64, RecordError> {
+            self.ask()?.last_sequence()
+        }
+
+        fn entries_after(
+            &self,
+            sequence: u64,
+            limit: usize,
+        ) -> Result<Vec<LedgerEntry>, RecordError> {
+            self.ask()?.entries_after(sequence, limit)
+        }
+
+        fn entries_of(
+            &self,
+            transfer: TransferId,
+            limit: usize,
+        ) -> Result<Vec<LedgerEntry>, RecordError> {
+            self.ask()?.entries_of(transfer, limit)
+        }
+
+        fn samples_between(
+            &self,
+            from: Timestamp,
+            to: Timestamp,
+        ) -> Result<Vec<LinkSample>, RecordError> {
+            self.ask()?.samples_between(from, to)
+        }
+
+        fn transfer_request(&self, id: TransferId) -> Result<Option<TransferRequest>, RecordError> {
+            self.ask()?.transfer_request(id)
+        }
+
+        fn job_vo(&self, job: JobId) -> Result<Option<VoName>, RecordError> {
+            self.ask()?.job_vo(job)
+        }
+    }
+
+    #[test]
+    fn a_record_that_is_away_for_a_moment_is_followed_from_where_it_was_and_nothing_counts_twice() {
+        let started = || {
+            let record = MemoryRecord::new();
+            for sequence in 1..=12 {
+                record.push_entry(LedgerEntry {
+                    sequence,
+                    at: Timestamp(sequence as i64 * 10),
+                    monotonic_us: sequence,
+                    job: JobId(uuid::Uuid::nil()),
+                    transfer: TransferId(sequence % 4 + 1),
+                    event: TransferEvent::Started {
+                        attempt: penstock_model::Attempt(1),
+                        node: None,
+                    },
+                });
+            }
+            record
+        };
+        let mut expected = Follower::new();
+        expected
+            .catch_up(&started(), Timestamp(200))
+            .expect("in memory");
+        for fails_at in 0..12 {
+            let record = Flaky {
+                record: started(),
+                asked: Default::default(),
+                fails_at: vec![fails_at, fails_at + 3],
+            };
+            let mut follower = Follower::new();
+            let mut failures = 0;
+            while let Err(why) = follower.catch_up(&record, Timestamp(200)) {
+                assert!(why.to_string().contains("away"), "{why}");
+                failures += 1;
+                assert!(failures < 3);
+            }
+            assert_eq!(follower.facts, expected.facts, "failing at {fails_at}");
+        }
     }
 }

@@ -327,3 +327,55 @@ pub trait Journal: Send {
 
 #[cfg(test)]
 mod conformance;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::ffi;
+
+    #[test]
+    fn what_sqlite_says_is_final_only_when_time_cannot_help() {
+        let check = |codes: &[i32], expected: Remedy| {
+            for code in codes {
+                let source = rusqlite::Error::SqliteFailure(ffi::Error::new(*code), None);
+                let error = JournalError::Sqlite {
+                    path: String::new(),
+                    source,
+                };
+                assert_eq!(error.remedy(), expected, "code {code}: {error}");
+                assert_eq!(error.may_pass(), expected == Remedy::Wait, "code {code}");
+            }
+        };
+        let passing = [
+            ffi::SQLITE_BUSY,
+            ffi::SQLITE_BUSY_SNAPSHOT,
+            ffi::SQLITE_LOCKED,
+            ffi::SQLITE_IOERR,
+            ffi::SQLITE_IOERR_READ,
+            ffi::SQLITE_IOERR_FSYNC,
+            ffi::SQLITE_IOERR_SHORT_READ,
+            ffi::SQLITE_NOMEM,
+            ffi::SQLITE_CANTOPEN,
+            ffi::SQLITE_FULL,
+            ffi::SQLITE_READONLY,
+            ffi::SQLITE_INTERRUPT,
+            ffi::SQLITE_PROTOCOL,
+            ffi::SQLITE_SCHEMA,
+        ];
+        check(&passing, Remedy::Wait);
+        let of_the_record = [
+            ffi::SQLITE_CONSTRAINT,
+            ffi::SQLITE_CONSTRAINT_PRIMARYKEY,
+            ffi::SQLITE_MISMATCH,
+            ffi::SQLITE_TOOBIG,
+        ];
+        check(&of_the_record, Remedy::LeaveOut);
+        let of_the_file = [ffi::SQLITE_CORRUPT, ffi::SQLITE_NOTADB, ffi::SQLITE_PERM];
+        check(&of_the_file, Remedy::Repair);
+        let missing = JournalError::Sqlite {
+            path: String::new(),
+            source: rusqlite::Error::QueryReturnedNoRows,
+        };
+        assert_eq!(missing.remedy(), Remedy::Repair);
+    }
+}

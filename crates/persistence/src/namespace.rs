@@ -10,6 +10,7 @@ mod directory_log;
 #[cfg(test)]
 mod failing_sync;
 mod inspection;
+mod last_word;
 mod lock;
 mod log_keeper;
 mod log_snapshot;
@@ -27,10 +28,10 @@ mod writer;
 pub use change::{Change, ChangeError, Changed, NewFile, Refusal, Replace, Trashed};
 pub use directory_log::{LogCondition, TrashedFile};
 pub use inspection::StoredFile;
+pub use last_word::{LastWord, LastWords};
 pub use property::{DeadProperty, PROPERTIES_BYTES_MAX, PROPERTIES_MAX, PropertyUpdate};
 pub use rebuild::{
-    FoundFile, FoundLabel, Placed, PoolLogs, Rebuild, RebuildError, Rebuilt, removed_files,
-    take_place,
+    FoundFile, FoundLabel, Placed, PoolLogs, Rebuild, RebuildError, Rebuilt, take_place,
 };
 pub use record::{MoverKind, MoverOutcome, MoverRecord};
 pub use trash::TrashQuery;

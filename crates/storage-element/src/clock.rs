@@ -25,15 +25,15 @@ impl BelievedClock {
 
     /// What is over by now is over.
     pub(crate) fn now(&self) -> Timestamp {
-        self.look().0
+        self.look().believed
     }
 
     /// Whether the wall clock is believed.
     pub(crate) fn standing(&self) -> ClockStanding {
-        self.look().1
+        self.look().standing
     }
 
-    fn look(&self) -> (Timestamp, ClockStanding) {
+    fn look(&self) -> Look {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (check, before) = &mut *state;
         let reading = reading(self.started);
@@ -47,13 +47,23 @@ impl BelievedClock {
                  has gone steadily for {minutes} min"
             );
         }
-        (check.believed(reading), standing)
+        Look {
+            believed: check.believed(reading),
+            recorded: check.recorded(reading),
+            standing,
+        }
     }
 
-    /// The date as the system tells it.
-    pub(crate) fn wall(&self) -> Timestamp {
-        now()
+    /// The time that is written down as when something happened, and from which terms begin.
+    pub(crate) fn recorded(&self) -> Timestamp {
+        self.look().recorded
     }
+}
+
+struct Look {
+    believed: Timestamp,
+    recorded: Timestamp,
+    standing: ClockStanding,
 }
 
 fn reading(started: Instant) -> ClockReading {

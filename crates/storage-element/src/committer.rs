@@ -212,3 +212,37 @@ fn refuse(file: Finished, source: io::Error) {
     // As above.
     let _ = file.reply.send(Err(error));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn a_thread_that_has_ended_by_itself_is_told() {
+        let committer = |name: &str, thread: JoinHandle<()>| {
+            let pool = PoolName::new(name);
+            let committer = Committer {
+                pool: pool.clone(),
+                queue: None,
+                thread: Mutex::new(Some(thread)),
+            };
+            (pool, committer)
+        };
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let works = std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let panics = std::thread::spawn(|| panic!("a defect that the test asks for"));
+        let until = Instant::now() + Duration::from_secs(20);
+        while !panics.is_finished() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let committers = Committers([committer("p1", works), committer("p2", panics)].into());
+        assert_eq!(committers.dead(), ["committer-p2"]);
+        is_over.store(true, Ordering::Relaxed);
+    }
+}

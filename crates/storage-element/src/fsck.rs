@@ -1,16 +1,18 @@
 //! Compares a namespace with its pools, both ways, and mends what can be mended. Never removes data.
 
+mod restored;
+
 use crate::clock::now;
 use crate::label::{LABEL_VERSION, Label, write_label};
 use crate::pool::{IDS_PER_DIRECTORY, move_aside, sync_directory};
 use crate::pool_files::{Marks, OnDisk, PoolFilesError, PoolPlace, lock_pools, marks};
 use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp};
 use penstock_persistence::namespace::{
-    Change, ChangeError, EntryId, Namespace, NamespaceError, NewFile, PoolUsage, Refusal, Replace,
-    StoredFile, TrashedFile, removed_files,
+    Change, ChangeError, EntryId, LastWord, LastWords, Namespace, NamespaceError, NewFile,
+    PoolUsage, Refusal, Replace, StoredFile,
 };
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -67,6 +69,8 @@ pub struct FsckReport {
     pub wrong_size: Findings<WrongSize>,
     /// Data without an entry.
     pub unknown: Findings<UnknownData>,
+    /// Files in the trash that were restored after the copy was made that this namespace is.
+    pub restored: Findings<RestoredFile>,
     /// Pools whose counters are wrong.
     pub counters: Vec<WrongCounter>,
     /// Files whose label does not tell where they are; the directory log does.
@@ -164,6 +168,25 @@ pub struct UnknownData {
     pub why: Option<String>,
 }
 
+/// A file that is trash for an older copy of the namespace and was restored since.
+#[derive(Debug, Clone, Serialize)]
+pub struct RestoredFile {
+    /// Where it was restored to, or else where it was when it was removed.
+    pub path: String,
+    /// The file's id.
+    pub id: String,
+    /// Its pool.
+    pub pool: String,
+    /// Bytes.
+    pub size: u64,
+    /// Where it was made visible.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entered: Option<String>,
+    /// Why not where it belongs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
 /// A pool whose counters are not what it holds.
 #[derive(Debug, Clone, Serialize)]
 pub struct WrongCounter {
@@ -188,6 +211,7 @@ impl FsckReport {
         self.missing.open()
             + self.wrong_size.open()
             + self.unknown.open()
+            + self.restored.open()
             + counters.count() as u64
             + self.pools_unknown.len() as u64
     }
@@ -205,6 +229,9 @@ pub enum FsckFailure {
     /// A pool cannot be read.
     #[error(transparent)]
     Pool(#[from] PoolFilesError),
+    /// The directory logs cannot be read.
+    #[error("the directory logs of the pools cannot be read: {0}")]
+    Log(io::Error),
     /// A file in a pool cannot be moved.
     #[error("{path} cannot be used: {source}", path = path.display())]
     File {
@@ -263,9 +290,15 @@ pub fn check(
             source,
         })?;
     }
+    let directories: Vec<PathBuf> = order
+        .pools
+        .iter()
+        .map(|pool| pool.directory.clone())
+        .collect();
     let mut check = Check {
         namespace: &namespace,
         repair: order.repair,
+        words: LastWords::read(&directories).map_err(FsckFailure::Log)?,
         report: FsckReport::default(),
     };
     check.look_at_counters(&order.pools)?;
@@ -279,16 +312,12 @@ pub fn check(
     let total = groups.iter().map(|(_, all)| all.len() as u64).sum();
     let mut done = 0;
     for (pool, all) in groups {
-        let removed = removed_files(&pool.directory).map_err(|source| FsckFailure::File {
-            path: pool.directory.clone(),
-            source,
-        })?;
         // First: some of it may be what an entry misses.
         for file in pool.quarantined()? {
-            check.look_at_quarantined(pool, &file, &removed)?;
+            check.look_at_quarantined(pool, &file)?;
         }
         for group in all {
-            check.compare(pool, group, &removed)?;
+            check.compare(pool, group)?;
             done += 1;
             progress(FsckProgress { done, total });
         }
@@ -299,6 +328,8 @@ pub fn check(
 struct Check<'a> {
     namespace: &'a Namespace,
     repair: Repair,
+    /// What the pools' logs tell.
+    words: LastWords,
     report: FsckReport,
 }
 
@@ -334,12 +365,7 @@ impl Check<'_> {
     }
 
     /// Compares the files of one data directory.
-    fn compare(
-        &mut self,
-        pool: &PoolPlace,
-        group: u64,
-        removed: &HashMap<EntryId, TrashedFile>,
-    ) -> Result<(), FsckFailure> {
+    fn compare(&mut self, pool: &PoolPlace, group: u64) -> Result<(), FsckFailure> {
         let from = EntryId(group * IDS_PER_DIRECTORY);
         let end = EntryId(from.0 + IDS_PER_DIRECTORY);
         let on_disk: BTreeMap<EntryId, OnDisk> = pool
@@ -360,8 +386,11 @@ impl Check<'_> {
         }
         for (id, data) in &on_disk {
             if !ids.contains(id) && !trash.contains(id) {
-                self.enter(pool, data, removed)?;
+                self.enter(pool, data)?;
             }
+        }
+        for id in trash {
+            self.look_at_trash(pool, id, on_disk.get(&id))?;
         }
         Ok(())
     }
@@ -472,16 +501,11 @@ impl Check<'_> {
     }
 
     /// What a start has put aside: data of an entry that misses it, or data without an entry.
-    fn look_at_quarantined(
-        &mut self,
-        pool: &PoolPlace,
-        data: &OnDisk,
-        removed: &HashMap<EntryId, TrashedFile>,
-    ) -> Result<(), FsckFailure> {
+    fn look_at_quarantined(&mut self, pool: &PoolPlace, data: &OnDisk) -> Result<(), FsckFailure> {
         let end = EntryId(data.id.0 + 1);
         let known = self.namespace.files_of_pool(&pool.name, data.id, end)?;
         let Some(entry) = known.first() else {
-            return self.enter(pool, data, removed);
+            return self.enter(pool, data);
         };
         let at = |source| FsckFailure::File {
             path: data.path.clone(),
@@ -509,12 +533,7 @@ impl Check<'_> {
     }
 
     /// Gives data without an entry one, where its label says; never in another one's place.
-    fn enter(
-        &mut self,
-        pool: &PoolPlace,
-        data: &OnDisk,
-        removed: &HashMap<EntryId, TrashedFile>,
-    ) -> Result<(), FsckFailure> {
+    fn enter(&mut self, pool: &PoolPlace, data: &OnDisk) -> Result<(), FsckFailure> {
         let at = |source| FsckFailure::File {
             path: data.path.clone(),
             source,
@@ -539,7 +558,7 @@ impl Check<'_> {
                 "its label says {expected} bytes; what is there may be a part, and is not entered"
             ));
             self.put_aside(pool, data, "damaged", &mut finding)?;
-        } else if let Some(trashed) = removed.get(&data.id) {
+        } else if let Some(LastWord::Trashed(trashed)) = self.words.on(data.id) {
             let why = "it was removed before the namespace was lost, so it belongs to the trash";
             finding.why = Some(why.to_owned());
             // What was put aside has a time of its own there.
@@ -635,23 +654,8 @@ impl Check<'_> {
         path: Option<NamespacePath>,
         facts: Facts<'_>,
     ) -> Result<(NamespacePath, Option<String>), FsckFailure> {
-        let root = NamespacePath::root();
-        let lost = root.child(LOST_AND_FOUND).unwrap_or(root);
-        let below_lost = match &path {
-            Some(path) => lost.join(path),
-            None => lost.child(&id.to_string()).unwrap_or_else(|_| lost.clone()),
-        };
-        let named = below_lost.name().map(|name| format!("{name}.{id}"));
-        let beside = below_lost.parent().zip(named);
-        let beside = beside.and_then(|(parent, name)| parent.child(&name).ok());
-        let by_id = lost.child(&format!("{id}")).ok();
-        let places = path
-            .into_iter()
-            .chain([below_lost])
-            .chain(beside)
-            .chain(by_id);
         let mut why = None;
-        for place in places {
+        for place in places(id, path) {
             let parent = place.parent().unwrap_or_else(NamespacePath::root);
             let parent = self.namespace.lookup(&parent)?.map(|parent| parent.id);
             let told = facts.label.and_then(|label| label.parent);
@@ -680,10 +684,35 @@ impl Check<'_> {
                 Err(other) => return Err(other.into()),
             }
         }
-        Err(FsckFailure::Change(ChangeError::Refused(Refusal::Exists(
-            lost,
-        ))))
+        Err(no_place())
     }
+}
+
+/// Where a file may be entered: where it belongs, or else below [`LOST_AND_FOUND`].
+fn places(id: EntryId, path: Option<NamespacePath>) -> impl Iterator<Item = NamespacePath> {
+    let lost = lost_and_found();
+    let below_lost = match &path {
+        Some(path) => lost.join(path),
+        None => lost.child(&id.to_string()).unwrap_or_else(|_| lost.clone()),
+    };
+    let named = below_lost.name().map(|name| format!("{name}.{id}"));
+    let beside = below_lost.parent().zip(named);
+    let beside = beside.and_then(|(parent, name)| parent.child(&name).ok());
+    let by_id = lost.child(&format!("{id}")).ok();
+    path.into_iter()
+        .chain([below_lost])
+        .chain(beside)
+        .chain(by_id)
+}
+
+fn lost_and_found() -> NamespacePath {
+    let root = NamespacePath::root();
+    root.child(LOST_AND_FOUND).unwrap_or(root)
+}
+
+/// All places are taken.
+fn no_place() -> FsckFailure {
+    FsckFailure::Change(ChangeError::Refused(Refusal::Exists(lost_and_found())))
 }
 
 /// What is known of data without an entry.

@@ -2,7 +2,7 @@
 //! threads while the next buffer fills, then become durable and, last of all, visible.
 
 use crate::claims::Claim;
-use crate::clock::{microseconds, now};
+use crate::clock::{BelievedClock, microseconds};
 use crate::committer::Finished;
 use crate::crash::{Step, reached};
 use crate::finishing::Finishing;
@@ -45,6 +45,7 @@ pub(crate) struct Order {
 pub(crate) struct Completion {
     pub reaper: ReaperHandle,
     pub committer: SyncSender<Finished>,
+    pub clock: Arc<BelievedClock>,
     /// How long its last steps may take.
     pub finish_timeout: Duration,
 }
@@ -58,6 +59,7 @@ pub(crate) struct Incoming {
     parent: Option<EntryId>,
     reaper: ReaperHandle,
     committer: SyncSender<Finished>,
+    clock: Arc<BelievedClock>,
     finish_timeout: Duration,
     disk: DiskState,
     spare: Option<Vec<u8>>,
@@ -134,6 +136,7 @@ impl Incoming {
         let Completion {
             reaper,
             committer,
+            clock,
             finish_timeout,
         } = completion;
         let disk = Disk {
@@ -152,6 +155,7 @@ impl Incoming {
             parent,
             reaper,
             committer,
+            clock,
             finish_timeout,
             disk: DiskState::Idle(disk),
             spare: None,
@@ -270,6 +274,7 @@ impl Incoming {
             parent: self.parent,
             reaper: self.reaper,
             committer: self.committer,
+            clock: self.clock,
             size,
         };
         let finished = async {
@@ -360,6 +365,7 @@ struct Closing {
     parent: Option<EntryId>,
     reaper: ReaperHandle,
     committer: SyncSender<Finished>,
+    clock: Arc<BelievedClock>,
     size: Bytes,
 }
 
@@ -391,7 +397,7 @@ impl Closing {
             checksums: checksums.clone(),
             pool: self.pool.name.clone(),
             owner: self.owner,
-            at: now(),
+            at: self.clock.recorded(),
             replace: self.replace,
             properties_of: self.properties_of,
             labelled_in: None,

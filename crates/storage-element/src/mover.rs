@@ -358,7 +358,7 @@ impl Drop for Mover {
         });
         self.live.ended.count(self.facts.kind, &outcome);
         self.recorder.record(MoverRecord {
-            at: now(),
+            at: self.recorder.clock.recorded(),
             kind: self.facts.kind,
             path: self.facts.path.clone(),
             peer: self.facts.peer.clone(),

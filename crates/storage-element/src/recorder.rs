@@ -1,6 +1,7 @@
 //! Writes the record of ended movers, a few times a second and off everyone's way. What a killed process
 //! had not written yet is lost: at most the last quarter of a second, and never a file.
 
+use crate::clock::BelievedClock;
 use penstock_persistence::namespace::{Change, MoverRecord, Namespace};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,18 +20,24 @@ const DELAY: Duration = Duration::from_millis(250);
 /// The thread. Dropping it writes what is queued.
 pub(crate) struct Recorder {
     queue: Option<SyncSender<MoverRecord>>,
+    /// Tells when they end. The next start takes the newest of them for the least that a clock may say.
+    pub clock: Arc<BelievedClock>,
     dropped: AtomicU64,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Recorder {
-    pub(crate) fn start(namespace: Arc<Namespace>) -> io::Result<Recorder> {
+    pub(crate) fn start(
+        namespace: Arc<Namespace>,
+        clock: &Arc<BelievedClock>,
+    ) -> io::Result<Recorder> {
         let (queue, records) = sync_channel(QUEUE_MAX);
         let thread = std::thread::Builder::new()
             .name("mover-recorder".to_owned())
             .spawn(move || run(&namespace, &records))?;
         Ok(Recorder {
             queue: Some(queue),
+            clock: Arc::clone(clock),
             dropped: AtomicU64::new(0),
             thread: Mutex::new(Some(thread)),
         })

@@ -131,7 +131,8 @@ impl Storage {
         upkeep.joined_by(reapers.handle());
         let committers = Committers::start(&namespace, &pools, &reapers.handle());
         let committers = committers.map_err(OpenError::Thread)?;
-        let recorder = Recorder::start(Arc::clone(&namespace)).map_err(OpenError::Thread)?;
+        let recorder =
+            Recorder::start(Arc::clone(&namespace), &clock).map_err(OpenError::Thread)?;
         let tls = match &config.outbound.certificates {
             Some(directory) => ClientTls::from_ca_directory(directory)?,
             None => ClientTls::system()?,
@@ -396,6 +397,7 @@ impl Storage {
         Completion {
             reaper: self.reaper(),
             committer: self.committers.queue(&pool.name),
+            clock: Arc::clone(&self.clock),
             finish_timeout: self.settings().limits.finish_timeout,
         }
     }

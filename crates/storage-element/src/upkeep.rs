@@ -369,7 +369,7 @@ impl Work {
         let (pool, shared) = (Arc::clone(&self.pool), Arc::clone(&self.shared));
         let was_new = opened.is_new();
         let mut attempt = || {
-            let now = shared.clock.wall();
+            let now = shared.clock.recorded();
             let leftovers = opening::prepare(&shared.namespace, &pool, &mut opened, now)?;
             self.place()?;
             let uploads = &shared.uploads;

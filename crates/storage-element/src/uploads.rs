@@ -398,12 +398,12 @@ impl Upload {
         }
     }
 
-    /// Makes everything that was appended durable, and the record that says so. The upload expires this long after,
+    /// Makes everything that was appended durable, and the record that says so. The upload expires then,
     /// unless nothing came: who cannot go on does not stay for it.
     pub(crate) async fn checkpoint(
         &self,
         progress: &mut Progress,
-        expiry: Duration,
+        expires: Timestamp,
         reaper: ReaperHandle,
     ) -> Result<(), WriteError> {
         if progress.at_risk() == 0 {
@@ -414,7 +414,7 @@ impl Upload {
         };
         let record = Record {
             offset: disk.offset,
-            expires: now() + expiry,
+            expires,
             ..progress.record.clone()
         };
         let (pool, id) = (Arc::clone(&self.pool), self.id);

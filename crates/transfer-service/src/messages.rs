@@ -121,6 +121,7 @@ struct Teller {
 }
 
 /// Why a batch was not told.
+#[derive(Debug)]
 enum Ended {
     /// The service ends.
     Shutdown,
@@ -219,33 +220,12 @@ impl Teller {
     /// Where it had come to; a sink that is new begins with what happens from now on.
     async fn begin(&self) -> Result<Follower, Ended> {
         let (position, reader) = (self.position.clone(), self.service.reader().clone());
-        let read = move || (position.read(), reader.last_sequence());
-        let read = tokio::task::spawn_blocking(read).await;
-        let (found, last) = read.map_err(|_| Ended::Shutdown)?;
-        let last = last.map_err(Ended::Journal)?;
-        let at = match found {
-            Ok(Some(at)) if at <= last => at,
-            Ok(_) => last,
-            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-                tracing::error!(sink = %self.name, %error, "where it had come to is not known: all that is kept is told");
-                self.before_all().await?
-            }
-            Err(error) => return Err(Ended::Position(error)),
-        };
+        let name = self.name.clone();
+        let found = move || beginning(&name, &position, reader.as_ref());
+        let found = tokio::task::spawn_blocking(found).await;
+        let at = found.map_err(|_| Ended::Shutdown)??;
         self.remember(at).await;
         Ok(Follower::new(at, self.endpoint.clone()))
-    }
-
-    /// Before the oldest entry that is kept.
-    async fn before_all(&self) -> Result<u64, Ended> {
-        let reader = self.service.reader().clone();
-        let oldest = tokio::task::spawn_blocking(move || reader.entries_after(0, 1)).await;
-        let oldest = oldest
-            .map_err(|_| Ended::Shutdown)?
-            .map_err(Ended::Journal)?;
-        Ok(oldest
-            .first()
-            .map_or(0, |entry| entry.sequence.saturating_sub(1)))
     }
 
     /// The messages of the next entries; `None` when there are none yet.
@@ -321,6 +301,22 @@ impl Teller {
     }
 }
 
+/// The entry behind which a sink goes on. Blocks. Errors: not to be had now; nothing may be passed over for that.
+fn beginning(sink: &str, position: &Position, reader: &dyn JournalReader) -> Result<u64, Ended> {
+    let last = reader.last_sequence().map_err(Ended::Journal)?;
+    match position.read() {
+        Ok(Some(at)) if at <= last => Ok(at),
+        Ok(_) => Ok(last),
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            tracing::error!(sink, %error, "where it had come to is not known: all that is kept is told");
+            let oldest = reader.entries_after(0, 1).map_err(Ended::Journal)?;
+            let oldest = oldest.first().map(|entry| entry.sequence);
+            Ok(oldest.map_or(0, |oldest| oldest.saturating_sub(1)))
+        }
+        Err(error) => Err(Ended::Position(error)),
+    }
+}
+
 /// Reads on. An entry's messages may depend on the one after it, which is of the same transaction if there is one.
 fn next(
     follower: &mut Follower,
@@ -340,4 +336,48 @@ fn next(
         follower.take(reader, entry, after, &mut told)?;
     }
     Ok(Some(told))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::tests as agents;
+    use penstock_model::{FileUrl, JobParameters, TransferEvent};
+    use std::fs;
+
+    #[test]
+    fn a_sink_whose_position_cannot_be_read_passes_nothing_over() {
+        let (setup, directory) = agents::setup();
+        let url = || FileUrl::parse("https://a/f").expect("valid");
+        let assignment = agents::assignment(url(), url(), JobParameters::default());
+        let submitted = |age| (age, TransferEvent::Submitted);
+        agents::record(
+            directory.path(),
+            &assignment,
+            (1..=3).map(submitted).collect(),
+        );
+        let file = directory.path().join("broker");
+        let begins = || {
+            beginning(
+                "broker",
+                &Position::File(file.clone()),
+                setup.reader.as_ref(),
+            )
+        };
+        let at = |found: Result<u64, Ended>| found.expect("known");
+        assert_eq!(
+            at(begins()),
+            3,
+            "a new sink begins with what happens from now on"
+        );
+        for (text, expected) in [("2", 2), ("99", 3), ("", 0), ("odd", 0)] {
+            fs::write(&file, text).expect("written");
+            assert_eq!(at(begins()), expected, "'{text}'");
+        }
+        // A disk that does not answer, or a database that is away.
+        fs::remove_file(&file).expect("removed");
+        fs::create_dir(&file).expect("made");
+        let refused = begins();
+        assert!(matches!(refused, Err(Ended::Position(_))), "{refused:?}");
+    }
 }

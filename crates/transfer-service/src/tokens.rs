@@ -391,4 +391,40 @@ mod tests {
             assert!(!is_unreadable(&failure(trouble)));
         }
     }
+
+    fn keeper() -> (TokenKeeper, tempfile::TempDir) {
+        let (setup, directory) = crate::agent::tests::setup();
+        let keeper = TokenKeeper::new(setup.client, setup.reader, TokenClients::default());
+        (keeper, directory)
+    }
+
+    /// A token that has ended by the clock, and is not renewed.
+    fn ended_token() -> StoredToken {
+        use base64::Engine;
+        let encode = |json: String| base64::prelude::BASE64_URL_SAFE_NO_PAD.encode(json);
+        let ends = wall_clock().0 / 1000 - 60;
+        let head = encode(r#"{"alg":"RS256","typ":"JWT"}"#.to_owned());
+        let claims = encode(format!(
+            r#"{{"iss":"https://issuer.example.org","sub":"alice","iat":{},"exp":{ends}}}"#,
+            ends - 3600
+        ));
+        StoredToken {
+            text: format!("{head}.{claims}.c2ln"),
+            renewal: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_token_does_not_end_by_a_clock_that_is_not_believed() {
+        let id = CredentialId::new("0123456789abcdef");
+        for (days_since_record, is_used) in [(0, false), (30, true)] {
+            let (keeper, _directory) = keeper();
+            let stored = ended_token();
+            assert!(keeper.held.learn(&id, &stored).ends.is_some());
+            let record = Timestamp(wall_clock().0 - days_since_record * 86_400_000);
+            keeper.clock.compare_with_record(record);
+            let used = keeper.usable(&id).await;
+            assert_eq!(used.is_ok(), is_used, "{days_since_record} days: {used:?}");
+        }
+    }
 }

@@ -236,6 +236,35 @@ fn each_sight_has_its_course() {
 }
 
 #[test]
+fn what_may_yet_turn_out_to_be_ones_own_is_waited_for_as_long_as_a_copy_may_run() {
+    use Permission::{Keep, Replace};
+    let interrupted = one_lost();
+    let unsized_part = Told {
+        size: None,
+        ..there(0, Some(1005))
+    };
+    // A storage element whose clock is minutes off, and one that tells no size of what comes in.
+    for what in [&there(60, Some(700)), &there(60, Some(5000)), &unsized_part] {
+        check_course(Some(what), &interrupted, Keep, 1599, Course::Wait);
+        check_course(Some(what), &interrupted, Keep, 1600, Course::Refuse);
+        check_course(Some(what), &interrupted, Replace, 1599, Course::Replace);
+    }
+    // Larger than what was to come; there before; nothing was lost.
+    let larger = there(101, Some(1005));
+    check_course(Some(&larger), &interrupted, Keep, 1030, Course::Refuse);
+    let replacing = attempts(&[(1, started()), (1000, prepared(true)), (1010, lost())]);
+    let part = there(60, Some(1005));
+    check_course(Some(&part), &replacing, Keep, 1030, Course::Refuse);
+    check_course(
+        Some(&part),
+        &Attempts::default(),
+        Keep,
+        1030,
+        Course::Refuse,
+    );
+}
+
+#[test]
 fn overwriting_on_retry_spares_the_first_attempt() {
     let of = |overwrite, attempt| Permission::of(overwrite, Attempt(attempt));
     assert_eq!(of(Overwrite::OnRetry, 1), Permission::Keep);

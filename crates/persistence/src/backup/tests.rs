@@ -673,3 +673,24 @@ fn a_damaged_namespace_takes_no_backup_s_place() {
     );
     assert!(!lab.at("namespace.backup.part").exists());
 }
+
+#[test]
+fn a_damaged_journal_takes_no_backup_s_place() {
+    let lab = Lab::new();
+    let mut journal = lab.journal();
+    for number in 1..=300 {
+        let stored = journal.append(&accepted(number.into(), number));
+        stored.expect("stored");
+    }
+    let whole = back_up(&lab.of(), &lab.at("backup")).expect("made");
+    drop(journal);
+    let damage = Connection::open(lab.at("transfer.sqlite")).expect("opens");
+    damage
+        .execute("DELETE FROM transfer WHERE transfer_id = 150", [])
+        .expect("damaged");
+    drop(damage);
+    let refused = back_up(&lab.of(), &lab.at("backup")).expect_err("it is damaged");
+    assert!(refused.to_string().contains("no files"), "{refused}");
+    assert_eq!(verify(&lab.at("backup")).expect("as it was"), whole);
+    assert!(!lab.at("backup.part").exists());
+}

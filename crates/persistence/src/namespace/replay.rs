@@ -115,44 +115,6 @@ impl PoolLogs {
     }
 }
 
-/// Files of which the directory logs in a pool's directory, also those that were kept aside, say that they were removed.
-pub fn removed_files(directory: &Path) -> io::Result<HashMap<EntryId, TrashedFile>> {
-    let mut removed: HashMap<EntryId, (u64, Option<TrashedFile>)> = HashMap::new();
-    let mut note = |id: EntryId, sequence: u64, gone: Option<TrashedFile>| {
-        let last = removed.entry(id).or_default();
-        if sequence >= last.0 {
-            *last = (sequence, gone);
-        }
-    };
-    for entry in std::fs::read_dir(directory)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let is_log = name.to_str().is_some_and(|name| {
-            name == DIRECTORY_LOG || name.starts_with(&format!("{DIRECTORY_LOG}.before-"))
-        });
-        if !is_log {
-            continue;
-        }
-        read_log(&entry.path(), |sequence, _, record| match record {
-            DirectoryRecord::Trashed { file, .. } => note(file.file, sequence, Some(file)),
-            DirectoryRecord::File(file) => note(file.id, sequence, None),
-            DirectoryRecord::Moved { id, .. } | DirectoryRecord::Published { id, .. } => {
-                note(id, sequence, None);
-            }
-            DirectoryRecord::Snapshot { .. }
-            | DirectoryRecord::SnapshotEnd { .. }
-            | DirectoryRecord::Directory(_)
-            | DirectoryRecord::Removed { .. }
-            | DirectoryRecord::Properties { .. }
-            | DirectoryRecord::Checksums { .. } => {}
-        })?;
-    }
-    let gone = removed.into_iter();
-    Ok(gone
-        .filter_map(|(id, (_, gone))| Some((id, gone?)))
-        .collect())
-}
-
 fn condition(
     namespace: Uuid,
     pool: &PoolName,

@@ -215,6 +215,7 @@ impl World<'_> {
                 "transfer {transfer} takes what transfer {} brought for its own",
                 found.by
             )),
+            Course::Wait => Ok(Sight::Occupied),
             Course::RemoveFirst if self.is_occupied(place) => Ok(Sight::Occupied),
             Course::RemoveFirst => {
                 self.remove_as(transfer, place, &found)?;

@@ -6,7 +6,6 @@ use super::guard::Shown;
 use super::read::{Found, open};
 use super::tree::{destination, missing_parent, overwrite};
 use super::{Call, Door, conditions, wait_for_slot};
-use crate::clock::now;
 use crate::incoming::{Order, PIECE_BYTES};
 use crate::mover::{Mover, MoverRequest};
 use crate::write_error::WriteError;
@@ -281,7 +280,7 @@ impl Duplicate<'_> {
                 only: Some(existing.id),
                 entries_max: door.storage.settings().limits.remove_entries_max,
                 by: self.call.caller.holder(),
-                at: now(),
+                at: door.storage.clock.recorded(),
             };
             let removed = door.storage.change(change).await;
             removed.map_err(|error| Problem::of_change(&error, StatusCode::CONFLICT))?;
@@ -373,7 +372,7 @@ impl Duplicate<'_> {
         let change = Change::MakeDirectory {
             path: to.clone(),
             owner: self.call.caller.user(),
-            at: now(),
+            at: self.door.storage.clock.recorded(),
         };
         let failed = |error| Problem::of_change(&error, StatusCode::PRECONDITION_FAILED);
         self.door.storage.change(change).await.map_err(failed)?;

@@ -6,7 +6,6 @@ use super::answer::{Answer, Problem, Reply};
 use super::body::read_body;
 use super::conditions::etag;
 use super::{Call, Door, pages};
-use crate::clock::now;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use penstock_decide::authorization::Operation;
@@ -178,7 +177,7 @@ impl<'a> Listing<'a> {
         Listing {
             door,
             locks,
-            now: now(),
+            now: door.storage.clock.recorded(),
             namespace: &door.storage.namespace,
             checksums,
             quota: quota.then(|| door.quota()),

@@ -5,7 +5,6 @@ use super::answer::{Answer, Problem, Reply, xml};
 use super::body::read_body;
 use super::guard::Shown;
 use super::{Call, Door};
-use crate::clock::now;
 use crate::incoming::Order;
 use crate::locks::LockError;
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -84,7 +83,7 @@ async fn take(
         user,
         macaroon: caller.macaroon().map(str::to_owned),
         owner: asked.owner,
-        expires: now() + lasts,
+        expires: door.storage.clock.recorded() + lasts,
     };
     let created = match exists {
         true => false,
@@ -155,7 +154,8 @@ async fn refresh(door: &Door, call: &Call<'_>, shown: &Shown) -> Result<Reply, P
     let limits = door.storage.settings().limits.clone();
     let headers = &call.request.headers;
     let lasts = lock_timeout(headers, limits.lock_timeout, limits.lock_timeout_max);
-    let refreshed = door.storage.refresh_lock(*token, now() + lasts).await;
+    let expires = door.storage.clock.recorded() + lasts;
+    let refreshed = door.storage.refresh_lock(*token, expires).await;
     let refreshed = refreshed.map_err(|error| Problem::of_change(&error, StatusCode::CONFLICT))?;
     match refreshed {
         Some(_) => Ok(told(door, call.path, StatusCode::OK).into()),
@@ -245,7 +245,7 @@ fn refused(door: &Door, path: &NamespacePath, error: &LockError) -> Problem {
 
 /// An answer that tells the locks of a path.
 fn told(door: &Door, path: &NamespacePath, status: StatusCode) -> Answer {
-    let at: Timestamp = now();
+    let at: Timestamp = door.storage.clock.recorded();
     let locks: Vec<Lock> = door.locks_of(path);
     xml(status, write_lock_answer(&locks, at))
 }

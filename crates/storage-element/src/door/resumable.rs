@@ -8,7 +8,7 @@ use super::conditions::{self, etag};
 use super::read::WantedDigest;
 use super::write::{body_status, check_target, may_write};
 use super::{Call, Door, NoMover, mover_for_body, pages, reserved};
-use crate::clock::{microseconds, now};
+use crate::clock::microseconds;
 use crate::incoming::{BUFFER_BYTES, Landed};
 use crate::mover::{Mover, MoverRequest};
 use crate::storage::Storage;
@@ -90,7 +90,7 @@ pub(super) async fn begin(
     let begun = tokio::task::spawn_blocking(move || {
         let (pool, reservation) = (placed.pool, placed.reservation);
         let uploads = &storage.uploads;
-        let (expires, reaper) = (now() + expiry, storage.reaper());
+        let (expires, reaper) = (storage.clock.recorded() + expiry, storage.reaper());
         let upload = uploads.begin(plan, pool, reservation, expires, &reaper)?;
         Ok(Untold {
             storage: Arc::clone(&storage),
@@ -115,7 +115,7 @@ pub(super) async fn begin(
     let place = format!("/.penstock/uploads/{}", upload.id);
     let place = HeaderValue::from_str(&place).expect("hexadecimal digits are visible ASCII");
     let mut answer = Answer::new(StatusCode::CREATED).with(LOCATION, place);
-    tell(&mut answer, &upload, &progress);
+    tell(door, &mut answer, &upload, &progress);
     Ok(answer.into())
 }
 
@@ -213,7 +213,7 @@ pub(super) async fn resource(
     match method {
         "HEAD" => {
             let mut answer = Answer::new(StatusCode::NO_CONTENT);
-            tell(&mut answer, &upload, &progress);
+            tell(door, &mut answer, &upload, &progress);
             Ok(answer.into())
         }
         "DELETE" => {
@@ -277,7 +277,7 @@ async fn patch(
         return finish(door, call, upload, progress, expected).await;
     }
     let mut answer = Answer::new(StatusCode::NO_CONTENT);
-    tell(&mut answer, upload, progress);
+    tell(door, &mut answer, upload, progress);
     Ok(answer.into())
 }
 
@@ -312,8 +312,11 @@ async fn append(
     let taken = take_body(door, connection, upload, progress, &mut mover).await;
     mover.tcp = connection.tcp_info();
     let expiry = door.storage.settings().limits.upload_expiry;
-    let reaper = door.storage.reaper();
-    let kept = upload.checkpoint(progress, expiry, reaper).await;
+    let (expires, reaper) = (
+        door.storage.clock.recorded() + expiry,
+        door.storage.reaper(),
+    );
+    let kept = upload.checkpoint(progress, expires, reaper).await;
     let (outcome, result) = match (taken, kept) {
         (Ok(()), Ok(())) => (MoverOutcome::Done, Ok(())),
         (Err(Cut::Write(why)), _) | (_, Err(why)) => {
@@ -412,8 +415,8 @@ async fn take_body(
             mover.clocks.write_us += microseconds(started.elapsed());
         }
         if progress.at_risk() >= CHECKPOINT_BYTES {
-            let expiry = settings.limits.upload_expiry;
-            let kept = upload.checkpoint(progress, expiry, reaper.clone()).await;
+            let expires = door.storage.clock.recorded() + settings.limits.upload_expiry;
+            let kept = upload.checkpoint(progress, expires, reaper.clone()).await;
             kept.map_err(Cut::Write)?;
         }
         if let Some(why) = cut {
@@ -453,7 +456,11 @@ async fn finish(
         expected,
     };
     match upload.finish(&door.storage, progress, order).await {
-        Ok(landed) => Ok(landed_answer(&landed, upload, progress, wanted).into()),
+        Ok(landed) => {
+            let mut answer = landed_answer(&landed, wanted);
+            tell(door, &mut answer, upload, progress);
+            Ok(answer.into())
+        }
         Err(error) => {
             if is_final(&error) {
                 discard(door, upload, progress)?;
@@ -479,18 +486,12 @@ fn is_final(error: &WriteError) -> bool {
     }
 }
 
-fn landed_answer(
-    landed: &Landed,
-    upload: &Upload,
-    progress: &Progress,
-    wanted: Option<WantedDigest>,
-) -> Answer {
+fn landed_answer(landed: &Landed, wanted: Option<WantedDigest>) -> Answer {
     let status = match landed.replaced {
         true => StatusCode::NO_CONTENT,
         false => StatusCode::CREATED,
     };
     let mut answer = Answer::new(status).with(ETAG, etag(landed.id));
-    tell(&mut answer, upload, progress);
     if let Some(wanted) = wanted {
         let mut sums = landed.checksums.iter();
         if let Some(sum) = sums.find(|sum| sum.algorithm() == wanted.algorithm()) {
@@ -502,7 +503,8 @@ fn landed_answer(
 }
 
 /// Draft §4.2: how far it is, whether that is all, and until when it stays.
-fn tell(answer: &mut Answer, upload: &Upload, progress: &Progress) {
+fn tell(door: &Door, answer: &mut Answer, upload: &Upload, progress: &Progress) {
+    let recorded = door.storage.clock.recorded();
     let headers = &mut answer.headers;
     let complete = match progress.finished().map(|EntryId(_)| ()) {
         Some(()) => "?1",
@@ -513,7 +515,7 @@ fn tell(answer: &mut Answer, upload: &Upload, progress: &Progress) {
     if let Some(length) = upload.plan.length {
         headers.insert(UPLOAD_LENGTH, HeaderValue::from(length));
     }
-    let left = Timestamp::since(progress.expires(), now()).as_secs();
+    let left = Timestamp::since(progress.expires(), recorded).as_secs();
     if let Ok(limit) = HeaderValue::from_str(&format!("max-age={left}")) {
         headers.insert(UPLOAD_LIMIT, limit);
     }

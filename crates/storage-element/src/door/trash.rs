@@ -255,7 +255,7 @@ async fn restore(
     let order = RestoreOrder {
         file,
         to: to.clone(),
-        at: now(),
+        at: door.storage.clock.recorded(),
     };
     let restored = door.storage.reaper().restore(&kept.pool, order).await;
     restored.map_err(|why| of_restore(&why))?;

@@ -5,7 +5,6 @@ use super::answer::{Answer, Problem, Reply};
 use super::conditions;
 use super::guard::touched_by_removal;
 use super::{Call, Door, is_reserved};
-use crate::clock::now;
 use http::header::HOST;
 use http::{HeaderMap, StatusCode};
 use penstock_decide::authorization::Operation;
@@ -35,7 +34,7 @@ pub(super) async fn make_directory(door: &Door, call: &Call<'_>) -> Result<Reply
     let change = Change::MakeDirectory {
         path: path.clone(),
         owner: caller.holder(),
-        at: now(),
+        at: door.storage.clock.recorded(),
     };
     let made = door.storage.change(change).await;
     // RFC 4918 §9.3.1: MKCOL on something that exists.
@@ -65,7 +64,7 @@ pub(super) async fn delete(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
         only: conditions::pinned(&request.headers, Some(entry.id)),
         entries_max: door.storage.settings().limits.remove_entries_max,
         by: caller.holder(),
-        at: now(),
+        at: door.storage.clock.recorded(),
     };
     let removed = door.storage.change(change).await;
     removed.map_err(|error| Problem::of_change(&error, StatusCode::CONFLICT))?;
@@ -123,7 +122,7 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
         },
         entries_max: door.storage.settings().limits.remove_entries_max,
         by: caller.holder(),
-        at: now(),
+        at: door.storage.clock.recorded(),
     };
     let moved = door.storage.change(change).await;
     // RFC 4918 §9.9.4.

@@ -6,7 +6,7 @@
 use super::record::{data_path, remove};
 use super::{Disk, FINISHED_KEPT, Progress, Record, Upload};
 use crate::claims::Claim;
-use crate::clock::{microseconds, now};
+use crate::clock::microseconds;
 use crate::committer::Finished;
 use crate::finishing::Finishing;
 use crate::incoming::{Completion, Landed, Writes, verify, within};
@@ -162,7 +162,7 @@ impl Closing {
         let record = Record {
             offset: disk.offset,
             finished: Some(id),
-            expires: now() + FINISHED_KEPT,
+            expires: storage.clock.recorded() + FINISHED_KEPT,
             ..record
         };
         let Completion {
@@ -184,7 +184,7 @@ impl Closing {
             checksums: checksums.clone(),
             pool: pool.name.clone(),
             owner: record.plan.whose().cloned(),
-            at: now(),
+            at: storage.clock.recorded(),
             replace,
             properties_of: None,
             labelled_in: None,

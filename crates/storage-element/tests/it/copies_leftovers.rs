@@ -210,3 +210,49 @@ async fn what_is_not_what_was_sent_is_removed_also_when_nobody_waits_for_it() {
     eventually("it is removed", || methods(&peer).len() == 5).await;
     assert_eq!(methods(&peer), ["HEAD", "PUT", "HEAD", "DELETE", "DELETE"]);
 }
+
+/// As [`file`], and which version of it that is.
+fn version(size: usize, tag: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\nETag: {tag}\r\n\r\n")
+}
+
+/// The conditions of all removals that a destination was asked for.
+fn conditions_of_removals(peer: &Peer) -> Vec<Option<String>> {
+    let heads = peer.heads();
+    let removals = heads.iter().filter(|head| head.starts_with("DELETE"));
+    let condition = |head: &String| {
+        let mut lines = head.lines().map(str::to_ascii_lowercase);
+        lines.find_map(|line| Some(line.strip_prefix("if-match: ")?.to_owned()))
+    };
+    removals.map(condition).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_removed_is_the_version_that_was_seen_and_no_later_one() {
+    let site = site().await;
+    // A first part, and a tag that does not tell versions apart.
+    for (tag, expected) in [("\"v1\"", Some("\"v1\"")), ("W/\"v1\"", None)] {
+        let peer = destination(ABSENT.to_owned(), version(KEPT, tag), breaks()).await;
+        failed_push(&site, &peer).await;
+        let expected = vec![expected.map(str::to_owned)];
+        assert_eq!(conditions_of_removals(&peer), expected, "{tag}");
+    }
+    // What was told to have come is not what was sent.
+    let differs = || {
+        vec![
+            send("HTTP/1.1 100 Continue\r\n\r\n"),
+            Step::Read(SIZE),
+            send("HTTP/1.1 204 No Content\r\nETag: \"v2\"\r\nDigest: adler32=00000001\r\n\r\n"),
+        ]
+    };
+    for (there, expected) in [
+        ("\"v2\"", vec![Some("\"v2\"".to_owned())]),
+        // Somebody else has replaced it since.
+        ("\"v3\"", vec![]),
+    ] {
+        let peer = destination(version(3, "\"v1\""), version(SIZE, there), differs()).await;
+        let text = failed_push(&site, &peer).await;
+        assert!(text.contains("checksum mismatch"), "{text}");
+        assert_eq!(conditions_of_removals(&peer), expected, "{text}");
+    }
+}

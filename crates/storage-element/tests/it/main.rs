@@ -2,6 +2,7 @@
 
 mod access;
 mod assets;
+mod clocks;
 mod copies;
 mod copies_headers;
 mod copies_leftovers;

@@ -3,9 +3,11 @@
 use crate::site::{Site, configuration};
 use penstock_model::Timestamp;
 use penstock_persistence::backup::{BackupOf, Kept, RestoreTo, back_up, restore};
+use penstock_persistence::namespace::{Change, TrashQuery};
 use penstock_protocol::token::Signer;
 use penstock_storage_element::fsck::{FsckOrder, Repair, check};
-use penstock_storage_element::{OpenError, PoolPlace, Storage, StorageConfig};
+use penstock_storage_element::{OpenError, PoolConfig, PoolPlace, Storage, StorageConfig};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -386,21 +388,7 @@ async fn a_restored_namespace_waits_until_files_of_since_then_are_entered_again(
     assert_eq!(files_in(&pool.join("data")).len(), 2);
     assert_eq!(quarantined(&pool), []);
     let config = config(directory.path());
-    let order = FsckOrder {
-        namespace: config.namespace.clone(),
-        pools: config
-            .pools
-            .iter()
-            .map(|pool| PoolPlace {
-                name: pool.name.clone(),
-                directory: pool.directory.clone(),
-            })
-            .collect(),
-        repair: Repair {
-            mends: true,
-            removes_missing: false,
-        },
-    };
+    let order = order_of(&config, true);
     let report = check(&order, |_| ()).expect("compared");
     assert_eq!((report.unknown.count, report.open()), (1, 0));
     let storage = Storage::open(config).expect("opens");
@@ -409,6 +397,104 @@ async fn a_restored_namespace_waits_until_files_of_since_then_are_entered_again(
     drop(storage);
     assert_eq!(files_in(&pool.join("data")).len(), 2);
     assert_eq!(quarantined(&pool), []);
+}
+
+fn order_of(config: &StorageConfig, mends: bool) -> FsckOrder {
+    let place = |pool: &PoolConfig| PoolPlace {
+        name: pool.name.clone(),
+        directory: pool.directory.clone(),
+    };
+    FsckOrder {
+        namespace: config.namespace.clone(),
+        pools: config.pools.iter().map(place).collect(),
+        repair: Repair {
+            mends,
+            removes_missing: false,
+        },
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_was_restored_since_the_copy_of_the_namespace_is_found_and_made_visible_again()
+{
+    let kept = |config: &mut StorageConfig| config.limits.trash = Duration::from_secs(3600);
+    let site = Site::with(kept).await;
+    for path in ["/d/restored", "/d/moved", "/d/removed"] {
+        site.put(path, path.as_bytes()).await;
+        assert_eq!(site.status("DELETE", path).await, 204);
+    }
+    let directory = site.close().await;
+    copy_namespace(directory.path(), "copy");
+    let mut config = config(directory.path());
+    kept(&mut config);
+    let storage = Storage::open(config.clone()).expect("opens");
+    let trash = storage.namespace().trash(&TrashQuery::default(), 10);
+    for trashed in trash.expect("readable") {
+        let path = trashed.path.to_string();
+        let to = match &*path {
+            "/d/moved" => "/since/elsewhere",
+            path => path,
+        };
+        let restore = Change::RestoreTrash {
+            file: trashed.file,
+            to: crate::site::path(to),
+            at: trashed.removed + Duration::from_millis(5),
+        };
+        storage.namespace().apply(restore).expect("restored");
+        if path == "/d/removed" {
+            let again = Change::Remove {
+                path: trashed.path,
+                only: None,
+                entries_max: 1,
+                by: None,
+                at: trashed.removed + Duration::from_millis(10),
+            };
+            storage.namespace().apply(again).expect("removed again");
+        }
+    }
+    drop(storage);
+    put_namespace_back(directory.path(), "copy");
+    let found = check(&order_of(&config, false), |_| ()).expect("compared");
+    let named = found.restored.named.iter().map(|file| &*file.path);
+    let expected: BTreeSet<&str> = ["/d/restored", "/since/elsewhere"].into();
+    assert_eq!(named.collect::<BTreeSet<_>>(), expected);
+    assert_eq!(found.open(), 2);
+    let mended = check(&order_of(&config, true), |_| ()).expect("mended");
+    assert_eq!((mended.restored.mended, mended.open()), (2, 0));
+    let found = check(&order_of(&config, false), |_| ()).expect("compared");
+    assert_eq!((found.restored.count, found.open()), (0, 0));
+    let storage = Storage::open(config).expect("opens");
+    let is_there = |path| {
+        let found = storage.namespace().lookup(&crate::site::path(path));
+        found.expect("readable").is_some()
+    };
+    assert!(is_there("/d/restored") && is_there("/since/elsewhere"));
+    assert!(!is_there("/d/removed") && !is_there("/d/moved"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_lies_in_a_pool_that_was_not_configured_for_a_while_is_found_however_old_it_is() {
+    let site = Site::with(two_pools).await;
+    // Whoever was given it wrote it, and no entry came of it.
+    let id = site.storage.namespace().allocate();
+    let directory = site.close().await;
+    // Starts without the pool.
+    for _ in 0..2 {
+        drop(Storage::open(config(directory.path())).expect("opens"));
+    }
+    let data = directory.path().join("pools/p2/data/0");
+    fs::create_dir_all(&data).expect("made");
+    fs::write(data.join(id.to_string()), b"of an earlier time").expect("written");
+    let mut both = config(directory.path());
+    two_pools(&mut both);
+    let storage = Storage::open(both.clone()).expect("opens");
+    assert!(id < storage.namespace().low_water());
+    let kept = quarantined(&directory.path().join("pools/p2"));
+    let [(name, bytes)] = &kept[..] else {
+        panic!("{kept:?}")
+    };
+    assert!(name.starts_with(&format!("{id}-")), "{name}");
+    assert_eq!(bytes, b"of an earlier time");
 }
 
 #[tokio::test(flavor = "multi_thread")]

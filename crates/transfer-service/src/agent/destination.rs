@@ -113,6 +113,11 @@ impl Attempting<'_> {
         }
     }
 
+    /// What is there may be what an earlier copy brings.
+    pub(super) fn meet_something(&self) {
+        self.traces.lock().met_something = true;
+    }
+
     /// What is there is to stay, whatever becomes of the attempt.
     pub(super) fn leave_what_is_there(&self) {
         let mut known = self.traces.lock();

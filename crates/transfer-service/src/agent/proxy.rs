@@ -141,3 +141,51 @@ fn check_alive(id: &CredentialId, delegation: &Delegation, now: Timestamp) -> Re
         detail,
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::setup;
+    use super::*;
+    use crate::run::wall_clock;
+    use crate::tokens::is_unreadable;
+    use penstock_model::UserName;
+    use penstock_persistence::delegations::{Delegations, Delegator, NewProxy};
+    use penstock_persistence::sealing::SealingKeys;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// As a node has it that did not get a new key yet.
+    #[tokio::test(start_paused = true)]
+    async fn a_proxy_that_another_key_has_sealed_is_waited_for_and_costs_no_retry() {
+        let (mut setup, directory) = setup();
+        let store = directory.path().join("shared.sqlite");
+        let open = |keys: &str| {
+            let keys = SealingKeys::load_or_create(&directory.path().join(keys));
+            Delegations::open(&store, keys.expect("made")).expect("opens")
+        };
+        let (id, user) = (
+            CredentialId::new("0123456789abcdef"),
+            UserName::new("alice"),
+        );
+        let now = wall_clock();
+        let proxy = NewProxy {
+            secret: b"a key and a chain",
+            expires: now + Duration::from_secs(3600),
+            attributes: &[],
+        };
+        let of = Delegator {
+            id: &id,
+            user: &user,
+        };
+        open("new").keep_proxy(of, &proxy, now).expect("kept");
+        setup.delegations = Arc::new(open("old"));
+        let failures = [
+            setup.newest_proxy(&id, now).await.err(),
+            setup.newest_proxy_text(&id, now).await.err(),
+        ];
+        for failure in failures {
+            let failure = failure.expect("nobody can open it here");
+            assert!(is_unreadable(&failure), "{failure:?}");
+        }
+    }
+}

@@ -385,6 +385,11 @@ impl<'a> Attempting<'a> {
                     .await?;
                 false
             }
+            (Course::Wait, Some(there)) => {
+                self.meet_something();
+                let because = decision.because.first();
+                return Err(self.exists(destination, there, because).await);
+            }
             (Course::Refuse, Some(there)) => {
                 let because = decision.because.first();
                 return Err(self.exists(destination, there, because).await);

@@ -215,7 +215,7 @@ pub(crate) fn setup() -> (AgentSetup, tempfile::TempDir) {
 }
 
 /// What was recorded of a transfer before: seconds before now, and what.
-type Past = Vec<(i64, TransferEvent)>;
+pub(crate) type Past = Vec<(i64, TransferEvent)>;
 
 /// An attempt that was let write, and of which nobody knows the outcome.
 fn a_lost_attempt(age: i64) -> Past {
@@ -235,7 +235,7 @@ fn a_lost_attempt(age: i64) -> Past {
     vec![(age, started), (age, prepared), (age - 1, lost)]
 }
 
-fn record(directory: &std::path::Path, assignment: &Assignment, past: Past) {
+pub(crate) fn record(directory: &std::path::Path, assignment: &Assignment, past: Past) {
     let keys = SealingKeys::of_this_process().expect("OpenSSL works");
     let journal = SqliteJournal::open(&directory.join("journal.sqlite"), keys);
     let mut journal = journal.expect("opened");
@@ -269,6 +269,8 @@ struct Run {
     parameters: JobParameters,
     past: Past,
     task: Task,
+    /// The journal's file is unreadable while it runs.
+    unreadable: bool,
 }
 
 impl Run {
@@ -278,6 +280,7 @@ impl Run {
             parameters: JobParameters::default(),
             past: Vec::new(),
             task: Task::Copy,
+            unreadable: false,
         }
     }
 
@@ -299,6 +302,11 @@ impl Run {
             assignment.unsettled = true;
             assignment.attempt = Attempt(2);
             record(directory.path(), &assignment, self.past);
+        }
+        if self.unreadable {
+            let journal = directory.path().join("journal.sqlite");
+            let length = std::fs::metadata(&journal).expect("there").len();
+            std::fs::write(&journal, vec![0xA5; length as usize]).expect("damaged");
         }
         let progress = Progress::new(&assignment, Instant::now());
         let (reports, mut reported) = mpsc::channel(8);
@@ -465,6 +473,17 @@ async fn an_attempt_that_meets_an_earlier_copy_of_its_own_waits_for_it() {
     let (outcome, seen) = Run::after(partial, a_lost_attempt(60)).run().await;
     assert!(matches!(outcome, Outcome::Blocked { .. }), "{outcome:?}");
     assert_eq!(removals(&seen), [SEEN]);
+    // What is there may be its own, as far as a clock that is wrong tells.
+    let odd = Storage {
+        before: Some(There { age: 3600, ..PART }),
+        ..Storage::answering(busy)
+    };
+    let (outcome, seen) = Run::after(odd, a_lost_attempt(60)).run().await;
+    let Outcome::Blocked { failure, .. } = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!(failure.retry, Retry::Later, "{failure:?}");
+    assert_eq!(removals(&seen), [""; 0]);
     // When none can run any more, it is somebody else's.
     let (outcome, _) = Run::after(Storage::answering(exists), a_lost_attempt(90_000))
         .run()
@@ -505,6 +524,30 @@ async fn what_an_attempt_of_unknown_outcome_left_is_taken_over_or_removed_and_ot
             .detail
             .contains("exists and overwrite is not enabled");
         assert_eq!(exists, !removes, "{failure:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_cannot_read_what_was_attempted_before_touches_nothing_and_comes_back() {
+    let there = || Storage {
+        before: Some(PART),
+        ..Storage::answering((202, "success: done\n"))
+    };
+    let run = |task| Run {
+        task,
+        unreadable: true,
+        ..Run::after(there(), a_lost_attempt(60))
+    };
+    for task in [Task::Copy, Task::TidyUp] {
+        let (outcome, seen) = run(task).run().await;
+        let (Outcome::Failed { failure, .. } | Outcome::Untidied { failure }) = outcome else {
+            panic!("{outcome:?}")
+        };
+        let expected = (Side::Service, Retry::Later);
+        assert_eq!((failure.side, failure.retry), expected, "{failure:?}");
+        assert!(failure.detail.contains("cannot be read"), "{failure:?}");
+        let changes = seen.iter().filter(|line| !line.starts_with("HEAD"));
+        assert_eq!(changes.count(), 0, "{task:?}: {seen:?}");
     }
 }
 

@@ -494,3 +494,34 @@ impl Following {
         let _ = self.task.await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+    use tokio::sync::{mpsc, oneshot};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_was_deposed_does_not_wait_for_a_journal_that_does_not_answer() {
+        let (inputs, _taken) = mpsc::channel(1);
+        let (batches, _written) = mpsc::channel(1);
+        let (_never, last_commit) = oneshot::channel();
+        let over = Arc::new(AtomicBool::new(false));
+        let begun = Loop {
+            inputs,
+            batches: batches.downgrade(),
+            sealing_due: Arc::default(),
+            over: over.clone(),
+            task: tokio::spawn(std::future::pending()),
+            last_commit,
+        };
+        let (depose, deposed) = watch::channel(false);
+        let ended = tokio::spawn(until_over(begun, deposed));
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert!(!ended.is_finished() && !over.load(Ordering::Relaxed));
+        depose.send(true).expect("it listens");
+        let ended = tokio::time::timeout(DEPOSED_GRACE * 2, ended).await;
+        let ended = ended.expect("it follows soon").expect("no panic");
+        assert!(ended.is_ok() && over.load(Ordering::Relaxed));
+    }
+}

@@ -247,3 +247,20 @@ fn postgres_drops_parts_of_the_ledger_that_no_job_needs_any_more() {
     let next = keep_ended(&mut *journal, &job(3, 5..=5), 7000);
     assert_eq!(next, PART as u64 + 7);
 }
+
+/// Numbers of transfers and of entries grow together: without an entry of the first, nobody knows which entries are needed.
+#[test]
+fn postgres_drops_no_part_of_the_ledger_while_an_open_transfer_has_no_entry() {
+    const PART: i64 = 10_000_000;
+    let lab = Lab::postgres();
+    let mut journal = jump(&lab, PART - 3);
+    journal.append(&accepted(&job(1, 1..=1))).expect("stored");
+    keep_ended(&mut *journal, &job(2, 2..=9), 5000);
+    lab.execute_in_postgres("DELETE FROM ledger WHERE transfer_id = 1");
+    let oldest = || lab.reader().history().expect("readable").entry_oldest;
+    let before = oldest();
+    assert!(before.is_some_and(|(first, _)| first < PART as u64));
+    let pruned = journal.prune(&step(i64::MAX)).expect("pruned");
+    assert_eq!((pruned.jobs, pruned.entries), (1, 0));
+    assert_eq!(oldest(), before);
+}

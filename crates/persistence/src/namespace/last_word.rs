@@ -1,0 +1,315 @@
+//! The last word of the pools' directory logs on files: whether each was removed, or put where it is.
+//!
+//! It is for tools that meet a namespace which may be an older copy than the logs. A log goes on from another number after a
+//! namespace was put back, so what two logs say is compared by time; within one log the later line counts.
+
+use super::EntryId;
+use super::directory_log::{DIRECTORY_LOG, DirectoryRecord, TrashedFile, read_log};
+use penstock_model::{NamespacePath, Timestamp};
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What logs say last of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LastWord {
+    /// It was removed or replaced.
+    Trashed(TrashedFile),
+    /// It is visible.
+    Visible {
+        /// Since then, or earlier.
+        at: Timestamp,
+        /// Its directory and its name there, where a log tells them.
+        place: Option<(EntryId, String)>,
+    },
+}
+
+impl LastWord {
+    fn at(&self) -> Timestamp {
+        match self {
+            LastWord::Trashed(file) => file.removed,
+            LastWord::Visible { at, .. } => *at,
+        }
+    }
+
+    fn is_after(&self, other: &LastWord) -> bool {
+        let is_trash = |word: &LastWord| matches!(word, LastWord::Trashed(_));
+        (self.at(), is_trash(self)) > (other.at(), is_trash(other))
+    }
+}
+
+/// What the logs of pools, also those that were kept aside, say last of the files that they speak of.
+#[derive(Default)]
+pub struct LastWords {
+    files: HashMap<EntryId, LastWord>,
+    /// Names of directories, and what holds them.
+    directories: HashMap<EntryId, (EntryId, String)>,
+}
+
+impl LastWords {
+    /// Reads all logs in the directories of pools. Errors: one cannot be read at all.
+    pub fn read(directories: &[PathBuf]) -> io::Result<LastWords> {
+        let mut words = LastWords::default();
+        for directory in directories {
+            for log in logs_in(directory)? {
+                let of_log = Listener::read(&log)?;
+                words.directories.extend(of_log.directories);
+                for (id, word) in of_log.files {
+                    let known = words.files.get(&id);
+                    if known.is_none_or(|known| word.is_after(known)) {
+                        words.files.insert(id, word);
+                    }
+                }
+            }
+        }
+        Ok(words)
+    }
+
+    /// The last word on a file.
+    pub fn on(&self, file: EntryId) -> Option<&LastWord> {
+        self.files.get(&file)
+    }
+
+    /// A file of the trash that was restored after it was removed at that time: a namespace that has it as trash is an older
+    /// copy. Gives back where it was then, if that is told.
+    pub fn restored(&self, trashed: &TrashedFile) -> Option<Option<(EntryId, &str)>> {
+        match self.on(trashed.file)? {
+            LastWord::Visible { at, place } if *at > trashed.removed => {
+                Some(place.as_ref().map(|(parent, name)| (*parent, &**name)))
+            }
+            LastWord::Visible { .. } | LastWord::Trashed(_) => None,
+        }
+    }
+
+    /// Where a directory is, as far as logs tell.
+    pub fn path_of(&self, directory: EntryId) -> Option<NamespacePath> {
+        let mut names = Vec::new();
+        let mut id = directory;
+        while id != EntryId::ROOT {
+            let (parent, name) = self.directories.get(&id)?;
+            // Logs of different times could make a ring.
+            if names.len() > 10_000 {
+                return None;
+            }
+            names.push(name);
+            id = *parent;
+        }
+        let mut names = names.into_iter().rev();
+        let path = names.try_fold(NamespacePath::root(), |path, name| path.child(name));
+        path.ok()
+    }
+}
+
+/// The logs in a pool's directory: those that were kept aside in the order in which that was done, then the one in use.
+fn logs_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut logs = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let name = entry?.file_name();
+        let Some(name) = name.to_str() else { continue };
+        if name == DIRECTORY_LOG || name.starts_with(&format!("{DIRECTORY_LOG}.before-")) {
+            logs.push(name.to_owned());
+        }
+    }
+    logs.sort_by_key(|name| (name == DIRECTORY_LOG, name.len(), name.clone()));
+    Ok(logs.into_iter().map(|name| directory.join(name)).collect())
+}
+
+/// What one log says.
+#[derive(Default)]
+struct Listener {
+    files: HashMap<EntryId, LastWord>,
+    directories: HashMap<EntryId, (EntryId, String)>,
+    /// Files of the snapshot. It has no time of its own, but is later than all times in it.
+    of_snapshot: Vec<EntryId>,
+    newest: Timestamp,
+}
+
+impl Listener {
+    fn read(log: &Path) -> io::Result<Listener> {
+        let mut listener = Listener::default();
+        read_log(log, |_, is_of_snapshot, record| {
+            if !is_of_snapshot {
+                listener.end_snapshot();
+            }
+            listener.hear(is_of_snapshot, record);
+        })?;
+        listener.end_snapshot();
+        Ok(listener)
+    }
+
+    fn end_snapshot(&mut self) {
+        let newest = self.newest;
+        for id in std::mem::take(&mut self.of_snapshot) {
+            if let Some(LastWord::Visible { at, .. }) = self.files.get_mut(&id) {
+                *at = newest.max(*at);
+            }
+        }
+    }
+
+    fn hear(&mut self, is_of_snapshot: bool, record: DirectoryRecord) {
+        match record {
+            DirectoryRecord::Trashed { file, .. } => {
+                self.files.insert(file.file, LastWord::Trashed(file));
+            }
+            DirectoryRecord::File(file) => {
+                if is_of_snapshot {
+                    self.of_snapshot.push(file.id);
+                }
+                self.see(file.id, file.at, Some((file.parent, file.name)));
+            }
+            DirectoryRecord::Published { id, at } => self.see(id, at, None),
+            DirectoryRecord::Moved {
+                id, to, name, at, ..
+            } => match self.directories.get_mut(&id) {
+                Some(directory) => *directory = (to, name),
+                None => self.see(id, at, Some((to, name))),
+            },
+            DirectoryRecord::Directory(made) => {
+                self.newest = self.newest.max(made.created).max(made.modified);
+                self.directories.insert(made.id, (made.parent, made.name));
+            }
+            DirectoryRecord::Snapshot { .. }
+            | DirectoryRecord::SnapshotEnd { .. }
+            | DirectoryRecord::Removed { .. }
+            | DirectoryRecord::Properties { .. }
+            | DirectoryRecord::Checksums { .. } => {}
+        }
+    }
+
+    fn see(&mut self, id: EntryId, at: Timestamp, place: Option<(EntryId, String)>) {
+        // A later line is later, whatever the clock said.
+        let before = self.files.get(&id);
+        let least = before.map(|word| word.at() + Duration::from_millis(1));
+        let at = least.map_or(at, |least| at.max(least));
+        self.files.insert(id, LastWord::Visible { at, place });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::directory_log::{DirectoryEntry, FileEntry, LOG_VERSION, write_line};
+    use super::*;
+    use penstock_model::{Bytes, PoolName};
+    use uuid::Uuid;
+
+    const FILE: EntryId = EntryId(9);
+
+    fn removed(at: i64) -> TrashedFile {
+        TrashedFile {
+            file: FILE,
+            pool: PoolName::new("p"),
+            size: Bytes(1),
+            path: NamespacePath::parse("/d/f").expect("valid"),
+            owner: None,
+            created: Timestamp(1),
+            removed: Timestamp(at),
+            by: None,
+            checksums: Vec::new(),
+            properties: Vec::new(),
+        }
+    }
+
+    fn trashed(at: i64) -> DirectoryRecord {
+        DirectoryRecord::Trashed {
+            parent: EntryId(2),
+            file: removed(at),
+        }
+    }
+
+    fn visible(at: i64) -> DirectoryRecord {
+        DirectoryRecord::File(FileEntry {
+            id: FILE,
+            parent: EntryId(2),
+            name: "f".to_owned(),
+            size: Bytes(1),
+            checksums: Vec::new(),
+            owner: None,
+            created: Timestamp(1),
+            at: Timestamp(at),
+            properties: Vec::new(),
+        })
+    }
+
+    fn directory(modified: i64) -> DirectoryRecord {
+        DirectoryRecord::Directory(DirectoryEntry {
+            id: EntryId(2),
+            parent: EntryId::ROOT,
+            name: "d".to_owned(),
+            owner: None,
+            created: Timestamp(1),
+            modified: Timestamp(modified),
+            properties: Vec::new(),
+        })
+    }
+
+    /// A log with a snapshot and what follows it.
+    fn log(snapshot: &[DirectoryRecord], tail: &[DirectoryRecord]) -> String {
+        let mut text = String::new();
+        let first = DirectoryRecord::Snapshot {
+            version: LOG_VERSION,
+            namespace: Uuid::nil(),
+            pool: PoolName::new("p"),
+        };
+        write_line(&mut text, 7, &first);
+        for record in snapshot {
+            write_line(&mut text, 7, record);
+        }
+        let records = snapshot.len() as u64;
+        write_line(&mut text, 7, &DirectoryRecord::SnapshotEnd { records });
+        for (sequence, record) in (8..).zip(tail) {
+            write_line(&mut text, sequence, record);
+        }
+        text
+    }
+
+    fn is_restored(logs: &[(&str, String)], removed_at: i64) -> bool {
+        let pool = tempfile::tempdir().expect("a temporary directory");
+        for (name, text) in logs {
+            std::fs::write(pool.path().join(name), text).expect("written");
+        }
+        let words = LastWords::read(&[pool.path().to_owned()]).expect("readable");
+        let trashed = removed(removed_at);
+        let restored = words.restored(&trashed);
+        if let Some(place) = restored {
+            assert_eq!(place, Some((EntryId(2), "f")));
+            let path = words.path_of(EntryId(2)).expect("told");
+            assert_eq!(path.to_string(), "/d");
+        }
+        restored.is_some()
+    }
+
+    #[test]
+    fn a_file_that_came_out_of_the_trash_after_its_removal_is_told_apart_from_one_that_stays_there()
+    {
+        let (now, aside) = (DIRECTORY_LOG, "directory.log.before-5");
+        let tail = |records: &[DirectoryRecord]| log(&[directory(1)], records);
+        let both = tail(&[trashed(10), visible(20)]);
+        assert!(is_restored(&[(now, both.clone())], 10));
+        assert!(
+            is_restored(&[(now, tail(&[trashed(10), visible(3)]))], 10),
+            "a clock that was set back"
+        );
+        assert!(is_restored(
+            &[(aside, both.clone()), (now, tail(&[trashed(10)]))],
+            10
+        ));
+        let removed_again = tail(&[trashed(10), visible(20), trashed(30)]);
+        assert!(!is_restored(&[(now, removed_again)], 10));
+        assert!(
+            !is_restored(&[(aside, both), (now, tail(&[trashed(30)]))], 30),
+            "mended, and removed again since"
+        );
+        // A log that has missed the removal.
+        assert!(!is_restored(&[(now, tail(&[visible(5)]))], 10));
+        // A snapshot tells no time of a file, but was made after all changes of directories in it.
+        assert!(is_restored(
+            &[(now, log(&[visible(1), directory(20)], &[]))],
+            10
+        ));
+        assert!(!is_restored(
+            &[(now, log(&[visible(1), directory(9)], &[]))],
+            10
+        ));
+    }
+}
