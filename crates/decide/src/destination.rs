@@ -400,7 +400,10 @@ pub fn course(sight: &Sight<'_>) -> Decision<Course, CourseReason> {
 /// Whether what came after a look that found nothing may turn out to be what a copy brings that may still run. A storage
 /// element whose clock is wrong, or that tells no size of what is being written, cannot tell it apart.
 fn may_prove_own(there: &Told, foreign: Foreign, sight: &Sight<'_>) -> bool {
-    sight.attempts.runs_until(sight.now).is_some()
+    let is_ahead = |lost: &Lost| lost.since > sight.now + CLOCK_DOUBT;
+    // What a clock that was wrong has noted would be waited for until it is right again, if ever.
+    !sight.attempts.lost().is_some_and(is_ahead)
+        && sight.attempts.runs_until(sight.now).is_some()
         && match foreign {
             Foreign::Time { .. } => true,
             Foreign::Size => there.size.is_none(),

@@ -143,13 +143,7 @@ impl TrashApi {
         within: Option<&NamespacePath>,
         older_than_seconds: Option<u64>,
     ) -> Result<EmptiedInfo, RemoteError> {
-        let path = within.map(ToString::to_string);
-        let seconds = older_than_seconds.map(|seconds| seconds.to_string());
-        let query = [
-            ("path", path.as_deref()),
-            ("older_than", seconds.as_deref()),
-        ];
-        self.exchange(Method::DELETE, "", &query, None).await
+        self.delete(within, older_than_seconds, None).await
     }
 
     /// What [`TrashApi::empty`] would remove until there is no more.
@@ -158,12 +152,22 @@ impl TrashApi {
         within: Option<&NamespacePath>,
         older_than_seconds: Option<u64>,
     ) -> Result<EmptiedInfo, RemoteError> {
+        let dry_run = Some("true");
+        self.delete(within, older_than_seconds, dry_run).await
+    }
+
+    async fn delete(
+        &self,
+        within: Option<&NamespacePath>,
+        older_than_seconds: Option<u64>,
+        dry_run: Option<&str>,
+    ) -> Result<EmptiedInfo, RemoteError> {
         let path = within.map(ToString::to_string);
         let seconds = older_than_seconds.map(|seconds| seconds.to_string());
         let query = [
             ("path", path.as_deref()),
             ("older_than", seconds.as_deref()),
-            ("dry_run", Some("true")),
+            ("dry_run", dry_run),
         ];
         self.exchange(Method::DELETE, "", &query, None).await
     }

@@ -133,10 +133,7 @@ fn commit(namespace: &Namespace, pool: &Pool, reaper: &ReaperHandle, batch: Vec<
             refuse(file, io::ErrorKind::TimedOut.into());
             continue;
         }
-        match pool
-            .standing
-            .during(DiskWork::Commit, || file.scratch.adopt())
-        {
+        match file.scratch.adopt() {
             Ok(()) => {
                 let directory = pool.data_directory(file.scratch.id);
                 by_directory.entry(directory).or_default().push(file);

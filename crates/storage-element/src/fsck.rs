@@ -674,17 +674,23 @@ impl Check<'_> {
                     told == Some(*parent) && name == place.name()
                 }),
             };
-            match self.namespace.apply(Change::Reenter { file, at: now() }) {
-                Ok(_) => return Ok((place, why)),
-                Err(ChangeError::Refused(
-                    refusal @ (Refusal::Exists(_)
-                    | Refusal::IsDirectory(_)
-                    | Refusal::ParentIsFile(_)),
-                )) => why = why.or(Some(refusal.to_string())),
-                Err(other) => return Err(other.into()),
+            match self.take_place(Change::Reenter { file, at: now() })? {
+                None => return Ok((place, why)),
+                Some(taken) => why = why.or(Some(taken)),
             }
         }
         Err(no_place())
+    }
+
+    /// Makes a change that gives a file its place. Gives back why it cannot be there; `None`: it is.
+    fn take_place(&self, change: Change) -> Result<Option<String>, FsckFailure> {
+        match self.namespace.apply(change) {
+            Ok(_) => Ok(None),
+            Err(ChangeError::Refused(
+                refusal @ (Refusal::Exists(_) | Refusal::IsDirectory(_) | Refusal::ParentIsFile(_)),
+            )) => Ok(Some(refusal.to_string())),
+            Err(other) => Err(other.into()),
+        }
     }
 }
 

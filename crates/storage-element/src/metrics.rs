@@ -151,6 +151,11 @@ impl Storage {
             &|pool| Some(pool.view().available().0),
         );
         each_pool(
+            "penstock_pool_files_left",
+            "Files that the file system of a pool can still take, beside a reserve; absent where it has no limit of them.",
+            &|pool| pool.view().files_left,
+        );
+        each_pool(
             "penstock_pool_used_bytes",
             "Files in a pool, and removed ones that are still on its disk.",
             &|pool| Some(pool.filling().0.0),

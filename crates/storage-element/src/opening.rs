@@ -11,7 +11,9 @@ use crate::pool::{
 };
 use crate::recovery::{OpenError, keep_pool_private};
 use penstock_model::{Bytes, NamespacePath, Timestamp};
-use penstock_persistence::namespace::{Change, EntryId, Namespace, NamespaceError};
+use penstock_persistence::namespace::{
+    Change, EntryId, LastWords, Namespace, NamespaceError, TrashQuery, TrashedFile,
+};
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -20,6 +22,9 @@ use std::sync::Arc;
 
 /// A file in `incoming/` that is made only to see whether files can have labels.
 const LABEL_TEST: &str = "label-test";
+
+/// Files of the trash that are looked at in one step.
+const TRASH_AT_ONCE: usize = 1000;
 
 /// Why a pool is not opened.
 pub(crate) enum Refusal {
@@ -142,6 +147,17 @@ fn check_marks(
             files: unknown.len() as u64,
         }));
     }
+    let restored = if is_old {
+        restored_since(namespace, pool)?
+    } else {
+        0
+    };
+    if restored > 0 {
+        return Err(Refusal::Wrong(OpenError::OldNamespace {
+            pool: pool.name.clone(),
+            files: restored,
+        }));
+    }
     if is_old {
         tracing::warn!(
             pool = %pool.name,
@@ -150,6 +166,25 @@ fn check_marks(
     }
     namespace.skip_ids(identity.ids_below);
     Ok(from)
+}
+
+/// How many files an older copy of a namespace has as trash that were restored since, as the pool's log tells: their data
+/// would be removed with the trash.
+fn restored_since(namespace: &Namespace, pool: &Pool) -> Result<u64, Refusal> {
+    let wrong = |why: NamespaceError| Refusal::Wrong(why.into());
+    let words = LastWords::read(std::slice::from_ref(&pool.directory))
+        .map_err(|why| Refusal::Away(format!("its directory log cannot be read: {why}")))?;
+    let (mut restored, mut query) = (0, TrashQuery::default());
+    query.pool = Some(pool.name.clone());
+    loop {
+        let trash = namespace.trash(&query, TRASH_AT_ONCE).map_err(wrong)?;
+        let Some(last) = trash.last() else {
+            return Ok(restored);
+        };
+        query.after = Some((last.removed, last.file));
+        let is_visible = |trashed: &&TrashedFile| words.restored(trashed).is_some();
+        restored += trash.iter().filter(is_visible).count() as u64;
+    }
 }
 
 /// A directory without `pool.json` becomes a pool only when it is empty and was none before.

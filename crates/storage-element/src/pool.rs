@@ -423,11 +423,15 @@ impl Pool {
         match move_aside(&from, &to) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => {
                 // Never more than the last one: the disk may be gone, and its mount point is no pool.
-                match std::fs::create_dir(self.data_directory(id)) {
+                let directory = self.data_directory(id);
+                match std::fs::create_dir(&directory) {
                     Err(why) if why.kind() != io::ErrorKind::AlreadyExists => return Err(why),
                     Ok(()) | Err(_) => {}
                 }
-                sync_directory(&self.data_root())?;
+                sync_directory(&self.data_root()).inspect_err(|_| {
+                    // The next file would take its name for durable.
+                    let _ = std::fs::remove_dir(&directory);
+                })?;
                 move_aside(&from, &to)
             }
             done => done,
@@ -509,12 +513,27 @@ pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
+/// Why nothing more can be written to a disk that works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fullness {
+    /// It has no room.
+    Disk,
+    /// Its user may have no more, however much is free.
+    Quota,
+}
+
+/// Whether an error says that no more can be written, and why.
+pub(crate) fn fullness(why: &io::Error) -> Option<Fullness> {
+    match why.kind() {
+        io::ErrorKind::StorageFull => Some(Fullness::Disk),
+        io::ErrorKind::QuotaExceeded => Some(Fullness::Quota),
+        _ => None,
+    }
+}
+
 /// The disk has no room, or its user may have no more.
 pub(crate) fn is_no_space(why: &io::Error) -> bool {
-    matches!(
-        why.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-    )
+    fullness(why).is_some()
 }
 
 fn tolerate_missing(result: io::Result<()>) -> io::Result<()> {

@@ -14,7 +14,7 @@ use trash::Emptied;
 pub(crate) use trash::{RestoreError, RestoreOrder};
 
 use crate::clock::BelievedClock;
-use crate::pool::{Pool, Reservation};
+use crate::pool::{Fullness, Pool, Reservation};
 use crate::scratch::Place;
 use crate::upkeep;
 use penstock_decide::trash::kept_since;
@@ -55,7 +55,10 @@ enum Order {
         reply: oneshot::Sender<bool>,
     },
     /// The disk says that it is full, whatever was counted. The answer: whether some trash has gone.
-    GiveWay(SyncSender<bool>),
+    GiveWay {
+        full: Fullness,
+        reply: SyncSender<bool>,
+    },
     Restore {
         order: RestoreOrder,
         reply: oneshot::Sender<Result<(), RestoreError>>,
@@ -128,6 +131,7 @@ impl Reapers {
                 pool: Arc::clone(&pools[name]),
                 cursor: None,
                 is_due: false,
+                in_vain: None,
                 next_pass: Instant::now(),
             };
             let thread = std::thread::Builder::new().name(format!("reaper-{name}"));
@@ -255,6 +259,8 @@ struct Reaper {
     cursor: Option<(Timestamp, EntryId)>,
     /// There is more to be removed.
     is_due: bool,
+    /// Since then it is known that removals make no room on this disk.
+    in_vain: Option<Instant>,
     next_pass: Instant,
 }
 
@@ -301,7 +307,7 @@ impl Reaper {
             Order::Empty { reply, .. } if reply.is_closed() => {}
             Order::MakeRoom { wanted, reply } => drop(reply.send(self.make_room(wanted))),
             // It may have been given up; then some trash has gone without need, at most a piece.
-            Order::GiveWay(reply) => drop(reply.send(self.give_way())),
+            Order::GiveWay { full, reply } => drop(reply.send(self.give_way(full))),
             Order::Restore { order, reply } => drop(reply.send(self.restore(&order))),
             Order::Empty { query, reply } => drop(reply.send(self.empty(query))),
         }

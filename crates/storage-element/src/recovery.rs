@@ -64,8 +64,8 @@ pub enum OpenError {
     },
     /// The namespace is an old copy: files were written since it was made.
     #[error(
-        "pool {pool}: {files} files are not in the namespace, which is an older copy than the pool has seen; restore a \
-         newer one, or have `penstock fsck --repair` enter these files again"
+        "pool {pool}: {files} files are not in the namespace, or are trash there and were restored since: it is an older \
+         copy than the pool has seen; restore a newer one, or have `penstock fsck --repair` enter these files again"
     )]
     OldNamespace {
         /// The pool.

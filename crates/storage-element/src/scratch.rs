@@ -2,7 +2,7 @@
 //! is committed. Whatever goes wrong, dropping it removes the data and gives the promised space back.
 
 use crate::crash::{Step, reached};
-use crate::pool::{Pool, Reservation};
+use crate::pool::{DiskWork, Pool, Reservation};
 use crate::reaper::ReaperHandle;
 use penstock_model::Bytes;
 use penstock_persistence::namespace::EntryId;
@@ -83,7 +83,8 @@ impl Scratch {
 
     /// Moves the data to its final place.
     pub(crate) fn adopt(&mut self) -> io::Result<()> {
-        self.with_space(|_| self.pool.adopt(self.id))?;
+        let standing = &self.pool.standing;
+        self.with_space(|_| standing.during(DiskWork::Commit, || self.pool.adopt(self.id)))?;
         self.place = Place::Data;
         reached(Step::Adopted);
         Ok(())

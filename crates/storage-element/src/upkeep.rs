@@ -5,7 +5,7 @@
 use crate::clock::BelievedClock;
 use crate::config::StorageLimits;
 use crate::opening::{self, Leftovers, Opened, Refusal, directory_error};
-use crate::pool::{DiskWork, FileSystem, Pool, identity_path, is_no_space};
+use crate::pool::{DiskWork, FileSystem, Fullness, Pool, fullness, identity_path};
 use crate::reaper::{Pools, ReaperHandle};
 use crate::recovery::OpenError;
 use crate::uploads::Uploads;
@@ -380,12 +380,11 @@ impl Work {
             kept.map_err(OpenError::Thread)?;
             Ok(leftovers)
         };
-        let prepared = pool
-            .standing
-            .during(DiskWork::Upkeep, || match shared.reaper.get() {
-                Some(reaper) => reaper.with_space_where(&pool, is_full, &mut attempt),
-                None => attempt(),
-            });
+        let mut attempt = || pool.standing.during(DiskWork::Upkeep, &mut attempt);
+        let prepared = match shared.reaper.get() {
+            Some(reaper) => reaper.with_space_where(&pool, full_by, &mut attempt),
+            None => attempt(),
+        };
         match prepared {
             Ok(leftovers) => {
                 pool.set_ours(true);
@@ -396,7 +395,7 @@ impl Work {
             Err(why @ OpenError::PoolDirectory { .. }) if !was_new => {
                 self.stage = Stage::Opened(opened);
                 pool.standing.unprepared(&pool.name, why.to_string());
-                if is_full(&why) && shared.reaper.get().is_none() {
+                if full_by(&why).is_some() && shared.reaper.get().is_none() {
                     // At a start nothing can give way yet.
                     self.next_probe = Instant::now();
                 }
@@ -411,13 +410,12 @@ impl Work {
 
     /// Does what the disk may refuse for want of room; trash gives way to it.
     fn with_space(&self, attempt: impl FnMut() -> io::Result<()>) -> io::Result<()> {
-        let pool = &self.pool;
-        let mut attempt = attempt;
-        pool.standing
-            .during(DiskWork::Upkeep, || match self.shared.reaper.get() {
-                Some(reaper) => reaper.with_space(pool, attempt),
-                None => attempt(),
-            })
+        let (pool, mut attempt) = (&self.pool, attempt);
+        let mut attempt = || pool.standing.during(DiskWork::Upkeep, &mut attempt);
+        match self.shared.reaper.get() {
+            Some(reaper) => reaper.with_space(pool, attempt),
+            None => attempt(),
+        }
     }
 
     /// Finds out on which file system the pool is, and what that has free.
@@ -522,9 +520,12 @@ impl Work {
     }
 }
 
-/// The pool is in order but full.
-fn is_full(why: &OpenError) -> bool {
-    matches!(why, OpenError::PoolDirectory { source, .. } if is_no_space(source))
+/// Whether a pool is in order but full, and why.
+fn full_by(why: &OpenError) -> Option<Fullness> {
+    match why {
+        OpenError::PoolDirectory { source, .. } => fullness(source),
+        _ => None,
+    }
 }
 
 /// Writes, syncs, places and reads a small file, by the same steps as any other.

@@ -247,6 +247,8 @@ fn what_may_yet_turn_out_to_be_ones_own_is_waited_for_as_long_as_a_copy_may_run(
     for what in [&there(60, Some(700)), &there(60, Some(5000)), &unsized_part] {
         check_course(Some(what), &interrupted, Keep, 1599, Course::Wait);
         check_course(Some(what), &interrupted, Keep, 1600, Course::Refuse);
+        // Noted by a clock that was ahead.
+        check_course(Some(what), &interrupted, Keep, 100, Course::Refuse);
         check_course(Some(what), &interrupted, Replace, 1599, Course::Replace);
     }
     // Larger than what was to come; there before; nothing was lost.

@@ -18,6 +18,7 @@ mod unfinished;
 
 pub use reader::PostgresReader;
 
+use super::rows::with_restored_at;
 use super::{
     Journal, JournalError, LOST_NUMBERS_MAX, PruneStep, Pruned, Record, Standing, StoredToken,
     UnfinishedJob,
@@ -30,11 +31,14 @@ use crate::sealing::SealingKeys;
 use appending::Progress;
 use batch::Batch;
 use partitions::Partitions;
-use penstock_model::{CredentialId, Epoch};
+use penstock_model::{CredentialId, Epoch, Timestamp};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
+use uuid::Uuid;
 
+/// Jobs that are marked in one step.
+const DOUBTED_AT_ONCE: i64 = 10_000;
 /// How long a batch is waited for; what became of it is found out with the next try.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -137,10 +141,33 @@ impl PostgresJournal {
 /// The database has lost records: what is open may have arrived, as after the return of a backup, and nodes may still run
 /// transfers that it knows no more. Gives back from where numbers go on.
 fn doubt_open_jobs(open: &mut Open<'_>) -> Result<Progress, JournalError> {
-    let sql = "UPDATE job SET parameters = jsonb_set(parameters::jsonb, '{restored_at}',
-                   to_jsonb((extract(epoch FROM now()) * 1000)::bigint))::text
-               WHERE finished_ms IS NULL";
-    let jobs = open.execute(sql, &[])?;
+    let now = open.query_opt("SELECT (extract(epoch FROM now()) * 1000)::bigint", &[])?;
+    let now = Timestamp(now.map_or(0, |row| row.get(0)));
+    let (mut jobs, mut after) = (0, Uuid::nil());
+    loop {
+        let sql = "SELECT job_id, parameters FROM job WHERE finished_ms IS NULL AND job_id > $1 ORDER BY job_id LIMIT $2";
+        let rows = open.query(sql, &[&after, &DOUBTED_AT_ONCE])?;
+        let Some(last) = rows.last() else {
+            break;
+        };
+        after = last.get(0);
+        let (mut ids, mut changed): (Vec<Uuid>, Vec<String>) = Default::default();
+        for row in &rows {
+            let id: Uuid = row.get(0);
+            match with_restored_at(row.get(1), now) {
+                Ok(parameters) => {
+                    ids.push(id);
+                    changed.push(parameters);
+                }
+                Err(why) => {
+                    tracing::error!(job = %id, %why, "a job cannot be read and is left alone")
+                }
+            }
+        }
+        let sql = "UPDATE job SET parameters = doubted.parameters
+                   FROM unnest($1::uuid[], $2::text[]) AS doubted (job_id, parameters) WHERE job.job_id = doubted.job_id";
+        jobs += open.execute(sql, &[&ids, &changed])?;
+    }
     tracing::error!(
         jobs,
         "the database has lost records that it had acknowledged, or may have, since a standby took over; destinations of \
@@ -184,10 +211,15 @@ fn is_continued(open: &mut Open<'_>, origin: [i64; 2]) -> Result<bool, DatabaseE
 /// From now on batches are those of this turn, counted from 1. Waits for what the leader before has not ended.
 fn take_over(session: &mut Session, tenure: Tenure, seen: u64) -> Result<Progress, JournalError> {
     // Not every provider tells.
-    let origin = origin_of(session)
-        .inspect_err(|why| tracing::debug!(%why, "whether a standby has taken over is not known"))
-        .ok()
-        .flatten();
+    let origin = origin_of(session);
+    let origin = match origin {
+        Err(why) if why.may_pass() => return Err(why.into()),
+        Err(why) => {
+            tracing::warn!(%why, "the database does not tell whether a standby has taken over");
+            None
+        }
+        Ok(origin) => origin,
+    };
     let mut open = session.begin()?;
     hold(&mut open, tenure)?;
     let (epoch, holder) = tenure.columns();

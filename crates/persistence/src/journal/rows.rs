@@ -5,6 +5,7 @@ use penstock_model::{
     Ban, CredentialId, JobId, JobKind, JobParameters, JobState, Priority, StageRequestId,
     StorageId, Timestamp, TransferId, TransferRequest, TransferState, UserName, VoName, job_state,
 };
+use serde::Serialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -136,8 +137,17 @@ pub(super) fn roll_up(kind: JobKind, states: &[TransferState]) -> (JobState, Opt
 
 /// Stored parameters with another priority. What users wrote into them stays as it is, byte by byte.
 pub(super) fn with_priority(parameters: &str, priority: Priority) -> serde_json::Result<String> {
+    with_field(parameters, "priority", &priority)
+}
+
+/// Stored parameters of a job whose record may lack what came last.
+pub(super) fn with_restored_at(parameters: &str, at: Timestamp) -> serde_json::Result<String> {
+    with_field(parameters, "restored_at", &at)
+}
+
+fn with_field(parameters: &str, name: &str, value: &impl Serialize) -> serde_json::Result<String> {
     let mut fields: BTreeMap<&str, Box<RawValue>> = serde_json::from_str(parameters)?;
-    fields.insert("priority", serde_json::value::to_raw_value(&priority)?);
+    fields.insert(name, serde_json::value::to_raw_value(value)?);
     serde_json::to_string(&fields)
 }
 

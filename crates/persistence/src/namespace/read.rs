@@ -204,7 +204,7 @@ impl Namespace {
         })
     }
 
-    /// When the last mover was recorded or the last entry made, whichever is later: the clock has been there. Movers are
+    /// When the last mover was recorded, or, before any was, the last entry made: the clock has been there. Movers are
     /// recorded a moment after they end, entries at once.
     pub fn newest_record(&self) -> Result<Option<Timestamp>, NamespaceError> {
         self.readers.with(|connection| {
@@ -218,8 +218,8 @@ impl Namespace {
                     .query_row([], |row| row.get(0).map(Timestamp))
                     .optional()
             });
-            let newest: Vec<_> = newest.collect::<Result<_, _>>()?;
-            Ok(newest.into_iter().max().flatten())
+            let mut newest = newest.filter_map(Result::transpose);
+            newest.next().transpose()
         })
     }
 

@@ -5,7 +5,7 @@ use super::{Check, FsckFailure, MissingData, RestoredFile, no_place, places};
 use crate::clock::now;
 use crate::pool_files::{OnDisk, PoolPlace};
 use penstock_model::NamespacePath;
-use penstock_persistence::namespace::{Change, ChangeError, EntryId, Refusal, TrashedFile};
+use penstock_persistence::namespace::{Change, EntryId, TrashedFile};
 
 impl Check<'_> {
     /// Holds a file of the trash against the last word of the logs.
@@ -67,14 +67,9 @@ impl Check<'_> {
                 to: to.clone(),
                 at,
             };
-            match self.namespace.apply(change) {
-                Ok(_) => return Ok((to, why)),
-                Err(ChangeError::Refused(
-                    refusal @ (Refusal::Exists(_)
-                    | Refusal::IsDirectory(_)
-                    | Refusal::ParentIsFile(_)),
-                )) => why = why.or(Some(refusal.to_string())),
-                Err(other) => return Err(other.into()),
+            match self.take_place(change)? {
+                None => return Ok((to, why)),
+                Some(taken) => why = why.or(Some(taken)),
             }
         }
         Err(no_place())

@@ -1,12 +1,12 @@
 //! Room for new files: the oldest trash of a pool gives way before a file is refused.
 
 use super::{Order, Reaper, ReaperHandle};
-use crate::pool::{NoRoom, Pool, is_no_space};
+use crate::pool::{Fullness, NoRoom, Pool, fullness};
 use penstock_model::{Bytes, Timestamp};
 use penstock_persistence::namespace::{EntryId, PoolUsage, TrashQuery, TrashedFile};
 use std::io;
 use std::sync::mpsc::sync_channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a writer waits for the removal of trash. A disk that takes longer takes no files.
 const ROOM_WAIT: Duration = Duration::from_secs(60);
@@ -14,6 +14,10 @@ const ROOM_WAIT: Duration = Duration::from_secs(60);
 const PIECE_MAX: usize = 100;
 /// What goes at once, at most, where the disk says that it is full and nobody knows by how much.
 const BLIND_PIECE: Bytes = Bytes(64 << 20);
+/// With so much free, more than is taken in one piece, a disk is not full.
+const PLENTY: Bytes = Bytes(512 << 20);
+/// Where what was removed made no room, nothing more is removed for so long.
+const IN_VAIN_KEPT: Duration = Duration::from_secs(60);
 /// How often that is tried. What a disk refuses then, it refuses for another reason.
 const BLIND_PIECES_MAX: usize = 3;
 
@@ -43,33 +47,32 @@ impl ReaperHandle {
         pool: &Pool,
         attempt: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
-        self.with_space_where(pool, is_no_space, attempt)
+        self.with_space_where(pool, fullness, attempt)
     }
 
-    /// The same for errors of another type, of which `is_full` tells what they say.
+    /// The same for errors of another type, of which `full_by` tells whether they say so.
     pub(crate) fn with_space_where<T, E>(
         &self,
         pool: &Pool,
-        is_full: impl Fn(&E) -> bool,
+        full_by: impl Fn(&E) -> Option<Fullness>,
         mut attempt: impl FnMut() -> Result<T, E>,
     ) -> Result<T, E> {
         for _ in 0..BLIND_PIECES_MAX {
-            match attempt() {
-                Err(why) if is_full(&why) => {
-                    if !self.give_way(pool) {
-                        return Err(why);
-                    }
-                }
-                done => return done,
+            let done = attempt();
+            let Some(full) = done.as_ref().err().and_then(&full_by) else {
+                return done;
+            };
+            if !self.give_way(pool, full) {
+                return done;
             }
         }
         attempt()
     }
 
     /// Has some of the oldest trash of a pool removed, whatever was counted. False: there is none that can be. Blocks.
-    fn give_way(&self, pool: &Pool) -> bool {
+    fn give_way(&self, pool: &Pool, full: Fullness) -> bool {
         let (reply, answer) = sync_channel(1);
-        self.order(&pool.name, Order::GiveWay(reply));
+        self.order(&pool.name, Order::GiveWay { full, reply });
         answer.recv_timeout(ROOM_WAIT).unwrap_or(false)
     }
 
@@ -82,16 +85,43 @@ impl ReaperHandle {
 }
 
 impl Reaper {
-    /// Removes some of the oldest trash. Gives back whether any is gone.
-    pub(super) fn give_way(&mut self) -> bool {
-        if !self.pool.can_remove() {
+    /// Removes some of the oldest trash. Gives back whether any is gone, or nothing had to. A disk that refuses for another
+    /// reason than the want of room, or on which removals make none, costs a piece of it in a minute at most.
+    pub(super) fn give_way(&mut self, full: Fullness) -> bool {
+        let is_in_vain = self
+            .in_vain
+            .is_some_and(|since| since.elapsed() < IN_VAIN_KEPT);
+        if is_in_vain || !self.pool.can_remove() {
             return false;
+        }
+        let Some(before) = self.room_left() else {
+            return false;
+        };
+        if full == Fullness::Disk && before.bytes.0 >= PLENTY.0 && before.files > 0 {
+            return true;
         }
         let oldest = self.oldest(None);
         let given_up = up_to(&oldest, BLIND_PIECE.0);
         let gone = self.remove(given_up).unwrap_or_default();
         self.tell_given_up(gone);
+        let after = self.room_left().unwrap_or_default();
+        // Snapshots, shared extents and readers keep what was removed.
+        let has_helped = after.bytes.0 >= before.bytes.0.saturating_add(gone.bytes.0 / 2)
+            && (gone.bytes.0 > 0 || after.files > before.files);
+        self.in_vain = (gone.files > 0 && !has_helped).then(Instant::now);
         gone.files > 0
+    }
+
+    /// What the disk has free now. `None`: it does not tell.
+    fn room_left(&self) -> Option<PoolUsage> {
+        if let Err(why) = self.pool.look_at_free_space() {
+            tracing::error!(pool = %self.pool.name, %why, "free space is not known, so no trash gives way");
+            return None;
+        }
+        Some(PoolUsage {
+            files: self.pool.view().files_left.unwrap_or(u64::MAX),
+            bytes: Bytes(self.pool.free_on_disk()),
+        })
     }
 
     /// Removes the oldest trash until so much is free. Gives back whether there is more room than there was.

@@ -2,9 +2,9 @@
 //! what has a term does not end.
 
 use crate::site::{Response, Site, check, path};
-use penstock_model::{Bytes, NamespacePath, PoolName, Timestamp};
+use penstock_model::{Bytes, NamespacePath, Timestamp};
 use penstock_persistence::namespace::{
-    Change, MoverKind, MoverOutcome, MoverRecord, Namespace, NewFile, Replace, TrashQuery,
+    Change, MoverKind, MoverOutcome, MoverRecord, Namespace, TrashQuery,
 };
 use penstock_storage_element::StorageConfig;
 use std::collections::BTreeMap;
@@ -48,20 +48,6 @@ fn set_newest_record(directory: &Path, at: Timestamp) {
     };
     let recorded = namespace.apply(Change::RecordMovers(vec![record]));
     recorded.expect("recorded");
-    let entry = NewFile {
-        id: namespace.allocate(),
-        path: path("/newest"),
-        size: Bytes(0),
-        checksums: Vec::new(),
-        pool: PoolName::new("p1"),
-        owner: None,
-        at,
-        replace: Replace::Refused,
-        properties_of: None,
-        labelled_in: None,
-    };
-    let published = namespace.apply(Change::Publish(entry));
-    published.expect("published");
 }
 
 /// The same site, started after a run that ended at that time.

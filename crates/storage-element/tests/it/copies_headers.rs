@@ -9,11 +9,12 @@ const FILE: &str =
 
 /// Where nothing is yet, and nine bytes are taken.
 async fn destination() -> Peer {
-    const TAKEN: &str =
-        "HTTP/1.1 201 Created\r\nContent-Length: 0\r\nDigest: adler32=11e60398\r\n\r\n";
+    const TAKEN: &str = "HTTP/1.1 201 Created\r\nContent-Length: 0\r\nDigest: adler32=11e60398\r\nConnection: close\r\n\r\n";
     Peer::by_method(|head| match head.starts_with("PUT ") {
         true => vec![Step::Read(9), send(TAKEN)],
-        false => vec![send("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")],
+        false => vec![send(
+            "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        )],
     })
     .await
 }

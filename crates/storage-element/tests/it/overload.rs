@@ -232,9 +232,10 @@ async fn the_slow_uploads_of_one_user_leave_a_mover_to_another() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_without_a_byte_has_no_mover() {
     let site = Site::with(|config| {
+        // One may wait: whichever request the server reads first, none is refused.
         config.pools[0].movers = QueueLimits {
             movers_max: 1,
-            queue_max: 0,
+            queue_max: 1,
             ..QueueLimits::default()
         };
         config.limits.stall_timeout = DEADLINE;

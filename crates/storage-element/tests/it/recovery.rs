@@ -454,6 +454,12 @@ async fn a_file_that_was_restored_since_the_copy_of_the_namespace_is_found_and_m
     }
     drop(storage);
     put_namespace_back(directory.path(), "copy");
+    // A start would remove their data when the trash is over its time.
+    let why = refusal(config.clone());
+    assert!(
+        matches!(why, OpenError::OldNamespace { files: 2, .. }),
+        "{why}"
+    );
     let found = check(&order_of(&config, false), |_| ()).expect("compared");
     let named = found.restored.named.iter().map(|file| &*file.path);
     let expected: BTreeSet<&str> = ["/d/restored", "/since/elsewhere"].into();

@@ -212,8 +212,12 @@ fn a_leader_that_knows_nothing_of_before_doubts_what_a_standby_may_have_missed()
     let database = lab::database();
     let (_, mut journal) = lead(&database, "a");
     journal.append(&accepted(&job(1, 1..=1))).expect("stored");
+    journal.append(&accepted(&job(2, 2..=2))).expect("stored");
     drop(lead(&database, "a"));
     assert_eq!(doubted_in(&database), 0);
+    // A row that cannot be read keeps nobody from leading.
+    let sql = "UPDATE job SET parameters = 'odd' WHERE priority >= 0 AND job_id = (SELECT max(job_id::text)::uuid FROM job)";
+    lab::execute(&database, sql);
     for name in ["timeline", "server"] {
         let sql = format!("UPDATE history SET value = value - 1 WHERE name = '{name}'");
         lab::execute(&database, &sql);
