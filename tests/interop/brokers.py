@@ -21,7 +21,7 @@ from .waiting import eventually
 HOST = "127.0.0.1"
 # RabbitMQ reads a backslash in CONNECT as an escape, which STOMP 1.2 does not know there.
 USER, PASSWORD = "penstock", "not: a secret"
-START_SECONDS = 150
+START_SECONDS, START_TRIES = 150, 3
 STOP_SECONDS = 30
 COLLECT_SECONDS = 120
 RABBITMQ = Path("/usr/lib/rabbitmq/lib")
@@ -56,6 +56,19 @@ class RabbitMq:
         return f"stomp+tls://{HOST}:{self.ports['tls']}/%2F" if tls else f"stomp://{HOST}:{self.ports['stomp']}/%2F"
 
     def start(self):
+        """Once more at other ports where somebody else has taken one meanwhile."""
+        for _ in range(START_TRIES - 1):
+            try:
+                return self.launch()
+            except AssertionError:
+                output = (self.directory / "output").read_text(errors="replace")
+                if not any(word in output for word in ("already_used", "eaddrinuse")):
+                    raise
+                self.stop()
+                self.ports |= {name: free_port(HOST) for name in ("dist", "epmd")}
+        return self.launch()
+
+    def launch(self):
         here = self.directory
         [release] = sorted(RABBITMQ.glob("rabbitmq_server-*"))[-1:]
         environment = {
