@@ -76,7 +76,8 @@ pub(crate) fn label(
                 owner: None,
                 ..label
             };
-            return write_label(&scratch.file, &short);
+            // One so short fits anywhere but on a disk that is full.
+            return scratch.with_space(|file| write_label(file, &short));
         }
         other => other,
     };
