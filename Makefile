@@ -45,7 +45,7 @@ test-interop: check-tools ## Real clients and random kills against real servers
 
 # Files of the soak of faults: what it has done, so that the next shard goes on there, and its table.
 FAULTS_ROUNDS := target/faults-rounds.jsonl
-FAULTS_TABLE := bench/results/faults.md
+FAULTS_TABLE := bench/results/latest-faults.md
 SHARD_MINUTES := 55
 
 test-faults: check-tools ## Power cuts, failing disks, black holes, clocks that leap and databases that forget (root)

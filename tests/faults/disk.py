@@ -27,6 +27,10 @@ def build_disk(directory):
     return program
 
 
+class DiskIsOff(Exception):
+    """It was asked for something while it was not mounted."""
+
+
 class Disk:
     """One disk. What is put into `backing` before `start` counts as old and durable. `path` is where it is mounted."""
 
@@ -63,6 +67,8 @@ class Disk:
 
     def tell(self, command):
         with self.asking:
+            if self.process is None:
+                raise DiskIsOff(command)
             print(command, file=self.process.stdin, flush=True)
             answer = self.process.stdout.readline().strip()
         assert answer and answer != "what?", f"{command}: {answer or 'the disk has died'}"
@@ -91,7 +97,8 @@ class Disk:
 
     def stop(self):
         """Unmounts it. Whoever has files open there gets errors."""
-        process, self.process = self.process, None
+        with self.asking:
+            process, self.process = self.process, None
         if process is not None:
             process.stdin.close()
             process.wait(30)

@@ -8,6 +8,8 @@ from pathlib import Path
 NETWORKS = "10.213.0.0/16"
 THIS, THERE, OTHERS = 1, 2, (3, 4)
 BASE_PORT = 21_000
+# The preference of rules for connections that were lost with the power of a machine.
+LOST = "10"
 
 
 class Machine:
@@ -55,12 +57,17 @@ class Machine:
     def come_back(self):
         self.inside("link", "set", self.inner, "up")
 
+    def forget_connections(self):
+        """Ports of connections that were lost with the power may be used again."""
+        while self.inside("rule", "show", "pref", LOST).strip():
+            self.inside("rule", "del", "pref", LOST)
+
     def lose_power(self, site):
         """A process there is gone, and nothing of its connections is ever said again, though the machine comes back."""
         self.go_dark()
         for port in local_ports(site.process.pid):
             for side in ("sport", "dport"):
-                self.inside("rule", "add", "pref", "10", "ipproto", "tcp", side, str(port), "blackhole")
+                self.inside("rule", "add", "pref", LOST, "ipproto", "tcp", side, str(port), "blackhole")
         site.kill()
         self.come_back()
 

@@ -87,6 +87,7 @@ class Lab:
 
     def close(self):
         self.machine.come_back()
+        self.machine.forget_connections()
         for site in self.sites:
             site.kill()
         self.source.close()

@@ -299,6 +299,7 @@ impl Door {
                     // Apart, so that a connection that waits takes no room for what answers one.
                     let answer = Box::pin(self.answer(&mut connection, &client, &request));
                     let answered = tokio::select! {
+                        biased;
                         answered = answer => answered,
                         why = self.revocation(&client, kept.as_mut()) => {
                             let (method, path) = (&request.method, request.path());
@@ -432,25 +433,30 @@ impl Door {
             path: &path,
         };
         if let Some(upload) = upload {
-            return resumable::resource(self, connection, call, upload).await;
+            return Box::pin(resumable::resource(self, connection, call, upload)).await;
         }
         if let Some(place) = trash {
-            return trash::answer(self, connection, call, place).await;
+            return Box::pin(trash::answer(self, connection, call, place)).await;
         }
+        // What each holds while it waits is its own, so that the short ones are answered without room for the others.
         match request.method.as_str() {
-            "PUT" if resumable::is_begun(request) => resumable::begin(self, connection, call).await,
-            "GET" if pages::are_wanted(request) => pages::get(self, connection, call).await,
+            "PUT" if resumable::is_begun(request) => {
+                Box::pin(resumable::begin(self, connection, call)).await
+            }
+            "GET" if pages::are_wanted(request) => {
+                Box::pin(pages::get(self, connection, call)).await
+            }
             "GET" | "HEAD" => read::read(self, connection, call).await,
-            "PUT" => write::put(self, connection, call).await,
-            "POST" => macaroon::post(self, connection, call).await,
-            "DELETE" => tree::delete(self, call).await,
-            "MKCOL" => tree::make_directory(self, call).await,
-            "MOVE" => tree::rename(self, call).await,
-            "PROPFIND" => list::propfind(self, connection, call).await,
-            "PROPPATCH" => properties::proppatch(self, connection, call).await,
-            "LOCK" => lock::lock(self, connection, call).await,
-            "UNLOCK" => lock::unlock(self, call).await,
-            "COPY" => copy::copy(self, connection, call).await,
+            "PUT" => Box::pin(write::put(self, connection, call)).await,
+            "POST" => Box::pin(macaroon::post(self, connection, call)).await,
+            "DELETE" => Box::pin(tree::delete(self, call)).await,
+            "MKCOL" => Box::pin(tree::make_directory(self, call)).await,
+            "MOVE" => Box::pin(tree::rename(self, call)).await,
+            "PROPFIND" => Box::pin(list::propfind(self, connection, call)).await,
+            "PROPPATCH" => Box::pin(properties::proppatch(self, connection, call)).await,
+            "LOCK" => Box::pin(lock::lock(self, connection, call)).await,
+            "UNLOCK" => Box::pin(lock::unlock(self, call)).await,
+            "COPY" => Box::pin(copy::copy(self, connection, call)).await,
             other => Err(Problem::method(format!(
                 "{other} is not supported; use one of {METHODS}"
             ))),

@@ -166,7 +166,7 @@ async fn look(
         let sent = connection.respond_head_only(StatusCode::OK, headers, found.size);
         return Ok(Reply::Sent(sent.await));
     }
-    give(door, connection, call, &found, headers).await
+    Box::pin(give(door, connection, call, &found, headers)).await
 }
 
 /// Answers a HEAD for a directory. By its type, which other servers also give their directories, clients that expect a
