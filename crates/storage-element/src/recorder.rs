@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Records that may wait. More are counted and dropped: movers come first.
 const QUEUE_MAX: usize = 65_536;
@@ -76,26 +76,27 @@ impl Drop for Recorder {
     }
 }
 
+/// Waits without looking at the queue, so that nobody who ends has to wake it.
 fn run(namespace: &Namespace, records: &Receiver<MoverRecord>) {
     while let Ok(first) = records.recv() {
-        write(namespace, batch_after(first, records));
+        std::thread::sleep(DELAY);
+        let mut batch = vec![first];
+        loop {
+            batch.extend(records.try_iter().take(BATCH_MAX - batch.len()));
+            let is_full = batch.len() == BATCH_MAX;
+            write(namespace, std::mem::take(&mut batch));
+            if !is_full {
+                break;
+            }
+        }
     }
-}
-
-/// Takes what comes within the delay.
-fn batch_after(first: MoverRecord, records: &Receiver<MoverRecord>) -> Vec<MoverRecord> {
-    let mut batch = vec![first];
-    let deadline = Instant::now() + DELAY;
-    while batch.len() < BATCH_MAX
-        && let Ok(record) = records.recv_timeout(deadline.saturating_duration_since(Instant::now()))
-    {
-        batch.push(record);
-    }
-    batch
 }
 
 fn write(namespace: &Namespace, batch: Vec<MoverRecord>) {
     let count = batch.len();
+    if count == 0 {
+        return;
+    }
     if let Err(why) = namespace.apply(Change::RecordMovers(batch)) {
         tracing::error!(%why, count, "ended movers could not be recorded");
     }

@@ -39,7 +39,7 @@ impl Readers {
         }
     }
 
-    /// Runs one query on a connection of the set.
+    /// Runs queries on a connection of the set. All see the same state.
     pub(super) fn with<T>(
         &self,
         query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
@@ -49,8 +49,14 @@ impl Readers {
             source,
         };
         let connection = self.take().map_err(fail)?;
-        let answer = query(&connection).map_err(fail);
-        self.lock().idle.push(connection);
+        let answer = in_one_transaction(&connection, query).map_err(fail);
+        let mut state = self.lock();
+        match connection.is_autocommit() {
+            true => state.idle.push(connection),
+            // It would show everyone after this one what was.
+            false => state.opened -= 1,
+        }
+        drop(state);
         self.returned.notify_one();
         answer
     }
@@ -83,6 +89,20 @@ impl Readers {
         // A panic while a connection was out leaves the list valid.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Takes the locks of the file once for all that a query asks: they cost more than the look at a name.
+fn in_one_transaction<T>(
+    connection: &Connection,
+    query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    connection.prepare_cached("BEGIN")?.execute([])?;
+    let answer = query(connection);
+    // After some errors of a disk SQLite has ended it already.
+    if !connection.is_autocommit() {
+        connection.prepare_cached("COMMIT")?.execute([])?;
+    }
+    answer
 }
 
 fn open_reader(path: &PathBuf) -> rusqlite::Result<Connection> {

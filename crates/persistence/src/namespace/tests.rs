@@ -421,6 +421,27 @@ fn a_move_replaces_only_when_asked_for() {
 }
 
 #[test]
+fn a_path_is_followed_in_one_state_of_the_tree() {
+    let lab = Lab::new();
+    lab.write("/d/f");
+    let looked = std::thread::scope(|threads| {
+        let replaces = threads.spawn(|| {
+            for _ in 0..200 {
+                lab.write("/next/f");
+                lab.rename("/next", "/d", Replace::Allowed).expect("moved");
+            }
+        });
+        let mut looked = 0;
+        while !replaces.is_finished() {
+            assert!(lab.find("/d/f").is_some(), "look {looked}");
+            looked += 1;
+        }
+        looked
+    });
+    assert!(looked > 200, "{looked}");
+}
+
+#[test]
 fn a_directory_shows_when_its_entries_changed() {
     let lab = Lab::new();
     lab.write("/d/f");
