@@ -1,5 +1,6 @@
 """A transfer service whose journal is on a disk of a test, with ends that are well, and a book of what it has promised."""
 
+import json
 import random
 import threading
 import time
@@ -34,6 +35,16 @@ class ServiceSite(Site):
         else:
             (disk.backing / "state").mkdir()
         original.symlink_to(disk.path / "state")
+
+    def tell(self):
+        """Messages to a file on the disk. Only what is recorded as told must be there after a cut."""
+        self.append('\n[[transfer.messages]]\nname = "file"\nfile = "state/told.jsonl"\noptimizer_every = "1h"\n')
+
+    def told_ends(self):
+        """The states of transfers that messages have told, of whole lines."""
+        whole = (self.directory / "state/told.jsonl").read_text().rpartition("\n")[0]
+        bodies = [json.loads(line)["body"] for line in whole.splitlines()]
+        return {(body["job_id"], body["file_id"], body["file_state"]) for body in bodies if "file_state" in body}
 
     def health(self):
         answer = Service(self, self.admin_token()).ask("GET", "/health", timeout=10)
@@ -183,6 +194,15 @@ class ServiceRun:
             )
         )
         assert set(landed.values()) <= {1}, [number for number, times in landed.items() if times > 1]
+        ends = self.ends_of(taken)
+        eventually("each transfer's end was told", lambda: not ends - self.site.told_ends(), 30)
+
+    def ends_of(self, jobs):
+        return {
+            (job.id, file["file_id"], file["file_state"])
+            for job in jobs
+            for file in self.service().files(job.id)
+        }
 
     def judge_files(self, job):
         states = [file["file_state"] for file in self.service().files(job.id)]

@@ -265,7 +265,8 @@ def test_a_storage_element_endures(binary, tmp_path, disk_program, tier, rounds,
         shutil.rmtree(directory)
 
 
-def test_an_overwrite_whose_commit_failed_leaves_one_of_both_contents(binary, tmp_path, disk_program, tier):
+@pytest.mark.parametrize("flushes", [1, -1], ids=["one-flush-fails", "all-fail-from-then-on"])
+def test_an_overwrite_whose_commit_failed_leaves_one_of_both_contents(binary, tmp_path, disk_program, flushes):
     """Though the record of a commit that could not be flushed may be found after a crash."""
     run = Round(binary, tmp_path, disk_program, 1)
     old, new = b"old", content("new", 20_000)
@@ -274,8 +275,9 @@ def test_an_overwrite_whose_commit_failed_leaves_one_of_both_contents(binary, tm
         for number in range(3):
             path = f"/overwritten-{number}"
             run.door.put(path, old)
-            run.disk.fault("flush", path=NAMESPACE, count=1)
+            run.disk.fault("flush", path=NAMESPACE, count=flushes)
             status = run.door.ask("PUT", path, data=new).status_code
+            time.sleep(0.5)  # what is to be discarded would be
             run.site.kill()
             assert status >= 500, f"a commit that failed was answered {status}"
             run.disk.clear()

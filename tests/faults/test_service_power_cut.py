@@ -33,6 +33,7 @@ def make_run(binary, disk_program, fault_ca, faulty):
         store.allow(faulty.host)
         site = ServiceSite(binary, directory / "service", "service", HOSTS[1], disk, [store])
         site.trust(fault_ca.certificate)
+        site.tell()
         disk.start()
         run = ServiceRun(site, store, faulty, seed)
         run.disk = disk

@@ -293,6 +293,30 @@ def test_a_killed_service_forgets_to_tell_nothing(site):
     assert numbers == sorted(numbers), "in the order of the record"
 
 
+def test_messages_wait_for_a_position_that_cannot_be_read_and_are_told_when_it_can(site):
+    tell(site, file="state/told.jsonl")
+    sink = FileSink(site.directory / "state/told.jsonl")
+    site.start()
+    service, first = copies(site, 2, name="first")
+    service.wait_finished(first)
+    told = len(sink.collect(10))
+    site.stop()
+    position = next(path for path in (site.directory / "state").rglob("*") if path.is_file() and path.stem == "test")
+    aside = position.with_name("aside")
+    position.rename(aside)
+    position.mkdir()
+    site.start()
+    service, second = copies(site, 3, name="second")
+    service.wait_finished(second)
+    eventually("the log tells it", lambda: "messages wait until" in site.log_text())
+    assert len(sink.lines()) == told, "it is not known which messages are due"
+    position.rmdir()
+    aside.rename(position)
+    messages = sink.collect(told + 15)
+    assert len(lives(messages)) == 5
+    assert all(without_repeats(life) == WHOLE_LIFE for life in lives(messages).values())
+
+
 def test_the_second_broker_is_used_while_the_first_is_away(site, rabbitmq):
     tell_broker(site, ["stomp://127.0.0.1:9", rabbitmq.url()], prefix="/queue/")
     site.start()

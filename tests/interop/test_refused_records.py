@@ -43,7 +43,9 @@ def test_a_record_that_is_refused_stops_nobody_else(site):
         "BEGIN SELECT RAISE(ABORT, 'no such job here'); END",
     )
     try:
-        refused = service.try_submit(copy_to(site, "refused"), job_metadata={"label": POISON})
+        # Its name is free for the next one.
+        poisoned = {"job_metadata": {"label": POISON}, "id_generator": "deterministic", "sid": "refused"}
+        refused = service.try_submit(copy_to(site, "refused"), **poisoned)
         assert refused.status_code == 500, f"{refused.status_code} {refused.text}"
         assert "no such job here" in refused.json()["message"]
         # What comes before and after is taken, and done.
@@ -56,7 +58,7 @@ def test_a_record_that_is_refused_stops_nobody_else(site):
         assert site.journal("SELECT count(*) FROM job WHERE parameters LIKE '%does not take%'") == [(0,)]
     finally:
         execute(site, "DROP TRIGGER refuse")
-    taken = service.submit(copy_to(site, "refused"), job_metadata={"label": POISON})
+    taken = service.submit(copy_to(site, "refused"), **poisoned)
     assert service.wait(taken)["job_state"] == "FINISHED"
 
 

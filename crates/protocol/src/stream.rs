@@ -372,20 +372,47 @@ impl AsyncWrite for Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pki;
+    use crate::tls::{ClientTls, PeerTls, ServerTls};
+    use tokio::net::TcpListener;
 
-    #[tokio::test]
-    async fn a_peer_that_is_gone_is_noticed_on_both_sides() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
-        let listener = listener.expect("a port");
+    async fn connections() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
         let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
-        for tcp in [near.expect("connected"), far.expect("accepted").0] {
-            let stream = Stream::plain(tcp);
+        (near.expect("connected"), far.expect("accepted").0)
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_is_gone_is_noticed_on_both_sides_of_all_connections() {
+        let directory = tempfile::tempdir().expect("made");
+        let directory = directory.path();
+        let ca = pki::create_ca(directory, "lab").expect("a CA");
+        let (names, day) = (["localhost".to_owned()], Duration::from_secs(86_400));
+        pki::issue_host_certificate(&ca, &names, day, directory).expect("issued");
+        let trusted = directory.join("trusted");
+        pki::install_ca(&directory.join("ca.pem"), &trusted).expect("installed");
+        let (chain, key) = (directory.join("cert.pem"), directory.join("key.pem"));
+
+        let (near, far) = connections().await;
+        let mut streams = vec![Stream::plain(near), Stream::plain(far)];
+        let client = ClientTls::from_ca_directory(&trusted).expect("loads");
+        let server = ServerTls::load(&chain, &key).expect("loads");
+        let (near, far) = connections().await;
+        let (near, far) = tokio::join!(client.connect("localhost", near), server.accept(far));
+        streams.extend([near.expect("connected"), far.expect("accepted")]);
+        let peer = PeerTls::load(&chain, &key).expect("loads");
+        let (near, far) = connections().await;
+        let (near, far) = tokio::join!(peer.connect(near), peer.accept(far));
+        streams.extend([near.expect("connected").0, far.expect("accepted").0]);
+
+        for (number, stream) in streams.iter().enumerate() {
             let told = || {
                 let socket = SockRef::from(stream.tcp());
                 (socket.keepalive().ok(), socket.tcp_user_timeout().ok())
             };
-            assert_eq!(told(), (Some(true), Some(Some(PEER_SILENCE_MAX))));
+            let expected = (Some(true), Some(Some(PEER_SILENCE_MAX)));
+            assert_eq!(told(), expected, "{number}");
             stream.bear_silence(PEER_SILENCE_MAX / 2);
             assert_eq!(told().1, Some(Some(PEER_SILENCE_MAX)));
             stream.bear_silence(PEER_SILENCE_MAX * 5);

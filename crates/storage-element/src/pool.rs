@@ -655,9 +655,13 @@ mod tests {
     use super::*;
 
     fn pool(capacity: u64) -> Arc<Pool> {
+        pool_at(std::env::temp_dir(), capacity)
+    }
+
+    fn pool_at(directory: PathBuf, capacity: u64) -> Arc<Pool> {
         let config = PoolConfig {
             name: PoolName::new("p"),
-            directory: std::env::temp_dir(),
+            directory,
             capacity: Some(Bytes(capacity)),
             mode: PoolMode::Enabled,
             movers: Default::default(),
@@ -690,6 +694,28 @@ mod tests {
         assert_eq!(std::fs::read(at("old")).expect("there"), b"old");
         move_aside(&at("new"), &at("free")).expect("moved");
         assert!(at("free").exists() && !at("new").exists());
+    }
+
+    #[test]
+    fn a_file_that_is_complete_never_takes_the_place_of_one_with_its_id() {
+        let directory = tempfile::tempdir().expect("made");
+        let pool = pool_at(directory.path().to_owned(), u64::MAX);
+        for name in ["incoming", "data"] {
+            std::fs::create_dir(directory.path().join(name)).expect("made");
+        }
+        let (taken, free) = (EntryId(1), EntryId(IDS_PER_DIRECTORY + 1));
+        std::fs::write(pool.incoming_path(taken), b"old").expect("written");
+        pool.adopt(taken).expect("the directory is made");
+        for id in [taken, free] {
+            std::fs::write(pool.incoming_path(id), b"new").expect("written");
+        }
+        let refused = pool.adopt(taken).expect_err("its place is taken");
+        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+        let read = |path| std::fs::read(path).expect("there");
+        assert_eq!(read(pool.data_path(taken)), b"old");
+        assert_eq!(read(pool.incoming_path(taken)), b"new");
+        pool.adopt(free).expect("moved");
+        assert_eq!(read(pool.data_path(free)), b"new");
     }
 
     #[test]

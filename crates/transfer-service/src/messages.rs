@@ -33,8 +33,9 @@ const ENTRIES_AT_ONCE: usize = 200;
 const PATIENCE_FIRST: Duration = Duration::from_millis(500);
 const PATIENCE_LONGEST: Duration = Duration::from_secs(60);
 
-/// The wait before a record that could not be read is read again.
-const RECORD_PATIENCE: Duration = Duration::from_secs(1);
+/// The wait before a record that could not be read is read again; doubled each time up to the longest.
+const RECORD_PATIENCE_FIRST: Duration = Duration::from_secs(1);
+const RECORD_PATIENCE_LONGEST: Duration = Duration::from_secs(8);
 
 /// What is told, and to whom.
 #[derive(Debug, Clone)]
@@ -136,17 +137,19 @@ enum Ended {
 impl Teller {
     async fn run(mut self) {
         let mut failed: Option<String> = None;
+        let mut patience = RECORD_PATIENCE_FIRST;
         loop {
-            let (text, patience) = match self.tell().await {
+            let text = match self.tell().await {
                 Ended::Shutdown => return,
                 Ended::Deposed => continue,
-                Ended::Position(error) => (error.to_string(), RECORD_PATIENCE),
-                Ended::Journal(error) if error.may_pass() => (error.to_string(), RECORD_PATIENCE),
-                Ended::Journal(error) => (error.to_string(), PATIENCE_LONGEST),
+                Ended::Position(error) => error.to_string(),
+                Ended::Journal(error) => error.to_string(),
             };
+            patience = (patience * 2).min(RECORD_PATIENCE_LONGEST);
             if failed.as_ref() != Some(&text) {
                 tracing::error!(sink = %self.name, error = %text, "messages wait until the record can be read");
                 failed = Some(text);
+                patience = RECORD_PATIENCE_FIRST;
             }
             tokio::select! {
                 () = tokio::time::sleep(patience) => {}

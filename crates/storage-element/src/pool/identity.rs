@@ -192,6 +192,8 @@ pub(crate) fn lock_pool(directory: &Path) -> io::Result<Option<File>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use penstock_model::{Bytes, NamespacePath, Timestamp};
+    use penstock_persistence::namespace::{MoverKind, MoverOutcome, MoverRecord};
 
     #[test]
     fn an_identity_of_the_first_version_can_be_read() {
@@ -199,6 +201,48 @@ mod tests {
         let identity: PoolIdentity = serde_json::from_str(old).expect("understood");
         assert_eq!(identity.ids_below, EntryId(0));
         assert_eq!((identity.low_water, identity.records_seen), (EntryId(2), 0));
+    }
+
+    #[test]
+    fn how_far_the_namespace_has_come_is_written_when_that_is_possible_again() {
+        let directory = tempfile::tempdir().expect("made");
+        let namespace = Namespace::open(&directory.path().join("namespace.sqlite"));
+        let namespace = Arc::new(namespace.expect("opens"));
+        let pool = directory.path().join("pool");
+        std::fs::create_dir(&pool).expect("made");
+        let marker = Marker::begin(&pool, &PoolName::new("p1"), &namespace, true);
+        let marker = marker.expect("marked");
+        let record = MoverRecord {
+            at: Timestamp(1),
+            kind: MoverKind::Get,
+            path: NamespacePath::root(),
+            peer: String::new(),
+            user: None,
+            vo: None,
+            pool: None,
+            moved: Bytes(0),
+            duration_us: 0,
+            stages: Default::default(),
+            tcp: None,
+            selection: Default::default(),
+            outcome: MoverOutcome::Done,
+        };
+        let recorded = namespace.apply(Change::RecordMovers(vec![record]));
+        recorded.expect("recorded");
+        let seen = || {
+            let text = std::fs::read(identity_path(&pool)).expect("there");
+            let identity: PoolIdentity = serde_json::from_slice(&text).expect("understood");
+            identity.records_seen
+        };
+        let in_the_way = pool.join("pool.json.new");
+        std::fs::create_dir(&in_the_way).expect("made");
+        for _ in 0..2 {
+            marker.refresh().expect_err("it cannot be written");
+            assert_eq!(seen(), 0);
+        }
+        std::fs::remove_dir(&in_the_way).expect("removed");
+        marker.refresh().expect("written");
+        assert_eq!(seen(), 1);
     }
 
     #[test]

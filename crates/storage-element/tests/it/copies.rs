@@ -322,6 +322,30 @@ async fn a_destination_that_dies_halfway_fails_the_push() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_pool_cannot_read_amid_a_push_is_its_failure() {
+    let site = Site::new().await;
+    site.put("/f", &content(8_000_000)).await;
+    let data = site.data_in("p1", "/f");
+    let peer = Peer::by_method(move |head| match head.starts_with("PUT ") {
+        true => {
+            let file = std::fs::File::options().write(true).open(&data);
+            file.and_then(|file| file.set_len(1_000_000)).expect("cut");
+            vec![send("HTTP/1.1 100 Continue\r\n\r\n"), Step::Read(8_000_000)]
+        }
+        false => vec![send("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")],
+    })
+    .await;
+    let asked = request(&site, "/f", "destination", &peer.url(), "t", &[]);
+    failure(&finish(begin(asked).await).await);
+    assert!(site.metric(r#"penstock_pool_failures_total{pool="p1",kind="read"} 1"#));
+    assert!(
+        site.alarms().contains("pool p1 could not read a file"),
+        "{}",
+        site.alarms()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_destination_that_stored_other_bytes_is_found_out_and_removed() {
     let site = Site::new().await;
     site.put("/f", b"Wikipedia").await;

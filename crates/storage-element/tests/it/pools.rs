@@ -18,7 +18,7 @@ fn two_pools(config: &mut StorageConfig) {
 }
 
 impl Site {
-    fn pool(&self, name: &str) -> PathBuf {
+    pub fn pool(&self, name: &str) -> PathBuf {
         self.directory.path().join("pools").join(name)
     }
 
@@ -42,7 +42,7 @@ impl Site {
             .map_or(0, |usage| usage.files)
     }
 
-    fn alarms(&self) -> String {
+    pub fn alarms(&self) -> String {
         self.storage.condition().alarms.join("; ")
     }
 
@@ -68,7 +68,7 @@ impl Site {
         }
     }
 
-    fn metric(&self, line: &str) -> bool {
+    pub fn metric(&self, line: &str) -> bool {
         let mut page = Page::default();
         self.storage.write_metrics(&mut page);
         let text = page.into_text();
@@ -253,12 +253,7 @@ async fn what_a_pool_cannot_read_is_its_failure_and_not_its_clients() {
     }
     // A file that was just written is believed to be there.
     let site = site.reopen(|_| {}).await;
-    let data = |name: &str| {
-        let path = crate::site::path(&format!("/d/{name}"));
-        let entry = site.storage.namespace().lookup(&path).expect("readable");
-        let id = entry.expect("there").id;
-        site.pool("p1").join(format!("data/{:x}/{id}", id.0 / 4096))
-    };
+    let data = |name: &str| site.data_in("p1", &format!("/d/{name}"));
     fs::File::options()
         .write(true)
         .open(data("cut"))

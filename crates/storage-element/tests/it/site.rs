@@ -454,6 +454,13 @@ impl Site {
 
     /// Nothing runs, nothing waits, no promised space, no unfinished file, and exactly `files` visible
     /// ones.
+    /// Where a file's data is.
+    pub fn data_in(&self, pool: &str, name: &str) -> PathBuf {
+        let entry = self.storage.namespace().lookup(&path(name));
+        let id = entry.expect("readable").expect("there").id;
+        self.pool(pool).join(format!("data/{:x}/{id}", id.0 / 4096))
+    }
+
     pub async fn settles_with(&self, files: u64) {
         eventually("everything is released", || {
             let snapshot = self.storage.snapshot();

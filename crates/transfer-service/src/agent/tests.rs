@@ -29,6 +29,8 @@ struct There {
     /// Seconds before now at which it changed.
     age: i64,
     directory: bool,
+    /// HEAD tells neither its time nor that it is a directory; PROPFIND tells both.
+    only_in_properties: bool,
 }
 
 /// A part of the source, just written.
@@ -36,7 +38,29 @@ const PART: There = There {
     size: 2,
     age: 0,
     directory: false,
+    only_in_properties: false,
 };
+
+impl There {
+    fn modified(&self) -> String {
+        let modified = Timestamp(wall_clock().0 - self.age * 1000);
+        penstock_protocol::webdav::format_http_date(modified)
+    }
+
+    /// The answer to PROPFIND.
+    fn properties(&self) -> String {
+        let kind = match self.directory {
+            true => "<D:collection/>",
+            false => "",
+        };
+        format!(
+            r#"<D:multistatus xmlns:D="DAV:"><D:response><D:href>/to</D:href><D:propstat><D:prop>
+            <D:resourcetype>{kind}</D:resourcetype><D:getlastmodified>{}</D:getlastmodified>
+            </D:prop><D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response></D:multistatus>"#,
+            self.modified()
+        )
+    }
+}
 
 /// A storage element where the source is (4 bytes), and no copy succeeds.
 #[derive(Debug, Clone)]
@@ -108,6 +132,8 @@ impl Storage {
             false => &self.before,
         };
         let mut headers = axum::http::HeaderMap::new();
+        let properties = there.as_ref().filter(|there| there.only_in_properties);
+        let properties = properties.map(There::properties);
         let digest = |sum: &str| format!("adler32={sum}").parse().expect("ASCII");
         let (status, body, length) = match (method, request.path()) {
             ("HEAD", "/from") => {
@@ -117,15 +143,14 @@ impl Storage {
             ("HEAD", _) => match there {
                 None => (404, "", 0),
                 Some(there) => {
-                    let now = wall_clock();
-                    let modified = Timestamp(now.0 - there.age * 1000);
-                    let modified = penstock_protocol::webdav::format_http_date(modified);
-                    headers.insert("last-modified", modified.parse().expect("ASCII"));
+                    if !there.only_in_properties {
+                        headers.insert("last-modified", there.modified().parse().expect("ASCII"));
+                    }
                     headers.insert("etag", "\"v1\"".parse().expect("ASCII"));
                     if there.size == 4 {
                         headers.insert("digest", digest("00000001"));
                     }
-                    if there.directory {
+                    if there.directory && !there.only_in_properties {
                         let kind = penstock_protocol::webdav::DIRECTORY_TYPE;
                         headers.insert("content-type", kind.parse().expect("ASCII"));
                     }
@@ -134,6 +159,10 @@ impl Storage {
             },
             ("MKCOL", _) => (200, "", 0),
             ("COPY", _) => (self.copy.0, self.copy.1, 0),
+            ("PROPFIND", "/to") => match &properties {
+                Some(properties) => (207, properties.as_str(), 0),
+                None => (405, "", 0),
+            },
             ("PROPFIND", _) => (405, "", 0),
             ("DELETE", _) => (self.delete, "", 0),
             _ => (204, "", 0),
@@ -508,6 +537,13 @@ async fn what_an_attempt_of_unknown_outcome_left_is_taken_over_or_removed_and_ot
         assert!(matches!(outcome, Outcome::Landed { .. }), "{outcome:?}");
         assert!(removals(&seen).is_empty(), "{seen:?}");
     }
+    // Nor does a copy without checks take it for somebody else's.
+    let mut run = Run::after(found(whole), a_lost_attempt(60));
+    run.storage.copy = (412, "/to exists");
+    run.parameters.strict_copy = true;
+    let (outcome, seen) = run.run().await;
+    assert!(matches!(outcome, Outcome::Landed { .. }), "{outcome:?}");
+    assert!(seen.iter().all(|line| line == "HEAD"), "{seen:?}");
     let old = There {
         age: 89_500,
         ..PART

@@ -3,9 +3,10 @@
 use super::composing::Told;
 use penstock_protocol::broker::{Broker, BrokerError, Language, Post, Publisher};
 use penstock_protocol::tls::ClientTls;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
@@ -136,22 +137,82 @@ async fn append(path: PathBuf, told: &[Told]) -> Result<(), SinkError> {
     }
     let shown = path.display().to_string();
     let failed = |why| SinkError::File { path: shown, why };
-    let written = tokio::task::spawn_blocking(move || {
-        let mut file = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(0o640)
-            .open(&path)?;
-        let before = file.metadata()?.len();
-        let written = file.write_all(&lines).and_then(|()| file.sync_data());
-        if written.is_err() {
-            // A torn line would spoil the next one; it is written again as a whole.
-            file.set_len(before)?;
-        }
-        written
-    });
+    let written = tokio::task::spawn_blocking(move || append_lines(&path, &lines));
     let written = written
         .await
         .unwrap_or_else(|why| Err(io::Error::other(why)));
     written.map_err(failed)
+}
+
+/// Appends them durably, or not at all.
+fn append_lines(path: &Path, lines: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.create(true).read(true).append(true).mode(0o640);
+    let mut file = options.open(path)?;
+    let length = file.metadata()?.len();
+    let whole = end_of_lines(&file, length)?;
+    if whole < length {
+        // A crash tore it. It was never told, and comes again as a whole.
+        file.set_len(whole)?;
+    }
+    if whole == 0
+        && let Some(directory) = path.parent()
+        && !directory.as_os_str().is_empty()
+    {
+        // The file may be new.
+        File::open(directory)?.sync_all()?;
+    }
+    let written = file.write_all(lines).and_then(|()| file.sync_data());
+    if written.is_err() {
+        // A torn line would spoil the next one; it is written again as a whole.
+        file.set_len(whole)?;
+    }
+    written
+}
+
+/// Where the last whole line of a file of this length ends.
+fn end_of_lines(file: &File, length: u64) -> io::Result<u64> {
+    let mut piece = vec![0; 64 << 10];
+    let mut end = length;
+    while end > 0 {
+        let begin = end.saturating_sub(piece.len() as u64);
+        let piece = &mut piece[..(end - begin) as usize];
+        file.read_exact_at(piece, begin)?;
+        if let Some(at) = piece.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(begin + at as u64 + 1);
+        }
+        end = begin;
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_a_crash_tore_spoils_none_that_follow() {
+        let directory = tempfile::tempdir().expect("made");
+        let file = directory.path().join("told.jsonl");
+        let long = vec![b'x'; 200_000];
+        for (found, kept) in [
+            (&b""[..], &b""[..]),
+            (b"{1}\n", b"{1}\n"),
+            (b"{1}\n{2", b"{1}\n"),
+            (b"{1", b""),
+            (&[b"{1}\n", &long[..]].concat(), b"{1}\n"),
+            (
+                &[&long[..], b"\n", &long[..]].concat(),
+                &[&long[..], b"\n"].concat(),
+            ),
+        ] {
+            std::fs::write(&file, found).expect("written");
+            append_lines(&file, b"{2}\n{3}\n").expect("appended");
+            let expected = [kept, b"{2}\n{3}\n"].concat();
+            assert_eq!(std::fs::read(&file).expect("there"), expected);
+        }
+        std::fs::remove_file(&file).expect("removed");
+        append_lines(&file, b"{1}\n").expect("made");
+        assert_eq!(std::fs::read(&file).expect("there"), b"{1}\n");
+    }
 }
