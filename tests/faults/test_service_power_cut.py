@@ -74,6 +74,28 @@ def test_a_power_cut_loses_nothing_that_the_transfer_service_acknowledged(make_r
         shutil.rmtree(directory)
 
 
+def test_where_a_sink_had_come_to_survives_a_power_cut(make_run, tmp_path):
+    """What was not told yet when the power failed is told afterwards."""
+    run = make_run(tmp_path, 1)
+    run.site.start()
+    told, first = run.site.directory / "state/told.jsonl", run.new_job(is_slow=False)
+    assert run.submit(first)
+    run.service().wait_finished(first.id)
+    eventually("it was told", lambda: not run.ends_of([first]) - run.site.told_ends())
+    told.rename(told.with_name("aside"))
+    told.mkdir()
+    second = run.new_job(is_slow=False)
+    assert run.submit(second)
+    run.service().wait_finished(second.id)
+    eventually("it cannot be told", lambda: "messages are not taken" in run.site.log_text())
+    run.site.kill()
+    run.disk.cut_power(Cut())
+    run.disk.start()
+    assert told.is_file(), "the disk kept what was not flushed, so this proves nothing"
+    run.site.start()
+    run.judge()
+
+
 def cut_amid_work(run):
     """Once more jobs have come, at an instant that chance chooses."""
     wanted = len(run.jobs) + run.draw.randint(2, 4)
