@@ -88,6 +88,10 @@ def flush_hangs(disk):
     disk.hang(*FLUSHES, path=POOL)
 
 
+def statfs_hangs(disk):
+    disk.hang("statfs", path="/pools/second")
+
+
 def namespace_reads_fail(disk):
     for path in NAMESPACE_PAGES:
         disk.fault("read", path=path)
@@ -110,6 +114,7 @@ FAULTS = [
         takes_files=False,
     ),
     Fault("slow flushes", flush_is_slow, about=None),
+    Fault("a pool that does not say what is free", statfs_hangs),
     Fault("flushes of a pool that hang", flush_hangs),
     Fault("reads of a pool that hang", reads_hang),
     Fault("short reads of a pool", reads_are_short, about=None),
