@@ -12,8 +12,9 @@ use crate::site::SiteDirectory;
 use crate::store;
 use crate::token::now;
 use penstock_decide::history::{Follows, Oldest, Retention, what_is_held};
+use penstock_journal::{HistoryFacts, JournalReader};
 use penstock_model::{Bytes, Timestamp};
-use penstock_persistence::journal::{HistoryFacts, JournalReader, PostgresReader, SqliteReader};
+use penstock_persistence::journal::{PostgresReader, SqliteReader};
 use penstock_persistence::positions::SinkPositions;
 use penstock_persistence::postgres::Database;
 use serde::Serialize;
@@ -243,7 +244,7 @@ fn text(told: &Told) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock_persistence::journal::OldestEnded;
+    use penstock_journal::OldestEnded;
 
     #[test]
     fn people_read_what_is_kept_and_who_holds_it_up() {

@@ -17,11 +17,13 @@ pub mod node;
 pub mod path;
 pub mod quantity;
 pub mod reason;
+pub mod record;
 pub mod setting;
 pub mod stages;
 pub mod streams;
 pub mod tape;
 pub mod text;
+pub mod token;
 pub mod transfer;
 pub mod tuning;
 pub mod units;
@@ -42,9 +44,10 @@ pub use job::{
 };
 pub use ledger::{AfterStaging, LedgerEntry, LinkChange, LinkEvent, LinkSample, TransferEvent};
 pub use lock::{Lock, LockReach, LockScope, LockToken};
-pub use node::{Epoch, InvalidNodeId, NodeId};
+pub use node::{Epoch, InvalidNodeId, NodeId, Tenure};
 pub use path::NamespacePath;
 pub use reason::{ChoiceReason, RatedPlace, TapeWait, WaitReason};
+pub use record::{Record, Standing, Tidying, UnfinishedJob};
 pub use setting::{
     ANY, ActivityShares, DEFAULT_ACTIVITY, Grant, JobDefaults, LinkRule, Operation, PUBLIC,
     Setting, SettingChange, SettingKey, Settings, StorageRule, VoShare, Weight,
@@ -52,6 +55,7 @@ pub use setting::{
 pub use stages::{CopySummary, MoverReport, StageClocks, TcpSummary, Verification};
 pub use streams::{StreamUse, StreamsReason, WayNotOffered};
 pub use tape::{FileProgress, Locality, Recall, StageRequestId, Staging, TapeNotes, ToldPlace};
+pub use token::{JobToken, Renewal, RenewedToken, StoredToken};
 pub use transfer::{Attempt, CopyMode, InvalidTransition, TransferState, advance};
 pub use tuning::{
     Fts3Reason, Tried, TuneReason, TunedPlace, TuningCandidate, TuningDecision, TuningMode,

@@ -73,6 +73,25 @@ impl fmt::Display for Epoch {
     }
 }
 
+/// One turn to lead. The epoch orders turns; the holder tells two turns apart to which a database that has lost its
+/// last commits gave the same epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct Tenure {
+    /// Higher than that of the turn before, as far as the database knows.
+    pub epoch: Epoch,
+    /// A random number of this turn; 0 when the leader is of a version that had none.
+    #[serde(default)]
+    pub holder: u64,
+}
+
+impl Tenure {
+    /// Whether both are the same turn, as far as that is known.
+    pub fn is_that_of(&self, other: &Tenure) -> bool {
+        let is_unknown = self.holder == 0 || other.holder == 0;
+        self.epoch == other.epoch && (is_unknown || self.holder == other.holder)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,6 +10,9 @@ use std::time::Duration;
 /// Seconds that a staging job leaves to its tape system when it does not say: FTS's week.
 pub const STAGING_SECONDS_DEFAULT: u64 = 604_800;
 
+/// Files that one call of gfal2 may be about.
+pub const GFAL_FILES_MAX: usize = 100;
+
 /// The name that a tape system gave to a stage request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -177,4 +180,53 @@ impl fmt::Display for Locality {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.name())
     }
+}
+
+/// One file of a stage request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StageFile {
+    /// Its path at the storage element.
+    pub path: String,
+    /// Seconds for which it shall stay on disk.
+    pub pin_seconds: Option<u64>,
+    /// Seconds for which anybody waits for it.
+    pub within_seconds: u64,
+    /// What sites are told of it, by their names.
+    pub targeted_metadata: Option<Value>,
+}
+
+/// The path by which a tape system knows the file of a URL: decoded, with single slashes.
+pub fn path_of(url: &url::Url) -> String {
+    let decoded = percent_decoded(url.path());
+    with_single_slashes(&decoded)
+}
+
+/// With single slashes, as servers write paths back.
+pub fn with_single_slashes(path: &str) -> String {
+    let parts = path.split('/').filter(|part| !part.is_empty());
+    parts.fold(String::new(), |path, part| path + "/" + part)
+}
+
+fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let hex = |digit: u8| char::from(digit).to_digit(16);
+        let pair = match tail {
+            [high, low, ..] if *first == b'%' => hex(*high).zip(hex(*low)),
+            _ => None,
+        };
+        match pair {
+            Some((high, low)) => {
+                bytes.push((high * 16 + low) as u8);
+                rest = &tail[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    // A name that is not UTF-8 cannot be written in JSON; as it stands in the URL it is at least told.
+    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }

@@ -5,10 +5,10 @@
 
 use crate::facts::{Ending, TransferFacts, gather};
 use crate::report::{BandwidthReport, ReportInput, window_of};
+use penstock_journal::{JournalError, JournalReader};
 use penstock_model::{
     JobId, LedgerEntry, LinkId, LinkSample, Timestamp, TransferId, TransferRequest, VoName,
 };
-use penstock_persistence::journal::{JournalError, JournalReader};
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;

@@ -8,8 +8,7 @@
 use crate::postgres::schema;
 use crate::postgres::session::{Open, Purpose, Session, Sessions};
 use crate::postgres::{Database, DatabaseError};
-use penstock_model::{Epoch, NodeId};
-use serde::{Deserialize, Serialize};
+use penstock_model::{Epoch, NodeId, Tenure};
 use std::time::Duration;
 
 /// No version without the column `term_seconds` took a longer lease.
@@ -41,35 +40,16 @@ pub struct SeenNode {
     pub age: Duration,
 }
 
-/// One turn to lead. The epoch orders turns; the holder tells two turns apart to which a database that has lost its
-/// last commits gave the same epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-pub struct Tenure {
-    /// Higher than that of the turn before, as far as the database knows.
-    pub epoch: Epoch,
-    /// A random number of this turn; 0 when the leader is of a version that had none.
-    #[serde(default)]
-    pub holder: u64,
+/// The columns `epoch` and `holder`.
+pub(crate) fn columns(tenure: &Tenure) -> (i64, i64) {
+    (tenure.epoch.0 as i64, tenure.holder as i64)
 }
 
-impl Tenure {
-    /// Whether both are the same turn, as far as that is known.
-    pub fn is_that_of(&self, other: &Tenure) -> bool {
-        let is_unknown = self.holder == 0 || other.holder == 0;
-        self.epoch == other.epoch && (is_unknown || self.holder == other.holder)
-    }
-
-    /// The columns `epoch` and `holder`.
-    pub(crate) fn columns(&self) -> (i64, i64) {
-        (self.epoch.0 as i64, self.holder as i64)
-    }
-
-    fn after(epoch: i64) -> Tenure {
-        let (random, _) = uuid::Uuid::new_v4().as_u64_pair();
-        Tenure {
-            epoch: Epoch(epoch as u64 + 1),
-            holder: random.max(1),
-        }
+fn tenure_after(epoch: i64) -> Tenure {
+    let (random, _) = uuid::Uuid::new_v4().as_u64_pair();
+    Tenure {
+        epoch: Epoch(epoch as u64 + 1),
+        holder: random.max(1),
     }
 }
 
@@ -188,8 +168,8 @@ impl Cluster {
                 open.commit()?;
                 return Ok(held.followed());
             }
-            let tenure = Tenure::after(held.epoch);
-            let (epoch, holder) = tenure.columns();
+            let tenure = tenure_after(held.epoch);
+            let (epoch, holder) = columns(&tenure);
             open.execute(
                 "UPDATE lease SET epoch = $1, leader = $2, holder = $4, term_seconds = $3,
                  expires_at = clock_timestamp() + make_interval(secs => $3) WHERE lease = 'transfer'",
@@ -204,7 +184,7 @@ impl Cluster {
     /// know of this turn any more: nothing of it counts then.
     pub fn renew(&self, tenure: Tenure, term: Duration) -> Result<bool, DatabaseError> {
         self.sessions.ask(move |session| {
-            let (epoch, holder) = tenure.columns();
+            let (epoch, holder) = columns(&tenure);
             let mut open = session.begin()?;
             let held = open.execute(
                 "UPDATE lease SET term_seconds = $2,
@@ -221,7 +201,7 @@ impl Cluster {
     /// this turn any more. Nothing happens when somebody else has it already.
     pub fn resign(&self, tenure: Tenure) -> Result<(), DatabaseError> {
         self.sessions.ask(move |session| {
-            let (epoch, holder) = tenure.columns();
+            let (epoch, holder) = columns(&tenure);
             let mut open = session.begin()?;
             open.execute(
                 "UPDATE lease SET expires_at = '-infinity'

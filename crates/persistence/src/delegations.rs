@@ -12,10 +12,10 @@ mod store;
 pub use cloud::CloudUpload;
 pub(crate) use sqlite::make_tables as make_sqlite_tables;
 
-use crate::journal::Remedy;
 use crate::postgres::{Database, DatabaseError};
 use crate::resealing::{CLOUD_KEYS, PROXIES, Pass, REQUEST_KEYS};
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
+use penstock_journal::Remedy;
 use penstock_model::{CredentialId, Timestamp, UserName};
 use std::path::Path;
 use std::time::Duration;

@@ -7,8 +7,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderName, HeaderValue};
+use penstock_model::tape::{StageFile, with_single_slashes};
 use penstock_model::{FileProgress, Locality, StageRequestId, ToldPlace};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 use url::Url;
@@ -132,41 +133,28 @@ impl TapeInterface {
     }
 }
 
-/// One file of a stage request.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct StageFile {
-    /// Its path at the storage element.
-    pub path: String,
-    /// Seconds for which it shall stay on disk; ISO 8601 on the wire.
-    #[serde(
-        rename = "diskLifetime",
-        serialize_with = "as_duration",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub pin_seconds: Option<u64>,
-    /// Seconds for which anybody waits for it. This API has no word for that.
-    #[serde(skip)]
-    pub within_seconds: u64,
-    /// What sites are told of it, by their names.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub targeted_metadata: Option<Value>,
-}
-
-/// Seconds as ISO 8601 has durations.
-fn as_duration<S: Serializer>(seconds: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
-    match seconds {
-        Some(seconds) => to.collect_str(&format_args!("PT{seconds}S")),
-        None => to.serialize_none(),
-    }
-}
-
-/// The body of a stage request.
+/// The body of a stage request. How long anybody waits for a file, this interface has no word for.
 pub fn stage_body(files: &[StageFile]) -> Vec<u8> {
     #[derive(Serialize)]
     struct Body<'a> {
-        files: &'a [StageFile],
+        files: Vec<File<'a>>,
     }
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct File<'a> {
+        path: &'a str,
+        /// ISO 8601.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        disk_lifetime: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        targeted_metadata: Option<&'a Value>,
+    }
+    let files = files.iter().map(|file| File {
+        path: &file.path,
+        disk_lifetime: file.pin_seconds.map(|seconds| format!("PT{seconds}S")),
+        targeted_metadata: file.targeted_metadata.as_ref(),
+    });
+    let files = files.collect();
     serde_json::to_vec(&Body { files }).expect("text and values are always JSON")
 }
 
@@ -234,7 +222,7 @@ pub fn parse_progress(
     };
     let files = document.files.into_iter();
     Ok(files
-        .map(|file| (collapsed(&file.path), progress(&file)))
+        .map(|file| (with_single_slashes(&file.path), progress(&file)))
         .collect())
 }
 
@@ -254,7 +242,7 @@ pub fn parse_archive_info(body: &[u8]) -> Result<Vec<(String, ToldPlace)>, TapeA
                 .ok_or_else(|| format!("it is in a place called '{}'", shortened(&name))),
             (None, None) => Err("it does not say where it is".to_owned()),
         };
-        (collapsed(&file.path), place)
+        (with_single_slashes(&file.path), place)
     };
     Ok(files.into_iter().map(located).collect())
 }
@@ -269,42 +257,6 @@ pub const TRANSFER_HEADER_ARCHIVE_METADATA: HeaderName =
 pub fn archive_note(note: &Value) -> HeaderValue {
     let text = STANDARD.encode(note.to_string());
     HeaderValue::try_from(text).expect("base64 is ASCII")
-}
-
-/// The path by which a tape system knows the file of a URL: decoded, with single slashes.
-pub fn path_of(url: &Url) -> String {
-    let decoded = percent_decoded(url.path());
-    collapsed(&decoded)
-}
-
-/// With single slashes, as servers write paths back.
-fn collapsed(path: &str) -> String {
-    let parts = path.split('/').filter(|part| !part.is_empty());
-    parts.fold(String::new(), |path, part| path + "/" + part)
-}
-
-fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let hex = |digit: u8| char::from(digit).to_digit(16);
-        let pair = match tail {
-            [high, low, ..] if *first == b'%' => hex(*high).zip(hex(*low)),
-            _ => None,
-        };
-        match pair {
-            Some((high, low)) => {
-                bytes.push((high * 16 + low) as u8);
-                rest = &tail[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    // A name that is not UTF-8 cannot be written in JSON; as it stands in the URL it is at least told.
-    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
 /// On one line, and not longer than people read.

@@ -24,7 +24,8 @@ pub use verifier::{IssuerVos, TrustedIssuer, Verifier};
 
 use crate::identity::{Named, hex};
 use openssl::sha::sha256;
-use penstock_model::{CredentialId, Timestamp};
+use penstock_model::url::InvalidUrl;
+use penstock_model::{CredentialId, FileUrl, JobToken, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use thiserror::Error;
@@ -174,6 +175,20 @@ fn days(span: Duration) -> String {
 /// of them may be made for that, so FTS's 16 digits of SHA-1 are too few.
 pub fn credential_id(token: &str) -> CredentialId {
     CredentialId::new(hex(&sha256(token.as_bytes())[..16]))
+}
+
+/// Takes the credentials out of a URL. Gives the URL as it is kept and shown, and its query where that holds some, to
+/// be kept with the job's tokens: sealed, and for as long as the job needs it.
+///
+/// Errors: without them the URL names no file.
+pub fn without_credentials(url: FileUrl) -> Result<(FileUrl, Option<JobToken>), InvalidUrl> {
+    let (url, query) = url.split_credentials()?;
+    let query = query.map(|text| JobToken {
+        id: credential_id(&text),
+        text,
+        renewal: None,
+    });
+    Ok((url, query))
 }
 
 /// Where an issuer tells what it offers (OpenID Connect Discovery 1.0 §4).

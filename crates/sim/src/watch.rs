@@ -2,9 +2,9 @@
 //! everything that may run does run. Nothing of it asks the engine what it believes, except where its words are checked.
 
 use penstock_decide::destination::Attempts;
+use penstock_engine::{Action, Input};
+use penstock_model::Record;
 use penstock_model::{Bytes, LinkId, TransferEvent, TransferId, WaitReason};
-use penstock_persistence::journal::Record;
-use penstock_transfer_service::engine::{Action, Input};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 

@@ -20,14 +20,14 @@ mod unencrypted;
 pub(crate) use gfal::Gfal;
 pub use gfal::{GfalConfig, SftpAccount, gfal_plugins};
 
-use crate::engine::{Assignment, Outcome, Task};
 use crate::overview::ActiveRow;
 use crate::run::AgentReport;
 use crate::tokens::{TokenKeeper, is_unreadable};
 use penstock_decide::classify::{Observed, classify};
+use penstock_engine::{Assignment, Outcome, Task};
+use penstock_journal::JournalReader;
 use penstock_model::{IpVersion, LinkId, Phase, Settings, Side};
 use penstock_persistence::delegations::Delegations;
-use penstock_persistence::journal::JournalReader;
 use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::http1::client::Client;
 use std::collections::HashSet;

@@ -8,8 +8,8 @@ use crate::service::Service;
 use penstock_decide::history::{
     Follows, Held, Oldest, Retention, StepPace, what_is_held, what_may_go,
 };
+use penstock_journal::{HistoryFacts, JournalError, PruneStep, Pruned};
 use penstock_model::Timestamp;
-use penstock_persistence::journal::{HistoryFacts, JournalError, PruneStep, Pruned};
 use penstock_protocol::exposition::{Counter, Histogram, Page};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -289,7 +289,7 @@ impl Keeper {
 
 /// A step in the journal's thread, with how long it took.
 pub(crate) fn perform(
-    journal: &mut dyn penstock_persistence::journal::Journal,
+    journal: &mut dyn penstock_journal::Journal,
     step: &PruneStep,
 ) -> Result<(Pruned, Duration), JournalError> {
     let begun = Instant::now();

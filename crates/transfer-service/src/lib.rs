@@ -5,7 +5,6 @@ mod agent;
 pub mod api;
 mod clock;
 mod cloud;
-pub mod engine;
 #[doc(hidden)]
 pub mod fuzzing;
 mod history;
@@ -17,13 +16,11 @@ mod restore;
 mod run;
 pub mod service;
 mod store;
-pub mod submission;
 mod tokens;
 
 pub use agent::{AgentConfig, GfalConfig, SftpAccount, gfal_plugins};
 pub use nodes::{NodeStanding, NodeView, NodesConfig, NodesView};
 pub use overview::Overview;
-pub use restore::continue_from;
 pub use service::{Service, ServiceConfig, ServiceError};
 pub use store::Store;
 pub use tokens::TokenClients;

@@ -16,7 +16,7 @@ use crate::nodes::Seat;
 use crate::service::Service;
 use composing::Told;
 use following::{Follower, LinkState};
-use penstock_persistence::journal::{JournalError, JournalReader};
+use penstock_journal::{JournalError, JournalReader};
 use penstock_persistence::positions::SinkPositions;
 use penstock_persistence::postgres::Database;
 use penstock_protocol::tls::ClientTls;

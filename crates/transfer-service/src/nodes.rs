@@ -29,9 +29,9 @@ pub use view::{NodeStanding, NodeView, NodesView};
 pub(crate) use wire::Down;
 
 use crate::agent::AgentSetup;
-use crate::engine::Now;
 use crate::metrics::TransferMetrics;
 use crate::run::Clock;
+use penstock_engine::Now;
 use penstock_model::NodeId;
 use std::sync::Arc;
 

@@ -4,14 +4,14 @@
 //! since the start of this process, which is said beside them; history is in the ledger.
 
 use crate::agent::Progress;
-use crate::engine::{Engine, LinkSeen, Outcome};
 use penstock_decide::tuning::LinkTuning;
 use penstock_decide::wording;
+use penstock_engine::{Engine, LinkSeen, Outcome};
+use penstock_model::Record;
 use penstock_model::{
     Bytes, LinkId, LinkSample, Timestamp, TransferEvent, TransferState, TuningPolicy, TuningSeen,
     WaitReason,
 };
-use penstock_persistence::journal::Record;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -430,5 +430,70 @@ impl Meters {
             .map(|one| one.to_row())
             .collect();
         (overview, samples)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::tests::assignment;
+    use penstock_decide::tape::TapePolicy;
+    use penstock_engine::{EngineConfig, Leading, Now};
+    use penstock_model::{Concern, Errno, Failure, FileUrl, Phase, Retry, Side, Standing};
+    use std::time::{Duration, Instant};
+
+    fn idle_engine(now: Now) -> Engine {
+        let config = EngineConfig {
+            slots: Default::default(),
+            retries_max: 0,
+            retry_delay: Duration::ZERO,
+            halting: Default::default(),
+            open_max: 1,
+            tuning: Default::default(),
+            tape: TapePolicy::default(),
+        };
+        let restoring = Engine::lead(config, Leading::Alone, Standing::default(), now);
+        restoring.finish().0
+    }
+
+    #[test]
+    fn what_was_counted_of_links_that_are_forgotten_stays_counted() {
+        let now = Now {
+            at: Timestamp(1_000),
+            monotonic_us: 1_000,
+        };
+        let mut meters = Meters::new("a test".to_owned(), now.at);
+        for number in 0..10 {
+            let end = |side| FileUrl::parse(&format!("https://{side}{number}.invented/f"));
+            let (source, destination) = (end("s").expect("valid"), end("d").expect("valid"));
+            let assignment = assignment(source, destination, Default::default());
+            let progress = Progress::new(&assignment, Instant::now());
+            let failure = Failure {
+                side: Side::Source,
+                retry: Retry::Never,
+                concern: Concern::Link,
+                phase: Phase::Transfer,
+                errno: Errno::EIO,
+                detail: "a test says so".to_owned(),
+                found: None,
+                busy: None,
+            };
+            let failed = Outcome::Failed {
+                failure,
+                cleaned: true,
+            };
+            let landed = Outcome::Landed {
+                size: Bytes(7),
+                mode: None,
+                report: Box::default(),
+            };
+            progress.set_moved(7);
+            let is_failed = number % 5 == 0;
+            meters.attempt_ended(&progress, if is_failed { &failed } else { &landed });
+        }
+        let (overview, _) = meters.sample(&idle_engine(now), &[], now.at);
+        assert!(overview.links.is_empty(), "{:?}", overview.links);
+        let totals = overview.totals;
+        assert_eq!((totals.failed_attempts, totals.finished), (2, 8));
     }
 }

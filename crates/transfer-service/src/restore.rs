@@ -1,7 +1,8 @@
 //! Reads what has not ended from the journal while the engine takes it.
 
-use crate::engine::{Effects, Engine, EngineConfig, Leading, Now};
-use penstock_persistence::journal::{Journal, JournalError, UnfinishedJob};
+use penstock_engine::{Effects, Engine, EngineConfig, Leading, Now};
+use penstock_journal::{Journal, JournalError};
+use penstock_model::UnfinishedJob;
 use std::sync::mpsc::SyncSender;
 
 /// Transfers that are handed from the journal's reader to the engine at once, or those of one job if that has more.

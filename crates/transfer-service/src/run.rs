@@ -12,20 +12,21 @@ mod notices;
 mod refusals;
 
 use crate::agent::Progress;
-use crate::engine::{
-    Action, Answer, Assignment, Effects, Engine, EngineConfig, Input, Leading, Looked, NodeJoined,
-    Now, Outcome, ReplyId, TapeCall, TapeErrand, TapeOutcome,
-};
 use crate::nodes::{Answered, Asked, Down, Node, Order, Teller};
 use crate::overview::Meters;
 use accepted::Accepted;
 use committing::Committer;
 use notices::{tell, tell_of_leftover};
+use penstock_engine::{
+    Action, Answer, Assignment, Effects, Engine, EngineConfig, Input, Leading, Looked, NodeJoined,
+    Now, Outcome, ReplyId, TapeCall, TapeErrand, TapeOutcome,
+};
+use penstock_journal::{Journal, JournalError, PruneStep, Pruned};
+use penstock_model::Record;
+use penstock_model::Tenure;
 use penstock_model::{
     Attempt, Bytes, CredentialId, Failure, NodeId, Settings, Slots, Timestamp, TransferId,
 };
-use penstock_persistence::cluster::Tenure;
-use penstock_persistence::journal::{Journal, JournalError, PruneStep, Pruned, Record};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -2,8 +2,6 @@
 
 use crate::agent::{AgentConfig, AgentSetup, ByVersion, Gfal, GfalConfig, Memory};
 use crate::api::Banned;
-use crate::engine::StartEstimate;
-use crate::engine::{Answer, EngineConfig, Stopped, this_process};
 use crate::history::Followers;
 use crate::metrics::TransferMetrics;
 use crate::nodes::{
@@ -13,17 +11,19 @@ use crate::nodes::{
 use crate::overview::Overview;
 use crate::run::{self, Clock, Message};
 use crate::store::{self, Opened, Role, Store};
-use crate::submission::NewJob;
 use crate::tokens::{TokenClients, TokenKeeper};
 use penstock_decide::clock::ClockStanding;
 use penstock_decide::health::{DATABASE_SILENCE_MAX, WriteStanding};
 use penstock_decide::settings::{Asker, Refusal, Wish};
+use penstock_engine::StartEstimate;
+use penstock_engine::submission::NewJob;
+use penstock_engine::{Answer, EngineConfig, Stopped, this_process};
+use penstock_journal::{JournalError, JournalReader};
 use penstock_model::{
     Access, Ban, BanTarget, CloudKey, JobId, NodeId, Priority, SettingChange, Settings, StorageId,
     TransferId, UserName, VoName, WaitReason,
 };
 use penstock_persistence::delegations::{DelegationError, Delegations};
-use penstock_persistence::journal::{JournalError, JournalReader};
 use penstock_persistence::sealing::{SealingError, SealingKeys};
 use penstock_protocol::http1::client::Client;
 use std::collections::BTreeSet;

@@ -2,11 +2,10 @@
 
 use crate::nodes::NodesConfig;
 use crate::service::ServiceError;
+use penstock_journal::{Journal, JournalReader};
 use penstock_model::Timestamp;
 use penstock_persistence::delegations::Delegations;
-use penstock_persistence::journal::{
-    Journal, JournalReader, PostgresReader, SqliteJournal, SqliteReader,
-};
+use penstock_persistence::journal::{PostgresReader, SqliteJournal, SqliteReader};
 use penstock_persistence::sealing::SealingKeys;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -8,15 +8,16 @@ mod ask;
 mod held;
 
 use crate::clock::ClockWatch;
-use crate::engine::Answer;
 use crate::nodes::{Answered, Asked, Desk};
 use crate::run::{Message, wall_clock};
 use ask::Issuers;
 use held::{Held, HeldTokens};
 use penstock_decide::classify::{Observed, classify};
 use penstock_decide::renewal::next_try;
+use penstock_engine::Answer;
+use penstock_journal::JournalReader;
 use penstock_model::{Concern, CredentialId, Failure, Phase, Retry, Side, Timestamp};
-use penstock_persistence::journal::{JournalReader, Renewal, RenewedToken, StoredToken};
+use penstock_model::{Renewal, RenewedToken, StoredToken};
 use penstock_protocol::http1::client::Client;
 use penstock_protocol::oauth::{ClientCredentials, Grant};
 use penstock_protocol::token::{Contents, contents};

@@ -3,11 +3,10 @@
 use super::{Target, headers, texts};
 use http::{HeaderName, HeaderValue};
 use penstock_model::StageRequestId;
+use penstock_model::tape::path_of;
 use penstock_protocol::oauth::{Grant, token_endpoint};
 use penstock_protocol::s3::{S3Error, completed, completion_body, object_checksums, upload_id};
-use penstock_protocol::tape::{
-    TapeInterface, parse_archive_info, parse_progress, parse_staged, path_of,
-};
+use penstock_protocol::tape::{TapeInterface, parse_archive_info, parse_progress, parse_staged};
 use url::Url;
 
 const ISSUER: &str = "https://iam.example.org/";

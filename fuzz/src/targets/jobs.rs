@@ -4,6 +4,7 @@
 use super::{Target, texts};
 use penstock_decide::classify::{Observed, classify};
 use penstock_decide::story::{self, Facts};
+use penstock_engine::submission::NewJob;
 use penstock_model::{
     Access, Activity, Attempt, Bytes, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId,
     JobParameters, LedgerEntry, LinkEvent, Phase, Side, Timestamp, TransferEvent, TransferId,
@@ -12,7 +13,6 @@ use penstock_model::{
 use penstock_transfer_service::TokenClients;
 use penstock_transfer_service::api::submit::{Means, Submitter, parse_submission};
 use penstock_transfer_service::fuzzing::{NodeFrame, frame_of_follower, frame_of_leader};
-use penstock_transfer_service::submission::NewJob;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;

@@ -11,22 +11,23 @@ use crate::progress::shown;
 use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::tape::TapePolicy;
+use penstock_engine::EngineConfig;
+use penstock_engine::submission::{NewJob, NewTransfer};
 use penstock_field_tools::bulk_copy::{How, each_of};
 use penstock_field_tools::progress::Progress;
 use penstock_field_tools::remote::{Remote, below, path_of};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::remote_tree;
+use penstock_model::JobToken;
 use penstock_model::{
     Activity, Bytes, ChecksumAlgorithm, ChecksumMode, CredentialId, Errno, Failure, FileUrl, JobId,
     JobParameters, Overwrite, Slots, TransferState, TuningPolicy, UserName, VoName,
 };
-use penstock_persistence::journal::JobToken;
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::token::credential_id;
+use penstock_protocol::token::without_credentials;
 use penstock_transfer_service::api::Banned;
-use penstock_transfer_service::engine::EngineConfig;
-use penstock_transfer_service::submission::{NewJob, NewTransfer, without_credentials};
 use penstock_transfer_service::{AgentConfig, Service, ServiceConfig, Store, TokenClients};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -15,6 +15,7 @@ use penstock_decide::halting::HaltPolicy;
 use penstock_decide::pool_selection::PoolMode;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::tape::TapePolicy;
+use penstock_engine::EngineConfig;
 use penstock_model::{Bytes, LinkId, NamespacePath, PoolName, Slots, StorageId, VoName};
 use penstock_protocol::connections::ConnectionLimits;
 use penstock_protocol::gfal::{Account, ReadablePaths, system_paths};
@@ -32,7 +33,6 @@ use penstock_storage_element::{
     StorageLimits, StreamsLimits, TrustedIssuerConfig,
 };
 use penstock_transfer_service::AgentConfig;
-use penstock_transfer_service::engine::EngineConfig;
 use penstock_transfer_service::{GfalConfig, SftpAccount};
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -11,37 +11,41 @@ use sources::{Source, code_of, files};
 use std::collections::BTreeMap;
 
 /// Who may depend on whom, inside the workspace. Siblings do not know each other.
-const MAY_KNOW: [(&str, &[&str]); 10] = [
+const MAY_KNOW: [(&str, &[&str]); 12] = [
     ("model", &[]),
     ("decide", &["model"]),
-    ("persistence", &["model"]),
+    // What decides for the transfer service as a whole, in one process and in the simulator.
+    ("engine", &["model", "decide"]),
+    // What a journal is. No database is known here.
+    ("journal", &["model"]),
+    ("persistence", &["model", "journal"]),
     // Authorisation needs to know what a right is; nothing else of `decide` belongs there.
     ("protocol", &["model"]),
     (
         "transfer-service",
-        &["model", "decide", "persistence", "protocol"],
+        &[
+            "model",
+            "decide",
+            "engine",
+            "journal",
+            "persistence",
+            "protocol",
+        ],
     ),
     (
         "storage-element",
         &["model", "decide", "persistence", "protocol"],
     ),
-    ("observe", &["model", "decide", "persistence", "protocol"]),
-    (
-        "sim",
-        &[
-            "model",
-            "decide",
-            "persistence",
-            "transfer-service",
-            "observe",
-        ],
-    ),
+    ("observe", &["model", "journal"]),
+    ("sim", &["model", "decide", "engine", "journal", "observe"]),
     ("field-tools", &["model", "decide", "protocol", "observe"]),
     (
         "cli",
         &[
             "model",
             "decide",
+            "engine",
+            "journal",
             "persistence",
             "protocol",
             "transfer-service",

@@ -1,13 +1,14 @@
 //! The journal of a site, as the transfer service writes it, tells the same as a record in memory.
 
 use crate::stories;
+use penstock_journal::{Journal, JournalReader};
 use penstock_model::{
     Activity, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobParameters, Timestamp,
     TransferId, TransferRequest, TransferState, UserName, VoName, advance,
 };
 use penstock_observe::follow::Follower;
 use penstock_observe::{MemoryRecord, Record, report_of};
-use penstock_persistence::journal::{self, Journal, JournalReader, SqliteJournal, SqliteReader};
+use penstock_persistence::journal::{SqliteJournal, SqliteReader};
 use penstock_persistence::sealing::SealingKeys;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +49,7 @@ fn fifty_files(journal: &mut SqliteJournal, memory: &MemoryRecord) {
     job.transfers
         .iter()
         .for_each(|request| memory.put_request(request.clone()));
-    let mut records = vec![journal::Record::JobAccepted {
+    let mut records = vec![penstock_model::Record::JobAccepted {
         job: Box::new(job),
         tokens: Vec::new(),
     }];
@@ -61,7 +62,7 @@ fn fifty_files(journal: &mut SqliteJournal, memory: &MemoryRecord) {
             }
         };
         states.insert(entry.transfer, state.clone());
-        records.push(journal::Record::Happened {
+        records.push(penstock_model::Record::Happened {
             at: entry.at,
             monotonic_us: entry.monotonic_us,
             job: entry.job,
@@ -72,7 +73,7 @@ fn fifty_files(journal: &mut SqliteJournal, memory: &MemoryRecord) {
         memory.push_entry(entry);
     }
     for sample in story.samples {
-        records.push(journal::Record::Sampled(sample.clone()));
+        records.push(penstock_model::Record::Sampled(sample.clone()));
         memory.push_sample(sample);
     }
     journal.append(&records).expect("appends");

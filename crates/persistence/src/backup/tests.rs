@@ -1,12 +1,15 @@
 //! A journal and its delegations, backed up while they are written, and put back.
 
 use super::*;
-use crate::cluster::{Cluster, Leadership, Tenure};
+use crate::cluster::{Cluster, Leadership};
 use crate::delegations::Delegations;
-use crate::journal::{Journal, PostgresJournal, Record, SqliteJournal, UnfinishedJob};
+use crate::journal::{PostgresJournal, SqliteJournal};
 use crate::postgres::lab;
 use crate::sealing::SealingKeys;
+use penstock_journal::Journal;
+use penstock_model::Tenure;
 use penstock_model::*;
+use penstock_model::{Record, UnfinishedJob};
 use rusqlite::TransactionBehavior;
 use std::sync::atomic::Ordering;
 

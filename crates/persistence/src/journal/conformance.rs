@@ -26,11 +26,11 @@ use tokens::{
 };
 
 use super::tunings::PLACES_MAX;
-use super::{
-    JobFilter, JobName, JobToken, Journal, JournalReader, MemoryJournal, Record, SqliteJournal,
-    SqliteReader, Standing, TransferFilter, TuningFilter, UnfinishedJob,
-};
+use super::{SqliteJournal, SqliteReader};
 use crate::sealing::SealingKeys;
+use penstock_journal::{
+    JobFilter, JobName, Journal, JournalReader, MemoryJournal, TransferFilter, TuningFilter,
+};
 use penstock_model::*;
 
 fn job(seed: u128, transfers: std::ops::RangeInclusive<u64>) -> Job {

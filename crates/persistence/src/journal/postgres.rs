@@ -18,12 +18,9 @@ mod unfinished;
 
 pub use reader::PostgresReader;
 
+use super::LOST_NUMBERS_MAX;
 use super::rows::with_restored_at;
-use super::{
-    Journal, JournalError, LOST_NUMBERS_MAX, PruneStep, Pruned, Record, Standing, StoredToken,
-    UnfinishedJob,
-};
-use crate::cluster::Tenure;
+use crate::cluster::columns;
 use crate::postgres::session::{Goes, Open, Purpose, Session, Sessions};
 use crate::postgres::{Database, DatabaseError, resealing, schema};
 use crate::resealing::{OF_JOURNAL, Pass};
@@ -31,7 +28,10 @@ use crate::sealing::SealingKeys;
 use appending::Progress;
 use batch::Batch;
 use partitions::Partitions;
+use penstock_journal::{Journal, JournalError, PruneStep, Pruned};
+use penstock_model::Tenure;
 use penstock_model::{CredentialId, Epoch, Timestamp};
+use penstock_model::{Record, Standing, StoredToken, UnfinishedJob};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
@@ -222,7 +222,7 @@ fn take_over(session: &mut Session, tenure: Tenure, seen: u64) -> Result<Progres
     };
     let mut open = session.begin()?;
     hold(&mut open, tenure)?;
-    let (epoch, holder) = tenure.columns();
+    let (epoch, holder) = columns(&tenure);
     let row = open.query_opt(
         "UPDATE journal_writer SET epoch = $1, holder = $2, batch = 0 RETURNING last_sequence, transfer_id_max",
         &[&epoch, &holder],
@@ -242,7 +242,7 @@ fn take_over(session: &mut Session, tenure: Tenure, seen: u64) -> Result<Progres
 
 /// Makes sure that this turn is the current one until the transaction ends.
 fn hold(open: &mut Open<'_>, tenure: Tenure) -> Result<(), JournalError> {
-    let (epoch, holder) = tenure.columns();
+    let (epoch, holder) = columns(&tenure);
     let sql =
         "SELECT 1 FROM lease WHERE lease = 'transfer' AND epoch = $1 AND holder = $2 FOR KEY SHARE";
     if open.query_opt(sql, &[&epoch, &holder])?.is_some() {
@@ -283,7 +283,7 @@ impl Task {
         let mut open = session.begin()?;
         hold(&mut open, self.tenure)?;
         // A try whose answer was lost may still hold this row, or have moved it on: this waits for it and finds out.
-        let ((epoch, holder), number) = (self.tenure.columns(), self.number);
+        let ((epoch, holder), number) = (columns(&self.tenure), self.number);
         let sql = "UPDATE journal_writer SET batch = $2
                    WHERE epoch = $1 AND holder = $3 AND batch = $2::bigint - 1";
         if open.execute(sql, &[&epoch, &number, &holder])? == 0 {
@@ -312,6 +312,16 @@ impl Task {
         )?;
         open.commit()?;
         Ok((Outcome::Written, progress, self.partitions))
+    }
+}
+
+/// Somebody else is at the same rows.
+fn is_busy(error: &JournalError) -> bool {
+    match error {
+        JournalError::Backend { why, .. } => {
+            matches!(why.downcast_ref(), Some(DatabaseError::Busy { .. }))
+        }
+        _ => false,
     }
 }
 
@@ -380,9 +390,7 @@ impl Journal for PostgresJournal {
             hold(&mut open, tenure)?;
             let parts = match history::prune_parts(&mut open, &step, last) {
                 // Somebody is at them. Later.
-                Err(JournalError::Database(DatabaseError::Busy { .. })) => {
-                    return Ok((pruned, known));
-                }
+                Err(error) if is_busy(&error) => return Ok((pruned, known)),
                 parts => parts?,
             };
             open.commit()?;

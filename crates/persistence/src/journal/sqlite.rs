@@ -19,15 +19,15 @@ pub use reader::SqliteReader;
 #[cfg(test)]
 pub(super) use schema::make_old_schema;
 
+use super::SqliteFailure;
 use super::rows::with_priority;
-use super::{
-    Journal, JournalError, PruneStep, Pruned, Record, Standing, StoredToken, UnfinishedJob,
-};
 use crate::resealing::{OF_JOURNAL, Pass};
 use crate::sealing::SealingKeys;
 use crate::writing::waits_for_its_turn;
 use appending::{insert_event, insert_job, insert_sample, update_transfer};
+use penstock_journal::{Journal, JournalError, PruneStep, Pruned};
 use penstock_model::{CredentialId, JobId, Priority};
+use penstock_model::{Record, Standing, StoredToken, UnfinishedJob};
 use reading::Reading;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use schema::SCHEMA_VERSION;
@@ -57,9 +57,9 @@ impl SqliteJournal {
             .append(true)
             .mode(0o600)
             .open(path);
-        created.map_err(|why| JournalError::Sqlite {
+        created.map_err(|why| SqliteFailure {
             path: path.display().to_string(),
-            source: rusqlite::Error::ToSqlConversionFailure(Box::new(why)),
+            why: rusqlite::Error::ToSqlConversionFailure(Box::new(why)),
         })?;
         let mut connection = Connection::open(path).map_err(at(path))?;
         configure(&mut connection).map_err(at(path))?;
@@ -95,9 +95,9 @@ fn configure(connection: &mut Connection) -> rusqlite::Result<()> {
 
 /// Names the database in an error. Only then: this is said of each column that is read.
 fn at(path: &Path) -> impl FnOnce(rusqlite::Error) -> JournalError + '_ {
-    |source| JournalError::Sqlite {
-        path: path.display().to_string(),
-        source,
+    |why| {
+        let path = path.display().to_string();
+        SqliteFailure { path, why }.into()
     }
 }
 

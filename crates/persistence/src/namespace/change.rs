@@ -8,7 +8,8 @@ use super::directory_log::{DirectoryEntry, DirectoryRecord, FileEntry, TrashedFi
 use super::property::{self, DeadProperty, PROPERTIES_BYTES_MAX, PROPERTIES_MAX, PropertyUpdate};
 use super::read::{below_with_names, by_name, checksum_of_row, find, signed, stored};
 use super::{Entry, EntryId, EntryKind, MoverRecord, lock, record, schema, trash};
-use crate::journal::{Remedy, remedy_of_sqlite};
+use crate::journal::remedy_of_sqlite;
+use penstock_journal::Remedy;
 use penstock_model::{
     Bytes, Checksum, Lock, LockToken, NamespacePath, PoolName, Timestamp, UserName,
 };

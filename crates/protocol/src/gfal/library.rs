@@ -6,9 +6,10 @@
 #![allow(unsafe_code)]
 
 use super::urls::without_local_parameters;
-use super::wire::{CopyOrder, FILES_MAX, FileState, GfalError};
+use super::wire::{CopyOrder, FileState, GfalError};
 use libc::{c_char, c_int, c_uint, mode_t, off_t, size_t, ssize_t, time_t};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use penstock_model::tape::GFAL_FILES_MAX;
 use std::ffi::{CStr, CString, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
@@ -442,9 +443,12 @@ impl Gfal {
         call: impl FnOnce(c_int, *const Text, ErrorOut) -> c_int,
     ) -> Result<Vec<FileState>, GfalError> {
         let count = c_int::try_from(urls.len()).ok();
-        let count = count.filter(|_| (1..=FILES_MAX).contains(&urls.len()));
+        let count = count.filter(|_| (1..=GFAL_FILES_MAX).contains(&urls.len()));
         let count = count.ok_or_else(|| {
-            let why = format!("{} files in one call, not 1 to {FILES_MAX}", urls.len());
+            let why = format!(
+                "{} files in one call, not 1 to {GFAL_FILES_MAX}",
+                urls.len()
+            );
             GfalError::new(libc::EINVAL, &why)
         })?;
         let texts: Vec<CString> = urls

@@ -16,8 +16,6 @@ pub const LINE_BYTES_MAX: usize = 1 << 20;
 pub const PIECE_BYTES_MAX: usize = 1 << 20;
 /// Characters of a text that a library gave, beyond which it is cut.
 pub const TEXT_CHARS_MAX: usize = 2000;
-/// Files that one order may be about.
-pub const FILES_MAX: usize = 100;
 
 /// What a child is told to do. It takes one order at a time.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,7 +77,7 @@ pub enum Order {
         /// Bytes.
         length: usize,
     },
-    /// Asks for files of one storage element to be brought from tape, [`FILES_MAX`] at most, in one request.
+    /// Asks for files of one storage element to be brought from tape, [`penstock_model::tape::GFAL_FILES_MAX`] at most, in one request.
     BringOnline {
         /// Which.
         urls: Vec<String>,

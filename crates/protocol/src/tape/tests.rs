@@ -1,6 +1,7 @@
 //! Answers as real tape systems give them, and nonsense.
 
 use super::*;
+use penstock_model::tape::path_of;
 use proptest::prelude::*;
 
 fn interface(document: &str) -> Result<String, String> {

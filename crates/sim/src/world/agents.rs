@@ -7,10 +7,10 @@ use crate::field::{Ends, Foretold};
 use crate::plan::Hopeless;
 use crate::watch::Counts;
 use penstock_decide::destination::Lost;
+use penstock_engine::{Assignment, Input, Looked, Outcome, Task};
 use penstock_model::{
     Attempt, Bytes, Concern, CopyMode, Errno, Failure, MoverReport, Phase, Retry, Side, TransferId,
 };
-use penstock_transfer_service::engine::{Assignment, Input, Looked, Outcome, Task};
 use std::collections::BTreeMap;
 
 /// Seconds until an agent that was stopped has ended.

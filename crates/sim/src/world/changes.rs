@@ -4,12 +4,12 @@ use super::agenda::Next;
 use super::{Broken, World};
 use crate::plan::Change;
 use penstock_decide::settings::{LinkWish, Wish};
+use penstock_engine::Input;
+use penstock_model::Record;
 use penstock_model::{
     Ban, BanEffect, BanTarget, Priority, Setting, SettingKey, Slots, StorageBan, StorageId,
     UserName,
 };
-use penstock_persistence::journal::Record;
-use penstock_transfer_service::engine::Input;
 
 impl World<'_> {
     pub(super) fn begin_event(&mut self, at: usize) -> Result<(), Broken> {

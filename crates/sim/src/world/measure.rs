@@ -5,8 +5,8 @@ use crate::plan::Plan;
 use crate::report::{
     Fairness, LinkPoint, LinkReport, Point, Report, Series, SlotTime, VoReport, Waits, jain,
 };
+use penstock_engine::{Engine, LinkSeen};
 use penstock_model::{Bytes, LinkId, StorageId, TapeWait, WaitReason};
-use penstock_transfer_service::engine::{Engine, LinkSeen};
 use std::collections::BTreeMap;
 
 /// Points that are kept: when there are more, each two become one.

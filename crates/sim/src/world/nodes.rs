@@ -4,9 +4,9 @@
 
 use super::agenda::Next;
 use super::{Broken, World};
+use penstock_engine::{AssignedTo, Claim, Input, Leading, NodeJoined, Outcome};
+use penstock_model::Tenure;
 use penstock_model::{Attempt, Epoch, NodeId, Slots, TransferId};
-use penstock_persistence::cluster::Tenure;
-use penstock_transfer_service::engine::{AssignedTo, Claim, Input, Leading, NodeJoined, Outcome};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

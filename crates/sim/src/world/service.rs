@@ -6,14 +6,14 @@ use crate::plan::{Change, Plan, Policy};
 use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::settings::{Asker, Wish};
+use penstock_engine::{
+    Action, Answer, Effects, Engine, EngineConfig, Input, Leading, Now, ReplyId,
+};
+use penstock_journal::{Journal, JournalError, MemoryJournal};
+use penstock_model::Record;
 use penstock_model::{
     ANY, Activity, ActivityShares, LinkId, Slots, StorageId, TuningPolicy, UserName, VoName,
     VoShare, Weight,
-};
-use penstock_persistence::journal::{Journal, MemoryJournal, Record};
-use penstock_transfer_service::continue_from;
-use penstock_transfer_service::engine::{
-    Action, Answer, Effects, Engine, EngineConfig, Input, Leading, ReplyId,
 };
 use std::time::Duration;
 
@@ -295,12 +295,22 @@ impl World<'_> {
         self.service.woken_at = f64::INFINITY;
         let (now, mut config) = (self.clock(), config(self.plan));
         config.slots.agents = Slots(self.nodes.slots_each());
-        let (engine, effects) = match continue_from(&mut self.service.journal, config, leading, now)
-        {
-            Ok(continued) => continued,
+        let (engine, effects) = match restored(&mut self.service.journal, config, leading, now) {
+            Ok(restored) => restored,
             Err(why) => return self.broken(why.to_string()),
         };
         self.service.engine = Some(engine);
         self.perform(effects)
     }
+}
+
+fn restored(
+    journal: &mut MemoryJournal,
+    config: EngineConfig,
+    leading: Leading,
+    now: Now,
+) -> Result<(Engine, Effects), JournalError> {
+    let mut restoring = Engine::lead(config, leading, journal.load_standing()?, now);
+    journal.load_unfinished(&mut |job| restoring.take(job))?;
+    Ok(restoring.finish())
 }

@@ -4,12 +4,12 @@ use super::agenda::Next;
 use super::{Broken, World};
 use crate::field::swing;
 use crate::plan::{Hopeless, Load};
+use penstock_engine::Input;
+use penstock_engine::submission::{NewJob, NewTransfer};
 use penstock_model::{
     Activity, Bytes, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobKind, JobParameters,
     Overwrite, Priority, Selection, TransferId, TransferState, UserName, VoName,
 };
-use penstock_transfer_service::engine::Input;
-use penstock_transfer_service::submission::{NewJob, NewTransfer};
 use std::time::Duration;
 use uuid::Uuid;
 

@@ -9,12 +9,12 @@ use penstock_decide::destination::{
     self, Attempts, Course, CourseReason, ENDS_WITHIN, Foreign, Lost, Permission, Remnant, Told,
     course, remnant,
 };
+use penstock_engine::{Assignment, Engine, Outcome};
+use penstock_model::Record;
 use penstock_model::{
     Bytes, Checksum, Concern, Errno, Failure, LinkId, Phase, Retry, Side, Timestamp, TransferEvent,
     TransferId, TransferState, WaitReason,
 };
-use penstock_persistence::journal::Record;
-use penstock_transfer_service::engine::{Assignment, Engine, Outcome};
 use std::collections::HashMap;
 use std::time::Duration;
 

@@ -3,11 +3,11 @@
 
 use super::http::{End, NotRemoved, Stat, Way};
 use super::steps::{Attempting, Plan, Wanted};
-use crate::engine::Outcome;
 use crate::run::wall_clock;
 use penstock_decide::classify::{Observed, classify};
 use penstock_decide::destination::{Attempts, CopyEnd, Lost, Remnant, remnant};
 use penstock_decide::wording;
+use penstock_engine::Outcome;
 use penstock_model::{Failure, LedgerEntry, Phase, Retry, Side, Timestamp};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -5,7 +5,6 @@ use super::gfal::{self, Process};
 use super::http::{End, Stat, Way};
 use super::unencrypted::say_withheld;
 use super::{AgentSetup, Progress};
-use crate::engine::{Assignment, Looked, Outcome};
 use crate::run::AgentReport;
 use crate::run::wall_clock;
 use http::HeaderValue;
@@ -13,6 +12,7 @@ use penstock_decide::classify::{Observed, classify};
 use penstock_decide::copy_failure::CopyCause;
 use penstock_decide::destination::{CopyEnd, Course, CourseReason, Permission, Sight, course};
 use penstock_decide::wording;
+use penstock_engine::{Assignment, Looked, Outcome};
 use penstock_model::url::hide_credentials;
 use penstock_model::{
     Access, Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CopyMode, CredentialId, Errno,

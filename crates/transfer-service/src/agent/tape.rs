@@ -5,11 +5,11 @@
 
 use super::http::observe;
 use super::{AgentSetup, REMEMBERED_MAX};
-use crate::engine::{Assignment, TapeCall, TapeErrand, TapeOutcome, TapePlace};
 use crate::run::{Message, wall_clock};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};
 use penstock_decide::classify::{Observed, classify};
+use penstock_engine::{Assignment, TapeCall, TapeErrand, TapeOutcome, TapePlace};
 use penstock_model::{Concern, Errno, Failure, JobKind, Locality, Phase, Retry, Side};
 use penstock_protocol::http1::client::Outgoing;
 use penstock_protocol::tape::{

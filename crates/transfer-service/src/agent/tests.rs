@@ -1,16 +1,18 @@
 //! Attempts against a destination that answers as told, and what they remove there.
 
 use super::*;
-use crate::engine::AssignedTo;
 use crate::run::wall_clock;
 use crate::tokens::TokenClients;
+use penstock_engine::AssignedTo;
+use penstock_journal::Journal;
+use penstock_model::Record;
+use penstock_model::Tenure;
 use penstock_model::{
     Activity, Attempt, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobParameters,
     Overwrite, Retry, Timestamp, TransferEvent, TransferId, TransferRequest, TransferState,
     UserName, VoName,
 };
-use penstock_persistence::cluster::Tenure;
-use penstock_persistence::journal::{Journal, Record, SqliteJournal, SqliteReader};
+use penstock_persistence::journal::{SqliteJournal, SqliteReader};
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::http1::Limits;
 use penstock_protocol::http1::client::ClientConfig;
@@ -199,7 +201,7 @@ pub(crate) fn assignment(
         tape: None,
     };
     let to = AssignedTo {
-        node: crate::engine::this_process(),
+        node: penstock_engine::this_process(),
         session: 0,
         tenure: Tenure::default(),
     };

@@ -10,7 +10,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use penstock_persistence::journal::JobRow;
+use penstock_journal::JobRow;
 use serde_json::json;
 
 type Answer = Result<Response, ApiError>;

@@ -11,7 +11,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use penstock_persistence::journal::JobName;
+use penstock_journal::JobName;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 

@@ -7,8 +7,8 @@ use super::{Api, ApiError, wire};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use penstock_journal::TransferFilter;
 use penstock_model::{FileUrl, StorageId};
-use penstock_persistence::journal::TransferFilter;
 use serde::Deserialize;
 
 /// Files in one answer, as in FTS.

@@ -7,17 +7,17 @@ use super::listing::{Document, Shown};
 use super::submit::{InvalidSubmission, Means, Submitter, parse_submission};
 use super::{Api, ApiError, delegation, wire};
 use crate::cloud::KeyUser;
-use crate::submission::NewJob;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::ALLOW;
 use axum::response::{IntoResponse, Response};
+use penstock_engine::submission::NewJob;
+use penstock_journal::{JobFilter, JobRow, JournalError, TransferRow};
 use penstock_model::{
     Access, CredentialId, JobId, Priority, StorageId, Timestamp, TransferId, UserName, VoName,
 };
-use penstock_persistence::journal::{JobFilter, JobRow, JournalError, TransferRow};
 use penstock_protocol::s3::{ObjectPlace, record_names};
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -14,8 +14,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use penstock_decide::wording;
+use penstock_journal::TuningFilter;
 use penstock_model::{StorageId, Timestamp, TunedPlace, TuningDecision, TuningPolicy};
-use penstock_persistence::journal::TuningFilter;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -10,13 +10,13 @@ mod tape;
 #[cfg(test)]
 mod tests;
 
-use crate::submission::NewJob;
 use crate::tokens::{TokenClients, renewal_of};
 use document::Document;
 use file::Tokens;
+use penstock_engine::submission::NewJob;
+use penstock_model::JobToken;
 use penstock_model::text::one_line;
 use penstock_model::{CredentialId, JobKind, Selection, Timestamp, UserName, VoName};
-use penstock_persistence::journal::JobToken;
 use penstock_protocol::token::{Contents, contents};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;

@@ -11,11 +11,11 @@ use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::{IntoResponse, Response};
 use penstock_decide::story::{self, Facts};
+use penstock_journal::{
+    FoundTransfer, JobRow, JournalError, JournalReader, TransferFilter, TransferRow,
+};
 use penstock_model::{
     JobId, LedgerEntry, LinkChange, LinkSample, StorageId, Timestamp, TransferId, WaitReason,
-};
-use penstock_persistence::journal::{
-    FoundTransfer, JobRow, JournalError, JournalReader, TransferFilter, TransferRow,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -5,13 +5,13 @@ mod file;
 pub use file::{FileObject, OfJob};
 
 use penstock_decide::wording;
+use penstock_journal::{JobRow, TransferRow};
 use penstock_model::ids::{JobId, TransferId};
 use penstock_model::tape::STAGING_SECONDS_DEFAULT;
 use penstock_model::{
     ChecksumMode, CopyMode, Failure, IpVersion, LedgerEntry, Locality, Overwrite, Timestamp,
     TransferEvent, TransferState, WaitReason,
 };
-use penstock_persistence::journal::{JobRow, TransferRow};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 

@@ -4,11 +4,11 @@
 //! attempts that run. After a restart that is read again from the ledger when a job's next entry comes.
 
 use super::composing::{About, AttemptFacts, Ended, Kind, TapeFacts, Told, link};
+use penstock_journal::{JournalError, JournalReader};
 use penstock_model::{
     Bytes, Job, JobId, JobKind, JobState, JobTally, LedgerEntry, LinkId, Timestamp, TransferEvent,
     TransferId, TransferRequest, TransferState, TuningPolicy, TuningSeen, advance,
 };
-use penstock_persistence::journal::{JournalError, JournalReader};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

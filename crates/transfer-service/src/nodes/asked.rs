@@ -1,14 +1,14 @@
 //! What only the leader answers, in a form that can be sent to it.
 
-use crate::engine::Answer;
-use crate::engine::StartEstimate;
-use crate::submission::NewJob;
 use crate::tokens::TokenTrouble;
 use penstock_decide::settings::{Asker, Wish};
+use penstock_engine::Answer;
+use penstock_engine::StartEstimate;
+use penstock_engine::submission::NewJob;
+use penstock_model::RenewedToken;
 use penstock_model::{
     Ban, BanTarget, CredentialId, JobId, Priority, TransferId, UserName, VoName, WaitReason,
 };
-use penstock_persistence::journal::RenewedToken;
 use serde::{Deserialize, Serialize};
 
 /// A question or a wish. Each may be repeated: what was done already is done once.

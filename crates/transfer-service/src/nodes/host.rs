@@ -5,10 +5,10 @@
 //! transfers to others. What it drops or does not take it tells as dropped, because its leader may be the same as before.
 
 use crate::agent::{AgentSetup, Progress, StopSignal};
-use crate::engine::{Assignment, Claim, Looked, NodeJoined, Outcome};
 use crate::run::{AgentReport, Message};
+use penstock_engine::{Assignment, Claim, Looked, NodeJoined, Outcome};
+use penstock_model::Tenure;
 use penstock_model::{Attempt, NodeId, Slots, TransferId};
-use penstock_persistence::cluster::Tenure;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -2,11 +2,11 @@
 
 use super::Node;
 use super::desk::{Question, Seat};
-use crate::engine::{EngineConfig, Leading};
 use crate::restore::continue_from;
 use crate::run::{self, Batch, Loop, LoopEnd};
 use crate::service::ServiceError;
-use penstock_persistence::journal::Journal;
+use penstock_engine::{EngineConfig, Leading};
+use penstock_journal::Journal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -6,12 +6,14 @@
 use super::desk::Seat;
 use super::lead::end_of;
 use super::{Lead, Node, follow, serve};
-use crate::engine::Leading;
 use crate::run::{Loop, LoopEnd};
 use crate::service::ServiceError;
+use penstock_engine::Leading;
+use penstock_journal::{Journal, JournalError};
 use penstock_model::NodeId;
-use penstock_persistence::cluster::{Cluster, Leadership, NodeRow, SeenNode, Tenure};
-use penstock_persistence::journal::{Journal, JournalError, PostgresJournal};
+use penstock_model::Tenure;
+use penstock_persistence::cluster::{Cluster, Leadership, NodeRow, SeenNode};
+use penstock_persistence::journal::PostgresJournal;
 use penstock_persistence::postgres::{Database, DatabaseError, SCHEMA_VERSION};
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::tls::PeerTls;
@@ -440,7 +442,7 @@ impl Membership {
                     JournalError::Deposed { .. } | JournalError::Overtaken { .. },
                 ))) => return Ok(None),
                 _ if *deposed.borrow() => return Ok(None),
-                Ok(Err(ServiceError::Journal(JournalError::Database(error)))) => {
+                Ok(Err(ServiceError::Journal(error @ JournalError::Backend { .. }))) => {
                     tracing::warn!(%error, "what is open cannot be read yet");
                     tokio::time::sleep(RETRY).await;
                 }

@@ -1,8 +1,8 @@
 //! What operators see of the nodes of a service.
 
 use super::membership::Membership;
-use crate::engine::this_process;
 use crate::overview::Overview;
+use penstock_engine::this_process;
 use penstock_model::Epoch;
 use serde::{Deserialize, Serialize};
 

@@ -4,9 +4,9 @@
 
 use super::asked::{Answered, Asked};
 use super::host::Order;
-use crate::engine::{Claim, Outcome};
 use crate::overview::Overview;
 use crate::run::AgentReport;
+use penstock_engine::{Claim, Outcome};
 use penstock_model::{Attempt, Epoch, NodeId, Setting, Slots, TransferId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

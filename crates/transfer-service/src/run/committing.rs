@@ -3,7 +3,8 @@
 use super::{Act, Batch, LoopEnd, Message};
 use crate::history;
 use crate::nodes::{Answered, Down, Node};
-use penstock_persistence::journal::{Journal, JournalError, Record, Remedy};
+use penstock_journal::{Journal, JournalError, Remedy};
+use penstock_model::Record;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

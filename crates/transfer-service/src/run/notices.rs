@@ -1,6 +1,6 @@
 //! What operators should know, in the log.
 
-use crate::engine::LinkNotice;
+use penstock_engine::LinkNotice;
 use penstock_model::{Failure, JobId, LinkId, TransferRequest};
 
 /// For the site's operators.

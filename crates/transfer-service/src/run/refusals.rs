@@ -7,9 +7,10 @@
 
 use super::committing::{Committer, Unwritten};
 use super::{Act, Batch, LoopEnd};
-use crate::engine::Answer;
 use crate::nodes::Answered;
-use penstock_persistence::journal::{JournalError, Record};
+use penstock_engine::Answer;
+use penstock_journal::JournalError;
+use penstock_model::Record;
 
 /// What one input has led to.
 struct Share {

@@ -5,7 +5,7 @@ use crate::run::wall_clock;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};
 use penstock_decide::renewal::{may_change_its_mind, renew_at};
-use penstock_persistence::journal::{Renewal, RenewedToken};
+use penstock_model::{Renewal, RenewedToken};
 use penstock_protocol::http1::client::{Client, Outgoing};
 use penstock_protocol::oauth::{ANSWER_BYTES_MAX, ClientCredentials, Given, Grant, token_endpoint};
 use penstock_protocol::token::{FetchDocument, configuration_address, contents};

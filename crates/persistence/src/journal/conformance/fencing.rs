@@ -2,9 +2,11 @@
 //! lost is written once.
 
 use super::{Job, Journal, Record, accepted, finish, job, keys};
-use crate::cluster::{Cluster, Leadership, Tenure};
-use crate::journal::{JournalError, JournalReader, PostgresJournal, PostgresReader, Remedy};
+use crate::cluster::{Cluster, Leadership};
+use crate::journal::{PostgresJournal, PostgresReader};
 use crate::postgres::{Database, lab};
+use penstock_journal::{JournalError, JournalReader, Remedy};
+use penstock_model::Tenure;
 use penstock_model::{Epoch, JobId, NodeId, Timestamp};
 use std::time::Duration;
 
@@ -129,7 +131,7 @@ fn names_hold_whatever_somebody_put_into_them() {
     odd.user = penstock_model::UserName::new("/CN=nul\0, quote', slash\\, é\u{10ffff}");
     journal.append(&accepted(&odd)).expect("stored");
     let reader = PostgresReader::open(&database, 1).expect("opens");
-    let filter = crate::journal::JobFilter {
+    let filter = penstock_journal::JobFilter {
         user: Some(odd.user.clone()),
         limit: 1,
         ..Default::default()

@@ -1,8 +1,8 @@
 //! What is removed of history, and what never is.
 
 use super::*;
-use crate::journal::{PruneStep, Pruned};
 use crate::writing::beside_another_writer;
+use penstock_journal::{PruneStep, Pruned};
 
 /// Everything that ended before a time goes, whoever has taken it.
 fn step(before: i64) -> PruneStep {

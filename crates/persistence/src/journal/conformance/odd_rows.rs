@@ -2,7 +2,7 @@
 
 use super::tokens::owed;
 use super::{Lab, accepted, decision, job, restart};
-use crate::journal::Record;
+use penstock_model::Record;
 use penstock_model::{JobParameters, Priority, StorageId, TunedPlace};
 
 /// PostgreSQL's `jsonb` refuses the first and would change the others.

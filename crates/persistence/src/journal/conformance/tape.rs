@@ -1,7 +1,7 @@
 //! When tape systems were at files, and what links did: whether records come in one batch or one by one.
 
 use super::{Lab, Record, accepted, job};
-use crate::journal::TapeTimes;
+use penstock_journal::TapeTimes;
 use penstock_model::*;
 
 fn times_of(lab: &Lab, job: &Job) -> TapeTimes {

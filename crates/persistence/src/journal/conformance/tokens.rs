@@ -1,7 +1,7 @@
 //! Tokens that are renewed at their issuers.
 
 use super::*;
-use crate::journal::{Renewal, RenewedToken, StoredToken, Tidying};
+use penstock_model::{Renewal, RenewedToken, StoredToken, Tidying};
 
 fn renewal(renew_at: i64) -> Renewal {
     Renewal {

@@ -2,8 +2,9 @@
 
 use super::{job, keys};
 use crate::journal::sqlite::make_old_schema;
-use crate::journal::{Journal, JournalReader, PostgresReader, SqliteJournal, SqliteReader};
+use crate::journal::{PostgresReader, SqliteJournal, SqliteReader};
 use crate::postgres::{lab, schema};
+use penstock_journal::{Journal, JournalReader};
 use penstock_model::*;
 
 /// One job of two files, of which the first has arrived, with columns that every schema has. `user` is called otherwise

@@ -3,7 +3,6 @@
 //! Made before the transaction begins, so that it holds its locks no longer than the database needs.
 
 use super::tidyings;
-use crate::journal::{JobToken, Record, RenewedToken, Tidying};
 use crate::postgres::text;
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
 use penstock_model::{
@@ -11,6 +10,7 @@ use penstock_model::{
     Priority, SettingChange, StorageId, Timestamp, TransferEvent, TransferId, TransferState,
     TuningDecision,
 };
+use penstock_model::{JobToken, Record, RenewedToken, Tidying};
 use std::collections::{BTreeMap, HashSet};
 use uuid::Uuid;
 

@@ -5,9 +5,9 @@
 //! end; until then entries of jobs that are gone lie in it, where nobody finds them.
 
 use super::partitions;
-use crate::journal::{HistoryFacts, JournalError, OldestEnded, PruneStep, Pruned, PrunedTotals};
 use crate::postgres::DatabaseError;
 use crate::postgres::session::Open;
+use penstock_journal::{HistoryFacts, JournalError, OldestEnded, PruneStep, Pruned, PrunedTotals};
 use penstock_model::Timestamp;
 use uuid::Uuid;
 

@@ -2,13 +2,14 @@
 //! once more.
 
 use super::{history, reading, search, tokens, tunings};
-use crate::journal::{
-    FoundPage, HistoryFacts, JobFilter, JobName, JobRow, JournalError, JournalReader, StoredToken,
-    TransferFilter, TransferRow, TuningFilter,
-};
 use crate::postgres::Database;
 use crate::postgres::session::{Open, Purpose, Sessions};
 use crate::sealing::SealingKeys;
+use penstock_journal::{
+    FoundPage, HistoryFacts, JobFilter, JobName, JobRow, JournalError, JournalReader,
+    TransferFilter, TransferRow, TuningFilter,
+};
+use penstock_model::StoredToken;
 use penstock_model::{
     Ban, BanChange, CredentialId, JobId, LedgerEntry, LinkChange, LinkId, LinkSample,
     SettingChange, Timestamp, TransferId, TuningDecision,

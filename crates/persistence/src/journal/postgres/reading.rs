@@ -1,10 +1,11 @@
 //! Jobs, transfers and the ledger as they are in the tables.
 
 use super::tokens;
-use crate::journal::{JobFilter, JobRow, JournalError, TapeTimes, TransferRow, rows};
+use crate::journal::rows;
 use crate::postgres::session::{Open, Parameter};
 use crate::postgres::text;
 use ::postgres::Row;
+use penstock_journal::{JobFilter, JobRow, JournalError, TapeTimes, TransferRow};
 use penstock_model::{
     Ban, BanChange, Bytes, CredentialId, JobId, JobParameters, JobState, LedgerEntry, LinkChange,
     LinkId, LinkSample, Setting, SettingChange, SettingKey, Settings, Slots, StageRequestId,

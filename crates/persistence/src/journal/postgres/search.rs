@@ -3,9 +3,9 @@
 use super::reading::{decode, transfer_columns, transfer_row};
 use super::tokens::mark_awaiting;
 use crate::journal::search::{Narrowed, Wanted};
-use crate::journal::{FoundPage, FoundTransfer, JobName, JournalError, TransferFilter};
 use crate::postgres::session::Open;
 use ::postgres::Row;
+use penstock_journal::{FoundPage, FoundTransfer, JobName, JournalError, TransferFilter};
 use penstock_model::{JobParameters, Timestamp, TransferId, UserName, VoName};
 use std::collections::HashMap;
 use uuid::Uuid;

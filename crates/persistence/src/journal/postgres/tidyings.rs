@@ -4,9 +4,10 @@ use super::batch::Batch;
 use super::reading::decode;
 use crate::journal::rows::unless_unreadable;
 use crate::journal::tidyings::TIDYING_VERSION;
-use crate::journal::{JournalError, Tidying};
 use crate::postgres::DatabaseError;
 use crate::postgres::session::Open;
+use penstock_journal::JournalError;
+use penstock_model::Tidying;
 use penstock_model::TransferId;
 use uuid::Uuid;
 

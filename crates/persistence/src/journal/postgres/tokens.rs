@@ -1,10 +1,13 @@
 //! Reading the tokens that open jobs refer to.
 
-use crate::journal::{JournalError, Renewal, StoredToken, TransferRow, tokens};
+use crate::journal::SealedSecret;
+use crate::journal::tokens;
 use crate::postgres::session::Open;
 use crate::postgres::text;
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
+use penstock_journal::{JournalError, TransferRow};
 use penstock_model::{CredentialId, JobId, Timestamp};
+use penstock_model::{Renewal, StoredToken};
 use std::collections::BTreeSet;
 
 pub(super) fn token(
@@ -21,10 +24,10 @@ pub(super) fn token(
         return Ok(None);
     };
     let unsealed = |kind: SecretKind, secret: &[u8]| {
-        let sealed = |source| JournalError::Sealed {
-            path: open.database().to_string(),
+        let sealed = |why| SealedSecret {
+            journal: open.database().to_string(),
             what: "token",
-            source,
+            why,
         };
         let text = keys.open(kind, id.as_str(), secret).map_err(sealed)?;
         String::from_utf8(text).map_err(|_| sealed(SealingError::Damaged))

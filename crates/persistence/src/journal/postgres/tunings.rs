@@ -3,9 +3,9 @@
 use super::reading::decode;
 use crate::journal::rows::unless_unreadable;
 use crate::journal::tunings::{KEPT, PLACES_MAX, ends};
-use crate::journal::{JournalError, TuningFilter};
 use crate::postgres::session::{Open, Parameter};
 use crate::postgres::{DatabaseError, text};
+use penstock_journal::{JournalError, TuningFilter};
 use penstock_model::TuningDecision;
 use penstock_model::tuning::TUNING_VERSION;
 

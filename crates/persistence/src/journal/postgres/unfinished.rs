@@ -3,12 +3,13 @@
 use super::reading::decode;
 use super::{reading, tidyings, tokens, tunings};
 use crate::journal::rows::skip;
-use crate::journal::{JournalError, Standing, UnfinishedJob};
 use crate::postgres::session::{Goes, Open};
 use ::postgres::Row;
+use penstock_journal::JournalError;
 use penstock_model::{
     CredentialId, Job, JobId, Timestamp, TransferRequest, TransferState, UserName, VoName,
 };
+use penstock_model::{Standing, UnfinishedJob};
 use std::sync::Arc;
 use uuid::Uuid;
 

@@ -2,7 +2,7 @@
 
 use super::reading::Reading;
 use super::{at, json};
-use crate::journal::JournalError;
+use penstock_journal::JournalError;
 use penstock_model::ban::BAN_VERSION;
 use penstock_model::{Ban, BanChange, BanTarget, Timestamp, UserName};
 use rusqlite::{Transaction, params};

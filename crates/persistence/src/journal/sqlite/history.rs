@@ -6,7 +6,7 @@
 
 use super::at;
 use super::reading::Reading;
-use crate::journal::{HistoryFacts, JournalError, OldestEnded, PruneStep, Pruned, PrunedTotals};
+use penstock_journal::{HistoryFacts, JournalError, OldestEnded, PruneStep, Pruned, PrunedTotals};
 use penstock_model::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 

@@ -2,7 +2,7 @@
 
 use super::reading::Reading;
 use super::{at, json};
-use crate::journal::JournalError;
+use penstock_journal::JournalError;
 use penstock_model::ledger::LINK_EVENT_VERSION;
 use penstock_model::{LinkChange, LinkId, Timestamp};
 use rusqlite::{Transaction, params};

@@ -2,11 +2,12 @@
 
 use super::reading::{Reading, TRANSFER_COLUMNS};
 use super::{at, bans, history, links, search, settings, tunings};
-use crate::journal::{
-    FoundPage, HistoryFacts, JobFilter, JobName, JobRow, JournalError, JournalReader, StoredToken,
+use crate::sealing::SealingKeys;
+use penstock_journal::{
+    FoundPage, HistoryFacts, JobFilter, JobName, JobRow, JournalError, JournalReader,
     TransferFilter, TransferRow, TuningFilter,
 };
-use crate::sealing::SealingKeys;
+use penstock_model::StoredToken;
 use penstock_model::{
     Ban, BanChange, CredentialId, JobId, LedgerEntry, LinkChange, LinkId, LinkSample,
     SettingChange, Timestamp, TransferId, TuningDecision,

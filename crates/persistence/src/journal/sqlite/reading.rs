@@ -1,7 +1,8 @@
 //! Jobs, transfers and the ledger as they are in the tables, in one transaction.
 
 use super::at;
-use crate::journal::{JobFilter, JobRow, JournalError, TapeTimes, TransferRow, rows};
+use crate::journal::rows;
+use penstock_journal::{JobFilter, JobRow, JournalError, TapeTimes, TransferRow};
 use penstock_model::{
     Bytes, CredentialId, JobId, JobKind, JobParameters, JobState, LedgerEntry, LinkId, LinkSample,
     Slots, StageRequestId, StorageId, Timestamp, TransferId, TransferState, UserName, VoName,

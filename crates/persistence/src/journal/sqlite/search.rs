@@ -3,7 +3,7 @@
 use super::at;
 use super::reading::{Reading, TRANSFER_COLUMNS};
 use crate::journal::search::{Narrowed, Wanted};
-use crate::journal::{FoundPage, FoundTransfer, JobName, JournalError, TransferFilter};
+use penstock_journal::{FoundPage, FoundTransfer, JobName, JournalError, TransferFilter};
 use penstock_model::{JobId, Timestamp, TransferId, UserName, VoName};
 use rusqlite::{OptionalExtension, params};
 

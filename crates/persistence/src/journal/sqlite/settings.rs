@@ -2,7 +2,7 @@
 
 use super::reading::Reading;
 use super::{at, json};
-use crate::journal::JournalError;
+use penstock_journal::JournalError;
 use penstock_model::setting::SETTING_VERSION;
 use penstock_model::{Setting, SettingChange, SettingKey, Settings, Timestamp, UserName};
 use rusqlite::{Transaction, params};

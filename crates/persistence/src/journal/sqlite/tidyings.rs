@@ -4,7 +4,8 @@ use super::reading::Reading;
 use super::{at, json, tokens};
 use crate::journal::rows::unless_unreadable;
 use crate::journal::tidyings::TIDYING_VERSION;
-use crate::journal::{JournalError, Tidying};
+use penstock_journal::JournalError;
+use penstock_model::Tidying;
 use penstock_model::TransferId;
 use rusqlite::{Transaction, params};
 

@@ -2,11 +2,12 @@
 
 use super::at;
 use super::reading::Reading;
-use crate::journal::{
-    JobToken, JournalError, Renewal, RenewedToken, StoredToken, TransferRow, tokens,
-};
+use crate::journal::SealedSecret;
+use crate::journal::tokens;
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
+use penstock_journal::{JournalError, TransferRow};
 use penstock_model::{CredentialId, JobId, Timestamp};
+use penstock_model::{JobToken, Renewal, RenewedToken, StoredToken};
 use rusqlite::{OptionalExtension, Transaction, params};
 use std::collections::BTreeSet;
 
@@ -124,10 +125,10 @@ impl Reading<'_> {
             return Ok(None);
         };
         let open = |kind: SecretKind, secret: &[u8]| {
-            let sealed = |source| JournalError::Sealed {
-                path: self.path.display().to_string(),
+            let sealed = |why| SealedSecret {
+                journal: self.path.display().to_string(),
                 what: "token",
-                source,
+                why,
             };
             let text = keys.open(kind, id.as_str(), secret).map_err(sealed)?;
             String::from_utf8(text).map_err(|_| sealed(SealingError::Damaged))

@@ -5,7 +5,7 @@ use super::reading::Reading;
 use super::{at, json};
 use crate::journal::rows::unless_unreadable;
 use crate::journal::tunings::{KEPT, PLACES_MAX, ends};
-use crate::journal::{JournalError, TuningFilter};
+use penstock_journal::{JournalError, TuningFilter};
 use penstock_model::TuningDecision;
 use penstock_model::tuning::TUNING_VERSION;
 use rusqlite::{Transaction, params};

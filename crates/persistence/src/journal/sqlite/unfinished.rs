@@ -4,10 +4,11 @@
 use super::reading::Reading;
 use super::{at, bans, settings, tidyings, tunings};
 use crate::journal::rows::skip;
-use crate::journal::{JournalError, Standing, UnfinishedJob};
+use penstock_journal::JournalError;
 use penstock_model::{
     CredentialId, Job, JobId, Timestamp, TransferRequest, TransferState, UserName, VoName,
 };
+use penstock_model::{Standing, UnfinishedJob};
 use rusqlite::Row;
 
 /// What holds for all jobs.

@@ -9,16 +9,17 @@ use super::process::{Process, Trouble};
 use crate::agent::AgentSetup;
 use crate::agent::http::observe;
 use crate::agent::tape::Refusal;
-use crate::engine::{TapeErrand, TapeOutcome, TapePlace};
 use crate::run::wall_clock;
 use penstock_decide::classify::{Observed, classify};
+use penstock_engine::{TapeErrand, TapeOutcome, TapePlace};
+use penstock_model::tape::GFAL_FILES_MAX;
 use penstock_model::tape::STAGING_SECONDS_DEFAULT;
+use penstock_model::tape::StageFile;
 use penstock_model::{
     Errno, Failure, FileProgress, FileUrl, Locality, Phase, Retry, Side, StageRequestId, ToldPlace,
 };
-use penstock_protocol::gfal::wire::{FILES_MAX, FileState};
+use penstock_protocol::gfal::wire::FileState;
 use penstock_protocol::gfal::{Answer, GfalError, Order, Setup};
-use penstock_protocol::tape::StageFile;
 use std::sync::Arc;
 use std::time::Duration;
 use url::Url;
@@ -218,7 +219,7 @@ impl Session<'_> {
                 .collect());
         }
         let mut states = Vec::with_capacity(urls.len());
-        for some in urls.chunks(FILES_MAX) {
+        for some in urls.chunks(GFAL_FILES_MAX) {
             let order = Order::PollOnline {
                 urls: self.addresses(some),
                 request: id.as_str().to_owned(),
@@ -249,7 +250,7 @@ impl Session<'_> {
         urls: &[String],
         order: impl Fn(Vec<String>) -> Order,
     ) -> Result<TapeOutcome, Refusal> {
-        for some in urls.chunks(FILES_MAX) {
+        for some in urls.chunks(GFAL_FILES_MAX) {
             let order = order(self.addresses(some));
             let answer = self.answer(&order).await?;
             match all_failed(&answer.files) {

@@ -2,13 +2,13 @@
 
 use super::{InvalidSubmission, Means, bad, tape};
 use crate::api::wire::whole;
-use crate::submission::{NewTransfer, without_credentials};
+use penstock_engine::submission::NewTransfer;
+use penstock_model::JobToken;
 use penstock_model::url::is_macaroon;
 use penstock_model::{
     Access, Activity, Bytes, Checksum, ChecksumAlgorithm, CredentialId, FileUrl, Selection,
 };
-use penstock_persistence::journal::JobToken;
-use penstock_protocol::token::{contents, credential_id};
+use penstock_protocol::token::{contents, credential_id, without_credentials};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 

@@ -2,11 +2,11 @@
 //! thousand in one, and each has fifty keys.
 
 use super::{file_metadata, log_place, reason};
+use penstock_journal::{JobRow, TransferRow};
 use penstock_model::{
     CopySummary, Failure, JobKind, JobParameters, Retry, StageRequestId, Timestamp, TransferState,
     VoName,
 };
-use penstock_persistence::journal::{JobRow, TransferRow};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
@@ -216,10 +216,10 @@ fn in_effect(report: &CopySummary) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use penstock_journal::TapeTimes;
     use penstock_model::{
         Activity, ChecksumAlgorithm, FileUrl, JobId, TransferId, TransferRequest,
     };
-    use penstock_persistence::journal::TapeTimes;
     use serde_json::{Value, json};
     use std::collections::BTreeSet;
 

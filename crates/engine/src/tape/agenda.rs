@@ -1,8 +1,8 @@
 //! What is due when, at tape systems. Each thing has one time; a later word replaces an earlier one.
 
 use super::leaving::LeavingKey;
-use crate::engine::TapePlace;
-use crate::engine::set_back::bring_forward_set;
+use crate::TapePlace;
+use crate::set_back::bring_forward_set;
 use penstock_model::{Timestamp, TransferId};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -6,11 +6,11 @@
 use super::{Action, Answer, Effects, Engine, Now};
 use crate::submission::NewJob;
 use penstock_decide::scheduler::Waiting;
+use penstock_model::Record;
 use penstock_model::{
     Ban, BanChange, BanEffect, BanTarget, JobId, JobKind, LinkId, StorageBan, StorageId, Timestamp,
     TransferId, TransferState, UserBan, UserName, VoName, WaitReason,
 };
-use penstock_persistence::journal::Record;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What FTS says of transfers that a ban ended.

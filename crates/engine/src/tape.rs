@@ -13,11 +13,11 @@ use super::{Action, Effects, Engine, Now, TapeCall, TapeErrand, TapeOutcome, Tap
 use agenda::{Agenda, Due};
 use archiving::Archive;
 use leaving::{Farewell, LeavingKey, Leavings};
+use penstock_model::tape::GFAL_FILES_MAX;
 use penstock_model::{
     Access, Failure, Side, StageRequestId, StorageId, TapeWait, Timestamp, TransferEvent,
     TransferId, TransferRequest, TransferState, WaitReason,
 };
-use penstock_protocol::gfal::wire::FILES_MAX;
 use recalling::{Gathering, Request};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -339,7 +339,7 @@ impl Engine {
     fn bulk_files_max(&self, place: &TapePlace) -> usize {
         let most = self.config.tape.bulk_files_max.max(1);
         match place.storage.access() {
-            Access::Gfal => most.min(FILES_MAX),
+            Access::Gfal => most.min(GFAL_FILES_MAX),
             Access::Http | Access::Cloud => most,
         }
     }

@@ -4,10 +4,10 @@ use super::{Effects, Engine, LinkSeen, Now, Outcome};
 use penstock_decide::scheduler::Forgotten;
 use penstock_decide::settings::{slots_in_effect, tuning_in_effect};
 use penstock_decide::tuning::{self, Decided, Ended, LinkNow, LinkRules, LinkTuning};
+use penstock_model::Record;
 use penstock_model::{
     LinkId, Retry, Side, Timestamp, TunedPlace, TuningDecision, TuningPolicy, WaitReason,
 };
-use penstock_persistence::journal::Record;
 use std::collections::{BTreeMap, HashMap};
 
 /// Seconds for which nothing is raised when a storage element does not say for how long.

@@ -1,7 +1,7 @@
 //! Whatever issuers answer and when: nothing starts with a token that may end before its turn comes.
 
 use super::*;
-use penstock_persistence::journal::{JobToken, Renewal, RenewedToken};
+use penstock_model::{JobToken, Renewal, RenewedToken};
 
 /// Gives all files of a job one of a few tokens that are renewed, half of them another one for the destination.
 pub(super) fn bring(job: &mut NewJob) {

@@ -1,11 +1,9 @@
 //! A journal in memory, with a switch that makes it fail: for engine tests and simulated disasters.
 
-use super::{
-    Journal, JournalError, PruneStep, Pruned, Record, Standing, StoredToken, Tidying, UnfinishedJob,
-};
+use crate::{Journal, JournalError, PruneStep, Pruned, Remedy};
 use penstock_model::{
-    Ban, BanTarget, CredentialId, Job, JobId, Settings, Timestamp, TransferEvent, TransferId,
-    TransferState, TunedPlace, TuningDecision,
+    Ban, BanTarget, CredentialId, Job, JobId, Record, Settings, Standing, StoredToken, Tidying,
+    Timestamp, TransferEvent, TransferId, TransferState, TunedPlace, TuningDecision, UnfinishedJob,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -63,12 +61,9 @@ impl MemoryJournal {
 impl Journal for MemoryJournal {
     fn append(&mut self, records: &[Record]) -> Result<u64, JournalError> {
         if self.full {
-            let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
-            let source =
-                rusqlite::Error::SqliteFailure(code, Some("database or disk is full".to_owned()));
-            return Err(JournalError::Sqlite {
-                path: "memory".to_owned(),
-                source,
+            return Err(JournalError::Backend {
+                why: "the journal memory cannot be used: it is full".into(),
+                remedy: Remedy::Wait,
             });
         }
         for record in records {

@@ -2,7 +2,7 @@
 //! waits for their destination.
 
 use super::{About, Due, is_hopeless};
-use crate::engine::{Effects, Engine, Now, TapeErrand, TapeOutcome, TapePlace};
+use crate::{Effects, Engine, Now, TapeErrand, TapeOutcome, TapePlace};
 use penstock_decide::tape::{TapeProgress, next_call, next_look};
 use penstock_model::{
     Concern, Errno, Failure, Locality, Phase, Retry, Side, TapeWait, Timestamp, ToldPlace,

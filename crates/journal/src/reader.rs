@@ -1,12 +1,9 @@
 //! What a journal answers. Every back end gives the same answers: the conformance suite holds them to it.
 
-use super::{
-    FoundPage, HistoryFacts, JobName, JobRow, JournalError, StoredToken, TransferFilter,
-    TransferRow,
-};
+use crate::{FoundPage, HistoryFacts, JobName, JobRow, JournalError, TransferFilter, TransferRow};
 use penstock_model::{
     Ban, BanChange, CredentialId, JobId, JobState, LedgerEntry, LinkChange, LinkId, LinkSample,
-    SettingChange, StorageId, Timestamp, TransferId, TuningDecision, UserName, VoName,
+    SettingChange, StorageId, StoredToken, Timestamp, TransferId, TuningDecision, UserName, VoName,
 };
 use std::fmt;
 
@@ -93,11 +90,13 @@ pub struct JobFilter {
 }
 
 impl JobFilter {
-    pub(super) fn wants(&self, state: JobState) -> bool {
+    /// Jobs in this state.
+    pub fn wants(&self, state: JobState) -> bool {
         self.states.is_empty() || self.states.iter().any(|name| name == state.name())
     }
 
-    pub(super) fn wants_open(&self) -> bool {
+    /// Some of the states that are no end.
+    pub fn wants_open(&self) -> bool {
         let open = [
             JobState::Submitted,
             JobState::Staging,

@@ -4,11 +4,11 @@ use super::{Action, Answer, Effects, Engine, Now};
 use penstock_decide::scheduler::Waiting;
 use penstock_decide::settings::{Asker, Wish, defaults_in_effect, plan};
 use penstock_decide::shares::Shares;
+use penstock_model::Record;
 use penstock_model::{
     Activity, Concern, DEFAULT_ACTIVITY, Errno, Failure, Job, Phase, Retry, SettingChange, Side,
     TransferEvent, TransferState, UserName,
 };
-use penstock_persistence::journal::Record;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 //! exceeded.
 
 use super::*;
+use penstock_model::Tenure;
 use penstock_model::{Epoch, NodeId};
-use penstock_persistence::cluster::Tenure;
 
 const TERM_US: u64 = 15_000_000;
 const SILENCE: Duration = Duration::from_secs(20);
@@ -217,8 +217,7 @@ impl Fleet {
             silence: SILENCE,
             awaited: NAMES.iter().enumerate().map(|(at, _)| name(at)).collect(),
         };
-        let continued = continue_from(&mut self.journal, config(), leading, self.now);
-        let (engine, effects) = continued.expect("readable");
+        let (engine, effects) = continue_from(&mut self.journal, config(), leading, self.now);
         self.engine = Some(engine);
         self.processes.iter_mut().for_each(|one| one.session = None);
         self.perform(effects);

@@ -9,13 +9,13 @@ mod tape;
 mod tokens;
 
 use super::*;
-use crate::restore::continue_from;
 use crate::submission::NewTransfer;
 use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
+use penstock_journal::{Journal, MemoryJournal};
+use penstock_model::Standing;
 use penstock_model::{Activity, Bytes, ChecksumAlgorithm, CopyMode, FileUrl, Overwrite, UserName};
 use penstock_model::{Ban, BanEffect, BanTarget, Selection, StorageBan, StorageId, TuningPolicy};
-use penstock_persistence::journal::{Journal, MemoryJournal, Standing};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
@@ -24,6 +24,20 @@ const LINK_LIMIT: u32 = 2;
 const STORAGE_LIMIT: u32 = 3;
 /// More than the tests need, but one.
 const OPEN_MAX: usize = 20_000;
+
+/// The engine that goes on with what a journal holds.
+fn continue_from(
+    journal: &mut MemoryJournal,
+    config: EngineConfig,
+    leading: Leading,
+    now: Now,
+) -> (Engine, Effects) {
+    let standing = journal.load_standing().expect("it is in memory");
+    let mut restoring = Engine::lead(config, leading, standing, now);
+    let read = journal.load_unfinished(&mut |job| restoring.take(job));
+    read.expect("it is in memory");
+    restoring.finish()
+}
 
 fn config() -> EngineConfig {
     let slots = SlotLimits {
@@ -314,8 +328,8 @@ impl World {
         self.stopping.clear();
         self.asked.clear();
         self.library.calls.clear();
-        let continued = continue_from(&mut self.journal, config(), Leading::Alone, self.now);
-        let (engine, effects) = continued.expect("readable");
+        let (engine, effects) =
+            continue_from(&mut self.journal, config(), Leading::Alone, self.now);
         self.engine = engine;
         self.perform(effects);
     }

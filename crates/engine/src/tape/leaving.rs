@@ -2,7 +2,7 @@
 //! been copied. Best effort: a pin that nobody releases ends by itself.
 
 use super::{About, Due};
-use crate::engine::{Effects, Engine, Now, TapeErrand, TapeOutcome, TapePlace};
+use crate::{Effects, Engine, Now, TapeErrand, TapeOutcome, TapePlace};
 use penstock_decide::tape::next_call;
 use penstock_model::{Retry, StageRequestId};
 use std::collections::{BTreeMap, BTreeSet};

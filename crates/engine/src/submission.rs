@@ -1,12 +1,10 @@
 //! A valid submission, before the engine gives its transfers their numbers.
 
-use penstock_model::url::InvalidUrl;
+use penstock_model::JobToken;
 use penstock_model::{
     Activity, Bytes, Checksum, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobKind,
     JobParameters, TapeNotes, Timestamp, TransferId, TransferRequest, UserName, VoName,
 };
-use penstock_persistence::journal::JobToken;
-use penstock_protocol::token::credential_id;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -58,20 +56,6 @@ pub struct NewTransfer {
     pub destination_query: Option<CredentialId>,
     /// What tape systems are told of it.
     pub tape: Option<Box<TapeNotes>>,
-}
-
-/// Takes the credentials out of a URL. Gives the URL as it is kept and shown, and its query where that holds some, to
-/// be kept with the job's tokens: sealed, and for as long as the job needs it.
-///
-/// Errors: without them the URL names no file.
-pub fn without_credentials(url: FileUrl) -> Result<(FileUrl, Option<JobToken>), InvalidUrl> {
-    let (url, query) = url.split_credentials()?;
-    let query = query.map(|text| JobToken {
-        id: credential_id(&text),
-        text,
-        renewal: None,
-    });
-    Ok((url, query))
 }
 
 impl NewJob {

@@ -2,6 +2,7 @@
 //!
 //! No I/O, no clock, no randomness. It holds everything that has not ended in memory and knows nothing of how
 //! bytes move or where events are stored. The driver persists the records of a call before it performs its actions.
+#![forbid(unsafe_code)]
 
 mod admitting;
 mod bans;
@@ -20,6 +21,7 @@ mod rows;
 mod running;
 mod set_back;
 mod setting;
+pub mod submission;
 mod tape;
 #[cfg(test)]
 mod tests;
@@ -32,7 +34,7 @@ pub use interface::{
     ReplyId, Stopped, TapeCall, TapeErrand, TapeOutcome, TapePlace, Task,
 };
 
-pub(crate) use nodes::this_process;
+pub use nodes::this_process;
 pub use nodes::{AssignedTo, Claim, Leading, Looked, NodeJoined, NodeView};
 pub use restoring::Restoring;
 
@@ -48,13 +50,13 @@ use penstock_decide::Decision;
 use penstock_decide::retry::{FailedAttempt, RetryReason, next_retry, wait_for_own_copy};
 use penstock_decide::scheduler::{LinkView, Scheduler, StorageView, Waiting};
 use penstock_decide::settings::defaults_in_effect;
+use penstock_model::Record;
 use penstock_model::{
     Attempt, Bytes, CredentialId, Failure, Job, JobId, JobKind, JobParameters, JobState, LinkId,
     Overwrite, Priority, Settings, Slots, Timestamp, TransferEvent, TransferId, TransferRequest,
     TransferState, VoName, WaitReason, advance, job_state,
 };
 use penstock_model::{Concern, Errno, Phase, Retry, Side};
-use penstock_persistence::journal::Record;
 use rows::{JobEntry, Sharing, TransferEntry};
 use running::Running;
 use std::cmp::Reverse;

@@ -6,14 +6,14 @@ use penstock_decide::halting::{Halt, HaltPolicy};
 use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::settings::{Asker, Refusal, Wish};
 use penstock_decide::tape::TapePolicy;
+use penstock_model::tape::{StageFile, path_of};
 use penstock_model::{
     Access, Attempt, Ban, BanTarget, Bytes, Checksum, CopyMode, CredentialId, Failure,
     FileProgress, JobId, JobParameters, LinkId, MoverReport, NodeId, Priority, SettingChange,
     Settings, Side, StageRequestId, StorageId, Timestamp, ToldPlace, TransferId, TransferRequest,
     TuningPolicy, UserName, VoName,
 };
-use penstock_persistence::journal::{Record, RenewedToken};
-use penstock_protocol::tape::{StageFile, path_of};
+use penstock_model::{Record, RenewedToken};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -424,7 +424,7 @@ pub struct TapePlace {
 
 impl TapePlace {
     /// Whom to ask about the file at one end of a transfer.
-    pub(crate) fn of(
+    pub fn of(
         request: &TransferRequest,
         side: Side,
         vo: &VoName,
@@ -452,7 +452,7 @@ impl TapePlace {
 
     /// The path by which the tape system at one end of a transfer knows its file: the URL, without the credentials
     /// in it, where gfal2 asks it.
-    pub(crate) fn path(request: &TransferRequest, side: Side) -> Option<Arc<str>> {
+    pub fn path(request: &TransferRequest, side: Side) -> Option<Arc<str>> {
         let (end, _) = request.end(side);
         if end.access() == Access::Gfal {
             return Some(end.as_str().into());

@@ -2,7 +2,7 @@
 //! or has failed.
 
 use super::{About, Due, is_hopeless};
-use crate::engine::{Effects, Engine, Now, TapeErrand, TapeOutcome, TapePlace};
+use crate::{Effects, Engine, Now, TapeErrand, TapeOutcome, TapePlace};
 use penstock_decide::retry::{FailedAttempt, next_retry};
 use penstock_decide::settings::staging_in_effect;
 use penstock_decide::tape::{
@@ -10,11 +10,11 @@ use penstock_decide::tape::{
     when_to_ask,
 };
 use penstock_model::tape::STAGING_SECONDS_DEFAULT;
+use penstock_model::tape::StageFile;
 use penstock_model::{
     AfterStaging, Attempt, Concern, Errno, Failure, FileProgress, Phase, Recall, Retry, Side,
     StageRequestId, TapeWait, Timestamp, TransferEvent, TransferId, TransferState,
 };
-use penstock_protocol::tape::StageFile;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -114,7 +114,7 @@ impl Request {
 
 impl Engine {
     /// A file waits to be asked for from now on.
-    pub(in crate::engine) fn gather(&mut self, now: Timestamp, transfer: TransferId) {
+    pub(crate) fn gather(&mut self, now: Timestamp, transfer: TransferId) {
         let place = self.tape_place(transfer, Side::Source);
         let request = self.request(transfer);
         let path = request.and_then(|request| TapePlace::path(&request, Side::Source));
@@ -146,7 +146,7 @@ impl Engine {
     }
 
     /// True when it had waited to be asked for.
-    pub(in crate::engine) fn stop_gathering(&mut self, transfer: TransferId) -> bool {
+    pub(crate) fn stop_gathering(&mut self, transfer: TransferId) -> bool {
         let Some(place) = self.tape_place(transfer, Side::Source) else {
             return false;
         };
@@ -353,7 +353,7 @@ impl Engine {
     }
 
     /// Goes on with the requests that a restart found.
-    pub(in crate::engine) fn adopt_requests(&mut self) {
+    pub(crate) fn adopt_requests(&mut self) {
         type Found = (Timestamp, BTreeMap<TransferId, Arc<str>>);
         let mut found: BTreeMap<(Arc<TapePlace>, StageRequestId), Found> = BTreeMap::new();
         for (transfer, entry) in &self.transfers {
@@ -612,7 +612,7 @@ impl Engine {
     }
 
     /// After operators have changed limits, or taken back a drain.
-    pub(in crate::engine) fn reconsider_gatherings(&mut self, now: Timestamp) {
+    pub(crate) fn reconsider_gatherings(&mut self, now: Timestamp) {
         let places: Vec<Arc<TapePlace>> = self.tape.gatherings.keys().cloned().collect();
         for place in places {
             self.tape.agenda.set_by(Due::Ask(place), now);

@@ -8,10 +8,10 @@ use super::running::{Holds, Running};
 use super::{Action, Assignment, Effects, Engine, Input, Now, Outcome, Task};
 use penstock_decide::scheduler::{SlotLimits, Waiting};
 use penstock_decide::settings::slots_in_effect;
+use penstock_model::Tenure;
 use penstock_model::{
     Attempt, Bytes, Checksum, JobId, NodeId, Slots, Timestamp, TransferId, TransferState, UserName,
 };
-use penstock_persistence::cluster::Tenure;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -368,7 +368,7 @@ impl Engine {
     }
 
     /// Whether a later session of this node has begun.
-    pub(crate) fn knows_later_session(&self, node: &NodeId, session: u64) -> bool {
+    pub fn knows_later_session(&self, node: &NodeId, session: u64) -> bool {
         let known = self.nodes.nodes.get(node);
         known.is_some_and(|known| known.session > session)
     }
@@ -568,13 +568,13 @@ impl Engine {
     }
 
     /// Whether a job is open.
-    pub(crate) fn holds_job(&self, job: JobId) -> bool {
+    pub fn holds_job(&self, job: JobId) -> bool {
         self.jobs.contains_key(&job)
     }
 }
 
 /// The name of the one node of a service that has no others.
-pub(crate) fn this_process() -> NodeId {
+pub fn this_process() -> NodeId {
     NodeId::parse("this-process").expect("a plain name")
 }
 
