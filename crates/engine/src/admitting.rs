@@ -8,17 +8,13 @@ use penstock_decide::retry::DELAY_MAX;
 const WAIT_MAX: Duration = DELAY_MAX.saturating_mul(2);
 
 impl Engine {
-    pub(super) fn submit(&mut self, now: Now, new: NewJob, reply: ReplyId, effects: &mut Effects) {
+    pub(super) fn submit(&mut self, now: Now, new: NewJob, effects: &mut Effects) -> Reply {
         if let Some(storage) = self.refused_by_ban(&new) {
-            let answer = Answer::StorageBanned(storage);
-            effects.actions.push(Action::Answer { reply, answer });
-            return;
+            return Reply::StorageBanned(storage);
         }
         let open = self.open_transfers();
         if open.saturating_add(new.transfers.len()) > self.config.open_max {
-            let answer = Answer::NoRoom(open);
-            effects.actions.push(Action::Answer { reply, answer });
-            return;
+            return Reply::NoRoom(open);
         }
         let first = self.transfer_id_next;
         self.transfer_id_next += new.transfers.len() as u64;
@@ -47,10 +43,7 @@ impl Engine {
         self.admit(now, job, Vec::new(), states);
         self.choose_first(now, id, effects);
         self.forget_unused_links();
-        effects.actions.push(Action::Answer {
-            reply,
-            answer: Answer::Accepted(id),
-        });
+        Reply::Accepted(id)
     }
 
     pub(super) fn admit(

@@ -3,7 +3,7 @@
 //! A transfer is judged when it would join the queue, and all that are queued when a ban changes; the scheduler knows
 //! nothing of it.
 
-use super::{Action, Answer, Effects, Engine, Now};
+use super::{Action, Effects, Engine, Now, Reply};
 use crate::submission::NewJob;
 use penstock_decide::scheduler::Waiting;
 use penstock_model::Record;
@@ -103,9 +103,9 @@ impl Bans {
 
 impl Engine {
     /// A ban begins to hold, in the place of any before on the same target: what it concerns is canceled or held back.
-    pub(super) fn ban(&mut self, now: Now, ban: Ban, effects: &mut Effects) -> Answer {
+    pub(super) fn ban(&mut self, now: Now, ban: Ban, effects: &mut Effects) -> Reply {
         if self.bans.are_too_many(&ban) {
-            return Answer::TooManyBans;
+            return Reply::TooManyBans;
         }
         let before = self.bans.put(ban.clone());
         let by = match &ban {
@@ -129,7 +129,7 @@ impl Engine {
                 self.cancel_jobs_of(now, &ban.user, effects)
             }
         };
-        Answer::Banned(jobs)
+        Reply::Banned(jobs)
     }
 
     /// A ban ends: what nothing holds back any more is queued.
@@ -139,9 +139,9 @@ impl Engine {
         target: &BanTarget,
         by: UserName,
         effects: &mut Effects,
-    ) -> Answer {
+    ) -> Reply {
         let Some(before) = self.bans.take(target) else {
-            return Answer::NotOpen;
+            return Reply::NotOpen;
         };
         effects.records.push(Record::Banned(Box::new(BanChange {
             at: now.at,
@@ -153,7 +153,7 @@ impl Engine {
             BanTarget::Storage { .. } => self.release_held(now),
             BanTarget::User(_) => effects.actions.push(self.lock_out()),
         }
-        Answer::Done
+        Reply::Done
     }
 
     /// After a restart: tells the interface whom it does not answer.

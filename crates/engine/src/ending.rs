@@ -329,9 +329,9 @@ impl Engine {
         transfers: Option<Vec<TransferId>>,
         reason: &str,
         effects: &mut Effects,
-    ) -> Answer {
+    ) -> Reply {
         let Some(entry) = self.jobs.get(&job) else {
-            return Answer::NotOpen;
+            return Reply::NotOpen;
         };
         let asked = |id: &TransferId| transfers.as_ref().is_none_or(|wanted| wanted.contains(id));
         // What is kept in reserve first, so that it does not take the place of what is stopped.
@@ -341,7 +341,7 @@ impl Engine {
             let reason = reason.to_owned();
             self.give_up(now, transfer, TransferEvent::Canceled { reason }, effects);
         }
-        Answer::Done
+        Reply::Done
     }
 
     /// Cancels the oldest jobs, until [`STOPPED_AT_ONCE`] transfers are stopped: one transaction must not hold all.
@@ -377,9 +377,9 @@ impl Engine {
         job: JobId,
         priority: Priority,
         effects: &mut Effects,
-    ) -> Answer {
+    ) -> Reply {
         let Some(entry) = self.jobs.get(&job) else {
-            return Answer::NotOpen;
+            return Reply::NotOpen;
         };
         let open: Vec<TransferId> = entry.open.iter().collect();
         let queued: Vec<Waiting> = open.into_iter().filter_map(|id| self.waiting(id)).collect();
@@ -402,7 +402,7 @@ impl Engine {
         }
         let record = Record::Reprioritised { job, priority };
         effects.records.push(record);
-        Answer::Done
+        Reply::Done
     }
 
     pub(super) fn close(

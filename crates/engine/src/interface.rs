@@ -1,19 +1,16 @@
 //! The engine's interface: what happens to it, what it answers, and what its driver has to do.
 
 use super::nodes::{AssignedTo, NodeJoined};
-use crate::submission::NewJob;
+use crate::command::{Command, Reply};
 use penstock_decide::halting::{Halt, HaltPolicy};
 use penstock_decide::scheduler::SlotLimits;
-use penstock_decide::settings::{Asker, Refusal, Wish};
 use penstock_decide::tape::TapePolicy;
 use penstock_model::tape::{StageFile, path_of};
 use penstock_model::{
-    Access, Attempt, Ban, BanTarget, Bytes, Checksum, CopyMode, CredentialId, Failure,
-    FileProgress, JobId, JobParameters, LinkId, MoverReport, NodeId, Priority, SettingChange,
-    Settings, Side, StageRequestId, StorageId, Timestamp, ToldPlace, TransferId, TransferRequest,
-    TuningPolicy, UserName, VoName,
+    Access, Attempt, Bytes, Checksum, CopyMode, CredentialId, Failure, FileProgress, JobId,
+    JobParameters, LinkId, MoverReport, NodeId, Record, Settings, Side, StageRequestId, StorageId,
+    Timestamp, ToldPlace, TransferId, TransferRequest, TuningPolicy, VoName,
 };
-use penstock_model::{Record, RenewedToken};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -47,40 +44,11 @@ pub enum Input {
         /// It is believed.
         is_credible: bool,
     },
-    /// A valid submission. `reply` names the answer that is owed.
-    Submit {
-        /// What was asked.
-        job: Box<NewJob>,
-        /// Names the answer.
-        reply: ReplyId,
-    },
-    /// Somebody asks to stop a job, or some of its transfers.
-    Cancel {
-        /// Which job.
-        job: JobId,
-        /// Which transfers; `None`: all.
-        transfers: Option<Vec<TransferId>>,
-        /// For people.
-        reason: String,
-        /// Names the answer.
-        reply: ReplyId,
-    },
-    /// An administrator asks to stop everything, as much of it as is done at once.
-    CancelAll {
-        /// Of which VO; `None`: of all.
-        vo: Option<VoName>,
-        /// For people.
-        reason: String,
-        /// Names the answer.
-        reply: ReplyId,
-    },
-    /// Another priority for what has not started.
-    Reprioritise {
-        /// Which job.
-        job: JobId,
-        /// The new priority.
-        priority: Priority,
-        /// Names the answer.
+    /// Somebody asks for something. `reply` names the reply that is owed.
+    Command {
+        /// What is asked for.
+        command: Command,
+        /// Names the reply.
         reply: ReplyId,
     },
     /// An agent looked at both ends and asks to move bytes.
@@ -104,42 +72,6 @@ pub enum Input {
         attempt: Attempt,
         /// How it ended.
         outcome: Outcome,
-    },
-    /// An operator bans somebody or something.
-    Ban {
-        /// From now on.
-        ban: Box<Ban>,
-        /// Names the answer.
-        reply: ReplyId,
-    },
-    /// An operator lifts a ban.
-    Lift {
-        /// Which.
-        target: BanTarget,
-        /// Who.
-        by: UserName,
-        /// Names the answer.
-        reply: ReplyId,
-    },
-    /// Somebody wants a setting changed.
-    Set {
-        /// What is wanted.
-        wish: Box<Wish>,
-        /// Who asks.
-        asker: Asker,
-        /// As the record names them.
-        user: UserName,
-        /// Names the answer.
-        reply: ReplyId,
-    },
-    /// An issuer gave something newer for a token.
-    TokenRenewed {
-        /// Under which name transfers refer to it.
-        id: CredentialId,
-        /// What it gave.
-        renewed: RenewedToken,
-        /// Names the answer.
-        reply: ReplyId,
     },
     /// A token can be renewed from now on.
     TokenReady {
@@ -311,12 +243,19 @@ pub enum Action {
     },
     /// Answer these users no more, and all others.
     LockOut(BTreeSet<String>),
-    /// Answer somebody.
-    Answer {
-        /// Whom.
-        reply: ReplyId,
+    /// Reply to somebody.
+    Reply {
+        /// To whom.
+        to: ReplyId,
         /// What.
-        answer: Answer,
+        reply: Reply,
+    },
+    /// Have an issuer give something newer for a token, then reply.
+    RefreshToken {
+        /// Which.
+        id: CredentialId,
+        /// To whom.
+        to: ReplyId,
     },
 }
 
@@ -327,35 +266,6 @@ pub enum LinkNotice {
     Halted(Halt),
     /// A transfer arrived; all may start again.
     Reopened,
-}
-
-/// The answers that the engine gives.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
-    /// The job is durable.
-    Accepted(JobId),
-    /// There is a job of that id already.
-    Taken,
-    /// Nothing was accepted: so many transfers are open that there is no room for the job's.
-    NoRoom(usize),
-    /// The states of the job's transfers were changed as asked, as far as they were still open.
-    Done,
-    /// The job is unknown or has ended; there is no such ban.
-    NotOpen,
-    /// So much was stopped. When it was nothing, nothing is left.
-    Canceled(Stopped),
-    /// What was changed of the settings; nothing, when all was so already.
-    Set(Vec<SettingChange>),
-    /// The settings stay as they are.
-    Refused(Refusal),
-    /// The job is refused: this storage element takes no submissions.
-    StorageBanned(StorageId),
-    /// The ban holds, and concerned these jobs.
-    Banned(Vec<JobId>),
-    /// There are so many bans that no further one is taken.
-    TooManyBans,
-    /// The journal refuses for good what was asked for: nothing of it happens.
-    NotRecorded(String),
 }
 
 /// How much was stopped.
@@ -515,6 +425,8 @@ pub struct Effects {
     pub records: Vec<Record>,
     /// Then to be done, in order.
     pub actions: Vec<Action>,
+    /// Replies that rest upon nothing that is not durable yet: given at once, also while the journal cannot be written.
+    pub replies: Vec<(ReplyId, Reply)>,
 }
 
 /// Time as the driver sees it.

@@ -7,6 +7,7 @@
 mod admitting;
 mod bans;
 mod choosing;
+pub mod command;
 mod destinations;
 mod ending;
 mod explaining;
@@ -30,8 +31,8 @@ mod tuning;
 
 pub use explaining::StartEstimate;
 pub use interface::{
-    Action, Answer, Assignment, Effects, EngineConfig, Input, LinkNotice, LinkSeen, Now, Outcome,
-    ReplyId, Stopped, TapeCall, TapeErrand, TapeOutcome, TapePlace, Task,
+    Action, Assignment, Effects, EngineConfig, Input, LinkNotice, LinkSeen, Now, Outcome, ReplyId,
+    Stopped, TapeCall, TapeErrand, TapeOutcome, TapePlace, Task,
 };
 
 pub use nodes::this_process;
@@ -41,6 +42,10 @@ pub use restoring::Restoring;
 use crate::submission::NewJob;
 use bans::Bans;
 use choosing::History;
+use command::{
+    Cancel, CancelAll, ChangeSetting, Command, EstimateStart, ExplainWaiting, ImposeBan, KeepToken,
+    LiftBan, RefreshToken, Reply, Reprioritise, Submit,
+};
 use destinations::Destinations;
 use forgetting::Forgetting;
 use halting::Halting;
@@ -134,29 +139,7 @@ impl Engine {
 
     fn take(&mut self, now: Now, input: Input, effects: &mut Effects) {
         match input {
-            Input::Submit { job, reply } => self.submit(now, *job, reply, effects),
-            Input::Cancel {
-                job,
-                transfers,
-                reason,
-                reply,
-            } => {
-                let answer = self.cancel(now, job, transfers, &reason, effects);
-                effects.actions.push(Action::Answer { reply, answer });
-            }
-            Input::CancelAll { vo, reason, reply } => {
-                let stopped = self.cancel_some(now, vo.as_ref(), &reason, effects);
-                let answer = Answer::Canceled(stopped);
-                effects.actions.push(Action::Answer { reply, answer });
-            }
-            Input::Reprioritise {
-                job,
-                priority,
-                reply,
-            } => {
-                let answer = self.reprioritise(job, priority, effects);
-                effects.actions.push(Action::Answer { reply, answer });
-            }
+            Input::Command { command, reply } => self.obey(now, command, reply, effects),
             Input::Prepared {
                 transfer,
                 attempt,
@@ -184,28 +167,6 @@ impl Engine {
                 outcome,
             } => {
                 self.ended(now, transfer, attempt, outcome, effects);
-            }
-            Input::Set {
-                wish,
-                asker,
-                user,
-                reply,
-            } => {
-                let answer = self.set(now, &wish, &asker, user, effects);
-                effects.actions.push(Action::Answer { reply, answer });
-            }
-            Input::Ban { ban, reply } => {
-                let answer = self.ban(now, *ban, effects);
-                effects.actions.push(Action::Answer { reply, answer });
-            }
-            Input::Lift { target, by, reply } => {
-                let answer = self.lift(now, &target, by, effects);
-                effects.actions.push(Action::Answer { reply, answer });
-            }
-            Input::TokenRenewed { id, renewed, reply } => {
-                effects.records.push(Record::TokenRenewed { id, renewed });
-                let answer = Answer::Done;
-                effects.actions.push(Action::Answer { reply, answer });
             }
             Input::TokenReady { id } => self.token_ready(now, &id),
             Input::TokenRefused { id, failure } => {
@@ -237,6 +198,50 @@ impl Engine {
             Input::Tick => {}
             Input::Clock { is_credible } => self.clock_is_credible = is_credible,
         }
+    }
+
+    fn obey(&mut self, now: Now, command: Command, to: ReplyId, effects: &mut Effects) {
+        let reply = match command {
+            Command::Submit(Submit(job)) => self.submit(now, *job, effects),
+            Command::Cancel(Cancel {
+                job,
+                transfers,
+                reason,
+            }) => self.cancel(now, job, transfers, &reason, effects),
+            Command::CancelAll(CancelAll { vo, reason }) => {
+                Reply::Canceled(self.cancel_some(now, vo.as_ref(), &reason, effects))
+            }
+            Command::Reprioritise(Reprioritise { job, priority }) => {
+                self.reprioritise(job, priority, effects)
+            }
+            Command::ChangeSetting(ChangeSetting { wish, asker, user }) => {
+                self.set(now, &wish, &asker, user, effects)
+            }
+            Command::ImposeBan(ImposeBan(ban)) => self.ban(now, *ban, effects),
+            Command::LiftBan(LiftBan { target, by }) => self.lift(now, &target, by, effects),
+            Command::KeepToken(KeepToken { id, renewed }) => {
+                effects.records.push(Record::TokenRenewed { id, renewed });
+                Reply::Done
+            }
+            Command::RefreshToken(RefreshToken(id)) => {
+                effects.actions.push(Action::RefreshToken { id, to });
+                return;
+            }
+            Command::ExplainWaiting(ExplainWaiting(transfers)) => {
+                let reasons = transfers.into_iter();
+                let reasons = reasons.map(|transfer| self.why_waiting(transfer, now.at));
+                effects
+                    .replies
+                    .push((to, Reply::Waiting(reasons.collect())));
+                return;
+            }
+            Command::EstimateStart(EstimateStart(transfer)) => {
+                let start = self.when_it_starts(transfer, now.at);
+                effects.replies.push((to, Reply::Start(start)));
+                return;
+            }
+        };
+        effects.actions.push(Action::Reply { to, reply });
     }
 
     /// When the engine wants its next `Tick` at the latest; `None`: nothing is due.

@@ -1,6 +1,6 @@
 //! Settings that operators change while everything runs.
 
-use super::{Action, Answer, Effects, Engine, Now};
+use super::{Action, Effects, Engine, Now, Reply};
 use penstock_decide::scheduler::Waiting;
 use penstock_decide::settings::{Asker, Wish, defaults_in_effect, plan};
 use penstock_decide::shares::Shares;
@@ -21,10 +21,10 @@ impl Engine {
         asker: &Asker,
         user: UserName,
         effects: &mut Effects,
-    ) -> Answer {
+    ) -> Reply {
         let planned = match plan(&self.settings, asker, wish) {
             Ok(planned) => planned,
-            Err(refusal) => return Answer::Refused(refusal),
+            Err(refusal) => return Reply::Refused(refusal),
         };
         let changes: Vec<SettingChange> = planned
             .into_iter()
@@ -38,7 +38,7 @@ impl Engine {
             })
             .collect();
         if changes.is_empty() {
-            return Answer::Set(changes);
+            return Reply::Set(changes);
         }
         let settings = Arc::make_mut(&mut self.settings);
         for change in &changes {
@@ -49,7 +49,7 @@ impl Engine {
         }
         self.follow_settings(now);
         effects.actions.push(Action::Publish(self.settings.clone()));
-        Answer::Set(changes)
+        Reply::Set(changes)
     }
 
     /// A job that does not say how long it may wait may do so as long as is set for its VO.

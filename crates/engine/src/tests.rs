@@ -139,7 +139,7 @@ struct World {
     stopping: Vec<TransferId>,
     told: Vec<(LinkId, LinkNotice)>,
     given_over: Vec<TransferId>,
-    answers: BTreeMap<u64, Answer>,
+    answers: BTreeMap<u64, Reply>,
     bans: BTreeMap<BanTarget, StorageBan>,
     locked_out: BTreeSet<String>,
     /// Tokens that issuers are asked about.
@@ -216,9 +216,10 @@ impl World {
                         "what is shown is what is durable"
                     );
                 }
-                Action::Answer { reply, answer } => {
-                    self.answers.insert(reply.0, answer);
+                Action::Reply { to, reply } => {
+                    self.answers.insert(to.0, reply);
                 }
+                Action::RefreshToken { .. } => panic!("nobody asks for that here"),
             }
         }
         self.check_limits();
@@ -271,16 +272,13 @@ impl World {
 
     fn submit_job(&mut self, job: NewJob) -> JobId {
         let (id, reply) = (job.id, self.reply());
-        self.feed(Input::Submit {
-            job: Box::new(job),
-            reply,
-        });
+        self.feed(Input::of_request(Submit(Box::new(job)), reply));
         match &self.answers[&reply.0] {
-            Answer::StorageBanned(storage) => {
+            Reply::StorageBanned(storage) => {
                 let host = |target: &&BanTarget| matches!(target, BanTarget::Storage { host, .. } if host == storage.host());
                 assert!(self.bans.keys().any(|target| host(&target)), "{storage}");
             }
-            answer => assert_eq!(*answer, Answer::Accepted(id)),
+            answer => assert_eq!(*answer, Reply::Accepted(id)),
         }
         id
     }
@@ -428,11 +426,8 @@ fn a_job_that_would_take_too_much_memory_is_not_accepted_and_leaves_nothing() {
     }
     let job = new_job(JobKind::Independent, 999_999, 1, 1, 2);
     let reply = world.reply();
-    world.feed(Input::Submit {
-        job: Box::new(job),
-        reply,
-    });
-    assert_eq!(world.answers[&reply.0], Answer::NoRoom(OPEN_MAX));
+    world.feed(Input::of_request(Submit(Box::new(job)), reply));
+    assert_eq!(world.answers[&reply.0], Reply::NoRoom(OPEN_MAX));
     assert_eq!(world.engine.open_transfers(), OPEN_MAX);
     let agent = world.nth_agent(0).expect("something runs");
     world.end(agent, landed());
@@ -450,21 +445,23 @@ fn a_limit_that_is_set_acts_on_the_queue_and_outlives_a_crash_and_a_reload() {
             slots_max: Some(Slots(slots_max)),
             ..LinkWish::default()
         });
-        world.feed(Input::Set {
-            wish: Box::new(wish),
-            asker: Asker {
-                names: vec!["alice".into()],
-                is_admin,
+        world.feed(Input::of_request(
+            ChangeSetting {
+                wish: Box::new(wish),
+                asker: Asker {
+                    names: vec!["alice".into()],
+                    is_admin,
+                },
+                user: UserName::new("alice"),
             },
-            user: UserName::new("alice"),
             reply,
-        });
+        ));
         world.answers[&reply.0].clone()
     };
-    assert!(matches!(set(&mut world, 1, true), Answer::Set(changes) if changes.len() == 1));
+    assert!(matches!(set(&mut world, 1, true), Reply::Set(changes) if changes.len() == 1));
     world.submit(3, 0, 0);
     assert_eq!(world.agents.len(), 1);
-    let refused = Answer::Refused(Refusal::NotManagerOfEnd(
+    let refused = Reply::Refused(Refusal::NotManagerOfEnd(
         StorageId::new("*"),
         StorageId::new("*"),
     ));
@@ -473,9 +470,9 @@ fn a_limit_that_is_set_acts_on_the_queue_and_outlives_a_crash_and_a_reload() {
     world.crash();
     world.feed(Input::Configure(Box::new(config())));
     assert_eq!(world.agents.len(), 1, "the file allows {LINK_LIMIT}");
-    assert!(matches!(set(&mut world, 2, true), Answer::Set(_)));
+    assert!(matches!(set(&mut world, 2, true), Reply::Set(_)));
     assert_eq!(world.agents.len(), 2, "no other input was needed");
-    assert_eq!(set(&mut world, 2, true), Answer::Set(Vec::new()));
+    assert_eq!(set(&mut world, 2, true), Reply::Set(Vec::new()));
     world.settle();
 }
 
@@ -583,12 +580,14 @@ impl World {
             Step::Cancel(nth) => {
                 let job = self.nth_job(nth);
                 let reply = self.reply();
-                self.feed(Input::Cancel {
-                    job,
-                    transfers: None,
-                    reason: "test".into(),
+                self.feed(Input::of_request(
+                    Cancel {
+                        job,
+                        transfers: None,
+                        reason: "test".into(),
+                    },
                     reply,
-                });
+                ));
                 assert!(
                     self.answers.contains_key(&reply.0),
                     "every request is answered"
@@ -597,11 +596,7 @@ impl World {
             Step::Prioritise(nth, priority) => {
                 let (job, reply) = (self.nth_job(nth), self.reply());
                 let priority = Priority::clamped(priority);
-                self.feed(Input::Reprioritise {
-                    job,
-                    priority,
-                    reply,
-                });
+                self.feed(Input::of_request(Reprioritise { job, priority }, reply));
                 self.check_priorities();
             }
             Step::Stopped => {
@@ -686,12 +681,14 @@ fn a_canceled_transfer_keeps_its_slot_until_its_agent_has_ended() {
     let mut world = World::new();
     let job = world.submit(4, 0, 0);
     let reply = world.reply();
-    world.feed(Input::Cancel {
-        job,
-        transfers: None,
-        reason: "test".into(),
+    world.feed(Input::of_request(
+        Cancel {
+            job,
+            transfers: None,
+            reason: "test".into(),
+        },
         reply,
-    });
+    ));
     assert_eq!(world.engine.agents().0, Slots(2));
     world.submit(1, 0, 0);
     assert_eq!(
@@ -724,12 +721,14 @@ fn files_of_a_vo_without_a_share_fail_when_that_is_set_and_later_and_after_a_res
             is_admin: true,
         };
         let reply = world.reply();
-        world.feed(Input::Set {
-            wish: Box::new(Wish::SetVoShare(share)),
-            asker,
-            user: UserName::new("admin"),
+        world.feed(Input::of_request(
+            ChangeSetting {
+                wish: Box::new(Wish::SetVoShare(share)),
+                asker,
+                user: UserName::new("admin"),
+            },
             reply,
-        });
+        ));
     };
     // Even seeds are jobs of cms, odd ones of atlas.
     let (cms, atlas) = (100, 101);
@@ -790,13 +789,15 @@ fn everything_of_a_vo_is_stopped_part_by_part_and_counted_once() {
     }
     let stop = |world: &mut World, vo: Option<&str>| {
         let reply = world.reply();
-        world.feed(Input::CancelAll {
-            vo: vo.map(VoName::new),
-            reason: "enough".to_owned(),
+        world.feed(Input::of_request(
+            CancelAll {
+                vo: vo.map(VoName::new),
+                reason: "enough".to_owned(),
+            },
             reply,
-        });
+        ));
         match world.answers[&reply.0] {
-            Answer::Canceled(stopped) => stopped,
+            Reply::Canceled(stopped) => stopped,
             ref other => panic!("{other:?}"),
         }
     };
@@ -826,10 +827,7 @@ fn of_two_transfers_to_one_destination_the_second_waits_for_the_end_of_the_first
     let mut again = new_job(JobKind::Independent, second, 1, 1, 0);
     again.transfers[0].destination = FileUrl::parse("davs://d0:8443/1//0").expect("valid");
     let reply = world.reply();
-    world.feed(Input::Submit {
-        job: Box::new(again),
-        reply,
-    });
+    world.feed(Input::of_request(Submit(Box::new(again)), reply));
     let (running, waiting) = (world.nth_agent(0).expect("runs"), TransferId(2));
     assert_eq!(world.agents.len(), 1);
     let reason = world.engine.why_waiting(waiting, world.now.at);
@@ -839,12 +837,14 @@ fn of_two_transfers_to_one_destination_the_second_waits_for_the_end_of_the_first
     );
     // Canceled, its agent may still remove what it had begun to write.
     let reply = world.reply();
-    world.feed(Input::Cancel {
-        job: first,
-        transfers: None,
-        reason: "test".into(),
+    world.feed(Input::of_request(
+        Cancel {
+            job: first,
+            transfers: None,
+            reason: "test".into(),
+        },
         reply,
-    });
+    ));
     assert!(!world.agents.contains_key(&waiting));
     world.end(running, Outcome::Stopped);
     assert!(world.agents.contains_key(&waiting));
@@ -898,13 +898,15 @@ fn world_with_something_left() -> (World, JobId, TransferId, TransferId) {
 
 fn cancel(world: &mut World, job: JobId) {
     let reply = world.reply();
-    world.feed(Input::Cancel {
-        job,
-        transfers: None,
-        reason: "test".into(),
+    world.feed(Input::of_request(
+        Cancel {
+            job,
+            transfers: None,
+            reason: "test".into(),
+        },
         reply,
-    });
-    assert_eq!(world.answers[&reply.0], Answer::Done);
+    ));
+    assert_eq!(world.answers[&reply.0], Reply::Done);
 }
 
 #[test]
@@ -1026,10 +1028,7 @@ fn a_job_that_may_not_wait_any_longer_fails_with_the_reason() {
     let mut job = new_job(JobKind::Independent, 77, 3, 0, 0);
     job.parameters.expires_at = Some(world.now.at + Duration::from_secs(60));
     let reply = world.reply();
-    world.feed(Input::Submit {
-        job: Box::new(job),
-        reply,
-    });
+    world.feed(Input::of_request(Submit(Box::new(job)), reply));
     world.sleep(61);
     let waiting = world
         .journal
@@ -1315,12 +1314,14 @@ fn a_cancel_takes_what_is_kept_in_reserve_as_well() {
     let mut world = World::new();
     let job = world.submit_job(new_job(JobKind::Replicas(Selection::Queue), 1, 3, 0, 0));
     let reply = world.reply();
-    world.feed(Input::Cancel {
-        job,
-        transfers: None,
-        reason: "test".into(),
+    world.feed(Input::of_request(
+        Cancel {
+            job,
+            transfers: None,
+            reason: "test".into(),
+        },
         reply,
-    });
+    ));
     assert_eq!(states(&world, job), ["CANCELED"; 3]);
     world.settle();
     world.check_record();

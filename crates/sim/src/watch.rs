@@ -2,6 +2,7 @@
 //! everything that may run does run. Nothing of it asks the engine what it believes, except where its words are checked.
 
 use penstock_decide::destination::Attempts;
+use penstock_engine::command::{Command, Submit};
 use penstock_engine::{Action, Input};
 use penstock_model::Record;
 use penstock_model::{Bytes, LinkId, TransferEvent, TransferId, WaitReason};
@@ -80,7 +81,10 @@ impl Watch {
     pub(crate) fn input(&mut self, second: f64, input: &Input) {
         let text = match input {
             Input::Tick => return,
-            Input::Submit { job, .. } => format!("job {} of {} files", job.id, job.transfers.len()),
+            Input::Command {
+                command: Command::Submit(Submit(job)),
+                ..
+            } => format!("job {} of {} files", job.id, job.transfers.len()),
             input => format!("{input:?}"),
         };
         self.note(second, &format!("in   {}", shortened(&text)));

@@ -282,7 +282,7 @@ impl From<ServiceError> for ApiError {
                 let text = format!("the job {job} was submitted before with the same sid");
                 ApiError::new(StatusCode::CONFLICT, text)
             }
-            ServiceError::NotRecorded(_) => {
+            ServiceError::NotRecorded(_) | ServiceError::ForeignReply => {
                 ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
             }
             ServiceError::Leaderless => {

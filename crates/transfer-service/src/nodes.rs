@@ -4,7 +4,6 @@
 //! node has whoever leads is in [`Node`]: its agents, what it shows, and how it reaches the others. A service of one
 //! process is a leader that nobody else can follow.
 
-mod asked;
 mod board;
 mod desk;
 mod follow;
@@ -17,9 +16,8 @@ mod serve;
 mod view;
 pub(crate) mod wire;
 
-pub(crate) use asked::{Answered, Asked};
 pub(crate) use board::Board;
-pub(crate) use desk::{Desk, NoAnswer, Seat};
+pub(crate) use desk::{Desk, NoReply, Seat};
 pub(crate) use host::{AgentHost, Order, Teller};
 pub(crate) use lead::Lead;
 pub use membership::NodesConfig;

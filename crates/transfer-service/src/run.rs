@@ -12,14 +12,15 @@ mod notices;
 mod refusals;
 
 use crate::agent::Progress;
-use crate::nodes::{Answered, Asked, Down, Node, Order, Teller};
+use crate::nodes::{Down, Node, Order, Teller};
 use crate::overview::Meters;
 use accepted::Accepted;
 use committing::Committer;
 use notices::{tell, tell_of_leftover};
+use penstock_engine::command::{Command, Reply, Submit};
 use penstock_engine::{
-    Action, Answer, Assignment, Effects, Engine, EngineConfig, Input, Leading, Looked, NodeJoined,
-    Now, Outcome, ReplyId, TapeCall, TapeErrand, TapeOutcome,
+    Action, Assignment, Effects, Engine, EngineConfig, Input, Leading, Looked, NodeJoined, Now,
+    Outcome, ReplyId, TapeCall, TapeErrand, TapeOutcome,
 };
 use penstock_journal::{Journal, JournalError, PruneStep, Pruned};
 use penstock_model::Record;
@@ -48,11 +49,11 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// What the loop takes.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// What only the leader answers. `again`: an answer to it may have been lost.
-    Asked {
-        asked: Asked,
+    /// What somebody asks for. `again`: a reply to it may have been lost.
+    Command {
+        command: Command,
         again: bool,
-        answer: oneshot::Sender<Answered>,
+        to: oneshot::Sender<Reply>,
     },
     TokenReady {
         id: CredentialId,
@@ -119,7 +120,8 @@ enum Act {
         order: Order,
         progress: Option<Arc<Progress>>,
     },
-    Answer(oneshot::Sender<Answered>, Answer),
+    Reply(oneshot::Sender<Reply>, Reply),
+    RefreshToken(CredentialId, oneshot::Sender<Reply>),
     PrepareToken(CredentialId),
     Publish(Arc<Settings>),
     LockOut(BTreeSet<String>),
@@ -324,7 +326,7 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
 struct Driver {
     engine: Engine,
     batches: mpsc::Sender<Batch>,
-    replies: HashMap<ReplyId, oneshot::Sender<Answered>>,
+    replies: HashMap<ReplyId, oneshot::Sender<Reply>>,
     reply_next: u64,
     running: HashMap<TransferId, AgentHandle>,
     /// Calls that ask for files on tape: their answers are worth waiting for, because they name the requests.
@@ -447,11 +449,9 @@ impl Driver {
 
     fn take_message(&mut self, message: Message, batch: &mut Batch) {
         let input = match message {
-            Message::Asked {
-                asked,
-                again,
-                answer,
-            } => return self.take_question(asked, again, answer, batch),
+            Message::Command { command, again, to } => {
+                return self.take_command(command, again, to, batch);
+            }
             Message::Reported {
                 node,
                 session,
@@ -479,91 +479,25 @@ impl Driver {
         self.feed(input, batch);
     }
 
-    fn take_question(
+    fn take_command(
         &mut self,
-        asked: Asked,
+        command: Command,
         again: bool,
-        answer: oneshot::Sender<Answered>,
+        to: oneshot::Sender<Reply>,
         batch: &mut Batch,
     ) {
-        let input = match asked {
-            Asked::Submit(job) => {
-                if self.engine.holds_job(job.id) || self.accepted.ids.contains(&job.id) {
-                    let known = match again {
-                        true => Answer::Accepted(job.id),
-                        false => Answer::Taken,
-                    };
-                    // After the batch in which it was accepted, if that is not durable yet.
-                    return batch.acts.push(Act::Answer(answer, known));
-                }
-                let reply = self.owe(answer);
-                Input::Submit { job, reply }
-            }
-            Asked::Cancel {
-                job,
-                transfers,
-                reason,
-            } => Input::Cancel {
-                job,
-                transfers,
-                reason,
-                reply: self.owe(answer),
-            },
-            Asked::CancelAll { vo, reason } => Input::CancelAll {
-                vo,
-                reason,
-                reply: self.owe(answer),
-            },
-            Asked::Reprioritise { job, priority } => Input::Reprioritise {
-                job,
-                priority,
-                reply: self.owe(answer),
-            },
-            Asked::Set { wish, asker, user } => Input::Set {
-                wish,
-                asker,
-                user,
-                reply: self.owe(answer),
-            },
-            Asked::Ban(ban) => Input::Ban {
-                ban,
-                reply: self.owe(answer),
-            },
-            Asked::Lift { target, by } => Input::Lift {
-                target,
-                by,
-                reply: self.owe(answer),
-            },
-            Asked::KeepToken { id, renewed } => Input::TokenRenewed {
-                id,
-                renewed,
-                reply: self.owe(answer),
-            },
-            Asked::Refresh(id) => {
-                let tokens = self.node.agents.tokens.clone();
-                tokio::spawn(async move {
-                    let refreshed = tokens.refresh_for_another(&id).await;
-                    // Whoever asked may have gone, here and below.
-                    let _ = answer.send(Answered::Refreshed(refreshed));
-                });
-                return;
-            }
-            Asked::WhenItStarts(transfer) => {
-                let starts = self.engine.when_it_starts(transfer, wall_clock());
-                let _ = answer.send(Answered::Starts(starts));
-                return;
-            }
-            Asked::WhyWaiting(transfers) => {
-                let now = wall_clock();
-                let why = transfers
-                    .into_iter()
-                    .map(|id| self.engine.why_waiting(id, now))
-                    .collect();
-                let _ = answer.send(Answered::Why(why));
-                return;
-            }
-        };
-        self.feed(input, batch);
+        if let Command::Submit(Submit(job)) = &command
+            && (self.engine.holds_job(job.id) || self.accepted.ids.contains(&job.id))
+        {
+            let known = match again {
+                true => Reply::Accepted(job.id),
+                false => Reply::Taken,
+            };
+            // After the batch in which it was accepted, if that is not durable yet.
+            return batch.acts.push(Act::Reply(to, known));
+        }
+        let reply = self.owe(to);
+        self.feed(Input::Command { command, reply }, batch);
     }
 
     fn take_report(
@@ -670,9 +604,9 @@ impl Driver {
         self.feed(Input::NodeJoined(Box::new(joined)), batch);
     }
 
-    fn owe(&mut self, answer: oneshot::Sender<Answered>) -> ReplyId {
+    fn owe(&mut self, to: oneshot::Sender<Reply>) -> ReplyId {
         self.reply_next += 1;
-        self.replies.insert(ReplyId(self.reply_next), answer);
+        self.replies.insert(ReplyId(self.reply_next), to);
         ReplyId(self.reply_next)
     }
 
@@ -745,16 +679,23 @@ impl Driver {
                     failure,
                 } => tell_of_leftover(job, &request, &failure),
                 Action::Publish(settings) => batch.acts.push(Act::Publish(settings)),
-                Action::Answer { reply, answer } => {
-                    if let Answer::Accepted(job) = &answer {
+                Action::RefreshToken { id, to } => {
+                    let to = self.replies.remove(&to);
+                    batch.acts.extend(to.map(|to| Act::RefreshToken(id, to)));
+                }
+                Action::Reply { to, reply } => {
+                    if let Reply::Accepted(job) = &reply {
                         self.accepted.note(*job);
                     }
-                    batch.acts.extend(
-                        self.replies
-                            .remove(&reply)
-                            .map(|to| Act::Answer(to, answer)),
-                    );
+                    let to = self.replies.remove(&to);
+                    batch.acts.extend(to.map(|to| Act::Reply(to, reply)));
                 }
+            }
+        }
+        for (to, reply) in effects.replies {
+            if let Some(to) = self.replies.remove(&to) {
+                // Whoever asked may have gone.
+                let _ = to.send(reply);
             }
         }
     }

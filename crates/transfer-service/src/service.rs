@@ -5,8 +5,8 @@ use crate::api::Banned;
 use crate::history::Followers;
 use crate::metrics::TransferMetrics;
 use crate::nodes::{
-    AgentHost, Answered, Asked, Board, Desk, Lead, Membership, NODE_TERM, NoAnswer, Node,
-    NodeStanding, NodesView, Roster, Seat,
+    AgentHost, Board, Desk, Lead, Membership, NODE_TERM, NoReply, Node, NodeStanding, NodesView,
+    Roster, Seat,
 };
 use crate::overview::Overview;
 use crate::run::{self, Clock, Message};
@@ -16,8 +16,12 @@ use penstock_decide::clock::ClockStanding;
 use penstock_decide::health::{DATABASE_SILENCE_MAX, WriteStanding};
 use penstock_decide::settings::{Asker, Refusal, Wish};
 use penstock_engine::StartEstimate;
+use penstock_engine::command::{
+    Cancel, CancelAll, ChangeSetting, EstimateStart, ExplainWaiting, ImposeBan, LiftBan,
+    NotAccepted, Reprioritise, Request, Submit, TooManyBans,
+};
 use penstock_engine::submission::NewJob;
-use penstock_engine::{Answer, EngineConfig, Stopped, this_process};
+use penstock_engine::{EngineConfig, Stopped, this_process};
 use penstock_journal::{JournalError, JournalReader};
 use penstock_model::{
     Access, Ban, BanTarget, CloudKey, JobId, NodeId, Priority, SettingChange, Settings, StorageId,
@@ -133,6 +137,12 @@ pub enum ServiceError {
     /// The leader did not give the keys that seal secrets.
     #[error("the leader {0} does not give the credential keys: {1}")]
     NoKeys(NodeId, String),
+    /// The node that leads replied to something else.
+    #[error(
+        "the node that leads the service gave a reply that this one does not know; is it of another version? What \
+         you asked for may have happened: look"
+    )]
+    ForeignReply,
     /// None of the service's nodes leads it at the moment.
     #[error(
         "no node of the service leads it at the moment; what you asked for may still happen: look, and try again"
@@ -330,12 +340,14 @@ impl Service {
         }
         self.check_reach(&job).await?;
         let id = job.id;
-        let accepted = self.ask(Asked::Submit(Box::new(job)));
+        let accepted = self.ask(Submit(Box::new(job)));
         match self.unless_journal_is_full(accepted).await {
-            Some(Ok(Answer::StorageBanned(storage))) => Err(ServiceError::StorageBanned(storage)),
-            Some(Ok(Answer::NoRoom(open))) => Err(ServiceError::NoRoom(open)),
-            Some(Ok(Answer::Taken)) => Err(ServiceError::Taken(id)),
-            Some(Ok(_)) => Ok(id),
+            Some(Ok(Ok(id))) => Ok(id),
+            Some(Ok(Err(NotAccepted::StorageBanned(storage)))) => {
+                Err(ServiceError::StorageBanned(storage))
+            }
+            Some(Ok(Err(NotAccepted::NoRoom(open)))) => Err(ServiceError::NoRoom(open)),
+            Some(Ok(Err(NotAccepted::Taken))) => Err(ServiceError::Taken(id)),
             Some(Err(ServiceError::Leaderless)) => {
                 self.withdraw(id);
                 Err(ServiceError::Leaderless)
@@ -397,28 +409,13 @@ impl Service {
         if self.refuses() {
             return Err(ServiceError::JournalFull);
         }
-        let answer = self.ask(Asked::Set {
+        let changed = self.ask(ChangeSetting {
             wish: Box::new(wish),
             asker,
             user,
         });
-        let answer = self.unless_journal_is_full(answer).await;
-        match answer.unwrap_or(Err(ServiceError::Undecided))? {
-            Answer::Set(changes) => Ok(Ok(changes)),
-            Answer::Refused(refusal) => Ok(Err(refusal)),
-            Answer::Accepted(_)
-            | Answer::Taken
-            | Answer::NoRoom(_)
-            | Answer::Done
-            | Answer::NotOpen
-            | Answer::Canceled(_)
-            | Answer::StorageBanned(_)
-            | Answer::Banned(_)
-            | Answer::TooManyBans
-            | Answer::NotRecorded(_) => {
-                unreachable!("a wish is answered by what it changed, or refused")
-            }
-        }
+        let changed = self.unless_journal_is_full(changed).await;
+        changed.unwrap_or(Err(ServiceError::Undecided))
     }
 
     /// What operators have set, as far as it is durable.
@@ -432,7 +429,7 @@ impl Service {
     }
 
     fn withdraw(&self, job: JobId) {
-        let withdrawal = Asked::Cancel {
+        let withdrawal = Cancel {
             job,
             transfers: None,
             reason: "withdrawn: the journal could not be written when the job was submitted".into(),
@@ -453,13 +450,12 @@ impl Service {
         reason: &str,
     ) -> Result<bool, ServiceError> {
         let reason = reason.to_owned();
-        let asked = Asked::Cancel {
+        let cancel = Cancel {
             job,
             transfers,
             reason,
         };
-        let answer = self.ask(asked).await?;
-        Ok(answer == Answer::Done)
+        self.ask(cancel).await
     }
 
     /// Cancels whatever is open, of one VO or of all, a part at a time. What is submitted meanwhile may be among it.
@@ -471,20 +467,18 @@ impl Service {
         let mut all = Stopped::default();
         loop {
             let (vo, reason) = (vo.clone(), reason.to_owned());
-            match self.ask(Asked::CancelAll { vo, reason }).await? {
-                Answer::Canceled(some) if some.transfers > 0 => {
-                    all.jobs += some.jobs;
-                    all.transfers += some.transfers;
-                }
-                _ => return Ok(all),
+            let some = self.ask(CancelAll { vo, reason }).await?;
+            if some.transfers == 0 {
+                return Ok(all);
             }
+            all.jobs += some.jobs;
+            all.transfers += some.transfers;
         }
     }
 
     /// Gives what has not started of a job another priority. True when the job was still open.
     pub async fn reprioritise(&self, job: JobId, priority: Priority) -> Result<bool, ServiceError> {
-        let answer = self.ask(Asked::Reprioritise { job, priority }).await?;
-        Ok(answer == Answer::Done)
+        self.ask(Reprioritise { job, priority }).await
     }
 
     /// Bans somebody or something from now on, also after a restart. Gives back the jobs that it concerned.
@@ -492,12 +486,10 @@ impl Service {
         if self.refuses() {
             return Err(ServiceError::JournalFull);
         }
-        let answer = self.ask(Asked::Ban(Box::new(ban)));
-        let answer = self.unless_journal_is_full(answer).await;
-        match answer.unwrap_or(Err(ServiceError::Undecided))? {
-            Answer::Banned(jobs) => Ok(jobs),
-            _ => Err(ServiceError::TooManyBans),
-        }
+        let banned = self.ask(ImposeBan(Box::new(ban)));
+        let banned = self.unless_journal_is_full(banned).await;
+        let banned = banned.unwrap_or(Err(ServiceError::Undecided))?;
+        banned.map_err(|TooManyBans| ServiceError::TooManyBans)
     }
 
     /// Lifts a ban. True when there was one.
@@ -505,9 +497,9 @@ impl Service {
         if self.refuses() {
             return Err(ServiceError::JournalFull);
         }
-        let answer = self.ask(Asked::Lift { target, by });
-        let answer = self.unless_journal_is_full(answer).await;
-        Ok(answer.unwrap_or(Err(ServiceError::Undecided))? == Answer::Done)
+        let lifted = self.ask(LiftBan { target, by });
+        let lifted = self.unless_journal_is_full(lifted).await;
+        lifted.unwrap_or(Err(ServiceError::Undecided))
     }
 
     /// Why each of these transfers waits; `None` for one that does not.
@@ -515,12 +507,7 @@ impl Service {
         &self,
         transfers: Vec<TransferId>,
     ) -> Result<Vec<Option<WaitReason>>, ServiceError> {
-        match self.answered(Asked::WhyWaiting(transfers)).await? {
-            Answered::Why(why) => Ok(why),
-            Answered::Engine(_) | Answered::Refreshed(_) | Answered::Starts(_) => {
-                Err(ServiceError::Undecided)
-            }
-        }
+        self.ask(ExplainWaiting(transfers)).await
     }
 
     /// When this transfer will probably start; `None` when it does not wait, or nothing is known.
@@ -528,12 +515,7 @@ impl Service {
         &self,
         transfer: TransferId,
     ) -> Result<Option<StartEstimate>, ServiceError> {
-        match self.answered(Asked::WhenItStarts(transfer)).await? {
-            Answered::Starts(starts) => Ok(starts),
-            Answered::Engine(_) | Answered::Refreshed(_) | Answered::Why(_) => {
-                Err(ServiceError::Undecided)
-            }
-        }
+        self.ask(EstimateStart(transfer)).await
     }
 
     /// Other limits and retry rules, from now on.
@@ -640,20 +622,12 @@ impl Service {
         ending.await.unwrap_or(Ok(()))
     }
 
-    async fn ask(&self, asked: Asked) -> Result<Answer, ServiceError> {
-        match self.answered(asked).await? {
-            Answered::Engine(Answer::NotRecorded(why)) => Err(ServiceError::NotRecorded(why)),
-            Answered::Engine(answer) => Ok(answer),
-            Answered::Why(_) | Answered::Refreshed(_) | Answered::Starts(_) => {
-                Err(ServiceError::Undecided)
-            }
-        }
-    }
-
-    async fn answered(&self, asked: Asked) -> Result<Answered, ServiceError> {
-        self.desk.ask(asked).await.map_err(|why| match why {
-            NoAnswer::Leaderless => ServiceError::Leaderless,
-            NoAnswer::Ending => ServiceError::ShuttingDown,
+    async fn ask<R: Request>(&self, request: R) -> Result<R::Reply, ServiceError> {
+        self.desk.ask(request).await.map_err(|why| match why {
+            NoReply::Leaderless => ServiceError::Leaderless,
+            NoReply::Ending => ServiceError::ShuttingDown,
+            NoReply::NotRecorded(why) => ServiceError::NotRecorded(why),
+            NoReply::Foreign => ServiceError::ForeignReply,
         })
     }
 }

@@ -8,20 +8,19 @@ mod ask;
 mod held;
 
 use crate::clock::ClockWatch;
-use crate::nodes::{Answered, Asked, Desk};
+use crate::nodes::Desk;
 use crate::run::{Message, wall_clock};
 use ask::Issuers;
 use held::{Held, HeldTokens};
 use penstock_decide::classify::{Observed, classify};
 use penstock_decide::renewal::next_try;
-use penstock_engine::Answer;
+use penstock_engine::command::{KeepToken, RefreshToken, TokenTrouble};
 use penstock_journal::JournalReader;
 use penstock_model::{Concern, CredentialId, Failure, Phase, Retry, Side, Timestamp};
 use penstock_model::{Renewal, RenewedToken, StoredToken};
 use penstock_protocol::http1::client::Client;
 use penstock_protocol::oauth::{ClientCredentials, Grant};
 use penstock_protocol::token::{Contents, contents};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -54,31 +53,17 @@ impl TokenClients {
     }
 }
 
-/// Why a token cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum TokenTrouble {
-    /// It, or what it is renewed with, is worth nothing any more.
-    Ended(String),
-    /// It may be had later.
-    Later(String),
-    /// It cannot be read here at the moment: that says nothing of the token, nor of who uses it.
-    Unreadable(String),
-}
-
-impl TokenTrouble {
-    /// As the failure of an attempt.
-    pub(crate) fn into_failure(self, side: Side, phase: Phase) -> Failure {
-        let (observed, detail) = match self {
-            TokenTrouble::Ended(why) => (Observed::Status(401), why),
-            TokenTrouble::Later(why) => (Observed::Broken, why),
-            TokenTrouble::Unreadable(why) => return unreadable(why),
-        };
-        // Who gives tokens is not the storage element for which they are.
-        Failure {
-            concern: Concern::Credential,
-            ..classify(side, phase, &observed, detail)
-        }
+/// Why a token cannot be used, as the failure of an attempt.
+pub(crate) fn token_failure(trouble: TokenTrouble, side: Side, phase: Phase) -> Failure {
+    let (observed, detail) = match trouble {
+        TokenTrouble::Ended(why) => (Observed::Status(401), why),
+        TokenTrouble::Later(why) => (Observed::Broken, why),
+        TokenTrouble::Unreadable(why) => return unreadable(why),
+    };
+    // Who gives tokens is not the storage element for which they are.
+    Failure {
+        concern: Concern::Credential,
+        ..classify(side, phase, &observed, detail)
     }
 }
 
@@ -170,10 +155,10 @@ impl TokenKeeper {
         // One node asks issuers, because what they give may be good for one use only.
         let desk = self.desk.get();
         let renewed = match desk.filter(|desk| desk.inputs().is_none()) {
-            Some(desk) => match desk.ask(Asked::Refresh(id.clone())).await {
-                Ok(Answered::Refreshed(Ok(()))) => self.stored(id).await,
-                Ok(Answered::Refreshed(Err(why))) => Err(why),
-                Ok(_) | Err(_) => Err(TokenTrouble::Later("nobody leads the service".to_owned())),
+            Some(desk) => match desk.ask(RefreshToken(id.clone())).await {
+                Ok(Ok(())) => self.stored(id).await,
+                Ok(Err(why)) => Err(why),
+                Err(_) => Err(TokenTrouble::Later("nobody leads the service".to_owned())),
             },
             None => self.refresh(id).await,
         };
@@ -244,7 +229,7 @@ impl TokenKeeper {
         let refused = |why: String| {
             // FTS's words.
             let trouble = TokenTrouble::Ended(format!("[TokenExchange] {why}"));
-            trouble.into_failure(Side::Service, Phase::Service)
+            token_failure(trouble, Side::Service, Phase::Service)
         };
         let mut failures = 0;
         loop {
@@ -287,14 +272,12 @@ impl TokenKeeper {
     /// Makes durable what an issuer gave. Errors: the service is ending; then it is lost, and asked for anew.
     async fn keep(&self, id: &CredentialId, renewed: &RenewedToken) -> Result<(), TokenTrouble> {
         let ending = || TokenTrouble::Later("the service is shutting down".to_owned());
-        let asked = Asked::KeepToken {
+        let kept = KeepToken {
             id: id.clone(),
             renewed: renewed.clone(),
         };
-        match self.desk.get().ok_or_else(ending)?.ask(asked).await {
-            Ok(Answered::Engine(Answer::Done)) => Ok(()),
-            Ok(_) | Err(_) => Err(ending()),
-        }
+        let desk = self.desk.get().ok_or_else(ending)?;
+        desk.ask(kept).await.map_err(|_| ending())
     }
 
     /// Waits for a while when it cannot be read: a key that another node has comes within moments, and a database that
@@ -382,8 +365,7 @@ mod tests {
     {
         let busy = || Err::<(), _>("the database is busy".to_owned());
         let why = read_within(Duration::ZERO, busy).await.expect_err("busy");
-        let failure =
-            |trouble: TokenTrouble| trouble.into_failure(Side::Source, Phase::Preparation);
+        let failure = |trouble| token_failure(trouble, Side::Source, Phase::Preparation);
         assert!(is_unreadable(&failure(TokenTrouble::Unreadable(
             why.clone()
         ))));

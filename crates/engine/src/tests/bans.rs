@@ -42,9 +42,9 @@ impl World {
         self.bans.insert(ban_of.target(), ban);
         let reply = self.reply();
         let ban = Box::new(ban_of);
-        self.feed(Input::Ban { ban, reply });
+        self.feed(Input::of_request(ImposeBan(ban), reply));
         match &self.answers[&reply.0] {
-            Answer::Banned(jobs) => jobs.clone(),
+            Reply::Banned(jobs) => jobs.clone(),
             answer => panic!("{answer:?}"),
         }
     }
@@ -53,8 +53,8 @@ impl World {
         self.bans.remove(&target);
         let reply = self.reply();
         let by = UserName::new("op");
-        self.feed(Input::Lift { target, by, reply });
-        assert_eq!(self.answers[&reply.0], Answer::Done);
+        self.feed(Input::of_request(LiftBan { target, by }, reply));
+        assert_eq!(self.answers[&reply.0], Reply::Done);
     }
 
     pub(super) fn lift_nth(&mut self, nth: usize) {
@@ -135,12 +135,9 @@ fn a_ban_that_cancels_ends_what_waits_and_what_runs_and_refuses_the_next() {
     assert_eq!(world.stopping.len(), 2, "its two agents are stopped");
     assert_eq!(states(&world, other), ["ACTIVE"]);
     let (job, reply) = (new_job(JobKind::Independent, 9, 1, 0, 0), world.reply());
-    world.feed(Input::Submit {
-        job: Box::new(job),
-        reply,
-    });
+    world.feed(Input::of_request(Submit(Box::new(job)), reply));
     let refused = penstock_model::StorageId::new("https://s0");
-    assert_eq!(world.answers[&reply.0], Answer::StorageBanned(refused));
+    assert_eq!(world.answers[&reply.0], Reply::StorageBanned(refused));
     world.settle();
     world.check_record();
 }
@@ -211,8 +208,8 @@ fn a_banned_user_loses_the_jobs_and_is_locked_out_also_after_a_restart() {
         message: String::new(),
     };
     let (ban, reply) = (Box::new(Ban::User(ban)), world.reply());
-    world.feed(Input::Ban { ban, reply });
-    assert_eq!(world.answers[&reply.0], Answer::Banned(vec![job]));
+    world.feed(Input::of_request(ImposeBan(ban), reply));
+    assert_eq!(world.answers[&reply.0], Reply::Banned(vec![job]));
     assert_eq!(states(&world, job), ["CANCELED"; 3]);
     world.locked_out.clear();
     world.crash();

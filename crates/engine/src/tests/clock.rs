@@ -15,10 +15,7 @@ fn nothing_expires_on_the_word_of_a_clock_that_is_not_believed() {
     let mut job = new_job(JobKind::Independent, 77, 3, 0, 0);
     job.parameters.expires_at = Some(world.now.at + Duration::from_secs(60));
     let reply = world.reply();
-    world.feed(Input::Submit {
-        job: Box::new(job),
-        reply,
-    });
+    world.feed(Input::of_request(Submit(Box::new(job)), reply));
     world.feed(Input::Clock { is_credible: false });
     world.sleep(86_400);
     assert_eq!(expired(&world), 0);

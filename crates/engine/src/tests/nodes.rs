@@ -146,12 +146,14 @@ impl Fleet {
                 process.agents.remove(&(transfer, attempt));
             }
             Action::Forget { .. }
-            | Action::Answer { .. }
+            | Action::Reply { .. }
             | Action::Publish(_)
             | Action::LockOut(_)
             | Action::GiveOver { .. }
             | Action::Tell { .. } => {}
-            Action::PrepareToken(_) | Action::Tape(_) => panic!("nothing here needs node {leader}"),
+            Action::PrepareToken(_) | Action::RefreshToken { .. } | Action::Tape(_) => {
+                panic!("nothing here needs node {leader}")
+            }
         }
     }
 
@@ -372,10 +374,10 @@ impl Fleet {
         self.jobs += 1;
         self.answers += 1;
         let job = new_job(JobKind::Independent, self.jobs, files, from, to);
-        self.feed(Input::Submit {
-            job: Box::new(job),
-            reply: ReplyId(self.answers),
-        });
+        self.feed(Input::of_request(
+            Submit(Box::new(job)),
+            ReplyId(self.answers),
+        ));
     }
 
     fn settle(&mut self) {
@@ -457,12 +459,14 @@ impl Fleet {
             Step::Cancel(nth) => {
                 self.answers += 1;
                 let job = JobId(Uuid::from_u128(u128::from(nth) % self.jobs.max(1) + 1));
-                self.feed(Input::Cancel {
-                    job,
-                    transfers: None,
-                    reason: "a test says so".into(),
-                    reply: ReplyId(self.answers),
-                });
+                self.feed(Input::of_request(
+                    Cancel {
+                        job,
+                        transfers: None,
+                        reason: "a test says so".into(),
+                    },
+                    ReplyId(self.answers),
+                ));
             }
             Step::CutOff(node) => self.cut_off(node),
             Step::Join(node) => {
@@ -483,10 +487,7 @@ impl Fleet {
                 self.jobs += 1;
                 let job = new_job(JobKind::Independent, self.jobs, files, from, to);
                 if let Some(engine) = &mut self.engine {
-                    let input = Input::Submit {
-                        job: Box::new(job),
-                        reply: ReplyId(0),
-                    };
+                    let input = Input::of_request(Submit(Box::new(job)), ReplyId(0));
                     let effects = engine.handle(self.now, input);
                     self.journal.append(&effects.records).expect("room");
                 }

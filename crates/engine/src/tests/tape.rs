@@ -395,12 +395,14 @@ fn what_was_canceled_while_it_was_asked_for_is_not_left_to_the_tape_system() {
     let job = world.submit_job(job);
     world.sleep(2);
     let reply = world.reply();
-    world.feed(Input::Cancel {
-        job,
-        transfers: Some(vec![TransferId(1)]),
-        reason: "test".into(),
+    world.feed(Input::of_request(
+        Cancel {
+            job,
+            transfers: Some(vec![TransferId(1)]),
+            reason: "test".into(),
+        },
         reply,
-    });
+    ));
     let call = world.one_call();
     world.answer_well(call);
     assert_eq!(states(&world, job), ["CANCELED", "STARTED"]);
@@ -678,16 +680,18 @@ fn no_more_files_are_brought_at_once_than_operators_allow() {
             is_draining: None,
             staging_max: BTreeMap::from([(VoName::new("*"), most)]),
         }]);
-        world.feed(Input::Set {
-            wish: Box::new(wish),
-            asker: Asker {
-                names: vec!["alice".into()],
-                is_admin: true,
+        world.feed(Input::of_request(
+            ChangeSetting {
+                wish: Box::new(wish),
+                asker: Asker {
+                    names: vec!["alice".into()],
+                    is_admin: true,
+                },
+                user: UserName::new("alice"),
             },
-            user: UserName::new("alice"),
             reply,
-        });
-        assert!(matches!(world.answers[&reply.0], Answer::Set(_)));
+        ));
+        assert!(matches!(world.answers[&reply.0], Reply::Set(_)));
     };
     limit(&mut world, Some(2));
     let job = world.staging_job(5);

@@ -82,12 +82,14 @@ impl World {
             access: None,
             refresh: "refresh".to_owned(),
         };
-        self.feed(Input::TokenRenewed {
-            id: id.clone(),
-            renewed,
+        self.feed(Input::of_request(
+            KeepToken {
+                id: id.clone(),
+                renewed,
+            },
             reply,
-        });
-        assert_eq!(self.answers.get(&reply.0), Some(&Answer::Done));
+        ));
+        assert_eq!(self.answers.get(&reply.0), Some(&Reply::Done));
         self.feed(Input::TokenReady { id });
     }
 

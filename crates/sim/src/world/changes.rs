@@ -5,6 +5,7 @@ use super::{Broken, World};
 use crate::plan::Change;
 use penstock_decide::settings::{LinkWish, Wish};
 use penstock_engine::Input;
+use penstock_engine::command::{Cancel, ImposeBan, LiftBan, Reprioritise};
 use penstock_model::Record;
 use penstock_model::{
     Ban, BanEffect, BanTarget, Priority, Setting, SettingKey, Slots, StorageBan, StorageId,
@@ -124,17 +125,14 @@ impl World<'_> {
             message: "the plan says so".to_owned(),
         });
         let reply = self.service.next_reply();
-        self.feed(Input::Ban {
-            ban: Box::new(ban),
-            reply,
-        })
+        self.feed(Input::of_request(ImposeBan(Box::new(ban)), reply))
     }
 
     fn lift(&mut self, storage: usize) -> Result<(), Broken> {
         let target = BanTarget::storage(&self.storage_id(storage), None);
         let reply = self.service.next_reply();
         let by = UserName::new("operator");
-        self.feed(Input::Lift { target, by, reply })
+        self.feed(Input::of_request(LiftBan { target, by }, reply))
     }
 
     fn rule_name(&self, (from, to): (usize, usize)) -> String {
@@ -195,11 +193,7 @@ impl World<'_> {
             if self.random.happens(part) {
                 let reply = self.service.next_reply();
                 let priority = Priority::clamped(priority);
-                self.feed(Input::Reprioritise {
-                    job,
-                    priority,
-                    reply,
-                })?;
+                self.feed(Input::of_request(Reprioritise { job, priority }, reply))?;
             }
         }
         Ok(())
@@ -210,12 +204,14 @@ impl World<'_> {
         for job in jobs {
             if self.random.happens(part) {
                 let reply = self.service.next_reply();
-                self.feed(Input::Cancel {
-                    job,
-                    transfers: None,
-                    reason: "the plan says so".to_owned(),
+                self.feed(Input::of_request(
+                    Cancel {
+                        job,
+                        transfers: None,
+                        reason: "the plan says so".to_owned(),
+                    },
                     reply,
-                })?;
+                ))?;
             }
         }
         Ok(())

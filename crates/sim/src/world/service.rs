@@ -6,9 +6,8 @@ use crate::plan::{Change, Plan, Policy};
 use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::settings::{Asker, Wish};
-use penstock_engine::{
-    Action, Answer, Effects, Engine, EngineConfig, Input, Leading, Now, ReplyId,
-};
+use penstock_engine::command::{ChangeSetting, Reply};
+use penstock_engine::{Action, Effects, Engine, EngineConfig, Input, Leading, Now, ReplyId};
 use penstock_journal::{Journal, JournalError, MemoryJournal};
 use penstock_model::Record;
 use penstock_model::{
@@ -172,15 +171,17 @@ impl World<'_> {
     /// An operator changes a setting.
     pub(super) fn set(&mut self, wish: Wish) -> Result<(), Broken> {
         let reply = self.service.next_reply();
-        self.feed(Input::Set {
-            wish: Box::new(wish),
-            asker: Asker {
-                names: Vec::new(),
-                is_admin: true,
+        self.feed(Input::of_request(
+            ChangeSetting {
+                wish: Box::new(wish),
+                asker: Asker {
+                    names: Vec::new(),
+                    is_admin: true,
+                },
+                user: operator(),
             },
-            user: operator(),
             reply,
-        })
+        ))
     }
 
     /// Gives the engine an input; while there is no leader, nobody hears it.
@@ -254,8 +255,8 @@ impl World<'_> {
             } => self.lose_agent(transfer, attempt),
             // People look after it.
             Action::GiveOver { request, .. } => self.excuse(request.id),
-            Action::Answer {
-                answer: Answer::NoRoom(_) | Answer::StorageBanned(_),
+            Action::Reply {
+                reply: Reply::NoRoom(_) | Reply::StorageBanned(_),
                 ..
             } => self.service.refused += 1,
             // Nobody waits for these here.

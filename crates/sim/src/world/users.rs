@@ -5,6 +5,7 @@ use super::{Broken, World};
 use crate::field::swing;
 use crate::plan::{Hopeless, Load};
 use penstock_engine::Input;
+use penstock_engine::command::Submit;
 use penstock_engine::submission::{NewJob, NewTransfer};
 use penstock_model::{
     Activity, Bytes, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobKind, JobParameters,
@@ -48,10 +49,7 @@ impl World<'_> {
         let job = self.job(load, number, files);
         let accepted = self.books.jobs_accepted;
         let reply = self.service.next_reply();
-        self.feed(Input::Submit {
-            job: Box::new(job),
-            reply,
-        })?;
+        self.feed(Input::of_request(Submit(Box::new(job)), reply))?;
         if !self.service.is_there() && self.books.jobs_accepted == accepted {
             // Nobody has heard it.
             self.agenda.add(self.now + 1.0, Next::Submit(at));

@@ -7,6 +7,7 @@ use super::unencrypted::say_withheld;
 use super::{AgentSetup, Progress};
 use crate::run::AgentReport;
 use crate::run::wall_clock;
+use crate::tokens::token_failure;
 use http::HeaderValue;
 use penstock_decide::classify::{Observed, classify};
 use penstock_decide::copy_failure::CopyCause;
@@ -258,7 +259,7 @@ impl<'a> Attempting<'a> {
 
     pub(super) async fn token(&self, id: &CredentialId, side: Side) -> Result<Arc<str>, Failure> {
         let token = self.setup.tokens.usable(id).await;
-        token.map_err(|trouble| trouble.into_failure(side, Phase::Preparation))
+        token.map_err(|trouble| token_failure(trouble, side, Phase::Preparation))
     }
 
     /// Reaches an end by a macaroon that it gives for the newest proxy, or by the proxy itself.

@@ -6,6 +6,7 @@
 use super::http::observe;
 use super::{AgentSetup, REMEMBERED_MAX};
 use crate::run::{Message, wall_clock};
+use crate::tokens::token_failure;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};
 use penstock_decide::classify::{Observed, classify};
@@ -203,7 +204,7 @@ impl AgentSetup {
             && self.may_show_token_of(place)
         {
             let token = self.tokens.usable(id).await;
-            let token = token.map_err(|trouble| trouble.into_failure(side, phase))?;
+            let token = token.map_err(|trouble| token_failure(trouble, side, phase))?;
             let bearer = HeaderValue::try_from(format!("Bearer {token}"));
             let mut bearer = bearer.map_err(|_| {
                 unusable("the token holds characters that no HTTP header may have".to_owned())

@@ -2,8 +2,8 @@
 //!
 //! While nobody leads they wait for who comes next, as long as a client has patience; then nothing is known of them.
 
-use super::asked::{Answered, Asked};
 use crate::run::Message;
+use penstock_engine::command::{Command, Reply, Request};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -25,18 +25,22 @@ pub(crate) enum Seat {
 /// A question for another node.
 #[derive(Debug)]
 pub(crate) struct Question {
-    pub(crate) asked: Asked,
+    pub(crate) command: Command,
     pub(crate) again: bool,
-    pub(crate) answer: oneshot::Sender<Answered>,
+    pub(crate) to: oneshot::Sender<Reply>,
 }
 
-/// Why there is no answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoAnswer {
+/// Why there is no reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NoReply {
     /// Nobody led for too long. What was asked for may still happen.
     Leaderless,
     /// This process is ending.
     Ending,
+    /// The journal refuses for good what was asked for: nothing of it happens.
+    NotRecorded(String),
+    /// The leader, which may be of another version, replied to something else.
+    Foreign,
 }
 
 /// Passes questions on.
@@ -57,28 +61,32 @@ impl Desk {
         matches!(*self.seat.borrow(), Seat::Here(_) | Seat::There(_))
     }
 
-    /// The leader's answer. A question whose answer did not arrive is asked again.
-    pub(crate) async fn ask(&self, asked: Asked) -> Result<Answered, NoAnswer> {
-        match self.patience {
-            None => self.ask_until_answered(asked).await,
+    /// The leader's reply. A request whose reply did not arrive is sent again.
+    pub(crate) async fn ask<R: Request>(&self, request: R) -> Result<R::Reply, NoReply> {
+        let replied = self.ask_until_answered(request.into_command());
+        let reply = match self.patience {
+            None => replied.await,
             Some(patience) => {
-                let until = Instant::now() + patience;
-                let answer = tokio::time::timeout_at(until, self.ask_until_answered(asked)).await;
-                answer.unwrap_or(Err(NoAnswer::Leaderless))
+                let replied = tokio::time::timeout_at(Instant::now() + patience, replied).await;
+                replied.unwrap_or(Err(NoReply::Leaderless))
             }
+        };
+        match reply? {
+            Reply::NotRecorded(why) => Err(NoReply::NotRecorded(why)),
+            reply => R::read(reply).ok_or(NoReply::Foreign),
         }
     }
 
-    async fn ask_until_answered(&self, asked: Asked) -> Result<Answered, NoAnswer> {
+    async fn ask_until_answered(&self, command: Command) -> Result<Reply, NoReply> {
         let mut seat = self.seat.clone();
         let mut again = false;
         loop {
             let known = seat.borrow_and_update().clone();
             match known {
-                Seat::Closed => return Err(NoAnswer::Ending),
+                Seat::Closed => return Err(NoReply::Ending),
                 Seat::Vacant => {}
                 Seat::Here(_) | Seat::There(_) => {
-                    if let Some(answer) = self.ask_once(asked.clone(), again).await {
+                    if let Some(answer) = self.ask_once(command.clone(), again).await {
                         return Ok(answer);
                     }
                     again = true;
@@ -87,34 +95,26 @@ impl Desk {
             // A leader that gave no answer is about to be another.
             let changed = tokio::time::timeout(Duration::from_millis(200), seat.changed()).await;
             if let Ok(Err(_)) = changed {
-                return Err(NoAnswer::Ending);
+                return Err(NoReply::Ending);
             }
         }
     }
 
-    async fn ask_once(&self, asked: Asked, again: bool) -> Option<Answered> {
-        let (answer, answered) = oneshot::channel();
+    async fn ask_once(&self, command: Command, again: bool) -> Option<Reply> {
+        let (to, reply) = oneshot::channel();
         let seat = self.seat.borrow().clone();
         match seat {
             Seat::Here(inputs) => {
-                let message = Message::Asked {
-                    asked,
-                    again,
-                    answer,
-                };
+                let message = Message::Command { command, again, to };
                 inputs.send(message).await.ok()?;
             }
             Seat::There(questions) => {
-                let question = Question {
-                    asked,
-                    again,
-                    answer,
-                };
+                let question = Question { command, again, to };
                 questions.send(question).await.ok()?;
             }
             Seat::Vacant | Seat::Closed => return None,
         }
-        answered.await.ok()
+        reply.await.ok()
     }
 
     /// Tells the loop of this process something, when it leads; otherwise it is of no use.

@@ -4,8 +4,9 @@ use super::desk::{Question, Seat};
 use super::host::Teller;
 use super::membership::Membership;
 use super::wire::{Down, Hello, PROTOCOL, Said, Up, receive, send};
-use super::{Answered, Lead, Node};
+use super::{Lead, Node};
 use crate::run::AgentReport;
+use penstock_engine::command::Reply;
 use penstock_model::Tenure;
 use penstock_model::{NodeId, Settings, Slots};
 use penstock_persistence::cluster::NodeRow;
@@ -124,7 +125,7 @@ struct Connection {
     membership: Arc<Membership>,
     node: Arc<Node>,
     /// Whom answers are for.
-    waiting: Mutex<HashMap<u64, oneshot::Sender<Answered>>>,
+    waiting: Mutex<HashMap<u64, oneshot::Sender<Reply>>>,
     /// When pings were sent that were not answered yet.
     pings: Mutex<VecDeque<(u64, Instant)>>,
     /// The leader has told its keys, and is to know that they are kept here.
@@ -153,12 +154,12 @@ impl Connection {
                 }
             }
             Down::Order(order) => self.node.host.take(order, None),
-            Down::Answered { number, answered } => {
+            Down::Reply { number, reply } => {
                 let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
                 let to = waiting.remove(&number);
-                if let (Some(to), Some(answered)) = (to, answered) {
+                if let (Some(to), Some(reply)) = (to, reply) {
                     // Whoever asked may have gone.
-                    let _ = to.send(*answered);
+                    let _ = to.send((*reply).into());
                 }
             }
             Down::Settings(all) => {
@@ -233,10 +234,10 @@ impl Connection {
                 }
                 Some(report) = reported.recv() => send(writing, &Up::Report(report)).await?,
                 Some(question) = asked.recv() => {
-                    let Question { asked, again, answer } = question;
-                    let asked = Box::new(asked);
-                    self.note_question(number, answer);
-                    send(writing, &Up::Asked { number, again, asked }).await?;
+                    let Question { command, again, to } = question;
+                    let command = Box::new(command);
+                    self.note_question(number, to);
+                    send(writing, &Up::Command { number, again, command }).await?;
                 }
                 () = self.keys_told.notified() => {
                     let names = self.membership.keys.names_in_use();
@@ -258,10 +259,10 @@ impl Connection {
         pings.push_back((number, Instant::now()));
     }
 
-    fn note_question(&self, number: u64, answer: oneshot::Sender<Answered>) {
+    fn note_question(&self, number: u64, to: oneshot::Sender<Reply>) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.retain(|_, answer| !answer.is_closed());
-        waiting.insert(number, answer);
+        waiting.retain(|_, to| !to.is_closed());
+        waiting.insert(number, to);
     }
 }
 

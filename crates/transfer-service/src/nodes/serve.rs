@@ -4,10 +4,11 @@ use super::follow::SILENCE_MAX;
 use super::membership::Membership;
 use super::roster::{DOWN_MAX, Roster};
 use super::wire::{Down, Hello, PROTOCOL, Said, Secret, Up, receive, send};
-use super::{Asked, Lead, Node, Seat};
+use super::{Lead, Node, Seat};
 use crate::run::Message;
 use crate::service::ServiceError;
 use penstock_engine::NodeJoined;
+use penstock_engine::command::Command;
 use penstock_model::NodeId;
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::stream::Stream;
@@ -356,17 +357,17 @@ impl Session<'_> {
                     })
                     .await?;
                 }
-                Said::Known(Up::Asked {
+                Said::Known(Up::Command {
                     number,
                     again,
-                    asked,
+                    command,
                 }) => {
                     let permit = room.clone().acquire_owned().await;
                     let permit = permit.map_err(io::Error::other)?;
                     let (inputs, down) = (self.inputs.clone(), down.clone());
                     tokio::spawn(async move {
                         let _permit = permit;
-                        answer(inputs, down, (number, again, *asked)).await;
+                        answer(inputs, down, (number, again, *command)).await;
                     });
                 }
                 Said::Known(Up::Leaves) => {
@@ -396,21 +397,17 @@ impl Session<'_> {
 async fn answer(
     inputs: mpsc::Sender<Message>,
     down: mpsc::WeakSender<Arc<Down>>,
-    (number, again, asked): (u64, bool, Asked),
+    (number, again, command): (u64, bool, Command),
 ) {
-    let (answer, answered) = oneshot::channel();
-    let message = Message::Asked {
-        asked,
-        again,
-        answer,
-    };
-    let answered = match inputs.send(message).await {
-        Ok(()) => answered.await.ok().map(Box::new),
+    let (to, reply) = oneshot::channel();
+    let message = Message::Command { command, again, to };
+    let reply = match inputs.send(message).await {
+        Ok(()) => reply.await.ok().map(|reply| Box::new(reply.into())),
         Err(_) => None,
     };
     // A node that has gone asks again where it has come to.
     if let Some(down) = down.upgrade() {
-        let _ = down.try_send(Arc::new(Down::Answered { number, answered }));
+        let _ = down.try_send(Arc::new(Down::Reply { number, reply }));
     }
 }
 

@@ -2,12 +2,12 @@
 //! leader. Fields and messages that a later version adds are passed over, so that versions can be mixed while a service
 //! is upgraded node by node.
 
-use super::asked::{Answered, Asked};
 use super::host::Order;
 use crate::overview::Overview;
 use crate::run::AgentReport;
-use penstock_engine::{Claim, Outcome};
-use penstock_model::{Attempt, Epoch, NodeId, Setting, Slots, TransferId};
+use penstock_engine::command::{Command, Reply, TokenTrouble};
+use penstock_engine::{Claim, Outcome, StartEstimate};
+use penstock_model::{Attempt, Epoch, NodeId, Setting, Slots, TransferId, WaitReason};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -35,11 +35,13 @@ pub(crate) enum Up {
     Ping { number: u64 },
     /// What an agent tells.
     Report(AgentReport),
-    /// A question of a client.
-    Asked {
+    /// What a client asks for.
+    #[serde(rename = "asked")]
+    Command {
         number: u64,
         again: bool,
-        asked: Box<Asked>,
+        #[serde(rename = "asked")]
+        command: Box<Command>,
     },
     /// It is about to go.
     Leaves,
@@ -77,10 +79,12 @@ pub(crate) enum Down {
     Pong { number: u64 },
     /// What an agent is to do.
     Order(Order),
-    /// The answer to a question; none when it got none.
-    Answered {
+    /// The reply to a command; none when it got none.
+    #[serde(rename = "answered")]
+    Reply {
         number: u64,
-        answered: Option<Box<Answered>>,
+        #[serde(rename = "answered")]
+        reply: Option<Box<SentReply>>,
     },
     /// All that is set.
     Settings(Vec<Setting>),
@@ -92,6 +96,38 @@ pub(crate) enum Down {
         committed: u64,
         writable: bool,
     },
+}
+
+/// A reply as nodes send it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SentReply {
+    Engine(Reply),
+    Why(Vec<Option<WaitReason>>),
+    Starts(Option<StartEstimate>),
+    Refreshed(Result<(), TokenTrouble>),
+}
+
+impl From<Reply> for SentReply {
+    fn from(reply: Reply) -> SentReply {
+        match reply {
+            Reply::Waiting(reasons) => SentReply::Why(reasons),
+            Reply::Start(estimate) => SentReply::Starts(estimate),
+            Reply::Refreshed(refreshed) => SentReply::Refreshed(refreshed),
+            reply => SentReply::Engine(reply),
+        }
+    }
+}
+
+impl From<SentReply> for Reply {
+    fn from(sent: SentReply) -> Reply {
+        match sent {
+            SentReply::Engine(reply) => reply,
+            SentReply::Why(reasons) => Reply::Waiting(reasons),
+            SentReply::Starts(estimate) => Reply::Start(estimate),
+            SentReply::Refreshed(refreshed) => Reply::Refreshed(refreshed),
+        }
+    }
 }
 
 /// A text that stays out of logs.

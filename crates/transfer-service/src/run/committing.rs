@@ -2,7 +2,8 @@
 
 use super::{Act, Batch, LoopEnd, Message};
 use crate::history;
-use crate::nodes::{Answered, Down, Node};
+use crate::nodes::{Down, Node};
+use penstock_engine::command::Reply;
 use penstock_journal::{Journal, JournalError, Remedy};
 use penstock_model::Record;
 use std::sync::Arc;
@@ -178,7 +179,15 @@ impl Committer {
                 self.runtime.spawn(calling);
             }
             // The other side may have gone meanwhile, which is its right.
-            Act::Answer(to, answer) => drop(to.send(Answered::Engine(answer))),
+            Act::Reply(to, reply) => drop(to.send(reply)),
+            Act::RefreshToken(id, to) => {
+                let tokens = self.node.agents.tokens.clone();
+                self.runtime.spawn(async move {
+                    let refreshed = tokens.refresh_for_another(&id).await;
+                    // Whoever asked may have gone.
+                    let _ = to.send(Reply::Refreshed(refreshed));
+                });
+            }
             Act::LockOut(users) => {
                 self.node.roster.tell_all(Down::LockOut(users.clone()));
                 self.node.board.banned.replace_imposed(users);

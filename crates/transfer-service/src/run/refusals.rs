@@ -7,8 +7,7 @@
 
 use super::committing::{Committer, Unwritten};
 use super::{Act, Batch, LoopEnd};
-use crate::nodes::Answered;
-use penstock_engine::Answer;
+use penstock_engine::command::Reply;
 use penstock_journal::JournalError;
 use penstock_model::Record;
 
@@ -120,25 +119,25 @@ impl Committer {
             %error, ?what,
             "the journal refuses a record for good; it is left out, and what is stored is read anew"
         );
-        let answer = self.answer_to(&refused.records, &error);
+        let reply = self.reply_to(&refused.records, &error);
         for act in refused.acts {
-            if let Act::Answer(to, _) = act {
+            if let Act::Reply(to, _) = act {
                 // The other side may have gone meanwhile.
-                drop(to.send(Answered::Engine(answer.clone())));
+                drop(to.send(reply.clone()));
             }
         }
         Err(LoopEnd::ReadAnew(error))
     }
 
     /// For whoever asked for what is refused. A job may be there already: its submission was asked again.
-    fn answer_to(&self, records: &[Record], error: &JournalError) -> Answer {
+    fn reply_to(&self, records: &[Record], error: &JournalError) -> Reply {
         let job = records.iter().find_map(|record| match record {
             Record::JobAccepted { job, .. } => Some(job.id),
             _ => None,
         });
         match job.map(|job| (job, self.node.agents.reader.job(job))) {
-            Some((job, Ok(Some(_)))) => Answer::Accepted(job),
-            _ => Answer::NotRecorded(error.to_string()),
+            Some((job, Ok(Some(_)))) => Reply::Accepted(job),
+            _ => Reply::NotRecorded(error.to_string()),
         }
     }
 }
@@ -176,7 +175,7 @@ mod tests {
             batch.records.extend(records.map(record));
             batch.acts.extend((0..acts).map(|_| {
                 let (to, _) = oneshot::channel();
-                Act::Answer(to, Answer::Done)
+                Act::Reply(to, Reply::Done)
             }));
             batch
         };

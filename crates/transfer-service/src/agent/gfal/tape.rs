@@ -10,6 +10,7 @@ use crate::agent::AgentSetup;
 use crate::agent::http::observe;
 use crate::agent::tape::Refusal;
 use crate::run::wall_clock;
+use crate::tokens::token_failure;
 use penstock_decide::classify::{Observed, classify};
 use penstock_engine::{TapeErrand, TapeOutcome, TapePlace};
 use penstock_model::tape::GFAL_FILES_MAX;
@@ -64,7 +65,7 @@ impl AgentSetup {
             // They may have ended with their job. A tape system may let go without them.
             (Err(_), TapeErrand::Cancel(..) | TapeErrand::Release(..)) => Ok(None),
             (Err(why), TapeErrand::Stage(_) | TapeErrand::Look(..) | TapeErrand::Locate(_)) => {
-                Err(why.into_failure(side, phase).into())
+                Err(token_failure(why, side, phase).into())
             }
         }
     }
@@ -102,7 +103,7 @@ impl AgentSetup {
             && self.may_show_token_of(place)
         {
             let token = self.tokens.usable(id).await;
-            let token = token.map_err(|trouble| trouble.into_failure(side, phase))?;
+            let token = token.map_err(|trouble| token_failure(trouble, side, phase))?;
             secrets.push(token.to_string());
             setup
                 .tokens

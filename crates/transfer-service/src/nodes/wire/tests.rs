@@ -56,6 +56,36 @@ async fn what_a_later_version_adds_is_passed_over() {
 }
 
 #[tokio::test]
+async fn replies_are_sent_as_the_first_version_sent_them() {
+    let job = penstock_model::JobId(uuid::Uuid::nil());
+    for (reply, expected) in [
+        (Reply::Done, r#"{"engine":"done"}"#),
+        (
+            Reply::Accepted(job),
+            r#"{"engine":{"accepted":"00000000-0000-0000-0000-000000000000"}}"#,
+        ),
+        (Reply::Waiting(vec![None]), r#"{"why":[null]}"#),
+        (Reply::Start(None), r#"{"starts":null}"#),
+        (Reply::Refreshed(Ok(())), r#"{"refreshed":{"Ok":null}}"#),
+    ] {
+        let sent = Down::Reply {
+            number: 7,
+            reply: Some(Box::new(reply.clone().into())),
+        };
+        let text = serde_json::to_string(&sent).expect("is JSON");
+        let whole = format!(r#"{{"answered":{{"number":7,"answered":{expected}}}}}"#);
+        assert_eq!(text, whole);
+        let Ok(Said::Known(Down::Reply {
+            reply: Some(read), ..
+        })) = heard(&whole).await
+        else {
+            panic!("{whole}")
+        };
+        assert_eq!(Reply::from(*read), reply);
+    }
+}
+
+#[tokio::test]
 async fn a_frame_that_is_too_long_is_refused_by_its_length() {
     for length in [FRAME_MAX + 1, u32::MAX] {
         let said = heard_of::<Up>(&length.to_be_bytes()).await;
