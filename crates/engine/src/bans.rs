@@ -6,10 +6,9 @@
 use super::{Action, Effects, Engine, Now, Reply};
 use crate::submission::NewJob;
 use penstock_decide::scheduler::Waiting;
-use penstock_model::Record;
 use penstock_model::{
-    Ban, BanChange, BanEffect, BanTarget, JobId, JobKind, LinkId, StorageBan, StorageId, Timestamp,
-    TransferId, TransferState, UserBan, UserName, VoName, WaitReason,
+    Ban, BanChange, BanEffect, BanTarget, JobId, JobKind, LinkId, Record, StorageBan, StorageId,
+    Timestamp, TransferId, TransferState, UserBan, UserName, VoName, WaitReason,
 };
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -132,7 +132,7 @@ impl Request for Cancel {
     }
 
     fn read(reply: Reply) -> Option<bool> {
-        reply.is_done()
+        reply.into_done()
     }
 }
 
@@ -175,7 +175,7 @@ impl Request for Reprioritise {
     }
 
     fn read(reply: Reply) -> Option<bool> {
-        reply.is_done()
+        reply.into_done()
     }
 }
 
@@ -245,7 +245,7 @@ impl Request for LiftBan {
     }
 
     fn read(reply: Reply) -> Option<bool> {
-        reply.is_done()
+        reply.into_done()
     }
 }
 
@@ -265,7 +265,7 @@ impl Request for KeepToken {
     }
 
     fn read(reply: Reply) -> Option<()> {
-        reply.is_done()?.then_some(())
+        reply.into_done()?.then_some(())
     }
 }
 
@@ -342,7 +342,7 @@ impl Request for EstimateStart {
 }
 
 impl Reply {
-    fn is_done(self) -> Option<bool> {
+    fn into_done(self) -> Option<bool> {
         match self {
             Reply::Done => Some(true),
             Reply::NotOpen => Some(false),

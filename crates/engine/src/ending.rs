@@ -3,9 +3,8 @@
 use super::running::{Holds, Running, Then, parameters_of};
 use super::*;
 use penstock_decide::destination::{OwedRemoval, next_removal};
-use penstock_model::NodeId;
-use penstock_model::Tidying;
 use penstock_model::url::FilePlace;
+use penstock_model::{NodeId, Tidying};
 
 impl Engine {
     /// Ends a transfer that nobody waits for any more. Its place before the destination is kept until its agent has

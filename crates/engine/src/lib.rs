@@ -55,13 +55,12 @@ use penstock_decide::Decision;
 use penstock_decide::retry::{FailedAttempt, RetryReason, next_retry, wait_for_own_copy};
 use penstock_decide::scheduler::{LinkView, Scheduler, StorageView, Waiting};
 use penstock_decide::settings::defaults_in_effect;
-use penstock_model::Record;
 use penstock_model::{
-    Attempt, Bytes, CredentialId, Failure, Job, JobId, JobKind, JobParameters, JobState, LinkId,
-    Overwrite, Priority, Settings, Slots, Timestamp, TransferEvent, TransferId, TransferRequest,
-    TransferState, VoName, WaitReason, advance, job_state,
+    Attempt, Bytes, Concern, CredentialId, Errno, Failure, Job, JobId, JobKind, JobParameters,
+    JobState, LinkId, Overwrite, Phase, Priority, Record, Retry, Settings, Side, Slots, Timestamp,
+    TransferEvent, TransferId, TransferRequest, TransferState, VoName, WaitReason, advance,
+    job_state,
 };
-use penstock_model::{Concern, Errno, Phase, Retry, Side};
 use rows::{JobEntry, Sharing, TransferEntry};
 use running::Running;
 use std::cmp::Reverse;

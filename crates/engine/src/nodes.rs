@@ -8,9 +8,9 @@ use super::running::{Holds, Running};
 use super::{Action, Assignment, Effects, Engine, Input, Now, Outcome, Task};
 use penstock_decide::scheduler::{SlotLimits, Waiting};
 use penstock_decide::settings::slots_in_effect;
-use penstock_model::Tenure;
 use penstock_model::{
-    Attempt, Bytes, Checksum, JobId, NodeId, Slots, Timestamp, TransferId, TransferState, UserName,
+    Attempt, Bytes, Checksum, JobId, NodeId, Slots, Tenure, Timestamp, TransferId, TransferState,
+    UserName,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

@@ -14,8 +14,7 @@ use super::tuning::Tuning;
 use super::{Effects, Engine, EngineConfig, Now};
 use penstock_decide::scheduler::Scheduler;
 use penstock_decide::settings::slots_in_effect;
-use penstock_model::TransferEvent;
-use penstock_model::{Standing, Tidying, UnfinishedJob};
+use penstock_model::{Standing, Tidying, TransferEvent, UnfinishedJob};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 

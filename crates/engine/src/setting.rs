@@ -4,10 +4,9 @@ use super::{Action, Effects, Engine, Now, Reply};
 use penstock_decide::scheduler::Waiting;
 use penstock_decide::settings::{Asker, Wish, defaults_in_effect, plan};
 use penstock_decide::shares::Shares;
-use penstock_model::Record;
 use penstock_model::{
-    Activity, Concern, DEFAULT_ACTIVITY, Errno, Failure, Job, Phase, Retry, SettingChange, Side,
-    TransferEvent, TransferState, UserName,
+    Activity, Concern, DEFAULT_ACTIVITY, Errno, Failure, Job, Phase, Record, Retry, SettingChange,
+    Side, TransferEvent, TransferState, UserName,
 };
 use std::sync::Arc;
 use std::time::Duration;

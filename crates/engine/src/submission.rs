@@ -1,9 +1,8 @@
 //! A valid submission, before the engine gives its transfers their numbers.
 
-use penstock_model::JobToken;
 use penstock_model::{
     Activity, Bytes, Checksum, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobKind,
-    JobParameters, TapeNotes, Timestamp, TransferId, TransferRequest, UserName, VoName,
+    JobParameters, JobToken, TapeNotes, Timestamp, TransferId, TransferRequest, UserName, VoName,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

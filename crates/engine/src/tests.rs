@@ -13,9 +13,10 @@ use crate::submission::NewTransfer;
 use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_journal::{Journal, MemoryJournal};
-use penstock_model::Standing;
-use penstock_model::{Activity, Bytes, ChecksumAlgorithm, CopyMode, FileUrl, Overwrite, UserName};
-use penstock_model::{Ban, BanEffect, BanTarget, Selection, StorageBan, StorageId, TuningPolicy};
+use penstock_model::{
+    Activity, Ban, BanEffect, BanTarget, Bytes, ChecksumAlgorithm, CopyMode, FileUrl, Overwrite,
+    Selection, Standing, StorageBan, StorageId, TuningPolicy, UserName,
+};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;

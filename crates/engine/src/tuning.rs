@@ -4,9 +4,8 @@ use super::{Effects, Engine, LinkSeen, Now, Outcome};
 use penstock_decide::scheduler::Forgotten;
 use penstock_decide::settings::{slots_in_effect, tuning_in_effect};
 use penstock_decide::tuning::{self, Decided, Ended, LinkNow, LinkRules, LinkTuning};
-use penstock_model::Record;
 use penstock_model::{
-    LinkId, Retry, Side, Timestamp, TunedPlace, TuningDecision, TuningPolicy, WaitReason,
+    LinkId, Record, Retry, Side, Timestamp, TunedPlace, TuningDecision, TuningPolicy, WaitReason,
 };
 use std::collections::{BTreeMap, HashMap};
 

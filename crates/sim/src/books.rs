@@ -1,7 +1,6 @@
 //! What the records say, kept as an accountant would: apart from the engine, and by the rules of `model` alone.
 
-use penstock_model::Record;
-use penstock_model::{Attempt, JobId, TransferEvent, TransferId, TransferState, advance};
+use penstock_model::{Attempt, JobId, Record, TransferEvent, TransferId, TransferState, advance};
 use std::collections::{BTreeMap, HashMap};
 
 /// A transfer that has not ended.

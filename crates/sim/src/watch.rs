@@ -4,8 +4,7 @@
 use penstock_decide::destination::Attempts;
 use penstock_engine::command::{Command, Submit};
 use penstock_engine::{Action, Input};
-use penstock_model::Record;
-use penstock_model::{Bytes, LinkId, TransferEvent, TransferId, WaitReason};
+use penstock_model::{Bytes, LinkId, Record, TransferEvent, TransferId, WaitReason};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 

@@ -4,8 +4,7 @@
 use crate::history::HistoryMeters;
 use crate::overview::{LinkRow, Overview};
 use crate::service::Service;
-use penstock_model::Record;
-use penstock_model::{Failure, Phase, Side, TransferEvent};
+use penstock_model::{Failure, Phase, Record, Side, TransferEvent};
 use penstock_protocol::exposition::{Counter, Family, Histogram, Number, Page};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};

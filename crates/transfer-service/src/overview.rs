@@ -7,10 +7,9 @@ use crate::agent::Progress;
 use penstock_decide::tuning::LinkTuning;
 use penstock_decide::wording;
 use penstock_engine::{Engine, LinkSeen, Outcome};
-use penstock_model::Record;
 use penstock_model::{
-    Bytes, LinkId, LinkSample, Timestamp, TransferEvent, TransferState, TuningPolicy, TuningSeen,
-    WaitReason,
+    Bytes, LinkId, LinkSample, Record, Timestamp, TransferEvent, TransferState, TuningPolicy,
+    TuningSeen, WaitReason,
 };
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;

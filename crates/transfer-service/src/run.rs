@@ -23,10 +23,9 @@ use penstock_engine::{
     Outcome, ReplyId, TapeCall, TapeErrand, TapeOutcome,
 };
 use penstock_journal::{Journal, JournalError, PruneStep, Pruned};
-use penstock_model::Record;
-use penstock_model::Tenure;
 use penstock_model::{
-    Attempt, Bytes, CredentialId, Failure, NodeId, Settings, Slots, Timestamp, TransferId,
+    Attempt, Bytes, CredentialId, Failure, NodeId, Record, Settings, Slots, Tenure, Timestamp,
+    TransferId,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};

@@ -15,13 +15,12 @@ use crate::tokens::{TokenClients, TokenKeeper};
 use penstock_decide::clock::ClockStanding;
 use penstock_decide::health::{DATABASE_SILENCE_MAX, WriteStanding};
 use penstock_decide::settings::{Asker, Refusal, Wish};
-use penstock_engine::StartEstimate;
 use penstock_engine::command::{
     Cancel, CancelAll, ChangeSetting, EstimateStart, ExplainWaiting, ImposeBan, LiftBan,
     NotAccepted, Reprioritise, Request, Submit, TooManyBans,
 };
 use penstock_engine::submission::NewJob;
-use penstock_engine::{EngineConfig, Stopped, this_process};
+use penstock_engine::{EngineConfig, StartEstimate, Stopped, this_process};
 use penstock_journal::{JournalError, JournalReader};
 use penstock_model::{
     Access, Ban, BanTarget, CloudKey, JobId, NodeId, Priority, SettingChange, Settings, StorageId,

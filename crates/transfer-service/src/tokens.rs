@@ -16,8 +16,10 @@ use penstock_decide::classify::{Observed, classify};
 use penstock_decide::renewal::next_try;
 use penstock_engine::command::{KeepToken, RefreshToken, TokenTrouble};
 use penstock_journal::JournalReader;
-use penstock_model::{Concern, CredentialId, Failure, Phase, Retry, Side, Timestamp};
-use penstock_model::{Renewal, RenewedToken, StoredToken};
+use penstock_model::{
+    Concern, CredentialId, Failure, Phase, Renewal, RenewedToken, Retry, Side, StoredToken,
+    Timestamp,
+};
 use penstock_protocol::http1::client::Client;
 use penstock_protocol::oauth::{ClientCredentials, Grant};
 use penstock_protocol::token::{Contents, contents};

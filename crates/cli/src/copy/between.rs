@@ -18,10 +18,9 @@ use penstock_field_tools::progress::Progress;
 use penstock_field_tools::remote::{Remote, below, path_of};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::remote_tree;
-use penstock_model::JobToken;
 use penstock_model::{
     Activity, Bytes, ChecksumAlgorithm, ChecksumMode, CredentialId, Errno, Failure, FileUrl, JobId,
-    JobParameters, Overwrite, Slots, TransferState, TuningPolicy, UserName, VoName,
+    JobParameters, JobToken, Overwrite, Slots, TransferState, TuningPolicy, UserName, VoName,
 };
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::hosts::HostPattern;

@@ -2,8 +2,7 @@
 //! exceeded.
 
 use super::*;
-use penstock_model::Tenure;
-use penstock_model::{Epoch, NodeId};
+use penstock_model::{Epoch, NodeId, Tenure};
 
 const TERM_US: u64 = 15_000_000;
 const SILENCE: Duration = Duration::from_secs(20);

@@ -7,9 +7,8 @@ use crate::journal::{PostgresJournal, SqliteJournal};
 use crate::postgres::lab;
 use crate::sealing::SealingKeys;
 use penstock_journal::Journal;
-use penstock_model::Tenure;
 use penstock_model::*;
-use penstock_model::{Record, UnfinishedJob};
+use penstock_model::{Record, Tenure, UnfinishedJob};
 use rusqlite::TransactionBehavior;
 use std::sync::atomic::Ordering;
 

@@ -29,9 +29,9 @@ use appending::Progress;
 use batch::Batch;
 use partitions::Partitions;
 use penstock_journal::{Journal, JournalError, PruneStep, Pruned};
-use penstock_model::Tenure;
-use penstock_model::{CredentialId, Epoch, Timestamp};
-use penstock_model::{Record, Standing, StoredToken, UnfinishedJob};
+use penstock_model::{
+    CredentialId, Epoch, Record, Standing, StoredToken, Tenure, Timestamp, UnfinishedJob,
+};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;

@@ -6,9 +6,8 @@ use crate::plan::Change;
 use penstock_decide::settings::{LinkWish, Wish};
 use penstock_engine::Input;
 use penstock_engine::command::{Cancel, ImposeBan, LiftBan, Reprioritise};
-use penstock_model::Record;
 use penstock_model::{
-    Ban, BanEffect, BanTarget, Priority, Setting, SettingKey, Slots, StorageBan, StorageId,
+    Ban, BanEffect, BanTarget, Priority, Record, Setting, SettingKey, Slots, StorageBan, StorageId,
     UserName,
 };
 

@@ -5,8 +5,7 @@
 use super::agenda::Next;
 use super::{Broken, World};
 use penstock_engine::{AssignedTo, Claim, Input, Leading, NodeJoined, Outcome};
-use penstock_model::Tenure;
-use penstock_model::{Attempt, Epoch, NodeId, Slots, TransferId};
+use penstock_model::{Attempt, Epoch, NodeId, Slots, Tenure, TransferId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

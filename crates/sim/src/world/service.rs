@@ -9,10 +9,9 @@ use penstock_decide::settings::{Asker, Wish};
 use penstock_engine::command::{ChangeSetting, Reply};
 use penstock_engine::{Action, Effects, Engine, EngineConfig, Input, Leading, Now, ReplyId};
 use penstock_journal::{Journal, JournalError, MemoryJournal};
-use penstock_model::Record;
 use penstock_model::{
-    ANY, Activity, ActivityShares, LinkId, Slots, StorageId, TuningPolicy, UserName, VoName,
-    VoShare, Weight,
+    ANY, Activity, ActivityShares, LinkId, Record, Slots, StorageId, TuningPolicy, UserName,
+    VoName, VoShare, Weight,
 };
 use std::time::Duration;
 

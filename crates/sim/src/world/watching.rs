@@ -10,10 +10,9 @@ use penstock_decide::destination::{
     course, remnant,
 };
 use penstock_engine::{Assignment, Engine, Outcome};
-use penstock_model::Record;
 use penstock_model::{
-    Bytes, Checksum, Concern, Errno, Failure, LinkId, Phase, Retry, Side, Timestamp, TransferEvent,
-    TransferId, TransferState, WaitReason,
+    Bytes, Checksum, Concern, Errno, Failure, LinkId, Phase, Record, Retry, Side, Timestamp,
+    TransferEvent, TransferId, TransferState, WaitReason,
 };
 use std::collections::HashMap;
 use std::time::Duration;

@@ -5,12 +5,10 @@ use crate::run::wall_clock;
 use crate::tokens::TokenClients;
 use penstock_engine::AssignedTo;
 use penstock_journal::Journal;
-use penstock_model::Record;
-use penstock_model::Tenure;
 use penstock_model::{
     Activity, Attempt, ChecksumAlgorithm, CredentialId, FileUrl, Job, JobId, JobParameters,
-    Overwrite, Retry, Timestamp, TransferEvent, TransferId, TransferRequest, TransferState,
-    UserName, VoName,
+    Overwrite, Record, Retry, Tenure, Timestamp, TransferEvent, TransferId, TransferRequest,
+    TransferState, UserName, VoName,
 };
 use penstock_persistence::journal::{SqliteJournal, SqliteReader};
 use penstock_persistence::sealing::SealingKeys;

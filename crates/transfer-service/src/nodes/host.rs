@@ -7,8 +7,7 @@
 use crate::agent::{AgentSetup, Progress, StopSignal};
 use crate::run::{AgentReport, Message};
 use penstock_engine::{Assignment, Claim, Looked, NodeJoined, Outcome};
-use penstock_model::Tenure;
-use penstock_model::{Attempt, NodeId, Slots, TransferId};
+use penstock_model::{Attempt, NodeId, Slots, Tenure, TransferId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

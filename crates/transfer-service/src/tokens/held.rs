@@ -1,7 +1,6 @@
 //! Tokens in memory, and whose turn it is to renew one.
 
-use penstock_model::StoredToken;
-use penstock_model::{CredentialId, Timestamp};
+use penstock_model::{CredentialId, StoredToken, Timestamp};
 use penstock_protocol::token::contents;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

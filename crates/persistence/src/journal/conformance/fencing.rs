@@ -6,8 +6,7 @@ use crate::cluster::{Cluster, Leadership};
 use crate::journal::{PostgresJournal, PostgresReader};
 use crate::postgres::{Database, lab};
 use penstock_journal::{JournalError, JournalReader, Remedy};
-use penstock_model::Tenure;
-use penstock_model::{Epoch, JobId, NodeId, Timestamp};
+use penstock_model::{Epoch, JobId, NodeId, Tenure, Timestamp};
 use std::time::Duration;
 
 const TERM: Duration = Duration::from_secs(60);

@@ -2,8 +2,7 @@
 
 use super::tokens::owed;
 use super::{Lab, accepted, decision, job, restart};
-use penstock_model::Record;
-use penstock_model::{JobParameters, Priority, StorageId, TunedPlace};
+use penstock_model::{JobParameters, Priority, Record, StorageId, TunedPlace};
 
 /// PostgreSQL's `jsonb` refuses the first and would change the others.
 const ODD: &str = r#"{"nul":"a\u0000b","number":1.0,"twice":{"z":1,"a":2}}"#;

@@ -6,11 +6,10 @@ use super::tidyings;
 use crate::postgres::text;
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
 use penstock_model::{
-    BanChange, BanTarget, CredentialId, Job, JobId, JobKind, JobState, LinkChange, LinkSample,
-    Priority, SettingChange, StorageId, Timestamp, TransferEvent, TransferId, TransferState,
-    TuningDecision,
+    BanChange, BanTarget, CredentialId, Job, JobId, JobKind, JobState, JobToken, LinkChange,
+    LinkSample, Priority, Record, RenewedToken, SettingChange, StorageId, Tidying, Timestamp,
+    TransferEvent, TransferId, TransferState, TuningDecision,
 };
-use penstock_model::{JobToken, Record, RenewedToken, Tidying};
 use std::collections::{BTreeMap, HashSet};
 use uuid::Uuid;
 

@@ -9,10 +9,9 @@ use penstock_journal::{
     FoundPage, HistoryFacts, JobFilter, JobName, JobRow, JournalError, JournalReader,
     TransferFilter, TransferRow, TuningFilter,
 };
-use penstock_model::StoredToken;
 use penstock_model::{
     Ban, BanChange, CredentialId, JobId, LedgerEntry, LinkChange, LinkId, LinkSample,
-    SettingChange, Timestamp, TransferId, TuningDecision,
+    SettingChange, StoredToken, Timestamp, TransferId, TuningDecision,
 };
 
 /// Reads beside the writer, on any node.

@@ -7,8 +7,7 @@ use crate::journal::tidyings::TIDYING_VERSION;
 use crate::postgres::DatabaseError;
 use crate::postgres::session::Open;
 use penstock_journal::JournalError;
-use penstock_model::Tidying;
-use penstock_model::TransferId;
+use penstock_model::{Tidying, TransferId};
 use uuid::Uuid;
 
 /// As who it refers to the destination's token, beside jobs. No job has such an id: it is of no version.

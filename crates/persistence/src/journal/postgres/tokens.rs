@@ -6,8 +6,7 @@ use crate::postgres::session::Open;
 use crate::postgres::text;
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
 use penstock_journal::{JournalError, TransferRow};
-use penstock_model::{CredentialId, JobId, Timestamp};
-use penstock_model::{Renewal, StoredToken};
+use penstock_model::{CredentialId, JobId, Renewal, StoredToken, Timestamp};
 use std::collections::BTreeSet;
 
 pub(super) fn token(

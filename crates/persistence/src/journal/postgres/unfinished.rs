@@ -7,9 +7,9 @@ use crate::postgres::session::{Goes, Open};
 use ::postgres::Row;
 use penstock_journal::JournalError;
 use penstock_model::{
-    CredentialId, Job, JobId, Timestamp, TransferRequest, TransferState, UserName, VoName,
+    CredentialId, Job, JobId, Standing, Timestamp, TransferRequest, TransferState, UnfinishedJob,
+    UserName, VoName,
 };
-use penstock_model::{Standing, UnfinishedJob};
 use std::sync::Arc;
 use uuid::Uuid;
 

@@ -7,10 +7,9 @@ use penstock_journal::{
     FoundPage, HistoryFacts, JobFilter, JobName, JobRow, JournalError, JournalReader,
     TransferFilter, TransferRow, TuningFilter,
 };
-use penstock_model::StoredToken;
 use penstock_model::{
     Ban, BanChange, CredentialId, JobId, LedgerEntry, LinkChange, LinkId, LinkSample,
-    SettingChange, Timestamp, TransferId, TuningDecision,
+    SettingChange, StoredToken, Timestamp, TransferId, TuningDecision,
 };
 use rusqlite::{Connection, OpenFlags, params};
 use std::ops::Deref;

@@ -5,8 +5,7 @@ use super::{at, json, tokens};
 use crate::journal::rows::unless_unreadable;
 use crate::journal::tidyings::TIDYING_VERSION;
 use penstock_journal::JournalError;
-use penstock_model::Tidying;
-use penstock_model::TransferId;
+use penstock_model::{Tidying, TransferId};
 use rusqlite::{Transaction, params};
 
 /// As who it refers to the destination's credentials, beside jobs.

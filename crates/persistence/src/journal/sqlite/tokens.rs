@@ -6,8 +6,9 @@ use crate::journal::SealedSecret;
 use crate::journal::tokens;
 use crate::sealing::{SealingError, SealingKeys, SecretKind};
 use penstock_journal::{JournalError, TransferRow};
-use penstock_model::{CredentialId, JobId, Timestamp};
-use penstock_model::{JobToken, Renewal, RenewedToken, StoredToken};
+use penstock_model::{
+    CredentialId, JobId, JobToken, Renewal, RenewedToken, StoredToken, Timestamp,
+};
 use rusqlite::{OptionalExtension, Transaction, params};
 use std::collections::BTreeSet;
 

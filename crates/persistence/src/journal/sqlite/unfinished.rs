@@ -6,9 +6,9 @@ use super::{at, bans, settings, tidyings, tunings};
 use crate::journal::rows::skip;
 use penstock_journal::JournalError;
 use penstock_model::{
-    CredentialId, Job, JobId, Timestamp, TransferRequest, TransferState, UserName, VoName,
+    CredentialId, Job, JobId, Standing, Timestamp, TransferRequest, TransferState, UnfinishedJob,
+    UserName, VoName,
 };
-use penstock_model::{Standing, UnfinishedJob};
 use rusqlite::Row;
 
 /// What holds for all jobs.

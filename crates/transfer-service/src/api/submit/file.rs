@@ -3,10 +3,10 @@
 use super::{InvalidSubmission, Means, bad, tape};
 use crate::api::wire::whole;
 use penstock_engine::submission::NewTransfer;
-use penstock_model::JobToken;
 use penstock_model::url::is_macaroon;
 use penstock_model::{
-    Access, Activity, Bytes, Checksum, ChecksumAlgorithm, CredentialId, FileUrl, Selection,
+    Access, Activity, Bytes, Checksum, ChecksumAlgorithm, CredentialId, FileUrl, JobToken,
+    Selection,
 };
 use penstock_protocol::token::{contents, credential_id, without_credentials};
 use serde_json::{Map, Value, json};
