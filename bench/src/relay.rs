@@ -9,14 +9,15 @@ pub mod namespaces;
 pub mod shaping;
 
 use crate::error::{BenchError, doing};
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use shaping::{Shaper, Stretch};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Longest packet.
@@ -85,7 +86,7 @@ impl Relay {
 
     /// Makes a stretch what it is from now on.
     pub fn set(&self, place: Place, stretch: Stretch) {
-        let mut shapers = self.shapers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shapers = self.shapers.lock();
         let seed = shapers.len() as u64 + 1;
         shapers
             .entry(place)
@@ -201,7 +202,7 @@ impl Carrier {
     /// Takes a packet through a stretch.
     fn pass(&mut self, place: Place, packet: UnderWay) {
         let now_us = self.now_us();
-        let mut shapers = self.shapers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shapers = self.shapers.lock();
         let due_us = match shapers.get_mut(&place) {
             None => Some(now_us),
             Some(shaper) => {

@@ -6,6 +6,7 @@ use crate::process::free_port;
 use crate::servers::Certificates;
 use crate::servers::penstock::{STUB_HELD, STUB_QUICK, STUB_SOURCE};
 use http::{HeaderMap, Method, StatusCode};
+use parking_lot::{Mutex, MutexGuard};
 use penstock_model::Bytes;
 use penstock_protocol::http1::Limits;
 use penstock_protocol::http1::server::{Connection, Request};
@@ -13,8 +14,8 @@ use penstock_protocol::tls::ServerTls;
 use penstock_protocol::tpc::{Marker, Outcome, write_marker, write_outcome};
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -275,5 +276,5 @@ impl State {
 
 /// What is guarded here is changed in one step, so that a panic elsewhere leaves nothing half done.
 fn locked<T>(guarded: &Mutex<T>) -> MutexGuard<'_, T> {
-    guarded.lock().unwrap_or_else(PoisonError::into_inner)
+    guarded.lock()
 }

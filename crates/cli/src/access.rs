@@ -10,6 +10,7 @@ use crate::exit::CommandError;
 use crate::files::Purpose;
 use crate::site::SiteDirectory;
 use crate::token::{Grant, SiteIssuer};
+use parking_lot::Mutex;
 use penstock_field_tools::credentials::{Credentials, Shown};
 use penstock_field_tools::remote::path_of;
 use penstock_field_tools::remote_error::RemoteError;
@@ -17,7 +18,7 @@ use penstock_protocol::http1::client::{Client, ClientConfig};
 use penstock_protocol::tls::ClientTls;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use url::Url;
 
@@ -203,7 +204,7 @@ impl Credentials for Wallet {
             _ if withheld => Ok(Shown::Withheld),
             (Credential::Given(token), _) => Ok(Shown::Token(token.clone())),
             (Credential::Minted(minter), Some(need)) => {
-                let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut kept = self.kept.lock();
                 if let Some((token, made)) = kept.get(&server)
                     && made.elapsed() < self.lifetime / 2
                 {

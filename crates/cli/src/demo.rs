@@ -14,6 +14,7 @@ use crate::output::Output;
 use crate::progress::{View, shown, watched};
 use crate::token::{Grant, SiteIssuer, now};
 use data::DemoData;
+use parking_lot::Mutex;
 use penstock_field_tools::bulk_copy::{Arrived, Existing, Options, upload_all};
 use penstock_field_tools::job_list::Entry;
 use penstock_field_tools::progress::Progress;
@@ -28,7 +29,7 @@ use penstock_persistence::journal::SqliteReader;
 use serde::Serialize;
 use sites::{DemoSite, DemoSites};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use url::Url;
 
@@ -236,7 +237,7 @@ async fn move_all(
     };
     let files = entries.len() as u64;
     let ended = watched(output, waiting, |_| {
-        let totals = *seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let totals = *seen.lock();
         View {
             done: Bytes(totals.moved_bytes),
             total,
@@ -255,7 +256,7 @@ async fn follow(service: &TransferService, seen: &Mutex<Totals>) -> std::convert
     loop {
         // An overview that does not come is only a picture that stands still.
         if let Ok(overview) = service.overview().await {
-            *seen.lock().unwrap_or_else(PoisonError::into_inner) = overview.totals;
+            *seen.lock() = overview.totals;
         }
         tokio::time::sleep(POLL).await;
     }

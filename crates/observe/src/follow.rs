@@ -5,12 +5,13 @@
 
 use crate::facts::{Ending, TransferFacts, gather};
 use crate::report::{BandwidthReport, ReportInput, window_of};
+use parking_lot::RwLock;
 use penstock_journal::{JournalError, JournalReader};
 use penstock_model::{
     JobId, LedgerEntry, LinkId, LinkSample, Timestamp, TransferId, TransferRequest, VoName,
 };
 use std::collections::btree_map::{BTreeMap, Entry};
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -301,17 +302,13 @@ impl MemoryRecord {
         self.write().vos.insert(job, vo);
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Kept> {
+    fn write(&self) -> parking_lot::RwLockWriteGuard<'_, Kept> {
         // A writer that panicked in between leaves whole elements behind, hence going on is right.
-        self.kept
-            .write()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.kept.write()
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Kept> {
-        self.kept
-            .read()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn read(&self) -> parking_lot::RwLockReadGuard<'_, Kept> {
+        self.kept.read()
     }
 }
 

@@ -15,12 +15,13 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
+use parking_lot::Mutex;
 use penstock_model::{JobId, Timestamp, VoName};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::Semaphore;
 
@@ -181,7 +182,7 @@ async fn series(
     let after = Timestamp(query.after.map_or(oldest, |after| after.max(oldest)));
     let snapshot = read(state, move |shared| {
         // Reading under the lock keeps samples in order when two pages ask at once; the task may block.
-        let mut ring = shared.series.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = shared.series.lock();
         let known = ring
             .newest()
             .map_or(now.0 - SECONDS_MAX * 1000, |newest| newest.0 - 1000);
@@ -217,7 +218,7 @@ impl Shared {
         sight: Sight,
         now: Timestamp,
     ) -> Result<Arc<WindowReport>, RecordError> {
-        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reports = self.reports.lock();
         let reports = &mut *reports;
         reports.made.retain(|made| made.is_young(now));
         let known = reports.made.iter();

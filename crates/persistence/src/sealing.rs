@@ -11,13 +11,14 @@ use openssl::error::ErrorStack;
 use openssl::hash::{MessageDigest, hash};
 use openssl::rand::rand_bytes;
 use openssl::symm::{Cipher, decrypt_aead, encrypt_aead};
+use parking_lot::RwLock;
 use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use thiserror::Error;
 
 const KEY_BYTES: usize = 32;
@@ -159,7 +160,7 @@ impl SealingKeys {
     pub fn reload(&self, path: &Path) -> Result<bool, SealingError> {
         let keys = read(path)?;
         let known = self.0.keys.write();
-        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        let mut known = known;
         let has_newer = keys[0].name != known[0].name;
         *known = keys;
         Ok(has_newer)
@@ -221,12 +222,12 @@ impl SealingKeys {
     }
 
     fn newest(&self) -> Key {
-        self.0.keys.read().unwrap_or_else(PoisonError::into_inner)[0].clone()
+        self.0.keys.read()[0].clone()
     }
 
     fn known(&self) -> Vec<Key> {
         let keys = self.0.keys.read();
-        keys.unwrap_or_else(PoisonError::into_inner).clone()
+        keys.clone()
     }
 }
 

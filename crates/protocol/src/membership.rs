@@ -2,12 +2,13 @@
 //! grid-map file, with which sites have mapped subjects to accounts since the first grids.
 
 use crate::x509::{Stamp, comparable_name, stamp};
+use parking_lot::{Mutex, RwLock};
 use penstock_model::VoName;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long the file is taken to be unchanged without a look.
@@ -61,7 +62,7 @@ impl Membership {
             .into_iter()
             .map(|(subject, member)| (comparable_name(&subject), member))
             .collect();
-        *self.state.write().unwrap_or_else(PoisonError::into_inner) = State {
+        *self.state.write() = State {
             rules,
             gridmap: Mutex::default(),
         };
@@ -70,7 +71,7 @@ impl Membership {
     /// The VO of a subject in slash form whose certificate an authority has signed: by the site's list, else by its
     /// account.
     pub(crate) fn vo_of(&self, subject: &str, ca: &str) -> Option<VoName> {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.read();
         let subject = comparable_name(subject);
         if let Some(member) = state.rules.members.get(&subject) {
             let is_meant = |listed: &String| comparable_name(listed) == comparable_name(ca);
@@ -95,7 +96,7 @@ impl Membership {
 impl State {
     fn accounts(&self) -> Option<Arc<BTreeMap<String, String>>> {
         let path = self.rules.gridmap.as_deref()?;
-        let mut known = self.gridmap.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.gridmap.lock();
         if let Some(known) = known
             .as_ref()
             .filter(|known| known.looked.elapsed() < LOOK_EVERY)

@@ -23,12 +23,13 @@ use openssl::ssl::{
 use openssl::stack::Stack;
 use openssl::x509::store::{X509Lookup, X509StoreBuilder};
 use openssl::x509::{X509, X509Ref, X509VerifyResult};
+use parking_lot::RwLock;
 use penstock_model::Timestamp;
 use resumption::Sessions;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use thiserror::Error;
 use tokio::net::TcpStream;
@@ -136,23 +137,13 @@ impl ServerTls {
         if let Some(clients) = &self.0.clients {
             clients.reload();
         }
-        *self
-            .0
-            .acceptor
-            .write()
-            .unwrap_or_else(|poisoned| poisoned.into_inner()) = acceptor;
+        *self.0.acceptor.write() = acceptor;
         Ok(())
     }
 
     /// The acceptor in use now.
     pub fn acceptor(&self) -> Arc<SslAcceptor> {
-        Arc::clone(
-            &self
-                .0
-                .acceptor
-                .read()
-                .unwrap_or_else(|poisoned| poisoned.into_inner()),
-        )
+        Arc::clone(&self.0.acceptor.read())
     }
 
     /// Shakes hands with a client that has just connected, within [`HANDSHAKE_TIMEOUT`].
@@ -270,11 +261,7 @@ impl ClientTls {
     /// longer by new connections. On error the trust in use stays.
     pub fn reload(&self) -> Result<(), TlsError> {
         let connector = build_connector(&self.0.trust)?;
-        *self
-            .0
-            .connector
-            .write()
-            .unwrap_or_else(|poisoned| poisoned.into_inner()) = connector;
+        *self.0.connector.write() = connector;
         Ok(())
     }
 
@@ -291,12 +278,7 @@ impl ClientTls {
         tcp: TcpStream,
         identity: Option<&ClientIdentity>,
     ) -> Result<Stream, TlsError> {
-        let connector = self
-            .0
-            .connector
-            .read()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .clone();
+        let connector = self.0.connector.read().clone();
         stream::prepare(&tcp);
         let port = tcp.peer_addr().map_or(0, |address| address.port());
         let mut ssl = connector.tls.configure()?.into_ssl(host)?;

@@ -31,12 +31,13 @@ use openssl::stack::Stack;
 use openssl::x509::store::{X509Store, X509StoreBuilder};
 use openssl::x509::verify::{X509VerifyFlags, X509VerifyParam};
 use openssl::x509::{CrlStatus, X509, X509PurposeId, X509Ref, X509StoreContext, X509VerifyResult};
+use parking_lot::{Mutex, MutexGuard};
 use penstock_model::{Timestamp, UserName, VoName};
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering as AtomicOrdering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -403,10 +404,7 @@ impl ClientCertificates {
     }
 
     fn lock_remembered(&self) -> MutexGuard<'_, HashMap<[u8; 32], Remembered>> {
-        self.0
-            .remembered
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.0.remembered.lock()
     }
 
     /// The authorities of the directory that the chain could lead to, with the rules that it must obey.

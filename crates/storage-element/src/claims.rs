@@ -5,9 +5,10 @@
 //! round. So one of the two always sees the other, and nobody waits.
 
 use crate::write_error::WriteError;
+use parking_lot::{Mutex, MutexGuard};
 use penstock_model::{Lock, NamespacePath};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// The paths at which something is going on.
 #[derive(Default)]
@@ -72,7 +73,7 @@ impl Claims {
 
     fn paths(&self) -> MutexGuard<'_, Paths> {
         // Each holder leaves the sets valid.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

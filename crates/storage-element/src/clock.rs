@@ -1,8 +1,8 @@
 //! The clocks of this machine, read in one place.
 
+use parking_lot::Mutex;
 use penstock_decide::clock::{ClockCheck, ClockReading, ClockStanding};
 use penstock_model::Timestamp;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The time by which terms end: the wall clock, unless that is doubted. See `decide::clock`.
@@ -34,7 +34,7 @@ impl BelievedClock {
     }
 
     fn look(&self) -> Look {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let (check, before) = &mut *state;
         let reading = reading(self.started);
         let standing = check.observe(reading);

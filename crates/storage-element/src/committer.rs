@@ -10,13 +10,14 @@ use crate::reaper::{Pools, ReaperHandle};
 use crate::scratch::Scratch;
 use crate::upkeep;
 use crate::write_error::WriteError;
+use parking_lot::Mutex;
 use penstock_model::PoolName;
 use penstock_persistence::namespace::{Change, ChangeError, Changed, Namespace, NewFile};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -101,7 +102,7 @@ impl Committer {
     }
 
     fn is_alive(&self) -> bool {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let thread = self.thread.lock();
         thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 }
@@ -109,10 +110,7 @@ impl Committer {
 impl Drop for Committer {
     fn drop(&mut self) {
         self.queue = None;
-        let thread = self
-            .thread
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
+        let thread = self.thread.get_mut();
         if let Some(thread) = thread.take() {
             upkeep::end(thread, Instant::now() + END_WAIT, self.pool.as_str());
         }

@@ -34,7 +34,8 @@ pub(crate) use kill::{HANGING, KILL_AT, reached};
 #[cfg(test)]
 mod kill {
     use super::Step;
-    use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+    use parking_lot::{Condvar, Mutex};
+    use std::sync::OnceLock;
 
     /// Set in the child process of a crash test.
     pub(crate) static KILL_AT: OnceLock<Step> = OnceLock::new();
@@ -50,7 +51,7 @@ mod kill {
             let mut hanging = hanging.iter();
             hanging.any(|(at, name)| *at == step && thread.name() == Some(*name))
         };
-        let state = hanging.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = hanging.lock();
         drop(let_go.wait_while(state, is_here));
         if KILL_AT.get() == Some(&step) {
             // Not `exit`: nothing may be cleaned up, as after SIGKILL.

@@ -1,10 +1,10 @@
 //! The ids of directories that files were lately written to, for their labels. An id that is out of date costs a record in the
 //! directory log, nothing else: what counts is decided when the file is committed.
 
+use parking_lot::Mutex;
 use penstock_model::NamespacePath;
 use penstock_persistence::namespace::{EntryId, Namespace};
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Directories that are remembered.
@@ -25,7 +25,7 @@ impl DirectoryIds {
         if parent.is_root() {
             return Some(EntryId::ROOT);
         }
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         if let Some((id, since)) = known.get(&parent)
             && since.elapsed() < AGE_MAX
         {

@@ -2,7 +2,7 @@
 //! after its client was told otherwise shows no file that nobody expects any more.
 
 use crate::claims::Claim;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 /// A file between its last byte and its entry.
 pub(crate) struct Finishing(Mutex<State>);
@@ -50,7 +50,7 @@ impl Finishing {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

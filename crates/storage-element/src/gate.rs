@@ -2,13 +2,14 @@
 //! they end, however they end. Who goes next, and who ends for somebody else, is decided by `decide::admission`.
 
 use crate::meter::Meter;
+use parking_lot::{Mutex, MutexGuard};
 use penstock_decide::admission::{
     Admission, AdmissionReason, MoverQueue, PreemptionReason, QueueLimits, Requester, Ticket,
 };
 use penstock_protocol::exposition::Counter;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 
@@ -273,7 +274,7 @@ impl Gate {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -2,11 +2,11 @@
 //! forbid is decided in `decide::locking`.
 
 use crate::storage::Storage;
+use parking_lot::Mutex;
 use penstock_decide::locking::{LockLimits, LockRefusal, LockTable};
 use penstock_model::{Lock, LockToken, NamespacePath, Timestamp};
 use penstock_persistence::namespace::{Change, ChangeError, Namespace, NamespaceError};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use thiserror::Error;
 
 /// All locks. Without any, asking costs one look at a number.
@@ -55,7 +55,7 @@ impl Locks {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut LockTable) -> T) -> T {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.lock();
         let done = work(&mut table);
         self.count.store(table.len(), Ordering::SeqCst);
         done

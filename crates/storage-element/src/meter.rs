@@ -1,7 +1,7 @@
 //! Bytes that pass, counted by the second.
 
+use parking_lot::Mutex;
 use serde::Serialize;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// Seconds that are kept.
@@ -50,7 +50,7 @@ impl Meter {
     }
 
     pub(crate) fn add(&self, direction: Direction, bytes: u64) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.advance(self.started.elapsed().as_secs());
         let slot = state.second as usize % SECONDS;
         match direction {
@@ -67,7 +67,7 @@ impl Meter {
 
     /// All bytes since the start, and those of the last whole seconds, latest first, at most `seconds`.
     pub(crate) fn read(&self, seconds: usize) -> (SecondMoved, Vec<SecondMoved>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.advance(self.started.elapsed().as_secs());
         let whole = state.second.min(seconds.min(SECONDS - 1) as u64);
         let history = (1..=whole)

@@ -7,6 +7,7 @@ use crate::meter::Direction;
 use crate::metrics::StorageMetrics;
 use crate::pool::Pool;
 use crate::recorder::Recorder;
+use parking_lot::Mutex;
 use penstock_decide::admission::{AdmissionReason, PreemptionReason, Requester};
 use penstock_model::{
     Bytes, NamespacePath, PoolName, StageClocks, TcpSummary, Timestamp, UserName, VoName,
@@ -18,7 +19,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// All movers that run or wait.
@@ -268,8 +269,8 @@ impl LiveMovers {
         (movers.len(), shown.collect())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Arc<Facts>>> {
-        self.movers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, BTreeMap<u64, Arc<Facts>>> {
+        self.movers.lock()
     }
 }
 

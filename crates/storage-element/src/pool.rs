@@ -21,6 +21,7 @@ pub(crate) use standing::{DiskWork, Standing};
 use crate::config::PoolConfig;
 use crate::gate::Gate;
 use crate::write_error::WriteError;
+use parking_lot::{Mutex, MutexGuard};
 use penstock_decide::admission::Requester;
 use penstock_decide::pool_condition::PoolCondition;
 use penstock_decide::pool_selection::{PoolMode, PoolView, promised_ahead};
@@ -32,7 +33,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
@@ -258,7 +259,7 @@ impl Pool {
     }
 
     fn space(&self) -> MutexGuard<'_, Space> {
-        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+        self.space.lock()
     }
 
     /// Bytes of visible files.

@@ -17,14 +17,15 @@ use crate::clock::BelievedClock;
 use crate::pool::{Fullness, Pool, Reservation};
 use crate::scratch::Place;
 use crate::upkeep;
+use parking_lot::Mutex;
 use penstock_decide::trash::kept_since;
 use penstock_model::{Bytes, PoolName, Timestamp};
 use penstock_persistence::namespace::{EntryId, Namespace, NamespaceError, TrashQuery, Trashed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -150,7 +151,7 @@ impl Reapers {
 
     /// Threads that have ended by themselves.
     pub(crate) fn dead(&self) -> Vec<String> {
-        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let threads = self.threads.lock();
         let dead = threads.iter().filter(|(_, thread)| thread.is_finished());
         dead.map(|(pool, _)| format!("reaper-{pool}")).collect()
     }
@@ -160,10 +161,7 @@ impl Drop for Reapers {
     fn drop(&mut self) {
         self.handle.0.is_over.store(true, Ordering::SeqCst);
         self.handle.look_again();
-        let threads = self
-            .threads
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
+        let threads = self.threads.get_mut();
         let until = Instant::now() + END_WAIT;
         for (pool, thread) in std::mem::take(threads) {
             upkeep::end(thread, until, pool.as_str());

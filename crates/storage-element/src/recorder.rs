@@ -2,11 +2,12 @@
 //! had not written yet is lost: at most the last quarter of a second, and never a file.
 
 use crate::clock::BelievedClock;
+use parking_lot::Mutex;
 use penstock_persistence::namespace::{Change, MoverRecord, Namespace};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ impl Recorder {
     }
 
     pub(crate) fn is_alive(&self) -> bool {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let thread = self.thread.lock();
         thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
@@ -67,10 +68,7 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         self.queue = None;
-        let thread = self
-            .thread
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
+        let thread = self.thread.get_mut();
         // A panicked recorder has lost records, nothing else.
         let _ = thread.take().map(JoinHandle::join);
     }

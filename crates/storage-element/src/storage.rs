@@ -21,6 +21,7 @@ use crate::rights::{self, Judge};
 use crate::stream_memory::StreamMemory;
 use crate::upkeep::{Shared, Upkeep, UpkeepLimits};
 use crate::uploads::Uploads;
+use parking_lot::{Mutex, RwLock};
 use penstock_decide::Decision;
 use penstock_decide::admission::Requester;
 use penstock_decide::pool_selection::{Placement, PoolReason, PoolView, Unplaceable, choose_pool};
@@ -34,7 +35,7 @@ use penstock_protocol::token::Verifier;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -216,10 +217,7 @@ impl Storage {
             outbound: config.outbound,
             limits: config.limits,
         };
-        *self
-            .settings
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+        *self.settings.write() = Arc::new(settings);
         Ok(())
     }
 
@@ -304,7 +302,7 @@ impl Storage {
     }
 
     pub(crate) fn settings(&self) -> Arc<Settings> {
-        let settings = self.settings.read().unwrap_or_else(PoisonError::into_inner);
+        let settings = self.settings.read();
         Arc::clone(&settings)
     }
 
@@ -359,7 +357,7 @@ impl Storage {
     /// Tells an operator which pools are being left out, once a minute each.
     fn raise_alarms(&self, because: &[PoolReason]) {
         for reason in because.iter().filter(|reason| reason.is_alarm()) {
-            let mut alarmed = self.alarmed.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut alarmed = self.alarmed.lock();
             let due = alarmed
                 .get(reason.pool())
                 .is_none_or(|last| last.elapsed() >= ALARM_INTERVAL);

@@ -9,6 +9,7 @@ use crate::pool::{DiskWork, FileSystem, Fullness, Pool, fullness, identity_path}
 use crate::reaper::{Pools, ReaperHandle};
 use crate::recovery::OpenError;
 use crate::uploads::Uploads;
+use parking_lot::Mutex;
 use penstock_decide::pool_condition::{PoolCondition, probe_interval};
 use penstock_decide::pool_selection::PoolMode;
 use penstock_model::PoolName;
@@ -18,7 +19,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -424,11 +425,7 @@ impl Work {
         let device = std::fs::metadata(&pool.directory)
             .map_err(|why| directory_error(pool, pool.directory.clone(), why))?
             .dev();
-        let mut known = self
-            .shared
-            .file_systems
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.shared.file_systems.lock();
         let file_system = Arc::clone(known.entry(device).or_default());
         drop(known);
         pool.is_on(file_system);

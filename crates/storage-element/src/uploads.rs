@@ -13,6 +13,7 @@ use crate::clock::now;
 use crate::pool::{NoRoom, Pool, Reservation, sync_directory};
 use crate::reaper::{ReaperHandle, with_room};
 use crate::write_error::WriteError;
+use parking_lot::{Mutex, MutexGuard};
 use penstock_model::{ChecksumAlgorithm, Timestamp, UserName};
 use penstock_persistence::namespace::{EntryId, Namespace};
 use penstock_protocol::checksum::Hasher;
@@ -21,8 +22,8 @@ use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard, watch};
 use uuid::Uuid;
@@ -219,7 +220,7 @@ impl Uploads {
     }
 
     fn open(&self) -> MutexGuard<'_, BTreeMap<Uuid, Arc<Upload>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

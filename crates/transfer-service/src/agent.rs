@@ -23,6 +23,7 @@ pub use gfal::{GfalConfig, SftpAccount, gfal_plugins};
 use crate::overview::ActiveRow;
 use crate::run::AgentReport;
 use crate::tokens::{TokenKeeper, is_unreadable};
+use parking_lot::Mutex;
 use penstock_decide::classify::{Observed, classify};
 use penstock_engine::{Assignment, Outcome, Task};
 use penstock_journal::JournalReader;
@@ -31,8 +32,8 @@ use penstock_persistence::delegations::Delegations;
 use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::http1::client::Client;
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
@@ -138,17 +139,11 @@ impl Default for Memory {
 
 impl Memory {
     fn knows_directory(&self, url: &str) -> bool {
-        self.directories
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .contains(url)
+        self.directories.lock().contains(url)
     }
 
     fn learn_directory(&self, url: &str) {
-        let mut directories = self
-            .directories
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut directories = self.directories.lock();
         if directories.len() >= REMEMBERED_MAX {
             directories.clear();
         }

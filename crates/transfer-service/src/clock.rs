@@ -1,9 +1,9 @@
 //! The clock of this process, and whether what it says is believed: see `decide::clock`.
 
 use crate::run::wall_clock;
+use parking_lot::{Mutex, MutexGuard};
 use penstock_decide::clock::{ClockCheck, ClockReading, ClockStanding};
 use penstock_model::Timestamp;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Watches the wall clock.
@@ -38,7 +38,7 @@ impl ClockWatch {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// When an earlier process wrote the journal last. A service without work records nothing for long.

@@ -5,6 +5,7 @@
 
 use crate::run::{self, Batch};
 use crate::service::Service;
+use parking_lot::Mutex;
 use penstock_decide::history::{
     Follows, Held, Oldest, Retention, StepPace, what_is_held, what_may_go,
 };
@@ -12,8 +13,8 @@ use penstock_journal::{HistoryFacts, JournalError, PruneStep, Pruned};
 use penstock_model::Timestamp;
 use penstock_protocol::exposition::{Counter, Histogram, Page};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -37,13 +38,13 @@ pub(crate) struct Mark(Arc<AtomicU64>);
 impl Followers {
     /// From now on nothing goes that this one has not taken.
     pub(crate) fn join(&self, name: &str) -> Mark {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         let mark = all.entry(name.to_owned());
         Mark(mark.or_insert_with(|| Arc::new(UNKNOWN.into())).clone())
     }
 
     fn list(&self) -> Vec<Follows> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         let follows = |(name, mark): (&String, &Arc<AtomicU64>)| Follows {
             name: name.clone(),
             taken: Some(mark.load(Ordering::Relaxed)).filter(|at| *at != UNKNOWN),
@@ -104,11 +105,11 @@ impl HistoryMeters {
     }
 
     fn see(&self, seen: Seen) {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+        *self.seen.lock() = seen;
     }
 
     fn seen(&self) -> Seen {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.seen.lock();
         seen.clone()
     }
 

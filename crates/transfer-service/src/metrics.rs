@@ -4,10 +4,10 @@
 use crate::history::HistoryMeters;
 use crate::overview::{LinkRow, Overview};
 use crate::service::Service;
+use parking_lot::Mutex;
 use penstock_model::{Failure, Phase, Record, Side, TransferEvent};
 use penstock_protocol::exposition::{Counter, Family, Histogram, Number, Page};
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 
 /// Links with series of their own; further ones are shown together as `other`.
 const LINKS_MAX: usize = 200;
@@ -183,7 +183,7 @@ impl TransferMetrics {
     /// Links with labels of their own, and the others together, also those that are known no more. Which are which never
     /// changes, so that no counter falls, but for that of a link that is named again after it was forgotten: it begins anew.
     fn rows(&self, overview: &Overview) -> Vec<LinkSum> {
-        let mut labelled = self.labelled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut labelled = self.labelled.lock();
         let mut rows = Vec::new();
         let totals = &overview.totals;
         // What links have counted goes on being counted in the totals.

@@ -12,6 +12,7 @@ use crate::nodes::Desk;
 use crate::run::{Message, wall_clock};
 use ask::Issuers;
 use held::{Held, HeldTokens};
+use parking_lot::RwLock;
 use penstock_decide::classify::{Observed, classify};
 use penstock_decide::renewal::next_try;
 use penstock_engine::command::{KeepToken, RefreshToken, TokenTrouble};
@@ -24,7 +25,7 @@ use penstock_protocol::http1::client::Client;
 use penstock_protocol::oauth::{ClientCredentials, Grant};
 use penstock_protocol::token::{Contents, contents};
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -40,17 +41,17 @@ pub struct TokenClients(Arc<RwLock<BTreeMap<String, ClientCredentials>>>);
 impl TokenClients {
     /// From now on the configuration names these and no others, by the issuer as tokens name it.
     pub fn replace(&self, clients: BTreeMap<String, ClientCredentials>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = clients;
+        *self.0.write() = clients;
     }
 
     /// Whether tokens of an issuer can be renewed.
     pub fn hold(&self, issuer: &str) -> bool {
-        let clients = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let clients = self.0.read();
         clients.contains_key(issuer)
     }
 
     fn of(&self, issuer: &str) -> Option<ClientCredentials> {
-        let clients = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let clients = self.0.read();
         clients.get(issuer).cloned()
     }
 }

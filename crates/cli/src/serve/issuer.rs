@@ -5,8 +5,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
+use parking_lot::RwLock;
 use serde_json::Value;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 /// What the issuer publishes at the moment. Cheap to clone; all clones see a replacement.
 #[derive(Clone, Default)]
@@ -15,11 +16,11 @@ pub struct Published(Arc<RwLock<Option<(Value, Value)>>>);
 impl Published {
     /// From now on this.
     pub fn replace(&self, trusted: &Trusted) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = trusted.published();
+        *self.0.write() = trusted.published();
     }
 
     fn read(&self) -> Result<(Value, Value), StatusCode> {
-        let published = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let published = self.0.read();
         published.clone().ok_or(StatusCode::NOT_FOUND)
     }
 }

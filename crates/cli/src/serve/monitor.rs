@@ -6,6 +6,7 @@ use crate::backup::BackupMeter;
 use crate::config::Config;
 use crate::expiry::Expiry;
 use http::StatusCode;
+use parking_lot::RwLock;
 use penstock_decide::authorization::Verdict;
 use penstock_decide::clock::ClockStanding;
 use penstock_decide::expiry::Standing;
@@ -24,7 +25,7 @@ use penstock_storage_element::Storage;
 use penstock_transfer_service::{NodeStanding, Service};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 const JSON: &str = "application/json";
@@ -129,12 +130,12 @@ impl SiteMonitor {
     /// Other rules from now on.
     pub fn configure(&self, config: &Config) {
         let access = MonitorAccess::of(config, &self.near_ends);
-        *self.access.write().unwrap_or_else(PoisonError::into_inner) = access;
+        *self.access.write() = access;
     }
 
     /// What ends, and when, as it was just found. Tells the log about what was well before and is not any more.
     pub fn replace_endings(&self, found: Vec<Expiry>) {
-        let mut endings = self.endings.write().unwrap_or_else(PoisonError::into_inner);
+        let mut endings = self.endings.write();
         for ending in &found {
             let known = |before: &&Expiry| before.path == ending.path;
             let before = endings.iter().find(known).map(|before| before.standing);
@@ -159,7 +160,7 @@ impl SiteMonitor {
     }
 
     fn endings(&self) -> Arc<Vec<Expiry>> {
-        let endings = self.endings.read().unwrap_or_else(PoisonError::into_inner);
+        let endings = self.endings.read();
         Arc::clone(&endings)
     }
 
@@ -307,11 +308,7 @@ impl SiteMonitor {
 
 impl Monitor for SiteMonitor {
     fn answer(&self, question: Question, viewer: &Viewer) -> Told {
-        let facts = self
-            .access
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .facts(viewer);
+        let facts = self.access.read().facts(viewer);
         let decision = may_monitor(facts);
         let may_see = decision.choice == Verdict::Allowed;
         let now = crate::token::now();

@@ -7,11 +7,11 @@ use super::{
 use crate::resealing::{Pass, Place};
 use crate::sealing::SealingKeys;
 use crate::writing::waits_for_its_turn;
+use parking_lot::{Mutex, MutexGuard};
 use penstock_model::{Timestamp, TransferId, UserName};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const SCHEMA_VERSION: u32 = 2;
@@ -106,9 +106,7 @@ impl SqliteStore {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Connection> {
         // Whoever panicked left a transaction that was rolled back.
-        self.connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.connection.lock()
     }
 
     fn failed(&self, source: rusqlite::Error) -> DelegationError {

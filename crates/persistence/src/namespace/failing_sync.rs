@@ -2,10 +2,11 @@
 //! the logs of databases.
 #![allow(unsafe_code)]
 
+use parking_lot::Mutex;
 use rusqlite::ffi;
 use std::ffi::{CStr, c_char, c_int};
 use std::path::Path;
-use std::sync::{Mutex, Once, OnceLock, PoisonError};
+use std::sync::{Once, OnceLock};
 
 /// Logs of which so many more syncs fail.
 static FAILING: Mutex<Vec<(String, u32)>> = Mutex::new(Vec::new());
@@ -32,7 +33,7 @@ unsafe impl Sync for Methods {}
 /// The next syncs of the log of this database fail, so many of them.
 pub(super) fn fail_syncs(database: &Path, count: u32) {
     let name = format!("{}-wal", database.display());
-    let mut failing = FAILING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut failing = FAILING.lock();
     failing.retain(|(known, _)| *known != name);
     failing.push((name, count));
 }
@@ -70,7 +71,7 @@ unsafe extern "C" fn open(
         let opened = usual(vfs, name, file, flags, out_flags);
         if opened == ffi::SQLITE_OK && flags & ffi::SQLITE_OPEN_WAL != 0 {
             let name = CStr::from_ptr(name.cast::<c_char>()).to_string_lossy();
-            let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut watched = WATCHED.lock();
             watched.retain(|(known, _)| *known != file as usize);
             watched.push((file as usize, name.into_owned()));
             let methods = METHODS.get_or_init(|| {
@@ -88,9 +89,9 @@ unsafe extern "C" fn open(
 }
 
 unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
-    let watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+    let watched = WATCHED.lock();
     let name = watched.iter().find(|(known, _)| *known == file as usize);
-    let mut failing = FAILING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut failing = FAILING.lock();
     let left = name.and_then(|(_, name)| failing.iter_mut().find(|(known, _)| known == name));
     if let Some((_, left)) = left
         && *left > 0

@@ -7,13 +7,14 @@
 
 use super::directory_log::{DIRECTORY_LOG, DirectoryRecord, read_log, write_line};
 use super::log_snapshot::{Fresh, Snapshots};
+use parking_lot::{Condvar, Mutex};
 use penstock_model::PoolName;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
@@ -87,19 +88,16 @@ struct Countdown {
 
 impl Countdown {
     fn step(&self) {
-        *self.left.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        *self.left.lock() -= 1;
         self.changed.notify_all();
     }
 
     fn wait(&self, until: Instant) -> bool {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.left.lock();
         while *left > 0 {
-            let rest = until.saturating_duration_since(Instant::now());
-            if rest.is_zero() {
-                return false;
+            if self.changed.wait_until(&mut left, until).timed_out() {
+                return *left == 0;
             }
-            let waited = self.changed.wait_timeout(left, rest);
-            left = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         true
     }
@@ -108,7 +106,7 @@ impl Countdown {
 impl Logs {
     /// Hands the records of a committed transaction to all pools, and waits until those that keep up have written them.
     pub(super) fn append(&self, first: u64, records: &[DirectoryRecord]) {
-        let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let pools = self.pools.lock();
         if pools.is_empty() || records.is_empty() {
             return;
         }
@@ -172,7 +170,7 @@ impl Logs {
             standing: Arc::clone(&standing),
         };
         // Before its thread looks at the namespace, so that nothing is committed in between unheard.
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.lock();
         pools.retain(|other| other.pool != pool);
         pools.push(log);
         drop(pools);
@@ -191,7 +189,7 @@ impl Logs {
 impl Logs {
     /// Ends the log of a pool.
     pub(super) fn leave(&self, pool: &PoolName) {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.lock();
         pools.retain(|log| log.pool != *pool);
     }
 }

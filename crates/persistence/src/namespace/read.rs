@@ -2,13 +2,13 @@
 
 use super::change::POOL_KEY;
 use super::{Entry, EntryId, EntryKind, Namespace, NamespaceError, PoolUsage};
+use parking_lot::{Condvar, Mutex};
 use penstock_model::{
     Bytes, Checksum, ChecksumAlgorithm, NamespacePath, PoolName, Timestamp, UserName,
 };
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, Row, params};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Read-only connections. More than the cores that read gain nothing.
 const CONNECTIONS_MAX: usize = 8;
@@ -70,10 +70,7 @@ impl Readers {
             if state.opened < CONNECTIONS_MAX {
                 break;
             }
-            state = self
-                .returned
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.returned.wait(&mut state);
         }
         state.opened += 1;
         drop(state);
@@ -85,9 +82,9 @@ impl Readers {
         opened
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> parking_lot::MutexGuard<'_, State> {
         // A panic while a connection was out leaves the list valid.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

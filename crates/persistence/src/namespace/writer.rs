@@ -6,12 +6,13 @@ use super::directory_log::DirectoryRecord;
 use super::log_keeper::Logs;
 use super::read::stored;
 use super::{NamespaceError, open_writer, schema};
+use parking_lot::Mutex;
 use rusqlite::{Connection, ErrorCode};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -49,8 +50,7 @@ pub(super) struct Done {
 
 impl Done {
     fn set_writes_since(&self, since: Option<Instant>) {
-        let known = self.writes_since.lock();
-        *known.unwrap_or_else(PoisonError::into_inner) = since;
+        *self.writes_since.lock() = since;
     }
 }
 
@@ -125,7 +125,7 @@ impl Writer {
 
     fn writes_since(&self) -> Option<Instant> {
         let since = self.done.writes_since.lock();
-        *since.unwrap_or_else(PoisonError::into_inner)
+        *since
     }
 
     pub(super) fn submit(&self, change: Change, reply: Reply) {

@@ -5,13 +5,14 @@ use super::{Database, DatabaseError};
 use ::postgres::fallible_iterator::FallibleIterator;
 use ::postgres::types::ToSql;
 use ::postgres::{Client, IsolationLevel, Row, Statement, Transaction};
+use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, BufWriter, IntoInnerError, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A parameter of a statement.
@@ -208,7 +209,7 @@ impl Sessions {
 
 fn serve(mut session: Session, queue: &Mutex<Receiver<Work>>) {
     loop {
-        let next = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let next = queue.lock().recv();
         let Ok(work) = next else {
             return;
         };

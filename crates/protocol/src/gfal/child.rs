@@ -10,13 +10,14 @@ use super::wire::{
     self, Answer, CopyOrder, GfalError, Order, PIECE_BYTES_MAX, Report, Setup, WhichEnd,
 };
 use crate::checksum::Hasher;
+use parking_lot::Mutex;
 use penstock_model::ChecksumAlgorithm;
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 use std::fs::File;
 use std::io::{self, BufReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Orders, and pieces of a file, that may wait.
@@ -182,7 +183,7 @@ impl Reports {
     }
 
     fn send_with(&self, report: &Report, piece: &[u8]) -> io::Result<()> {
-        let mut to = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut to = self.0.lock();
         let mut whole = wire::line(report);
         whole.extend_from_slice(piece);
         to.write_all(&whole)

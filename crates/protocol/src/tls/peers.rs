@@ -9,9 +9,10 @@ use openssl::ssl::{
     SslVerifyMode, SslVersion,
 };
 use openssl::x509::X509;
+use parking_lot::RwLock;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_openssl::SslStream;
 
@@ -47,13 +48,13 @@ impl PeerTls {
     /// Reads the files again. On error what is in use stays.
     pub fn reload(&self) -> Result<(), TlsError> {
         let shown = shown(&self.0.chain, &self.0.key)?;
-        *self.0.shown.write().unwrap_or_else(PoisonError::into_inner) = shown;
+        *self.0.shown.write() = shown;
         Ok(())
     }
 
     fn shown(&self) -> Shown {
         let shown = self.0.shown.read();
-        shown.unwrap_or_else(PoisonError::into_inner).clone()
+        shown.clone()
     }
 
     /// What this end shows.

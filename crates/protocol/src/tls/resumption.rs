@@ -8,8 +8,9 @@ use super::ClientIdentity;
 use openssl::error::ErrorStack;
 use openssl::ex_data::Index;
 use openssl::ssl::{Ssl, SslConnectorBuilder, SslSession, SslSessionCacheMode};
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 
 /// Servers, for each certificate shown to them, of which a session is kept. A client speaks to some hundreds; beyond this all are forgotten at
 /// once.
@@ -41,7 +42,7 @@ impl Sessions {
             if let (Some(server), Some(sessions), Ok(session)) =
                 (ssl.ex_data(server_of), sessions.upgrade(), session.to_der())
             {
-                let mut sessions = sessions.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut sessions = sessions.lock();
                 if sessions.len() >= SERVERS_MAX && !sessions.contains_key(server) {
                     sessions.clear();
                 }
@@ -64,12 +65,7 @@ impl Sessions {
         };
         let name = identity.map(|identity| *identity.name());
         let server = (host.to_owned(), port, name);
-        let session = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&server)
-            .cloned();
+        let session = self.0.lock().get(&server).cloned();
         if let Some(session) = session {
             let session = SslSession::from_der(&session)?;
             // SAFETY: `collect_from` saw this session on a connection of the context that `ssl` belongs to;

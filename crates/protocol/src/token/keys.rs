@@ -5,12 +5,13 @@ use super::signature::{Algorithm, VerifyingKey};
 use crate::http1::client::{Client, Outgoing};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::Mutex;
 use penstock_model::Timestamp;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex as AsyncMutex;
 
@@ -184,9 +185,9 @@ impl IssuerKeys {
         }
     }
 
-    fn locked(&self) -> std::sync::MutexGuard<'_, State> {
+    fn locked(&self) -> parking_lot::MutexGuard<'_, State> {
         // The state is replaced whole, so a panic elsewhere cannot leave it half-written.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

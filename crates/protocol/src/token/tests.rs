@@ -9,11 +9,12 @@ use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
 use openssl::rsa::Rsa;
+use parking_lot::Mutex;
 use penstock_model::{NamespacePath, VoName};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 const LOCAL: &str = "https://se.example.org:8443";

@@ -8,12 +8,13 @@ use crate::vo;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use openssl::sha::sha256;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use penstock_model::{NamespacePath, Timestamp, UserName, VoName};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Clock skew that is forgiven at the beginning of a token's life, never at its end (WLCG profile).
@@ -164,11 +165,7 @@ impl Verifier {
 
     /// Gives the keys of an issuer directly (our own). It must also be trusted to count.
     pub fn with_local_keys(self, issuer: &str, jwks: &Value) -> Verifier {
-        let mut local = self
-            .inner
-            .local
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut local = self.inner.local.write();
         local.insert(issuer.to_owned(), Arc::new(key_set(jwks)));
         drop(local);
         self
@@ -176,11 +173,7 @@ impl Verifier {
 
     /// Replaces the trust list and the audiences. Keys of issuers that stay are kept; verdicts are forgotten.
     pub fn replace_trust(&self, trusted: Vec<TrustedIssuer>, audiences: Vec<String>) {
-        let mut trust = self
-            .inner
-            .trust
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut trust = self.inner.trust.write();
         *trust = Arc::new(Trust::new(trusted, audiences, Some(&trust)));
         self.remembered().clear();
     }
@@ -244,11 +237,7 @@ impl Verifier {
 
     /// `None`: this issuer is not local. `Some(Err)`: it is, and has no such key.
     fn local_key(&self, issuer: &str, kid: &str) -> Option<Result<Arc<VerifyingKey>, TokenError>> {
-        let local = self
-            .inner
-            .local
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let local = self.inner.local.read();
         let keys = local.get(issuer)?;
         Some(
             keys.get(kid)
@@ -261,20 +250,13 @@ impl Verifier {
     }
 
     fn trust(&self) -> Arc<Trust> {
-        let trust = self
-            .inner
-            .trust
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let trust = self.inner.trust.read();
         Arc::clone(&trust)
     }
 
     fn remembered(&self) -> MutexGuard<'_, HashMap<[u8; 32], Remembered>> {
         // Entries are inserted whole, so a panic elsewhere leaves nothing half-written.
-        self.inner
-            .remembered
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.inner.remembered.lock()
     }
 }
 

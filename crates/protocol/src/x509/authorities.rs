@@ -4,12 +4,13 @@
 use super::namespaces::Namespaces;
 use super::{CertificateError, signing_policy, slash_form};
 use openssl::x509::{X509, X509Crl, X509Ref};
+use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long files are taken to be unchanged without a look.
@@ -123,10 +124,7 @@ impl Authorities {
 
     /// Makes the next questions look at the files again.
     pub(super) fn forget(&self) {
-        self.known
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+        self.known.lock().clear();
     }
 
     /// The files of whoever signed `certificate`, or has the same hash. Errors: a file that is there and
@@ -159,8 +157,8 @@ impl Authorities {
         Ok(files)
     }
 
-    fn lock_known(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_known(&self) -> parking_lot::MutexGuard<'_, HashMap<u32, Known>> {
+        self.known.lock()
     }
 
     /// `<hash>.0` …, `<hash>.r0` …, `<hash>.signing_policy`, `<hash>.namespaces`.

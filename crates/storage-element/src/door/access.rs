@@ -8,6 +8,7 @@ use crate::clock::now;
 use crate::rights::{BearerError, believe_bearer};
 use http::StatusCode;
 use http::header::AUTHORIZATION;
+use parking_lot::{Mutex, MutexGuard};
 use penstock_decide::Decision;
 use penstock_decide::admission::Requester;
 use penstock_decide::authorization::{AuthorizationReason, Operation, Verdict};
@@ -19,7 +20,6 @@ use penstock_protocol::macaroon::Caveat;
 use penstock_protocol::token::TokenError;
 use penstock_protocol::x509::{CertificateError, Certified};
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Who is at the other end of a connection.
 pub(super) struct Client {
@@ -76,7 +76,7 @@ impl Client {
     }
 
     fn lock_asks(&self) -> MutexGuard<'_, Option<Identity>> {
-        self.asks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.asks.lock()
     }
 }
 

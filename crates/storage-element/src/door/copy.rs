@@ -12,6 +12,7 @@ use crate::clock::now;
 use crate::mover::MoverView;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
+use parking_lot::Mutex;
 use penstock_decide::admission::PreemptionReason;
 use penstock_model::MoverReport;
 use penstock_model::url::redact;
@@ -24,7 +25,6 @@ use penstock_protocol::tpc::{
 use std::future::Future;
 use std::io;
 use std::pin::pin;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use url::Url;
 
@@ -235,16 +235,16 @@ fn client_left() -> io::Error {
 impl Watched {
     /// From now on the markers tell of this mover.
     pub(super) fn follow(&self, view: MoverView) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(view);
+        *self.0.lock() = Some(view);
     }
 
     fn is_running(&self) -> bool {
-        let view = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let view = self.0.lock();
         view.as_ref().is_some_and(MoverView::is_running)
     }
 
     fn marker(&self, report: Option<MoverReport>) -> String {
-        let view = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let view = self.0.lock();
         let running = view.as_ref().filter(|view| view.is_running());
         write_marker(&Marker {
             timestamp_s: now().unix_seconds(),

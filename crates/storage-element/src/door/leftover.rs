@@ -8,8 +8,8 @@ use super::Door;
 use super::copy::{send_following, shown};
 use http::header::{ETAG, IF_MATCH};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use parking_lot::{Mutex, MutexGuard};
 use penstock_protocol::http1::client::Outgoing;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use url::Url;
@@ -93,7 +93,7 @@ impl Leftover {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Remains>> {
-        self.remains.lock().unwrap_or_else(PoisonError::into_inner)
+        self.remains.lock()
     }
 
     /// Removes what a push has left that is no longer running; goes on when this is dropped. A second call finds nothing

@@ -2,8 +2,9 @@
 //! caused it was given up: its user was banned, its client has gone, or the door stops.
 
 use super::report_panic;
+use parking_lot::{Mutex, MutexGuard};
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::task::JoinSet;
 
 /// The removals of one door. Clones share them.
@@ -34,6 +35,6 @@ impl Removals {
     }
 
     fn lock(&self) -> MutexGuard<'_, JoinSet<()>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

@@ -14,12 +14,13 @@ use crate::receive::{Block, ByteSource};
 use crate::stream_memory::MemoryShare;
 use http::StatusCode;
 use http::header::RANGE;
+use parking_lot::{Mutex, MutexGuard};
 use penstock_decide::streams::Streams;
 use penstock_model::{StreamUse, StreamsReason, TcpSummary};
 use penstock_protocol::http1::client::{Incoming, Outgoing};
 use penstock_protocol::ranges::content_range;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
@@ -247,7 +248,7 @@ impl ByteSource for Striped {
 
 impl Parts {
     fn board(&self) -> MutexGuard<'_, Board> {
-        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+        self.board.lock()
     }
 
     fn put(&self, part: Part) {

@@ -5,6 +5,7 @@
 //! says nothing about which files were never acknowledged.
 
 use super::{POOL_VERSION, sync_directory};
+use parking_lot::Mutex;
 use penstock_model::PoolName;
 use penstock_persistence::namespace::{Change, EntryId, Namespace, NamespaceError};
 use serde::{Deserialize, Serialize};
@@ -12,8 +13,8 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use uuid::Uuid;
 
 /// What `pool.json` says.
@@ -132,8 +133,8 @@ impl Marker {
         Ok(())
     }
 
-    fn read(&self) -> std::sync::MutexGuard<'_, PoolIdentity> {
-        self.identity.lock().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> parking_lot::MutexGuard<'_, PoolIdentity> {
+        self.identity.lock()
     }
 }
 

@@ -1,5 +1,6 @@
 //! How a pool's disk does: what failed, what that means for the pool, and whether it answers at all.
 
+use parking_lot::{Mutex, MutexGuard};
 use penstock_decide::pool_condition::{
     FAILURES_WINDOW, PastFailure, PoolCondition, RELAPSE_WINDOW, ReadOnlyReason, WriteFailure,
     judge_writes,
@@ -9,7 +10,6 @@ use penstock_protocol::exposition::Counter;
 use rustix::io::Errno;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A thread that waits for its disk for longer has a disk that does not answer.
@@ -237,7 +237,7 @@ impl Standing {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -11,12 +11,13 @@ use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
 use openssl::rsa::Rsa;
+use parking_lot::Mutex;
 use penstock_protocol::http1::Limits;
 use penstock_protocol::http1::server::Connection;
 use penstock_protocol::tls::ServerTls;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -171,7 +172,7 @@ impl Issuer {
     /// Publishes these keys and no others from now on.
     pub fn publish(&self, keys: &[&Key]) {
         let keys = keys.iter().map(|key| key.public.clone()).collect();
-        *self.published.lock().expect("not poisoned") = keys;
+        *self.published.lock() = keys;
     }
 
     /// How often the key set was fetched.
@@ -226,7 +227,7 @@ async fn answer(
             "/.well-known/openid-configuration" => (StatusCode::OK, configuration.clone()),
             "/keys" => {
                 fetches.fetch_add(1, Ordering::Relaxed);
-                let keys = keys.lock().expect("not poisoned").clone();
+                let keys = keys.lock().clone();
                 (StatusCode::OK, json!({ "keys": keys }))
             }
             _ => (StatusCode::NOT_FOUND, Value::Null),

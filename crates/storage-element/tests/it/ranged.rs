@@ -1,8 +1,9 @@
 //! A source that gives parts of one file, as slow, forgetful or busy as a test needs it.
 
+use parking_lot::Mutex;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -70,7 +71,7 @@ impl Ranged {
 
     /// The heads of all requests so far.
     pub fn heads(&self) -> Vec<String> {
-        self.heads.lock().expect("not poisoned").clone()
+        self.heads.lock().clone()
     }
 
     /// How many requests asked for a part.
@@ -92,7 +93,7 @@ impl Shared {
             }
             let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
             let count = {
-                let mut heads = self.heads.lock().expect("not poisoned");
+                let mut heads = self.heads.lock();
                 heads.push(head.clone());
                 heads.len()
             };

@@ -10,6 +10,7 @@ use crate::cloud::{KeySecret, KeyUser};
 use crate::run::wall_clock;
 use http::header::{HeaderName, HeaderValue, LOCATION, RANGE, RETRY_AFTER};
 use http::{HeaderMap, Method};
+use parking_lot::Mutex;
 use penstock_decide::classify::{Observed, classify};
 use penstock_model::{
     Bytes, ChecksumAlgorithm, CloudHolder, CloudName, CredentialId, Failure, FileUrl, JobId, Phase,
@@ -19,7 +20,7 @@ use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
 use penstock_protocol::s3::{
     BODY_BYTES_MAX, Keys, ObjectPlace, Payload, S3Error, Signing, object_checksums,
 };
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use url::Url;
 
@@ -74,14 +75,11 @@ pub(super) struct Refused {
 
 impl CloudAccess {
     fn place(&self) -> ObjectPlace {
-        self.place
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.place.lock().clone()
     }
 
     fn with_place<T>(&self, change: impl FnOnce(&mut ObjectPlace) -> T) -> T {
-        change(&mut self.place.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.place.lock())
     }
 
     /// Where the object is, without any secret.

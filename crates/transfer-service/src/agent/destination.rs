@@ -4,12 +4,12 @@
 use super::http::{End, NotRemoved, Stat, Way};
 use super::steps::{Attempting, Plan, Wanted};
 use crate::run::wall_clock;
+use parking_lot::{Mutex, MutexGuard};
 use penstock_decide::classify::{Observed, classify};
 use penstock_decide::destination::{Attempts, CopyEnd, Lost, Remnant, remnant};
 use penstock_decide::wording;
 use penstock_engine::Outcome;
 use penstock_model::{Failure, LedgerEntry, Phase, Retry, Side, Timestamp};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Records of one transfer that are looked through; more are not made by any number of retries that is allowed.
 const ENTRIES_MAX: usize = 10_000;
@@ -34,7 +34,7 @@ struct Known {
 
 impl Traces {
     fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     /// What the transfer's attempts have done.

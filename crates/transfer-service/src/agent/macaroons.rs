@@ -7,11 +7,12 @@ use super::proxy::ProxyAccess;
 use super::{AgentSetup, REMEMBERED_MAX};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};
+use parking_lot::Mutex;
 use penstock_model::{Side, Timestamp};
 use penstock_protocol::http1::client::Outgoing;
 use serde::Deserialize;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::Mutex as AsyncMutex;
 use url::Url;
@@ -66,14 +67,14 @@ struct Refused {
 
 impl Macaroons {
     fn find(&self, place: &Place, now: Timestamp) -> Option<Arc<str>> {
-        let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let given = self.given.lock();
         let found = given.get(place)?;
         let enough = LEFT_MIN.min(found.until.since(found.from) / 2);
         (found.until.since(now) > enough).then(|| found.text.clone())
     }
 
     fn keep(&self, place: Place, macaroon: Given) {
-        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut given = self.given.lock();
         if given.len() >= REMEMBERED_MAX {
             given.clear();
         }
@@ -82,13 +83,13 @@ impl Macaroons {
 
     /// Forgets one that was not accepted, because its issuer has changed its mind or its keys.
     pub(super) fn forget(&self, text: &str) {
-        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut given = self.given.lock();
         given.retain(|_, macaroon| &*macaroon.text != text);
     }
 
     /// The lock of those who would ask for the same. As many as there are attempts at most.
     fn turn(&self, place: &Place) -> Arc<AsyncMutex<()>> {
-        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asking = self.asking.lock();
         if let Some(turn) = asking.get(place).and_then(Weak::upgrade) {
             return turn;
         }
@@ -99,13 +100,13 @@ impl Macaroons {
     }
 
     fn refusal(&self, server: &str, now: Timestamp) -> Option<String> {
-        let refusing = self.refusing.lock().unwrap_or_else(PoisonError::into_inner);
+        let refusing = self.refusing.lock();
         let (until, why) = refusing.get(server)?;
         (now < *until).then(|| why.clone())
     }
 
     fn note_refusal(&self, server: String, why: &str, now: Timestamp) {
-        let mut refusing = self.refusing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refusing = self.refusing.lock();
         if refusing.len() >= REMEMBERED_MAX {
             refusing.clear();
         }

@@ -2,12 +2,12 @@
 
 use super::{AgentSetup, REMEMBERED_MAX};
 use crate::tokens::{read_with_patience, unreadable};
+use parking_lot::Mutex;
 use penstock_decide::classify::{Observed, classify};
 use penstock_model::{CredentialId, Failure, Phase, Side, Timestamp};
 use penstock_persistence::delegations::Delegation;
 use penstock_protocol::tls::ClientIdentity;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 /// How an end is reached by a proxy.
 #[derive(Clone)]
@@ -32,13 +32,13 @@ impl std::fmt::Debug for Proxies {
 
 impl Proxies {
     fn known(&self, id: &CredentialId, serial: u64) -> Option<ClientIdentity> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.lock();
         let (known_serial, identity) = known.get(id)?;
         (*known_serial == serial).then(|| identity.clone())
     }
 
     fn learn(&self, id: &CredentialId, serial: u64, identity: &ClientIdentity) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if known.len() >= REMEMBERED_MAX {
             known.clear();
         }

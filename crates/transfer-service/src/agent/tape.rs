@@ -9,6 +9,7 @@ use crate::run::{Message, wall_clock};
 use crate::tokens::token_failure;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};
+use parking_lot::Mutex;
 use penstock_decide::classify::{Observed, classify};
 use penstock_engine::{Assignment, TapeCall, TapeErrand, TapeOutcome, TapePlace};
 use penstock_model::{Concern, Errno, Failure, JobKind, Locality, Phase, Retry, Side};
@@ -20,7 +21,7 @@ use penstock_protocol::tape::{
 use penstock_protocol::tls::ClientIdentity;
 use serde::Deserialize;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use url::Url;
@@ -40,13 +41,13 @@ type Found = (Instant, Arc<TapeInterface>);
 
 impl Interfaces {
     fn known(&self, server: &str) -> Option<Arc<TapeInterface>> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.lock();
         let (since, found) = known.get(server)?;
         (since.elapsed() < REMEMBERED_FOR).then(|| found.clone())
     }
 
     fn learn(&self, server: &Arc<str>, found: &Arc<TapeInterface>) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if known.len() >= REMEMBERED_MAX {
             known.clear();
         }
@@ -54,7 +55,7 @@ impl Interfaces {
     }
 
     fn forget(&self, server: &str) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         known.remove(server);
     }
 }

@@ -6,6 +6,7 @@ use axum::extract::FromRequestParts;
 use axum::http::header::{AUTHORIZATION, HOST, HeaderName, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use parking_lot::RwLock;
 use penstock_decide::access::{Grant, Operation, Principal, Rights};
 use penstock_decide::monitoring::{MONITOR_SCOPE, is_only_for_monitors};
 use penstock_decide::settings::is_granted;
@@ -15,7 +16,7 @@ use penstock_protocol::identity::{Identity, Method};
 use penstock_protocol::token::{ADMIN_SCOPE, TokenError};
 use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 /// Users who may do nothing here: subjects of certificates or of tokens. Cheap to clone; all clones see a
 /// replacement.
@@ -31,26 +32,26 @@ struct BannedUsers {
 impl Banned {
     /// From now on the configuration bans these and no others.
     pub fn replace(&self, users: impl IntoIterator<Item = String>) {
-        let mut banned = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut banned = self.0.write();
         banned.configured = users.into_iter().collect();
     }
 
     /// From now on operators ban these, beside the configuration.
     pub(crate) fn replace_imposed(&self, users: BTreeSet<String>) {
-        let mut banned = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut banned = self.0.write();
         banned.imposed = users;
     }
 
     /// Whom operators ban, beside the configuration.
     pub(crate) fn imposed(&self) -> BTreeSet<String> {
-        let banned = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let banned = self.0.read();
         banned.imposed.clone()
     }
 
     /// Whether somebody is among them.
     pub fn holds(&self, identity: &Identity) -> bool {
         let user = identity.user.as_str();
-        let banned = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let banned = self.0.read();
         banned.configured.contains(user) || banned.imposed.contains(user)
     }
 }
@@ -63,7 +64,7 @@ pub struct Administrators(Arc<RwLock<Vec<Grant>>>);
 impl Administrators {
     /// From now on the configuration names these and no others.
     pub fn replace(&self, grants: Vec<Grant>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = grants;
+        *self.0.write() = grants;
     }
 
     /// What somebody may do beyond their own VO's jobs.
@@ -81,7 +82,7 @@ impl Administrators {
                 groups: &identity.groups,
             },
         };
-        let grants = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let grants = self.0.read();
         Rights::of(grants.iter(), principal)
     }
 }

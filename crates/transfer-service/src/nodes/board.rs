@@ -2,10 +2,11 @@
 
 use crate::api::Banned;
 use crate::overview::Overview;
+use parking_lot::Mutex;
 use penstock_decide::health::{DATABASE_SILENCE_MAX, WriteStanding};
 use penstock_model::Settings;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::watch;
 
@@ -69,7 +70,7 @@ impl Board {
             return WriteStanding::Refused;
         }
         let since = self.writes_since.lock();
-        let since = *since.unwrap_or_else(PoisonError::into_inner);
+        let since = *since;
         match since.map(|since| since.elapsed()) {
             Some(lasts) if lasts > DATABASE_SILENCE_MAX => WriteStanding::Silent(lasts),
             Some(_) | None => WriteStanding::Writable,
@@ -83,19 +84,17 @@ impl Board {
 
     /// Notes when the write that runs was begun; `None`: none runs.
     pub(crate) fn set_writes_since(&self, since: Option<Instant>) {
-        let known = self.writes_since.lock();
-        *known.unwrap_or_else(PoisonError::into_inner) = since;
+        *self.writes_since.lock() = since;
     }
 
     /// Why the journal could not be read at the last look; `None`: it could.
     pub(crate) fn unread(&self) -> Option<String> {
         let unread = self.unread.lock();
-        unread.unwrap_or_else(PoisonError::into_inner).clone()
+        unread.clone()
     }
 
     pub(crate) fn set_unread(&self, why: Option<String>) {
-        let unread = self.unread.lock();
-        *unread.unwrap_or_else(PoisonError::into_inner) = why;
+        *self.unread.lock() = why;
     }
 
     /// Notes whether the journal takes records, and tells whether it did before.

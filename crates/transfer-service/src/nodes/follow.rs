@@ -6,6 +6,7 @@ use super::membership::Membership;
 use super::wire::{Down, Hello, PROTOCOL, Said, Up, receive, send};
 use super::{Lead, Node};
 use crate::run::AgentReport;
+use parking_lot::Mutex;
 use penstock_engine::command::Reply;
 use penstock_model::{NodeId, Settings, Slots, Tenure};
 use penstock_persistence::cluster::NodeRow;
@@ -14,7 +15,7 @@ use penstock_protocol::stream::Stream;
 use penstock_protocol::tls::PeerTls;
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
@@ -154,7 +155,7 @@ impl Connection {
             }
             Down::Order(order) => self.node.host.take(order, None),
             Down::Reply { number, reply } => {
-                let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut waiting = self.waiting.lock();
                 let to = waiting.remove(&number);
                 if let (Some(to), Some(reply)) = (to, reply) {
                     // Whoever asked may have gone.
@@ -200,7 +201,7 @@ impl Connection {
     }
 
     fn answered(&self, number: u64) -> Option<Instant> {
-        let mut pings = self.pings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pings = self.pings.lock();
         while let Some((first, sent)) = pings.pop_front() {
             if first == number {
                 return Some(sent);
@@ -251,7 +252,7 @@ impl Connection {
     }
 
     fn note_ping(&self, number: u64) {
-        let mut pings = self.pings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pings = self.pings.lock();
         if pings.len() >= PINGS_MAX {
             pings.pop_front();
         }
@@ -259,7 +260,7 @@ impl Connection {
     }
 
     fn note_question(&self, number: u64, to: oneshot::Sender<Reply>) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         waiting.retain(|_, to| !to.is_closed());
         waiting.insert(number, to);
     }

@@ -6,11 +6,12 @@
 
 use crate::agent::{AgentSetup, Progress, StopSignal};
 use crate::run::{AgentReport, Message};
+use parking_lot::{Mutex, MutexGuard};
 use penstock_engine::{Assignment, Claim, Looked, NodeJoined, Outcome};
 use penstock_model::{Attempt, NodeId, Slots, Tenure, TransferId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
@@ -168,7 +169,7 @@ impl AgentHost {
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 
     /// From now on this leader is told, which the database has named. What others still send is refused; also that of a

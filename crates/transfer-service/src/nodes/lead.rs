@@ -5,10 +5,11 @@ use super::desk::{Question, Seat};
 use crate::restore::continue_from;
 use crate::run::{self, Batch, Loop, LoopEnd};
 use crate::service::ServiceError;
+use parking_lot::{Mutex, MutexGuard};
 use penstock_engine::{EngineConfig, Leading};
 use penstock_journal::Journal;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
@@ -42,7 +43,7 @@ impl Lead {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Who leads.

@@ -8,6 +8,7 @@ use super::lead::end_of;
 use super::{Lead, Node, follow, serve};
 use crate::run::{Loop, LoopEnd};
 use crate::service::ServiceError;
+use parking_lot::Mutex;
 use penstock_engine::Leading;
 use penstock_journal::{Journal, JournalError};
 use penstock_model::{NodeId, Tenure};
@@ -18,8 +19,8 @@ use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::tls::PeerTls;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
@@ -128,15 +129,12 @@ impl Membership {
     /// True while nobody else can lead.
     pub(super) fn is_certain(&self) -> bool {
         let until = self.certain_until.lock();
-        let until = until.unwrap_or_else(PoisonError::into_inner);
+        let until = until;
         until.is_some_and(|until| Instant::now() < until)
     }
 
     fn be_certain(&self, until: Option<Instant>) {
-        let mut known = self
-            .certain_until
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.certain_until.lock();
         *known = until;
     }
 

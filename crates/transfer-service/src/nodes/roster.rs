@@ -3,10 +3,11 @@
 use super::host::{AgentHost, Order};
 use super::wire::Down;
 use crate::agent::Progress;
+use parking_lot::{Mutex, MutexGuard};
 use penstock_model::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 
@@ -44,7 +45,7 @@ impl Roster {
     }
 
     fn others(&self) -> MutexGuard<'_, BTreeMap<NodeId, Linked>> {
-        self.others.lock().unwrap_or_else(PoisonError::into_inner)
+        self.others.lock()
     }
 
     /// A number that no session of this process had.

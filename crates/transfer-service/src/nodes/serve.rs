@@ -7,6 +7,7 @@ use super::wire::{Down, Hello, PROTOCOL, Said, Secret, Up, receive, send};
 use super::{Lead, Node, Seat};
 use crate::run::Message;
 use crate::service::ServiceError;
+use parking_lot::Mutex;
 use penstock_engine::NodeJoined;
 use penstock_engine::command::Command;
 use penstock_model::NodeId;
@@ -16,7 +17,7 @@ use penstock_protocol::tls::Fingerprint;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -147,7 +148,7 @@ struct Stranger {
 
 impl Strangers {
     fn admit(&self, address: IpAddr) -> Stranger {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         all.last_number += 1;
         let number = all.last_number;
         let of_it = all.by_address.entry(address).or_default();
@@ -168,7 +169,7 @@ impl Strangers {
 
 impl Drop for Stranger {
     fn drop(&mut self) {
-        let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.all.0.lock();
         if let Some(of_it) = all.by_address.get_mut(&self.address) {
             of_it.retain(|(number, _)| *number != self.number);
             if of_it.is_empty() {

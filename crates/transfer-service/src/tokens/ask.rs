@@ -4,13 +4,13 @@ use super::{TokenClients, TokenTrouble};
 use crate::run::wall_clock;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};
+use parking_lot::Mutex;
 use penstock_decide::renewal::{may_change_its_mind, renew_at};
 use penstock_model::{Renewal, RenewedToken};
 use penstock_protocol::http1::client::{Client, Outgoing};
 use penstock_protocol::oauth::{ANSWER_BYTES_MAX, ClientCredentials, Given, Grant, token_endpoint};
 use penstock_protocol::token::{FetchDocument, configuration_address, contents};
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use url::Url;
@@ -102,10 +102,7 @@ impl Issuers {
 
     async fn endpoint(&self, issuer: &str) -> Result<Url, String> {
         let known = {
-            let endpoints = self
-                .endpoints
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let endpoints = self.endpoints.lock();
             endpoints.get(issuer).cloned()
         };
         if let Some((url, since)) = known
@@ -115,10 +112,7 @@ impl Issuers {
         }
         let document = self.client.fetch(&configuration_address(issuer)).await?;
         let url = token_endpoint(issuer, &document)?;
-        let mut endpoints = self
-            .endpoints
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut endpoints = self.endpoints.lock();
         endpoints.insert(issuer.to_owned(), (url.clone(), Instant::now()));
         Ok(url)
     }

@@ -1,9 +1,10 @@
 //! Tokens in memory, and whose turn it is to renew one.
 
+use parking_lot::Mutex;
 use penstock_model::{CredentialId, StoredToken, Timestamp};
 use penstock_protocol::token::contents;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::sync::OwnedMutexGuard;
 
 /// How many tokens are held before all are forgotten and read anew.
@@ -43,13 +44,13 @@ pub(super) struct HeldTokens {
 
 impl HeldTokens {
     pub(super) fn get(&self, id: &CredentialId) -> Option<Held> {
-        let tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let tokens = self.tokens.lock();
         tokens.get(id).cloned()
     }
 
     pub(super) fn learn(&self, id: &CredentialId, stored: &StoredToken) -> Held {
         let held = Held::of(stored);
-        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tokens = self.tokens.lock();
         if tokens.len() >= HELD_MAX {
             tokens.clear();
         }
@@ -58,14 +59,14 @@ impl HeldTokens {
     }
 
     pub(super) fn forget(&self, id: &CredentialId) {
-        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tokens = self.tokens.lock();
         tokens.remove(id);
     }
 
     /// Waits until nobody else reads or renews this token.
     pub(super) async fn turn_of(&self, id: &CredentialId) -> OwnedMutexGuard<()> {
         let turn = {
-            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut turns = self.turns.lock();
             // One that nobody waits for is held by this map alone.
             if turns.len() >= HELD_MAX {
                 turns.retain(|_, turn| Arc::strong_count(turn) > 1);

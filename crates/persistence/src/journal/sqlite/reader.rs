@@ -3,6 +3,7 @@
 use super::reading::{Reading, TRANSFER_COLUMNS};
 use super::{at, bans, history, links, search, settings, tunings};
 use crate::sealing::SealingKeys;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use penstock_journal::{
     FoundPage, HistoryFacts, JobFilter, JobName, JobRow, JournalError, JournalReader,
     TransferFilter, TransferRow, TuningFilter,
@@ -14,7 +15,6 @@ use penstock_model::{
 use rusqlite::{Connection, OpenFlags, params};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Reads beside the writer, on a few read-only connections.
@@ -88,16 +88,13 @@ impl Idle {
                     to: self,
                 };
             }
-            let waited = self.freed.wait(connections);
-            connections = waited.unwrap_or_else(PoisonError::into_inner);
+            self.freed.wait(&mut connections);
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Connection>> {
         // It is changed in one step, so that a panic leaves nothing half done.
-        self.connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.connections.lock()
     }
 }
 

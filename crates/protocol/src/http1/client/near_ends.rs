@@ -1,9 +1,10 @@
 //! The near ends of the connections that a process makes: who comes to one of its own ports from such an address is the
 //! process itself, sent there by somebody, and not a neighbour on its machine.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// The near ends of all open connections of the clients that share it. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -18,13 +19,13 @@ pub(in crate::http1) struct NearEnd {
 impl NearEnds {
     /// Whether a connection of this process comes from there.
     pub fn contain(&self, address: SocketAddr) -> bool {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         all.contains_key(&canonical(address))
     }
 
     pub(super) fn add(&self, address: SocketAddr) -> NearEnd {
         let address = canonical(address);
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         // Connections to several servers can leave by one port.
         *all.entry(address).or_default() += 1;
         NearEnd {
@@ -36,7 +37,7 @@ impl NearEnds {
 
 impl Drop for NearEnd {
     fn drop(&mut self) {
-        let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.all.0.lock();
         if let Some(count) = all.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {

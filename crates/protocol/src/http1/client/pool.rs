@@ -8,8 +8,9 @@ use super::connect::Endpoint;
 use super::{ClientError, Outgoing};
 use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
 use openssl::sha::Sha256;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// How long a connection may wait. Below the idle timeout of common servers, so that few are found closed.
@@ -151,7 +152,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 
     /// Closes what has expired. False when nothing is left, so that no sweep is needed.

@@ -9,9 +9,10 @@ use super::{Client, ClientError, Outgoing, ResolvedCheck};
 use crate::hosts::HostPattern;
 use crate::network::{NetworkPorts, Ports, is_of_this_machine, is_usual_with_tls, why_not_public};
 use http::StatusCode;
+use parking_lot::RwLock;
 use penstock_model::IpVersion;
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use thiserror::Error;
 use url::Url;
 
@@ -102,20 +103,20 @@ impl Reach {
 
     /// From now on these rules. Connections that are open and idle may still be used for some seconds.
     pub fn replace(&self, rules: ReachRules) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = rules;
+        *self.0.write() = rules;
     }
 
     /// Whether a connection may be made on somebody's behalf. What a name leads to is to be judged by the very address
     /// that is connected to then, each time.
     pub fn may_connect(&self, server: SocketAddr) -> Result<(), OffLimits> {
-        let rules = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let rules = self.0.read();
         rules.judge(server)
     }
 
     /// What a server answers may be shown to who sent us there: it is public, or listed by its port.
     pub(super) fn is_known_server(&self, server: SocketAddr) -> bool {
         let address = server.ip().to_canonical();
-        let rules = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let rules = self.0.read();
         let names_it = |entry: &NetworkPorts| {
             entry.ports != Ports::Any
                 && entry.network.contains(address)
@@ -126,7 +127,7 @@ impl Reach {
 
     /// Whether credentials may go along to where a redirect leads.
     fn takes_credentials(&self, to: &Url) -> bool {
-        let rules = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let rules = self.0.read();
         ["https", "davs"].contains(&to.scheme())
             && rules.credentials_follow.iter().any(|host| host.matches(to))
     }

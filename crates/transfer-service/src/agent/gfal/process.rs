@@ -1,6 +1,7 @@
 //! One gfal process, as the service sees it: orders in, reports out, what libraries print bounded and without secrets,
 //! and its end, which is waited for.
 
+use parking_lot::Mutex;
 use penstock_model::Failure;
 use penstock_protocol::gfal::gate::{Gate, Judge, RefusedConnection};
 use penstock_protocol::gfal::wire::{LINE_BYTES_MAX, PIECE_BYTES_MAX, line, parse};
@@ -9,8 +10,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::VecDeque;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
@@ -392,13 +393,13 @@ struct Said {
 }
 
 impl Said {
-    fn secrets(&self) -> std::sync::MutexGuard<'_, Vec<String>> {
-        self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
+    fn secrets(&self) -> parking_lot::MutexGuard<'_, Vec<String>> {
+        self.secrets.lock()
     }
 
     fn note(&self, line: &str) -> String {
         let line = without_secrets(line, &self.secrets());
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines.lock();
         if lines.len() >= SAID_REMEMBERED {
             lines.pop_front();
         }
@@ -407,7 +408,7 @@ impl Said {
     }
 
     fn last(&self) -> String {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self.lines.lock();
         lines.back().cloned().unwrap_or_default()
     }
 }
