@@ -51,8 +51,8 @@ mod kill {
             let mut hanging = hanging.iter();
             hanging.any(|(at, name)| *at == step && thread.name() == Some(*name))
         };
-        let state = hanging.lock();
-        drop(let_go.wait_while(state, is_here));
+        let mut state = hanging.lock();
+        let_go.wait_while(&mut state, is_here);
         if KILL_AT.get() == Some(&step) {
             // Not `exit`: nothing may be cleaned up, as after SIGKILL.
             std::process::abort();
@@ -283,7 +283,7 @@ mod tests {
         let storage = open_with(directory.path(), &["slow", "quick"], limits);
         let (hanging, let_go) = &HANGING;
         let disk = (Step::Adopted, "committer-slow");
-        hanging.lock().expect("no panic").push(disk);
+        hanging.lock().push(disk);
         let slow = write_into(&storage, "slow", "/d/slow").await;
         assert!(
             matches!(slow, Err(WriteError::DiskStalled { .. })),
@@ -296,7 +296,7 @@ mod tests {
         }
         let slow = storage.pool(&PoolName::new("slow")).expect("known");
         assert_eq!(walk(&slow.data_root()).len(), 1);
-        hanging.lock().expect("no panic").retain(|it| *it != disk);
+        hanging.lock().retain(|it| *it != disk);
         let_go.notify_all();
         let deadline = Instant::now() + Duration::from_secs(20);
         while !walk(&slow.data_root()).is_empty() {

@@ -115,7 +115,7 @@ impl Storage {
     ) -> std::io::Result<()> {
         let method = request.method.as_str();
         let is_copied = {
-            let mut log = log.lock().expect("no panic");
+            let mut log = log.lock();
             if request.path() == "/to" {
                 let mut line = method.to_owned();
                 for name in ["overwrite", "if-match"] {
@@ -346,7 +346,7 @@ impl Run {
                 Ok(()) => Outcome::Tidied,
                 Err(failure) => Outcome::Untidied { failure },
             };
-            return (outcome, seen.lock().expect("no panic").clone());
+            return (outcome, seen.lock().clone());
         }
         let proceeds = async move {
             if let Some(AgentReport::Prepared { .. }) = reported.recv().await {
@@ -357,7 +357,7 @@ impl Run {
             (outcome, ()) = async { tokio::join!(attempting.run(may_proceed, &reports), std::future::ready(())) } => outcome,
             () = async { proceeds.await; std::future::pending().await } => unreachable!("it waits"),
         };
-        let seen = seen.lock().expect("no panic").clone();
+        let seen = seen.lock().clone();
         (outcome, seen)
     }
 }
