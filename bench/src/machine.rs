@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What stands above every result.
 #[derive(Debug)]
@@ -85,10 +84,7 @@ fn commit() -> String {
 }
 
 fn date() -> String {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    penstock_model::Timestamp(i64::try_from(since.as_millis()).unwrap_or_default()).to_fts()
+    penstock_clock::wall_clock().to_fts()
 }
 
 fn machine() -> String {

@@ -8,6 +8,7 @@ use crate::output::Output;
 use crate::serve::roles::{self, Trusted};
 use crate::site::SiteDirectory;
 use openssl::x509::X509;
+use penstock_clock::wall_clock;
 use penstock_decide::authorization::{AuthorizationReason, Operation, Verdict};
 use penstock_model::{NamespacePath, Timestamp, VoName};
 use penstock_protocol::http1::client::{Client, ClientConfig};
@@ -20,7 +21,6 @@ use penstock_storage_element::{AccessConfig, MacaroonConfig, OwnIssuer};
 use serde::Serialize;
 use std::io::Read;
 use std::path::Path;
-use std::time::SystemTime;
 
 /// Proxies with their chains and attributes have some KiB.
 const CREDENTIAL_BYTES_MAX: u64 = 1 << 20;
@@ -199,7 +199,7 @@ async fn understand(
             "--ca goes with a subject; a certificate says itself who signed it".into(),
         ));
     }
-    let now = now();
+    let now = wall_clock();
     match who {
         Who::Anonymous => Ok(Understood {
             believed: None,
@@ -393,10 +393,4 @@ fn text(answer: &Answer) -> String {
         out.push_str(&format!("{:8} {verdict}  {because}\n", judged.operation));
     }
     out
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let since = since.unwrap_or_default().as_millis();
-    Timestamp(i64::try_from(since).unwrap_or(i64::MAX))
 }

@@ -13,7 +13,7 @@ use crate::output::Output;
 use crate::rebuild::storage_of as storage;
 use crate::site::SiteDirectory;
 use crate::store;
-use crate::token::now;
+use penstock_clock::wall_clock;
 use penstock_model::{Bytes, Timestamp};
 use penstock_persistence::backup::{
     BackupContent, BackupError, BackupFacts, BackupOf, Kept, RestoreTo, Restored, back_up, restore,
@@ -263,7 +263,7 @@ fn namespace_source(
         kept: Kept::Namespace(database),
         files: vec![(CONFIGURATION.to_owned(), text)],
         positions: Vec::new(),
-        at: now(),
+        at: wall_clock(),
         bytes_per_second,
         stopped: Arc::default(),
     })
@@ -329,7 +329,7 @@ fn source(
             .iter()
             .filter_map(|sink| taken(&sink.name))
             .collect(),
-        at: now(),
+        at: wall_clock(),
         bytes_per_second,
         stopped: Arc::default(),
     })
@@ -414,7 +414,7 @@ fn put_one_back(
         kept,
         replaces: args.replace,
         scratch: site.root().join("state"),
-        at: now(),
+        at: wall_clock(),
     };
     let directories = match &to.kept {
         Kept::Files {

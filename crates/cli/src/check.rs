@@ -12,8 +12,9 @@ use crate::quantity::Span;
 use crate::serve::roles;
 use crate::site::SiteDirectory;
 use crate::store;
-use crate::token::{SiteIssuer, now};
+use crate::token::SiteIssuer;
 use openssl::x509::X509;
+use penstock_clock::wall_clock;
 use penstock_decide::expiry::{Ending, Standing};
 use penstock_model::VoName;
 use penstock_persistence::postgres::inspect;
@@ -131,7 +132,7 @@ pub async fn run(
     check_issuers_vos(&config, &mut findings);
     check_groups(&site, &config, &mut findings);
     check_voms(&site, &config, &mut findings);
-    let expiries = expiry::of_site(&site, &config, now());
+    let expiries = expiry::of_site(&site, &config, wall_clock());
     if !expiries.iter().any(|found| found.what == Ending::Authority) {
         findings.warning(format!(
             "{} has no CA certificate, so no other site and no token issuer is trusted",
@@ -329,7 +330,7 @@ fn check_certificate(site: &SiteDirectory, config: &Config, findings: &mut Findi
     let trust = site.resolve(&config.trust.certificates);
     // What has ended is told as such.
     let is_valid =
-        pki::life(&certificate).is_ok_and(|(begins, ends)| (begins..ends).contains(&now()));
+        pki::life(&certificate).is_ok_and(|(begins, ends)| (begins..ends).contains(&wall_clock()));
     for host in &config.site.hosts {
         if !names(own, host) {
             findings.warning(format!(
@@ -526,7 +527,7 @@ fn check_tokens(site: &SiteDirectory, config: &Config, findings: &mut Findings) 
                  with it wherever this site's tokens count; {renew}",
                 path.display()
             ));
-        } else if owner.expires <= now() {
+        } else if owner.expires <= wall_clock() {
             findings.warning(format!(
                 "{} expired at {}Z; {renew}",
                 path.display(),

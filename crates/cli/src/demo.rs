@@ -12,9 +12,10 @@ use crate::files::{Purpose, open};
 use crate::jobs::{Intent, connect_by, end_tokens, wait};
 use crate::output::Output;
 use crate::progress::{View, shown, watched};
-use crate::token::{Grant, SiteIssuer, now};
+use crate::token::{Grant, SiteIssuer};
 use data::DemoData;
 use parking_lot::Mutex;
+use penstock_clock::wall_clock;
 use penstock_field_tools::bulk_copy::{Arrived, Existing, Options, upload_all};
 use penstock_field_tools::job_list::Entry;
 use penstock_field_tools::progress::Progress;
@@ -117,7 +118,7 @@ async fn play(
     let access = Access::open(&args.access, environment, PARALLEL)?;
     let service = connect_by(&access, &args, Intent::Submit, environment)?;
     let transfers = move_all(&access, &service, &entries, data.total(), output).await?;
-    let ended = now();
+    let ended = wall_clock();
     let verification = verify(&remote, data, loaded, &to, output).await?;
     let journal = sites.north.directory.join("state/transfer.sqlite");
     Ok((report(journal, transfers, ended).await?, verification))
@@ -322,7 +323,7 @@ async fn report(
 /// Waits until what moved last is in the record: each second has one sample of a link on which something moved.
 fn wait_for_sample(reader: &Arc<dyn JournalReader>, ended: Timestamp) {
     let end = ended + SAMPLED_WITHIN;
-    while now() < end {
+    while wall_clock() < end {
         let sampled = reader.samples_between(ended, end);
         if sampled.is_ok_and(|samples| !samples.is_empty()) {
             return;

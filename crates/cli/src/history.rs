@@ -10,7 +10,7 @@ use crate::output::Output;
 use crate::quantity::Span;
 use crate::site::SiteDirectory;
 use crate::store;
-use crate::token::now;
+use penstock_clock::wall_clock;
 use penstock_decide::history::{Follows, Oldest, Retention, what_is_held};
 use penstock_journal::{HistoryFacts, JournalReader};
 use penstock_model::{Bytes, Timestamp};
@@ -91,7 +91,7 @@ pub fn run(
         Some(database) => in_postgres(&database, transfer)?,
         None => in_files(&site, transfer)?,
     };
-    let told = tell(now(), &facts, &transfer.retention(), &followers);
+    let told = tell(wall_clock(), &facts, &transfer.retention(), &followers);
     output.show(&told, || text(&told));
     Ok(())
 }

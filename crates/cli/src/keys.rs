@@ -10,7 +10,8 @@ use crate::exit::CommandError;
 use crate::output::Output;
 use crate::site::SiteDirectory;
 use crate::store;
-use crate::token::now;
+use penstock_clock::timestamp;
+use penstock_clock::wall_clock;
 use penstock_model::Timestamp;
 use penstock_persistence::resealing::{keys_in_use, keys_in_use_of};
 use penstock_persistence::sealing::SealingKeys;
@@ -24,7 +25,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Ends of tokens are recorded by the day, so that most signatures write nothing.
 const DAY_MS: i64 = 86_400_000;
@@ -71,7 +72,7 @@ impl RingFiles {
                 Ok(KeyRing::of(self.describe(
                     &self.configured,
                     made,
-                    now() + self.life_max,
+                    wall_clock() + self.life_max,
                 )?))
             }
             Err(why) => Err(CommandError::local(list.display(), why)),
@@ -80,7 +81,7 @@ impl RingFiles {
 
     /// Writes the list of a site that was just made.
     pub fn create(&self) -> Result<(), CommandError> {
-        let now = now();
+        let now = wall_clock();
         self.save(&KeyRing::of(self.describe(&self.configured, now, now)?))
     }
 
@@ -144,7 +145,7 @@ impl RingFiles {
     fn rotate(&self, at_once: bool) -> Result<KeyRing, CommandError> {
         let _lock = self.lock()?;
         let mut ring = self.load()?;
-        let now = now();
+        let now = wall_clock();
         let from = now + if at_once { SIGNS_SOON } else { SIGNS_AFTER };
         if !(at_once && ring.hasten(now, from)) {
             let ended = ring.drop_ended(now);
@@ -199,13 +200,6 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     std::fs::rename(&beside, path)
 }
 
-fn timestamp(time: SystemTime) -> Timestamp {
-    let since = time
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
-}
-
 /// One key as `penstock key list` tells it.
 #[derive(Debug, Serialize)]
 pub struct KeyRow {
@@ -257,7 +251,7 @@ fn rotate(
                 CommandError::Usage("the site has no [storage], so it makes no macaroons".into())
             })?;
             let path = site.resolve(&storage.macaroon_keys);
-            let removed = RootKeys::rotate(&path, now(), storage.macaroon_validity_max.0)
+            let removed = RootKeys::rotate(&path, wall_clock(), storage.macaroon_validity_max.0)
                 .map_err(|why| CommandError::Usage(why.to_string()))?;
             format!(
                 "a new root key makes macaroons within seconds; those of the old ones go on until they end \
@@ -274,7 +268,7 @@ fn rotate(
                 site.resolve(&transfer.credential_keys),
                 used(&site, transfer, environment)?,
             );
-            let removed = SealingKeys::rotate(&path, now(), &used)
+            let removed = SealingKeys::rotate(&path, wall_clock(), &used)
                 .map_err(|why| CommandError::Usage(why.to_string()))?;
             format!(
                 "a new key seals credentials within seconds, and what is stored is sealed anew by the running \
@@ -327,7 +321,7 @@ fn show(
 
 fn rows(site: &SiteDirectory, environment: &Environment) -> Result<Vec<KeyRow>, CommandError> {
     let config = site.config()?;
-    let now = now();
+    let now = wall_clock();
     let mut rows = Vec::new();
     if let Some(issuer) = &config.issuer {
         let ring = RingFiles::of(site, issuer).load()?;

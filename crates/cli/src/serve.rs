@@ -22,10 +22,10 @@ use crate::expiry;
 use crate::output::{LogOutput, Output};
 use crate::site::SiteDirectory;
 use crate::store;
-use crate::token::now;
 use files::{LOOK_EVERY, Watched};
 use issuer::Published;
 use monitor::SiteMonitor;
+use penstock_clock::wall_clock;
 use penstock_decide::history::Retention;
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::connections::Connections;
@@ -579,7 +579,7 @@ impl Running {
     /// Looks at what ends, for monitors.
     async fn look_at_endings(&self, site: &SiteDirectory, config: &Config) {
         let (site, config) = (site.clone(), config.clone());
-        let look = move || expiry::of_site(&site, &config, now());
+        let look = move || expiry::of_site(&site, &config, wall_clock());
         match tokio::task::spawn_blocking(look).await {
             Ok(found) => self.monitor.replace_endings(found),
             Err(why) => tracing::error!(%why, "what expires when could not be found out"),

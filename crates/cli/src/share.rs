@@ -7,7 +7,7 @@ use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::files::Purpose;
 use crate::output::Output;
-use crate::token::now;
+use penstock_clock::wall_clock;
 use penstock_field_tools::remote::Remote;
 use serde::Serialize;
 use std::time::Duration;
@@ -55,7 +55,7 @@ pub async fn run(
     let shared = Shared {
         link: link(&args.url, &macaroon),
         activities,
-        expires_at: (now() + lasting).to_fts(),
+        expires_at: (wall_clock() + lasting).to_fts(),
     };
     output.show(&shared, || format!("{}\n", shared.link));
     Ok(())

@@ -9,12 +9,13 @@ use crate::keys::{RingFiles, load_signer, replace};
 use crate::output::Output;
 use crate::quantity::Span;
 use crate::site::SiteDirectory;
+use penstock_clock::wall_clock;
 use penstock_decide::monitoring::MONITOR_SCOPE;
 use penstock_model::{NamespacePath, Right, Timestamp};
 use penstock_protocol::token::{ADMIN_SCOPE, ANY_AUDIENCE, Claims, Signer, capabilities};
 use serde::Serialize;
 use serde_json::Value;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use uuid::Uuid;
 
 /// How long a token lives when nothing is said.
@@ -57,7 +58,7 @@ impl SiteIssuer {
     /// that verifiers must know.
     pub fn load(site: &SiteDirectory, issuer: &Issuer) -> Result<SiteIssuer, CommandError> {
         let files = RingFiles::of(site, issuer);
-        let (ring, now) = (files.load()?, now());
+        let (ring, now) = (files.load()?, wall_clock());
         let signing = ring.signing(now);
         let mut published = Vec::new();
         for key in ring.published(now) {
@@ -127,7 +128,7 @@ impl SiteIssuer {
     }
 
     fn claims(&self, grant: &Grant) -> Claims {
-        let now = now().unix_seconds();
+        let now = wall_clock().unix_seconds();
         Claims {
             iss: self.url.clone(),
             sub: grant.subject.clone(),
@@ -142,14 +143,6 @@ impl SiteIssuer {
             client_id: None,
         }
     }
-}
-
-/// The wall clock.
-pub fn now() -> Timestamp {
-    let since_epoch = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    Timestamp(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
 #[derive(Serialize)]
@@ -192,7 +185,7 @@ pub fn run(args: TokenArgs, environment: &Environment, output: Output) -> Result
 fn show(token: &str, lifetime: Duration, output: Output) {
     let report = TokenReport {
         token,
-        expires_at: (now() + lifetime).to_fts(),
+        expires_at: (wall_clock() + lifetime).to_fts(),
     };
     output.show(&report, || format!("{token}\n"));
 }

@@ -16,13 +16,13 @@ use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use parking_lot::Mutex;
+use penstock_clock::wall_clock;
 use penstock_model::{JobId, Timestamp, VoName};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::Semaphore;
 
 /// Whose transfers a viewer sees in detail. What is only counted, such as the rate of a link, everybody sees whom the
@@ -177,7 +177,7 @@ async fn series(
     (state.shared.authorise)(&headers)
         .await
         .map_err(Refusal::Unauthorised)?;
-    let now = now();
+    let now = wall_clock();
     let oldest = now.0 - query.seconds() * 1000;
     let after = Timestamp(query.after.map_or(oldest, |after| after.max(oldest)));
     let snapshot = read(state, move |shared| {
@@ -207,7 +207,10 @@ async fn report(
         .await
         .map_err(Refusal::Unauthorised)?;
     let seconds = query.seconds();
-    let report = read(state, move |shared| shared.report(seconds, sight, now())).await?;
+    let report = read(state, move |shared| {
+        shared.report(seconds, sight, wall_clock())
+    })
+    .await?;
     Ok(Json(report))
 }
 
@@ -333,11 +336,4 @@ impl IntoResponse for Refusal {
             }
         }
     }
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

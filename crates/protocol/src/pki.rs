@@ -27,13 +27,14 @@ use openssl::x509::{
     X509, X509Builder, X509Crl, X509Name, X509NameBuilder, X509NameRef, X509PurposeId, X509Ref,
     X509StoreContext, X509VerifyResult,
 };
+use penstock_clock::wall_clock;
 use penstock_model::Timestamp;
 use std::fs;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use thiserror::Error;
 
 /// How long a new certificate authority lasts.
@@ -431,9 +432,7 @@ fn set_validity(
     lifetime: Duration,
     issuer: Option<&X509>,
 ) -> Result<(), ErrorStack> {
-    let now = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
+    let now = Duration::from_secs(wall_clock().0.unsigned_abs() / 1000);
     let at =
         |time: Duration| Asn1Time::from_unix(i64::try_from(time.as_secs()).unwrap_or(i64::MAX));
     let end = at(now + lifetime)?;
@@ -564,6 +563,7 @@ fn write_synced(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt;
+    use std::time::SystemTime;
 
     fn site() -> (tempfile::TempDir, CertificateAuthority) {
         let dir = tempfile::tempdir().expect("a temporary directory");

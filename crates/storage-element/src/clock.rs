@@ -1,9 +1,10 @@
 //! The clocks of this machine, read in one place.
 
 use parking_lot::Mutex;
+use penstock_clock::wall_clock;
 use penstock_decide::clock::{ClockCheck, ClockReading, ClockStanding};
 use penstock_model::Timestamp;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// The time by which terms end: the wall clock, unless that is doubted. See `decide::clock`.
 #[derive(Debug)]
@@ -68,17 +69,9 @@ struct Look {
 
 fn reading(started: Instant) -> ClockReading {
     ClockReading {
-        wall: now(),
+        wall: wall_clock(),
         monotonic: started.elapsed(),
     }
-}
-
-/// The wall clock.
-pub(crate) fn now() -> Timestamp {
-    let since_epoch = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    Timestamp(0) + since_epoch
 }
 
 /// A duration as stage clocks hold it.

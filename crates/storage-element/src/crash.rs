@@ -188,7 +188,7 @@ mod tests {
                 only: None,
                 entries_max: 10,
                 by: None,
-                at: crate::clock::now(),
+                at: penstock_clock::wall_clock(),
             };
             storage.change(change).await.expect("removed");
             // The steps of removal come on another thread.

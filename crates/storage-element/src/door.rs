@@ -33,7 +33,6 @@ mod write;
 
 pub(crate) use reserved::{is_reserved, left_from_before};
 
-use crate::clock::now;
 use crate::mover::{Busy, Mover, MoverRequest};
 use crate::storage::Storage;
 use access::{Caller, Client};
@@ -42,6 +41,7 @@ use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderValue, Method, StatusCode};
+use penstock_clock::wall_clock;
 use penstock_model::NamespacePath;
 use penstock_persistence::namespace::MoverOutcome;
 use penstock_protocol::connections::{Admitted, Connections};
@@ -252,7 +252,7 @@ impl Door {
                 admitted.shook_hands();
                 match shaken {
                     Ok(stream) => {
-                        let certificate = tls.client_of(&stream, now()).await;
+                        let certificate = tls.client_of(&stream, wall_clock()).await;
                         (stream, certificate)
                     }
                     Err(why) => {

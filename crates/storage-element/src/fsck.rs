@@ -2,10 +2,10 @@
 
 mod restored;
 
-use crate::clock::now;
 use crate::label::{LABEL_VERSION, Label, write_label};
 use crate::pool::{IDS_PER_DIRECTORY, move_aside, sync_directory};
 use crate::pool_files::{Marks, OnDisk, PoolFilesError, PoolPlace, lock_pools, marks};
+use penstock_clock::wall_clock;
 use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp};
 use penstock_persistence::namespace::{
     Change, ChangeError, EntryId, LastWord, LastWords, Namespace, NamespaceError, NewFile,
@@ -409,7 +409,7 @@ impl Check<'_> {
                     only: Some(file.id),
                     entries_max: 1,
                     by: None,
-                    at: now(),
+                    at: wall_clock(),
                 })?;
                 self.namespace.apply(Change::ForgetTrash(vec![file.id]))?;
                 true
@@ -674,7 +674,10 @@ impl Check<'_> {
                     told == Some(*parent) && name == place.name()
                 }),
             };
-            match self.take_place(Change::Reenter { file, at: now() })? {
+            match self.take_place(Change::Reenter {
+                file,
+                at: wall_clock(),
+            })? {
                 None => return Ok((place, why)),
                 Some(taken) => why = why.or(Some(taken)),
             }

@@ -1,13 +1,14 @@
 //! One file on its way in or out: holds its slot, keeps its stage clocks, is visible while it runs and
 //! leaves a record when it ends, however it ends.
 
-use crate::clock::{microseconds, now};
+use crate::clock::microseconds;
 use crate::gate::{Arrival, Permit, Progress, Refusal, Waiting};
 use crate::meter::Direction;
 use crate::metrics::StorageMetrics;
 use crate::pool::Pool;
 use crate::recorder::Recorder;
 use parking_lot::Mutex;
+use penstock_clock::wall_clock;
 use penstock_decide::admission::{AdmissionReason, PreemptionReason, Requester};
 use penstock_model::{
     Bytes, NamespacePath, PoolName, StageClocks, TcpSummary, Timestamp, UserName, VoName,
@@ -231,7 +232,7 @@ impl LiveMovers {
             user: request.user,
             vo: request.requester.vo,
             pool: request.pool,
-            since: now(),
+            since: wall_clock(),
             progress,
             running: matches!(slot, Slot::Running { .. }).into(),
             remote: OnceLock::new(),

@@ -1,7 +1,7 @@
 //! Makes a lost namespace again from its pools. Reads pools and writes a database; file data is never touched.
 
-use crate::clock::now;
 use crate::pool_files::{Marks, PoolFilesError, PoolPlace, lock_pools, marks};
+use penstock_clock::wall_clock;
 use penstock_model::PoolName;
 use penstock_persistence::namespace::{
     FoundFile, LogCondition, NamespaceError, NamespaceLock, PoolLogs, Rebuild, RebuildError,
@@ -134,7 +134,7 @@ pub fn rebuild(
                     Ok(((size, modified), label)) => (size, modified, label),
                     Err(why) => {
                         unreadable.push((file.path.clone(), why.to_string()));
-                        (penstock_model::Bytes(0), now(), None)
+                        (penstock_model::Bytes(0), wall_clock(), None)
                     }
                 };
                 let found = FoundFile {
@@ -154,7 +154,7 @@ pub fn rebuild(
     let rebuilt = rebuild.finish(&part, records_seen)?;
     let set_aside = match order.dry_run {
         true => None,
-        false => take_place(&part, database, now()).map_err(RebuildError::File)?,
+        false => take_place(&part, database, wall_clock()).map_err(RebuildError::File)?,
     };
     drop(part_guard);
     Ok(RebuildReport {

@@ -1,7 +1,7 @@
 //! The storage element itself: namespace, pools, movers and trust, without any door.
 
 use crate::claims::Claims;
-use crate::clock::{BelievedClock, now};
+use crate::clock::BelievedClock;
 use crate::committer::Committers;
 use crate::config::{
     AccessConfig, MacaroonConfig, OutboundConfig, OwnIssuer, StorageConfig, StorageLimits,
@@ -22,6 +22,7 @@ use crate::stream_memory::StreamMemory;
 use crate::upkeep::{Shared, Upkeep, UpkeepLimits};
 use crate::uploads::Uploads;
 use parking_lot::{Mutex, RwLock};
+use penstock_clock::wall_clock;
 use penstock_decide::Decision;
 use penstock_decide::admission::Requester;
 use penstock_decide::pool_selection::{Placement, PoolReason, PoolView, Unplaceable, choose_pool};
@@ -247,7 +248,7 @@ impl Storage {
             })
             .collect();
         StorageSnapshot {
-            at: now(),
+            at: wall_clock(),
             namespace: self.namespace.uuid(),
             connections: self.connections.load(Ordering::Relaxed),
             pools,

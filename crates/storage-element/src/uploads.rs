@@ -9,11 +9,11 @@ mod record;
 pub(crate) use finish::Finish;
 pub(crate) use record::{Plan, Record};
 
-use crate::clock::now;
 use crate::pool::{NoRoom, Pool, Reservation, sync_directory};
 use crate::reaper::{ReaperHandle, with_room};
 use crate::write_error::WriteError;
 use parking_lot::{Mutex, MutexGuard};
+use penstock_clock::wall_clock;
 use penstock_model::{ChecksumAlgorithm, Timestamp, UserName};
 use penstock_persistence::namespace::{EntryId, Namespace};
 use penstock_protocol::checksum::Hasher;
@@ -101,7 +101,7 @@ impl Uploads {
             match restored(namespace, pool, id, found, believed)? {
                 Restored::Open(upload) => drop(self.open().insert(id, upload)),
                 Restored::Over => remove_files(pool, id)?,
-                Restored::Damaged => record::quarantine_files(pool, id, now())?,
+                Restored::Damaged => record::quarantine_files(pool, id, wall_clock())?,
                 Restored::Unreadable => left += 1,
             }
             Ok(())

@@ -1,10 +1,34 @@
 //! The clock of this process, and whether what it says is believed: see `decide::clock`.
 
-use crate::run::wall_clock;
 use parking_lot::{Mutex, MutexGuard};
+use penstock_clock::wall_clock;
 use penstock_decide::clock::{ClockCheck, ClockReading, ClockStanding};
+use penstock_engine::Now;
 use penstock_model::Timestamp;
 use std::time::Instant;
+
+/// The wall clock and the process's own clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock(Instant);
+
+impl Clock {
+    pub(crate) fn start() -> Clock {
+        Clock(Instant::now())
+    }
+
+    /// `at`: what is written into records now.
+    pub(crate) fn now(self, at: Timestamp) -> Now {
+        Now {
+            at,
+            monotonic_us: self.0.elapsed().as_micros() as u64,
+        }
+    }
+
+    /// A time of the process's clock as the engine reads it.
+    pub(crate) fn monotonic_us(self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.0).as_micros() as u64
+    }
+}
 
 /// Watches the wall clock.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 //! Decides with `decide::history`, has the journal's thread remove a little at a time between its commits, and tells
 //! how much history there is and who holds it back.
 
-use crate::run::{self, Batch};
+use crate::run::Batch;
 use crate::service::Service;
 use parking_lot::Mutex;
 use penstock_decide::history::{
@@ -222,7 +222,7 @@ impl Keeper {
         }
         let retention = *self.retention.borrow();
         let followers = self.service.followers.list();
-        let may_go = what_may_go(run::wall_clock(), &retention, &followers);
+        let may_go = what_may_go(penstock_clock::wall_clock(), &retention, &followers);
         let step = PruneStep {
             ended_before: may_go.ended_before,
             taken_by_all: may_go.taken_by_all,
@@ -271,7 +271,7 @@ impl Keeper {
             sequence: oldest.sequence,
         });
         let retention = *self.retention.borrow();
-        let held = what_is_held(run::wall_clock(), &retention, &followers, oldest);
+        let held = what_is_held(penstock_clock::wall_clock(), &retention, &followers, oldest);
         let by = held.as_ref().map(|held| held.by.clone());
         if by != self.told {
             match &held {

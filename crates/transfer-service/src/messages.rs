@@ -300,7 +300,7 @@ impl Teller {
             seen: &link.seen,
         });
         let busy = states.filter(|link| link.active > 0 || link.queued > 0);
-        follower.links(busy, crate::run::wall_clock())
+        follower.links(busy, penstock_clock::wall_clock())
     }
 }
 

@@ -27,8 +27,8 @@ pub use view::{NodeStanding, NodeView, NodesView};
 pub(crate) use wire::Down;
 
 use crate::agent::AgentSetup;
+use crate::clock::Clock;
 use crate::metrics::TransferMetrics;
-use crate::run::Clock;
 use penstock_engine::Now;
 use penstock_model::NodeId;
 use std::sync::Arc;

@@ -17,10 +17,11 @@ use crate::overview::Meters;
 use accepted::Accepted;
 use committing::Committer;
 use notices::{tell, tell_of_leftover};
+use penstock_clock::wall_clock;
 use penstock_engine::command::{Command, Reply, Submit};
 use penstock_engine::{
-    Action, Assignment, Effects, Engine, EngineConfig, Input, Leading, Looked, NodeJoined, Now,
-    Outcome, ReplyId, TapeCall, TapeErrand, TapeOutcome,
+    Action, Assignment, Effects, Engine, EngineConfig, Input, Leading, Looked, NodeJoined, Outcome,
+    ReplyId, TapeCall, TapeErrand, TapeOutcome,
 };
 use penstock_journal::{Journal, JournalError, PruneStep, Pruned};
 use penstock_model::{
@@ -31,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// How many inputs may wait for the engine; senders wait beyond.
@@ -173,37 +174,6 @@ struct AgentHandle {
     node: NodeId,
     session: u64,
     progress: Arc<Progress>,
-}
-
-/// The wall clock and the process's own clock.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock(Instant);
-
-impl Clock {
-    pub(crate) fn start() -> Clock {
-        Clock(Instant::now())
-    }
-
-    /// `at`: what is written into records now.
-    pub(crate) fn now(self, at: Timestamp) -> Now {
-        Now {
-            at,
-            monotonic_us: self.0.elapsed().as_micros() as u64,
-        }
-    }
-
-    /// A time of the process's clock as the engine reads it.
-    fn monotonic_us(self, at: Instant) -> u64 {
-        at.saturating_duration_since(self.0).as_micros() as u64
-    }
-}
-
-/// The wall clock.
-pub(crate) fn wall_clock() -> Timestamp {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    Timestamp(since.as_millis() as i64)
 }
 
 /// What the outside holds of a running loop.

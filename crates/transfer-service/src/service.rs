@@ -2,6 +2,7 @@
 
 use crate::agent::{AgentConfig, AgentSetup, ByVersion, Gfal, GfalConfig, Memory};
 use crate::api::Banned;
+use crate::clock::Clock;
 use crate::history::Followers;
 use crate::metrics::TransferMetrics;
 use crate::nodes::{
@@ -9,7 +10,7 @@ use crate::nodes::{
     Roster, Seat,
 };
 use crate::overview::Overview;
-use crate::run::{self, Clock, Message};
+use crate::run::{self, Message};
 use crate::store::{self, Opened, Role, Store};
 use crate::tokens::{TokenClients, TokenKeeper};
 use penstock_decide::clock::ClockStanding;
@@ -681,7 +682,7 @@ async fn sweep(
         let delegations = agents.delegations.clone();
         let keys: Vec<CloudKey> = agents.settings.borrow().cloud_keys().cloned().collect();
         let swept = tokio::task::spawn_blocking(move || {
-            let now = run::wall_clock();
+            let now = penstock_clock::wall_clock();
             let referred = keys.into_iter().map(|key| key.secret).collect();
             delegations.sweep(now)?;
             delegations.sweep_cloud_secrets(&referred, now)

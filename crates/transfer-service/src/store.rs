@@ -2,6 +2,7 @@
 
 use crate::nodes::NodesConfig;
 use crate::service::ServiceError;
+use penstock_clock::timestamp;
 use penstock_journal::{Journal, JournalReader};
 use penstock_model::Timestamp;
 use penstock_persistence::delegations::Delegations;
@@ -9,7 +10,6 @@ use penstock_persistence::journal::{PostgresReader, SqliteJournal, SqliteReader}
 use penstock_persistence::sealing::SealingKeys;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
 
 /// How many questions may be answered from the journal at once.
 const READERS: usize = 4;
@@ -85,6 +85,5 @@ fn written_at(journal: &Path) -> Option<Timestamp> {
     let files = [journal, Path::new(&log)];
     let times = files.map(|file| file.metadata().and_then(|file| file.modified()).ok());
     let newest = times.into_iter().flatten().max()?;
-    let since = newest.duration_since(UNIX_EPOCH).ok()?;
-    Some(Timestamp(since.as_millis() as i64))
+    Some(timestamp(newest))
 }

@@ -9,10 +9,11 @@ mod held;
 
 use crate::clock::ClockWatch;
 use crate::nodes::Desk;
-use crate::run::{Message, wall_clock};
+use crate::run::Message;
 use ask::Issuers;
 use held::{Held, HeldTokens};
 use parking_lot::RwLock;
+use penstock_clock::wall_clock;
 use penstock_decide::classify::{Observed, classify};
 use penstock_decide::renewal::next_try;
 use penstock_engine::command::{KeepToken, RefreshToken, TokenTrouble};

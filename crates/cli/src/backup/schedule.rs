@@ -5,7 +5,7 @@ use crate::args::BackupPart;
 use crate::config::{BackupPlan, Config};
 use crate::exit::CommandError;
 use crate::site::SiteDirectory;
-use crate::token::now;
+use penstock_clock::wall_clock;
 use penstock_decide::backups::{newest, superfluous, wait_after_failures, wait_until_due};
 use penstock_model::Timestamp;
 use penstock_persistence::backup::{BackupOf, back_up};
@@ -104,7 +104,7 @@ impl Schedule {
         meter.is_scheduled.store(true, Ordering::Relaxed);
         let mut failures = 0;
         loop {
-            let (made, now) = (times(&made_before(&directory, self.part)), now());
+            let (made, now) = (times(&made_before(&directory, self.part)), wall_clock());
             let newest_ms = newest(&made, now).map_or(0, |newest| newest.0);
             meter.newest_ms.store(newest_ms, Ordering::Relaxed);
             let (wait, step) = match failures {

@@ -98,7 +98,7 @@ impl SiteMonitor {
         SiteMonitor {
             site: config.site.name.clone(),
             started: Instant::now(),
-            started_at: crate::token::now(),
+            started_at: penstock_clock::wall_clock(),
             connections,
             storage: OnceLock::new(),
             transfer: OnceLock::new(),
@@ -311,7 +311,7 @@ impl Monitor for SiteMonitor {
         let facts = self.access.read().facts(viewer);
         let decision = may_monitor(facts);
         let may_see = decision.choice == Verdict::Allowed;
-        let now = crate::token::now();
+        let now = penstock_clock::wall_clock();
         if question != Question::Metrics {
             let node = self.transfer.get();
             let node = node.and_then(|(service, _)| service.standing());

@@ -5,7 +5,7 @@ use crate::args::{RemovedSince, RestorePlace, TrashRestoreArgs, TrashedName};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
-use crate::token::now;
+use penstock_clock::wall_clock;
 use penstock_field_tools::trash_api::{RestoredInfo, TrashApi, TrashedInfo};
 use penstock_model::text::{one_line, plural};
 use penstock_model::{NamespacePath, Timestamp};
@@ -83,7 +83,7 @@ pub(super) async fn run(
         },
         TrashedName::Path(path) => {
             let found = all(&trash, Some(path), usize::MAX).await?;
-            plan_path(found, path, args, now())?
+            plan_path(found, path, args, wall_clock())?
         }
     };
     if args.dry_run {

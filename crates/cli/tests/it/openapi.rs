@@ -169,7 +169,7 @@ fn visit(value: &Value, see: &mut impl FnMut(&str, &Value)) {
 #[rustfmt::skip]
 const WORDS: [(&[&str], &str, &str, &[&str]); 8] = [
     (&["fts", "penstock"], "FileState/enum", "TransferState::",
-     &["model/src/transfer.rs", "persistence/src/journal/rows.rs"]),
+     &["model/src/transfer.rs", "journal/src/rows.rs"]),
     (&["fts", "penstock"], "JobState/enum", "JobState::", &["model/src/job.rs"]),
     (&["fts"], "SelectionStrategy/enum", "Selection::", &["model/src/job.rs"]),
     (&["fts"], "JobFields/properties/job_type/enum", "JobKind::", &["model/src/job.rs"]),

@@ -11,20 +11,22 @@ use sources::{Source, code_of, files};
 use std::collections::BTreeMap;
 
 /// Who may depend on whom, inside the workspace. Siblings do not know each other.
-const MAY_KNOW: [(&str, &[&str]); 12] = [
+const MAY_KNOW: [(&str, &[&str]); 13] = [
     ("model", &[]),
+    ("clock", &["model"]),
     ("decide", &["model"]),
     // What decides for the transfer service as a whole, in one process and in the simulator.
     ("engine", &["model", "decide"]),
     // What a journal is. No database is known here.
     ("journal", &["model"]),
-    ("persistence", &["model", "journal"]),
+    ("persistence", &["model", "clock", "journal"]),
     // Authorisation needs to know what a right is; nothing else of `decide` belongs there.
-    ("protocol", &["model"]),
+    ("protocol", &["model", "clock"]),
     (
         "transfer-service",
         &[
             "model",
+            "clock",
             "decide",
             "engine",
             "journal",
@@ -34,15 +36,16 @@ const MAY_KNOW: [(&str, &[&str]); 12] = [
     ),
     (
         "storage-element",
-        &["model", "decide", "persistence", "protocol"],
+        &["model", "clock", "decide", "persistence", "protocol"],
     ),
-    ("observe", &["model", "journal"]),
+    ("observe", &["model", "clock", "journal"]),
     ("sim", &["model", "decide", "engine", "journal", "observe"]),
     ("field-tools", &["model", "decide", "protocol", "observe"]),
     (
         "cli",
         &[
             "model",
+            "clock",
             "decide",
             "engine",
             "journal",

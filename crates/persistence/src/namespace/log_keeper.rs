@@ -8,6 +8,7 @@
 use super::directory_log::{DIRECTORY_LOG, DirectoryRecord, read_log, write_line};
 use super::log_snapshot::{Fresh, Snapshots};
 use parking_lot::{Condvar, Mutex};
+use penstock_clock::wall_clock;
 use penstock_model::PoolName;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 /// Batches that may wait for one pool. A pool that is further behind misses some and gets a snapshot later.
@@ -289,8 +290,7 @@ impl Keeper {
             condition.sequence > known || known - condition.sequence >= SEQUENCE_LEAP / 2;
         if is_of_another_time && condition.of.is_some() {
             // Of a namespace that was put back or made again: what it tells may still be wanted.
-            let now = SystemTime::now().duration_since(UNIX_EPOCH);
-            let seconds = now.unwrap_or_default().as_secs();
+            let seconds = wall_clock().0 / 1000;
             let aside = self.path.with_extension(format!("log.before-{seconds}"));
             std::fs::rename(&self.path, aside)?;
         }

@@ -1,11 +1,10 @@
 //! The stored form of a namespace, versioned, and what a run learns from it when it starts.
 
 use super::NamespaceError;
-use penstock_model::Timestamp;
+use penstock_clock::wall_clock;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::ops::Range;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
 /// The stored form that this program writes. Raise it with a migration and a test with an old database.
@@ -163,10 +162,7 @@ fn raise(connection: &Connection, steps: &[&str]) -> rusqlite::Result<()> {
 }
 
 pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
-    let since_epoch = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    let now = Timestamp(0) + since_epoch;
+    let now = wall_clock();
     let transaction = connection.unchecked_transaction()?;
     transaction.execute_batch(TABLES)?;
     for step in STEPS {

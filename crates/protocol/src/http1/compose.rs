@@ -3,10 +3,10 @@
 //! it are still in service.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use penstock_clock::wall_clock;
 use penstock_model::Timestamp;
 use std::cell::RefCell;
 use std::io::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Names whose usual spelling is not "first letters upper case".
 const SPELLINGS: [(&str, &str); 9] = [
@@ -66,9 +66,7 @@ pub(super) fn date(out: &mut Vec<u8>) {
     thread_local! {
         static LATEST: RefCell<(u64, String)> = const { RefCell::new((u64::MAX, String::new())) };
     }
-    let second = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
+    let second = wall_clock().0.unsigned_abs() / 1000;
     LATEST.with_borrow_mut(|(of, text)| {
         if *of != second {
             (*of, *text) = (second, format!("Date: {}\r\n", imf_fixdate(second)));

@@ -4,11 +4,11 @@
 
 use super::answer::Problem;
 use super::{Door, reserved};
-use crate::clock::now;
 use crate::rights::{BearerError, believe_bearer};
 use http::StatusCode;
 use http::header::AUTHORIZATION;
 use parking_lot::{Mutex, MutexGuard};
+use penstock_clock::wall_clock;
 use penstock_decide::Decision;
 use penstock_decide::admission::Requester;
 use penstock_decide::authorization::{AuthorizationReason, Operation, Verdict};
@@ -127,7 +127,7 @@ impl Caller {
             Certificate::Absent => None,
             Certificate::Doubtful(why) => Some(why.clone()),
             // The connection may have outlived the certificate.
-            Certificate::Known(identity) if identity.expires <= now() => {
+            Certificate::Known(identity) if identity.expires <= wall_clock() => {
                 let ended = identity.expires.to_fts();
                 Some(format!(
                     "the certificate, or what it says of a VO, expired at {ended}Z; get a new one"
@@ -257,7 +257,7 @@ impl Door {
         let settings = self.storage.settings();
         let keys = settings.macaroons.as_ref().map(|config| &config.keys);
         let verifier = &self.storage.verifier;
-        match believe_bearer(credential, keys, verifier, peer.ip(), now()).await {
+        match believe_bearer(credential, keys, verifier, peer.ip(), wall_clock()).await {
             Ok(believed) => Ok(Caller {
                 caveats: believed.caveats,
                 attenuation: believed.attenuation,
@@ -420,7 +420,7 @@ mod tests {
                 fqans: Vec::new(),
                 groups: Vec::new(),
                 capabilities: Vec::new(),
-                expires: now(),
+                expires: wall_clock(),
                 delegation: penstock_model::CredentialId::new("0"),
                 scope: String::new(),
             };

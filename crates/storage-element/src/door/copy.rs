@@ -8,11 +8,11 @@
 use super::answer::{Problem, Reply};
 use super::leftover::Leftover;
 use super::{Call, Door, duplicate, pull, push};
-use crate::clock::now;
 use crate::mover::MoverView;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use parking_lot::Mutex;
+use penstock_clock::wall_clock;
 use penstock_decide::admission::PreemptionReason;
 use penstock_model::MoverReport;
 use penstock_model::url::redact;
@@ -247,7 +247,7 @@ impl Watched {
         let view = self.0.lock();
         let running = view.as_ref().filter(|view| view.is_running());
         write_marker(&Marker {
-            timestamp_s: now().unix_seconds(),
+            timestamp_s: wall_clock().unix_seconds(),
             stripe_index: 0,
             moved: running.map(MoverView::moved),
             stripes: 1,

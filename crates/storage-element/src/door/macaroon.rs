@@ -6,10 +6,10 @@
 use super::access::Caller;
 use super::answer::{Answer, Problem, Reply};
 use super::{Call, Door};
-use crate::clock::now;
 use crate::config::MacaroonConfig;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, StatusCode};
+use penstock_clock::wall_clock;
 use penstock_decide::authorization::Operation;
 use penstock_model::{NamespacePath, Timestamp};
 use penstock_protocol::http1::server::{BodyLength, Connection, Request};
@@ -69,7 +69,7 @@ pub(super) async fn post(
     let grant = Grant {
         identity,
         caveats: &caveats,
-        expires: now() + validity,
+        expires: wall_clock() + validity,
     };
     let location = base_url(&call.request.headers)?;
     let made = issue(&config.keys, &location, &grant)
@@ -152,7 +152,7 @@ fn validity(wanted: &Wanted, config: &MacaroonConfig, identity: &Identity) -> Du
         Caveat::Path(_) | Caveat::Activities(_) | Caveat::Addresses(_) | Caveat::Name(_) => None,
     });
     let end = ends.fold(identity.expires, Timestamp::min);
-    let left = Duration::from_secs(end.since(now()).as_secs());
+    let left = Duration::from_secs(end.since(wall_clock()).as_secs());
     asked.min(config.validity_max).min(left)
 }
 

@@ -4,7 +4,7 @@
 
 use super::Door;
 use super::access::Client;
-use crate::clock::now;
+use penstock_clock::wall_clock;
 use penstock_protocol::identity::Method;
 use penstock_protocol::x509::{CertificateError, KeptCertificate};
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ pub(super) async fn is_believed_no_more(
     let Some(kept) = kept else {
         return false;
     };
-    if let Some(judged) = kept.judged_again(now()).await {
+    if let Some(judged) = kept.judged_again(wall_clock()).await {
         client.is_now(judged, peer);
     }
     client.is_doubtful()
@@ -47,7 +47,7 @@ impl Door {
             if identity.method == Method::Certificate
                 && let Some(kept) = kept.as_deref_mut()
                 && let Some(Err(why @ CertificateError::Revoked(_))) =
-                    kept.judged_again(now()).await
+                    kept.judged_again(wall_clock()).await
             {
                 return why.to_string();
             }

@@ -5,10 +5,10 @@ use super::access::Caller;
 use super::answer::{Answer, Problem, Reply};
 use super::body::read_body;
 use super::{Call, Door, reserved};
-use crate::clock::now;
 use crate::reaper::{RestoreError, RestoreOrder};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, StatusCode};
+use penstock_clock::wall_clock;
 use penstock_decide::authorization::Operation;
 use penstock_decide::pool_selection::PoolMode;
 use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
@@ -179,7 +179,7 @@ fn administrator<'a>(
 }
 
 async fn list(door: &Door, request: &Request) -> Result<Reply, Problem> {
-    let asked = asked(request.query().unwrap_or_default(), now(), OF_LIST)?;
+    let asked = asked(request.query().unwrap_or_default(), wall_clock(), OF_LIST)?;
     let Asked { query, limit, .. } = asked;
     // One more tells whether there is a next page.
     let trash = read(door, move |namespace| namespace.trash(&query, limit + 1)).await?;

@@ -2,8 +2,8 @@
 //! removed when the trash is over its time.
 
 use super::{Check, FsckFailure, MissingData, RestoredFile, no_place, places};
-use crate::clock::now;
 use crate::pool_files::{OnDisk, PoolPlace};
+use penstock_clock::wall_clock;
 use penstock_model::NamespacePath;
 use penstock_persistence::namespace::{Change, EntryId, TrashedFile};
 
@@ -61,7 +61,7 @@ impl Check<'_> {
         let path = Some(path).filter(|path| !path.is_root());
         let mut why = None;
         for to in places(file, path) {
-            let at = now();
+            let at = wall_clock();
             let change = Change::RestoreTrash {
                 file,
                 to: to.clone(),

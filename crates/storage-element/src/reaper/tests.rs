@@ -137,7 +137,7 @@ fn trash_without_a_grace_time_is_forgotten_in_one_change_and_its_room_given_back
 fn trash_is_kept_for_its_grace_time_and_no_longer() {
     let lab = Lab::new(&["p1"]);
     let (old, new) = (lab.put("p1", "/old"), lab.put("p1", "/new"));
-    let now = crate::clock::now();
+    let now = penstock_clock::wall_clock();
     let reapers = lab.start(DAY);
     reapers.handle().bury(&lab.remove("/new", now));
     reapers
@@ -166,7 +166,7 @@ fn trash_is_kept_for_its_grace_time_and_no_longer() {
 #[tokio::test]
 async fn the_oldest_trash_gives_way_and_no_more_of_it_than_is_needed() {
     let lab = Lab::new(&["p1"]);
-    let now = crate::clock::now().0;
+    let now = penstock_clock::wall_clock().0;
     let reapers = lab.start(DAY);
     // Not in the order in which they came.
     for (at, age) in [("/b", 2000), ("/c", 1000), ("/a", 3000)] {
@@ -199,7 +199,7 @@ fn a_disk_that_says_it_is_full_and_is_not_costs_no_trash() {
     lab.put("p1", "/f");
     reapers
         .handle()
-        .bury(&lab.remove("/f", crate::clock::now()));
+        .bury(&lab.remove("/f", penstock_clock::wall_clock()));
     let (mut tries, full) = (0, rustix::io::Errno::NOSPC);
     let refused: io::Result<()> = reapers.handle().with_space(lab.pool("p1"), || {
         tries += 1;
@@ -225,7 +225,9 @@ async fn a_file_comes_back_unless_its_bytes_are_gone_or_its_place_is_taken() {
     );
     let reapers = lab.start(DAY);
     for at in ["/d", "/gone", "/short"] {
-        reapers.handle().bury(&lab.remove(at, crate::clock::now()));
+        reapers
+            .handle()
+            .bury(&lab.remove(at, penstock_clock::wall_clock()));
     }
     let pool = lab.pool("p1");
     std::fs::remove_file(pool.data_path(gone)).expect("removed");
@@ -268,7 +270,9 @@ async fn a_disk_that_hangs_stops_the_removal_in_no_other_pool() {
     hanging.lock().push(disk);
     let reapers = lab.start(Duration::ZERO);
     for at in ["/hung", "/other"] {
-        reapers.handle().bury(&lab.remove(at, crate::clock::now()));
+        reapers
+            .handle()
+            .bury(&lab.remove(at, penstock_clock::wall_clock()));
     }
     lab.until_trash_has(1);
     assert_eq!(lab.trash()[0].file, hung);
@@ -284,7 +288,9 @@ async fn the_trash_is_emptied_as_far_as_is_asked() {
     let reapers = lab.start(DAY);
     for at in ["/d/f", "/e"] {
         lab.put("p1", at);
-        reapers.handle().bury(&lab.remove(at, crate::clock::now()));
+        reapers
+            .handle()
+            .bury(&lab.remove(at, penstock_clock::wall_clock()));
     }
     let pool = lab.pool("p1");
     let within = TrashQuery {

@@ -7,10 +7,10 @@ use super::AgentSetup;
 use super::http::{End, Stat, modified_of};
 use super::steps::Attempting;
 use crate::cloud::{KeySecret, KeyUser};
-use crate::run::wall_clock;
 use http::header::{HeaderName, HeaderValue, LOCATION, RANGE, RETRY_AFTER};
 use http::{HeaderMap, Method};
 use parking_lot::Mutex;
+use penstock_clock::wall_clock;
 use penstock_decide::classify::{Observed, classify};
 use penstock_model::{
     Bytes, ChecksumAlgorithm, CloudHolder, CloudName, CredentialId, Failure, FileUrl, JobId, Phase,

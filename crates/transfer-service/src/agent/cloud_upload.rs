@@ -9,12 +9,12 @@ use super::http::End;
 use super::steps::{Attempting, Plan};
 use super::streamed::Reading;
 use super::{AgentSetup, UPLOAD_MEMORY_MIB};
-use crate::run::wall_clock;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, Method};
 use openssl::hash::{MessageDigest, hash};
+use penstock_clock::wall_clock;
 use penstock_decide::classify::Observed;
 use penstock_decide::destination::CopyEnd;
 use penstock_model::{

@@ -3,8 +3,8 @@
 
 use super::http::{End, NotRemoved, Stat, Way};
 use super::steps::{Attempting, Plan, Wanted};
-use crate::run::wall_clock;
 use parking_lot::{Mutex, MutexGuard};
+use penstock_clock::wall_clock;
 use penstock_decide::classify::{Observed, classify};
 use penstock_decide::destination::{Attempts, CopyEnd, Lost, Remnant, remnant};
 use penstock_decide::wording;

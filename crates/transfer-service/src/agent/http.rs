@@ -3,12 +3,12 @@
 use super::AgentSetup;
 use super::cloud::CloudAccess;
 use super::proxy::ProxyAccess;
-use crate::run::wall_clock;
 use http::header::{
     AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, HeaderName,
     HeaderValue, IF_MATCH, LAST_MODIFIED, RANGE, RETRY_AFTER,
 };
 use http::{HeaderMap, Method, StatusCode};
+use penstock_clock::wall_clock;
 use penstock_decide::classify::{Observed, classify};
 use penstock_decide::destination::Told;
 use penstock_model::{

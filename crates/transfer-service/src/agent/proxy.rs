@@ -146,8 +146,8 @@ fn check_alive(id: &CredentialId, delegation: &Delegation, now: Timestamp) -> Re
 mod tests {
     use super::super::tests::setup;
     use super::*;
-    use crate::run::wall_clock;
     use crate::tokens::is_unreadable;
+    use penstock_clock::wall_clock;
     use penstock_model::UserName;
     use penstock_persistence::delegations::{Delegations, Delegator, NewProxy};
     use penstock_persistence::sealing::SealingKeys;

@@ -5,11 +5,12 @@
 
 use super::http::observe;
 use super::{AgentSetup, REMEMBERED_MAX};
-use crate::run::{Message, wall_clock};
+use crate::run::Message;
 use crate::tokens::token_failure;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};
 use parking_lot::Mutex;
+use penstock_clock::wall_clock;
 use penstock_decide::classify::{Observed, classify};
 use penstock_engine::{Assignment, TapeCall, TapeErrand, TapeOutcome, TapePlace};
 use penstock_model::{Concern, Errno, Failure, JobKind, Locality, Phase, Retry, Side};

@@ -1,8 +1,8 @@
 //! Attempts against a destination that answers as told, and what they remove there.
 
 use super::*;
-use crate::run::wall_clock;
 use crate::tokens::TokenClients;
+use penstock_clock::wall_clock;
 use penstock_engine::AssignedTo;
 use penstock_journal::Journal;
 use penstock_model::{

@@ -44,7 +44,7 @@ pub(super) async fn ban_storage(
     let storage = storage_id(storage)?;
     let vo = reach(&caller, text(&asked, "vo")?)?;
     let effect = effect(&asked)?;
-    let now = crate::run::wall_clock();
+    let now = penstock_clock::wall_clock();
     let patience = match effect {
         BanEffect::Cancel => None,
         BanEffect::Wait | BanEffect::WaitAndAccept => timeout(&asked)?,
@@ -133,7 +133,7 @@ pub(super) async fn ban_user(
     }
     let ban = Ban::User(UserBan {
         user: user.clone(),
-        since: crate::run::wall_clock(),
+        since: penstock_clock::wall_clock(),
         by: by.clone(),
         message: message(&asked)?,
     });

@@ -252,7 +252,7 @@ impl ApiConfig {
             }
             (None, Some(_) | None) => return Ok(None),
         };
-        if identity.expires <= crate::run::wall_clock() {
+        if identity.expires <= penstock_clock::wall_clock() {
             return Ok(None);
         }
         self.refuse_banned(&identity).map_err(ApiError::told)?;
@@ -308,7 +308,10 @@ impl ApiConfig {
     }
 
     async fn verified(&self, token: &str) -> Result<Identity, ApiError> {
-        let verified = self.verifier.verify(token, crate::run::wall_clock()).await;
+        let verified = self
+            .verifier
+            .verify(token, penstock_clock::wall_clock())
+            .await;
         verified.map_err(|error| {
             tracing::warn!(%error, "a token was refused");
             match error {
@@ -362,7 +365,7 @@ impl ApiConfig {
     /// VO that the site knows, which is what takes the scope's place.
     fn by_certificate(&self, identity: Identity) -> Result<Caller, ApiError> {
         let user = &identity.user;
-        if identity.expires <= crate::run::wall_clock() {
+        if identity.expires <= penstock_clock::wall_clock() {
             let ended = identity.expires.to_fts();
             tracing::warn!(%user, %ended, "refused a certificate that has expired");
             return Err(ApiError::new(

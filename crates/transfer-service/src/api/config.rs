@@ -193,7 +193,7 @@ fn no_content() -> Response {
 /// `GET /config`: the hosts of this service, of which there is one, and whether it is drained.
 async fn hosts(State(api): State<Api>, credentials: Credentials) -> Answer {
     let (_, settings) = api.operator(&credentials).await?;
-    let beat = crate::run::wall_clock().to_fts();
+    let beat = penstock_clock::wall_clock().to_fts();
     Ok(Json(json!([{
         "hostname": api.config.host,
         "service_name": "fts_server",

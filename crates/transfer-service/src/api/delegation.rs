@@ -54,7 +54,7 @@ pub(super) async fn request(
     // costs a tenth of a second of a processor.
     let making = api.key_making.acquire().await;
     let (service, of) = (api.service.clone(), caller.identity);
-    let (shown, now) = (id.clone(), crate::run::wall_clock());
+    let (shown, now) = (id.clone(), penstock_clock::wall_clock());
     let pem = blocking(move || {
         let delegations = service.delegations();
         let request = match delegations.open_request(&id, now)? {
@@ -92,7 +92,7 @@ pub(super) async fn deliver(
     needs_certificate(&taken.caller)?;
     let (of, pem) = (taken.caller.identity, taken.bytes);
     let (service, trusted) = (api.service.clone(), api.config.certificates.clone());
-    let now = crate::run::wall_clock();
+    let now = penstock_clock::wall_clock();
     let kept = blocking(move || {
         let delegations = service.delegations();
         let Some(secret) = delegations.request_key(&id, now)? else {
@@ -180,7 +180,7 @@ pub(super) async fn for_a_job(api: &Api, caller: &Caller) -> Result<CredentialId
             caller.identity.user
         )));
     };
-    let now = crate::run::wall_clock();
+    let now = penstock_clock::wall_clock();
     let ends = found.expires.to_fts();
     if found.expires <= now {
         return Err(ApiError::needs_delegation(format!(

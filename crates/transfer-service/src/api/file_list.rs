@@ -42,7 +42,7 @@ pub(super) async fn list(
     let mut states: Vec<String> = split(query.state_in.as_deref())
         .map(str::to_ascii_uppercase)
         .collect();
-    let window = ended_since(query.time_window.as_deref(), crate::run::wall_clock())?;
+    let window = ended_since(query.time_window.as_deref(), penstock_clock::wall_clock())?;
     if states.is_empty() && window.is_none() {
         states = OPEN.map(str::to_owned).to_vec();
     }

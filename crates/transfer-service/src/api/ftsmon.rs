@@ -88,7 +88,7 @@ impl Asked {
 
     fn since(&self) -> Result<Option<Timestamp>, ApiError> {
         let window = self.time_window.as_deref().unwrap_or(WINDOW);
-        ended_since(Some(window), crate::run::wall_clock())
+        ended_since(Some(window), penstock_clock::wall_clock())
     }
 
     fn states(&self) -> Vec<String> {
@@ -469,7 +469,7 @@ async fn link_info(
         source,
         destination,
     };
-    let now = crate::run::wall_clock();
+    let now = penstock_clock::wall_clock();
     let since = asked.since()?.unwrap_or(now);
     let (reader, of) = (api.service.reader().clone(), link.clone());
     let changes = move || reader.link_changes(&of, (since, now), CHANGES_MAX);

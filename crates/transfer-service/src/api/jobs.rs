@@ -59,7 +59,7 @@ pub(super) async fn submit(State(api): State<Api>, credentials: Credentials, bod
         None => Some(delegation::for_a_job(&api, &caller).await?),
     };
     let clients = api.config.token_clients.clone();
-    let now = crate::run::wall_clock();
+    let now = penstock_clock::wall_clock();
     // A large job takes a second to understand, which is too long for an async thread.
     let parsed = blocking(move || {
         let submitter = Submitter {
@@ -181,7 +181,7 @@ pub(super) async fn list(
     let states: Vec<String> = split(query.state_in.as_deref())
         .map(str::to_owned)
         .collect();
-    let window = ended_since(query.time_window.as_deref(), crate::run::wall_clock())?;
+    let window = ended_since(query.time_window.as_deref(), penstock_clock::wall_clock())?;
     let ended_since = match window {
         None if !states.is_empty() => Some(Timestamp(0)),
         window => window,

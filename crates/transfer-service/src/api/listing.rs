@@ -263,7 +263,7 @@ fn write_list(text: &mut Vec<u8>, after: TransferId, objects: impl IntoIterator<
 async fn explained(api: &Api, job: &JobRow, rows: &[TransferRow]) -> Result<Vec<Value>, ApiError> {
     let ids = rows.iter().map(|row| row.id).collect();
     let waiting = api.service.why_waiting(ids).await?;
-    let now = crate::run::wall_clock();
+    let now = penstock_clock::wall_clock();
     let both = rows.iter().zip(&waiting);
     Ok(both
         .map(|(row, waiting)| wire::explained(row, job, waiting.as_ref(), now))

@@ -3,7 +3,6 @@
 
 use super::held::{InHand, Taken};
 use super::{ApiError, Untold};
-use crate::run::wall_clock;
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::{
@@ -14,6 +13,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Versi
 use axum::response::{IntoResponse, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use penstock_clock::wall_clock;
 use penstock_protocol::connections::{Admitted, Connections};
 use penstock_protocol::http1::CONNECTION_AGE_MAX;
 use penstock_protocol::http1::tally::RequestTally;

@@ -131,7 +131,7 @@ fn filter_of(caller: &Caller, query: &FindQuery) -> Result<TransferFilter, ApiEr
         Some(_) => within.unwrap_or(0),
         None => within.unwrap_or(WITHIN_SECONDS),
     };
-    let now = crate::run::wall_clock();
+    let now = penstock_clock::wall_clock();
     let since = now.0.saturating_sub(within.saturating_mul(1000));
     let states = split(query.state.as_deref()).map(str::to_ascii_uppercase);
     Ok(TransferFilter {
@@ -195,7 +195,7 @@ impl Told {
             link_at_start: self.sample.as_ref(),
             state: &self.row.state,
             waiting: self.waiting.as_ref(),
-            now: crate::run::wall_clock(),
+            now: penstock_clock::wall_clock(),
         }
     }
 }
@@ -226,7 +226,7 @@ fn record_of(
 ) -> Result<Recorded, JournalError> {
     let link = row.request.link();
     let (from, until) = (job.submitted_at, row.finished_at);
-    let until = until.unwrap_or_else(crate::run::wall_clock);
+    let until = until.unwrap_or_else(penstock_clock::wall_clock);
     let sampled = Timestamp(from.0 + SAMPLED_WITHIN_MS);
     let samples = reader.samples_between(from, sampled)?;
     Ok((

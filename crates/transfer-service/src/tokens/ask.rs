@@ -1,10 +1,10 @@
 //! Asking issuers for newer tokens.
 
 use super::{TokenClients, TokenTrouble};
-use crate::run::wall_clock;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};
 use parking_lot::Mutex;
+use penstock_clock::wall_clock;
 use penstock_decide::renewal::{may_change_its_mind, renew_at};
 use penstock_model::{Renewal, RenewedToken};
 use penstock_protocol::http1::client::{Client, Outgoing};

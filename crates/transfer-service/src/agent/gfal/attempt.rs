@@ -4,7 +4,7 @@ use super::process::{Process, Trouble};
 use super::{SftpAccount, no_account};
 use crate::agent::http::{End, Stat};
 use crate::agent::steps::{Attempting, Plan};
-use crate::run::wall_clock;
+use penstock_clock::wall_clock;
 use penstock_decide::classify::{Observed, classify};
 use penstock_decide::destination::CopyEnd;
 use penstock_decide::gfal_way::{GfalWay, gfal_way, may_stream_instead};

@@ -8,12 +8,12 @@ use crate::api::extract::Path;
 use crate::api::jobs::blocking;
 use crate::api::{Api, ApiError};
 use crate::cloud::KeySecret;
-use crate::run::wall_clock;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
+use penstock_clock::wall_clock;
 use penstock_decide::settings::Wish;
 use penstock_model::{
     CloudHolder, CloudKey, CloudName, CloudStorage, CredentialId, Setting, SettingChange, Settings,
