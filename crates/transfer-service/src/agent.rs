@@ -20,8 +20,7 @@ mod unencrypted;
 pub(crate) use gfal::Gfal;
 pub use gfal::{GfalConfig, SftpAccount, gfal_plugins};
 
-use crate::overview::ActiveRow;
-use crate::run::AgentReport;
+use crate::message::AgentReport;
 use crate::tokens::{TokenKeeper, is_unreadable};
 use parking_lot::Mutex;
 use penstock_decide::classify::{Observed, classify};
@@ -31,6 +30,7 @@ use penstock_model::{IpVersion, LinkId, Phase, Settings, Side};
 use penstock_persistence::delegations::Delegations;
 use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::http1::client::Client;
+use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -251,6 +251,20 @@ impl Progress {
             seconds: self.started.elapsed().as_secs_f64(),
         }
     }
+}
+
+/// One running transfer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct ActiveRow {
+    pub transfer: u64,
+    pub job: String,
+    pub vo: String,
+    pub source: String,
+    pub destination: String,
+    pub moved_bytes: u64,
+    pub size_bytes: Option<u64>,
+    pub seconds: f64,
 }
 
 /// Resolves when an agent is asked to stop.

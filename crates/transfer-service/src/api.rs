@@ -25,12 +25,14 @@ mod submit_schema;
 mod transfers;
 pub mod wire;
 
-pub use caller::{Administrators, Banned, Sight};
+pub use caller::{Administrators, Sight};
 pub use server::{ServeLimits, serve};
 
+use crate::banned::Banned;
+use crate::error::ServiceError;
 use crate::nodes::NodesView;
 use crate::overview::Overview;
-use crate::service::{Service, ServiceError};
+use crate::service::Service;
 use crate::tokens::TokenClients;
 use axum::Router;
 use axum::extract::State;

@@ -1,6 +1,6 @@
 //! What fuzz targets need of parsers that nobody outside may use otherwise.
 
-use crate::nodes::wire::{Down, Said, Up, receive, send};
+use crate::node::wire::{Down, Said, Up, receive, send};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;

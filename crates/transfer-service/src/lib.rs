@@ -3,13 +3,19 @@
 
 mod agent;
 pub mod api;
+mod banned;
 mod clock;
 mod cloud;
+mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod history;
+mod leader;
+mod ledger_followers;
+mod message;
 pub mod messages;
 mod metrics;
+mod node;
 mod nodes;
 mod overview;
 mod restore;
@@ -19,8 +25,10 @@ mod store;
 mod tokens;
 
 pub use agent::{AgentConfig, GfalConfig, SftpAccount, gfal_plugins};
+pub use banned::Banned;
+pub use error::ServiceError;
 pub use nodes::{NodeStanding, NodeView, NodesConfig, NodesView};
 pub use overview::Overview;
-pub use service::{Service, ServiceConfig, ServiceError};
+pub use service::{Service, ServiceConfig};
 pub use store::Store;
 pub use tokens::TokenClients;

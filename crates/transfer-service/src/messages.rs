@@ -11,8 +11,8 @@ mod sink;
 
 pub use sink::{SinkConfig, SinkTarget};
 
-use crate::history::Mark;
-use crate::nodes::Seat;
+use crate::leader::LeaderSeat;
+use crate::ledger_followers::Mark;
 use crate::service::Service;
 use composing::Told;
 use following::{Follower, LinkState};
@@ -95,7 +95,7 @@ pub async fn start(
     let positions = tokio::task::spawn_blocking(move || places.open(&sinks)).await??;
     for (sink, position) in config.sinks.into_iter().zip(positions) {
         let teller = Teller {
-            mark: service.followers.join(&sink.name),
+            mark: service.ledger_followers.join(&sink.name),
             name: sink.name.clone(),
             optimizer_every: sink.optimizer_every,
             position,
@@ -162,7 +162,7 @@ impl Teller {
         let mut seat = self.service.seat();
         let mut ending = self.shutdown.clone();
         // Of several nodes the leader tells.
-        let leads = seat.wait_for(|seat| matches!(seat, Seat::Here(_)));
+        let leads = seat.wait_for(|seat| matches!(seat, LeaderSeat::Here(_)));
         tokio::select! {
             leads = leads => if leads.is_err() {
                 return Ended::Shutdown;
@@ -172,7 +172,7 @@ impl Teller {
         tokio::select! {
             ended = self.tell_as_leader() => ended,
             // What it is about to tell, the next leader tells.
-            left = seat.wait_for(|seat| !matches!(seat, Seat::Here(_))) => match left {
+            left = seat.wait_for(|seat| !matches!(seat, LeaderSeat::Here(_))) => match left {
                 Ok(_) => Ended::Deposed,
                 Err(_) => Ended::Shutdown,
             },

@@ -1,9 +1,11 @@
 //! What the transfer service counts for monitors. Labels are states, sides and phases; links have labels as well, but
 //! only the first so many, because users choose them. A page costs the same however many transfers wait.
 
-use crate::history::HistoryMeters;
+mod history;
+
+pub(crate) use history::{HistoryMeters, Seen};
+
 use crate::overview::{LinkRow, Overview};
-use crate::service::Service;
 use parking_lot::Mutex;
 use penstock_model::{Failure, Phase, Record, Side, TransferEvent};
 use penstock_protocol::exposition::{Counter, Family, Histogram, Number, Page};
@@ -131,7 +133,12 @@ impl TransferMetrics {
         self.failures[side][phase].increment();
     }
 
-    fn write_transfers(&self, page: &mut Page) {
+    /// Links with series of their own, and all others together.
+    pub(crate) fn write_links(&self, page: &mut Page, overview: &Overview) {
+        write_links(page, &self.rows(overview));
+    }
+
+    pub(crate) fn write_transfers(&self, page: &mut Page) {
         let mut family = page.counter(
             "penstock_transfers_submitted_total",
             "Files of accepted jobs.",
@@ -256,65 +263,7 @@ impl LinkSum {
     }
 }
 
-impl Service {
-    /// Adds its families to a page, all but those of requests, which are shared with other ports.
-    pub fn write_metrics(&self, page: &mut Page) {
-        let overview = self.overview();
-        write_totals(page, &overview);
-        self.node.metrics.write_transfers(page);
-        write_links(page, &self.node.metrics.rows(&overview));
-        let mut family = page.gauge(
-            "penstock_journal_writable",
-            "1 while the journal takes records; without it no job is accepted.",
-        );
-        family.sample(&[], self.accepts());
-        let queues = self.queued();
-        let mut family = page.gauge(
-            "penstock_engine_inputs_queued",
-            "Submissions, cancels and reports of agents that wait for the engine.",
-        );
-        family.sample(&[], queues.inputs);
-        let mut family = page.gauge(
-            "penstock_journal_batches_queued",
-            "Batches of records that wait for the journal.",
-        );
-        family.sample(&[], queues.batches);
-        let nodes = self.nodes();
-        let mut family = page.gauge(
-            "penstock_node_leads",
-            "1 while this node leads the service.",
-        );
-        family.sample(&[], self.leads());
-        let mut family = page.gauge(
-            "penstock_node_led",
-            "1 while this node leads or reaches the leader; without, nothing that changes something is answered.",
-        );
-        family.sample(&[], self.is_led());
-        let mut family = page.gauge(
-            "penstock_leader_epoch",
-            "Which leadership of the service it is; it rises with each takeover.",
-        );
-        family.sample(&[], nodes.epoch);
-        let mut family = page.gauge("penstock_nodes", "Nodes of the service, by role.");
-        for role in ["leader", "follower", "silent"] {
-            let count = nodes.nodes.iter().filter(|node| node.role == role).count();
-            family.sample(&[("role", role)], count);
-        }
-        page.histogram(
-            "penstock_journal_batch_records",
-            "Records in one transaction of the journal.",
-        )
-        .distribution(&[], &self.node.metrics.batch_records);
-        page.histogram(
-            "penstock_journal_commit_seconds",
-            "How long a transaction of the journal took until it was durable.",
-        )
-        .distribution(&[], &self.node.metrics.commit_us);
-        self.node.metrics.history.write(page);
-    }
-}
-
-fn write_totals(page: &mut Page, overview: &Overview) {
+pub(crate) fn write_totals(page: &mut Page, overview: &Overview) {
     let totals = &overview.totals;
     let mut family = page.gauge(
         "penstock_transfers",

@@ -3,7 +3,7 @@
 //! Derived from the engine and the agents' progress once a second; shown by the API and the live page. Counts are
 //! since the start of this process, which is said beside them; history is in the ledger.
 
-use crate::agent::Progress;
+use crate::agent::{ActiveRow, Progress};
 use penstock_decide::tuning::LinkTuning;
 use penstock_decide::wording;
 use penstock_engine::{Engine, LinkSeen, Outcome};
@@ -144,20 +144,6 @@ pub struct WaitingRow {
     pub reason: Cow<'static, str>,
     pub text: String,
     pub transfers: u64,
-}
-
-/// One running transfer.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub struct ActiveRow {
-    pub transfer: u64,
-    pub job: String,
-    pub vo: String,
-    pub source: String,
-    pub destination: String,
-    pub moved_bytes: u64,
-    pub size_bytes: Option<u64>,
-    pub seconds: f64,
 }
 
 /// What a link did, counted by the driver.

@@ -12,7 +12,9 @@ mod notices;
 mod refusals;
 
 use crate::agent::Progress;
-use crate::nodes::{Down, Node, Order, Teller};
+use crate::message::{AgentReport, Message};
+use crate::node::wire::Down;
+use crate::node::{Node, Order, ReportSink};
 use crate::overview::Meters;
 use accepted::Accepted;
 use committing::Committer;
@@ -20,15 +22,13 @@ use notices::{tell, tell_of_leftover};
 use penstock_clock::wall_clock;
 use penstock_engine::command::{Command, Reply, Submit};
 use penstock_engine::{
-    Action, Assignment, Effects, Engine, EngineConfig, Input, Leading, Looked, NodeJoined, Outcome,
-    ReplyId, TapeCall, TapeErrand, TapeOutcome,
+    Action, Assignment, Effects, Engine, Input, Leading, Looked, NodeJoined, Outcome, ReplyId,
+    TapeCall, TapeErrand,
 };
 use penstock_journal::{Journal, JournalError, PruneStep, Pruned};
 use penstock_model::{
-    Attempt, Bytes, CredentialId, Failure, NodeId, Record, Settings, Slots, Tenure, Timestamp,
-    TransferId,
+    Attempt, Bytes, CredentialId, NodeId, Record, Settings, Slots, Tenure, Timestamp, TransferId,
 };
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,71 +45,6 @@ const BATCHES_MAX: usize = 16;
 const JOURNAL_LAST_CHANCE: Duration = Duration::from_secs(10);
 /// How often links are sampled.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
-
-/// What the loop takes.
-#[derive(Debug)]
-pub(crate) enum Message {
-    /// What somebody asks for. `again`: a reply to it may have been lost.
-    Command {
-        command: Command,
-        again: bool,
-        to: oneshot::Sender<Reply>,
-    },
-    TokenReady {
-        id: CredentialId,
-    },
-    TokenRefused {
-        id: CredentialId,
-        failure: Box<Failure>,
-    },
-    /// What an agent of a node tells.
-    Reported {
-        node: NodeId,
-        session: u64,
-        report: AgentReport,
-    },
-    /// A node has begun a session, with what it could not tell before.
-    Joined {
-        joined: Box<NodeJoined>,
-        ends: Vec<(TransferId, Attempt, Outcome)>,
-    },
-    /// A session has ended; the node was heard of last at this time.
-    Gone {
-        node: NodeId,
-        session: u64,
-        heard: Instant,
-    },
-    /// A node is about to go.
-    Leaves {
-        node: NodeId,
-        session: u64,
-    },
-    TapeAnswered {
-        number: u64,
-        outcome: TapeOutcome,
-    },
-    Configure(Box<EngineConfig>),
-}
-
-/// What agents tell the engine.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum AgentReport {
-    /// One has looked at both ends, and asks to move bytes.
-    Prepared {
-        transfer: TransferId,
-        attempt: Attempt,
-        looked: Looked,
-    },
-    /// One has ended.
-    Ended {
-        transfer: TransferId,
-        attempt: Attempt,
-        outcome: Outcome,
-    },
-    /// How far they are: bytes moved, and the size if it is known.
-    Moved(Vec<(TransferId, Attempt, u64, Option<u64>)>),
-}
 
 /// What the journal thread does once a batch is durable.
 enum Act {
@@ -234,12 +169,12 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
         let transfers = engine.open_transfers();
         tracing::info!(transfers, "continuing what has not ended");
     }
-    node.board.show_settings(engine.settings().clone());
+    node.published.show_settings(engine.settings().clone());
     let (inputs, received) = mpsc::channel(INPUTS_MAX);
     let (batches, queued) = mpsc::channel(BATCHES_MAX);
     let sealing_due = Arc::new(AtomicBool::new(false));
     let over = Arc::new(AtomicBool::new(false));
-    node.board.set_writable(true);
+    node.published.set_writable(true);
     let committer = Committer {
         journal,
         node: node.clone(),
@@ -260,8 +195,8 @@ pub(crate) fn start(parts: Parts) -> std::io::Result<Loop> {
             let _ = done.send(committer.run(queued));
         })?;
     let weak_batches = batches.downgrade();
-    let session = node.roster.next_session();
-    let teller = Teller::Here {
+    let session = node.followers.next_session();
+    let teller = ReportSink::Here {
         inputs: inputs.clone(),
         node: node.id.clone(),
         session,
@@ -346,7 +281,7 @@ impl Driver {
                 () = tokio::time::sleep(due) => self.feed(Input::Tick, &mut batch),
                 changed = shutdown.changed(), if ends_at.is_none() => {
                     if changed.is_err() || *shutdown.borrow() {
-                        if self.node.roster.count() > 0 {
+                        if self.node.followers.count() > 0 {
                             // One of the others leads from now on, and goes on with what runs here.
                             self.hand_over(batch).await;
                             return;
@@ -406,12 +341,12 @@ impl Driver {
     }
 
     fn tell_standing(&self) {
-        let board = &self.node.board;
-        if self.node.roster.count() > 0 {
-            self.node.roster.tell_all(Down::Shown {
-                overview: Box::new(board.overview.borrow().as_ref().clone()),
-                committed: *board.committed.borrow(),
-                writable: board.is_writable(),
+        let published = &self.node.published;
+        if self.node.followers.count() > 0 {
+            self.node.followers.tell_all(Down::Shown {
+                overview: Box::new(published.overview.borrow().as_ref().clone()),
+                committed: *published.committed.borrow(),
+                writable: published.is_writable(),
             });
         }
     }
@@ -727,7 +662,10 @@ impl Driver {
             .records
             .extend(samples.into_iter().map(Record::Sampled));
         batch.end_of_input();
-        self.node.board.overview.send_replace(Arc::new(overview));
+        self.node
+            .published
+            .overview
+            .send_replace(Arc::new(overview));
         self.tell_standing();
     }
 }

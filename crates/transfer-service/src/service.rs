@@ -1,16 +1,19 @@
 //! A running transfer service: what the command line starts and what the REST interface asks.
 
+mod exposition;
+
 use crate::agent::{AgentConfig, AgentSetup, ByVersion, Gfal, GfalConfig, Memory};
-use crate::api::Banned;
+use crate::banned::Banned;
 use crate::clock::Clock;
-use crate::history::Followers;
+use crate::error::ServiceError;
+use crate::leader::{LeaderClient, LeaderSeat, NoReply};
+use crate::ledger_followers::LedgerFollowers;
+use crate::message::Message;
 use crate::metrics::TransferMetrics;
-use crate::nodes::{
-    AgentHost, Board, Desk, Lead, Membership, NODE_TERM, NoReply, Node, NodeStanding, NodesView,
-    Roster, Seat,
-};
+use crate::node::{AgentHost, Followers, Node, Published};
+use crate::nodes::{Lead, Membership, NODE_TERM, NodeStanding, NodesView};
 use crate::overview::Overview;
-use crate::run::{self, Message};
+use crate::run;
 use crate::store::{self, Opened, Role, Store};
 use crate::tokens::{TokenClients, TokenKeeper};
 use penstock_decide::clock::ClockStanding;
@@ -22,19 +25,18 @@ use penstock_engine::command::{
 };
 use penstock_engine::submission::NewJob;
 use penstock_engine::{EngineConfig, StartEstimate, Stopped, this_process};
-use penstock_journal::{JournalError, JournalReader};
+use penstock_journal::JournalReader;
 use penstock_model::{
-    Access, Ban, BanTarget, CloudKey, JobId, NodeId, Priority, SettingChange, Settings, StorageId,
-    TransferId, UserName, VoName, WaitReason,
+    Access, Ban, BanTarget, CloudKey, JobId, NodeId, Priority, SettingChange, Settings, TransferId,
+    UserName, VoName, WaitReason,
 };
-use penstock_persistence::delegations::{DelegationError, Delegations};
-use penstock_persistence::sealing::{SealingError, SealingKeys};
+use penstock_persistence::delegations::Delegations;
+use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::http1::client::Client;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use thiserror::Error;
 use tokio::sync::{Mutex, mpsc, watch};
 
 /// How often requests and proxies that have ended are removed.
@@ -74,88 +76,6 @@ pub struct ServiceConfig {
     pub drain_grace: Duration,
 }
 
-/// Why the service cannot do what it was asked.
-#[derive(Debug, Error)]
-pub enum ServiceError {
-    /// The journal cannot be opened or read.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    /// The delegations cannot be opened.
-    #[error(transparent)]
-    Delegations(#[from] DelegationError),
-    /// The journal cannot be written at the moment: most often a full disk. Nothing was accepted.
-    #[error(
-        "the journal cannot be written (is its disk full?); nothing was accepted, try again later"
-    )]
-    JournalFull,
-    /// An end of a transfer cannot be reached from this machine. Nothing was accepted.
-    #[error("{0}")]
-    OutOfReach(String),
-    /// Too many transfers are open. Nothing was accepted.
-    #[error(
-        "{0} transfers are open, and the job's would be more than the service may hold (transfer.open_max); \
-         nothing was accepted, try again when some have ended"
-    )]
-    NoRoom(usize),
-    /// It could not be written until the end. Nobody was told of what is missing in it.
-    #[error(
-        "{0}; what happened since then is not recorded, and is looked at anew after the next start. Nothing that was \
-         acknowledged is lost: make room and start again"
-    )]
-    Unwritten(#[source] JournalError),
-    /// The journal refuses for good what was asked for. Nothing of it happens.
-    #[error("the service cannot record what was asked for, so that nothing of it happens: {0}")]
-    NotRecorded(String),
-    /// The journal's file is gone, while others beside it are there.
-    #[error(
-        "the journal {journal} is not there, although {beside} is: is a file system not mounted? Mount it, or restore \
-         the journal from a backup; to begin with an empty journal, move {beside} away"
-    )]
-    JournalGone {
-        /// Its file.
-        journal: String,
-        /// What is there.
-        beside: String,
-    },
-    /// The journal stopped to be writable while it was asked.
-    #[error(
-        "the journal cannot be written (is its disk full?); what you asked for may still happen when it can: look again"
-    )]
-    Undecided,
-    /// A storage element of the job takes no submissions. The wording is FTS's.
-    #[error("{0} is banned")]
-    StorageBanned(StorageId),
-    /// So that nobody fills the memory.
-    #[error("there are too many bans already; lift some first")]
-    TooManyBans,
-    /// There is a job of that id already.
-    #[error("there is a job {0} already")]
-    Taken(JobId),
-    /// The keys that seal secrets cannot be read or kept.
-    #[error(transparent)]
-    Keys(#[from] SealingError),
-    /// The leader did not give the keys that seal secrets.
-    #[error("the leader {0} does not give the credential keys: {1}")]
-    NoKeys(NodeId, String),
-    /// The node that leads replied to something else.
-    #[error(
-        "the node that leads the service gave a reply that this one does not know; is it of another version? What \
-         you asked for may have happened: look"
-    )]
-    ForeignReply,
-    /// None of the service's nodes leads it at the moment.
-    #[error(
-        "no node of the service leads it at the moment; what you asked for may still happen: look, and try again"
-    )]
-    Leaderless,
-    /// It is ending.
-    #[error("the service is shutting down")]
-    ShuttingDown,
-    /// The operating system refuses a thread.
-    #[error("cannot start the journal's thread: {0}")]
-    Thread(#[from] std::io::Error),
-}
-
 /// How many wait in the queues of a service.
 pub(crate) struct Queued {
     pub(crate) inputs: usize,
@@ -165,10 +85,10 @@ pub(crate) struct Queued {
 /// A running transfer service, or one node of it. Ends, drained, after its shutdown signal.
 pub struct Service {
     pub(crate) node: Arc<Node>,
-    desk: Desk,
+    desk: LeaderClient,
     lead: Arc<Lead>,
     /// Who follows the record.
-    pub(crate) followers: Followers,
+    pub(crate) ledger_followers: LedgerFollowers,
     /// Of a service of several nodes.
     membership: OnceLock<Arc<Membership>>,
     reader: Arc<dyn JournalReader>,
@@ -231,14 +151,14 @@ impl Service {
     ) -> Result<Arc<Service>, ServiceError> {
         let tokens = TokenKeeper::new(client.clone(), reader.clone(), config.token_clients);
         let gfal = config.gfal.map(Gfal::new).transpose()?.map(Arc::new);
-        let board = Arc::new(Board::new(config.banned));
+        let published = Arc::new(Published::new(config.banned));
         let agents = Arc::new(AgentSetup {
             by_version: ByVersion::of(&client),
             client,
             reader: reader.clone(),
             delegations: delegations.clone(),
             config: config.agents,
-            settings: board.follow_settings(),
+            settings: published.follow_settings(),
             memory: Arc::new(Memory::default()),
             tokens: Arc::new(tokens),
             gfal: gfal.clone(),
@@ -250,15 +170,15 @@ impl Service {
         let id = id.unwrap_or_else(this_process);
         let host = AgentHost::start(agents.clone(), term);
         let lead = Arc::new(Lead::new(config.engine, config.drain_grace));
-        let desk = Desk::new(lead.seat(), patience);
+        let desk = LeaderClient::new(lead.seat(), patience);
         agents.tokens.persist_through(desk.clone());
         let node = Node {
             id: id.clone(),
             site: config.site,
             agents,
-            roster: Arc::new(Roster::new(id, host.clone())),
+            followers: Arc::new(Followers::new(id, host.clone())),
             host,
-            board,
+            published,
             metrics: Arc::new(TransferMetrics::default()),
             clock: Clock::start(),
         };
@@ -266,7 +186,7 @@ impl Service {
             node: Arc::new(node),
             desk,
             lead,
-            followers: Followers::default(),
+            ledger_followers: LedgerFollowers::default(),
             membership: OnceLock::new(),
             reader,
             delegations,
@@ -314,7 +234,7 @@ impl Service {
 
     /// Whether this node leads; a service of one process always does.
     pub fn leads(&self) -> bool {
-        matches!(*self.lead.seat().borrow(), Seat::Here(_))
+        matches!(*self.lead.seat().borrow(), LeaderSeat::Here(_))
     }
 
     /// Whether somebody leads whom this node reaches.
@@ -328,7 +248,7 @@ impl Service {
     }
 
     /// Who leads, as it changes.
-    pub(crate) fn seat(&self) -> watch::Receiver<Seat> {
+    pub(crate) fn seat(&self) -> watch::Receiver<LeaderSeat> {
         self.lead.seat()
     }
 
@@ -420,12 +340,12 @@ impl Service {
 
     /// What operators have set, as far as it is durable.
     pub fn settings(&self) -> Arc<Settings> {
-        self.node.board.settings()
+        self.node.published.settings()
     }
 
     /// The same; `None` before a leader has told it.
     pub fn known_settings(&self) -> Option<Arc<Settings>> {
-        self.node.board.known_settings()
+        self.node.published.known_settings()
     }
 
     fn withdraw(&self, job: JobId) {
@@ -537,13 +457,13 @@ impl Service {
         }
         if let Some(membership) = self.membership.get() {
             // Whoever leads next must open what is sealed with a new one.
-            membership.share_keys(&self.node.roster).await?;
+            membership.share_keys(&self.node.followers).await?;
         }
         if !self.keys.reload(file)? {
             return Ok(());
         }
         if let Some(membership) = self.membership.get() {
-            membership.tell_keys(&self.node.roster).await;
+            membership.tell_keys(&self.node.followers).await;
         }
         self.lead.seal_anew();
         let delegations = self.delegations.clone();
@@ -578,13 +498,13 @@ impl Service {
     pub fn journal(&self) -> WriteStanding {
         match self.node.host.leaderless_for() {
             Some(lasts) if lasts > DATABASE_SILENCE_MAX => WriteStanding::Silent(lasts),
-            Some(_) | None => self.node.board.journal(),
+            Some(_) | None => self.node.published.journal(),
         }
     }
 
     /// Why questions could not be answered from the journal at the last look; `None`: they could.
     pub fn unread(&self) -> Option<String> {
-        self.node.board.unread()
+        self.node.published.unread()
     }
 
     /// True while jobs can be accepted.
@@ -594,12 +514,12 @@ impl Service {
 
     /// The live view, renewed once a second.
     pub fn overview(&self) -> Arc<Overview> {
-        self.node.board.overview.borrow().clone()
+        self.node.published.overview.borrow().clone()
     }
 
     /// The sequence number of the ledger's last durable entry.
     pub fn committed(&self) -> watch::Receiver<u64> {
-        self.node.board.committed.subscribe()
+        self.node.published.committed.subscribe()
     }
 
     /// What users have delegated.
@@ -652,12 +572,12 @@ async fn look_at_journal(
             Err(_) => {
                 let seconds = DATABASE_SILENCE_MAX.as_secs();
                 let why = format!("it has not answered for {seconds} s or longer");
-                node.board.set_unread(Some(why));
+                node.published.set_unread(Some(why));
                 look.await
             }
         };
         if let Ok(looked) = looked {
-            node.board
+            node.published
                 .set_unread(looked.err().map(|why| why.to_string()));
         }
     }
@@ -666,7 +586,7 @@ async fn look_at_journal(
 /// Removes what has ended while this process leads, until the shutdown signal.
 async fn sweep(
     agents: Arc<AgentSetup>,
-    seat: watch::Receiver<Seat>,
+    seat: watch::Receiver<LeaderSeat>,
     mut shutdown: watch::Receiver<bool>,
 ) {
     let mut due = tokio::time::interval(SWEEP_EVERY);
@@ -676,7 +596,7 @@ async fn sweep(
             _ = due.tick() => {}
             _ = shutdown.wait_for(|stop| *stop) => return,
         }
-        if !matches!(*seat.borrow(), Seat::Here(_)) || !agents.tokens.clock().is_credible() {
+        if !matches!(*seat.borrow(), LeaderSeat::Here(_)) || !agents.tokens.clock().is_credible() {
             continue;
         }
         let delegations = agents.delegations.clone();

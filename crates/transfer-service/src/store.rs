@@ -1,7 +1,7 @@
 //! What survives a restart, and where: files of this machine, or PostgreSQL, which the nodes of a service share.
 
+use crate::error::ServiceError;
 use crate::nodes::NodesConfig;
-use crate::service::ServiceError;
 use penstock_clock::timestamp;
 use penstock_journal::{Journal, JournalReader};
 use penstock_model::Timestamp;

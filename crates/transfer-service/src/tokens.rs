@@ -8,8 +8,8 @@ mod ask;
 mod held;
 
 use crate::clock::ClockWatch;
-use crate::nodes::Desk;
-use crate::run::Message;
+use crate::leader::LeaderClient;
+use crate::message::Message;
 use ask::Issuers;
 use held::{Held, HeldTokens};
 use parking_lot::RwLock;
@@ -91,7 +91,7 @@ pub(crate) struct TokenKeeper {
     issuers: Issuers,
     held: HeldTokens,
     /// Known when the service runs.
-    desk: OnceLock<Desk>,
+    desk: OnceLock<LeaderClient>,
     clock: ClockWatch,
 }
 
@@ -116,7 +116,7 @@ impl TokenKeeper {
     }
 
     /// Where to send what has to be durable. Before it is told, nothing is renewed.
-    pub(crate) fn persist_through(&self, desk: Desk) {
+    pub(crate) fn persist_through(&self, desk: LeaderClient) {
         // Set once, when the service starts.
         let _ = self.desk.set(desk);
     }

@@ -26,7 +26,7 @@ use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::token::credential_id;
 use penstock_protocol::token::without_credentials;
-use penstock_transfer_service::api::Banned;
+use penstock_transfer_service::Banned;
 use penstock_transfer_service::{AgentConfig, Service, ServiceConfig, Store, TokenClients};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,7 +5,7 @@ use super::gfal::{self, Process};
 use super::http::{End, Stat, Way};
 use super::unencrypted::say_withheld;
 use super::{AgentSetup, Progress};
-use crate::run::AgentReport;
+use crate::message::AgentReport;
 use crate::tokens::token_failure;
 use http::HeaderValue;
 use penstock_clock::wall_clock;

@@ -14,47 +14,8 @@ use penstock_journal::JobRow;
 use penstock_model::VoName;
 use penstock_protocol::identity::{Identity, Method};
 use penstock_protocol::token::{ADMIN_SCOPE, TokenError};
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::Arc;
-
-/// Users who may do nothing here: subjects of certificates or of tokens. Cheap to clone; all clones see a
-/// replacement.
-#[derive(Clone, Default)]
-pub struct Banned(Arc<RwLock<BannedUsers>>);
-
-#[derive(Default)]
-struct BannedUsers {
-    configured: BTreeSet<String>,
-    imposed: BTreeSet<String>,
-}
-
-impl Banned {
-    /// From now on the configuration bans these and no others.
-    pub fn replace(&self, users: impl IntoIterator<Item = String>) {
-        let mut banned = self.0.write();
-        banned.configured = users.into_iter().collect();
-    }
-
-    /// From now on operators ban these, beside the configuration.
-    pub(crate) fn replace_imposed(&self, users: BTreeSet<String>) {
-        let mut banned = self.0.write();
-        banned.imposed = users;
-    }
-
-    /// Whom operators ban, beside the configuration.
-    pub(crate) fn imposed(&self) -> BTreeSet<String> {
-        let banned = self.0.read();
-        banned.imposed.clone()
-    }
-
-    /// Whether somebody is among them.
-    pub fn holds(&self, identity: &Identity) -> bool {
-        let user = identity.user.as_str();
-        let banned = self.0.read();
-        banned.configured.contains(user) || banned.imposed.contains(user)
-    }
-}
 
 /// Who administers the service, or a VO's part of it, by the configuration file. Cheap to clone; all clones see a
 /// replacement.

@@ -1,11 +1,12 @@
 //! A follower's connection to its leader: says what runs here, does what it is told, and passes questions on.
 
-use super::desk::{Question, Seat};
-use super::host::Teller;
+use super::Lead;
 use super::membership::Membership;
-use super::wire::{Down, Hello, PROTOCOL, Said, Up, receive, send};
-use super::{Lead, Node};
-use crate::run::AgentReport;
+use crate::leader::{LeaderSeat, Question};
+use crate::message::AgentReport;
+use crate::node::Node;
+use crate::node::ReportSink;
+use crate::node::wire::{Down, Hello, PROTOCOL, Said, Up, receive, send};
 use parking_lot::Mutex;
 use penstock_engine::command::Reply;
 use penstock_model::{NodeId, Settings, Slots, Tenure};
@@ -64,7 +65,7 @@ pub(super) async fn follow(
     let stream = stream?;
     let (mut reading, mut writing) = tokio::io::split(stream);
     let (reports, reported) = mpsc::channel(WAITING_MAX);
-    let snapshot = node.host.join(Teller::There(reports), tenure);
+    let snapshot = node.host.join(ReportSink::There(reports), tenure);
     let slots = match *membership.leaving.borrow() {
         true => Slots(0),
         false => lead.config().slots.agents,
@@ -93,7 +94,7 @@ pub(super) async fn follow(
         lead,
         seat: questions.clone(),
     };
-    lead.take_seat(Seat::There(questions));
+    lead.take_seat(LeaderSeat::There(questions));
     let connection = Connection {
         membership: membership.clone(),
         node: node.clone(),
@@ -145,7 +146,7 @@ impl Connection {
     }
 
     fn take(&self, down: Down) {
-        let board = &self.node.board;
+        let published = &self.node.published;
         match down {
             Down::Pong { number } => {
                 if let Some(sent) = self.answered(number) {
@@ -165,17 +166,17 @@ impl Connection {
             Down::Settings(all) => {
                 let mut settings = Settings::default();
                 all.into_iter().for_each(|setting| settings.put(setting));
-                board.show_settings(Arc::new(settings));
+                published.show_settings(Arc::new(settings));
             }
-            Down::LockOut(users) => board.banned.replace_imposed(users),
+            Down::LockOut(users) => published.banned.replace_imposed(users),
             Down::Shown {
                 overview,
                 committed,
                 writable,
             } => {
-                board.set_writable(writable);
-                board.committed.send_replace(committed);
-                board.overview.send_replace(Arc::new(*overview));
+                published.set_writable(writable);
+                published.committed.send_replace(committed);
+                published.overview.send_replace(Arc::new(*overview));
             }
             Down::Keys(keys) => self.adopt(&keys.0),
             Down::Welcome { .. } | Down::Refused { .. } => {}

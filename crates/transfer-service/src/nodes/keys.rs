@@ -3,8 +3,8 @@
 
 use super::follow::connect;
 use super::membership::{NodesConfig, row_of};
-use super::wire::{Down, PROTOCOL, Said, Up, receive, send};
-use crate::service::ServiceError;
+use crate::error::ServiceError;
+use crate::node::wire::{Down, PROTOCOL, Said, Up, receive, send};
 use penstock_model::{Epoch, NodeId};
 use penstock_persistence::cluster::Leadership;
 use penstock_persistence::postgres::DatabaseError;

@@ -1,10 +1,10 @@
 //! The loop of this process while it leads: how it begins, what is known of it outside, and how it ends.
 
-use super::Node;
-use super::desk::{Question, Seat};
+use crate::error::ServiceError;
+use crate::leader::{LeaderSeat, Question};
+use crate::node::Node;
 use crate::restore::continue_from;
 use crate::run::{self, Batch, Loop, LoopEnd};
-use crate::service::ServiceError;
 use parking_lot::{Mutex, MutexGuard};
 use penstock_engine::{EngineConfig, Leading};
 use penstock_journal::Journal;
@@ -18,7 +18,7 @@ const BEGIN_ANEW_PAUSE: Duration = Duration::from_millis(500);
 
 /// Who leads, and what it takes to do so.
 pub(crate) struct Lead {
-    seat: watch::Sender<Seat>,
+    seat: watch::Sender<LeaderSeat>,
     drain_grace: Duration,
     state: Mutex<State>,
 }
@@ -47,20 +47,20 @@ impl Lead {
     }
 
     /// Who leads.
-    pub(crate) fn seat(&self) -> watch::Receiver<Seat> {
+    pub(crate) fn seat(&self) -> watch::Receiver<LeaderSeat> {
         self.seat.subscribe()
     }
 
     /// Somebody else leads, or nobody.
-    pub(crate) fn take_seat(&self, seat: Seat) {
+    pub(crate) fn take_seat(&self, seat: LeaderSeat) {
         self.seat.send_replace(seat);
     }
 
     /// The connection whose seat this is has ended. Whoever has come since stays.
     pub(crate) fn leave_seat(&self, of: &mpsc::Sender<Question>) {
         self.seat.send_if_modified(|seat| match seat {
-            Seat::There(questions) if questions.same_channel(of) => {
-                *seat = Seat::Vacant;
+            LeaderSeat::There(questions) if questions.same_channel(of) => {
+                *seat = LeaderSeat::Vacant;
                 true
             }
             _ => false,
@@ -119,7 +119,7 @@ impl Lead {
         state.batches = Some(begun.batches.clone());
         state.sealing_due = Some(begun.sealing_due.clone());
         drop(state);
-        self.take_seat(Seat::Here(begun.inputs.clone()));
+        self.take_seat(LeaderSeat::Here(begun.inputs.clone()));
         Ok(begun)
     }
 
@@ -150,7 +150,7 @@ impl Lead {
                     }
                 }
             };
-            lead.take_seat(Seat::Closed);
+            lead.take_seat(LeaderSeat::Closed);
             ended
         })
     }
@@ -162,7 +162,7 @@ impl Lead {
         journal: Box<dyn Journal>,
         shutdown: &watch::Receiver<bool>,
     ) -> Result<Loop, ServiceError> {
-        self.take_seat(Seat::Vacant);
+        self.take_seat(LeaderSeat::Vacant);
         node.host.drop_all().await;
         let mut kept = Some(journal);
         loop {

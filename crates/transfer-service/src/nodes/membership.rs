@@ -3,11 +3,12 @@
 //! It asks for the lease all the time that it does not lead, and follows whoever has it. While it leads it renews the
 //! lease; what it was certain of ends with the term that it asked for, counted from before it asked.
 
-use super::desk::Seat;
 use super::lead::end_of;
-use super::{Lead, Node, follow, serve};
+use super::{Lead, follow, serve};
+use crate::error::ServiceError;
+use crate::leader::LeaderSeat;
+use crate::node::Node;
 use crate::run::{Loop, LoopEnd};
-use crate::service::ServiceError;
 use parking_lot::Mutex;
 use penstock_engine::Leading;
 use penstock_journal::{Journal, JournalError};
@@ -247,8 +248,8 @@ impl Membership {
                     self.known.send_replace((tenure, Some(self.id.clone())));
                     tracing::info!(%epoch, "this node leads");
                     result = self.lead(&node, &lead, (tenure, asked_at), &shutdown).await;
-                    lead.take_seat(Seat::Vacant);
-                    node.roster.dismiss();
+                    lead.take_seat(LeaderSeat::Vacant);
+                    node.followers.dismiss();
                     self.be_certain(None);
                     tracing::info!(%epoch, "this node leads no more");
                     Duration::ZERO
@@ -283,7 +284,7 @@ impl Membership {
         if let Some(following) = following.take() {
             following.end().await;
         }
-        lead.take_seat(Seat::Closed);
+        lead.take_seat(LeaderSeat::Closed);
         result
     }
 
@@ -416,7 +417,7 @@ impl Membership {
             let (database, keys) = (self.database.clone(), self.keys.clone());
             let (cluster, own) = (self.cluster.clone(), self.id.clone());
             let (node, lead, shutdown) = (node.clone(), lead.clone(), shutdown.clone());
-            let known = *node.board.committed.borrow();
+            let known = *node.published.committed.borrow();
             let begun = tokio::task::spawn_blocking(move || {
                 let journal: Box<dyn Journal> =
                     Box::new(PostgresJournal::open(&database, keys, tenure, known)?);

@@ -1,12 +1,14 @@
 //! The leader's end of connections: takes in nodes that are registered, and does for them what its own would be done.
 
+use super::Lead;
 use super::follow::SILENCE_MAX;
 use super::membership::Membership;
-use super::roster::{DOWN_MAX, Roster};
-use super::wire::{Down, Hello, PROTOCOL, Said, Secret, Up, receive, send};
-use super::{Lead, Node, Seat};
-use crate::run::Message;
-use crate::service::ServiceError;
+use crate::error::ServiceError;
+use crate::leader::LeaderSeat;
+use crate::message::Message;
+use crate::node::Node;
+use crate::node::wire::{Down, Hello, PROTOCOL, Said, Secret, Up, receive, send};
+use crate::node::{DOWN_MAX, Followers};
 use parking_lot::Mutex;
 use penstock_engine::NodeJoined;
 use penstock_engine::command::Command;
@@ -114,7 +116,7 @@ async fn take_in(
                     membership,
                     node,
                     id: hello.node.clone(),
-                    session: node.roster.next_session(),
+                    session: node.followers.next_session(),
                     inputs,
                 };
                 return session.run(*hello, reading, writing).await;
@@ -215,8 +217,10 @@ fn judge(who: &[NodeId], hello: &Hello, lead: &Lead) -> Result<mpsc::Sender<Mess
         return Err(format!("the certificate is not that of {}", hello.node));
     }
     match &*lead.seat().borrow() {
-        Seat::Here(inputs) => Ok(inputs.clone()),
-        Seat::Vacant | Seat::There(_) | Seat::Closed => Err("this node does not lead".to_owned()),
+        LeaderSeat::Here(inputs) => Ok(inputs.clone()),
+        LeaderSeat::Vacant | LeaderSeat::There(_) | LeaderSeat::Closed => {
+            Err("this node does not lead".to_owned())
+        }
     }
 }
 
@@ -235,21 +239,24 @@ impl Membership {
     /// each can open then what is about to be sealed, and none seals with it yet. Returns when all have them.
     ///
     /// Errors: the file cannot be read.
-    pub(crate) async fn share_keys(self: &Arc<Self>, roster: &Roster) -> Result<(), ServiceError> {
+    pub(crate) async fn share_keys(
+        self: &Arc<Self>,
+        followers: &Followers,
+    ) -> Result<(), ServiceError> {
         let told = told_keys(self).await?;
         let names = SealingKeys::names_told(&told);
         let used = self.keys.names_in_use();
         if names.iter().any(|name| !used.contains(name)) {
-            roster.tell_all(Down::Keys(Secret(told)));
-            roster.until_all_have(&names, KEYS_PATIENCE).await;
+            followers.tell_all(Down::Keys(Secret(told)));
+            followers.until_all_have(&names, KEYS_PATIENCE).await;
         }
         Ok(())
     }
 
     /// Tells them that another key seals now.
-    pub(crate) async fn tell_keys(self: &Arc<Self>, roster: &Roster) {
+    pub(crate) async fn tell_keys(self: &Arc<Self>, followers: &Followers) {
         if let Some(keys) = keys(self).await {
-            roster.tell_all(Down::Keys(keys));
+            followers.tell_all(Down::Keys(keys));
         }
     }
 }
@@ -280,14 +287,14 @@ impl Session<'_> {
         // There is room in a new channel.
         let say = |what: Down| drop(down.try_send(Arc::new(what)));
         say(welcome);
-        let (roster, board) = (&self.node.roster, &self.node.board);
-        if !roster.enter(self.id.clone(), self.session, down.clone()) {
+        let (followers, published) = (&self.node.followers, &self.node.published);
+        if !followers.enter(self.id.clone(), self.session, down.clone()) {
             return Err(io::Error::other("the node has come back since"));
         }
         // What is set or banned meanwhile was told to this node already, or is among this.
-        let settings = board.settings();
+        let settings = published.settings();
         say(Down::Settings(settings.all().cloned().collect()));
-        say(Down::LockOut(board.banned.imposed()));
+        say(Down::LockOut(published.banned.imposed()));
         if let Some(keys) = keys(self.membership).await {
             say(Down::Keys(keys));
         }
@@ -305,14 +312,14 @@ impl Session<'_> {
         })
         .await?;
         let mut heard = Instant::now();
-        // Only the roster keeps it: when that lets the node go, the connection ends.
+        // Only the followers keeps it: when that lets the node go, the connection ends.
         let answers = down.downgrade();
         drop(down);
         let ended = tokio::select! {
             ended = self.listen(&mut reading, &answers, &mut heard) => ended,
             ended = speak(&mut writing, &mut said) => ended,
         };
-        roster.leave(&self.id, self.session);
+        followers.leave(&self.id, self.session);
         // The loop may have ended, and needs to know nothing more then.
         let _ = self
             .tell(Message::Gone {
@@ -379,7 +386,7 @@ impl Session<'_> {
                     .await?;
                 }
                 Said::Known(Up::HasKeys { names }) => {
-                    self.node.roster.has_keys(&self.id, self.session, names);
+                    self.node.followers.has_keys(&self.id, self.session, names);
                 }
                 Said::Known(Up::WantKeys { .. }) => {
                     if let (Some(keys), Some(down)) = (keys(self.membership).await, down.upgrade())

@@ -1,10 +1,12 @@
 //! The thread that owns the journal: it commits what has piled up in one transaction, then acts upon it.
 
-use super::{Act, Batch, LoopEnd, Message};
-use crate::history;
-use crate::nodes::{Down, Node};
+use super::{Act, Batch, LoopEnd};
+use crate::message::Message;
+use crate::node::Node;
+use crate::node::wire::Down;
 use penstock_engine::command::Reply;
 use penstock_journal::{Journal, JournalError, Remedy};
+use penstock_journal::{PruneStep, Pruned};
 use penstock_model::Record;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,7 +86,7 @@ impl Committer {
             if self.over.load(Ordering::Relaxed) {
                 return Err(Unwritten::Over(LoopEnd::Done));
             }
-            self.node.board.committed.send_replace(sequence);
+            self.node.published.committed.send_replace(sequence);
         }
         match self.over.load(Ordering::Relaxed) {
             true => Err(Unwritten::Over(LoopEnd::Done)),
@@ -111,9 +113,9 @@ impl Committer {
         let tried_since = Instant::now();
         loop {
             let begun = Instant::now();
-            self.node.board.set_writes_since(Some(begun));
+            self.node.published.set_writes_since(Some(begun));
             let appended = self.journal.append(records);
-            self.node.board.set_writes_since(None);
+            self.node.published.set_writes_since(None);
             match appended {
                 Ok(sequence) => {
                     let metrics = &self.node.metrics;
@@ -121,7 +123,7 @@ impl Committer {
                     let took = begun.elapsed().as_micros();
                     let took = u64::try_from(took).unwrap_or(u64::MAX);
                     metrics.commit_us.observe(took);
-                    if !self.node.board.set_writable(true) {
+                    if !self.node.published.set_writable(true) {
                         tracing::info!("the journal can be written again");
                     }
                     return Ok(sequence);
@@ -141,7 +143,7 @@ impl Committer {
                     return Err(Unwritten::Over(LoopEnd::ReadAnew(error)));
                 }
                 Err(error) => {
-                    if self.node.board.set_writable(false) {
+                    if self.node.published.set_writable(false) {
                         tracing::error!(%error, "nothing starts or ends until the journal can be written");
                     }
                     std::thread::sleep(JOURNAL_RETRY);
@@ -172,7 +174,7 @@ impl Committer {
                 session,
                 order,
                 progress,
-            } => self.node.roster.order(&node, session, order, progress),
+            } => self.node.followers.order(&node, session, order, progress),
             Act::Tape(call) => {
                 let calling = self.node.agents.clone();
                 let calling = calling.call_tape(*call, self.reports.clone());
@@ -189,8 +191,8 @@ impl Committer {
                 });
             }
             Act::LockOut(users) => {
-                self.node.roster.tell_all(Down::LockOut(users.clone()));
-                self.node.board.banned.replace_imposed(users);
+                self.node.followers.tell_all(Down::LockOut(users.clone()));
+                self.node.published.banned.replace_imposed(users);
             }
             Act::PrepareToken(id) => {
                 let tokens = self.node.agents.tokens.clone();
@@ -198,12 +200,22 @@ impl Committer {
             }
             Act::Publish(settings) => {
                 let all = settings.all().cloned().collect();
-                self.node.roster.tell_all(Down::Settings(all));
-                self.node.board.show_settings(settings);
+                self.node.followers.tell_all(Down::Settings(all));
+                self.node.published.show_settings(settings);
             }
             Act::Prune(step, answer) => {
-                drop(answer.send(history::perform(&mut *self.journal, &step)));
+                drop(answer.send(prune(&mut *self.journal, &step)));
             }
         }
     }
+}
+
+/// A step in the journal's thread, with how long it took.
+fn prune(
+    journal: &mut dyn penstock_journal::Journal,
+    step: &PruneStep,
+) -> Result<(Pruned, Duration), JournalError> {
+    let begun = Instant::now();
+    let pruned = journal.prune(step)?;
+    Ok((pruned, begun.elapsed()))
 }

@@ -2,7 +2,7 @@
 //!
 //! While nobody leads they wait for who comes next, as long as a client has patience; then nothing is known of them.
 
-use crate::run::Message;
+use crate::message::Message;
 use penstock_engine::command::{Command, Reply, Request};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// Who leads, as this node sees it.
 #[derive(Clone, Default)]
-pub(crate) enum Seat {
+pub(crate) enum LeaderSeat {
     /// Nobody that is known.
     #[default]
     Vacant,
@@ -45,20 +45,26 @@ pub(crate) enum NoReply {
 
 /// Passes questions on.
 #[derive(Clone)]
-pub(crate) struct Desk {
-    seat: watch::Receiver<Seat>,
+pub(crate) struct LeaderClient {
+    seat: watch::Receiver<LeaderSeat>,
     /// How long a question may wait for a leader; `None`: nobody else can lead, so it waits until this process does.
     patience: Option<Duration>,
 }
 
-impl Desk {
-    pub(crate) fn new(seat: watch::Receiver<Seat>, patience: Option<Duration>) -> Desk {
-        Desk { seat, patience }
+impl LeaderClient {
+    pub(crate) fn new(
+        seat: watch::Receiver<LeaderSeat>,
+        patience: Option<Duration>,
+    ) -> LeaderClient {
+        LeaderClient { seat, patience }
     }
 
     /// True while somebody leads.
     pub(crate) fn is_staffed(&self) -> bool {
-        matches!(*self.seat.borrow(), Seat::Here(_) | Seat::There(_))
+        matches!(
+            *self.seat.borrow(),
+            LeaderSeat::Here(_) | LeaderSeat::There(_)
+        )
     }
 
     /// The leader's reply. A request whose reply did not arrive is sent again.
@@ -83,9 +89,9 @@ impl Desk {
         loop {
             let known = seat.borrow_and_update().clone();
             match known {
-                Seat::Closed => return Err(NoReply::Ending),
-                Seat::Vacant => {}
-                Seat::Here(_) | Seat::There(_) => {
+                LeaderSeat::Closed => return Err(NoReply::Ending),
+                LeaderSeat::Vacant => {}
+                LeaderSeat::Here(_) | LeaderSeat::There(_) => {
                     if let Some(answer) = self.ask_once(command.clone(), again).await {
                         return Ok(answer);
                     }
@@ -104,15 +110,15 @@ impl Desk {
         let (to, reply) = oneshot::channel();
         let seat = self.seat.borrow().clone();
         match seat {
-            Seat::Here(inputs) => {
+            LeaderSeat::Here(inputs) => {
                 let message = Message::Command { command, again, to };
                 inputs.send(message).await.ok()?;
             }
-            Seat::There(questions) => {
+            LeaderSeat::There(questions) => {
                 let question = Question { command, again, to };
                 questions.send(question).await.ok()?;
             }
-            Seat::Vacant | Seat::Closed => return None,
+            LeaderSeat::Vacant | LeaderSeat::Closed => return None,
         }
         reply.await.ok()
     }
@@ -128,8 +134,8 @@ impl Desk {
     /// The loop's inputs while this node leads.
     pub(crate) fn inputs(&self) -> Option<mpsc::Sender<Message>> {
         match &*self.seat.borrow() {
-            Seat::Here(inputs) => Some(inputs.clone()),
-            Seat::Vacant | Seat::There(_) | Seat::Closed => None,
+            LeaderSeat::Here(inputs) => Some(inputs.clone()),
+            LeaderSeat::Vacant | LeaderSeat::There(_) | LeaderSeat::Closed => None,
         }
     }
 }

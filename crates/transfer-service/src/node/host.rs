@@ -5,7 +5,7 @@
 //! transfers to others. What it drops or does not take it tells as dropped, because its leader may be the same as before.
 
 use crate::agent::{AgentSetup, Progress, StopSignal};
-use crate::run::{AgentReport, Message};
+use crate::message::{AgentReport, Message};
 use parking_lot::{Mutex, MutexGuard};
 use penstock_engine::{Assignment, Claim, Looked, NodeJoined, Outcome};
 use penstock_model::{Attempt, NodeId, Slots, Tenure, TransferId};
@@ -77,7 +77,7 @@ impl Snapshot {
 
 /// Whom a node tells what its agents report.
 #[derive(Debug, Clone)]
-pub(crate) enum Teller {
+pub(crate) enum ReportSink {
     /// The loop of this process.
     Here {
         inputs: mpsc::Sender<Message>,
@@ -88,11 +88,11 @@ pub(crate) enum Teller {
     There(mpsc::Sender<AgentReport>),
 }
 
-impl Teller {
+impl ReportSink {
     /// What cannot be told is told in the next session.
     async fn tell(&self, report: AgentReport) {
         match self {
-            Teller::Here {
+            ReportSink::Here {
                 inputs,
                 node,
                 session,
@@ -104,7 +104,7 @@ impl Teller {
                 };
                 let _ = inputs.send(message).await;
             }
-            Teller::There(connection) => {
+            ReportSink::There(connection) => {
                 let _ = connection.send(report).await;
             }
         }
@@ -131,7 +131,7 @@ struct Held {
     tenure: Tenure,
     agents: BTreeMap<Key, Hosted>,
     untold: BTreeMap<Key, Outcome>,
-    teller: Option<Teller>,
+    teller: Option<ReportSink>,
     /// When a leader was certain to lead last.
     heard: Option<Instant>,
 }
@@ -174,7 +174,7 @@ impl AgentHost {
 
     /// From now on this leader is told, which the database has named. What others still send is refused; also that of a
     /// higher epoch, since a database that was restored counts on from a lower one.
-    pub(crate) fn join(&self, teller: Teller, tenure: Tenure) -> Snapshot {
+    pub(crate) fn join(&self, teller: ReportSink, tenure: Tenure) -> Snapshot {
         let mut held = self.held();
         held.tenure = tenure;
         held.teller = Some(teller);
@@ -319,7 +319,7 @@ impl AgentHost {
     }
 
     /// Notes what an agent reports, and tells whom it is to be told to. `None`: the agent was dropped before.
-    fn note(&self, report: &mut AgentReport) -> Option<Teller> {
+    fn note(&self, report: &mut AgentReport) -> Option<ReportSink> {
         let mut held = self.held();
         match report {
             AgentReport::Prepared {

@@ -1,8 +1,8 @@
 //! The nodes that follow this one while it leads, and how they are reached.
 
-use super::host::{AgentHost, Order};
-use super::wire::Down;
 use crate::agent::Progress;
+use crate::node::wire::Down;
+use crate::node::{AgentHost, Order};
 use parking_lot::{Mutex, MutexGuard};
 use penstock_model::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 pub(crate) const DOWN_MAX: usize = 65_536;
 
 /// The nodes by name.
-pub(crate) struct Roster {
+pub(crate) struct Followers {
     own: NodeId,
     host: Arc<AgentHost>,
     sessions: AtomicU64,
@@ -33,9 +33,9 @@ struct Linked {
     keys: BTreeSet<String>,
 }
 
-impl Roster {
-    pub(crate) fn new(own: NodeId, host: Arc<AgentHost>) -> Roster {
-        Roster {
+impl Followers {
+    pub(crate) fn new(own: NodeId, host: Arc<AgentHost>) -> Followers {
+        Followers {
             own,
             host,
             sessions: AtomicU64::new(0),

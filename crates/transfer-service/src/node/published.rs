@@ -1,6 +1,6 @@
 //! What a node shows to its clients: written by the loop while this node leads, and by the leader's word otherwise.
 
-use crate::api::Banned;
+use crate::banned::Banned;
 use crate::overview::Overview;
 use parking_lot::Mutex;
 use penstock_decide::health::{DATABASE_SILENCE_MAX, WriteStanding};
@@ -11,7 +11,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 /// What is shown.
-pub(crate) struct Board {
+pub(crate) struct Published {
     /// What is set, as far as it is durable. Nothing before a leader has told it.
     settings: watch::Sender<Arc<Settings>>,
     knows_settings: AtomicBool,
@@ -28,9 +28,9 @@ pub(crate) struct Board {
     unread: Mutex<Option<String>>,
 }
 
-impl Board {
-    pub(crate) fn new(banned: Banned) -> Board {
-        Board {
+impl Published {
+    pub(crate) fn new(banned: Banned) -> Published {
+        Published {
             settings: watch::Sender::default(),
             knows_settings: AtomicBool::new(false),
             overview: watch::Sender::default(),
@@ -110,24 +110,24 @@ mod tests {
 
     #[test]
     fn a_journal_that_does_not_answer_is_not_writable_until_it_does() {
-        let board = Board::new(Banned::default());
-        board.set_writes_since(Some(Instant::now()));
-        assert!(board.is_writable());
+        let published = Published::new(Banned::default());
+        published.set_writes_since(Some(Instant::now()));
+        assert!(published.is_writable());
         let lasts = DATABASE_SILENCE_MAX + Duration::from_secs(1);
         let long_ago = Instant::now().checked_sub(lasts);
-        board.set_writes_since(Some(long_ago.expect("the machine has run for longer")));
-        assert!(matches!(board.journal(), WriteStanding::Silent(_)));
-        board.set_writes_since(None);
-        assert_eq!(board.journal(), WriteStanding::Writable);
-        board.set_writable(false);
-        assert_eq!(board.journal(), WriteStanding::Refused);
+        published.set_writes_since(Some(long_ago.expect("the machine has run for longer")));
+        assert!(matches!(published.journal(), WriteStanding::Silent(_)));
+        published.set_writes_since(None);
+        assert_eq!(published.journal(), WriteStanding::Writable);
+        published.set_writable(false);
+        assert_eq!(published.journal(), WriteStanding::Refused);
     }
 
     #[test]
     fn what_is_set_is_not_known_before_it_was_told() {
-        let board = Board::new(Banned::default());
-        assert_eq!(board.known_settings(), None);
-        board.show_settings(Arc::default());
-        assert_eq!(board.known_settings(), Some(Arc::default()));
+        let published = Published::new(Banned::default());
+        assert_eq!(published.known_settings(), None);
+        published.show_settings(Arc::default());
+        assert_eq!(published.known_settings(), Some(Arc::default()));
     }
 }

@@ -2,9 +2,9 @@
 //! leader. Fields and messages that a later version adds are passed over, so that versions can be mixed while a service
 //! is upgraded node by node.
 
-use super::host::Order;
+use crate::message::AgentReport;
+use crate::node::Order;
 use crate::overview::Overview;
-use crate::run::AgentReport;
 use penstock_engine::command::{Command, Reply, TokenTrouble};
 use penstock_engine::{Claim, Outcome, StartEstimate};
 use penstock_model::{Attempt, Epoch, NodeId, Setting, Slots, TransferId, WaitReason};

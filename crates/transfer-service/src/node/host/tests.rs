@@ -23,7 +23,7 @@ impl Lab {
         let (setup, directory) = setup();
         let host = AgentHost::start(Arc::new(setup), Some(term));
         let (teller, heard) = mpsc::channel(8);
-        host.join(Teller::There(teller), turn(7, 1));
+        host.join(ReportSink::There(teller), turn(7, 1));
         Lab {
             host,
             heard,
@@ -54,7 +54,7 @@ impl Lab {
     fn rejoin(&mut self, epoch: u64) -> (usize, usize) {
         let (teller, heard) = mpsc::channel(8);
         self.heard = heard;
-        let told = self.host.join(Teller::There(teller), turn(epoch, 1));
+        let told = self.host.join(ReportSink::There(teller), turn(epoch, 1));
         (told.claims.len(), told.ends.len())
     }
 

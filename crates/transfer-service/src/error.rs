@@ -1,0 +1,89 @@
+//! Why the service cannot do what it was asked.
+
+use penstock_journal::JournalError;
+use penstock_model::{JobId, NodeId, StorageId};
+use penstock_persistence::delegations::DelegationError;
+use penstock_persistence::sealing::SealingError;
+use thiserror::Error;
+
+/// Why the service cannot do what it was asked.
+#[derive(Debug, Error)]
+pub enum ServiceError {
+    /// The journal cannot be opened or read.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The delegations cannot be opened.
+    #[error(transparent)]
+    Delegations(#[from] DelegationError),
+    /// The journal cannot be written at the moment: most often a full disk. Nothing was accepted.
+    #[error(
+        "the journal cannot be written (is its disk full?); nothing was accepted, try again later"
+    )]
+    JournalFull,
+    /// An end of a transfer cannot be reached from this machine. Nothing was accepted.
+    #[error("{0}")]
+    OutOfReach(String),
+    /// Too many transfers are open. Nothing was accepted.
+    #[error(
+        "{0} transfers are open, and the job's would be more than the service may hold (transfer.open_max); \
+         nothing was accepted, try again when some have ended"
+    )]
+    NoRoom(usize),
+    /// It could not be written until the end. Nobody was told of what is missing in it.
+    #[error(
+        "{0}; what happened since then is not recorded, and is looked at anew after the next start. Nothing that was \
+         acknowledged is lost: make room and start again"
+    )]
+    Unwritten(#[source] JournalError),
+    /// The journal refuses for good what was asked for. Nothing of it happens.
+    #[error("the service cannot record what was asked for, so that nothing of it happens: {0}")]
+    NotRecorded(String),
+    /// The journal's file is gone, while others beside it are there.
+    #[error(
+        "the journal {journal} is not there, although {beside} is: is a file system not mounted? Mount it, or restore \
+         the journal from a backup; to begin with an empty journal, move {beside} away"
+    )]
+    JournalGone {
+        /// Its file.
+        journal: String,
+        /// What is there.
+        beside: String,
+    },
+    /// The journal stopped to be writable while it was asked.
+    #[error(
+        "the journal cannot be written (is its disk full?); what you asked for may still happen when it can: look again"
+    )]
+    Undecided,
+    /// A storage element of the job takes no submissions. The wording is FTS's.
+    #[error("{0} is banned")]
+    StorageBanned(StorageId),
+    /// So that nobody fills the memory.
+    #[error("there are too many bans already; lift some first")]
+    TooManyBans,
+    /// There is a job of that id already.
+    #[error("there is a job {0} already")]
+    Taken(JobId),
+    /// The keys that seal secrets cannot be read or kept.
+    #[error(transparent)]
+    Keys(#[from] SealingError),
+    /// The leader did not give the keys that seal secrets.
+    #[error("the leader {0} does not give the credential keys: {1}")]
+    NoKeys(NodeId, String),
+    /// The node that leads replied to something else.
+    #[error(
+        "the node that leads the service gave a reply that this one does not know; is it of another version? What \
+         you asked for may have happened: look"
+    )]
+    ForeignReply,
+    /// None of the service's nodes leads it at the moment.
+    #[error(
+        "no node of the service leads it at the moment; what you asked for may still happen: look, and try again"
+    )]
+    Leaderless,
+    /// It is ending.
+    #[error("the service is shutting down")]
+    ShuttingDown,
+    /// The operating system refuses a thread.
+    #[error("cannot start the journal's thread: {0}")]
+    Thread(#[from] std::io::Error),
+}

@@ -1,0 +1,73 @@
+//! What the loop around the engine takes: from clients, agents, nodes, tape systems and issuers of tokens.
+
+use penstock_engine::command::{Command, Reply};
+use penstock_engine::{EngineConfig, Looked, NodeJoined, Outcome, TapeOutcome};
+use penstock_model::{Attempt, CredentialId, Failure, NodeId, TransferId};
+use serde::{Deserialize, Serialize};
+use std::time::Instant;
+use tokio::sync::oneshot;
+
+/// What the loop takes.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// What somebody asks for. `again`: a reply to it may have been lost.
+    Command {
+        command: Command,
+        again: bool,
+        to: oneshot::Sender<Reply>,
+    },
+    TokenReady {
+        id: CredentialId,
+    },
+    TokenRefused {
+        id: CredentialId,
+        failure: Box<Failure>,
+    },
+    /// What an agent of a node tells.
+    Reported {
+        node: NodeId,
+        session: u64,
+        report: AgentReport,
+    },
+    /// A node has begun a session, with what it could not tell before.
+    Joined {
+        joined: Box<NodeJoined>,
+        ends: Vec<(TransferId, Attempt, Outcome)>,
+    },
+    /// A session has ended; the node was heard of last at this time.
+    Gone {
+        node: NodeId,
+        session: u64,
+        heard: Instant,
+    },
+    /// A node is about to go.
+    Leaves {
+        node: NodeId,
+        session: u64,
+    },
+    TapeAnswered {
+        number: u64,
+        outcome: TapeOutcome,
+    },
+    Configure(Box<EngineConfig>),
+}
+
+/// What agents tell the engine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum AgentReport {
+    /// One has looked at both ends, and asks to move bytes.
+    Prepared {
+        transfer: TransferId,
+        attempt: Attempt,
+        looked: Looked,
+    },
+    /// One has ended.
+    Ended {
+        transfer: TransferId,
+        attempt: Attempt,
+        outcome: Outcome,
+    },
+    /// How far they are: bytes moved, and the size if it is known.
+    Moved(Vec<(TransferId, Attempt, u64, Option<u64>)>),
+}

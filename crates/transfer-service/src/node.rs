@@ -1,0 +1,38 @@
+//! One process of the service: its agents, what it shows its clients, and the nodes that follow it while it leads.
+
+mod followers;
+mod host;
+mod published;
+pub(crate) mod wire;
+
+pub(crate) use followers::{DOWN_MAX, Followers};
+pub(crate) use host::{AgentHost, Order, ReportSink};
+pub(crate) use published::Published;
+
+use crate::agent::AgentSetup;
+use crate::clock::Clock;
+use crate::metrics::TransferMetrics;
+use penstock_engine::Now;
+use penstock_model::NodeId;
+use std::sync::Arc;
+
+/// What one process of the service has, whoever leads.
+pub(crate) struct Node {
+    /// Its name.
+    pub(crate) id: NodeId,
+    /// The site's name, shown in the live view.
+    pub(crate) site: String,
+    pub(crate) agents: Arc<AgentSetup>,
+    pub(crate) host: Arc<AgentHost>,
+    pub(crate) followers: Arc<Followers>,
+    pub(crate) published: Arc<Published>,
+    pub(crate) metrics: Arc<TransferMetrics>,
+    pub(crate) clock: Clock,
+}
+
+impl Node {
+    /// Now, as records tell it.
+    pub(crate) fn now(&self) -> Now {
+        self.clock.now(self.agents.tokens.clock().recorded())
+    }
+}
