@@ -7,13 +7,13 @@ use crate::args::AccessArgs;
 use crate::config::in_url;
 use crate::environment::Environment;
 use crate::exit::CommandError;
-use crate::files::Purpose;
 use crate::site::SiteDirectory;
 use crate::token::{Grant, SiteIssuer};
 use parking_lot::Mutex;
 use penstock_field_tools::credentials::{Credentials, Shown};
 use penstock_field_tools::remote::path_of;
 use penstock_field_tools::remote_error::RemoteError;
+use penstock_model::NamespacePath;
 use penstock_protocol::http1::client::{Client, ClientConfig};
 use penstock_protocol::tls::ClientTls;
 use std::collections::BTreeMap;
@@ -21,6 +21,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use url::Url;
+
+/// What a command does to a path, as the scope of the token that it needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Look and read.
+    Read,
+    /// Make, write, delete.
+    Modify,
+}
+
+impl Purpose {
+    /// The scope for one path (WLCG profile 1.3, "Capability based authorization"), which may hold no blank.
+    pub fn scope(self, path: &NamespacePath) -> String {
+        let path = path.to_encoded();
+        match self {
+            Purpose::Read => format!("storage.read:{path}"),
+            // Looking is part of changing: what is there decides what is done.
+            Purpose::Modify => format!("storage.read:{path} storage.modify:{path}"),
+        }
+    }
+}
 
 /// Where sites of the grid keep their CA certificates.
 const GRID_CERTIFICATES: &str = "/etc/grid-security/certificates";

@@ -2,10 +2,11 @@
 
 mod between;
 
+use crate::access::Purpose;
 use crate::args::{CopyArgs, parse_url};
 use crate::environment::Environment;
 use crate::exit::CommandError;
-use crate::files::{Purpose, open};
+use crate::files::open;
 use crate::output::Output;
 use crate::progress::shown;
 use penstock_field_tools::bulk_copy::{

@@ -5,10 +5,11 @@ mod data;
 mod sites;
 
 use crate::access::Access;
+use crate::access::Purpose;
 use crate::args::{AccessArgs, DemoArgs, ServiceArgs};
 use crate::environment::Environment;
 use crate::exit::CommandError;
-use crate::files::{Purpose, open};
+use crate::files::open;
 use crate::jobs::{Intent, connect_by, end_tokens, wait};
 use crate::output::Output;
 use crate::progress::{View, shown, watched};

@@ -1,6 +1,6 @@
 //! Looking at and changing a storage element's namespace: `ls`, `stat`, `rm`, `mkdir`, `cat`, `checksum`.
 
-use crate::access::Access;
+use crate::access::{Access, Purpose};
 use crate::args::{AccessArgs, ChecksumArgs, LsArgs, MkdirArgs, RmArgs, UrlArgs};
 use crate::environment::Environment;
 use crate::exit::CommandError;
@@ -9,7 +9,7 @@ use penstock_field_tools::remote::{Info, Made, Remote};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::remote_tree;
 use penstock_model::text::one_line;
-use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, Timestamp};
+use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, Timestamp};
 use penstock_protocol::checksum::Hasher;
 use penstock_protocol::digest;
 use serde::Serialize;
@@ -20,27 +20,6 @@ use url::Url;
 const LISTINGS: usize = 8;
 /// What is compared when a file is read to standard output.
 const CAT_CHECKSUM: ChecksumAlgorithm = ChecksumAlgorithm::Adler32;
-
-/// What a command does to a path, as the scope of the token that it needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    /// Look and read.
-    Read,
-    /// Make, write, delete.
-    Modify,
-}
-
-impl Purpose {
-    /// The scope for one path (WLCG profile 1.3, "Capability based authorization"), which may hold no blank.
-    pub fn scope(self, path: &NamespacePath) -> String {
-        let path = path.to_encoded();
-        match self {
-            Purpose::Read => format!("storage.read:{path}"),
-            // Looking is part of changing: what is there decides what is done.
-            Purpose::Modify => format!("storage.read:{path} storage.modify:{path}"),
-        }
-    }
-}
 
 /// Storage elements, each with a token that suffices for its URLs.
 pub fn open(

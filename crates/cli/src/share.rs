@@ -2,10 +2,10 @@
 //! there and to a time.
 
 use crate::access::Access;
+use crate::access::Purpose;
 use crate::args::ShareArgs;
 use crate::environment::Environment;
 use crate::exit::CommandError;
-use crate::files::Purpose;
 use crate::output::Output;
 use penstock_clock::wall_clock;
 use penstock_field_tools::remote::Remote;

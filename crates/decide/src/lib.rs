@@ -23,6 +23,7 @@ pub mod health;
 pub mod history;
 pub mod locking;
 pub mod monitoring;
+mod patterns;
 pub mod pool_condition;
 pub mod pool_selection;
 pub mod prediction;

@@ -25,8 +25,6 @@ pub use aged::PRIORITY_HEAD_START_MS;
 pub use forgetting::Forgotten;
 pub use limits::{Draining, RateCaps, SlotLimits};
 
-pub(crate) use limits::most_specific_first;
-
 use crate::halting::{Company, Party};
 use crate::prediction::{Durations, SizeClass};
 use crate::shares::Shares;

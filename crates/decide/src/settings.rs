@@ -7,7 +7,8 @@
 #[cfg(test)]
 mod tests;
 
-use crate::scheduler::{SlotLimits, most_specific_first};
+use crate::patterns::most_specific_first;
+use crate::scheduler::SlotLimits;
 use crate::tuning::{Bounds, LinkRules};
 use penstock_model::{
     ANY, ActivityShares, CloudKey, CloudName, CloudStorage, Grant, JobDefaults, LinkId, LinkRule,

@@ -1,7 +1,7 @@
 //! How much of the slots goes to whom: VOs by weight on each link and into each destination, and inside a VO its
 //! activities by weight. Without shares VOs get equal parts, and the activities of a VO go by age.
 
-use crate::scheduler::most_specific_first;
+use crate::patterns::most_specific_first;
 use crate::turns::{Turn, Turns};
 use penstock_model::{
     ANY, Activity, DEFAULT_ACTIVITY, LinkId, PUBLIC, Settings, StorageId, VoName, Weight,

@@ -8,7 +8,7 @@ use crate::finishing::Finishing;
 use crate::pool::{DiskWork, Pool, sync_directory};
 use crate::reaper::{Pools, ReaperHandle};
 use crate::scratch::Scratch;
-use crate::upkeep;
+use crate::threads::end_thread;
 use crate::write_error::WriteError;
 use parking_lot::Mutex;
 use penstock_model::PoolName;
@@ -112,7 +112,7 @@ impl Drop for Committer {
         self.queue = None;
         let thread = self.thread.get_mut();
         if let Some(thread) = thread.take() {
-            upkeep::end(thread, Instant::now() + END_WAIT, self.pool.as_str());
+            end_thread(thread, Instant::now() + END_WAIT, self.pool.as_str());
         }
     }
 }

@@ -31,8 +31,6 @@ mod trash;
 mod tree;
 mod write;
 
-pub(crate) use reserved::{is_reserved, left_from_before};
-
 use crate::mover::{Busy, Mover, MoverRequest};
 use crate::storage::Storage;
 use access::{Caller, Client};

@@ -4,7 +4,7 @@
 use crate::clock::microseconds;
 use crate::gate::{Arrival, Permit, Progress, Refusal, Waiting};
 use crate::meter::Direction;
-use crate::metrics::StorageMetrics;
+use crate::metrics::{EndedMovers, StorageMetrics};
 use crate::pool::Pool;
 use crate::recorder::Recorder;
 use parking_lot::Mutex;
@@ -30,37 +30,6 @@ pub(crate) struct LiveMovers {
     movers: Mutex<BTreeMap<u64, Arc<Facts>>>,
     ended: Arc<EndedMovers>,
     refused: Arc<Counter>,
-}
-
-/// How many movers ended, by what they did and how.
-#[derive(Debug, Default)]
-pub(crate) struct EndedMovers([[Counter; 3]; 5]);
-
-impl EndedMovers {
-    fn count(&self, kind: MoverKind, outcome: &MoverOutcome) {
-        let kind = match kind {
-            MoverKind::Get => 0,
-            MoverKind::Put => 1,
-            MoverKind::Pull => 2,
-            MoverKind::Push => 3,
-            MoverKind::Copy => 4,
-        };
-        let outcome = match outcome {
-            MoverOutcome::Done => 0,
-            MoverOutcome::Failed(_) => 1,
-            MoverOutcome::Aborted(_) => 2,
-        };
-        self.0[kind][outcome].increment();
-    }
-
-    /// Shows each count with its names.
-    pub(crate) fn each(&self, mut show: impl FnMut(&'static str, &'static str, u64)) {
-        for (kind, counts) in ["get", "put", "pull", "push", "copy"].iter().zip(&self.0) {
-            for (outcome, count) in ["done", "failed", "aborted"].iter().zip(counts) {
-                show(kind, outcome, count.read());
-            }
-        }
-    }
 }
 
 /// What is known of a mover from the beginning, and its counters.

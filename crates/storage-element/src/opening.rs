@@ -4,12 +4,13 @@
 //! Nothing is removed here that anybody could have been told of. A namespace that is older than the pool's files must
 //! not judge them.
 
+use crate::fullness::is_no_space;
 use crate::label::{LABEL_VERSION, Label, write_label};
+use crate::open_error::OpenError;
 use crate::pool::{
-    Marker, POOL_VERSION, Pool, PoolIdentity, identity_path, is_no_space, lock_pool, marks_of,
-    sync_directory,
+    Marker, POOL_VERSION, Pool, PoolIdentity, identity_path, lock_pool, marks_of, sync_directory,
 };
-use crate::recovery::{OpenError, keep_pool_private};
+use crate::privacy;
 use penstock_model::{Bytes, NamespacePath, Timestamp};
 use penstock_persistence::namespace::{
     Change, EntryId, LastWords, Namespace, NamespaceError, TrashQuery, TrashedFile,
@@ -420,4 +421,12 @@ pub(crate) fn directory_error(pool: &Pool, path: PathBuf, source: io::Error) -> 
         path,
         source,
     }
+}
+
+/// The same of a pool: the directories are enough, however many files are in them.
+fn keep_pool_private(pool: &Pool) {
+    privacy::hide_all(
+        ["incoming", "data", "partial", "quarantine", "pool.json"]
+            .map(|name| pool.directory.join(name)),
+    );
 }

@@ -11,6 +11,7 @@ mod quarantine;
 mod seen;
 mod standing;
 
+use crate::fullness::is_no_space;
 pub(crate) use file_system::FileSystem;
 use file_system::FreeSpace;
 pub(crate) use identity::{Marker, PoolIdentity, identity_path, lock_pool, marks_of};
@@ -514,34 +515,18 @@ pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Why nothing more can be written to a disk that works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fullness {
-    /// It has no room.
-    Disk,
-    /// Its user may have no more, however much is free.
-    Quota,
-}
-
-/// Whether an error says that no more can be written, and why.
-pub(crate) fn fullness(why: &io::Error) -> Option<Fullness> {
-    match why.kind() {
-        io::ErrorKind::StorageFull => Some(Fullness::Disk),
-        io::ErrorKind::QuotaExceeded => Some(Fullness::Quota),
-        _ => None,
-    }
-}
-
-/// The disk has no room, or its user may have no more.
-pub(crate) fn is_no_space(why: &io::Error) -> bool {
-    fullness(why).is_some()
-}
-
 fn tolerate_missing(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Incoming,
+    Data,
+    Kept,
 }
 
 /// Space promised to one writer. Dropping it gives the space back.

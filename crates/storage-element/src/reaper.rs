@@ -14,9 +14,10 @@ use trash::Emptied;
 pub(crate) use trash::{RestoreError, RestoreOrder};
 
 use crate::clock::BelievedClock;
-use crate::pool::{Fullness, Pool, Reservation};
-use crate::scratch::Place;
-use crate::upkeep;
+use crate::fullness::Fullness;
+use crate::pool::Place;
+use crate::pool::{Pool, Reservation};
+use crate::threads::end_thread;
 use parking_lot::Mutex;
 use penstock_decide::trash::kept_since;
 use penstock_model::{Bytes, PoolName, Timestamp};
@@ -164,7 +165,7 @@ impl Drop for Reapers {
         let threads = self.threads.get_mut();
         let until = Instant::now() + END_WAIT;
         for (pool, thread) in std::mem::take(threads) {
-            upkeep::end(thread, until, pool.as_str());
+            end_thread(thread, until, pool.as_str());
         }
     }
 }

@@ -2,7 +2,7 @@
 //! whoever wants to know beforehand. Pure but for the keys of token issuers; writes no log.
 
 use crate::config::{AccessConfig, OwnIssuer, TrustedIssuerConfig};
-use crate::door::is_reserved;
+use crate::reserved_names::is_reserved;
 use penstock_decide::Decision;
 use penstock_decide::attenuation::authorize_attenuated;
 use penstock_decide::authorization::{

@@ -2,6 +2,7 @@
 //! is committed. Whatever goes wrong, dropping it removes the data and gives the promised space back.
 
 use crate::crash::{Step, reached};
+use crate::pool::Place;
 use crate::pool::{DiskWork, Pool, Reservation};
 use crate::reaper::ReaperHandle;
 use penstock_model::Bytes;
@@ -19,13 +20,6 @@ pub(crate) struct Scratch {
     reservation: Option<Reservation>,
     place: Place,
     reaper: ReaperHandle,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    Incoming,
-    Data,
-    Kept,
 }
 
 impl Scratch {

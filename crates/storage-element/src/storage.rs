@@ -1,5 +1,11 @@
 //! The storage element itself: namespace, pools, movers and trust, without any door.
 
+mod exposition;
+mod finish_upload;
+mod locking;
+
+pub(crate) use finish_upload::Finish;
+
 use crate::claims::Claims;
 use crate::clock::BelievedClock;
 use crate::committer::Committers;
@@ -7,16 +13,17 @@ use crate::config::{
     AccessConfig, MacaroonConfig, OutboundConfig, OwnIssuer, StorageConfig, StorageLimits,
 };
 use crate::directory_ids::DirectoryIds;
-use crate::door::left_from_before;
 use crate::incoming::{Completion, Incoming, Order};
 use crate::locks::Locks;
 use crate::meter::SecondMoved;
 use crate::metrics::StorageMetrics;
 use crate::mover::{Busy, LiveMovers, Mover, MoverRequest, MoverSnapshot};
+use crate::open_error::OpenError;
 use crate::pool::{Pool, Reservation};
 use crate::reaper::{Pools, ReaperHandle, Reapers};
 use crate::recorder::Recorder;
-use crate::recovery::{self, OpenError};
+use crate::recovery;
+use crate::reserved_names::left_from_before;
 use crate::rights::{self, Judge};
 use crate::stream_memory::StreamMemory;
 use crate::upkeep::{Shared, Upkeep, UpkeepLimits};

@@ -4,10 +4,12 @@
 
 use crate::clock::BelievedClock;
 use crate::config::StorageLimits;
+use crate::fullness::{Fullness, fullness};
+use crate::open_error::OpenError;
 use crate::opening::{self, Leftovers, Opened, Refusal, directory_error};
-use crate::pool::{DiskWork, FileSystem, Fullness, Pool, fullness, identity_path};
+use crate::pool::{DiskWork, FileSystem, Pool, identity_path};
 use crate::reaper::{Pools, ReaperHandle};
-use crate::recovery::OpenError;
+use crate::threads::end_thread;
 use crate::uploads::Uploads;
 use parking_lot::Mutex;
 use penstock_decide::pool_condition::{PoolCondition, probe_interval};
@@ -185,23 +187,10 @@ impl Drop for Upkeep {
         let until = Instant::now() + END_WAIT;
         for keeper in &mut self.keepers {
             if let Some(thread) = keeper.thread.take() {
-                end(thread, until, keeper.pool.as_str());
+                end_thread(thread, until, keeper.pool.as_str());
             }
         }
     }
-}
-
-/// Waits for a thread that may wait for a disk that does not answer.
-pub(crate) fn end(thread: JoinHandle<()>, until: Instant, what: &str) {
-    while !thread.is_finished() {
-        if Instant::now() >= until {
-            tracing::error!(what, "a pool's disk does not answer; ending without it");
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    // One that panicked is in the log already.
-    let _ = thread.join();
 }
 
 /// How far a pool is.

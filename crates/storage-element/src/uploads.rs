@@ -3,11 +3,9 @@
 //! Bytes lie in `partial/<id>` of a pool, beside a record that says how many of them are durable and what shall
 //! become of them. Knows nothing of HTTP; who may do what is for the door to decide.
 
-mod finish;
 mod record;
 
-pub(crate) use finish::Finish;
-pub(crate) use record::{Plan, Record};
+pub(crate) use record::{Plan, Record, data_path, remove};
 
 use crate::pool::{NoRoom, Pool, Reservation, sync_directory};
 use crate::reaper::{ReaperHandle, with_room};
@@ -17,7 +15,7 @@ use penstock_clock::wall_clock;
 use penstock_model::{ChecksumAlgorithm, Timestamp, UserName};
 use penstock_persistence::namespace::{EntryId, Namespace};
 use penstock_protocol::checksum::Hasher;
-use record::{Found, data_path, directory, each_record, remove_files};
+use record::{Found, directory, each_record, remove_files};
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -34,7 +32,7 @@ pub(crate) const CHECKPOINT_BYTES: u64 = 64 << 20;
 /// and sends little keeps little, whoever has sent more can always finish.
 const UNPROMISED_PARTS: u64 = 8;
 /// How long a finished upload can be asked about by a client that lost the answer.
-const FINISHED_KEPT: Duration = Duration::from_secs(600);
+pub(crate) const FINISHED_KEPT: Duration = Duration::from_secs(600);
 /// How long a new request waits until the one before it has let go.
 const TURN_WAIT: Duration = Duration::from_secs(10);
 
@@ -48,31 +46,31 @@ pub(crate) struct Upload {
     pub pool: Arc<Pool>,
     pub plan: Plan,
     /// Counted against its user.
-    bytes: AtomicU64,
-    is_finished: AtomicBool,
+    pub(crate) bytes: AtomicU64,
+    pub(crate) is_finished: AtomicBool,
     /// Its files are gone. A checkpoint whose request was given up may still be on its way to write the record.
-    is_discarded: Arc<AtomicBool>,
+    pub(crate) is_discarded: Arc<AtomicBool>,
     /// Rises when somebody else wants to go on with it.
-    wanted: watch::Sender<u64>,
-    progress: Arc<Turn<Progress>>,
+    pub(crate) wanted: watch::Sender<u64>,
+    pub(crate) progress: Arc<Turn<Progress>>,
 }
 
 /// How far an upload is. Whoever holds it is the only one who touches the files.
 pub(crate) struct Progress {
-    record: Record,
+    pub(crate) record: Record,
     /// `None`: the file is opened again, as far as it is recorded.
-    disk: Option<Disk>,
-    reservation: Option<Reservation>,
-    is_gone: bool,
+    pub(crate) disk: Option<Disk>,
+    pub(crate) reservation: Option<Reservation>,
+    pub(crate) is_gone: bool,
 }
 
 /// The open file. Travels to blocking threads and back; one that is lost on the way is opened again.
-struct Disk {
-    file: File,
-    offset: u64,
-    hasher: Hasher,
-    algorithms: Vec<ChecksumAlgorithm>,
-    hashed: u64,
+pub(crate) struct Disk {
+    pub(crate) file: File,
+    pub(crate) offset: u64,
+    pub(crate) hasher: Hasher,
+    pub(crate) algorithms: Vec<ChecksumAlgorithm>,
+    pub(crate) hashed: u64,
 }
 
 /// What one user has begun.
@@ -284,6 +282,13 @@ fn restored(
 }
 
 impl Upload {
+    /// Removes the second name of a finished upload's bytes; what was acknowledged is in the file now. Blocks.
+    pub(crate) fn tidy(&self) {
+        if let Err(why) = remove(data_path(&self.pool, self.id)) {
+            tracing::error!(id = %self.id, %why, "a finished upload keeps its second name until the next start");
+        }
+    }
+
     fn new(id: Uuid, pool: Arc<Pool>, record: Record, reservation: Option<Reservation>) -> Upload {
         let plan = record.plan.clone();
         Upload {
@@ -463,7 +468,7 @@ impl Progress {
 
 impl Disk {
     /// Opens the file as far as it is known to be durable; what lies behind was never acknowledged.
-    fn open(
+    pub(crate) fn open(
         path: &std::path::Path,
         recorded: u64,
         algorithms: Vec<ChecksumAlgorithm>,

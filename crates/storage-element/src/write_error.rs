@@ -1,6 +1,6 @@
 //! Why a file could not be written. Nothing of it is left then.
 
-use crate::pool::is_no_space;
+use crate::fullness::is_no_space;
 use penstock_model::{Checksum, ChecksumAlgorithm, NamespacePath, PoolName};
 use penstock_persistence::namespace::ChangeError;
 use std::io;

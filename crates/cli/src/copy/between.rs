@@ -1,11 +1,11 @@
 //! Copies between two storage elements: the transfer engine, in this process, for as long as the copy takes.
 
 use super::CopiedFile;
+use crate::access::Purpose;
 use crate::access::{Access, Need, audiences_of};
 use crate::args::CopyArgs;
 use crate::environment::Environment;
 use crate::exit::CommandError;
-use crate::files::Purpose;
 use crate::output::Output;
 use crate::progress::shown;
 use penstock_decide::halting::HaltPolicy;

@@ -1,5 +1,6 @@
 //! How many transfers may run where, and how many bytes per second may move there.
 
+use crate::patterns::most_specific_first;
 use penstock_model::{ANY, LinkId, Rate, Slots, StorageId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -118,19 +119,4 @@ impl Draining {
     pub(super) fn covers_storage(&self, storage: &StorageId) -> bool {
         self.storages.contains(storage) || self.storages.contains(&StorageId::new(ANY))
     }
-}
-
-/// The patterns that a link fits, in the order in which they count: as FTS orders them.
-pub(crate) fn most_specific_first(link: &LinkId) -> [LinkId; 4] {
-    let any = || StorageId::new(ANY);
-    let pattern = |source: StorageId, destination: StorageId| LinkId {
-        source,
-        destination,
-    };
-    [
-        link.clone(),
-        pattern(link.source.clone(), any()),
-        pattern(any(), link.destination.clone()),
-        pattern(any(), any()),
-    ]
 }

@@ -1,22 +1,16 @@
 //! What the door keeps below `/.penstock` for itself: the script and style of its pages, the description of its
 //! interface, uploads that can be resumed, and the trash. No entry of the namespace can stand there.
 
+pub(super) use crate::reserved_names::{is_hidden, rest_of};
+
 use super::answer::{Answer, METHODS, Problem};
 use super::trash::{self, TrashPlace};
+use crate::reserved_names::{RESERVED, name_in_the_way};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::Operation;
 use penstock_model::NamespacePath;
-use penstock_persistence::namespace::Namespace;
 use penstock_protocol::http1::server::Request;
-
-/// The first name of every path that is the door's alone.
-const RESERVED: &str = ".penstock";
-/// Names at the root that others believe the door's word about. Nothing new can be made there. What was made before can
-/// be listed, moved away and removed.
-const KEPT_FREE: [&str; 5] = [".well-known", ".oauth2", "jwks", "health", "metrics"];
-/// Of those, the ones whose documents say whom to trust: what users left there is not served.
-const TRUSTED: [&str; 3] = [".well-known", ".oauth2", "jwks"];
 
 /// Other sites may not embed what is served with it.
 pub(super) const RESOURCE_POLICY: HeaderName =
@@ -35,14 +29,6 @@ const ICON: &str = "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'>
 <rect width='16' height='16' rx='4' fill='#0b63c5'/>\
 <path d='M4 3v10M4 4h5a3 3 0 010 6H4' fill='none' stroke='white' stroke-width='2'/></svg>";
 
-/// The part of a reserved path below `/.penstock`; `None` for a path of the namespace.
-pub(super) fn rest_of(path: &NamespacePath) -> Option<&[String]> {
-    match path.names().split_first() {
-        Some((first, rest)) if first == RESERVED => Some(rest),
-        Some(_) | None => None,
-    }
-}
-
 /// The methods for a path, as `OPTIONS` tells them.
 pub(super) fn methods_of(encoded: &str) -> &'static str {
     let path = NamespacePath::from_encoded(encoded).ok();
@@ -58,33 +44,6 @@ pub(super) fn methods_of(encoded: &str) -> &'static str {
     }
 }
 
-/// Whether an operation reads, writes or makes anything that is the door's.
-pub(crate) fn is_reserved(operation: &Operation, path: &NamespacePath) -> bool {
-    name_in_the_way(operation, path).is_some()
-}
-
-/// The reserved name that an operation would use.
-fn name_in_the_way<'a>(operation: &'a Operation, path: &'a NamespacePath) -> Option<&'a str> {
-    let target = match operation {
-        Operation::Create | Operation::Modify | Operation::MakeDirectory => Some(path),
-        Operation::Rename { to } => Some(to),
-        Operation::Read
-        | Operation::Stat
-        | Operation::List
-        | Operation::Delete
-        | Operation::Stage
-        | Operation::Poll => None,
-    };
-    let first = |path: &'a NamespacePath| path.names().first().map(String::as_str);
-    let own = [Some(path), target].into_iter().flatten().filter_map(first);
-    let mut own = own.filter(|name| *name == RESERVED);
-    own.next().or_else(|| {
-        target
-            .and_then(first)
-            .filter(|name| KEPT_FREE.contains(name))
-    })
-}
-
 /// Refuses that, whatever the caller holds.
 pub(super) fn refuse(operation: &Operation, path: &NamespacePath) -> Result<(), Problem> {
     match name_in_the_way(operation, path) {
@@ -94,23 +53,6 @@ pub(super) fn refuse(operation: &Operation, path: &NamespacePath) -> Result<(), 
         )),
         None => Ok(()),
     }
-}
-
-/// Whether what stands there is never served as if the door said it.
-pub(super) fn is_hidden(path: &NamespacePath) -> bool {
-    let first = path.names().first().map(String::as_str);
-    first.is_some_and(|name| TRUSTED.contains(&name))
-}
-
-/// What users made under reserved names before these were reserved.
-pub(crate) fn left_from_before(namespace: &Namespace) -> Vec<NamespacePath> {
-    let root = NamespacePath::root();
-    let paths = KEPT_FREE
-        .into_iter()
-        .filter_map(|name| root.child(name).ok());
-    paths
-        .filter(|path| matches!(namespace.lookup(path), Ok(Some(_))))
-        .collect()
 }
 
 /// A file of the pages or the interface's description, for anybody; `None` when the path is not reserved.
@@ -145,6 +87,7 @@ pub(super) fn asset(request: &Request, path: &NamespacePath) -> Option<Result<An
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reserved_names::is_reserved;
 
     fn check(encoded: &str, reserved: bool) {
         let path = NamespacePath::from_encoded(encoded).expect("a path");

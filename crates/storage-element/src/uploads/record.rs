@@ -72,7 +72,7 @@ impl Record {
     }
 
     /// Replaces the stored one in one step; durable when it returns. Blocks.
-    pub(super) fn write(&self, pool: &Pool, id: Uuid) -> io::Result<()> {
+    pub(crate) fn write(&self, pool: &Pool, id: Uuid) -> io::Result<()> {
         let new = directory(pool).join(format!("{id}.new"));
         let mut file = File::create(&new)?;
         file.write_all(&serde_json::to_vec(self)?)?;
@@ -86,7 +86,7 @@ pub(super) fn directory(pool: &Pool) -> PathBuf {
     pool.directory.join("partial")
 }
 
-pub(super) fn data_path(pool: &Pool, id: Uuid) -> PathBuf {
+pub(crate) fn data_path(pool: &Pool, id: Uuid) -> PathBuf {
     directory(pool).join(id.to_string())
 }
 
@@ -102,7 +102,7 @@ pub(super) fn remove_files(pool: &Pool, id: Uuid) -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn remove(path: PathBuf) -> io::Result<()> {
+pub(crate) fn remove(path: PathBuf) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(why) if why.kind() != io::ErrorKind::NotFound => Err(why),
         Ok(()) | Err(_) => Ok(()),

@@ -3,8 +3,7 @@
 //! The bytes stay in `partial/` under a second name until the file is visible, so that a kill in between costs
 //! nothing that was acknowledged.
 
-use super::record::{data_path, remove};
-use super::{Disk, FINISHED_KEPT, Progress, Record, Upload};
+use super::Storage;
 use crate::claims::Claim;
 use crate::clock::microseconds;
 use crate::committer::Finished;
@@ -12,7 +11,7 @@ use crate::finishing::Finishing;
 use crate::incoming::{Completion, Landed, Writes, verify, within};
 use crate::label::label;
 use crate::scratch::Scratch;
-use crate::storage::Storage;
+use crate::uploads::{Disk, FINISHED_KEPT, Progress, Record, Upload, data_path};
 use crate::write_error::WriteError;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm};
 use penstock_persistence::namespace::{Changed, EntryId, NewFile, Replace};
@@ -108,13 +107,6 @@ impl Upload {
                 progress.reservation = Some(self.pool.reserve_again(got));
                 Err(why)
             }
-        }
-    }
-
-    /// Removes the second name of a finished upload's bytes; what was acknowledged is in the file now. Blocks.
-    pub(super) fn tidy(&self) {
-        if let Err(why) = remove(data_path(&self.pool, self.id)) {
-            tracing::error!(id = %self.id, %why, "a finished upload keeps its second name until the next start");
         }
     }
 }

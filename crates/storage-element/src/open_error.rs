@@ -1,0 +1,104 @@
+//! Why a storage element cannot start.
+
+use penstock_model::PoolName;
+use penstock_persistence::namespace::{ChangeError, NamespaceError};
+use penstock_protocol::tls::TlsError;
+use std::io;
+use std::path::PathBuf;
+use thiserror::Error;
+use uuid::Uuid;
+
+/// Why a storage element cannot start.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// The namespace cannot be used.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    /// Recovery could not be written down.
+    #[error("recovery cannot be recorded: {0}")]
+    Change(#[from] ChangeError),
+    /// No pool is configured.
+    #[error("no pool is configured; add one [[storage.pools]] section with a name and a directory")]
+    NoPool,
+    /// A pool's name cannot be used.
+    #[error("pool '{0}': a name has letters, digits, '-', '_' and '.', and names one pool only")]
+    PoolName(PoolName),
+    /// A pool's directory cannot be used.
+    #[error("pool {pool}: {path} cannot be used: {source}", path = path.display())]
+    PoolDirectory {
+        /// The pool.
+        pool: PoolName,
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The directory belongs to another namespace, or to another pool of this one.
+    #[error(
+        "pool {pool}: {path} belongs to pool {theirs} of namespace {their_namespace}, not to this one \
+         ({ours}); if the namespace database was lost, restore it from a backup; if this is another pool's \
+         directory, correct the configuration; only if its data is worthless, empty the directory",
+        path = path.display()
+    )]
+    ForeignPool {
+        /// The pool as configured.
+        pool: PoolName,
+        /// Its directory.
+        path: PathBuf,
+        /// The pool's name in `pool.json`.
+        theirs: PoolName,
+        /// The namespace in `pool.json`.
+        their_namespace: Uuid,
+        /// The namespace that was opened.
+        ours: Uuid,
+    },
+    /// The namespace is an old copy: files were written since it was made.
+    #[error(
+        "pool {pool}: {files} files are not in the namespace, or are trash there and were restored since: it is an older \
+         copy than the pool has seen; restore a newer one, or have `penstock fsck --repair` enter these files again"
+    )]
+    OldNamespace {
+        /// The pool.
+        pool: PoolName,
+        /// Files that it does not know.
+        files: u64,
+    },
+    /// Another process uses the pool.
+    #[error("pool {pool}: {path} is in use by another process; stop that one first", path = path.display())]
+    PoolInUse {
+        /// The pool.
+        pool: PoolName,
+        /// Its directory.
+        path: PathBuf,
+    },
+    /// A directory without `pool.json` that is not empty.
+    #[error(
+        "pool {pool}: {path} is not empty and has no pool.json; use an empty directory or put it back",
+        path = path.display()
+    )]
+    NotAPool {
+        /// The pool.
+        pool: PoolName,
+        /// Its directory.
+        path: PathBuf,
+    },
+    /// `pool.json` cannot be understood.
+    #[error(
+        "pool {pool}: {path} cannot be read: {why}; restore it from a backup",
+        path = path.display()
+    )]
+    PoolIdentity {
+        /// The pool.
+        pool: PoolName,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The trust for outgoing connections cannot be read.
+    #[error("outgoing connections: {0}")]
+    Tls(#[from] TlsError),
+    /// The system gives no thread.
+    #[error("a thread cannot be started: {0}")]
+    Thread(io::Error),
+}
