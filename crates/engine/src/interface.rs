@@ -2,14 +2,15 @@
 
 use super::nodes::{AssignedTo, NodeJoined};
 use crate::command::{Command, Reply};
+use crate::report::AgentReport;
 use penstock_decide::halting::{Halt, HaltPolicy};
 use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::tape::TapePolicy;
 use penstock_model::tape::{StageFile, path_of};
 use penstock_model::{
-    Access, Attempt, Bytes, Checksum, CopyMode, CredentialId, Failure, FileProgress, JobId,
-    JobParameters, LinkId, MoverReport, NodeId, Record, Settings, Side, StageRequestId, StorageId,
-    Timestamp, ToldPlace, TransferId, TransferRequest, TuningPolicy, VoName,
+    Access, Attempt, Bytes, CopyMode, CredentialId, Failure, FileProgress, JobId, JobParameters,
+    LinkId, MoverReport, NodeId, Record, Settings, Side, StageRequestId, StorageId, Timestamp,
+    ToldPlace, TransferId, TransferRequest, TuningPolicy, VoName,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -51,28 +52,8 @@ pub enum Input {
         /// Names the reply.
         reply: ReplyId,
     },
-    /// An agent looked at both ends and asks to move bytes.
-    Prepared {
-        /// Which transfer.
-        transfer: TransferId,
-        /// Which attempt.
-        attempt: Attempt,
-        /// Size at the source, when it told one.
-        size: Option<Bytes>,
-        /// Checksum at the source.
-        checksum: Option<Checksum>,
-        /// A destination existed and may be replaced.
-        replaces: bool,
-    },
-    /// An agent has ended, whatever the outcome; its slot is free.
-    Ended {
-        /// Which transfer.
-        transfer: TransferId,
-        /// Which attempt.
-        attempt: Attempt,
-        /// How it ended.
-        outcome: Outcome,
-    },
+    /// What an agent tells. How far it is, the driver follows itself.
+    Agent(AgentReport),
     /// A token can be renewed from now on.
     TokenReady {
         /// Which.

@@ -17,6 +17,7 @@ mod interface;
 mod nodes;
 mod owing;
 mod packing;
+mod report;
 mod restoring;
 mod rows;
 mod running;
@@ -36,7 +37,8 @@ pub use interface::{
 };
 
 pub use nodes::this_process;
-pub use nodes::{AssignedTo, Claim, Leading, Looked, NodeJoined, NodeView};
+pub use nodes::{AssignedTo, Claim, Leading, NodeJoined, NodeView};
+pub use report::{AgentReport, Preflight};
 pub use restoring::Restoring;
 
 use crate::submission::NewJob;
@@ -139,13 +141,16 @@ impl Engine {
     fn take(&mut self, now: Now, input: Input, effects: &mut Effects) {
         match input {
             Input::Command { command, reply } => self.obey(now, command, reply, effects),
-            Input::Prepared {
+            Input::Agent(AgentReport::Prepared {
                 transfer,
                 attempt,
-                size,
-                checksum,
-                replaces,
-            } => {
+                preflight:
+                    Preflight {
+                        size,
+                        checksum,
+                        replaces,
+                    },
+            }) => {
                 if let Some(ticket) = self.running.get(&transfer).and_then(Running::ticket) {
                     self.scheduler.prepared(ticket, size);
                 }
@@ -160,13 +165,14 @@ impl Engine {
                     effects.actions.push(Action::Proceed { transfer, attempt });
                 }
             }
-            Input::Ended {
+            Input::Agent(AgentReport::Ended {
                 transfer,
                 attempt,
                 outcome,
-            } => {
+            }) => {
                 self.ended(now, transfer, attempt, outcome, effects);
             }
+            Input::Agent(AgentReport::Moved(_)) => {}
             Input::TokenReady { id } => self.token_ready(now, &id),
             Input::TokenRefused { id, failure } => {
                 self.token_refused(now, &id, &failure, effects);

@@ -4,13 +4,13 @@
 //! what it runs and does not name it, or when the node has been silent for longer than it goes on without a leader:
 //! only then may it run again elsewhere. A leader that has just come adopts what nodes claim.
 
+use super::report::{AgentReport, Preflight};
 use super::running::{Holds, Running};
 use super::{Action, Assignment, Effects, Engine, Input, Now, Outcome, Task};
 use penstock_decide::scheduler::{SlotLimits, Waiting};
 use penstock_decide::settings::slots_in_effect;
 use penstock_model::{
-    Attempt, Bytes, Checksum, JobId, NodeId, Slots, Tenure, Timestamp, TransferId, TransferState,
-    UserName,
+    Attempt, JobId, NodeId, Slots, Tenure, Timestamp, TransferId, TransferState, UserName,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,18 +69,7 @@ pub struct Claim {
     /// As it was given.
     pub assignment: Assignment,
     /// It has looked at both ends, and waits until it may move bytes.
-    pub waits: Option<Looked>,
-}
-
-/// What an agent found at both ends.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Looked {
-    /// Size at the source, when it told one.
-    pub size: Option<Bytes>,
-    /// Checksum at the source.
-    pub checksum: Option<Checksum>,
-    /// A destination existed and may be replaced.
-    pub replaces: bool,
+    pub waits: Option<Preflight>,
 }
 
 /// One node, as its leader sees it.
@@ -420,7 +409,8 @@ impl Engine {
             }
             return;
         };
-        let (TransferState::Active { prepared, .. }, Some(looked)) = (entry.state(), claim.waits)
+        let (TransferState::Active { prepared, .. }, Some(preflight)) =
+            (entry.state(), claim.waits)
         else {
             return;
         };
@@ -428,19 +418,12 @@ impl Engine {
             effects.actions.push(Action::Proceed { transfer, attempt });
             return;
         }
-        let Looked {
-            size,
-            checksum,
-            replaces,
-        } = looked;
-        let input = Input::Prepared {
+        let report = AgentReport::Prepared {
             transfer,
             attempt,
-            size,
-            checksum,
-            replaces,
+            preflight,
         };
-        self.take(now, input, effects);
+        self.take(now, Input::Agent(report), effects);
     }
 
     /// A copy whose transfer has ended holds slots until it has stopped.

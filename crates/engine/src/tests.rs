@@ -290,11 +290,11 @@ impl World {
                 Task::Copy => outcome,
                 Task::TidyUp => Outcome::Tidied,
             };
-            self.feed(Input::Ended {
+            self.feed(Input::Agent(AgentReport::Ended {
                 transfer,
                 attempt: assignment.attempt,
                 outcome,
-            });
+            }));
         }
     }
 
@@ -557,13 +557,15 @@ impl World {
                 if let Some(transfer) = self.nth_agent(nth) {
                     let attempt = self.agents[&transfer].attempt;
                     let (size, checksum, replaces) = (Some(Bytes(1)), None, false);
-                    self.feed(Input::Prepared {
+                    self.feed(Input::Agent(AgentReport::Prepared {
                         transfer,
                         attempt,
-                        size,
-                        checksum,
-                        replaces,
-                    });
+                        preflight: Preflight {
+                            size,
+                            checksum,
+                            replaces,
+                        },
+                    }));
                 }
             }
             Step::Fail(nth, again, cleaned) => {
@@ -862,13 +864,15 @@ fn an_attempt_that_was_let_go_on_is_unsettled_after_a_crash() {
         world.nth_agent(1).expect("runs"),
     );
     let (size, checksum, replaces) = (Some(Bytes(1)), None, false);
-    world.feed(Input::Prepared {
+    world.feed(Input::Agent(AgentReport::Prepared {
         transfer: first,
         attempt: Attempt(1),
-        size,
-        checksum,
-        replaces,
-    });
+        preflight: Preflight {
+            size,
+            checksum,
+            replaces,
+        },
+    }));
     world.crash();
     assert!(world.agents[&first].unsettled, "bytes may have moved");
     assert!(
@@ -883,13 +887,15 @@ fn world_with_something_left() -> (World, JobId, TransferId, TransferId) {
     let mut world = World::new();
     let job = world.submit(1, 0, 0);
     let first = world.nth_agent(0).expect("runs");
-    world.feed(Input::Prepared {
+    world.feed(Input::Agent(AgentReport::Prepared {
         transfer: first,
         attempt: Attempt(1),
-        size: Some(Bytes(1)),
-        checksum: None,
-        replaces: false,
-    });
+        preflight: Preflight {
+            size: Some(Bytes(1)),
+            checksum: None,
+            replaces: false,
+        },
+    }));
     let mut again = new_job(JobKind::Independent, 6, 1, 1, 0);
     again.transfers[0].destination = world.agents[&first].request.destination.clone();
     world.jobs = 6;

@@ -24,6 +24,11 @@ pub fn plural(count: u64, noun: &str) -> String {
     }
 }
 
+/// Two digits for each byte, in lower case.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Whether a character is C0, DEL or C1, separates lines or paragraphs, or changes the direction of what follows
 /// (Unicode Standard Annex 9 §2).
 fn is_unprintable(character: char) -> bool {

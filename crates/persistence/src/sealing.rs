@@ -12,6 +12,7 @@ use openssl::hash::{MessageDigest, hash};
 use openssl::rand::rand_bytes;
 use openssl::symm::{Cipher, decrypt_aead, encrypt_aead};
 use parking_lot::RwLock;
+use penstock_model::text::hex;
 use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -254,10 +255,6 @@ impl Key {
 /// The name of the key that a secret was sealed with; `None` for what is none.
 pub(crate) fn key_name_of(sealed: &[u8]) -> Option<String> {
     sealed.get(1..=NAME_BYTES).map(hex)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn bound_to(kind: SecretKind, id: &str) -> Vec<u8> {

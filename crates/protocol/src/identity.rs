@@ -2,6 +2,7 @@
 
 use crate::vo;
 use openssl::sha::Sha256;
+use penstock_model::text::hex;
 use penstock_model::{Capability, CredentialId, Timestamp, UserName, VoName};
 use serde::{Deserialize, Serialize};
 
@@ -101,9 +102,4 @@ pub(crate) fn digest(named: Named, parts: &[&str]) -> String {
         sha.update(part.as_bytes());
     }
     hex(&sha.finish())
-}
-
-/// Lower case.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

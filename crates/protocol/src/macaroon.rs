@@ -17,6 +17,7 @@ pub use root_keys::{RootKeyError, RootKeys};
 use crate::identity::{Identity, Method};
 use crate::token::{TOKEN_BYTES_MAX, capabilities};
 use chain::Macaroon;
+use penstock_model::text::hex;
 use penstock_model::{
     Attenuation, Capability, CredentialId, NamespacePath, Timestamp, UserName, VoName,
 };
@@ -245,10 +246,6 @@ fn scope_text(held: &[Capability]) -> String {
         format!("{}:{path}{slash}", capability.right.scope_name())
     };
     held.iter().map(scope).collect::<Vec<_>>().join(" ")
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -22,8 +22,9 @@ pub use scope::{InvalidScope, capabilities};
 pub use signer::{Signer, SignerError};
 pub use verifier::{IssuerVos, TrustedIssuer, Verifier};
 
-use crate::identity::{Named, hex};
+use crate::identity::Named;
 use openssl::sha::sha256;
+use penstock_model::text::hex;
 use penstock_model::url::InvalidUrl;
 use penstock_model::{CredentialId, FileUrl, JobToken, Timestamp};
 use serde::{Deserialize, Serialize};

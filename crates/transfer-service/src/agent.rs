@@ -20,11 +20,10 @@ mod unencrypted;
 pub(crate) use gfal::Gfal;
 pub use gfal::{GfalConfig, SftpAccount, gfal_plugins};
 
-use crate::message::AgentReport;
 use crate::tokens::{TokenKeeper, is_unreadable};
 use parking_lot::Mutex;
 use penstock_decide::classify::{Observed, classify};
-use penstock_engine::{Assignment, Outcome, Task};
+use penstock_engine::{AgentReport, Assignment, Outcome, Task};
 use penstock_journal::JournalReader;
 use penstock_model::{IpVersion, LinkId, Phase, Settings, Side};
 use penstock_persistence::delegations::Delegations;

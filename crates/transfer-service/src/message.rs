@@ -1,9 +1,8 @@
 //! What the loop around the engine takes: from clients, agents, nodes, tape systems and issuers of tokens.
 
 use penstock_engine::command::{Command, Reply};
-use penstock_engine::{EngineConfig, Looked, NodeJoined, Outcome, TapeOutcome};
+use penstock_engine::{AgentReport, EngineConfig, NodeJoined, Outcome, TapeOutcome};
 use penstock_model::{Attempt, CredentialId, Failure, NodeId, TransferId};
-use serde::{Deserialize, Serialize};
 use std::time::Instant;
 use tokio::sync::oneshot;
 
@@ -50,24 +49,4 @@ pub(crate) enum Message {
         outcome: TapeOutcome,
     },
     Configure(Box<EngineConfig>),
-}
-
-/// What agents tell the engine.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum AgentReport {
-    /// One has looked at both ends, and asks to move bytes.
-    Prepared {
-        transfer: TransferId,
-        attempt: Attempt,
-        looked: Looked,
-    },
-    /// One has ended.
-    Ended {
-        transfer: TransferId,
-        attempt: Attempt,
-        outcome: Outcome,
-    },
-    /// How far they are: bytes moved, and the size if it is known.
-    Moved(Vec<(TransferId, Attempt, u64, Option<u64>)>),
 }

@@ -12,7 +12,7 @@ mod notices;
 mod refusals;
 
 use crate::agent::Progress;
-use crate::message::{AgentReport, Message};
+use crate::message::Message;
 use crate::node::wire::Down;
 use crate::node::{Node, Order, ReportSink};
 use crate::overview::Meters;
@@ -22,7 +22,7 @@ use notices::{tell, tell_of_leftover};
 use penstock_clock::wall_clock;
 use penstock_engine::command::{Command, Reply, Submit};
 use penstock_engine::{
-    Action, Assignment, Effects, Engine, Input, Leading, Looked, NodeJoined, Outcome, ReplyId,
+    Action, AgentReport, Assignment, Effects, Engine, Input, Leading, NodeJoined, Outcome, ReplyId,
     TapeCall, TapeErrand,
 };
 use penstock_journal::{Journal, JournalError, PruneStep, Pruned};
@@ -411,25 +411,7 @@ impl Driver {
         batch: &mut Batch,
     ) {
         match report {
-            AgentReport::Prepared {
-                transfer,
-                attempt,
-                looked,
-            } => {
-                let Looked {
-                    size,
-                    checksum,
-                    replaces,
-                } = looked;
-                let input = Input::Prepared {
-                    transfer,
-                    attempt,
-                    size,
-                    checksum,
-                    replaces,
-                };
-                self.feed(input, batch);
-            }
+            AgentReport::Prepared { .. } => self.feed(Input::Agent(report), batch),
             AgentReport::Ended {
                 transfer,
                 attempt,
@@ -454,11 +436,11 @@ impl Driver {
         batch: &mut Batch,
     ) {
         self.forget_agent(transfer, attempt, &outcome);
-        let input = Input::Ended {
+        let input = Input::Agent(AgentReport::Ended {
             transfer,
             attempt,
             outcome,
-        };
+        });
         self.feed(input, batch);
         batch.acts.push(Act::Order {
             node,

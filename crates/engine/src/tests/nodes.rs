@@ -242,11 +242,11 @@ impl Fleet {
             claims: claims.collect(),
         };
         for ((transfer, attempt), outcome) in std::mem::take(&mut process.untold) {
-            self.feed(Input::Ended {
+            self.feed(Input::Agent(AgentReport::Ended {
                 transfer,
                 attempt,
                 outcome,
-            });
+            }));
         }
         self.feed(Input::NodeJoined(Box::new(joined)));
     }
@@ -314,11 +314,11 @@ impl Fleet {
             }
         }
         for (transfer, attempt) in told {
-            self.feed(Input::Ended {
+            self.feed(Input::Agent(AgentReport::Ended {
                 transfer,
                 attempt,
                 outcome: Outcome::Dropped,
-            });
+            }));
         }
     }
 
@@ -336,11 +336,11 @@ impl Fleet {
             (false, false) => outcome,
         };
         match process.session {
-            Some(_) => self.feed(Input::Ended {
+            Some(_) => self.feed(Input::Agent(AgentReport::Ended {
                 transfer: key.0,
                 attempt: key.1,
                 outcome,
-            }),
+            })),
             None => drop(process.untold.insert(key, outcome)),
         }
     }
@@ -351,7 +351,7 @@ impl Fleet {
         let Some((key, hosted)) = process.agents.iter_mut().nth(nth) else {
             return;
         };
-        let looked = Looked {
+        let looked = Preflight {
             size: Some(Bytes(1)),
             checksum: None,
             replaces: false,
@@ -359,13 +359,15 @@ impl Fleet {
         hosted.claim.waits = Some(looked);
         let (transfer, attempt) = *key;
         if process.session.is_some() {
-            self.feed(Input::Prepared {
+            self.feed(Input::Agent(AgentReport::Prepared {
                 transfer,
                 attempt,
-                size: Some(Bytes(1)),
-                checksum: None,
-                replaces: false,
-            });
+                preflight: Preflight {
+                    size: Some(Bytes(1)),
+                    checksum: None,
+                    replaces: false,
+                },
+            }));
         }
     }
 

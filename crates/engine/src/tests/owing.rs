@@ -13,11 +13,11 @@ fn denied() -> Failure {
 fn leave(world: &mut World, transfer: TransferId, failure: Failure) {
     let assignment = world.agents.remove(&transfer).expect("somebody tidies up");
     assert_eq!(assignment.task, Task::TidyUp);
-    world.feed(Input::Ended {
+    world.feed(Input::Agent(AgentReport::Ended {
         transfer,
         attempt: assignment.attempt,
         outcome: Outcome::Untidied { failure },
-    });
+    }));
 }
 
 /// A world in which a transfer was canceled whose agent could not clean up.
@@ -99,13 +99,15 @@ fn an_attempt_that_meets_an_earlier_copy_of_its_own_costs_no_retry_as_long_as_th
     let mut attempts = 0;
     while world.now.at < until {
         let attempt = world.agents[&transfer].attempt;
-        world.feed(Input::Prepared {
+        world.feed(Input::Agent(AgentReport::Prepared {
             transfer,
             attempt,
-            size: Some(Bytes(1)),
-            checksum: None,
-            replaces: false,
-        });
+            preflight: Preflight {
+                size: Some(Bytes(1)),
+                checksum: None,
+                replaces: false,
+            },
+        }));
         let failure = failure(Retry::Later);
         world.end(transfer, Outcome::Blocked { failure, until });
         let entry = &world.engine.transfers[&transfer];

@@ -9,6 +9,7 @@ use openssl::hash::{MessageDigest, hash};
 use openssl::pkey::PKey;
 use openssl::sign::Signer;
 use penstock_model::Timestamp;
+use penstock_model::text::hex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use std::fmt;
 use std::fmt::Write;
@@ -278,10 +279,6 @@ fn hmac(key: &[u8], text: &str) -> Vec<u8> {
 fn sha256_hex(bytes: &[u8]) -> String {
     let digest = hash(MessageDigest::sha256(), bytes);
     hex(&digest.expect("OpenSSL always has SHA-256"))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::field::{Ends, Foretold};
 use crate::plan::Hopeless;
 use crate::watch::Counts;
 use penstock_decide::destination::Lost;
-use penstock_engine::{Assignment, Input, Looked, Outcome, Task};
+use penstock_engine::{AgentReport, Assignment, Input, Outcome, Preflight, Task};
 use penstock_model::{
     Attempt, Bytes, Concern, CopyMode, Errno, Failure, MoverReport, Phase, Retry, Side, TransferId,
 };
@@ -29,7 +29,7 @@ pub(super) struct Running {
     /// Kept in simulated trouble, and where there are several nodes.
     pub(super) assignment: Option<Box<Assignment>>,
     /// What it has found, while it waits until it may move bytes.
-    pub(super) waits: Option<Looked>,
+    pub(super) waits: Option<Preflight>,
     /// What of earlier attempts might still run when it looked.
     beside: Option<Lost>,
 }
@@ -300,7 +300,7 @@ impl World<'_> {
                 return self.end(transfer, attempt, Outcome::Failed { failure, cleaned });
             }
         };
-        let looked = Looked {
+        let preflight = Preflight {
             size: Some(Bytes(copying.bytes as u64)),
             checksum: None,
             replaces,
@@ -311,17 +311,15 @@ impl World<'_> {
         if let Some(copying) = &mut running.copies {
             copying.replaces = replaces;
         }
-        running.waits = Some(looked.clone());
+        running.waits = Some(preflight.clone());
         if !self.nodes.is_connected(running.node) {
             return Ok(());
         }
-        self.feed(Input::Prepared {
+        self.feed(Input::Agent(AgentReport::Prepared {
             transfer,
             attempt,
-            size: looked.size,
-            checksum: looked.checksum,
-            replaces,
-        })
+            preflight,
+        }))
     }
 
     fn sight(&mut self, transfer: TransferId) -> Result<Seen, Broken> {

@@ -4,7 +4,7 @@
 
 use super::agenda::Next;
 use super::{Broken, World};
-use penstock_engine::{AssignedTo, Claim, Input, Leading, NodeJoined, Outcome};
+use penstock_engine::{AgentReport, AssignedTo, Claim, Input, Leading, NodeJoined, Outcome};
 use penstock_model::{Attempt, Epoch, NodeId, Slots, Tenure, TransferId};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -191,11 +191,11 @@ impl World<'_> {
         let Some(session) = node.session else {
             return Ok(());
         };
-        self.feed(Input::Ended {
+        self.feed(Input::Agent(AgentReport::Ended {
             transfer,
             attempt,
             outcome,
-        })?;
+        }))?;
         let node = &mut self.nodes.all[at];
         if node.session == Some(session) {
             node.untold.remove(&(transfer, attempt));

@@ -5,7 +5,6 @@ use super::gfal::{self, Process};
 use super::http::{End, Stat, Way};
 use super::unencrypted::say_withheld;
 use super::{AgentSetup, Progress};
-use crate::message::AgentReport;
 use crate::tokens::token_failure;
 use http::HeaderValue;
 use penstock_clock::wall_clock;
@@ -13,7 +12,7 @@ use penstock_decide::classify::{Observed, classify};
 use penstock_decide::copy_failure::CopyCause;
 use penstock_decide::destination::{CopyEnd, Course, CourseReason, Permission, Sight, course};
 use penstock_decide::wording;
-use penstock_engine::{Assignment, Looked, Outcome};
+use penstock_engine::{AgentReport, Assignment, Outcome, Preflight};
 use penstock_model::url::hide_credentials;
 use penstock_model::{
     Access, Bytes, Checksum, ChecksumAlgorithm, ChecksumMode, CopyMode, CredentialId, Errno,
@@ -523,7 +522,7 @@ impl<'a> Attempting<'a> {
         let report = AgentReport::Prepared {
             transfer: self.assignment.request.id,
             attempt: self.assignment.attempt,
-            looked: Looked {
+            preflight: Preflight {
                 size: plan.size,
                 checksum: plan.checksum.clone(),
                 replaces: plan.replaces,

@@ -5,9 +5,9 @@
 //! transfers to others. What it drops or does not take it tells as dropped, because its leader may be the same as before.
 
 use crate::agent::{AgentSetup, Progress, StopSignal};
-use crate::message::{AgentReport, Message};
+use crate::message::Message;
 use parking_lot::{Mutex, MutexGuard};
-use penstock_engine::{Assignment, Claim, Looked, NodeJoined, Outcome};
+use penstock_engine::{AgentReport, Assignment, Claim, NodeJoined, Outcome, Preflight};
 use penstock_model::{Attempt, NodeId, Slots, Tenure, TransferId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -116,7 +116,7 @@ struct Hosted {
     assignment: Box<Assignment>,
     progress: Arc<Progress>,
     proceed: Option<oneshot::Sender<()>>,
-    waits: Option<Looked>,
+    waits: Option<Preflight>,
     stop: watch::Sender<bool>,
     task: AbortHandle,
     /// It is being dropped for want of a leader. Its end is told when nothing of it runs any more.
@@ -325,10 +325,10 @@ impl AgentHost {
             AgentReport::Prepared {
                 transfer,
                 attempt,
-                looked,
+                preflight,
             } => {
                 let hosted = held.agents.get_mut(&(*transfer, *attempt))?;
-                hosted.waits = Some(looked.clone());
+                hosted.waits = Some(preflight.clone());
             }
             AgentReport::Ended {
                 transfer,

@@ -3,11 +3,11 @@
 use super::Lead;
 use super::membership::Membership;
 use crate::leader::{LeaderSeat, Question};
-use crate::message::AgentReport;
 use crate::node::Node;
 use crate::node::ReportSink;
 use crate::node::wire::{Down, Hello, PROTOCOL, Said, Up, receive, send};
 use parking_lot::Mutex;
+use penstock_engine::AgentReport;
 use penstock_engine::command::Reply;
 use penstock_model::{NodeId, Settings, Slots, Tenure};
 use penstock_persistence::cluster::NodeRow;
