@@ -10,7 +10,7 @@ use crate::exit::CommandError;
 use crate::site::SiteDirectory;
 use crate::token::{Grant, SiteIssuer};
 use parking_lot::Mutex;
-use penstock_field_tools::credentials::{Credentials, Shown};
+use penstock_field_tools::credentials::{Credentials, ShownCredentials};
 use penstock_field_tools::remote::path_of;
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_model::NamespacePath;
@@ -217,25 +217,27 @@ struct Wallet {
 }
 
 impl Credentials for Wallet {
-    fn at(&self, url: &Url) -> Result<Shown, RemoteError> {
+    fn at(&self, url: &Url) -> Result<ShownCredentials, RemoteError> {
         let server = Server::of(url);
         let withheld = !self.over_http && !matches!(url.scheme(), "https" | "davs");
         match (&self.credential, self.needs.get(&server)) {
-            (Credential::Anonymous, _) | (Credential::Minted(_), None) => Ok(Shown::Nothing),
-            _ if withheld => Ok(Shown::Withheld),
-            (Credential::Given(token), _) => Ok(Shown::Token(token.clone())),
+            (Credential::Anonymous, _) | (Credential::Minted(_), None) => {
+                Ok(ShownCredentials::Nothing)
+            }
+            _ if withheld => Ok(ShownCredentials::Withheld),
+            (Credential::Given(token), _) => Ok(ShownCredentials::Token(token.clone())),
             (Credential::Minted(minter), Some(need)) => {
                 let mut kept = self.kept.lock();
                 if let Some((token, made)) = kept.get(&server)
                     && made.elapsed() < self.lifetime / 2
                 {
-                    return Ok(Shown::Token(token.clone()));
+                    return Ok(ShownCredentials::Token(token.clone()));
                 }
                 let token = minter
                     .mint(need, self.lifetime)
                     .map_err(|why| RemoteError::NoToken(why.to_string()))?;
                 kept.insert(server, (token.clone(), Instant::now()));
-                Ok(Shown::Token(token))
+                Ok(ShownCredentials::Token(token))
             }
         }
     }

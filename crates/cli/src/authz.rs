@@ -49,7 +49,7 @@ struct Answer {
     path: NamespacePath,
     #[serde(flatten)]
     who: Person,
-    operations: Vec<Judged>,
+    operations: Vec<OperationVerdict>,
 }
 
 #[derive(Serialize)]
@@ -72,7 +72,7 @@ struct Person {
 }
 
 #[derive(Serialize)]
-struct Judged {
+struct OperationVerdict {
     operation: &'static str,
     verdict: Verdict,
     because: Vec<String>,
@@ -92,11 +92,11 @@ pub async fn run(args: AuthzTestArgs, output: Output) -> Result<(), CommandError
     };
     let asker = understood.believed.as_ref();
     let asker = asker.map(|believed| (&believed.identity, &believed.attenuation));
-    let judged: Vec<Judged> = operations(&args)?
+    let judged: Vec<OperationVerdict> = operations(&args)?
         .into_iter()
         .map(|(name, operation)| {
             let decision = judge.decide(asker, &operation, &args.path);
-            Judged {
+            OperationVerdict {
                 operation: name,
                 verdict: decision.choice,
                 because: decision.because.iter().map(ToString::to_string).collect(),

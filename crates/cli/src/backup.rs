@@ -16,8 +16,8 @@ use crate::store;
 use penstock_clock::wall_clock;
 use penstock_model::{Bytes, Timestamp};
 use penstock_persistence::backup::{
-    BackupContent, BackupError, BackupFacts, BackupOf, Kept, RestoreTo, Restored, back_up, restore,
-    verify,
+    BackupContent, BackupError, BackupFacts, BackupOf, JournalLocation, RestoreTo, Restored,
+    back_up, restore, verify,
 };
 use serde::Serialize;
 use std::fs::OpenOptions;
@@ -34,7 +34,7 @@ const NAMESPACE_SUFFIX: &str = ".namespace";
 
 /// What is told of a backup, for programs.
 #[derive(Debug, Serialize)]
-struct Told {
+struct BackupReport {
     file: String,
     /// When it was begun, in milliseconds since 1970.
     at: i64,
@@ -69,13 +69,13 @@ enum ToldContent {
 #[derive(Debug, Serialize)]
 struct ToldAll {
     #[serde(flatten)]
-    first: Told,
+    first: BackupReport,
     #[serde(skip_serializing_if = "Option::is_none")]
-    namespace_backup: Option<Told>,
+    namespace_backup: Option<BackupReport>,
 }
 
 impl ToldAll {
-    fn of(mut all: Vec<Told>) -> Option<ToldAll> {
+    fn of(mut all: Vec<BackupReport>) -> Option<ToldAll> {
         let namespace_backup = (all.len() > 1).then(|| all.pop()).flatten();
         let first = all.pop()?;
         Some(ToldAll {
@@ -93,8 +93,8 @@ impl ToldAll {
     }
 }
 
-impl Told {
-    fn of(file: &Path, facts: BackupFacts) -> Told {
+impl BackupReport {
+    fn of(file: &Path, facts: BackupFacts) -> BackupReport {
         let content = match facts.content {
             BackupContent::Record(record) => ToldContent::Record {
                 sequence: record.sequence,
@@ -110,7 +110,7 @@ impl Told {
                 stored_bytes: held.bytes.0,
             },
         };
-        Told {
+        BackupReport {
             file: file.display().to_string(),
             at: facts.at.0,
             content,
@@ -162,7 +162,7 @@ pub fn run(
     if let Some(file) = &args.verify {
         let mut all = Vec::new();
         for file in with_namespace(file, args.only) {
-            all.push(Told::of(&file, verify(&file).map_err(local)?));
+            all.push(BackupReport::of(&file, verify(&file).map_err(local)?));
         }
         if let Some(all) = ToldAll::of(all) {
             output.show(&all, || all.text("whole:"));
@@ -190,7 +190,7 @@ pub fn run(
             BackupPart::Namespace if parts.len() > 1 => beside(to),
             BackupPart::Namespace | BackupPart::Transfer => to.clone(),
         };
-        all.push(Told::of(&to, back_up(&of, &to).map_err(local)?));
+        all.push(BackupReport::of(&to, back_up(&of, &to).map_err(local)?));
     }
     let Some(all) = ToldAll::of(all) else {
         return Ok(());
@@ -260,7 +260,7 @@ fn namespace_source(
     let path = site.config_file();
     let text = std::fs::read(&path).map_err(|why| CommandError::local(path.display(), why))?;
     Ok(BackupOf {
-        kept: Kept::Namespace(database),
+        kept: JournalLocation::Namespace(database),
         files: vec![(CONFIGURATION.to_owned(), text)],
         positions: Vec::new(),
         at: wall_clock(),
@@ -283,16 +283,16 @@ fn kept(
     site: &SiteDirectory,
     transfer: &Transfer,
     pass_file: Option<&Path>,
-) -> Result<Kept, CommandError> {
+) -> Result<JournalLocation, CommandError> {
     match (
         store::database(site, transfer, pass_file)?,
         &transfer.database,
     ) {
-        (None, DatabasePlace::File(path)) => Ok(Kept::Files {
+        (None, DatabasePlace::File(path)) => Ok(JournalLocation::Files {
             journal: site.resolve(path),
             delegations: site.resolve(&transfer.delegations),
         }),
-        (Some(database), _) => Ok(Kept::Postgres(Box::new(database))),
+        (Some(database), _) => Ok(JournalLocation::Postgres(Box::new(database))),
         (None, DatabasePlace::Postgres(address)) => Err(CommandError::Usage(format!(
             "transfer.database = '{address}' cannot be used"
         ))),
@@ -362,7 +362,7 @@ pub fn put_back(
             }
             BackupContent::Namespace(_) => {
                 let database = site.resolve(&storage(&site, &config)?.namespace);
-                (BackupPart::Namespace, Kept::Namespace(database))
+                (BackupPart::Namespace, JournalLocation::Namespace(database))
             }
         };
         if args.only.is_some_and(|only| only != part) {
@@ -394,11 +394,11 @@ pub fn put_back(
     Ok(())
 }
 
-fn database_of(kept: &Kept) -> Option<&Path> {
+fn database_of(kept: &JournalLocation) -> Option<&Path> {
     match kept {
-        Kept::Files { journal, .. } => Some(journal),
-        Kept::Namespace(database) => Some(database),
-        Kept::Postgres(_) => None,
+        JournalLocation::Files { journal, .. } => Some(journal),
+        JournalLocation::Namespace(database) => Some(database),
+        JournalLocation::Postgres(_) => None,
     }
 }
 
@@ -408,8 +408,8 @@ fn put_one_back(
     site: &SiteDirectory,
     config: &Config,
     file: &Path,
-    kept: Kept,
-) -> Result<(Told, String), CommandError> {
+    kept: JournalLocation,
+) -> Result<(BackupReport, String), CommandError> {
     let to = RestoreTo {
         kept,
         replaces: args.replace,
@@ -417,12 +417,12 @@ fn put_one_back(
         at: wall_clock(),
     };
     let directories = match &to.kept {
-        Kept::Files {
+        JournalLocation::Files {
             journal,
             delegations,
         } => vec![journal, delegations],
-        Kept::Namespace(database) => vec![database],
-        Kept::Postgres(_) => Vec::new(),
+        JournalLocation::Namespace(database) => vec![database],
+        JournalLocation::Postgres(_) => Vec::new(),
     };
     for path in directories {
         make_directory(path.parent().unwrap_or(site.root()))?;
@@ -439,22 +439,26 @@ fn put_one_back(
         make_directory(path.parent().unwrap_or(site.root()))?;
         write_new(&path, content).map_err(|why| CommandError::local(path.display(), why))?;
     }
-    if matches!(to.kept, Kept::Files { .. }) {
+    if matches!(to.kept, JournalLocation::Files { .. }) {
         let transfer = transfer(site, config)?;
         put_positions(&restored, &site.resolve(&transfer.message_positions))?;
     }
     let advice = match (&to.kept, keys) {
-        (Kept::Namespace(_), _) => format!(
+        (JournalLocation::Namespace(_), _) => format!(
             "files that were stored or removed since then: `penstock fsck --dir {}` finds them\n",
             args.dir.display()
         ),
-        (Kept::Files { .. } | Kept::Postgres(_), Some(keys)) if !keys.exists() => format!(
-            "put the sealing keys back before you start: {}\n",
-            keys.display()
-        ),
-        (Kept::Files { .. } | Kept::Postgres(_), _) => String::new(),
+        (JournalLocation::Files { .. } | JournalLocation::Postgres(_), Some(keys))
+            if !keys.exists() =>
+        {
+            format!(
+                "put the sealing keys back before you start: {}\n",
+                keys.display()
+            )
+        }
+        (JournalLocation::Files { .. } | JournalLocation::Postgres(_), _) => String::new(),
     };
-    let mut told = Told::of(file, restored.facts);
+    let mut told = BackupReport::of(file, restored.facts);
     let set_aside = restored.set_aside.iter();
     told.set_aside = set_aside.map(|path| path.display().to_string()).collect();
     Ok((told, advice))

@@ -5,7 +5,7 @@ use crate::args::{AccessArgs, ChecksumArgs, LsArgs, MkdirArgs, RmArgs, UrlArgs};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
-use penstock_field_tools::remote::{Info, Made, Remote};
+use penstock_field_tools::remote::{DirectoryOutcome, Info, Remote};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::remote_tree;
 use penstock_model::text::one_line;
@@ -169,7 +169,7 @@ pub async fn mkdir(
     for url in &args.urls {
         if args.parents {
             remote.make_directories(url).await?;
-        } else if remote.make_directory(url).await? == Made::Before {
+        } else if remote.make_directory(url).await? == DirectoryOutcome::Before {
             return Err(CommandError::SomeFailed(format!(
                 "{url} exists already; --parents accepts that"
             )));

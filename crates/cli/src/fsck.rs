@@ -3,7 +3,7 @@
 use crate::args::FsckArgs;
 use crate::exit::CommandError;
 use crate::output::Output;
-use crate::progress::Counted;
+use crate::progress::BlockingProgress;
 use crate::rebuild::{pools_of, storage_of};
 use crate::site::SiteDirectory;
 use penstock_model::Bytes;
@@ -47,7 +47,7 @@ pub fn run(args: &FsckArgs, output: Output) -> Result<(), CommandError> {
 }
 
 fn compare(order: &FsckOrder, output: Output) -> Result<FsckReport, CommandError> {
-    let counted = Counted::new(output, "data directories compared");
+    let counted = BlockingProgress::new(output, "data directories compared");
     let report = check(order, |progress| {
         counted.show(progress.done, progress.total)
     });

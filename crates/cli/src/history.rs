@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// What is told, for programs.
 #[derive(Debug, Serialize)]
-struct Told {
+struct HistoryReport {
     size_bytes: u64,
     /// Null: the database does not say.
     free_bytes: Option<u64>,
@@ -34,7 +34,7 @@ struct Told {
     /// When the job ended that goes next.
     job_ended_oldest: Option<i64>,
     sample_oldest: Option<i64>,
-    kept: Kept,
+    kept: RetentionReport,
     removed: Removed,
     sinks: Vec<Sink>,
     held: Option<HeldBy>,
@@ -42,7 +42,7 @@ struct Told {
 
 /// Spans as in the configuration; `ever` where nothing goes.
 #[derive(Debug, Serialize)]
-struct Kept {
+struct RetentionReport {
     history: String,
     samples: String,
     audit: String,
@@ -146,7 +146,7 @@ fn tell(
     facts: &HistoryFacts,
     retention: &Retention,
     followers: &[Follows],
-) -> Told {
+) -> HistoryReport {
     let kept = |span: Option<Duration>| {
         span.map_or_else(|| "ever".to_owned(), |span| Span(span).to_string())
     };
@@ -156,7 +156,7 @@ fn tell(
     });
     let held = what_is_held(now, retention, followers, oldest);
     let pruned = &facts.pruned;
-    Told {
+    HistoryReport {
         size_bytes: facts.size_bytes,
         free_bytes: facts.free_bytes,
         sequence_last: facts.sequence_last,
@@ -164,7 +164,7 @@ fn tell(
         entry_oldest: facts.entry_oldest.map(|(_, at)| at.0),
         job_ended_oldest: facts.ended_oldest.map(|oldest| oldest.at.0),
         sample_oldest: facts.sample_oldest.map(|at| at.0),
-        kept: Kept {
+        kept: RetentionReport {
             history: kept(retention.history),
             samples: kept(retention.samples),
             audit: kept(retention.audit),
@@ -191,7 +191,7 @@ fn tell(
     }
 }
 
-fn text(told: &Told) -> String {
+fn text(told: &HistoryReport) -> String {
     let date = |at: Option<i64>| at.map_or("none".to_owned(), |at| Timestamp(at).to_fts());
     let free = told.free_bytes.map_or_else(String::new, |free| {
         format!(", of which {} are free for what comes", Bytes(free))

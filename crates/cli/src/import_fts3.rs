@@ -10,7 +10,7 @@ use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::jobs::{Intent, connect};
 use crate::output::Output;
-use penstock_field_tools::fts3_configuration::{Found, Step};
+use penstock_field_tools::fts3_configuration::{ApiConfiguration, Step};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::settings_api::SettingPlace;
 use penstock_field_tools::transfer_api::TransferService;
@@ -38,7 +38,7 @@ pub async fn run(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let mut found = Found::default();
+    let mut found = ApiConfiguration::default();
     for source in &args.sources {
         match Url::parse(source) {
             Ok(url) if url.scheme() == "https" => {
@@ -53,7 +53,7 @@ pub async fn run(
         }
     }
     let service = connect(&args.service, Intent::Administer, environment)?;
-    let mut current = Found::default();
+    let mut current = ApiConfiguration::default();
     for kind in KINDS {
         current
             .add_kind(kind, settings(&service, kind).await?)
@@ -111,7 +111,7 @@ async fn settings(service: &TransferService, kind: &str) -> Result<Value, Remote
 }
 
 /// An FTS3 of the day does not answer for each kind: what it does not know was not set there.
-async fn ask(found: &mut Found, service: &TransferService) -> Result<(), CommandError> {
+async fn ask(found: &mut ApiConfiguration, service: &TransferService) -> Result<(), CommandError> {
     for kind in KINDS {
         match settings(service, kind).await {
             Ok(value) => found

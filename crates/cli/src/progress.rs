@@ -64,16 +64,16 @@ pub async fn watched<T>(
 }
 
 /// Shows how something goes that is counted and that blocks.
-pub struct Counted {
+pub struct BlockingProgress {
     what: &'static str,
     started: Instant,
     display: RefCell<Display>,
 }
 
-impl Counted {
+impl BlockingProgress {
     /// Of `what`, in words.
-    pub fn new(output: Output, what: &'static str) -> Counted {
-        Counted {
+    pub fn new(output: Output, what: &'static str) -> BlockingProgress {
+        BlockingProgress {
             what,
             started: Instant::now(),
             display: RefCell::new(Display::new(output)),

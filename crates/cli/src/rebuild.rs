@@ -4,7 +4,7 @@ use crate::args::RebuildArgs;
 use crate::config::{Config, Storage};
 use crate::exit::CommandError;
 use crate::output::Output;
-use crate::progress::Counted;
+use crate::progress::BlockingProgress;
 use crate::site::SiteDirectory;
 use penstock_model::PoolName;
 use penstock_storage_element::PoolPlace;
@@ -15,7 +15,7 @@ use serde::Serialize;
 const PRINTED_MAX: usize = 20;
 
 #[derive(Debug, Serialize)]
-struct Told {
+struct RebuildSummary {
     namespace: String,
     dry_run: bool,
     directories: u64,
@@ -50,8 +50,8 @@ struct ToldLog {
     problem: Option<String>,
 }
 
-impl Told {
-    fn of(report: RebuildReport, dry_run: bool) -> Told {
+impl RebuildSummary {
+    fn of(report: RebuildReport, dry_run: bool) -> RebuildSummary {
         let RebuildReport {
             namespace,
             rebuilt,
@@ -93,7 +93,7 @@ impl Told {
                 }
             }
         });
-        Told {
+        RebuildSummary {
             namespace: namespace.to_string(),
             dry_run,
             directories: rebuilt.directories,
@@ -184,7 +184,7 @@ pub fn run(args: &RebuildArgs, output: Output) -> Result<(), CommandError> {
         replace: args.replace,
         dry_run: args.dry_run,
     };
-    let counted = Counted::new(output, "files read");
+    let counted = BlockingProgress::new(output, "files read");
     let report = rebuild(&order, |progress| {
         counted.show(progress.done, progress.total)
     });
@@ -193,7 +193,7 @@ pub fn run(args: &RebuildArgs, output: Output) -> Result<(), CommandError> {
         RebuildFailure::Exists(_) => CommandError::Usage(why.to_string()),
         why => CommandError::Local(why.to_string()),
     })?;
-    let told = Told::of(report, args.dry_run);
+    let told = RebuildSummary::of(report, args.dry_run);
     output.show(&told, || told.text());
     Ok(())
 }

@@ -116,7 +116,7 @@ fn run_one(
 ) -> Result<Report, CommandError> {
     let mut plan = plan.clone();
     plan.service.policy = policy;
-    let mut display = Shown::new(output, policy);
+    let mut display = RunProgress::new(output, policy);
     let outcome = simulate(&plan, &mut |progress| display.show(progress));
     display.clear();
     outcome.map_err(|broken| {
@@ -138,22 +138,22 @@ fn write(directory: &Path, reports: &[Report]) -> Result<(), CommandError> {
 }
 
 /// How far a run is: a bar for a person who watches, a line now and then in a log.
-enum Shown {
+enum RunProgress {
     Bar(ProgressBar, Policy),
     Lines(Instant, Policy),
     Silent,
 }
 
-impl Shown {
-    fn new(output: Output, policy: Policy) -> Shown {
+impl RunProgress {
+    fn new(output: Output, policy: Policy) -> RunProgress {
         if output.json {
-            return Shown::Silent;
+            return RunProgress::Silent;
         }
         if !output.is_watched() {
-            return Shown::Lines(Instant::now(), policy);
+            return RunProgress::Lines(Instant::now(), policy);
         }
         let style = ProgressStyle::with_template("{wide_bar} {msg}").expect("a valid template");
-        Shown::Bar(ProgressBar::new(1).with_style(style), policy)
+        RunProgress::Bar(ProgressBar::new(1).with_style(style), policy)
     }
 
     fn show(&mut self, progress: Progress) {
@@ -167,13 +167,13 @@ impl Shown {
             )
         };
         match self {
-            Shown::Silent => {}
-            Shown::Bar(bar, policy) => {
+            RunProgress::Silent => {}
+            RunProgress::Bar(bar, policy) => {
                 bar.set_length(progress.files.1.max(1));
                 bar.set_position(progress.files.0);
                 bar.set_message(text(policy));
             }
-            Shown::Lines(last, policy) => {
+            RunProgress::Lines(last, policy) => {
                 if last.elapsed() >= LOG_EVERY {
                     *last = Instant::now();
                     eprintln!("{}", text(policy));
@@ -183,7 +183,7 @@ impl Shown {
     }
 
     fn clear(&self) {
-        if let Shown::Bar(bar, _) = self {
+        if let RunProgress::Bar(bar, _) = self {
             bar.finish_and_clear();
         }
     }

@@ -4,12 +4,12 @@
 //! rights, so an unknown or odd caveat can only take away.
 
 use crate::Decision;
-use crate::authorization::{AuthorizationReason, Held, Operation, Verdict, authorize_held};
+use crate::authorization::{AuthorizationReason, Credentials, Operation, Verdict, authorize_held};
 use penstock_model::{Attenuation, MacaroonActivity, NamespacePath};
 
 /// Decides by the caveats, then by the rights that they narrow.
 pub fn authorize_attenuated(
-    held: &Held<'_>,
+    held: &Credentials<'_>,
     caveats: &Attenuation,
     operation: &Operation,
     path: &NamespacePath,
@@ -113,7 +113,7 @@ mod tests {
             path: path("/"),
             directory_only: false,
         });
-        let held = Held {
+        let held = Credentials {
             capabilities: &everything,
             groups: &[],
             rules: &[],
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn caveats_never_add_rights() {
         let caveats = Attenuation::default();
-        let held = Held {
+        let held = Credentials {
             capabilities: &[],
             groups: &[],
             rules: &[],

@@ -180,7 +180,7 @@ pub struct SubjectRule {
 
 /// All that speaks for somebody.
 #[derive(Debug, Clone, Copy)]
-pub struct Held<'a> {
+pub struct Credentials<'a> {
     /// What the token grants.
     pub capabilities: &'a [Capability],
     /// Groups that the token, or a VO in the proxy, names.
@@ -196,7 +196,7 @@ pub struct Held<'a> {
 /// Decides by capabilities, and by the site's rules for groups and subjects only when there are no
 /// capabilities (WLCG profile 1.3: they are never combined).
 pub fn authorize_held(
-    held: &Held<'_>,
+    held: &Credentials<'_>,
     operation: &Operation,
     path: &NamespacePath,
 ) -> Decision<Verdict, AuthorizationReason> {
@@ -333,7 +333,7 @@ fn why_refused(
 }
 
 fn by_rules(
-    held: &Held<'_>,
+    held: &Credentials<'_>,
     operation: &Operation,
     path: &NamespacePath,
 ) -> Decision<Verdict, AuthorizationReason> {
@@ -372,7 +372,7 @@ fn by_rules(
 
 /// The rule that suffices for the user, or for one of the groups.
 fn granting_rule(
-    held: &Held<'_>,
+    held: &Credentials<'_>,
     operation: &Operation,
     path: &NamespacePath,
 ) -> Option<AuthorizationReason> {
@@ -782,7 +782,7 @@ mod tests {
     fn check_groups(groups: &[&str], scopes: &str, wanted: &str, expected: Verdict) {
         let capabilities: Vec<Capability> = scopes.split_whitespace().map(capability).collect();
         let groups: Vec<String> = groups.iter().map(|group| group.to_string()).collect();
-        let held = Held {
+        let held = Credentials {
             capabilities: &capabilities,
             groups: &groups,
             rules: &rules(),
@@ -839,7 +839,7 @@ mod tests {
             ..rule
         };
         let carol = "/DC=lab/CN=Carol";
-        let held = Held {
+        let held = Credentials {
             capabilities: &[],
             groups: &groups,
             rules: &rules(),

@@ -4,7 +4,7 @@ use penstock_model::{CloudHolder, CloudKey, CloudName, CloudStorage, Settings, U
 use thiserror::Error;
 
 /// What is looked for.
-pub struct Wanted<'a> {
+pub struct KeyRequest<'a> {
     /// Names of records that may hold it, best first.
     pub names: &'a [String],
     /// On whose behalf.
@@ -15,7 +15,7 @@ pub struct Wanted<'a> {
 
 /// A cloud storage and the key by which it is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Opened<'a> {
+pub struct CloudAccess<'a> {
     /// The storage.
     pub storage: &'a CloudStorage,
     /// The key.
@@ -42,7 +42,10 @@ pub enum NoKey {
 }
 
 /// The key for the best name that has one for the submitter or the VO.
-pub fn choose_key<'a>(settings: &'a Settings, wanted: &Wanted<'_>) -> Result<Opened<'a>, NoKey> {
+pub fn choose_key<'a>(
+    settings: &'a Settings,
+    wanted: &KeyRequest<'_>,
+) -> Result<CloudAccess<'a>, NoKey> {
     let mut missing = None;
     for (at, name) in wanted.names.iter().enumerate() {
         let known = CloudName::parse(name).ok();
@@ -60,7 +63,7 @@ pub fn choose_key<'a>(settings: &'a Settings, wanted: &Wanted<'_>) -> Result<Ope
         });
         let of_vo = || keys().find(|key| key.holder == CloudHolder::Vo(wanted.vo.clone()));
         if let Some(key) = own.or_else(of_vo) {
-            return Ok(Opened {
+            return Ok(CloudAccess {
                 storage,
                 key,
                 is_virtual_host: at > 0,
@@ -105,7 +108,7 @@ mod tests {
 
     fn check(settings: &Settings, names: &[&str], expected: &str) {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-        let wanted = Wanted {
+        let wanted = KeyRequest {
             names: &names,
             vo: &VoName::new("dteam"),
             is_submitter: &|user| user.as_str() == "/CN=Alice",
@@ -146,7 +149,7 @@ mod tests {
             secret: CredentialId::new("x"),
             is_temporary: false,
         }));
-        let wanted = Wanted {
+        let wanted = KeyRequest {
             names: &["S3:A".to_owned()],
             vo: &VoName::new("dteam"),
             is_submitter: &|user| user.as_str() == "/CN=Alice",

@@ -237,7 +237,7 @@ impl Lost {
 
 /// What a storage element tells of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct FileFacts {
     /// Its size.
     pub size: Option<Bytes>,
     /// Its checksum, of the algorithm that was asked for.
@@ -246,9 +246,9 @@ pub struct Told {
     pub modified: Option<Timestamp>,
 }
 
-impl Told {
+impl FileFacts {
     /// The size of both when they are the same file as far as they tell: sizes known and equal, and checksums as well.
-    pub fn is_same(&self, other: &Told) -> Option<Bytes> {
+    pub fn is_same(&self, other: &FileFacts) -> Option<Bytes> {
         let size = self.size.filter(|size| Some(*size) == other.size)?;
         match (&self.checksum, &other.checksum) {
             (Some(one), Some(other)) if one == other => Some(size),
@@ -288,9 +288,9 @@ pub struct Sight<'a> {
     /// When it looked.
     pub now: Timestamp,
     /// At the source.
-    pub source: &'a Told,
+    pub source: &'a FileFacts,
     /// At the destination; `None`: nothing is there.
-    pub there: Option<&'a Told>,
+    pub there: Option<&'a FileFacts>,
     /// What the transfer's attempts have done there before.
     pub attempts: &'a Attempts,
     /// The job was brought back from a backup: attempts may have run of which no record is left.
@@ -353,7 +353,7 @@ pub enum Foreign {
 }
 
 /// Whether what is there can only come from attempts of this transfer; otherwise what speaks against it.
-pub fn own(there: &Told, attempts: &Attempts, now: Timestamp) -> Result<(), Foreign> {
+pub fn own(there: &FileFacts, attempts: &Attempts, now: Timestamp) -> Result<(), Foreign> {
     let lost = attempts.lost().ok_or(Foreign::NothingLost)?;
     if !lost.was_absent {
         return Err(Foreign::WasThere);
@@ -399,7 +399,7 @@ pub fn course(sight: &Sight<'_>) -> Decision<Course, CourseReason> {
 
 /// Whether what came after a look that found nothing may turn out to be what a copy brings that may still run. A storage
 /// element whose clock is wrong, or that tells no size of what is being written, cannot tell it apart.
-fn may_prove_own(there: &Told, foreign: Foreign, sight: &Sight<'_>) -> bool {
+fn may_prove_own(there: &FileFacts, foreign: Foreign, sight: &Sight<'_>) -> bool {
     let is_ahead = |lost: &Lost| lost.since > sight.now + CLOCK_DOUBT;
     // What a clock that was wrong has noted would be waited for until it is right again, if ever.
     !sight.attempts.lost().is_some_and(is_ahead)
@@ -428,7 +428,7 @@ pub enum Remnant {
 }
 
 /// Whose is what was seen there, and may more come?
-pub fn remnant(there: Option<&Told>, attempts: &Attempts, now: Timestamp) -> Remnant {
+pub fn remnant(there: Option<&FileFacts>, attempts: &Attempts, now: Timestamp) -> Remnant {
     match (there, attempts.runs_until(now)) {
         (None, None) => Remnant::Nothing,
         (None, Some(until)) => Remnant::MayCome { until },

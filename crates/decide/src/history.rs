@@ -67,7 +67,7 @@ pub struct MayGo {
 
 /// What stays although its time is over, and because of whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldHistory {
     /// Those who have not taken the oldest of it, in the order of their names.
     pub by: Vec<String>,
     /// For how long the oldest of it has been held.
@@ -96,7 +96,7 @@ pub fn what_is_held(
     retention: &Retention,
     followers: &[Follows],
     oldest: Option<Oldest>,
-) -> Option<Held> {
+) -> Option<HeldHistory> {
     let oldest = oldest?;
     let due = what_may_go(now, retention, followers).ended_before?;
     if oldest.ended >= due {
@@ -113,7 +113,7 @@ pub fn what_is_held(
     }
     by.sort();
     let since = due.since(oldest.ended);
-    Some(Held {
+    Some(HeldHistory {
         by,
         since,
         left: retention.held_max.saturating_sub(since),

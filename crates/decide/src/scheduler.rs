@@ -112,7 +112,7 @@ pub struct Started {
 
 /// For how long slots were held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldTime {
     /// From the start on.
     pub took: Duration,
     /// Of the file that was brought; `None`: none was, and nothing is to be learnt for others.
@@ -121,9 +121,9 @@ pub struct Held {
     pub is_own_fault: bool,
 }
 
-impl Held {
+impl HeldTime {
     /// Not at all: it did not run.
-    pub const NOT: Held = Held {
+    pub const NOT: HeldTime = HeldTime {
         took: Duration::ZERO,
         brought: None,
         is_own_fault: false,
@@ -525,7 +525,7 @@ impl Scheduler {
     }
 
     /// Gives the slots of a transfer back.
-    pub fn release(&mut self, ticket: Ticket, held: Held) {
+    pub fn release(&mut self, ticket: Ticket, held: HeldTime) {
         let Ticket {
             link: index,
             payers,

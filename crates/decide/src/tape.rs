@@ -165,7 +165,7 @@ pub fn next_call(failures: u32, seed: u64, policy: &TapePolicy, now: Timestamp) 
 
 /// What to do with the files of a stage request that was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub enum RefusedRequest {
     /// Ask for all of them again later.
     AskLater,
     /// Ask for them in smaller requests: one of them may be what is refused, or their number.
@@ -175,14 +175,16 @@ pub enum Refused {
 }
 
 /// What to do when a tape system refused a request for so many files, with an HTTP status if it answered.
-pub fn after_refusal(failure: &Failure, status: Option<u16>, files: usize) -> Refused {
+pub fn after_refusal(failure: &Failure, status: Option<u16>, files: usize) -> RefusedRequest {
     match (status, failure.retry) {
         // RFC 9110 §15.5: something in the request is wrong. It need not be all of it.
-        (Some(400 | 403 | 404 | 409 | 413 | 414 | 422), _) if files > 1 => Refused::AskForFewer,
+        (Some(400 | 403 | 404 | 409 | 413 | 414 | 422), _) if files > 1 => {
+            RefusedRequest::AskForFewer
+        }
         // Others must not wait for this one.
-        (Some(400), _) => Refused::GiveUp,
-        (_, Retry::Later) => Refused::AskLater,
-        (_, Retry::ElsewhereOnly | Retry::Never) => Refused::GiveUp,
+        (Some(400), _) => RefusedRequest::GiveUp,
+        (_, Retry::Later) => RefusedRequest::AskLater,
+        (_, Retry::ElsewhereOnly | Retry::Never) => RefusedRequest::GiveUp,
     }
 }
 
@@ -301,13 +303,13 @@ mod tests {
             let found = after_refusal(&failure, status, files);
             assert_eq!(found, expected, "{status:?} {retry:?} {files}");
         };
-        check(Some(400), Retry::Never, 100, Refused::AskForFewer);
-        check(Some(400), Retry::Never, 1, Refused::GiveUp);
-        check(Some(400), Retry::Later, 1, Refused::GiveUp);
-        check(Some(413), Retry::Later, 2, Refused::AskForFewer);
-        check(Some(401), Retry::Never, 100, Refused::GiveUp);
-        check(Some(503), Retry::Later, 100, Refused::AskLater);
-        check(None, Retry::Later, 100, Refused::AskLater);
-        check(None, Retry::ElsewhereOnly, 100, Refused::GiveUp);
+        check(Some(400), Retry::Never, 100, RefusedRequest::AskForFewer);
+        check(Some(400), Retry::Never, 1, RefusedRequest::GiveUp);
+        check(Some(400), Retry::Later, 1, RefusedRequest::GiveUp);
+        check(Some(413), Retry::Later, 2, RefusedRequest::AskForFewer);
+        check(Some(401), Retry::Never, 100, RefusedRequest::GiveUp);
+        check(Some(503), Retry::Later, 100, RefusedRequest::AskLater);
+        check(None, Retry::Later, 100, RefusedRequest::AskLater);
+        check(None, Retry::ElsewhereOnly, 100, RefusedRequest::GiveUp);
     }
 }

@@ -22,7 +22,7 @@ pub use grid::{Decided, Ended, LinkNow, LinkRules, LinkTuning, Set, Tuning};
 pub use rate::Sample;
 pub use streams::StreamTuner;
 
-use penstock_model::{Slots, Tried, TuneReason, TuningCandidate};
+use penstock_model::{Slots, TrialResult, TuneReason, TuningCandidate};
 use rate::{Beside, Doubt, Noise, Window};
 use std::collections::VecDeque;
 
@@ -101,22 +101,29 @@ pub struct Tuned {
 enum Stage {
     /// Up. `before`: the last that paid; `factor`: of the step that is looked at.
     Rising {
-        before: Option<Tried>,
+        before: Option<TrialResult>,
         factor: f64,
         is_first: bool,
     },
     /// Down, because less did as well. `above`: what the larger number gave, when it is known.
-    Falling { above: Option<Tried>, factor: f64 },
+    Falling {
+        above: Option<TrialResult>,
+        factor: f64,
+    },
     /// Between the two that the last step led from and to.
-    Narrowing { low: Tried, high: Tried },
+    Narrowing { low: TrialResult, high: TrialResult },
     /// Well, until so many seconds have passed.
     Holding {
-        level: Tried,
+        level: TrialResult,
         left: f64,
         probes: u32,
     },
     /// A little more or less than what is held.
-    Probing { held: Tried, up: bool, probes: u32 },
+    Probing {
+        held: TrialResult,
+        up: bool,
+        probes: u32,
+    },
 }
 
 /// Whether a larger number is worth it.
@@ -151,7 +158,7 @@ pub struct Tuner {
     /// What looks at a little less and a little more have told of the number that is held, as far as it was not clear.
     doubts: [Doubt; 2],
     /// What the last numbers gave.
-    tried: VecDeque<Tried>,
+    tried: VecDeque<TrialResult>,
     /// Seconds between reports of how far transfers are.
     lag: f64,
     /// Seconds for which nothing is raised, because a storage element said so.
@@ -215,7 +222,7 @@ impl Tuner {
         each.collect()
     }
 
-    fn remember(&mut self, now: Tried) {
+    fn remember(&mut self, now: TrialResult) {
         let number = now.active.round();
         self.tried.retain(|tried| tried.active.round() != number);
         if self.tried.len() == TRIED_MAX {
@@ -264,7 +271,7 @@ impl Tuner {
         }
         self.round.before = Some(rate);
         let more = self.larger(2.0);
-        let at = |files: f64| Tried {
+        let at = |files: f64| TrialResult {
             active: f64::from(self.limit),
             ln: files.max(1.0).ln(),
             error: 0.0,
@@ -316,8 +323,8 @@ impl Tuner {
 
     fn rise(
         &mut self,
-        before: Option<Tried>,
-        now: Tried,
+        before: Option<TrialResult>,
+        now: TrialResult,
         factor: f64,
         is_first: bool,
     ) -> Option<Tuned> {
@@ -354,14 +361,14 @@ impl Tuner {
     }
 
     /// The next larger number, if there may be one.
-    fn further(&mut self, now: Tried, factor: f64, because: TuneReason) -> Option<Tuned> {
+    fn further(&mut self, now: TrialResult, factor: f64, because: TuneReason) -> Option<Tuned> {
         match self.limit >= self.bounds.max || self.quiet > 0.0 {
             true => Some(self.hold_at(now, because, 0.0, 1)),
             false => Some(self.rise_to(self.larger(factor), Some(now), factor, because)),
         }
     }
 
-    fn fall(&mut self, above: Option<Tried>, now: Tried, factor: f64) -> Option<Tuned> {
+    fn fall(&mut self, above: Option<TrialResult>, now: TrialResult, factor: f64) -> Option<Tuned> {
         let Some(above) = above else {
             return match self.window.seconds() >= LOOK_MIN {
                 true => Some(self.fall_from(now, factor, TuneReason::Probes)),
@@ -392,7 +399,12 @@ impl Tuner {
     }
 
     /// Tries what lies between two numbers.
-    fn narrow_between(&mut self, low: Tried, high: Tried, because: TuneReason) -> Option<Tuned> {
+    fn narrow_between(
+        &mut self,
+        low: TrialResult,
+        high: TrialResult,
+        because: TuneReason,
+    ) -> Option<Tuned> {
         let middle = (low.active * high.active).sqrt().round() as u32;
         let middle = self.bounds.clamp(middle);
         let is_between = middle > low.active.round() as u32 && middle < high.active.round() as u32;
@@ -404,7 +416,7 @@ impl Tuner {
         Some(self.change(middle, because))
     }
 
-    fn narrow(&mut self, low: Tried, high: Tried, now: Tried) -> Option<Tuned> {
+    fn narrow(&mut self, low: TrialResult, high: TrialResult, now: TrialResult) -> Option<Tuned> {
         let below = self.rather_pays(low, now);
         let above = self.rather_pays(now, high);
         match (below, above) {
@@ -433,7 +445,13 @@ impl Tuner {
         }
     }
 
-    fn hold(&mut self, level: Tried, now: Tried, left: f64, probes: u32) -> Option<Tuned> {
+    fn hold(
+        &mut self,
+        level: TrialResult,
+        now: TrialResult,
+        left: f64,
+        probes: u32,
+    ) -> Option<Tuned> {
         let latest = self.window.latest(CHANGE_SEEN.max(self.lag), self.noise)?;
         let is_seen = self.window.seconds() >= CHANGE_SEEN.max(self.lag);
         let difference = latest.ln - level.ln;
@@ -474,7 +492,13 @@ impl Tuner {
         Some(tuned)
     }
 
-    fn probed(&mut self, held: Tried, now: Tried, up: bool, probes: u32) -> Option<Tuned> {
+    fn probed(
+        &mut self,
+        held: TrialResult,
+        now: TrialResult,
+        up: bool,
+        probes: u32,
+    ) -> Option<Tuned> {
         let (smaller, larger) = if up { (held, now) } else { (now, held) };
         let grown = (larger.active / smaller.active.max(1.0)).ln().abs();
         if (now.ln - held.ln).abs() > CHANGED + 2.0 * grown && self.window.seconds() >= LOOK_MIN {
@@ -560,7 +584,7 @@ impl Tuner {
     }
 
     /// Whether the larger of two numbers is worth it. `None`: it is worth looking longer.
-    fn judge(&self, smaller: Tried, larger: Tried) -> Option<Judged> {
+    fn judge(&self, smaller: TrialResult, larger: TrialResult) -> Option<Judged> {
         let seconds = self.window.seconds();
         let errors = match seconds < LOOK_MIN {
             true => CLEAR_AT_ONCE,
@@ -576,7 +600,7 @@ impl Tuner {
     }
 
     /// The same; what is not worth it for sure is taken for worth it, because slots are cheaper than time.
-    fn rather_pays(&self, smaller: Tried, larger: Tried) -> Option<bool> {
+    fn rather_pays(&self, smaller: TrialResult, larger: TrialResult) -> Option<bool> {
         Some(match self.judge(smaller, larger)? {
             Judged::Clear(pays) => pays,
             Judged::Doubtful(doubt) => doubt.mean() > -RATHER * doubt.error(),
@@ -591,7 +615,7 @@ impl Tuner {
     fn rise_to(
         &mut self,
         to: u32,
-        before: Option<Tried>,
+        before: Option<TrialResult>,
         factor: f64,
         because: TuneReason,
     ) -> Tuned {
@@ -603,7 +627,7 @@ impl Tuner {
         self.change(to, because)
     }
 
-    fn fall_from(&mut self, above: Tried, factor: f64, because: TuneReason) -> Tuned {
+    fn fall_from(&mut self, above: TrialResult, factor: f64, because: TuneReason) -> Tuned {
         self.stage = Stage::Falling {
             above: Some(above),
             factor,
@@ -614,7 +638,13 @@ impl Tuner {
     }
 
     /// Stays at what gave this rate. `cost`: seconds of the rate that the last look has cost.
-    fn hold_at(&mut self, level: Tried, because: TuneReason, cost: f64, probes: u32) -> Tuned {
+    fn hold_at(
+        &mut self,
+        level: TrialResult,
+        because: TuneReason,
+        cost: f64,
+        probes: u32,
+    ) -> Tuned {
         self.stage = Stage::Holding {
             level,
             left: patience(cost, probes),
@@ -634,14 +664,14 @@ impl Tuner {
     }
 
     /// The one that is worth more.
-    fn better(&self, one: Tried, other: Tried) -> Tried {
+    fn better(&self, one: TrialResult, other: TrialResult) -> TrialResult {
         match self.value(one) >= self.value(other) {
             true => one,
             false => other,
         }
     }
 
-    fn value(&self, tried: Tried) -> f64 {
+    fn value(&self, tried: TrialResult) -> f64 {
         tried.ln - self.worth * tried.active.max(1.0).ln()
     }
 }

@@ -29,19 +29,19 @@ pub(crate) struct Turn {
 
 /// The turns that were counted for one and have not ended.
 #[derive(Debug, Clone, Copy)]
-struct Lasting {
+struct RunningTurns {
     count: u64,
     /// The first of them since there was none.
     first: u64,
     /// The latest that had come when this was looked at last, and how far this one was behind it: so much can be given
     /// back for turns from before.
-    came: Came,
+    came: LatestArrival,
     behind: u128,
 }
 
 /// The tag with which the latest began that came to others, and after which turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Came {
+struct LatestArrival {
     tag: u128,
     after: u64,
 }
@@ -54,8 +54,8 @@ pub(crate) struct Turns<K> {
     latest: u64,
     line: BTreeSet<(u128, K)>,
     tags: BTreeMap<K, u128>,
-    lasting: BTreeMap<K, Lasting>,
-    came: Came,
+    lasting: BTreeMap<K, RunningTurns>,
+    came: LatestArrival,
     /// Where those would go on who wait no longer, and had more than their share.
     left: BTreeMap<K, u128>,
     /// How many of these had a claim when they were last looked at.
@@ -70,7 +70,7 @@ impl<K> Default for Turns<K> {
             line: BTreeSet::new(),
             tags: BTreeMap::new(),
             lasting: BTreeMap::new(),
-            came: Came::default(),
+            came: LatestArrival::default(),
             left: BTreeMap::new(),
             left_with_claim: 0,
         }
@@ -107,7 +107,7 @@ impl<K: Ord + Clone> Turns<K> {
         // Others are those in line, and those who wait for nothing more but still have turns.
         let is_alone = last.is_none() && self.lasting.is_empty();
         if !is_alone && claimed <= present {
-            self.came = Came {
+            self.came = LatestArrival {
                 tag: present,
                 after: self.latest,
             };
@@ -150,10 +150,10 @@ impl<K: Ord + Clone> Turns<K> {
             self.now = self.now.max(*first);
         }
         self.latest = self.latest.max(turn.number);
-        let lasting = self.lasting.entry(key.clone()).or_insert(Lasting {
+        let lasting = self.lasting.entry(key.clone()).or_insert(RunningTurns {
             count: 0,
             first: turn.number,
-            came: Came::default(),
+            came: LatestArrival::default(),
             behind: 0,
         });
         lasting.count += 1;

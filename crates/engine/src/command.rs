@@ -1,7 +1,7 @@
 //! What the service is asked for that only its leader does or tells, and the type of the reply to each.
 
 use crate::submission::NewJob;
-use crate::{ReplyId, StartEstimate, Stopped};
+use crate::{ReplyId, StartEstimate, StoppedCount};
 use penstock_decide::settings::{Asker, Refusal, Wish};
 use penstock_model::{
     Ban, BanTarget, CredentialId, JobId, Priority, RenewedToken, SettingChange, StorageId,
@@ -48,7 +48,7 @@ pub enum Reply {
     /// The job is unknown or has ended; there is no such ban.
     NotOpen,
     /// So much was stopped. When it was nothing, nothing is left.
-    Canceled(Stopped),
+    Canceled(StoppedCount),
     /// What was changed of the settings; nothing, when all was so already.
     Set(Vec<SettingChange>),
     /// The settings stay as they are.
@@ -146,13 +146,13 @@ pub struct CancelAll {
 }
 
 impl Request for CancelAll {
-    type Reply = Stopped;
+    type Reply = StoppedCount;
 
     fn into_command(self) -> Command {
         Command::CancelAll(self)
     }
 
-    fn read(reply: Reply) -> Option<Stopped> {
+    fn read(reply: Reply) -> Option<StoppedCount> {
         match reply {
             Reply::Canceled(stopped) => Some(stopped),
             _ => None,

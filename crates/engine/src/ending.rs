@@ -350,14 +350,14 @@ impl Engine {
         vo: Option<&VoName>,
         reason: &str,
         effects: &mut Effects,
-    ) -> Stopped {
+    ) -> StoppedCount {
         let wanted = self.jobs.iter();
         let mut wanted: Vec<JobId> = wanted
             .filter(|(_, job)| vo.is_none_or(|vo| vo == job.vo()))
             .map(|(id, _)| *id)
             .collect();
         wanted.sort_unstable();
-        let mut stopped = Stopped::default();
+        let mut stopped = StoppedCount::default();
         for job in wanted {
             if stopped.transfers >= STOPPED_AT_ONCE {
                 break;

@@ -251,7 +251,7 @@ pub enum LinkNotice {
 
 /// How much was stopped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stopped {
+pub struct StoppedCount {
     /// Jobs that had something to stop.
     pub jobs: u64,
     /// Their transfers that were open.

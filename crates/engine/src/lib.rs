@@ -33,7 +33,7 @@ mod tuning;
 pub use explaining::StartEstimate;
 pub use interface::{
     Action, Assignment, Effects, EngineConfig, Input, LinkNotice, LinkSeen, Now, Outcome, ReplyId,
-    Stopped, TapeCall, TapeErrand, TapeOutcome, TapePlace, Task,
+    StoppedCount, TapeCall, TapeErrand, TapeOutcome, TapePlace, Task,
 };
 
 pub use nodes::this_process;

@@ -32,23 +32,23 @@ pub(super) struct TransferEntry {
     /// As the scheduler numbers it.
     pub(super) link: LinkNumber,
     request: Packed,
-    state: Kept,
+    state: PackedState,
 }
 
 /// A state, in a word when it is one of the two that most are in.
 #[derive(Debug)]
-enum Kept {
+enum PackedState {
     Submitted,
     NotUsed,
     Other(Box<TransferState>),
 }
 
-impl Kept {
-    fn of(state: TransferState) -> Kept {
+impl PackedState {
+    fn of(state: TransferState) -> PackedState {
         match state {
-            TransferState::NotUsed => Kept::NotUsed,
-            state if state == SUBMITTED => Kept::Submitted,
-            state => Kept::Other(Box::new(state)),
+            TransferState::NotUsed => PackedState::NotUsed,
+            state if state == SUBMITTED => PackedState::Submitted,
+            state => PackedState::Other(Box::new(state)),
         }
     }
 }
@@ -65,20 +65,20 @@ impl TransferEntry {
             destination: request.destination.place(),
             link: number,
             request: Packed::of(request, link),
-            state: Kept::of(state),
+            state: PackedState::of(state),
         }
     }
 
     pub(super) fn state(&self) -> &TransferState {
         match &self.state {
-            Kept::Submitted => &SUBMITTED,
-            Kept::NotUsed => &NOT_USED,
-            Kept::Other(state) => state,
+            PackedState::Submitted => &SUBMITTED,
+            PackedState::NotUsed => &NOT_USED,
+            PackedState::Other(state) => state,
         }
     }
 
     pub(super) fn set_state(&mut self, state: TransferState) {
-        self.state = Kept::of(state);
+        self.state = PackedState::of(state);
     }
 
     /// The size that the user says the file has.

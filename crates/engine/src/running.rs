@@ -1,7 +1,7 @@
 //! Attempts: how they begin, and what their ends mean for their transfers.
 
 use super::*;
-use penstock_decide::scheduler::{Held, Started, Ticket};
+use penstock_decide::scheduler::{HeldTime, Started, Ticket};
 use penstock_model::NodeId;
 use penstock_model::url::FilePlace;
 
@@ -71,7 +71,7 @@ impl Engine {
             let link = self.scheduler.link(entry.link).clone();
             if self.destinations.first_at(destination) != Some(transfer) {
                 self.held_back.insert(transfer);
-                self.scheduler.release(ticket, Held::NOT);
+                self.scheduler.release(ticket, HeldTime::NOT);
                 self.pass_unused(now, (transfer, &link), effects);
                 continue;
             }
@@ -194,7 +194,7 @@ impl Engine {
             | Outcome::Tidied
             | Outcome::Untidied { .. } => false,
         };
-        let held = Held {
+        let held = HeldTime {
             took,
             brought,
             is_own_fault,

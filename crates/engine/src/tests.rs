@@ -804,7 +804,7 @@ fn everything_of_a_vo_is_stopped_part_by_part_and_counted_once() {
             ref other => panic!("{other:?}"),
         }
     };
-    let of = |jobs, transfers| Stopped { jobs, transfers };
+    let of = |jobs, transfers| StoppedCount { jobs, transfers };
     assert_eq!(stop(&mut world, Some("nobody")), of(0, 0));
     assert_eq!(stop(&mut world, Some("cms")), of(30, 6000));
     assert_eq!(stop(&mut world, Some("cms")), of(0, 0));

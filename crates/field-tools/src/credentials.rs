@@ -7,7 +7,7 @@ use url::Url;
 
 /// What a request shows of its sender.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Shown {
+pub enum ShownCredentials {
     /// This bearer token.
     Token(String),
     /// Nothing, because there is no token for that server.
@@ -19,13 +19,13 @@ pub enum Shown {
 /// What each request shows. Asked anew for each, so that a long command can go on with a fresh token.
 pub trait Credentials: Send + Sync {
     /// What is shown at a URL.
-    fn at(&self, url: &Url) -> Result<Shown, RemoteError>;
+    fn at(&self, url: &Url) -> Result<ShownCredentials, RemoteError>;
 }
 
-impl Shown {
+impl ShownCredentials {
     /// The token as a header (RFC 6750 §2.1).
     pub fn header(&self, url: &Url) -> Result<Option<HeaderValue>, RemoteError> {
-        let Shown::Token(token) = self else {
+        let ShownCredentials::Token(token) = self else {
             return Ok(None);
         };
         let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| {
@@ -36,12 +36,12 @@ impl Shown {
     }
 }
 
-impl std::fmt::Debug for Shown {
+impl std::fmt::Debug for ShownCredentials {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(match self {
-            Shown::Token(_) => "Token",
-            Shown::Nothing => "Nothing",
-            Shown::Withheld => "Withheld",
+            ShownCredentials::Token(_) => "Token",
+            ShownCredentials::Nothing => "Nothing",
+            ShownCredentials::Withheld => "Withheld",
         })
     }
 }
@@ -51,7 +51,10 @@ impl std::fmt::Debug for Shown {
 pub struct OneToken(pub Option<String>);
 
 impl Credentials for OneToken {
-    fn at(&self, _: &Url) -> Result<Shown, RemoteError> {
-        Ok(self.0.clone().map_or(Shown::Nothing, Shown::Token))
+    fn at(&self, _: &Url) -> Result<ShownCredentials, RemoteError> {
+        Ok(self
+            .0
+            .clone()
+            .map_or(ShownCredentials::Nothing, ShownCredentials::Token))
     }
 }

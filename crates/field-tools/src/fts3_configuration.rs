@@ -27,7 +27,7 @@ type Row = Map<String, Value>;
 
 /// A configuration as FTS's API tells it, by what names each row.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct ApiConfiguration {
     links: BTreeMap<String, Row>,
     storages: BTreeMap<String, Row>,
     globals: BTreeMap<String, Row>,
@@ -60,7 +60,7 @@ pub struct Plan {
     pub unchanged: usize,
 }
 
-impl Found {
+impl ApiConfiguration {
     /// Adds what a file holds: answers by kind (`{"links": […], "se": {…}}`), or one answer alone.
     pub fn add(&mut self, value: Value) -> Result<(), String> {
         match value {
@@ -186,7 +186,7 @@ impl Found {
     }
 
     /// What has to change so that a service which holds `current` holds this as well.
-    pub fn against(&self, current: &Found) -> Plan {
+    pub fn against(&self, current: &ApiConfiguration) -> Plan {
         let mut plan = Plan {
             left_out: self.left_out.clone(),
             ..Plan::default()
@@ -339,8 +339,8 @@ fn is_our_way(key: &str, value: &Value) -> bool {
 mod tests {
     use super::*;
 
-    fn found(value: Value) -> Found {
-        let mut found = Found::default();
+    fn found(value: Value) -> ApiConfiguration {
+        let mut found = ApiConfiguration::default();
         found.add(value).expect("an answer of FTS3");
         found
     }
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn what_has_a_counterpart_is_taken_over_and_the_rest_is_told() {
-        let plan = found(fts3()).against(&Found::default());
+        let plan = found(fts3()).against(&ApiConfiguration::default());
         let told: Vec<&str> = plan.steps.iter().map(|step| step.told.as_str()).collect();
         assert_eq!(
             told,
@@ -428,7 +428,7 @@ mod tests {
             json!({"links": 5}),
         ] {
             assert!(
-                Found::default().add(nonsense.clone()).is_err(),
+                ApiConfiguration::default().add(nonsense.clone()).is_err(),
                 "{nonsense}"
             );
         }

@@ -55,7 +55,7 @@ pub struct Info {
 
 /// What became of a wish to make a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Made {
+pub enum DirectoryOutcome {
     /// It was made.
     New,
     /// Something of that name was there.
@@ -150,16 +150,18 @@ impl Remote {
     }
 
     /// Makes one directory; its parent must exist.
-    pub async fn make_directory(&self, url: &Url) -> Result<Made, RemoteError> {
+    pub async fn make_directory(&self, url: &Url) -> Result<DirectoryOutcome, RemoteError> {
         let answer = self
             .client
             .send_following(self.request(method("MKCOL"), url)?)
             .await?;
         // RFC 4918 §9.3.1: 405 means that the URL is mapped already.
         if answer.status == StatusCode::METHOD_NOT_ALLOWED {
-            return Ok(Made::Before);
+            return Ok(DirectoryOutcome::Before);
         }
-        self.expect_success(url, answer).await.map(|_| Made::New)
+        self.expect_success(url, answer)
+            .await
+            .map(|_| DirectoryOutcome::New)
     }
 
     /// Makes a directory and what is missing above it.

@@ -1,6 +1,6 @@
 //! Why a request to a storage element or a transfer service did not do what was wanted.
 
-use crate::credentials::Shown;
+use crate::credentials::ShownCredentials;
 use http::StatusCode;
 use penstock_model::Checksum;
 use penstock_model::url::redact;
@@ -78,7 +78,7 @@ pub enum RemoteError {
     },
 }
 
-/// [`Shown`] without the token, for errors.
+/// [`ShownCredentials`] without the token, for errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShownKind {
     /// A token.
@@ -89,12 +89,12 @@ pub enum ShownKind {
     Withheld,
 }
 
-impl From<&Shown> for ShownKind {
-    fn from(shown: &Shown) -> ShownKind {
+impl From<&ShownCredentials> for ShownKind {
+    fn from(shown: &ShownCredentials) -> ShownKind {
         match shown {
-            Shown::Token(_) => ShownKind::Token,
-            Shown::Nothing => ShownKind::Nothing,
-            Shown::Withheld => ShownKind::Withheld,
+            ShownCredentials::Token(_) => ShownKind::Token,
+            ShownCredentials::Nothing => ShownKind::Nothing,
+            ShownCredentials::Withheld => ShownKind::Withheld,
         }
     }
 }
@@ -118,7 +118,12 @@ fn refusal(status: StatusCode, shown: ShownKind) -> &'static str {
 
 impl RemoteError {
     /// From a status that is no success, with what the body says.
-    pub fn of_status(url: &Url, status: StatusCode, shown: &Shown, body: &[u8]) -> RemoteError {
+    pub fn of_status(
+        url: &Url,
+        status: StatusCode,
+        shown: &ShownCredentials,
+        body: &[u8],
+    ) -> RemoteError {
         let shown = shown.into();
         let url = redact(url.as_str());
         let detail = detail_of(body);
@@ -194,7 +199,7 @@ fn detail_of(body: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn check(status: u16, shown: Shown, body: &str, expected: &str) {
+    fn check(status: u16, shown: ShownCredentials, body: &str, expected: &str) {
         let url = Url::parse("https://se/f?authz=secret").expect("valid");
         let status = StatusCode::from_u16(status).expect("a status");
         let error = RemoteError::of_status(&url, status, &shown, body.as_bytes());
@@ -203,17 +208,17 @@ mod tests {
 
     #[test]
     fn an_answer_is_told_with_what_to_do_and_without_secrets() {
-        let token = || Shown::Token("t".to_owned());
+        let token = || ShownCredentials::Token("t".to_owned());
         check(404, token(), "", "https://se/f?… does not exist");
         check(
             401,
-            Shown::Nothing,
+            ShownCredentials::Nothing,
             "",
             "https://se/f?…: a token is needed (--token-file FILE, or --dir of a site)",
         );
         check(
             401,
-            Shown::Withheld,
+            ShownCredentials::Withheld,
             "",
             "https://se/f?…: not allowed without a token, and none is sent over http, where others can read it \
              (use https, or --token-over-http)",

@@ -59,7 +59,7 @@ pub use tape::{FileProgress, Locality, Recall, StageRequestId, Staging, TapeNote
 pub use token::{JobToken, Renewal, RenewedToken, StoredToken};
 pub use transfer::{Attempt, CopyMode, InvalidTransition, TransferState, advance};
 pub use tuning::{
-    Fts3Reason, Tried, TuneReason, TunedPlace, TuningCandidate, TuningDecision, TuningMode,
+    Fts3Reason, TrialResult, TuneReason, TunedPlace, TuningCandidate, TuningDecision, TuningMode,
     TuningPolicy, TuningSeen,
 };
 pub use units::{Bytes, Priority, Rate, Slots, Timestamp};

@@ -103,7 +103,7 @@ pub enum TunedPlace {
 
 /// What a number of transfers at once has given.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Tried {
+pub struct TrialResult {
     /// How many ran, on average.
     pub active: f64,
     /// The natural logarithm of work per second: bytes, and a megabyte for each file.
@@ -112,7 +112,7 @@ pub struct Tried {
     pub error: f64,
 }
 
-impl Tried {
+impl TrialResult {
     /// Work per second.
     pub fn work(self) -> f64 {
         self.ln.exp()
@@ -130,30 +130,30 @@ pub enum TuneReason {
     /// The larger number is worth it.
     Pays {
         /// At the smaller number.
-        before: Tried,
+        before: TrialResult,
         /// At the larger one.
-        now: Tried,
+        now: TrialResult,
     },
     /// The larger number is not worth it.
     DoesNotPay {
         /// At the smaller number.
-        before: Tried,
+        before: TrialResult,
         /// At the larger one.
-        now: Tried,
+        now: TrialResult,
     },
     /// The best of what was tried is kept.
     Keeps {
         /// What it gave.
-        best: Tried,
+        best: TrialResult,
     },
     /// A little more or less is tried, because things may have changed.
     Probes,
     /// The rate is another than it was at the same number.
     Changed {
         /// Then.
-        was: Tried,
+        was: TrialResult,
         /// Now.
-        now: Tried,
+        now: TrialResult,
     },
     /// A storage element said that it is overloaded.
     PushedBack,

@@ -265,11 +265,11 @@ fn sequence_before(record: &dyn Record, last: u64, from: Timestamp) -> Result<u6
 /// A record in memory, for tests and for runs that end with their report.
 #[derive(Debug, Default)]
 pub struct MemoryRecord {
-    kept: RwLock<Kept>,
+    kept: RwLock<MemoryState>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct MemoryState {
     entries: Vec<LedgerEntry>,
     samples: Vec<LinkSample>,
     requests: BTreeMap<TransferId, TransferRequest>,
@@ -302,12 +302,12 @@ impl MemoryRecord {
         self.write().vos.insert(job, vo);
     }
 
-    fn write(&self) -> parking_lot::RwLockWriteGuard<'_, Kept> {
+    fn write(&self) -> parking_lot::RwLockWriteGuard<'_, MemoryState> {
         // A writer that panicked in between leaves whole elements behind, hence going on is right.
         self.kept.write()
     }
 
-    fn read(&self) -> parking_lot::RwLockReadGuard<'_, Kept> {
+    fn read(&self) -> parking_lot::RwLockReadGuard<'_, MemoryState> {
         self.kept.read()
     }
 }

@@ -59,7 +59,7 @@ const DELEGATION_TABLES: [&str; 4] = ["request", "delegation", "cloud_key", "clo
 
 /// What a service keeps its record in.
 #[derive(Debug, Clone)]
-pub enum Kept {
+pub enum JournalLocation {
     /// Two files of SQLite.
     Files {
         /// The journal's database.
@@ -77,7 +77,7 @@ pub enum Kept {
 #[derive(Debug, Clone)]
 pub struct BackupOf {
     /// What the service keeps its record in.
-    pub kept: Kept,
+    pub kept: JournalLocation,
     /// Small files by name.
     pub files: Vec<(String, Vec<u8>)>,
     /// How far each sink of messages was told, as far as the database does not know.
@@ -328,7 +328,7 @@ fn copy_all(of: &BackupOf, part: &Path) -> Result<(), Failed> {
     options.write(true).create(true).truncate(true).mode(0o600);
     let file = options.open(part)?;
     let (mut copy, own_facts, positions) = match &of.kept {
-        Kept::Files {
+        JournalLocation::Files {
             journal,
             delegations,
         } => {
@@ -336,7 +336,7 @@ fn copy_all(of: &BackupOf, part: &Path) -> Result<(), Failed> {
             let facts = [("sequence", Some(sequence)), ("delegations_schema", schema)];
             (copy, facts, of.positions.clone())
         }
-        Kept::Postgres(database) => {
+        JournalLocation::Postgres(database) => {
             let mut copy = writable(part)?;
             let read = rows::read(database, &mut copy, &file, of)?;
             let schema = Some(read.delegations_schema);
@@ -346,7 +346,7 @@ fn copy_all(of: &BackupOf, part: &Path) -> Result<(), Failed> {
             ];
             (copy, facts, read.positions)
         }
-        Kept::Namespace(database) => {
+        JournalLocation::Namespace(database) => {
             let (copy, schema) = namespace::copy(database, part, of)?;
             let facts = [(namespace::SCHEMA_FACT, Some(schema)), ("sequence", None)];
             (copy, facts, Vec::new())

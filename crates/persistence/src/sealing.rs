@@ -101,9 +101,9 @@ pub enum SealingError {
 
 /// The keys that seal and open secrets. Cheap to clone; clones see a reload.
 #[derive(Clone)]
-pub struct SealingKeys(Arc<Known>);
+pub struct SealingKeys(Arc<KeyRing>);
 
-struct Known {
+struct KeyRing {
     keys: RwLock<Vec<Key>>,
     /// Something was sealed with a key that is not there.
     lacks_one: AtomicBool,
@@ -144,7 +144,7 @@ impl SealingKeys {
     }
 
     fn of(keys: Vec<Key>) -> SealingKeys {
-        SealingKeys(Arc::new(Known {
+        SealingKeys(Arc::new(KeyRing {
             keys: RwLock::new(keys),
             lacks_one: AtomicBool::new(false),
         }))

@@ -19,7 +19,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
-use told::Told;
+use told::ClientsTold;
 
 /// Connections that were asked to go and are still there; beyond, newcomers are turned away.
 const LEAVING_MAX: usize = 256;
@@ -64,7 +64,7 @@ struct Register {
     shaking: Line,
     leaving: usize,
     turned_away: u64,
-    told: Told,
+    told: ClientsTold,
 }
 
 /// The connections of one client.

@@ -11,7 +11,9 @@ mod root_keys;
 mod wire;
 
 pub use caveat::{Caveat, InvalidCaveat};
-pub use request::{InvalidRequest, REQUEST_BYTES_MAX, Wanted, parse_request, parse_token_form};
+pub use request::{
+    InvalidRequest, REQUEST_BYTES_MAX, RequestedMacaroon, parse_request, parse_token_form,
+};
 pub use root_keys::{RootKeyError, RootKeys};
 
 use crate::identity::{Identity, Method};

@@ -45,10 +45,10 @@ pub(crate) struct Membership {
 #[derive(Default)]
 struct State {
     rules: MemberRules,
-    gridmap: Mutex<Option<Known>>,
+    gridmap: Mutex<Option<GridmapCopy>>,
 }
 
-struct Known {
+struct GridmapCopy {
     looked: Instant,
     stamp: Option<Stamp>,
     accounts: Arc<BTreeMap<String, String>>,
@@ -111,7 +111,7 @@ impl State {
                 Arc::default()
             }),
         };
-        *known = Some(Known {
+        *known = Some(GridmapCopy {
             looked: Instant::now(),
             stamp: now,
             accounts: Arc::clone(&accounts),

@@ -14,7 +14,7 @@ pub use peers::{Fingerprint, PeerTls};
 
 use crate::pki::verify_server;
 use crate::stream::{self, Stream};
-use crate::x509::{CertificateError, ClientCertificate, ClientCertificates, Shown};
+use crate::x509::{CertificateError, ClientCertificate, ClientCertificates, HandshakeCertificates};
 use openssl::error::ErrorStack;
 use openssl::ssl::{
     Ssl, SslAcceptor, SslConnector, SslFiletype, SslMethod, SslRef, SslSessionCacheMode,
@@ -174,7 +174,7 @@ impl ServerTls {
         let (Some(clients), Stream::Tls(tls)) = (self.0.clients.clone(), stream) else {
             return None;
         };
-        let shown = Shown::by(tls.ssl())?;
+        let shown = HandshakeCertificates::by(tls.ssl())?;
         let judged = tokio::task::spawn_blocking(move || clients.judge(shown, now)).await;
         // Only a shutdown of the runtime, or a panic that was reported already, ends it early.
         Some(judged.unwrap_or(ClientCertificate {

@@ -16,7 +16,7 @@ use openssl::error::ErrorStack;
 use openssl::sign::Verifier;
 use openssl::x509::{X509, X509Name, X509Ref};
 use penstock_model::{Timestamp, VoName};
-use servers::Known;
+use servers::ServerTrust;
 use std::cmp::Ordering;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -219,14 +219,14 @@ fn check_signer(
 ) -> Result<(), VomsError> {
     let not_believed = |why: CertificateError| VomsError::Signer(why.to_string());
     let signer = match servers.known(certificate.vo, certificate.host)? {
-        Known::Names(list) => {
+        ServerTrust::Names(list) => {
             let chain = certificate.signer_chain()?;
             let signer = chain.first().ok_or(VomsError::NoSigner)?.clone();
             let path = trust.path_of(&chain).map_err(not_believed)?;
             list.check(&path)?;
             signer
         }
-        Known::Certificates(kept, lsc) => {
+        ServerTrust::Certificates(kept, lsc) => {
             let name = X509Name::from_der(certificate.issuer)?;
             let mut kept = kept.into_iter();
             let signer = kept.find(|kept| {

@@ -273,7 +273,7 @@ impl ClientCertificates {
     }
 
     /// Whose certificate a handshake showed. Blocks on files and arithmetic.
-    pub(crate) fn judge(&self, shown: Shown, now: Timestamp) -> ClientCertificate {
+    pub(crate) fn judge(&self, shown: HandshakeCertificates, now: Timestamp) -> ClientCertificate {
         // Before the files are read: what is reloaded meanwhile counts the next time.
         let reloads = self.0.reloads.load(AtomicOrdering::Acquire);
         match self.judge_shown(shown, now) {
@@ -295,7 +295,7 @@ impl ClientCertificates {
 
     fn judge_shown(
         &self,
-        shown: Shown,
+        shown: HandshakeCertificates,
         now: Timestamp,
     ) -> Result<(Certified, Chain), CertificateError> {
         let name = sha256(&shown.leaf.to_der()?);
@@ -512,15 +512,15 @@ impl voms::Trust for VomsTrust<'_> {
 }
 
 /// What a handshake showed.
-pub(crate) struct Shown {
+pub(crate) struct HandshakeCertificates {
     leaf: X509,
     /// `None` when the session was resumed.
     others: Option<Vec<X509>>,
 }
 
-impl Shown {
+impl HandshakeCertificates {
     /// `None`: the client has shown no certificate.
-    pub(crate) fn by(ssl: &SslRef) -> Option<Shown> {
+    pub(crate) fn by(ssl: &SslRef) -> Option<HandshakeCertificates> {
         let leaf = ssl.peer_certificate()?;
         let others = match ssl.session_reused() {
             true => None,
@@ -530,7 +530,7 @@ impl Shown {
                     .unwrap_or_default(),
             ),
         };
-        Some(Shown { leaf, others })
+        Some(HandshakeCertificates { leaf, others })
     }
 }
 

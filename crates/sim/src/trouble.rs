@@ -31,7 +31,7 @@ const AGEING_EVERY: u64 = 8;
 
 /// What was endured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Endured {
+pub struct EnduranceReport {
     /// Seeds.
     pub seeds: u64,
     /// Transfers that ended.
@@ -44,7 +44,7 @@ pub struct Endured {
     pub inputs: u64,
 }
 
-impl Endured {
+impl EnduranceReport {
     fn add(&mut self, report: &Report) {
         self.seeds += 1;
         self.transfers += report.states.values().sum::<u64>();
@@ -60,8 +60,8 @@ impl Endured {
 pub fn endure(
     seeds: std::ops::Range<u64>,
     tell: &mut dyn FnMut(u64),
-) -> Result<Endured, (u64, Broken)> {
-    let mut endured = Endured::default();
+) -> Result<EnduranceReport, (u64, Broken)> {
+    let mut endured = EnduranceReport::default();
     for seed in seeds {
         let report = endure_one(seed).map_err(|broken| (seed, broken))?;
         endured.add(&report);

@@ -13,7 +13,7 @@ const LINES: usize = 60;
 
 /// What lies at a destination.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Found {
+pub(crate) struct FileAtDestination {
     /// Whose.
     pub(crate) by: TransferId,
     /// All of the file.
@@ -47,7 +47,7 @@ pub(crate) fn copy_limit(size: Option<Bytes>) -> Duration {
 pub(crate) struct Watch {
     lines: VecDeque<String>,
     /// By URL.
-    pub(crate) places: BTreeMap<String, Found>,
+    pub(crate) places: BTreeMap<String, FileAtDestination>,
     /// By URL.
     pub(crate) strays: BTreeMap<String, Stray>,
     /// As agents read them in the record.

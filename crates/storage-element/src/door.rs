@@ -145,7 +145,7 @@ pub async fn serve(
             Ok((tcp, peer)) => {
                 if let Some(admitted) = admit(&register, &tcp, peer, tls.is_some()) {
                     let (door, tls) = (Arc::clone(&door), tls.clone());
-                    let counted = Counted::new(&storage);
+                    let counted = CountedConnection::new(&storage);
                     connections.spawn(async move {
                         door.connection(tcp, tls, admitted).await;
                         drop(counted);
@@ -221,16 +221,16 @@ fn admit(
 }
 
 /// One client connection in the count that is shown.
-struct Counted(Arc<Storage>);
+struct CountedConnection(Arc<Storage>);
 
-impl Counted {
-    fn new(storage: &Arc<Storage>) -> Counted {
+impl CountedConnection {
+    fn new(storage: &Arc<Storage>) -> CountedConnection {
         storage.connections.fetch_add(1, Ordering::Relaxed);
-        Counted(Arc::clone(storage))
+        CountedConnection(Arc::clone(storage))
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::Relaxed);
     }

@@ -63,7 +63,7 @@ pub(crate) enum Arrival {
     /// A slot is its own.
     Started(Permit),
     /// It must wait.
-    Waiting(Waiting),
+    Waiting(QueuePlace),
     /// It must go away.
     Refused(Refusal),
 }
@@ -83,7 +83,7 @@ pub(crate) struct Permit {
 }
 
 /// A place in the queue. Dropping it gives the place up.
-pub(crate) struct Waiting {
+pub(crate) struct QueuePlace {
     gate: Arc<Gate>,
     ticket: Ticket,
     requester: Requester,
@@ -194,7 +194,7 @@ impl Gate {
                     });
                 }
                 drop(state);
-                Arrival::Waiting(Waiting {
+                Arrival::Waiting(QueuePlace {
                     gate: Arc::clone(self),
                     ticket,
                     requester: requester.clone(),
@@ -283,7 +283,7 @@ impl State {
         for ticket in started {
             if let Some(waiter) = self.waiters.remove(&ticket) {
                 self.running.insert(ticket, waiter.progress);
-                // One that has gone meanwhile leaves again when its `Waiting` is dropped.
+                // One that has gone meanwhile leaves again when its `QueuePlace` is dropped.
                 let _ = waiter.turn.send(Turn::Started);
             }
         }
@@ -332,7 +332,7 @@ impl Drop for Permit {
     }
 }
 
-impl Waiting {
+impl QueuePlace {
     /// Waits for the slot. May be dropped and called again. Errors: somebody who waits less often has the place in the
     /// queue.
     pub(crate) async fn started(&mut self) -> Result<Permit, Refusal> {
@@ -371,7 +371,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for QueuePlace {
     fn drop(&mut self) {
         if self.is_over {
             return;
@@ -423,7 +423,7 @@ mod tests {
         }
     }
 
-    fn wait(gate: &Arc<Gate>, user: &str) -> Waiting {
+    fn wait(gate: &Arc<Gate>, user: &str) -> QueuePlace {
         match arrive(gate, user).0 {
             Arrival::Waiting(waiting) => waiting,
             Arrival::Started(_) | Arrival::Refused(_) => panic!("the slots are taken"),

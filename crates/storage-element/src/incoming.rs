@@ -377,7 +377,7 @@ impl Closing {
         held: &[u8],
         expected: &[Checksum],
         reply: oneshot::Sender<Result<Changed, WriteError>>,
-    ) -> Result<Handed, WriteError> {
+    ) -> Result<CommitHandOver, WriteError> {
         let pool = Arc::clone(&self.pool);
         let fail = |source| pool.write_failed(source);
         let disk = disk.on_file(self.id, Arc::clone(&pool), self.reaper);
@@ -415,7 +415,7 @@ impl Closing {
         self.committer
             .send(finished)
             .map_err(|_| WriteError::Stopping)?;
-        Ok(Handed {
+        Ok(CommitHandOver {
             id: self.id,
             writes: disk.writes,
             checksums,
@@ -426,7 +426,7 @@ impl Closing {
     }
 }
 
-struct Handed {
+struct CommitHandOver {
     id: EntryId,
     writes: Writes,
     checksums: Vec<Checksum>,

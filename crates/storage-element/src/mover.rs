@@ -2,7 +2,7 @@
 //! leaves a record when it ends, however it ends.
 
 use crate::clock::microseconds;
-use crate::gate::{Arrival, Permit, Progress, Refusal, Waiting};
+use crate::gate::{Arrival, Permit, Progress, QueuePlace, Refusal};
 use crate::meter::Direction;
 use crate::metrics::{EndedMovers, StorageMetrics};
 use crate::pool::Pool;
@@ -145,7 +145,7 @@ pub(crate) struct Mover {
 }
 
 enum Slot {
-    Waiting(Waiting),
+    Waiting(QueuePlace),
     Running { _permit: Permit },
 }
 

@@ -36,7 +36,7 @@ pub(crate) enum Refusal {
 }
 
 /// A pool that belongs to this namespace.
-pub(crate) struct Opened {
+pub(crate) struct OwnPool {
     /// Keeps other processes away.
     lock: Option<File>,
     /// The directory is none yet.
@@ -45,7 +45,7 @@ pub(crate) struct Opened {
     from: EntryId,
 }
 
-impl Opened {
+impl OwnPool {
     pub(crate) fn is_new(&self) -> bool {
         self.is_new
     }
@@ -66,7 +66,7 @@ pub(crate) fn inspect(
     namespace: &Namespace,
     pool: &Pool,
     is_known: bool,
-) -> Result<Opened, Refusal> {
+) -> Result<OwnPool, Refusal> {
     let path = identity_path(&pool.directory);
     let text = match std::fs::read(&path) {
         Ok(text) => text,
@@ -107,7 +107,7 @@ pub(crate) fn inspect(
         }
     };
     let from = check_marks(namespace, pool, &identity, is_known)?;
-    Ok(Opened {
+    Ok(OwnPool {
         lock,
         is_new: false,
         from,
@@ -189,7 +189,7 @@ fn restored_since(namespace: &Namespace, pool: &Pool) -> Result<u64, Refusal> {
 }
 
 /// A directory without `pool.json` becomes a pool only when it is empty and was none before.
-fn inspect_new(pool: &Pool, is_known: bool) -> Result<Opened, Refusal> {
+fn inspect_new(pool: &Pool, is_known: bool) -> Result<OwnPool, Refusal> {
     let path = pool.directory.clone();
     let holds_anything = match std::fs::read_dir(&path) {
         // A fresh ext4 file system is not empty: it has `lost+found`.
@@ -213,7 +213,7 @@ fn inspect_new(pool: &Pool, is_known: bool) -> Result<Opened, Refusal> {
         let pool = pool.name.clone();
         return Err(Refusal::Wrong(OpenError::NotAPool { pool, path }));
     }
-    Ok(Opened {
+    Ok(OwnPool {
         lock: None,
         is_new: true,
         from: EntryId::ROOT,
@@ -239,7 +239,7 @@ fn is_label_test(entry: std::fs::DirEntry) -> bool {
 pub(crate) fn prepare(
     namespace: &Arc<Namespace>,
     pool: &Pool,
-    opened: &mut Opened,
+    opened: &mut OwnPool,
     now: Timestamp,
 ) -> Result<Leftovers, OpenError> {
     let at = |path: PathBuf| move |source| directory_error(pool, path, source);

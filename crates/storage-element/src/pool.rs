@@ -16,7 +16,7 @@ pub(crate) use file_system::FileSystem;
 use file_system::FreeSpace;
 pub(crate) use identity::{Marker, PoolIdentity, identity_path, lock_pool, marks_of};
 pub(crate) use quarantine::Quarantine;
-pub(crate) use seen::Seen;
+pub(crate) use seen::RecentlySeenFiles;
 pub(crate) use standing::{DiskWork, Standing};
 
 use crate::config::PoolConfig;
@@ -65,7 +65,7 @@ pub(crate) struct Pool {
     /// Turns of those who look at files here and are no movers, so that a disk that hangs holds few threads.
     pub looks: Arc<Semaphore>,
     /// Files whose data was found as it should be.
-    pub seen: Seen,
+    pub seen: RecentlySeenFiles,
     /// Turns of those who read whole files for their checksums.
     pub checksum_turns: Semaphore,
     /// Files of the trash that were removed because their time was over, to make room, or by an administrator.
@@ -111,7 +111,7 @@ impl Pool {
             quarantine: Quarantine::default(),
             marker: OnceLock::new(),
             is_ours: AtomicBool::new(false),
-            seen: Seen::default(),
+            seen: RecentlySeenFiles::default(),
             looks: Arc::new(Semaphore::new(LOOKS_MAX)),
             checksum_turns: Semaphore::new(CHECKSUM_TURNS),
             trash_expired: Counter::default(),

@@ -6,7 +6,7 @@ use crate::reserved_names::is_reserved;
 use penstock_decide::Decision;
 use penstock_decide::attenuation::authorize_attenuated;
 use penstock_decide::authorization::{
-    AuthorizationReason, CertificateOwner, Held, Operation, Verdict,
+    AuthorizationReason, CertificateOwner, Credentials, Operation, Verdict,
 };
 use penstock_model::{Attenuation, NamespacePath, Timestamp};
 use penstock_protocol::http1::client::Client;
@@ -178,7 +178,7 @@ impl Judge<'_> {
                 },
             );
         }
-        let held = Held {
+        let held = Credentials {
             capabilities: &identity.capabilities,
             groups: &groups,
             rules: &self.access.group_rules,

@@ -6,7 +6,7 @@ use crate::clock::BelievedClock;
 use crate::config::StorageLimits;
 use crate::fullness::{Fullness, fullness};
 use crate::open_error::OpenError;
-use crate::opening::{self, Leftovers, Opened, Refusal, directory_error};
+use crate::opening::{self, Leftovers, OwnPool, Refusal, directory_error};
 use crate::pool::{DiskWork, FileSystem, Pool, identity_path};
 use crate::reaper::{Pools, ReaperHandle};
 use crate::threads::end_thread;
@@ -198,9 +198,9 @@ enum Stage {
     /// Not in use.
     Closed,
     /// It belongs to this namespace and gives files; it could not be made ready for new ones yet.
-    Opened(Opened),
+    Opened(OwnPool),
     /// It takes and gives files. Held for its lock.
-    Ready { _opened: Opened },
+    Ready { _opened: OwnPool },
 }
 
 struct Work {

@@ -15,7 +15,7 @@ use penstock_clock::wall_clock;
 use penstock_model::{ChecksumAlgorithm, Timestamp, UserName};
 use penstock_persistence::namespace::{EntryId, Namespace};
 use penstock_protocol::checksum::Hasher;
-use record::{Found, directory, each_record, remove_files};
+use record::{FoundRecord, directory, each_record, remove_files};
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -75,7 +75,7 @@ pub(crate) struct Disk {
 
 /// What one user has begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Begun {
+pub(crate) struct UserUploads {
     pub uploads: usize,
     pub bytes: u64,
 }
@@ -151,12 +151,12 @@ impl Uploads {
     }
 
     /// What a user has begun and not finished.
-    pub(crate) fn of(&self, holder: Option<&UserName>) -> Begun {
+    pub(crate) fn of(&self, holder: Option<&UserName>) -> UserUploads {
         let open = self.open();
         let theirs = open
             .values()
             .filter(|upload| upload.plan.whose() == holder && !upload.is_finished());
-        theirs.fold(Begun::default(), |begun, upload| Begun {
+        theirs.fold(UserUploads::default(), |begun, upload| UserUploads {
             uploads: begun.uploads + 1,
             bytes: begun.bytes.saturating_add(upload.bytes()),
         })
@@ -239,13 +239,13 @@ fn restored(
     namespace: &Namespace,
     pool: &Arc<Pool>,
     id: Uuid,
-    found: Found,
+    found: FoundRecord,
     believed: Timestamp,
 ) -> io::Result<Restored> {
     let mut record = match found {
-        Found::Record(record) if record.expires > believed => record,
-        Found::Record(_) => return Ok(Restored::Over),
-        Found::Missing => {
+        FoundRecord::Record(record) if record.expires > believed => record,
+        FoundRecord::Record(_) => return Ok(Restored::Over),
+        FoundRecord::Missing => {
             // The record is there before the first byte is.
             let length = std::fs::metadata(data_path(pool, id)).map(|metadata| metadata.len());
             return Ok(match length {
@@ -253,8 +253,8 @@ fn restored(
                 _ => Restored::Damaged,
             });
         }
-        Found::Garbage => return Ok(Restored::Damaged),
-        Found::Unreadable => return Ok(Restored::Unreadable),
+        FoundRecord::Garbage => return Ok(Restored::Damaged),
+        FoundRecord::Unreadable => return Ok(Restored::Unreadable),
     };
     if let Some(file) = record.finished {
         let known = namespace.holds_file(file, &pool.name);

@@ -2,7 +2,7 @@
 //!
 //! The public part is a setting; the secret is stored sealed under the name that the setting tells.
 
-use penstock_decide::cloud::{NoKey, Opened, Wanted, choose_key};
+use penstock_decide::cloud::{CloudAccess, KeyRequest, NoKey, choose_key};
 use penstock_model::{CredentialId, FileUrl, Settings, UserName, VoName};
 use penstock_protocol::s3::record_names;
 use penstock_protocol::token::delegation_id;
@@ -41,9 +41,9 @@ impl KeyUser {
         settings: &'a Settings,
         url: &FileUrl,
         path_style: bool,
-    ) -> Result<Opened<'a>, NoKey> {
+    ) -> Result<CloudAccess<'a>, NoKey> {
         let names = record_names(url, path_style);
-        let wanted = Wanted {
+        let wanted = KeyRequest {
             names: &names,
             vo: &self.vo,
             is_submitter: &|name| self.is(name),

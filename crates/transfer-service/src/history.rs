@@ -3,7 +3,7 @@
 //! Decides with `decide::history`, has the journal's thread remove a little at a time between its commits, and tells
 //! how much history there is and who holds it back.
 
-use crate::metrics::Seen;
+use crate::metrics::HistoryView;
 use crate::run::Batch;
 use crate::service::Service;
 use penstock_decide::history::{Oldest, Retention, StepPace, what_is_held, what_may_go};
@@ -149,6 +149,10 @@ impl Keeper {
             }
             self.told = by;
         }
-        self.service.node.metrics.history.see(Seen { facts, held });
+        self.service
+            .node
+            .metrics
+            .history
+            .see(HistoryView { facts, held });
     }
 }

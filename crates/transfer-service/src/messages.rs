@@ -123,7 +123,7 @@ struct Teller {
 
 /// Why a batch was not told.
 #[derive(Debug)]
-enum Ended {
+enum TellingEnd {
     /// The service ends.
     Shutdown,
     /// Another node leads, and tells.
@@ -140,10 +140,10 @@ impl Teller {
         let mut patience = RECORD_PATIENCE_FIRST;
         loop {
             let text = match self.tell().await {
-                Ended::Shutdown => return,
-                Ended::Deposed => continue,
-                Ended::Position(error) => error.to_string(),
-                Ended::Journal(error) => error.to_string(),
+                TellingEnd::Shutdown => return,
+                TellingEnd::Deposed => continue,
+                TellingEnd::Position(error) => error.to_string(),
+                TellingEnd::Journal(error) => error.to_string(),
             };
             patience = (patience * 2).min(RECORD_PATIENCE_LONGEST);
             if failed.as_ref() != Some(&text) {
@@ -158,28 +158,28 @@ impl Teller {
         }
     }
 
-    async fn tell(&mut self) -> Ended {
+    async fn tell(&mut self) -> TellingEnd {
         let mut seat = self.service.seat();
         let mut ending = self.shutdown.clone();
         // Of several nodes the leader tells.
         let leads = seat.wait_for(|seat| matches!(seat, LeaderSeat::Here(_)));
         tokio::select! {
             leads = leads => if leads.is_err() {
-                return Ended::Shutdown;
+                return TellingEnd::Shutdown;
             },
-            _ = ending.wait_for(|stop| *stop) => return Ended::Shutdown,
+            _ = ending.wait_for(|stop| *stop) => return TellingEnd::Shutdown,
         }
         tokio::select! {
             ended = self.tell_as_leader() => ended,
             // What it is about to tell, the next leader tells.
             left = seat.wait_for(|seat| !matches!(seat, LeaderSeat::Here(_))) => match left {
-                Ok(_) => Ended::Deposed,
-                Err(_) => Ended::Shutdown,
+                Ok(_) => TellingEnd::Deposed,
+                Err(_) => TellingEnd::Shutdown,
             },
         }
     }
 
-    async fn tell_as_leader(&mut self) -> Ended {
+    async fn tell_as_leader(&mut self) -> TellingEnd {
         let mut committed = self.service.committed();
         let mut follower = match self.begin().await {
             Ok(follower) => follower,
@@ -206,10 +206,10 @@ impl Teller {
             let links_are_due = tokio::select! {
                 changed = committed.changed() => match changed {
                     Ok(()) => false,
-                    Err(_) => return Ended::Shutdown,
+                    Err(_) => return TellingEnd::Shutdown,
                 },
                 _ = due.tick() => true,
-                _ = self.shutdown.wait_for(|stop| *stop) => return Ended::Shutdown,
+                _ = self.shutdown.wait_for(|stop| *stop) => return TellingEnd::Shutdown,
             };
             if links_are_due {
                 let told = self.links(&mut follower);
@@ -221,36 +221,39 @@ impl Teller {
     }
 
     /// Where it had come to; a sink that is new begins with what happens from now on.
-    async fn begin(&self) -> Result<Follower, Ended> {
+    async fn begin(&self) -> Result<Follower, TellingEnd> {
         let (position, reader) = (self.position.clone(), self.service.reader().clone());
         let name = self.name.clone();
         let found = move || beginning(&name, &position, reader.as_ref());
         let found = tokio::task::spawn_blocking(found).await;
-        let at = found.map_err(|_| Ended::Shutdown)??;
+        let at = found.map_err(|_| TellingEnd::Shutdown)??;
         self.remember(at).await;
         Ok(Follower::new(at, self.endpoint.clone()))
     }
 
     /// The messages of the next entries; `None` when there are none yet.
-    async fn read(&self, mut follower: Follower) -> Result<(Follower, Option<Vec<Told>>), Ended> {
+    async fn read(
+        &self,
+        mut follower: Follower,
+    ) -> Result<(Follower, Option<Vec<Told>>), TellingEnd> {
         let reader = self.service.reader().clone();
         let read = tokio::task::spawn_blocking(move || {
             let told = next(&mut follower, reader.as_ref());
             (follower, told)
         });
-        let (follower, told) = read.await.map_err(|_| Ended::Shutdown)?;
-        Ok((follower, told.map_err(Ended::Journal)?))
+        let (follower, told) = read.await.map_err(|_| TellingEnd::Shutdown)?;
+        Ok((follower, told.map_err(TellingEnd::Journal)?))
     }
 
     /// Until it was taken: what follows must not overtake it.
-    async fn deliver(&mut self, told: &[Told]) -> Result<(), Ended> {
+    async fn deliver(&mut self, told: &[Told]) -> Result<(), TellingEnd> {
         let mut patience = PATIENCE_FIRST;
         let mut failed: Option<String> = None;
         loop {
             let mut ending = self.shutdown.clone();
             let delivered = tokio::select! {
                 delivered = self.sink.deliver(told) => delivered,
-                _ = ending.wait_for(|stop| *stop) => return Err(Ended::Shutdown),
+                _ = ending.wait_for(|stop| *stop) => return Err(TellingEnd::Shutdown),
             };
             let Err(error) = delivered else {
                 if failed.is_some() {
@@ -261,7 +264,7 @@ impl Teller {
             self.complain(&error, &mut failed);
             tokio::select! {
                 _ = tokio::time::sleep(patience) => {}
-                _ = ending.wait_for(|stop| *stop) => return Err(Ended::Shutdown),
+                _ = ending.wait_for(|stop| *stop) => return Err(TellingEnd::Shutdown),
             }
             patience = (patience * 2).min(PATIENCE_LONGEST);
         }
@@ -305,18 +308,22 @@ impl Teller {
 }
 
 /// The entry behind which a sink goes on. Blocks. Errors: not to be had now; nothing may be passed over for that.
-fn beginning(sink: &str, position: &Position, reader: &dyn JournalReader) -> Result<u64, Ended> {
-    let last = reader.last_sequence().map_err(Ended::Journal)?;
+fn beginning(
+    sink: &str,
+    position: &Position,
+    reader: &dyn JournalReader,
+) -> Result<u64, TellingEnd> {
+    let last = reader.last_sequence().map_err(TellingEnd::Journal)?;
     match position.read() {
         Ok(Some(at)) if at <= last => Ok(at),
         Ok(_) => Ok(last),
         Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
             tracing::error!(sink, %error, "where it had come to is not known: all that is kept is told");
-            let oldest = reader.entries_after(0, 1).map_err(Ended::Journal)?;
+            let oldest = reader.entries_after(0, 1).map_err(TellingEnd::Journal)?;
             let oldest = oldest.first().map(|entry| entry.sequence);
             Ok(oldest.map_or(0, |oldest| oldest.saturating_sub(1)))
         }
-        Err(error) => Err(Ended::Position(error)),
+        Err(error) => Err(TellingEnd::Position(error)),
     }
 }
 
@@ -367,7 +374,7 @@ mod tests {
                 setup.reader.as_ref(),
             )
         };
-        let at = |found: Result<u64, Ended>| found.expect("known");
+        let at = |found: Result<u64, TellingEnd>| found.expect("known");
         assert_eq!(
             at(begins()),
             3,
@@ -381,6 +388,9 @@ mod tests {
         fs::remove_file(&file).expect("removed");
         fs::create_dir(&file).expect("made");
         let refused = begins();
-        assert!(matches!(refused, Err(Ended::Position(_))), "{refused:?}");
+        assert!(
+            matches!(refused, Err(TellingEnd::Position(_))),
+            "{refused:?}"
+        );
     }
 }

@@ -3,7 +3,7 @@
 
 mod history;
 
-pub(crate) use history::{HistoryMeters, Seen};
+pub(crate) use history::{HistoryMeters, HistoryView};
 
 use crate::overview::{LinkRow, Overview};
 use parking_lot::Mutex;

@@ -24,7 +24,7 @@ use penstock_engine::command::{
     NotAccepted, Reprioritise, Request, Submit, TooManyBans,
 };
 use penstock_engine::submission::NewJob;
-use penstock_engine::{EngineConfig, StartEstimate, Stopped, this_process};
+use penstock_engine::{EngineConfig, StartEstimate, StoppedCount, this_process};
 use penstock_journal::JournalReader;
 use penstock_model::{
     Access, Ban, BanTarget, CloudKey, JobId, NodeId, Priority, SettingChange, Settings, TransferId,
@@ -383,8 +383,8 @@ impl Service {
         &self,
         vo: Option<VoName>,
         reason: &str,
-    ) -> Result<Stopped, ServiceError> {
-        let mut all = Stopped::default();
+    ) -> Result<StoppedCount, ServiceError> {
+        let mut all = StoppedCount::default();
         loop {
             let (vo, reason) = (vo.clone(), reason.to_owned());
             let some = self.ask(CancelAll { vo, reason }).await?;

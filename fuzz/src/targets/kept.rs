@@ -3,12 +3,12 @@
 
 use super::{Target, texts};
 use http::StatusCode;
-use penstock_field_tools::credentials::Shown;
-use penstock_field_tools::fts3_configuration::Found;
+use penstock_field_tools::credentials::ShownCredentials;
+use penstock_field_tools::fts3_configuration::ApiConfiguration;
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_model::Timestamp;
 use penstock_persistence::backup::{
-    BackupError, BackupOf, Kept, RestoreTo, back_up, files, restore, verify,
+    BackupError, BackupOf, JournalLocation, RestoreTo, back_up, files, restore, verify,
 };
 use penstock_persistence::journal::SqliteJournal;
 use penstock_persistence::sealing::{SealingKeys, SecretKind};
@@ -110,7 +110,7 @@ static LAB: LazyLock<Lab> = LazyLock::new(|| {
     let keys = SealingKeys::of_this_process().expect("OpenSSL works");
     drop(SqliteJournal::open(&at("transfer.sqlite"), keys).expect("opens"));
     let of = BackupOf {
-        kept: Kept::Files {
+        kept: JournalLocation::Files {
             journal: at("transfer.sqlite"),
             delegations: at("delegations.sqlite"),
         },
@@ -139,7 +139,7 @@ fn check_backup(data: &[u8]) {
     let path = directory.path().join("a.backup");
     std::fs::write(&path, &backup).expect("written");
     let to = RestoreTo {
-        kept: Kept::Files {
+        kept: JournalLocation::Files {
             journal: directory.path().join("new/transfer.sqlite"),
             delegations: directory.path().join("new/delegations.sqlite"),
         },
@@ -165,7 +165,7 @@ fn check_backup(data: &[u8]) {
                 );
             }
             let keys = SealingKeys::of_this_process().expect("OpenSSL works");
-            let Kept::Files { journal, .. } = &to.kept else {
+            let JournalLocation::Files { journal, .. } = &to.kept else {
                 return;
             };
             // It is a journal, or is refused with a reason.
@@ -217,11 +217,11 @@ fn check_import(data: &[u8]) {
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(data) else {
         return;
     };
-    let mut found = Found::default();
+    let mut found = ApiConfiguration::default();
     if found.add(value).is_err() {
         return;
     }
-    let first = found.against(&Found::default());
+    let first = found.against(&ApiConfiguration::default());
     assert!(first.steps.len() <= data.len() && first.left_out.len() <= data.len());
     for step in &first.steps {
         assert!(step.form.is_object() && step.told.len() <= 4 * data.len() + 100);
@@ -297,7 +297,8 @@ fn check_refusal(data: &[u8]) {
     let url = Url::parse("https://se.example.org/f?authz=secret").expect("a URL");
     for status in [400, 401, 404, 500] {
         let status = StatusCode::from_u16(status).expect("a status");
-        let told = RemoteError::of_status(&url, status, &Shown::Nothing, data).to_string();
+        let told =
+            RemoteError::of_status(&url, status, &ShownCredentials::Nothing, data).to_string();
         // What a server says commands no terminal, fills no screen, and hides no line.
         assert!(told.chars().count() <= DETAIL_CHARS_MAX, "{told}");
         assert!(!told.contains("authz=secret"));

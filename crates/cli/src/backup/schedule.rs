@@ -1,6 +1,6 @@
 //! The backups that a running site makes of its roles, as `[transfer.backup]` and `[storage.backup]` plan them.
 
-use super::{Told, make_directory, namespace_source, source, storage};
+use super::{BackupReport, make_directory, namespace_source, source, storage};
 use crate::args::BackupPart;
 use crate::config::{BackupPlan, Config};
 use crate::exit::CommandError;
@@ -158,7 +158,11 @@ impl Schedule {
         }
     }
 
-    fn make_one(&self, directory: &Path, stopped: Arc<AtomicBool>) -> Result<Told, CommandError> {
+    fn make_one(
+        &self,
+        directory: &Path,
+        stopped: Arc<AtomicBool>,
+    ) -> Result<BackupReport, CommandError> {
         make_directory(directory)?;
         let (plan, pass_file) = (&self.plan, self.pass_file.as_deref());
         let (site, config) = (&self.site, &self.config);
@@ -176,7 +180,7 @@ impl Schedule {
                 tracing::warn!(file = %path.display(), %why, "an old backup could not be removed");
             }
         }
-        Ok(Told::of(&to, facts))
+        Ok(BackupReport::of(&to, facts))
     }
 }
 

@@ -17,7 +17,7 @@ const MISSED_MAX: u32 = 60;
 
 /// A job that has ended, with its files.
 #[derive(Debug, Clone, serde::Serialize)]
-pub struct Ended {
+pub struct EndedJob {
     /// The job.
     #[serde(flatten)]
     pub job: JobInfo,
@@ -30,8 +30,8 @@ pub async fn for_end(
     service: &TransferService,
     ids: &[String],
     progress: &Progress,
-) -> Result<Vec<Ended>, CommandError> {
-    let mut ended: Vec<Ended> = Vec::new();
+) -> Result<Vec<EndedJob>, CommandError> {
+    let mut ended: Vec<EndedJob> = Vec::new();
     let mut open: Vec<String> = ids.to_vec();
     let mut counted = BTreeSet::new();
     let mut missed = 0;
@@ -47,7 +47,7 @@ pub async fn for_end(
             Err(why) => return Err(why.into()),
         }
     }
-    let position = |job: &Ended| ids.iter().position(|id| *id == job.job.job_id);
+    let position = |job: &EndedJob| ids.iter().position(|id| *id == job.job.job_id);
     ended.sort_by_key(position);
     Ok(ended)
 }
@@ -58,7 +58,7 @@ async fn look(
     open: &[String],
     counted: &mut BTreeSet<u64>,
     progress: &Progress,
-) -> Result<Vec<Ended>, RemoteError> {
+) -> Result<Vec<EndedJob>, RemoteError> {
     let mut ended = Vec::new();
     for job in service.jobs(open).await? {
         let files = service.files(&job.job_id).await?;
@@ -71,14 +71,14 @@ async fn look(
             }
         }
         if job.is_terminal() {
-            ended.push(Ended { job, files });
+            ended.push(EndedJob { job, files });
         }
     }
     Ok(ended)
 }
 
 /// Says how jobs ended; an error unless every file arrived.
-pub fn conclude(ended: &[Ended], output: Output) -> Result<(), CommandError> {
+pub fn conclude(ended: &[EndedJob], output: Output) -> Result<(), CommandError> {
     output.show(&ended, || ended.iter().map(ended_text).collect());
     let files = ended.iter().flat_map(|job| &job.files);
     let missing = files.filter(|file| file.file_state != "FINISHED").count();
@@ -90,7 +90,7 @@ pub fn conclude(ended: &[Ended], output: Output) -> Result<(), CommandError> {
     }
 }
 
-fn ended_text(ended: &Ended) -> String {
+fn ended_text(ended: &EndedJob) -> String {
     let arrived = ended
         .files
         .iter()

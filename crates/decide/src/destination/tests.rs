@@ -68,8 +68,8 @@ fn one_lost() -> Attempts {
     ])
 }
 
-fn there(size: u64, modified: Option<i64>) -> Told {
-    Told {
+fn there(size: u64, modified: Option<i64>) -> FileFacts {
+    FileFacts {
         size: Some(Bytes(size)),
         checksum: None,
         modified: modified.map(at),
@@ -119,7 +119,7 @@ fn attempts_that_only_meet_an_earlier_copy_do_not_prolong_the_time_for_which_it_
 #[test]
 fn what_is_there_is_ones_own_only_by_evidence_that_holds_now() {
     let interrupted = one_lost();
-    let check = |what: &Told, now: i64, expected: Result<(), Foreign>| {
+    let check = |what: &FileFacts, now: i64, expected: Result<(), Foreign>| {
         assert_eq!(
             own(what, &interrupted, at(now)),
             expected,
@@ -129,7 +129,7 @@ fn what_is_there_is_ones_own_only_by_evidence_that_holds_now() {
     check(&there(60, Some(1005)), 1030, Ok(()));
     check(&there(100, Some(1600)), 90_000, Ok(()));
     check(&there(101, Some(1005)), 1030, Err(Foreign::Size));
-    let unknown = Told {
+    let unknown = FileFacts {
         size: None,
         ..there(0, Some(1005))
     };
@@ -164,13 +164,13 @@ fn what_is_there_is_ones_own_only_by_evidence_that_holds_now() {
 }
 
 fn check_course(
-    what: Option<&Told>,
+    what: Option<&FileFacts>,
     known: &Attempts,
     permission: Permission,
     now: i64,
     expected: Course,
 ) {
-    let source = Told {
+    let source = FileFacts {
         checksum: Checksum::parse("adler32:00000001"),
         ..there(100, None)
     };
@@ -190,7 +190,7 @@ fn check_course(
 fn each_sight_has_its_course() {
     use Permission::{Keep, Replace, ReplaceOnDisk};
     let (none, interrupted) = (Attempts::default(), one_lost());
-    let same = Told {
+    let same = FileFacts {
         checksum: Checksum::parse("adler32:00000001"),
         ..there(100, Some(1005))
     };
@@ -239,7 +239,7 @@ fn each_sight_has_its_course() {
 fn what_may_yet_turn_out_to_be_ones_own_is_waited_for_as_long_as_a_copy_may_run() {
     use Permission::{Keep, Replace};
     let interrupted = one_lost();
-    let unsized_part = Told {
+    let unsized_part = FileFacts {
         size: None,
         ..there(0, Some(1005))
     };
@@ -302,7 +302,7 @@ fn an_end_is_definite_only_when_the_destination_says_so() {
 #[test]
 fn what_remains_is_looked_after_until_nothing_can_come() {
     let lost = one_lost();
-    let of = |what: Option<&Told>, now| remnant(what, &lost, at(now));
+    let of = |what: Option<&FileFacts>, now| remnant(what, &lost, at(now));
     let until = at(1600);
     assert_eq!(of(None, 1030), Remnant::MayCome { until });
     assert_eq!(of(None, 1600), Remnant::Nothing);

@@ -55,7 +55,7 @@ impl Payers {
 }
 
 /// One that waits, when all are taken out.
-pub(super) struct Taken {
+pub(super) struct QueuedTransfer {
     pub(super) vo: VoName,
     pub(super) user: UserName,
     pub(super) rank: Rank,
@@ -234,13 +234,13 @@ impl LinkQueue {
     }
 
     /// Everything that waits, in no order.
-    pub(super) fn take_all(&mut self) -> Vec<Taken> {
+    pub(super) fn take_all(&mut self) -> Vec<QueuedTransfer> {
         let mut all = Vec::new();
         for (vo, queue) in std::mem::take(&mut self.vos) {
             self.turns.leave(&vo);
             let lines = queue.classes.into_values().flat_map(|class| class.users);
             for (user, line) in lines {
-                all.extend(line.into_all().map(|(rank, size)| Taken {
+                all.extend(line.into_all().map(|(rank, size)| QueuedTransfer {
                     vo: vo.clone(),
                     user: user.clone(),
                     rank,

@@ -39,7 +39,7 @@ impl Tried {
         let took = Duration::from_millis(ticket.turn.expected_ms);
         self.scheduler.release(
             ticket,
-            Held {
+            HeldTime {
                 took,
                 brought: None,
                 is_own_fault: false,
@@ -52,7 +52,7 @@ impl Tried {
         let at = self.tickets.iter().position(|(id, _)| *id == transfer);
         let (_, ticket) = self.tickets.swap_remove(at.expect("it runs"));
         let is_own_fault = false;
-        let held = Held {
+        let held = HeldTime {
             took,
             brought,
             is_own_fault,
@@ -484,7 +484,7 @@ fn failing_fast_buys_no_more_turns_than_files_that_arrive() {
         starts[usize::from(is_hopeless)] += 1;
         scheduler.scheduler.release(
             ticket,
-            Held {
+            HeldTime {
                 took: Duration::from_secs(if is_hopeless { 0 } else { 51 }),
                 brought: None,
                 is_own_fault: is_hopeless,

@@ -1,6 +1,6 @@
 //! Rates with their errors.
 
-use penstock_model::Tried;
+use penstock_model::TrialResult;
 use std::collections::VecDeque;
 
 /// What a file is worth beside its bytes: opening, committing and closing one costs a storage element about as much as
@@ -50,12 +50,12 @@ pub(super) trait Beside {
     fn gained_beside(self, smaller: Self, worth: f64) -> f64;
 }
 
-impl Beside for Tried {
-    fn error_beside(self, other: Tried) -> f64 {
+impl Beside for TrialResult {
+    fn error_beside(self, other: TrialResult) -> f64 {
         self.error.hypot(other.error)
     }
 
-    fn gained_beside(self, smaller: Tried, worth: f64) -> f64 {
+    fn gained_beside(self, smaller: TrialResult, worth: f64) -> f64 {
         let grown = (self.active / smaller.active.max(f64::MIN_POSITIVE)).ln();
         self.ln - smaller.ln - worth * grown
     }
@@ -165,12 +165,12 @@ impl Window {
     }
 
     /// The rate over all of it; `None` when nothing at all was done: of a standstill nothing can be learnt.
-    pub(super) fn rate(&self, noise: Noise) -> Option<Tried> {
+    pub(super) fn rate(&self, noise: Noise) -> Option<TrialResult> {
         rate_of(self.samples.iter(), noise)
     }
 
     /// The rate of the last seconds.
-    pub(super) fn latest(&self, seconds: f64, noise: Noise) -> Option<Tried> {
+    pub(super) fn latest(&self, seconds: f64, noise: Noise) -> Option<TrialResult> {
         let mut left = seconds;
         let latest = self.samples.iter().rev().take_while(|sample| {
             let is_in = left > 0.0;
@@ -190,7 +190,7 @@ fn log_of(sample: &Sample) -> f64 {
     (work(sample) / sample.seconds).max(1.0).ln()
 }
 
-fn rate_of<'a>(samples: impl Iterator<Item = &'a Sample>, noise: Noise) -> Option<Tried> {
+fn rate_of<'a>(samples: impl Iterator<Item = &'a Sample>, noise: Noise) -> Option<TrialResult> {
     let (mut seconds, mut done, mut running) = (0.0, 0.0, 0.0);
     let (mut landed, mut failed, mut count) = (0, 0, 0.0);
     for sample in samples {
@@ -207,7 +207,7 @@ fn rate_of<'a>(samples: impl Iterator<Item = &'a Sample>, noise: Noise) -> Optio
     // What is not known to have arrived may still do so.
     let arrives = (landed as f64 + 1.0) / (landed as f64 + failed as f64 + 1.0);
     let error = noise.deviation() / f64::sqrt(count);
-    Some(Tried {
+    Some(TrialResult {
         active: running / seconds,
         ln: (done * arrives / seconds).max(1.0).ln(),
         error: error.max(ERROR_MIN),

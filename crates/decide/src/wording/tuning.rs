@@ -1,6 +1,6 @@
 //! Why so many transfers run, as sentences.
 
-use penstock_model::{Fts3Reason, Rate, Tried, TuneReason};
+use penstock_model::{Fts3Reason, Rate, TrialResult, TuneReason};
 
 /// Why a number of transfers or connections was chosen, as one sentence without a full stop.
 pub fn tune_reason(because: &TuneReason) -> String {
@@ -61,18 +61,18 @@ fn fts3_reason(why: Fts3Reason) -> &'static str {
 }
 
 /// The smaller number first.
-fn ends<'a>(one: &'a Tried, other: &'a Tried) -> (&'a Tried, &'a Tried) {
+fn ends<'a>(one: &'a TrialResult, other: &'a TrialResult) -> (&'a TrialResult, &'a TrialResult) {
     match one.active <= other.active {
         true => (one, other),
         false => (other, one),
     }
 }
 
-fn tried(tried: &Tried) -> String {
+fn tried(tried: &TrialResult) -> String {
     format!("{} with {:.0} at once", work(tried), tried.active)
 }
 
-fn work(tried: &Tried) -> String {
+fn work(tried: &TrialResult) -> String {
     Rate(tried.work() as u64).to_string()
 }
 
@@ -80,8 +80,8 @@ fn work(tried: &Tried) -> String {
 mod tests {
     use super::*;
 
-    fn at(active: f64, work: f64) -> Tried {
-        Tried {
+    fn at(active: f64, work: f64) -> TrialResult {
+        TrialResult {
             active,
             ln: work.ln(),
             error: 0.01,

@@ -20,24 +20,24 @@ pub enum Source {
     Generated(PlannedFile),
 }
 
-enum Opened {
+enum OpenSource {
     File(File),
     Generated(Content),
 }
 
 /// Reads a source to a given length, a block ahead, off the async threads.
 pub struct Blocks {
-    next: JoinHandle<io::Result<Made>>,
+    next: JoinHandle<io::Result<MadeBlock>>,
 }
 
 /// A block, and what is needed to make the one after it.
-struct Made {
+struct MadeBlock {
     state: State,
     block: Vec<u8>,
 }
 
 struct State {
-    source: Opened,
+    source: OpenSource,
     hasher: Hasher,
     remaining: u64,
 }
@@ -47,8 +47,8 @@ impl Blocks {
     pub fn start(source: Source, length: u64, algorithm: ChecksumAlgorithm) -> Blocks {
         let next = spawn_blocking(move || {
             let source = match source {
-                Source::File(path) => Opened::File(File::open(path)?),
-                Source::Generated(plan) => Opened::Generated(Content::of(&plan)),
+                Source::File(path) => OpenSource::File(File::open(path)?),
+                Source::Generated(plan) => OpenSource::Generated(Content::of(&plan)),
             };
             let state = State {
                 source,
@@ -102,12 +102,12 @@ pub enum Next {
 }
 
 impl State {
-    fn make(mut self, mut block: Vec<u8>) -> io::Result<Made> {
+    fn make(mut self, mut block: Vec<u8>) -> io::Result<MadeBlock> {
         block.resize(BLOCK_BYTES, 0);
         let wanted = self.remaining.min(BLOCK_BYTES as u64) as usize;
         let length = match &mut self.source {
-            Opened::Generated(content) => content.fill(&mut block),
-            Opened::File(file) => {
+            OpenSource::Generated(content) => content.fill(&mut block),
+            OpenSource::File(file) => {
                 file.read_exact(&mut block[..wanted])
                     .map_err(|why| match why.kind() {
                         io::ErrorKind::UnexpectedEof => {
@@ -121,6 +121,6 @@ impl State {
         block.truncate(length.min(wanted));
         self.hasher.update(&block);
         self.remaining -= block.len() as u64;
-        Ok(Made { state: self, block })
+        Ok(MadeBlock { state: self, block })
     }
 }

@@ -3,8 +3,8 @@
 
 use super::rows::{self, Prepared};
 use super::{
-    BackupContent, BackupError, BackupFacts, DELEGATION_TABLES, Failed, Kept, OWN_TABLES,
-    RecordFacts, copy_tables, namespace, put_in_place, read_only, verify, with_suffix,
+    BackupContent, BackupError, BackupFacts, DELEGATION_TABLES, Failed, JournalLocation,
+    OWN_TABLES, RecordFacts, copy_tables, namespace, put_in_place, read_only, verify, with_suffix,
 };
 use crate::journal::{LOST_NUMBERS_MAX, sqlite_schema};
 use crate::postgres::Database;
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone)]
 pub struct RestoreTo {
     /// What the service will keep its record in.
-    pub kept: Kept,
+    pub kept: JournalLocation,
     /// Files that are there already are kept under other names; otherwise nothing is done when a journal is there.
     pub replaces: bool,
     /// A directory with room for the journal until it is in its database.
@@ -63,7 +63,7 @@ pub fn restore(from: &Path, to: &RestoreTo) -> Result<Restored, BackupError> {
     };
     match (&to.kept, facts.content) {
         (
-            Kept::Files {
+            JournalLocation::Files {
                 journal,
                 delegations,
             },
@@ -72,19 +72,20 @@ pub fn restore(from: &Path, to: &RestoreTo) -> Result<Restored, BackupError> {
             refuse_existing(journal)?;
             put_back(from, journal, delegations, to.at, (facts, record)).map_err(unusable)
         }
-        (Kept::Postgres(database), BackupContent::Record(record)) => {
+        (JournalLocation::Postgres(database), BackupContent::Record(record)) => {
             put_into(from, database, to, (facts, record))
         }
-        (Kept::Namespace(database), BackupContent::Namespace(_)) => {
+        (JournalLocation::Namespace(database), BackupContent::Namespace(_)) => {
             refuse_existing(database)?;
             namespace::put_back(from, database, to.at, facts).map_err(unusable)
         }
-        (Kept::Namespace(_), BackupContent::Record(_)) => {
+        (JournalLocation::Namespace(_), BackupContent::Record(_)) => {
             Err(of_something_else("a transfer service", "a namespace"))
         }
-        (Kept::Files { .. } | Kept::Postgres(_), BackupContent::Namespace(_)) => {
-            Err(of_something_else("a namespace", "a transfer service"))
-        }
+        (
+            JournalLocation::Files { .. } | JournalLocation::Postgres(_),
+            BackupContent::Namespace(_),
+        ) => Err(of_something_else("a namespace", "a transfer service")),
     }
 }
 

@@ -54,7 +54,7 @@ const NUMBERED: [&str; 4] = ["link_event", "tuning", "setting_change", "ban_chan
 const TRANSFER_ID_MAX: &str = "transfer_id_max";
 
 /// What was read besides rows.
-pub(super) struct Read {
+pub(super) struct ReadState {
     /// The last entry of the ledger.
     pub(super) sequence: i64,
     pub(super) positions: Vec<(String, u64)>,
@@ -69,7 +69,7 @@ pub(super) fn read(
     copy: &mut Connection,
     file: &File,
     of: &BackupOf,
-) -> Result<Read, Failed> {
+) -> Result<ReadState, Failed> {
     let mut keeper = Session::new(database.clone(), Purpose::Read);
     let mut kept = keeper.begin()?;
     let known = schema::version(&mut kept)?.ok_or("the database has no tables yet")?;
@@ -110,7 +110,7 @@ pub(super) fn read(
     let position = |row: &Row| (row.get(0), row.get::<_, i64>(1) as u64);
     let positions = positions.iter().map(position).collect();
     kept.commit()?;
-    Ok(Read {
+    Ok(ReadState {
         sequence,
         positions,
         delegations_schema,

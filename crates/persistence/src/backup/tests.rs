@@ -35,7 +35,7 @@ impl Lab {
 
     fn of(&self) -> BackupOf {
         BackupOf {
-            kept: Kept::Files {
+            kept: JournalLocation::Files {
                 journal: self.at("transfer.sqlite"),
                 delegations: self.at("delegations.sqlite"),
             },
@@ -49,7 +49,7 @@ impl Lab {
 
     fn of_database(&self, database: &Database) -> BackupOf {
         BackupOf {
-            kept: Kept::Postgres(Box::new(database.clone())),
+            kept: JournalLocation::Postgres(Box::new(database.clone())),
             ..self.of()
         }
     }
@@ -57,7 +57,7 @@ impl Lab {
     fn to(&self, name: &str) -> RestoreTo {
         std::fs::create_dir_all(self.at(name)).expect("made");
         RestoreTo {
-            kept: Kept::Files {
+            kept: JournalLocation::Files {
                 journal: self.at(name).join("transfer.sqlite"),
                 delegations: self.at(name).join("delegations.sqlite"),
             },
@@ -69,7 +69,7 @@ impl Lab {
 
     fn to_database(&self, database: &Database) -> RestoreTo {
         RestoreTo {
-            kept: Kept::Postgres(Box::new(database.clone())),
+            kept: JournalLocation::Postgres(Box::new(database.clone())),
             ..self.to("scratch")
         }
     }
@@ -84,11 +84,11 @@ fn record_of(facts: BackupFacts) -> RecordFacts {
 
 fn files(to: &RestoreTo) -> (&Path, &Path) {
     match &to.kept {
-        Kept::Files {
+        JournalLocation::Files {
             journal,
             delegations,
         } => (journal, delegations),
-        Kept::Postgres(_) | Kept::Namespace(_) => panic!("not files"),
+        JournalLocation::Postgres(_) | JournalLocation::Namespace(_) => panic!("not files"),
     }
 }
 
@@ -380,7 +380,7 @@ fn a_backup_that_fails_leaves_the_one_before_and_no_rest() {
     let to = lab.at("backup");
     back_up(&lab.of(), &to).expect("made");
     let nowhere = BackupOf {
-        kept: Kept::Files {
+        kept: JournalLocation::Files {
             journal: lab.at("absent"),
             delegations: lab.at("absent"),
         },
@@ -593,7 +593,7 @@ fn backed_up_namespace(lab: &Lab) -> (crate::namespace::Namespace, BackupOf, Bac
         namespace.apply(change).expect("made");
     }
     let of = BackupOf {
-        kept: Kept::Namespace(lab.at("namespace.sqlite")),
+        kept: JournalLocation::Namespace(lab.at("namespace.sqlite")),
         ..lab.of()
     };
     let facts = back_up(&of, &lab.at("namespace.backup")).expect("made");
@@ -616,7 +616,7 @@ fn a_namespace_is_backed_up_while_it_is_open_and_gives_no_id_twice_when_it_is_ba
     let given = namespace.allocate();
     drop(namespace);
     let to = RestoreTo {
-        kept: Kept::Namespace(lab.at("namespace.sqlite")),
+        kept: JournalLocation::Namespace(lab.at("namespace.sqlite")),
         ..lab.to("scratch")
     };
     let refused = restore(&lab.at("namespace.backup"), &to).expect_err("something is there");
@@ -647,7 +647,7 @@ fn what_is_restored_is_of_what_was_asked_for() {
     drop(lab.journal());
     back_up(&lab.of(), &lab.at("backup")).expect("made");
     let to = RestoreTo {
-        kept: Kept::Namespace(lab.at("anew.sqlite")),
+        kept: JournalLocation::Namespace(lab.at("anew.sqlite")),
         ..lab.to("scratch")
     };
     let refused = restore(&lab.at("backup"), &to).expect_err("another");

@@ -44,16 +44,16 @@ struct Ends<'a> {
 }
 
 /// A filter, ready to be compared with many rows.
-pub(super) struct Wanted<'a> {
+pub(super) struct PreparedFilter<'a> {
     filter: &'a TransferFilter,
     parts: Vec<String>,
     host: Option<String>,
 }
 
-impl Wanted<'_> {
-    pub(super) fn new(filter: &TransferFilter) -> Wanted<'_> {
+impl PreparedFilter<'_> {
+    pub(super) fn new(filter: &TransferFilter) -> PreparedFilter<'_> {
         let parts = filter.parts.iter();
-        Wanted {
+        PreparedFilter {
             filter,
             parts: parts.map(|part| part.to_ascii_lowercase()).collect(),
             host: filter.host.as_ref().map(|host| host.to_ascii_lowercase()),

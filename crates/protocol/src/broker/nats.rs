@@ -58,9 +58,11 @@ pub(super) async fn log_in(
         .await?;
     loop {
         match read(&mut wire).await? {
-            Said::Pong => return Ok((wire, inbox)),
-            Said::Nothing => {}
-            Said::Answer { .. } => return Err(wire.broker.strange("an answer to nothing")),
+            ServerMessage::Pong => return Ok((wire, inbox)),
+            ServerMessage::Nothing => {}
+            ServerMessage::Answer { .. } => {
+                return Err(wire.broker.strange("an answer to nothing"));
+            }
         }
     }
 }
@@ -90,7 +92,7 @@ pub(super) async fn publish(
         awaited.insert(reply);
     }
     while !awaited.is_empty() {
-        if let Said::Answer {
+        if let ServerMessage::Answer {
             subject,
             body,
             status,
@@ -124,7 +126,7 @@ fn published(post: &Post, reply: &str) -> Vec<u8> {
 }
 
 /// What the server says.
-enum Said {
+enum ServerMessage {
     Pong,
     /// Something that asks for nothing.
     Nothing,
@@ -136,16 +138,16 @@ enum Said {
     },
 }
 
-async fn read(wire: &mut Wire) -> Result<Said, BrokerError> {
+async fn read(wire: &mut Wire) -> Result<ServerMessage, BrokerError> {
     let line = wire.read_line().await?;
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     match words.as_slice() {
         ["PING"] => {
             wire.write(b"PONG\r\n").await?;
-            Ok(Said::Nothing)
+            Ok(ServerMessage::Nothing)
         }
-        ["PONG"] => Ok(Said::Pong),
-        ["+OK"] | ["INFO", ..] => Ok(Said::Nothing),
+        ["PONG"] => Ok(ServerMessage::Pong),
+        ["+OK"] | ["INFO", ..] => Ok(ServerMessage::Nothing),
         ["-ERR", ..] => {
             let why = line.trim_start_matches("-ERR").trim().trim_matches('\'');
             Err(wire.broker.refused(why))
@@ -153,7 +155,7 @@ async fn read(wire: &mut Wire) -> Result<Said, BrokerError> {
         ["MSG", subject, _sid, bytes] => {
             let subject = (*subject).to_owned();
             let body = counted(wire, bytes).await?;
-            Ok(Said::Answer {
+            Ok(ServerMessage::Answer {
                 subject,
                 body,
                 status: String::new(),
@@ -169,7 +171,7 @@ async fn read(wire: &mut Wire) -> Result<Said, BrokerError> {
             let rest = body.split_off(head);
             let status = String::from_utf8_lossy(&body);
             let status = status.lines().next().unwrap_or_default().to_owned();
-            Ok(Said::Answer {
+            Ok(ServerMessage::Answer {
                 subject,
                 body: rest,
                 status,

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 const CLIENTS_MAX: usize = 4096;
 
 #[derive(Default)]
-pub(super) struct Told(HashMap<IpAddr, Memory>);
+pub(super) struct ClientsTold(HashMap<IpAddr, Memory>);
 
 struct Memory {
     at: Instant,
     passed_over: u64,
 }
 
-impl Told {
+impl ClientsTold {
     /// Whether to tell something about a client now, and how much was passed over before.
     pub(super) fn tells(
         &mut self,

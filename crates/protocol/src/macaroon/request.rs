@@ -15,7 +15,7 @@ const CAVEATS_MAX: usize = 16;
 
 /// What a client wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct RequestedMacaroon {
     /// To be added, in this order.
     pub caveats: Vec<Caveat>,
     /// How long it shall be good for. `None`: as long as the site allows (token form only).
@@ -51,7 +51,7 @@ pub enum InvalidRequest {
 }
 
 /// Reads the body of `Content-Type: application/macaroon-request`.
-pub fn parse_request(body: &[u8]) -> Result<Wanted, InvalidRequest> {
+pub fn parse_request(body: &[u8]) -> Result<RequestedMacaroon, InvalidRequest> {
     #[derive(Deserialize)]
     struct Document {
         #[serde(default)]
@@ -69,7 +69,7 @@ pub fn parse_request(body: &[u8]) -> Result<Wanted, InvalidRequest> {
         .map(|caveat| Caveat::parse(caveat.trim().as_bytes()))
         .collect::<Result<_, _>>()?;
     let refused = || InvalidRequest::Validity(validity.chars().take(40).collect());
-    Ok(Wanted {
+    Ok(RequestedMacaroon {
         caveats,
         validity: Some(parse_span(&validity).ok_or_else(refused)?),
     })
@@ -77,7 +77,7 @@ pub fn parse_request(body: &[u8]) -> Result<Wanted, InvalidRequest> {
 
 /// Reads the form of a token endpoint (RFC 6749 §4.4.2). The scopes are in `scope`, as the RFC says, or in
 /// `scopes`, as gfal2 says.
-pub fn parse_token_form(body: &[u8]) -> Result<Wanted, InvalidRequest> {
+pub fn parse_token_form(body: &[u8]) -> Result<RequestedMacaroon, InvalidRequest> {
     let (mut is_client_grant, mut scopes, mut validity) = (false, String::new(), None);
     for (name, value) in url::form_urlencoded::parse(body) {
         match name.as_ref() {
@@ -97,7 +97,7 @@ pub fn parse_token_form(body: &[u8]) -> Result<Wanted, InvalidRequest> {
     if !is_client_grant {
         return Err(InvalidRequest::GrantType);
     }
-    Ok(Wanted {
+    Ok(RequestedMacaroon {
         caveats: caveats_of_scopes(&scopes)?,
         validity,
     })
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    fn check(parsed: Result<Wanted, InvalidRequest>, expected: &str) {
+    fn check(parsed: Result<RequestedMacaroon, InvalidRequest>, expected: &str) {
         let got = match parsed {
             Ok(wanted) => {
                 let caveats: Vec<String> = wanted.caveats.iter().map(ToString::to_string).collect();

@@ -26,11 +26,11 @@ pub struct PeerTls(Arc<Inner>);
 struct Inner {
     chain: PathBuf,
     key: PathBuf,
-    shown: RwLock<Shown>,
+    shown: RwLock<OwnCertificate>,
 }
 
 #[derive(Clone)]
-struct Shown {
+struct OwnCertificate {
     fingerprint: Fingerprint,
     context: SslContext,
 }
@@ -52,7 +52,7 @@ impl PeerTls {
         Ok(())
     }
 
-    fn shown(&self) -> Shown {
+    fn shown(&self) -> OwnCertificate {
         let shown = self.0.shown.read();
         shown.clone()
     }
@@ -111,7 +111,7 @@ enum End {
     Client,
 }
 
-fn shown(chain: &Path, key: &Path) -> Result<Shown, TlsError> {
+fn shown(chain: &Path, key: &Path) -> Result<OwnCertificate, TlsError> {
     let unusable = |what, path: &Path, why: String| TlsError::Load {
         what,
         path: path.to_owned(),
@@ -142,7 +142,7 @@ fn shown(chain: &Path, key: &Path) -> Result<Shown, TlsError> {
     builder.set_session_cache_mode(SslSessionCacheMode::OFF);
     builder.set_options(SslOptions::NO_TICKET);
     builder.set_num_tickets(0)?;
-    Ok(Shown {
+    Ok(OwnCertificate {
         fingerprint: sha256(&own.to_der()?),
         context: builder.build(),
     })

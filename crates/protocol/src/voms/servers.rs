@@ -26,7 +26,7 @@ pub struct VomsServers {
 }
 
 /// How one server is known.
-pub(super) enum Known {
+pub(super) enum ServerTrust {
     /// By its name and its authority's.
     Names(NameList),
     /// By certificates, one of which may be its own; the file that would name it instead.
@@ -55,14 +55,14 @@ impl VomsServers {
     }
 
     /// How the server `host` of `vo` is known. Both must be harmless in a path.
-    pub(super) fn known(&self, vo: &str, host: &str) -> Result<Known, VomsError> {
+    pub(super) fn known(&self, vo: &str, host: &str) -> Result<ServerTrust, VomsError> {
         let of_vo = self.directory.join(vo);
         let lsc = of_vo.join(format!("{host}.lsc"));
         if VoName::new(vo).is_derived() {
             return Err(VomsError::UnknownVo(vo.to_owned(), lsc));
         }
         if lsc.exists() {
-            return NameList::read(&lsc).map(Known::Names);
+            return NameList::read(&lsc).map(ServerTrust::Names);
         }
         let entries = match std::fs::read_dir(&of_vo) {
             Err(why) if why.kind() == ErrorKind::NotFound => {
@@ -77,7 +77,7 @@ impl VomsServers {
                 certificates.push(certificate(&path)?);
             }
         }
-        Ok(Known::Certificates(certificates, lsc))
+        Ok(ServerTrust::Certificates(certificates, lsc))
     }
 
     /// What is wrong with the directory, each as one sentence that names the file.

@@ -23,11 +23,11 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 /// A directory as `X509_CERT_DIR` names it.
 pub(super) struct Authorities {
     directory: PathBuf,
-    known: Mutex<HashMap<u32, Known>>,
+    known: Mutex<HashMap<u32, LoadedAuthorities>>,
 }
 
 #[derive(Clone)]
-struct Known {
+struct LoadedAuthorities {
     looked: Instant,
     stamps: Vec<Option<Stamp>>,
     files: Arc<Files>,
@@ -148,7 +148,7 @@ impl Authorities {
             Some(known) if known.stamps == stamps => known.files,
             _ => Arc::new(read_all(&paths)?),
         };
-        let fresh = Known {
+        let fresh = LoadedAuthorities {
             looked: Instant::now(),
             stamps,
             files: Arc::clone(&files),
@@ -157,7 +157,7 @@ impl Authorities {
         Ok(files)
     }
 
-    fn lock_known(&self) -> parking_lot::MutexGuard<'_, HashMap<u32, Known>> {
+    fn lock_known(&self) -> parking_lot::MutexGuard<'_, HashMap<u32, LoadedAuthorities>> {
         self.known.lock()
     }
 

@@ -628,7 +628,7 @@ fn a_kept_connection_is_asked_again_after_a_minute_and_when_the_site_reloads() {
     let runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = { runtime }.build().expect("a runtime");
     let at = |seconds: i64| Timestamp((NOW + seconds) * 1000);
-    let shown = || Shown {
+    let shown = || HandshakeCertificates {
         leaf: lab.alice.certificate.clone(),
         others: Some(Vec::new()),
     };

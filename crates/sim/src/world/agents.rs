@@ -1,7 +1,7 @@
 //! The agents: what becomes of the attempts that the engine starts, and whether it may start them.
 
 use super::agenda::{Next, Trouble};
-use super::watching::{Seen, Sight};
+use super::watching::{AgentKnowledge, Sight};
 use super::{Broken, World};
 use crate::field::{Ends, Foretold};
 use crate::plan::Hopeless;
@@ -322,11 +322,11 @@ impl World<'_> {
         }))
     }
 
-    fn sight(&mut self, transfer: TransferId) -> Result<Seen, Broken> {
+    fn sight(&mut self, transfer: TransferId) -> Result<AgentKnowledge, Broken> {
         let running = self.agents.running.get(&transfer);
         match running.and_then(|running| running.assignment.clone()) {
             Some(assignment) => self.look_at_ends(&assignment),
-            None => Ok(Seen {
+            None => Ok(AgentKnowledge {
                 sight: Sight::Copy { replaces: false },
                 is_settled: true,
                 beside: None,

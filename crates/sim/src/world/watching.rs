@@ -4,10 +4,10 @@
 use super::agenda::Next;
 use super::{Broken, World};
 use crate::plan::Change;
-use crate::watch::{Allowed, Counts, Found, Stray, copy_limit, is_true};
+use crate::watch::{Allowed, Counts, FileAtDestination, Stray, copy_limit, is_true};
 use penstock_decide::destination::{
-    self, Attempts, Course, CourseReason, ENDS_WITHIN, Foreign, Lost, Permission, Remnant, Told,
-    course, remnant,
+    self, Attempts, Course, CourseReason, ENDS_WITHIN, FileFacts, Foreign, Lost, Permission,
+    Remnant, course, remnant,
 };
 use penstock_engine::{Assignment, Engine, Outcome};
 use penstock_model::{
@@ -37,7 +37,7 @@ pub(super) enum Sight {
 
 /// What an agent has read and seen.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
+pub(super) struct AgentKnowledge {
     pub(super) sight: Sight,
     /// Nothing of earlier attempts is unsettled.
     pub(super) is_settled: bool,
@@ -156,13 +156,16 @@ impl World<'_> {
     }
 
     /// What an agent does when it has read the record and looked.
-    pub(super) fn look_at_ends(&mut self, assignment: &Assignment) -> Result<Seen, Broken> {
+    pub(super) fn look_at_ends(
+        &mut self,
+        assignment: &Assignment,
+    ) -> Result<AgentKnowledge, Broken> {
         let (transfer, now) = (assignment.request.id, self.clock().at);
         let attempts = self.attempts_of(transfer);
         let lost = attempts.lost();
         let beside = lost.filter(|lost| lost.may_run(now)).cloned();
         let is_settled = lost.is_none();
-        Ok(Seen {
+        Ok(AgentKnowledge {
             sight: self.sight_of(assignment, &attempts)?,
             is_settled,
             beside,
@@ -190,7 +193,7 @@ impl World<'_> {
         let place = request.destination.as_str();
         let found = watch.places.get(place).copied();
         let told = found.map(|found| self.told(place, &found));
-        let source = Told {
+        let source = FileFacts {
             size: request.size,
             checksum: content_of(transfer),
             modified: None,
@@ -233,12 +236,12 @@ impl World<'_> {
     }
 
     /// What the storage at a place tells of a file there. Not all tell everything.
-    fn told(&self, place: &str, found: &Found) -> Told {
+    fn told(&self, place: &str, found: &FileAtDestination) -> FileFacts {
         let number = self.number_at(place).unwrap_or_default();
         let now = self.clock().at;
         let age = Duration::from_secs_f64((self.now - found.modified).max(0.0));
         let age = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
-        Told {
+        FileFacts {
             size: Some(Bytes(found.bytes as u64)),
             checksum: (found.is_whole && number % 3 != 2)
                 .then(|| content_of(found.by))
@@ -263,7 +266,7 @@ impl World<'_> {
         &mut self,
         transfer: TransferId,
         place: &str,
-        found: &Found,
+        found: &FileAtDestination,
     ) -> Result<(), Broken> {
         if found.by != transfer {
             return self.broken(format!(
@@ -387,7 +390,7 @@ impl World<'_> {
     /// Bytes begin to arrive at an empty destination.
     pub(super) fn begin_to_write(&mut self, assignment: &Assignment) {
         if let Some(watch) = &mut self.watch {
-            let found = Found {
+            let found = FileAtDestination {
                 by: assignment.request.id,
                 is_whole: false,
                 bytes: 0.0,
@@ -403,7 +406,7 @@ impl World<'_> {
     pub(super) fn written(&mut self, assignment: &Assignment, replaces: bool) {
         let bytes = assignment.request.size.map_or(0.0, |size| size.0 as f64);
         if let Some(watch) = &mut self.watch {
-            let found = Found {
+            let found = FileAtDestination {
                 by: assignment.request.id,
                 is_whole: true,
                 bytes,
@@ -483,13 +486,13 @@ impl World<'_> {
             return;
         };
         watch.note(self.now, &format!("{stray:?} ends"));
-        let is_own = |found: &Found| found.by == stray.by && !found.is_whole;
+        let is_own = |found: &FileAtDestination| found.by == stray.by && !found.is_whole;
         let is_free = watch.places.get(place).is_none_or(is_own);
         if stray.arrives && (is_free || stray.replaces) {
             // A part of it that an agent could not know for its own is no more known when it is whole.
             let part = watch.places.get(place);
             let is_excused = part.is_some_and(|part| part.is_excused);
-            let found = Found {
+            let found = FileAtDestination {
                 by: stray.by,
                 is_whole: true,
                 bytes: stray.bytes,

@@ -2,8 +2,8 @@
 //! path as those of any other file. A client that leaves ends it; files that were copied before stay.
 
 use super::answer::{Answer, Problem, Reply};
-use super::guard::Shown;
-use super::read::{Found, open};
+use super::guard::ValidLockTokens;
+use super::read::{ReadableFile, open};
 use super::tree::{destination, missing_parent, overwrite};
 use super::{Call, Door, conditions, wait_for_slot};
 use crate::incoming::{Order, PIECE_BYTES};
@@ -105,9 +105,13 @@ impl Duplicate<'_> {
             }
         };
         match replaced {
-            Done::Made { replaced: true } => Ok(Answer::new(StatusCode::NO_CONTENT).into()),
-            Done::Made { replaced: false } => Ok(Answer::new(StatusCode::CREATED).into()),
-            Done::Partly(failed) => Ok(partly(&failed)),
+            DuplicateOutcome::Made { replaced: true } => {
+                Ok(Answer::new(StatusCode::NO_CONTENT).into())
+            }
+            DuplicateOutcome::Made { replaced: false } => {
+                Ok(Answer::new(StatusCode::CREATED).into())
+            }
+            DuplicateOutcome::Partly(failed) => Ok(partly(&failed)),
         }
     }
 
@@ -128,12 +132,12 @@ impl Duplicate<'_> {
     /// One file.
     async fn single(
         &self,
-        shown: &Shown,
+        shown: &ValidLockTokens,
         entry: &Entry,
         to: &NamespacePath,
         overwrite: bool,
         existed: bool,
-    ) -> Result<Done, Problem> {
+    ) -> Result<DuplicateOutcome, Problem> {
         let may_replace = overwrite && self.door.allows(self.call.caller, &Operation::Modify, to);
         let replace = match may_replace {
             true => Replace::Tree(self.door.storage.settings().limits.remove_entries_max),
@@ -146,7 +150,7 @@ impl Duplicate<'_> {
         };
         let replaced = self.file(self.call.path, entry, to, replace, check).await?;
         self.door.release_below(to).await?;
-        Ok(Done::Made { replaced })
+        Ok(DuplicateOutcome::Made { replaced })
     }
 
     /// Copies one file; true when it took the place of something. `check` is asked when nobody else can write the
@@ -213,7 +217,7 @@ impl Duplicate<'_> {
     async fn bytes(
         &self,
         from: &NamespacePath,
-        found: &Found,
+        found: &ReadableFile,
         mut incoming: crate::incoming::Incoming,
         mover: &mut Mover,
         known: Vec<Checksum>,
@@ -255,12 +259,12 @@ impl Duplicate<'_> {
     /// rest is copied.
     async fn directory(
         &self,
-        shown: &Shown,
+        shown: &ValidLockTokens,
         entry: &Entry,
         to: &NamespacePath,
         deep: bool,
         existing: Option<&Entry>,
-    ) -> Result<Done, Problem> {
+    ) -> Result<DuplicateOutcome, Problem> {
         let door = self.door;
         let below = match deep {
             true => self.below(entry).await?,
@@ -307,10 +311,10 @@ impl Duplicate<'_> {
             }
         }
         match failed.is_empty() {
-            true => Ok(Done::Made {
+            true => Ok(DuplicateOutcome::Made {
                 replaced: existing.is_some(),
             }),
-            false => Ok(Done::Partly(failed)),
+            false => Ok(DuplicateOutcome::Partly(failed)),
         }
     }
 
@@ -388,7 +392,7 @@ impl Duplicate<'_> {
 }
 
 /// What became of a copy.
-enum Done {
+enum DuplicateOutcome {
     Made {
         replaced: bool,
     },

@@ -17,15 +17,15 @@ use penstock_protocol::webdav::{
 const NAMED_MAX: usize = 100;
 
 /// The lock tokens that came with a request whose conditions hold.
-pub(super) struct Shown(pub Vec<LockToken>);
+pub(super) struct ValidLockTokens(pub Vec<LockToken>);
 
 impl Door {
     /// Evaluates the `If` header: 400 when it is not understood, 412 when it does not hold.
-    pub(super) fn check_if(&self, call: &Call<'_>) -> Result<Shown, Problem> {
+    pub(super) fn check_if(&self, call: &Call<'_>) -> Result<ValidLockTokens, Problem> {
         let header = IfHeader::parse(&call.request.headers)
             .map_err(|why| Problem::bad_request(why.to_string()))?;
         let Some(header) = header else {
-            return Ok(Shown(Vec::new()));
+            return Ok(ValidLockTokens(Vec::new()));
         };
         let mut unreadable = None;
         let satisfied = header.is_satisfied(|resource, test| {
@@ -46,7 +46,7 @@ impl Door {
         });
         match (unreadable, satisfied) {
             (Some(problem), _) => Err(problem),
-            (None, true) => Ok(Shown(
+            (None, true) => Ok(ValidLockTokens(
                 header.submitted().filter_map(LockToken::parse).collect(),
             )),
             (None, false) => Err(Problem::new(
@@ -76,7 +76,7 @@ impl Door {
     pub(super) fn check_locks(
         &self,
         call: &Call<'_>,
-        shown: &Shown,
+        shown: &ValidLockTokens,
         touched: impl FnOnce() -> Result<Vec<Touched>, Problem>,
     ) -> Result<(), Problem> {
         if self.storage.locks.is_empty() {

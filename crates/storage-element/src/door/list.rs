@@ -61,7 +61,7 @@ pub(super) async fn propfind(
     );
     if depth == Some(Depth::One) && entry.is_directory() {
         door.permit(caller, &Operation::List, path)?;
-        let begun = Begun {
+        let begun = StartedListing {
             path,
             directory: entry.id,
             out,
@@ -80,7 +80,7 @@ pub(super) async fn propfind(
 }
 
 /// A listing of which the directory itself is written and the first page is read.
-struct Begun<'a> {
+struct StartedListing<'a> {
     path: &'a NamespacePath,
     directory: EntryId,
     out: Vec<u8>,
@@ -93,9 +93,9 @@ async fn stream(
     connection: &mut Connection,
     headers: HeaderMap,
     listing: &Listing<'_>,
-    begun: Begun<'_>,
+    begun: StartedListing<'_>,
 ) -> io::Result<()> {
-    let Begun {
+    let StartedListing {
         path,
         directory,
         mut out,

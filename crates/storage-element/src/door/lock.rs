@@ -3,7 +3,7 @@
 
 use super::answer::{Answer, Problem, Reply, xml};
 use super::body::read_body;
-use super::guard::Shown;
+use super::guard::ValidLockTokens;
 use super::{Call, Door};
 use crate::incoming::Order;
 use crate::locks::LockError;
@@ -41,7 +41,7 @@ pub(super) async fn lock(
 async fn take(
     door: &Door,
     call: &Call<'_>,
-    shown: &Shown,
+    shown: &ValidLockTokens,
     asked: LockInfo,
     exists: bool,
 ) -> Result<Reply, Problem> {
@@ -107,7 +107,11 @@ async fn take(
 }
 
 /// RFC 4918 §7.3: to lock a free name makes an empty file. False when one has appeared meanwhile.
-async fn make_empty(door: &Door, call: &Call<'_>, shown: &Shown) -> Result<bool, Problem> {
+async fn make_empty(
+    door: &Door,
+    call: &Call<'_>,
+    shown: &ValidLockTokens,
+) -> Result<bool, Problem> {
     let Call {
         request,
         caller,
@@ -144,7 +148,7 @@ async fn make_empty(door: &Door, call: &Call<'_>, shown: &Shown) -> Result<bool,
 }
 
 /// RFC 4918 §9.10.2: the lock is named in the `If` header.
-async fn refresh(door: &Door, call: &Call<'_>, shown: &Shown) -> Result<Reply, Problem> {
+async fn refresh(door: &Door, call: &Call<'_>, shown: &ValidLockTokens) -> Result<Reply, Problem> {
     let [token] = shown.0.as_slice() else {
         return Err(Problem::bad_request(
             "LOCK without a body refreshes a lock; name exactly one in an 'If' header",

@@ -15,7 +15,7 @@ use penstock_model::{NamespacePath, Timestamp};
 use penstock_protocol::http1::server::{BodyLength, Connection, Request};
 use penstock_protocol::identity::Identity;
 use penstock_protocol::macaroon::{
-    Caveat, Grant, REQUEST_BYTES_MAX, Wanted, issue, parse_request, parse_token_form,
+    Caveat, Grant, REQUEST_BYTES_MAX, RequestedMacaroon, issue, parse_request, parse_token_form,
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -145,7 +145,7 @@ fn holds_anything(door: &Door, caller: &Caller, path: &NamespacePath) -> bool {
 }
 
 /// As long as was asked for, at most what the site allows and what is left of the requester's credential.
-fn validity(wanted: &Wanted, config: &MacaroonConfig, identity: &Identity) -> Duration {
+fn validity(wanted: &RequestedMacaroon, config: &MacaroonConfig, identity: &Identity) -> Duration {
     let asked = wanted.validity.unwrap_or(config.validity_max);
     let ends = wanted.caveats.iter().filter_map(|caveat| match caveat {
         Caveat::Before(end) => Some(*end),

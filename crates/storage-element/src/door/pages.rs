@@ -15,7 +15,7 @@ use http::header::{
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use markup::{Details, Directory, Frame, Refused};
+use markup::{Details, Directory, Frame, RefusedPage};
 use penstock_decide::authorization::Operation;
 use penstock_model::NamespacePath;
 use penstock_persistence::namespace::{Entry, EntryId};
@@ -131,7 +131,7 @@ async fn details(
 /// A problem as a page, with a way to sign in where that may help.
 pub(super) fn problem(request: &Request, problem: Problem) -> Answer {
     let path = NamespacePath::from_encoded(request.path()).ok();
-    let body = markup::refused(&Refused {
+    let body = markup::refused(&RefusedPage {
         host: host(request),
         path: path.as_ref(),
         authorisation: authorisation(request),

@@ -2,7 +2,7 @@
 
 use super::answer::Problem;
 use super::copy::{Copied, CopyFailure, Watched, shown};
-use super::source::{self, Opened};
+use super::source::{self, OpenSource};
 use super::striped::Striped;
 use super::write::{WritePermit, check_target, may_write};
 use super::{Call, Door, conditions};
@@ -46,7 +46,7 @@ pub(super) struct Pull {
 }
 
 /// How one try ended.
-enum Tried {
+enum PullOutcome {
     Landed(Box<Landed>, StreamUse),
     /// The pool has no room for a file of this size; another may have.
     NoRoom {
@@ -152,12 +152,12 @@ pub(super) async fn run(door: &Door, pull: Pull, watched: &Watched) -> Result<Co
         };
         let tried = fetch(door, &source, &asked, order(claim), reservation, &mut mover).await;
         match tried {
-            Ok(Tried::Landed(landed, streams)) => {
+            Ok(PullOutcome::Landed(landed, streams)) => {
                 let report = report(&mover, &landed, streams);
                 mover.end(MoverOutcome::Done);
                 return Ok(Copied { report });
             }
-            Ok(Tried::NoRoom { size, claim: back }) => {
+            Ok(PullOutcome::NoRoom { size, claim: back }) => {
                 let text = format!("its pool has no room for {size} bytes; another is tried");
                 mover.end(MoverOutcome::Failed(text));
                 claim = back;
@@ -197,14 +197,14 @@ async fn fetch(
     mut order: Order,
     reservation: Reservation,
     mover: &mut Mover,
-) -> Result<Tried, CopyFailure> {
+) -> Result<PullOutcome, CopyFailure> {
     let (started, view) = (Instant::now(), mover.view());
     let opened = tokio::select! {
         biased;
         opened = source::open(door, source, asked) => opened,
         why = view.preempted() => Err(CopyFailure::preempted(&why)),
     };
-    let Opened {
+    let OpenSource {
         mut response,
         told,
         size,
@@ -224,7 +224,7 @@ async fn fetch(
     if let Some(size) = size
         && !mover.pool().has_room_for(size)
     {
-        return Ok(Tried::NoRoom {
+        return Ok(PullOutcome::NoRoom {
             size,
             claim: order.claim,
         });
@@ -258,7 +258,7 @@ async fn fetch(
         writes_elsewhere: landed.writes.elsewhere,
         ..streams
     };
-    Ok(Tried::Landed(Box::new(landed), streams))
+    Ok(PullOutcome::Landed(Box::new(landed), streams))
 }
 
 fn one_stream(asked: &CopyRequest, because: Vec<StreamsReason>, size: Option<u64>) -> StreamUse {

@@ -5,7 +5,7 @@ use super::access::Caller;
 use super::answer::Problem;
 use super::copy::{Copied, CopyFailure, follow, late, refusal, send_following, shown};
 use super::leftover::{Leftover, Removal, is_absent, strong_version};
-use super::read::{DIGEST, Found, open, read_failure};
+use super::read::{DIGEST, ReadableFile, open, read_failure};
 use crate::clock::microseconds;
 use crate::mover::{Mover, MoverRequest, MoverView};
 use http::header::IF_NONE_MATCH;
@@ -39,7 +39,7 @@ pub(super) struct Push {
     path: NamespacePath,
     destination: Url,
     asked: CopyRequest,
-    found: Found,
+    found: ReadableFile,
     known: Vec<Checksum>,
     mover: Mover,
 }

@@ -73,7 +73,7 @@ impl WantedDigest {
 }
 
 /// A file, looked up.
-pub(crate) struct Found {
+pub(crate) struct ReadableFile {
     pub id: EntryId,
     pub size: u64,
     pub pool: Arc<Pool>,
@@ -183,7 +183,7 @@ async fn give(
     door: &Door,
     connection: &mut Connection,
     call: &Call<'_>,
-    found: &Found,
+    found: &ReadableFile,
     mut headers: HeaderMap,
 ) -> Result<Reply, ReadError> {
     let Call {
@@ -265,7 +265,7 @@ async fn send(
     connection: &mut Connection,
     mut mover: Mover,
     path: &NamespacePath,
-    found: &Found,
+    found: &ReadableFile,
     body: Body,
 ) -> Result<Reply, Problem> {
     let Body {
@@ -305,7 +305,7 @@ fn preempted(mover: Mover, why: &PreemptionReason) -> Reply {
 
 /// A client that takes nothing more is gone, as far as a record is concerned; a file that ends early or cannot be read
 /// is our fault, and known to the pool from here on.
-fn outcome(path: &NamespacePath, found: &Found, sent: &io::Result<()>) -> MoverOutcome {
+fn outcome(path: &NamespacePath, found: &ReadableFile, sent: &io::Result<()>) -> MoverOutcome {
     let Err(why) = sent else {
         return MoverOutcome::Done;
     };
@@ -328,7 +328,7 @@ pub(super) fn read_failure(why: &io::Error) -> Option<String> {
     is_of_file(why).then(|| format!("the file in the pool cannot be read: {why}"))
 }
 
-impl Found {
+impl ReadableFile {
     /// Tells the log and the pool that the file's bytes are not to be had.
     pub(super) fn read_failed(&self, path: &NamespacePath, why: &str) {
         let pool = &self.pool.name;
@@ -339,7 +339,11 @@ impl Found {
 
 /// Whether a file's data is there, with its size, as far as one look at its name tells. A pool whose disk is slow to
 /// answer, or asked by too many, is believed.
-async fn check_data(door: &Door, path: &NamespacePath, found: &Found) -> Result<(), ReadError> {
+async fn check_data(
+    door: &Door,
+    path: &NamespacePath,
+    found: &ReadableFile,
+) -> Result<(), ReadError> {
     if !found.pool.seen.is_due(found.id) {
         return Ok(());
     }
@@ -373,7 +377,7 @@ async fn check_data(door: &Door, path: &NamespacePath, found: &Found) -> Result<
     Ok(())
 }
 
-fn file_headers(found: &Found) -> HeaderMap {
+fn file_headers(found: &ReadableFile) -> HeaderMap {
     let modified = webdav::format_http_date(found.entry.modified);
     let mut headers = HeaderMap::with_capacity(8);
     headers.insert(
@@ -410,7 +414,7 @@ fn contain(request: &Request, path: &NamespacePath, headers: &mut HeaderMap) {
 pub(super) async fn open(
     door: &Door,
     path: &NamespacePath,
-    found: &Found,
+    found: &ReadableFile,
 ) -> Result<File, ReadError> {
     let limit = door.storage.settings().limits.stall_timeout;
     let opened = tokio::time::timeout(limit, open_data(&found.pool, found.id)).await;
@@ -436,7 +440,7 @@ async fn open_data(pool: &Arc<Pool>, id: EntryId) -> io::Result<File> {
         .unwrap_or_else(|why| Err(io::Error::other(why)))
 }
 
-fn unreadable(path: &NamespacePath, found: &Found, why: &io::Error) -> Problem {
+fn unreadable(path: &NamespacePath, found: &ReadableFile, why: &io::Error) -> Problem {
     let pool = &found.pool.name;
     found.read_failed(path, &why.to_string());
     if why.kind() == io::ErrorKind::TimedOut || !found.pool.is_in_reach() {
@@ -453,7 +457,7 @@ fn unreadable(path: &NamespacePath, found: &Found, why: &io::Error) -> Problem {
 async fn add_digests(
     door: &Door,
     request: &Request,
-    found: &Found,
+    found: &ReadableFile,
     headers: &mut HeaderMap,
 ) -> Result<(), ReadError> {
     let Some(wanted) = WantedDigest::of(&request.headers) else {
@@ -468,7 +472,7 @@ async fn add_digests(
 /// A file's checksum, from the namespace or from its bytes.
 pub(super) async fn checksum_of(
     door: &Door,
-    found: &Found,
+    found: &ReadableFile,
     algorithm: ChecksumAlgorithm,
 ) -> Result<Checksum, ReadError> {
     let known = door.storage.namespace.checksums(found.id);
@@ -504,7 +508,7 @@ pub(super) async fn checksum_of(
     Ok(sum)
 }
 
-fn holds_file(door: &Door, found: &Found) -> Result<bool, Problem> {
+fn holds_file(door: &Door, found: &ReadableFile) -> Result<bool, Problem> {
     let namespace = &door.storage.namespace;
     Ok(namespace.holds_file(found.id, &found.pool.name)?)
 }
@@ -558,7 +562,7 @@ impl Door {
     }
 
     /// The file that an entry is, with its pool; `None` for a directory.
-    pub(super) fn found(&self, entry: &Entry) -> Result<Option<Found>, Problem> {
+    pub(super) fn found(&self, entry: &Entry) -> Result<Option<ReadableFile>, Problem> {
         let EntryKind::File { size, pool } = &entry.kind else {
             return Ok(None);
         };
@@ -569,7 +573,7 @@ impl Door {
                 60,
             ));
         };
-        Ok(Some(Found {
+        Ok(Some(ReadableFile {
             id: entry.id,
             size: size.0,
             pool: Arc::clone(pool),

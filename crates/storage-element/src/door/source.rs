@@ -20,7 +20,7 @@ use url::Url;
 type Size = u64;
 
 /// A source that has begun to answer.
-pub(super) struct Opened {
+pub(super) struct OpenSource {
     /// The whole file, or its first part.
     pub response: Incoming,
     /// Checksums of the whole file, by the source's word.
@@ -57,7 +57,7 @@ pub(super) async fn open(
     door: &Door,
     source: &Url,
     asked: &CopyRequest,
-) -> Result<Opened, CopyFailure> {
+) -> Result<OpenSource, CopyFailure> {
     let mut request = Outgoing::new(Method::GET, source.clone());
     request.headers = asked.transfer_headers.clone();
     // RFC 3230: whatever the source knows can be compared while the bytes pass.
@@ -130,7 +130,7 @@ pub(super) async fn open(
                 version,
                 memory,
             };
-            return Ok(Opened {
+            return Ok(OpenSource {
                 response,
                 told,
                 size: Some(size),
@@ -143,7 +143,7 @@ pub(super) async fn open(
     if range.end < size {
         return whole(door, request, because).await;
     }
-    Ok(Opened {
+    Ok(OpenSource {
         response,
         told,
         size: Some(size),
@@ -169,7 +169,7 @@ async fn whole(
     door: &Door,
     request: Outgoing,
     because: Vec<StreamsReason>,
-) -> Result<Opened, CopyFailure> {
+) -> Result<OpenSource, CopyFailure> {
     let mut response = send_following(door, request).await?;
     if response.status != StatusCode::OK {
         return Err(CopyFailure::Late(refusal(door, &mut response).await));
@@ -177,9 +177,12 @@ async fn whole(
     opened_whole(response, because)
 }
 
-fn opened_whole(response: Incoming, because: Vec<StreamsReason>) -> Result<Opened, CopyFailure> {
+fn opened_whole(
+    response: Incoming,
+    because: Vec<StreamsReason>,
+) -> Result<OpenSource, CopyFailure> {
     let told = checksums(&response.headers, response.final_url())?;
-    Ok(Opened {
+    Ok(OpenSource {
         told,
         size: response.content_length(),
         response,

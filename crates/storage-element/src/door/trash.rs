@@ -58,7 +58,7 @@ pub(super) fn place_of(path: &NamespacePath) -> Option<TrashPlace> {
 
 /// One file as it is told.
 #[derive(Serialize)]
-struct Told {
+struct TrashedFileRow {
     id: String,
     /// Null: an earlier version removed it, and did not write down where it was.
     path: Option<String>,
@@ -72,9 +72,9 @@ struct Told {
     removed_by: Option<UserName>,
 }
 
-impl Told {
-    fn of(kept: TrashedFile) -> Told {
-        Told {
+impl TrashedFileRow {
+    fn of(kept: TrashedFile) -> TrashedFileRow {
+        TrashedFileRow {
             id: kept.file.to_string(),
             path: (!kept.path.is_root()).then(|| kept.path.to_string()),
             pool: kept.pool,
@@ -108,7 +108,7 @@ struct RestoreForm {
 
 /// What a query asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Asked {
+struct TrashRequest {
     query: TrashQuery,
     limit: usize,
     /// Nothing shall be removed, only told what would be.
@@ -180,7 +180,7 @@ fn administrator<'a>(
 
 async fn list(door: &Door, request: &Request) -> Result<Reply, Problem> {
     let asked = asked(request.query().unwrap_or_default(), wall_clock(), OF_LIST)?;
-    let Asked { query, limit, .. } = asked;
+    let TrashRequest { query, limit, .. } = asked;
     // One more tells whether there is a next page.
     let trash = read(door, move |namespace| namespace.trash(&query, limit + 1)).await?;
     let (files, next) = page_of(trash, limit);
@@ -193,12 +193,12 @@ async fn list(door: &Door, request: &Request) -> Result<Reply, Problem> {
 }
 
 /// As many files as one answer takes, and where the next one begins.
-fn page_of(trash: Vec<TrashedFile>, limit: usize) -> (Vec<Told>, Option<String>) {
+fn page_of(trash: Vec<TrashedFile>, limit: usize) -> (Vec<TrashedFileRow>, Option<String>) {
     let found = trash.len();
     let (mut files, mut bytes, mut next) = (Vec::new(), 0, None);
     for kept in trash.into_iter().take(limit) {
         let place = format!("{}-{}", kept.removed.0, kept.file);
-        let file = Told::of(kept);
+        let file = TrashedFileRow::of(kept);
         bytes += serde_json::to_vec(&file).map_or(0, |text| text.len());
         // A page without a file would not come to an end.
         if bytes > LISTED_BYTES_MAX && !files.is_empty() {
@@ -382,10 +382,10 @@ async fn read<T: Send + 'static>(
 
 /// What is asked for after the question mark, by names that are `known` there: `path`, `older_than` (seconds), `after`,
 /// `limit`, `dry_run`.
-fn asked(query: &str, now: Timestamp, known: &[&str]) -> Result<Asked, Problem> {
-    let mut asked = Asked {
+fn asked(query: &str, now: Timestamp, known: &[&str]) -> Result<TrashRequest, Problem> {
+    let mut asked = TrashRequest {
         limit: LISTED_MAX,
-        ..Asked::default()
+        ..TrashRequest::default()
     };
     for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
         let wrong = || Problem::bad_request(format!("'{name}={value}' makes no sense here"));
@@ -473,7 +473,7 @@ mod tests {
     #[test]
     fn what_is_asked_of_the_trash_is_understood_or_refused() {
         let query = "path=%2Fa%20b&older_than=2&after=-5-1f&limit=7&authz=x";
-        let Asked { query, limit, .. } =
+        let TrashRequest { query, limit, .. } =
             asked(query, Timestamp(5000), OF_LIST).expect("understood");
         assert_eq!(limit, 7);
         assert_eq!(

@@ -127,7 +127,7 @@ pub(super) fn quarantine_files(pool: &Pool, id: Uuid, now: Timestamp) -> io::Res
 
 /// What there is of a record.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum FoundRecord {
     Record(Record),
     Missing,
     /// It is none.
@@ -139,7 +139,7 @@ pub(super) enum Found {
 /// Calls `visit` for each upload in a pool, with what there is of its record. Half written records are removed.
 pub(super) fn each_record(
     pool: &Pool,
-    mut visit: impl FnMut(Uuid, Found) -> io::Result<()>,
+    mut visit: impl FnMut(Uuid, FoundRecord) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut ids = std::collections::BTreeSet::new();
     for entry in std::fs::read_dir(directory(pool))? {
@@ -161,23 +161,23 @@ pub(super) fn each_record(
     Ok(())
 }
 
-fn read(pool: &Pool, id: Uuid) -> Found {
+fn read(pool: &Pool, id: Uuid) -> FoundRecord {
     let path = record_path(pool, id);
     let shown = path.display();
     let bytes = match std::fs::metadata(&path) {
         Ok(metadata) if metadata.len() > RECORD_BYTES_MAX => {
             tracing::error!(path = %shown, "the record of an upload is too long to be one");
-            return Found::Garbage;
+            return FoundRecord::Garbage;
         }
         Ok(_) => std::fs::read(&path),
         Err(why) => Err(why),
     };
     let bytes = match bytes {
         Ok(bytes) => bytes,
-        Err(why) if why.kind() == io::ErrorKind::NotFound => return Found::Missing,
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return FoundRecord::Missing,
         Err(why) => {
             tracing::error!(path = %shown, %why, "the record of an upload cannot be read; it is left as it is");
-            return Found::Unreadable;
+            return FoundRecord::Unreadable;
         }
     };
     understand(&bytes).inspect_garbage(&path)
@@ -189,24 +189,26 @@ struct Version {
     version: u32,
 }
 
-fn understand(bytes: &[u8]) -> Found {
+fn understand(bytes: &[u8]) -> FoundRecord {
     match serde_json::from_slice::<Version>(bytes) {
-        Ok(Version { version }) if version > RECORD_VERSION => Found::Unreadable,
-        Ok(_) => serde_json::from_slice(bytes).map_or(Found::Garbage, Found::Record),
-        Err(_) => Found::Garbage,
+        Ok(Version { version }) if version > RECORD_VERSION => FoundRecord::Unreadable,
+        Ok(_) => serde_json::from_slice(bytes).map_or(FoundRecord::Garbage, FoundRecord::Record),
+        Err(_) => FoundRecord::Garbage,
     }
 }
 
-impl Found {
+impl FoundRecord {
     /// Tells the log.
-    fn inspect_garbage(self, path: &std::path::Path) -> Found {
+    fn inspect_garbage(self, path: &std::path::Path) -> FoundRecord {
         let path = path.display();
         match &self {
-            Found::Garbage => tracing::error!(%path, "the record of an upload makes no sense"),
-            Found::Unreadable => {
+            FoundRecord::Garbage => {
+                tracing::error!(%path, "the record of an upload makes no sense")
+            }
+            FoundRecord::Unreadable => {
                 tracing::error!(%path, "the record of an upload is of a newer program; it is left as it is");
             }
-            Found::Record(_) | Found::Missing => {}
+            FoundRecord::Record(_) | FoundRecord::Missing => {}
         }
         self
     }
@@ -224,17 +226,20 @@ mod tests {
         assert_eq!((record.offset, record.plan.length), (4, Some(10)));
         assert_eq!(record.plan.path.to_string(), "/d/f");
         assert_eq!(record.plan.whose(), Some(&UserName::new("alice")));
-        assert_eq!(understand(old.as_bytes()), Found::Record(record));
+        assert_eq!(understand(old.as_bytes()), FoundRecord::Record(record));
     }
 
     #[test]
     fn a_record_of_a_newer_program_is_not_taken_for_garbage() {
         assert_eq!(
             understand(br#"{"version":2,"plans":[]}"#),
-            Found::Unreadable
+            FoundRecord::Unreadable
         );
-        assert_eq!(understand(br#"{"version":1,"plans":[]}"#), Found::Garbage);
-        assert_eq!(understand(b"\0\0\0"), Found::Garbage);
-        assert_eq!(understand(b""), Found::Garbage);
+        assert_eq!(
+            understand(br#"{"version":1,"plans":[]}"#),
+            FoundRecord::Garbage
+        );
+        assert_eq!(understand(b"\0\0\0"), FoundRecord::Garbage);
+        assert_eq!(understand(b""), FoundRecord::Garbage);
     }
 }

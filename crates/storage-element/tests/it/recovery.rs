@@ -2,7 +2,7 @@
 
 use crate::site::{Site, configuration};
 use penstock_model::Timestamp;
-use penstock_persistence::backup::{BackupOf, Kept, RestoreTo, back_up, restore};
+use penstock_persistence::backup::{BackupOf, JournalLocation, RestoreTo, back_up, restore};
 use penstock_persistence::namespace::{Change, TrashQuery};
 use penstock_protocol::token::Signer;
 use penstock_storage_element::fsck::{FsckOrder, Repair, check};
@@ -360,7 +360,7 @@ async fn a_restored_namespace_waits_until_files_of_since_then_are_entered_again(
     let directory = site.directory.path().to_owned();
     let backup = directory.join("backup");
     let of = BackupOf {
-        kept: Kept::Namespace(directory.join("state/namespace.sqlite")),
+        kept: JournalLocation::Namespace(directory.join("state/namespace.sqlite")),
         files: Vec::new(),
         positions: Vec::new(),
         at: Timestamp(0),

@@ -58,15 +58,15 @@ impl Ask<'_> {
 }
 
 /// How a cloud storage answered.
-pub(super) enum Said {
+pub(super) enum CloudAnswer {
     /// 2xx.
     Yes(Box<Incoming>),
-    No(Refused),
+    No(CloudRefusal),
 }
 
 /// An answer that is no success.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refused {
+pub(super) struct CloudRefusal {
     pub(super) status: u16,
     pub(super) error: S3Error,
     /// Seconds.
@@ -182,7 +182,7 @@ impl AgentSetup {
         &self,
         access: &CloudAccess,
         ask: &Ask<'_>,
-    ) -> Result<Said, ClientError> {
+    ) -> Result<CloudAnswer, ClientError> {
         let mut refused = None;
         for _ in 0..PLACES_MAX {
             let request = access.signed(ask);
@@ -193,7 +193,7 @@ impl AgentSetup {
             let mut answer = match sent {
                 // What it repeats of the request is nobody's business.
                 Err(ClientError::EarlyAnswer { status, .. }) => {
-                    return Ok(Said::No(Refused {
+                    return Ok(CloudAnswer::No(CloudRefusal {
                         status: status.as_u16(),
                         error: S3Error::default(),
                         retry_after: None,
@@ -202,7 +202,7 @@ impl AgentSetup {
                 sent => sent?,
             };
             if answer.status.is_success() {
-                return Ok(Said::Yes(Box::new(answer)));
+                return Ok(CloudAnswer::Yes(Box::new(answer)));
             }
             let head = Head::of(&answer);
             let body = answer.read_all(BODY_BYTES_MAX).await.unwrap_or_default();
@@ -214,17 +214,19 @@ impl AgentSetup {
                     false
                 }
             };
-            let said = Refused {
+            let said = CloudRefusal {
                 status: head.status,
                 error,
                 retry_after: head.retry_after,
             };
             if !moved {
-                return Ok(Said::No(said));
+                return Ok(CloudAnswer::No(said));
             }
             refused = Some(said);
         }
-        Ok(Said::No(refused.expect("at least one place was tried")))
+        Ok(CloudAnswer::No(
+            refused.expect("at least one place was tried"),
+        ))
     }
 
     /// Size and checksum of an object; `None` when it does not exist. Errors: also when the bucket does not.
@@ -241,8 +243,8 @@ impl AgentSetup {
         head.headers
             .insert(mode, HeaderValue::from_static("ENABLED"));
         let mut refused = match self.ask_cloud(access, &head).await.map_err(lost)? {
-            Said::Yes(answer) => return Ok(Some(stat_of(&answer, algorithm))),
-            Said::No(refused) => refused,
+            CloudAnswer::Yes(answer) => return Ok(Some(stat_of(&answer, algorithm))),
+            CloudAnswer::No(refused) => refused,
         };
         let bucket = access.place().bucket_url();
         if refused.status == 404 && self.memory.knows_directory(bucket.as_str()) {
@@ -254,16 +256,18 @@ impl AgentSetup {
             .insert(RANGE, HeaderValue::from_static("bytes=0-0"));
         match self.ask_cloud(access, &get).await.map_err(lost)? {
             // It told the region meanwhile, or the object has just come.
-            Said::Yes(_) => {
-                if let Said::Yes(answer) = self.ask_cloud(access, &head).await.map_err(lost)? {
+            CloudAnswer::Yes(_) => {
+                if let CloudAnswer::Yes(answer) =
+                    self.ask_cloud(access, &head).await.map_err(lost)?
+                {
                     return Ok(Some(stat_of(&answer, algorithm)));
                 }
             }
-            Said::No(told) if told.status == 404 && told.error.code != "NoSuchBucket" => {
+            CloudAnswer::No(told) if told.status == 404 && told.error.code != "NoSuchBucket" => {
                 self.memory.learn_directory(bucket.as_str());
                 return Ok(None);
             }
-            Said::No(told) => refused = told,
+            CloudAnswer::No(told) => refused = told,
         }
         Err(end.cloud_failure(access, phase, "HEAD", &refused))
     }
@@ -277,9 +281,9 @@ impl AgentSetup {
     ) -> Result<(), Failure> {
         let asked = self.ask_cloud(access, &Ask::new(Method::DELETE)).await;
         match asked.map_err(|why| end.client_failure(phase, &why))? {
-            Said::Yes(_) => Ok(()),
-            Said::No(refused) if refused.status == 404 => Ok(()),
-            Said::No(refused) => Err(end.cloud_failure(access, phase, "DELETE", &refused)),
+            CloudAnswer::Yes(_) => Ok(()),
+            CloudAnswer::No(refused) if refused.status == 404 => Ok(()),
+            CloudAnswer::No(refused) => Err(end.cloud_failure(access, phase, "DELETE", &refused)),
         }
     }
 
@@ -369,8 +373,8 @@ impl Attempting<'_> {
     ) -> Result<Incoming, Failure> {
         let asked = self.setup.ask_cloud(access, &Ask::new(Method::GET)).await;
         match asked.map_err(|why| source.client_failure(Phase::Transfer, &why))? {
-            Said::Yes(answer) => Ok(*answer),
-            Said::No(refused) => {
+            CloudAnswer::Yes(answer) => Ok(*answer),
+            CloudAnswer::No(refused) => {
                 Err(source.cloud_failure(access, Phase::Transfer, "GET", &refused))
             }
         }
@@ -399,9 +403,9 @@ impl End {
         access: &CloudAccess,
         phase: Phase,
         what: &str,
-        refused: &Refused,
+        refused: &CloudRefusal,
     ) -> Failure {
-        let Refused { status, error, .. } = refused;
+        let CloudRefusal { status, error, .. } = refused;
         let told = match (error.code.as_str(), error.message.as_str()) {
             ("", "") => format!("{status}"),
             ("", message) => format!("{status}: {message}"),

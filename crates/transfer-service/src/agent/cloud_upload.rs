@@ -4,7 +4,7 @@
 //! part is held until the server has it, with its MD5 in the request, by which the server checks it (S3 API,
 //! UploadPart); what of the whole file nobody there can check is the checksum of the bytes as they passed here.
 
-use super::cloud::{Ask, CloudAccess, Refused, Said};
+use super::cloud::{Ask, CloudAccess, CloudAnswer, CloudRefusal};
 use super::http::End;
 use super::steps::{Attempting, Plan};
 use super::streamed::Reading;
@@ -142,8 +142,8 @@ impl AgentSetup {
             ..Ask::new(Method::DELETE)
         };
         let gone = match self.ask_cloud(&access.at(url), &abort).await {
-            Ok(Said::Yes(_)) => true,
-            Ok(Said::No(refused)) => refused.status == 404,
+            Ok(CloudAnswer::Yes(_)) => true,
+            Ok(CloudAnswer::No(refused)) => refused.status == 404,
             Err(_) => false,
         };
         match gone {
@@ -317,8 +317,8 @@ impl Uploading<'_> {
         for tried in 1.. {
             let said = self.setup().ask_cloud(self.access, ask).await;
             let (again, failure) = match said {
-                Ok(Said::Yes(answer)) => return Ok(*answer),
-                Ok(Said::No(refused)) => {
+                Ok(CloudAnswer::Yes(answer)) => return Ok(*answer),
+                Ok(CloudAnswer::No(refused)) => {
                     let again = matches!(refused.status, 429 | 500 | 502 | 503 | 504);
                     let asked = refused.retry_after.map(Duration::from_secs);
                     pause = pause.max(asked.unwrap_or_default()).min(PAUSE_MAX);
@@ -335,7 +335,7 @@ impl Uploading<'_> {
         unreachable!("it returns before it has tried for ever")
     }
 
-    fn refused(&self, what: &str, refused: &Refused) -> Failure {
+    fn refused(&self, what: &str, refused: &CloudRefusal) -> Failure {
         if refused.status == 412 {
             self.attempting.note_end(CopyEnd::Occupied);
         }
@@ -505,7 +505,7 @@ impl Uploading<'_> {
                 "PreconditionFailed" => 412,
                 _ => status,
             };
-            let refused = Refused {
+            let refused = CloudRefusal {
                 status,
                 error,
                 retry_after: None,

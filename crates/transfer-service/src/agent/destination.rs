@@ -2,7 +2,7 @@
 //! `decide::destination`; nothing is removed that was not looked at before.
 
 use super::http::{End, NotRemoved, Stat, Way};
-use super::steps::{Attempting, Plan, Wanted};
+use super::steps::{Attempting, Plan, StatScope};
 use parking_lot::{Mutex, MutexGuard};
 use penstock_clock::wall_clock;
 use penstock_decide::classify::{Observed, classify};
@@ -17,11 +17,11 @@ const ENTRIES_MAX: usize = 10_000;
 /// What is known of a transfer's attempts while one of them runs.
 #[derive(Debug, Default)]
 pub(super) struct Traces {
-    known: Mutex<Known>,
+    known: Mutex<AttemptTraces>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct AttemptTraces {
     attempts: Attempts,
     is_recalled: bool,
     /// This attempt may have left something at the destination, or may leave it yet.
@@ -33,7 +33,7 @@ struct Known {
 }
 
 impl Traces {
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, AttemptTraces> {
         self.known.lock()
     }
 
@@ -267,7 +267,7 @@ impl Attempting<'_> {
     /// something may still be there, or may come.
     async fn remove_remnant(&self, destination: &End) -> Result<(), Failure> {
         let phase = Phase::Finalization;
-        let there = match self.stat(destination, Wanted::Size, phase).await? {
+        let there = match self.stat(destination, StatScope::Size, phase).await? {
             Some(there) => Some(self.examine(destination, there, phase).await?),
             None => None,
         };

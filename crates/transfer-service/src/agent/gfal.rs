@@ -85,12 +85,12 @@ pub(crate) struct Gfal {
     config: GfalConfig,
     places: Arc<Semaphore>,
     ahead: Mutex<VecDeque<Process>>,
-    known: Mutex<Option<Known>>,
+    known: Mutex<Option<GfalInstallation>>,
     starter: mpsc::Sender<oneshot::Sender<std::io::Result<Child>>>,
 }
 
 /// What is known of this machine's gfal2.
-struct Known {
+struct GfalInstallation {
     since: Instant,
     plugins: Result<Vec<String>, String>,
 }
@@ -162,7 +162,7 @@ impl Gfal {
     pub(crate) async fn plugins(&self) -> Result<Vec<String>, String> {
         let mut known = self.known.lock().await;
         let is_settled =
-            |known: &Known| known.plugins.is_ok() || known.since.elapsed() < LOOK_AGAIN;
+            |known: &GfalInstallation| known.plugins.is_ok() || known.since.elapsed() < LOOK_AGAIN;
         if let Some(known) = known.as_ref().filter(|known| is_settled(known)) {
             return known.plugins.clone();
         }
@@ -174,7 +174,7 @@ impl Gfal {
             }
             Err(why) => Err(why),
         };
-        *known = Some(Known {
+        *known = Some(GfalInstallation {
             since: Instant::now(),
             plugins: plugins.clone(),
         });

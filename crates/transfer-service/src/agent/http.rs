@@ -10,7 +10,7 @@ use http::header::{
 use http::{HeaderMap, Method, StatusCode};
 use penstock_clock::wall_clock;
 use penstock_decide::classify::{Observed, classify};
-use penstock_decide::destination::Told;
+use penstock_decide::destination::FileFacts;
 use penstock_model::{
     Access, Busy, Bytes, Checksum, ChecksumAlgorithm, Failure, FileUrl, Phase, Side, Timestamp,
 };
@@ -70,8 +70,8 @@ pub(super) struct Stat {
 
 impl Stat {
     /// As decisions see it.
-    pub(super) fn told(&self) -> Told {
-        Told {
+    pub(super) fn told(&self) -> FileFacts {
+        FileFacts {
             size: self.size,
             checksum: self.checksum.clone(),
             modified: self.modified,

@@ -37,7 +37,7 @@ struct Place {
 }
 
 /// A macaroon with its life.
-struct Given {
+struct HeldMacaroon {
     text: Arc<str>,
     from: Timestamp,
     until: Timestamp,
@@ -46,7 +46,7 @@ struct Given {
 /// What was given, and who gives none.
 #[derive(Default)]
 pub(super) struct Macaroons {
-    given: Mutex<HashMap<Place, Given>>,
+    given: Mutex<HashMap<Place, HeldMacaroon>>,
     /// By scheme, host and port: until when, and why.
     refusing: Mutex<HashMap<String, (Timestamp, String)>>,
     /// Held by the one that asks, so that the many copies of a bulk job that begin together ask once.
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Macaroons {
 }
 
 /// Why there is none, and whether it would be so for any other file there.
-struct Refused {
+struct MacaroonRefusal {
     why: String,
     by_all: bool,
 }
@@ -73,7 +73,7 @@ impl Macaroons {
         (found.until.since(now) > enough).then(|| found.text.clone())
     }
 
-    fn keep(&self, place: Place, macaroon: Given) {
+    fn keep(&self, place: Place, macaroon: HeldMacaroon) {
         let mut given = self.given.lock();
         if given.len() >= REMEMBERED_MAX {
             given.clear();
@@ -149,7 +149,7 @@ impl AgentSetup {
         side: Side,
         proxy: &ProxyAccess,
         now: Timestamp,
-    ) -> Result<Arc<str>, Refused> {
+    ) -> Result<Arc<str>, MacaroonRefusal> {
         let place = Place {
             url: url.to_string(),
             proxy: *proxy.identity.name(),
@@ -176,7 +176,7 @@ impl AgentSetup {
             "caveats": [format!("activity:{activities}")],
             "validity": format!("PT{}M", (asked.as_secs() / 60).max(1)),
         });
-        let unreachable = |why: &dyn std::fmt::Display| Refused {
+        let unreachable = |why: &dyn std::fmt::Display| MacaroonRefusal {
             why: format!("it could not be asked for a macaroon: {why}"),
             by_all: false,
         };
@@ -196,17 +196,17 @@ impl AgentSetup {
             let mut why = format!("it answered {status} when asked for a macaroon");
             let tried = match by_all {
                 true => self.access_token(url, activities, asked, proxy).await,
-                false => return Err(Refused { why, by_all }),
+                false => return Err(MacaroonRefusal { why, by_all }),
             };
             match tried {
                 Ok(token) => usable(token.text, token.expires_in, asked, now),
                 Err(also) => {
                     why = format!("{why}, and {also}");
-                    return Err(Refused { why, by_all });
+                    return Err(MacaroonRefusal { why, by_all });
                 }
             }
         };
-        let given = given.ok_or_else(|| Refused {
+        let given = given.ok_or_else(|| MacaroonRefusal {
             why: "its answer to the request for a macaroon is not understood".to_owned(),
             by_all: true,
         })?;
@@ -225,7 +225,7 @@ fn request_headers() -> HeaderMap {
 }
 
 /// dCache says when it ends only inside the macaroon; then what was asked for is believed.
-fn parse_answer(body: &[u8], asked: Duration, now: Timestamp) -> Option<Given> {
+fn parse_answer(body: &[u8], asked: Duration, now: Timestamp) -> Option<HeldMacaroon> {
     #[derive(Deserialize)]
     struct Answer {
         macaroon: String,
@@ -236,7 +236,12 @@ fn parse_answer(body: &[u8], asked: Duration, now: Timestamp) -> Option<Given> {
 }
 
 /// What can be shown as a header; it lives no longer than was asked for.
-fn usable(text: String, expires_in: Option<f64>, asked: Duration, now: Timestamp) -> Option<Given> {
+fn usable(
+    text: String,
+    expires_in: Option<f64>,
+    asked: Duration,
+    now: Timestamp,
+) -> Option<HeldMacaroon> {
     let is_usable = !text.is_empty()
         && text.len() <= MACAROON_BYTES_MAX
         && text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -244,7 +249,7 @@ fn usable(text: String, expires_in: Option<f64>, asked: Duration, now: Timestamp
     let life = seconds.map_or(asked, |seconds| {
         asked.min(Duration::from_secs_f64(seconds.min(1e9)))
     });
-    is_usable.then(|| Given {
+    is_usable.then(|| HeldMacaroon {
         text: text.into(),
         from: now,
         until: now + life,
@@ -335,7 +340,7 @@ mod tests {
             proxy: [1; 32],
             writes,
         };
-        let given = |life| Given {
+        let given = |life| HeldMacaroon {
             text: "m".into(),
             from: NOW,
             until: NOW + life,
@@ -371,7 +376,7 @@ mod tests {
         let text: Arc<str> = "alices".into();
         macaroons.keep(
             place(1),
-            Given {
+            HeldMacaroon {
                 text,
                 from: NOW,
                 until: NOW + hours(1),

@@ -72,7 +72,7 @@ pub(super) enum ChecksumFrom {
 
 /// What is asked of a file. A checksum costs some storage elements a pass over the whole file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum StatScope {
     Size,
     SizeAndChecksum,
 }
@@ -410,7 +410,7 @@ impl<'a> Attempting<'a> {
         if !self.may_have_arrived() {
             return None;
         }
-        let (wanted, phase) = (Wanted::SizeAndChecksum, Phase::Preparation);
+        let (wanted, phase) = (StatScope::SizeAndChecksum, Phase::Preparation);
         let (at_source, there) = tokio::join!(
             self.stat(source, wanted, phase),
             self.stat(destination, wanted, phase),
@@ -642,8 +642,8 @@ impl<'a> Attempting<'a> {
             return Ok(plan.size.unwrap_or(report.moved));
         }
         let wanted = match self.verifies_target() {
-            true => Wanted::SizeAndChecksum,
-            false => Wanted::Size,
+            true => StatScope::SizeAndChecksum,
+            false => StatScope::Size,
         };
         let Some(there) = self.stat(destination, wanted, Phase::Finalization).await? else {
             let detail = format!(
@@ -736,7 +736,7 @@ impl<'a> Attempting<'a> {
     pub(super) async fn stat(
         &self,
         end: &End,
-        wanted: Wanted,
+        wanted: StatScope,
         phase: Phase,
     ) -> Result<Option<Stat>, Failure> {
         let algorithm = self.algorithm();
@@ -747,8 +747,8 @@ impl<'a> Attempting<'a> {
                 let there = self.setup.stat_object(end, access, algorithm, phase);
                 there.await
             }
-            (Way::Gfal, Wanted::Size) => self.gfal_stat(end, None, phase).await,
-            (Way::Gfal, Wanted::SizeAndChecksum) => {
+            (Way::Gfal, StatScope::Size) => self.gfal_stat(end, None, phase).await,
+            (Way::Gfal, StatScope::SizeAndChecksum) => {
                 self.gfal_stat(end, Some(algorithm), phase).await
             }
         }
@@ -764,24 +764,24 @@ impl<'a> Attempting<'a> {
     }
 
     /// The source's checksum is to be compared, or stands in for one that the user does not know.
-    fn wanted_of_source(&self) -> Wanted {
+    fn wanted_of_source(&self) -> StatScope {
         let stands_in = self.assignment.request.checksum.is_none();
         match self.assignment.parameters.verify_checksum {
-            ChecksumMode::Source | ChecksumMode::Both => Wanted::SizeAndChecksum,
-            ChecksumMode::Target if stands_in => Wanted::SizeAndChecksum,
+            ChecksumMode::Source | ChecksumMode::Both => StatScope::SizeAndChecksum,
+            ChecksumMode::Target if stands_in => StatScope::SizeAndChecksum,
             ChecksumMode::Target | ChecksumMode::None if self.may_have_arrived() => {
-                Wanted::SizeAndChecksum
+                StatScope::SizeAndChecksum
             }
-            ChecksumMode::Target | ChecksumMode::None => Wanted::Size,
+            ChecksumMode::Target | ChecksumMode::None => StatScope::Size,
         }
     }
 
     /// Before the copy a destination's checksum matters only where it may have arrived already, or is in the way and
     /// the user wants to know of it.
-    fn wanted_of_destination(&self) -> Wanted {
+    fn wanted_of_destination(&self) -> StatScope {
         match self.may_have_arrived() || self.assignment.parameters.report_existing {
-            true => Wanted::SizeAndChecksum,
-            false => Wanted::Size,
+            true => StatScope::SizeAndChecksum,
+            false => StatScope::Size,
         }
     }
 

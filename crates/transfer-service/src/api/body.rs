@@ -24,7 +24,7 @@ const DRAIN_BYTES_MAX: usize = 1 << 20;
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// A body with what it needed to be in memory.
-pub(super) struct Taken<'a> {
+pub(super) struct BufferedBody<'a> {
     pub(super) caller: Caller,
     pub(super) bytes: Bytes,
     _permit: Option<SemaphorePermit<'a>>,
@@ -37,7 +37,7 @@ impl Api {
         credentials: &Credentials,
         body: Body,
         bytes_max: usize,
-    ) -> Result<Taken<'_>, ApiError> {
+    ) -> Result<BufferedBody<'_>, ApiError> {
         let caller = match self.caller(credentials).await {
             Ok(caller) => caller,
             Err(refused) => {
@@ -76,7 +76,7 @@ impl Api {
             let text = "a text in the body holds the character U+0000, which cannot be stored";
             return Err(ApiError::new(StatusCode::BAD_REQUEST, text));
         }
-        Ok(Taken {
+        Ok(BufferedBody {
             caller,
             bytes,
             _permit,

@@ -1,6 +1,6 @@
 //! Who asks the interface: by a token, or by the certificate of the connection.
 
-use super::server::Shown;
+use super::server::ShownCertificate;
 use super::{Api, ApiConfig, ApiError};
 use axum::extract::FromRequestParts;
 use axum::http::header::{AUTHORIZATION, HOST, HeaderName, ORIGIN};
@@ -51,7 +51,7 @@ impl Administrators {
 /// What a request says about its sender, not yet believed.
 pub(super) struct Credentials {
     authorization: Option<HeaderValue>,
-    shown: Option<Shown>,
+    shown: Option<ShownCertificate>,
     is_foreign_page: bool,
 }
 
@@ -59,8 +59,8 @@ impl Credentials {
     /// The certificate that the connection showed, as PEM, when it is believed.
     pub(super) fn certificate(&self) -> Option<String> {
         match &self.shown {
-            Some(Shown::Known(_, pem)) => Some(String::clone(pem)),
-            Some(Shown::Doubtful(_)) | None => None,
+            Some(ShownCertificate::Known(_, pem)) => Some(String::clone(pem)),
+            Some(ShownCertificate::Doubtful(_)) | None => None,
         }
     }
 }
@@ -208,7 +208,7 @@ impl ApiConfig {
                 let token = bearer(value).map_err(ApiError::told)?;
                 self.verified(token).await.map_err(ApiError::told)?
             }
-            (None, Some(Shown::Known(certified, _))) if !credentials.is_foreign_page => {
+            (None, Some(ShownCertificate::Known(certified, _))) if !credentials.is_foreign_page => {
                 certified.identity()
             }
             (None, Some(_) | None) => return Ok(None),
@@ -234,11 +234,11 @@ impl ApiConfig {
                 tracing::warn!(why = text, "refused a request");
                 return Err(ApiError::new(StatusCode::FORBIDDEN, text));
             }
-            (None, Some(Shown::Known(certified, _))) => {
+            (None, Some(ShownCertificate::Known(certified, _))) => {
                 self.by_certificate(certified.identity())?
             }
             // The log was told when the connection was made.
-            (None, Some(Shown::Doubtful(why))) => {
+            (None, Some(ShownCertificate::Doubtful(why))) => {
                 return Err(ApiError::new(StatusCode::FORBIDDEN, why));
             }
             (None, None) => {

@@ -68,7 +68,7 @@ async fn page() -> Redirect {
 
 /// What most questions take.
 #[derive(Debug, Default, Deserialize)]
-struct Asked {
+struct MonitorQuery {
     vo: Option<String>,
     source_se: Option<String>,
     dest_se: Option<String>,
@@ -80,7 +80,7 @@ struct Asked {
     page_size: Option<String>,
 }
 
-impl Asked {
+impl MonitorQuery {
     fn storage(text: &Option<String>) -> Option<StorageId> {
         let given = text.as_deref().filter(|text| !text.is_empty());
         given.map(|se| StorageId::new(without_port(se)))
@@ -101,8 +101,8 @@ impl Asked {
             vo: vo_to_look_at(caller, self.vo.as_deref())?,
             states: self.states(),
             submitted_since: self.since()?,
-            source: Asked::storage(&self.source_se),
-            destination: Asked::storage(&self.dest_se),
+            source: MonitorQuery::storage(&self.source_se),
+            destination: MonitorQuery::storage(&self.dest_se),
             limit,
             examined_max: EXAMINED_MAX,
             ..TransferFilter::default()
@@ -159,12 +159,12 @@ fn paged(rows: Vec<Value>, (page, size): (usize, usize)) -> Value {
 }
 
 /// The newest transfers that somebody asks about, and whether these are all.
-struct Counted {
+struct CountedRow {
     transfers: Vec<FoundTransfer>,
     complete: bool,
 }
 
-async fn counted(api: &Api, caller: &Caller, asked: &Asked) -> Result<Counted, ApiError> {
+async fn counted(api: &Api, caller: &Caller, asked: &MonitorQuery) -> Result<CountedRow, ApiError> {
     let filter = asked.filter(caller, COUNTED_MAX)?;
     let reader = api.service.reader().clone();
     let mut found = blocking(move || reader.find(&filter)).await??;
@@ -172,7 +172,7 @@ async fn counted(api: &Api, caller: &Caller, asked: &Asked) -> Result<Counted, A
         let is_it = |one: &FoundTransfer| one.transfer.request.activity.as_str() == activity;
         found.transfers.retain(is_it);
     }
-    Ok(Counted {
+    Ok(CountedRow {
         transfers: found.transfers,
         complete: found.before.is_none(),
     })
@@ -227,7 +227,7 @@ impl Tally {
 async fn overview(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<MonitorQuery>,
 ) -> Answer {
     let caller = api.caller(&credentials).await?;
     let page = asked.page()?;
@@ -259,7 +259,7 @@ async fn overview(
 async fn by_name(
     api: &Api,
     credentials: &Credentials,
-    asked: &Asked,
+    asked: &MonitorQuery,
     name: impl Fn(&FoundTransfer) -> String,
 ) -> Result<(BTreeMap<String, Tally>, bool), ApiError> {
     let caller = api.caller(credentials).await?;
@@ -280,7 +280,7 @@ fn shown(tallies: BTreeMap<String, Tally>) -> BTreeMap<String, Value> {
 async fn activities(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<MonitorQuery>,
 ) -> Answer {
     let of = |one: &FoundTransfer| one.transfer.request.activity.to_string();
     let (tallies, complete) = by_name(&api, &credentials, &asked, of).await?;
@@ -291,7 +291,7 @@ async fn activities(
 async fn stats_by_vo(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<MonitorQuery>,
 ) -> Answer {
     let (tallies, complete) = by_name(&api, &credentials, &asked, |one| one.vo.to_string()).await?;
     Ok(Json(json!({"vos": shown(tallies), "complete": complete})).into_response())
@@ -301,7 +301,7 @@ async fn stats_by_vo(
 async fn stats(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<MonitorQuery>,
 ) -> Answer {
     let (mut tallies, complete) = by_name(&api, &credentials, &asked, |_| String::new()).await?;
     let all = tallies.remove("").unwrap_or_default();
@@ -329,7 +329,7 @@ async fn servers(State(api): State<Api>, credentials: Credentials) -> Answer {
 async fn jobs(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<MonitorQuery>,
 ) -> Answer {
     let caller = api.caller(&credentials).await?;
     let page = asked.page()?;
@@ -337,8 +337,8 @@ async fn jobs(
         ended_since: asked.since()?,
         states: asked.states(),
         vo: vo_to_look_at(&caller, asked.vo.as_deref())?,
-        source: Asked::storage(&asked.source_se),
-        destination: Asked::storage(&asked.dest_se),
+        source: MonitorQuery::storage(&asked.source_se),
+        destination: MonitorQuery::storage(&asked.dest_se),
         limit: rows_up_to(page),
         ..JobFilter::default()
     };
@@ -365,7 +365,7 @@ async fn job_files(
     State(api): State<Api>,
     credentials: Credentials,
     Path(id): Path<String>,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<MonitorQuery>,
 ) -> Answer {
     let job = one_job(&api, &credentials, &id).await?;
     let page = asked.page()?;
@@ -386,7 +386,7 @@ async fn job_files(
 async fn found_page(
     api: &Api,
     caller: &Caller,
-    asked: &Asked,
+    asked: &MonitorQuery,
     states: &[&str],
 ) -> Result<Value, ApiError> {
     let page = asked.page()?;
@@ -409,7 +409,7 @@ async fn found_page(
 async fn list(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<MonitorQuery>,
 ) -> Answer {
     let caller = api.caller(&credentials).await?;
     Ok(Json(found_page(&api, &caller, &asked, &[]).await?).into_response())
@@ -419,10 +419,10 @@ async fn list(
 async fn errors(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<MonitorQuery>,
 ) -> Answer {
     let page = asked.page()?;
-    let asked = Asked {
+    let asked = MonitorQuery {
         state: Some("FAILED".to_owned()),
         ..asked
     };
@@ -446,7 +446,7 @@ async fn errors(
 async fn error_list(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<MonitorQuery>,
 ) -> Answer {
     let caller = api.caller(&credentials).await?;
     let errors = found_page(&api, &caller, &asked, &["FAILED"]).await?;
@@ -457,10 +457,10 @@ async fn error_list(
 async fn link_info(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<MonitorQuery>,
 ) -> Answer {
     let caller = api.caller(&credentials).await?;
-    let ends = Asked::storage(&asked.source_se).zip(Asked::storage(&asked.dest_se));
+    let ends = MonitorQuery::storage(&asked.source_se).zip(MonitorQuery::storage(&asked.dest_se));
     let Some((source, destination)) = ends else {
         let text = "source_se and dest_se must be said";
         return Err(ApiError::new(StatusCode::BAD_REQUEST, text));
@@ -505,7 +505,7 @@ async fn config(
     State(api): State<Api>,
     credentials: Credentials,
     Path(kind): Path<String>,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<MonitorQuery>,
 ) -> Answer {
     let view = match kind.as_str() {
         "links" => ConfigView::Links,
@@ -549,13 +549,13 @@ async fn config_of_vo(
 async fn optimizer(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<MonitorQuery>,
 ) -> Answer {
     api.caller(&credentials).await?.may_read_configuration()?;
     let page = asked.page()?;
     let overview = api.service.overview();
     let wanted = |asked: &Option<String>, storage: &str| {
-        Asked::storage(asked).is_none_or(|asked| asked.as_str() == storage)
+        MonitorQuery::storage(asked).is_none_or(|asked| asked.as_str() == storage)
     };
     let links = overview.links.iter().filter(|link| {
         wanted(&asked.source_se, &link.source) && wanted(&asked.dest_se, &link.destination)
@@ -582,13 +582,13 @@ async fn optimizer(
 async fn optimizer_detailed(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<MonitorQuery>,
 ) -> Answer {
     api.caller(&credentials).await?.may_read_configuration()?;
     let (page, size) = asked.page()?;
     let filter = TuningFilter {
-        source: Asked::storage(&asked.source_se),
-        destination: Asked::storage(&asked.dest_se),
+        source: MonitorQuery::storage(&asked.source_se),
+        destination: MonitorQuery::storage(&asked.dest_se),
         links_only: true,
         limit: DECISIONS_MAX,
     };
@@ -601,7 +601,7 @@ async fn unique(
     State(api): State<Api>,
     credentials: Credentials,
     Path(what): Path<String>,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<MonitorQuery>,
 ) -> Answer {
     let caller = api.caller(&credentials).await?;
     let name: fn(&FoundTransfer) -> String = match what.as_str() {

@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 /// A stream whose other end must take what is written.
-pub(super) struct Taken {
+pub(super) struct BoundedWriter {
     stream: Stream,
     stall_timeout: Duration,
     pace: Pace,
@@ -24,9 +24,9 @@ pub(super) struct Taken {
     stalled: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
-impl Taken {
-    pub(super) fn new(stream: Stream, stall_timeout: Duration, pace: PaceLimit) -> Taken {
-        Taken {
+impl BoundedWriter {
+    pub(super) fn new(stream: Stream, stall_timeout: Duration, pace: PaceLimit) -> BoundedWriter {
+        BoundedWriter {
             stream,
             stall_timeout,
             pace: Pace::new(pace.with_pauses(stall_timeout)),
@@ -64,7 +64,7 @@ impl Taken {
     }
 }
 
-impl AsyncRead for Taken {
+impl AsyncRead for BoundedWriter {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -74,7 +74,7 @@ impl AsyncRead for Taken {
     }
 }
 
-impl AsyncWrite for Taken {
+impl AsyncWrite for BoundedWriter {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

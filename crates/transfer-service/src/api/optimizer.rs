@@ -33,7 +33,7 @@ pub(super) async fn is_enabled(State(api): State<Api>, credentials: Credentials)
 
 /// Which links.
 #[derive(Deserialize)]
-pub(super) struct Which {
+pub(super) struct LinkQuery {
     source_se: Option<String>,
     dest_se: Option<String>,
 }
@@ -42,7 +42,7 @@ pub(super) struct Which {
 pub(super) async fn evolution(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(which): Query<Which>,
+    Query(which): Query<LinkQuery>,
 ) -> Answer {
     api.caller(&credentials).await?.may_read_configuration()?;
     let storage = |asked: Option<String>| {
@@ -99,7 +99,7 @@ fn row(decision: &TuningDecision) -> Option<Value> {
 pub(super) async fn current(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(which): Query<Which>,
+    Query(which): Query<LinkQuery>,
 ) -> Answer {
     api.caller(&credentials).await?.may_read_configuration()?;
     let wanted = |asked: &Option<String>, storage: &str| {

@@ -1,7 +1,7 @@
 //! Serves a router over TLS: connections counted, idle ones closed, FTS's doubled slashes understood, clients
 //! known by their certificates.
 
-use super::held::{InHand, Taken};
+use super::held::{BoundedWriter, InHand};
 use super::{ApiError, Untold};
 use axum::Router;
 use axum::body::Body;
@@ -36,7 +36,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The certificate that came with a request's connection, as handlers find it among the request's extensions.
 #[derive(Debug, Clone)]
-pub(super) enum Shown {
+pub(super) enum ShownCertificate {
     /// Believed; and the certificate as PEM.
     Known(Certified, Arc<String>),
     /// Not believed, for this reason.
@@ -161,7 +161,7 @@ impl Port {
             .header_read_timeout(self.limits.head_timeout)
             .max_headers(100)
             .max_buf_size(64 * 1024);
-        let stream = Taken::new(stream, self.limits.stall_timeout, self.limits.body_pace);
+        let stream = BoundedWriter::new(stream, self.limits.stall_timeout, self.limits.body_pace);
         let serving =
             http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
         let mut serving = std::pin::pin!(serving);
@@ -182,7 +182,7 @@ impl Port {
 
 /// Who is at the other end of a connection, by its certificate.
 struct Client {
-    shown: Shown,
+    shown: ShownCertificate,
     kept: Option<KeptCertificate>,
     pem: Arc<String>,
     peer: Option<SocketAddr>,
@@ -216,7 +216,7 @@ impl Client {
     }
 
     fn is_believed_no_more(&self) -> bool {
-        self.kept.is_some() && matches!(self.shown, Shown::Doubtful(_))
+        self.kept.is_some() && matches!(self.shown, ShownCertificate::Doubtful(_))
     }
 }
 
@@ -225,16 +225,16 @@ fn shown(
     judged: Result<Certified, CertificateError>,
     pem: &Arc<String>,
     peer: Option<SocketAddr>,
-) -> Shown {
+) -> ShownCertificate {
     match judged {
-        Ok(certified) => Shown::Known(certified, Arc::clone(pem)),
+        Ok(certified) => ShownCertificate::Known(certified, Arc::clone(pem)),
         Err(why) => {
             tracing::warn!(
                 ?peer,
                 why = why.for_operators(),
                 "a certificate is not believed"
             );
-            Shown::Doubtful(why.to_string())
+            ShownCertificate::Doubtful(why.to_string())
         }
     }
 }

@@ -174,7 +174,7 @@ pub(super) fn found(one: &FoundTransfer) -> Value {
 }
 
 /// What a story is told from, as it was read.
-struct Told {
+struct TransferReply {
     row: TransferRow,
     job: JobRow,
     entries: Vec<LedgerEntry>,
@@ -183,7 +183,7 @@ struct Told {
     waiting: Option<WaitReason>,
 }
 
-impl Told {
+impl TransferReply {
     fn facts(&self) -> Facts<'_> {
         Facts {
             request: &self.row.request,
@@ -200,12 +200,12 @@ impl Told {
     }
 }
 
-async fn told(api: &Api, row: TransferRow, job: JobRow) -> Result<Told, ApiError> {
+async fn told(api: &Api, row: TransferRow, job: JobRow) -> Result<TransferReply, ApiError> {
     let mut waiting = api.service.why_waiting(vec![row.id]).await?;
     let reader = api.service.reader().clone();
     let read = move || {
         let (entries, changes, sample) = record_of(reader.as_ref(), &row, &job)?;
-        Ok::<_, JournalError>(Told {
+        Ok::<_, JournalError>(TransferReply {
             entries,
             changes,
             sample,

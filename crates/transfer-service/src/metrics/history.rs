@@ -1,7 +1,7 @@
 //! What is counted of history and of its removal.
 
 use parking_lot::Mutex;
-use penstock_decide::history::Held;
+use penstock_decide::history::HeldHistory;
 use penstock_journal::{HistoryFacts, Pruned};
 use penstock_protocol::exposition::{Counter, Histogram, Page};
 use std::time::Duration;
@@ -18,14 +18,14 @@ pub(crate) struct HistoryMeters {
     samples: Counter,
     untaken: Counter,
     step_us: Histogram,
-    seen: Mutex<Seen>,
+    seen: Mutex<HistoryView>,
 }
 
 /// As of the last look.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Seen {
+pub(crate) struct HistoryView {
     pub(crate) facts: HistoryFacts,
-    pub(crate) held: Option<Held>,
+    pub(crate) held: Option<HeldHistory>,
 }
 
 impl Default for HistoryMeters {
@@ -53,17 +53,17 @@ impl HistoryMeters {
         self.step_us.observe(took);
     }
 
-    pub(crate) fn see(&self, seen: Seen) {
+    pub(crate) fn see(&self, seen: HistoryView) {
         *self.seen.lock() = seen;
     }
 
-    pub(crate) fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> HistoryView {
         let seen = self.seen.lock();
         seen.clone()
     }
 
     pub(crate) fn write(&self, page: &mut Page) {
-        let Seen { facts, held } = self.seen();
+        let HistoryView { facts, held } = self.seen();
         let mut family = page.gauge(
             "penstock_history_bytes",
             "What the journal takes on its disk, and how much of that is free for new records.",

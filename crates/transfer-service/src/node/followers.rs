@@ -21,12 +21,12 @@ pub(crate) struct Followers {
     own: NodeId,
     host: Arc<AgentHost>,
     sessions: AtomicU64,
-    others: Mutex<BTreeMap<NodeId, Linked>>,
+    others: Mutex<BTreeMap<NodeId, ConnectedNode>>,
     /// A node has told which keys it has, or has gone.
     keys_told: Notify,
 }
 
-struct Linked {
+struct ConnectedNode {
     session: u64,
     down: mpsc::Sender<Arc<Down>>,
     /// The names of the credential keys that it has told to have.
@@ -44,7 +44,7 @@ impl Followers {
         }
     }
 
-    fn others(&self) -> MutexGuard<'_, BTreeMap<NodeId, Linked>> {
+    fn others(&self) -> MutexGuard<'_, BTreeMap<NodeId, ConnectedNode>> {
         self.others.lock()
     }
 
@@ -63,7 +63,7 @@ impl Followers {
             let keys = BTreeSet::new();
             others.insert(
                 node,
-                Linked {
+                ConnectedNode {
                     session,
                     down,
                     keys,
@@ -95,7 +95,7 @@ impl Followers {
     /// Waits until all others have these keys, for so long at most. Those that have not are let go: they get the keys
     /// when they come back, before anything else.
     pub(crate) async fn until_all_have(&self, names: &[String], patience: Duration) {
-        let lacks = |linked: &Linked| names.iter().any(|name| !linked.keys.contains(name));
+        let lacks = |linked: &ConnectedNode| names.iter().any(|name| !linked.keys.contains(name));
         let all_have = async {
             loop {
                 let mut told = std::pin::pin!(self.keys_told.notified());
@@ -156,7 +156,7 @@ impl Followers {
     /// Tells all others.
     pub(crate) fn tell_all(&self, down: Down) {
         let down = Arc::new(down);
-        let told = |linked: &mut Linked| linked.down.try_send(down.clone()).is_ok();
+        let told = |linked: &mut ConnectedNode| linked.down.try_send(down.clone()).is_ok();
         self.others().retain(|_, linked| told(linked));
     }
 }

@@ -112,7 +112,7 @@ impl ReportSink {
 }
 
 /// One agent at work.
-struct Hosted {
+struct HostedAgent {
     assignment: Box<Assignment>,
     progress: Arc<Progress>,
     proceed: Option<oneshot::Sender<()>>,
@@ -126,10 +126,10 @@ struct Hosted {
 type Key = (TransferId, Attempt);
 
 #[derive(Default)]
-struct Held {
+struct HostState {
     /// The leadership that is followed.
     tenure: Tenure,
-    agents: BTreeMap<Key, Hosted>,
+    agents: BTreeMap<Key, HostedAgent>,
     untold: BTreeMap<Key, Outcome>,
     teller: Option<ReportSink>,
     /// When a leader was certain to lead last.
@@ -141,7 +141,7 @@ pub(crate) struct AgentHost {
     setup: Arc<AgentSetup>,
     runtime: tokio::runtime::Handle,
     reports: mpsc::Sender<AgentReport>,
-    held: Mutex<Held>,
+    held: Mutex<HostState>,
     changed: Notify,
     /// How long agents go on without a leader; `None`: this process always leads.
     term: Option<Duration>,
@@ -168,7 +168,7 @@ impl AgentHost {
         host
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, HostState> {
         self.held.lock()
     }
 
@@ -204,7 +204,7 @@ impl AgentHost {
         Some(heard.unwrap_or(self.started).elapsed())
     }
 
-    fn has_leader(&self, held: &Held) -> bool {
+    fn has_leader(&self, held: &HostState) -> bool {
         let Some(term) = self.term else {
             return true;
         };
@@ -252,7 +252,7 @@ impl AgentHost {
     }
 
     /// Why an attempt is not run, if it is not.
-    fn refusal(&self, held: &Held, assignment: &Assignment) -> Option<&'static str> {
+    fn refusal(&self, held: &HostState, assignment: &Assignment) -> Option<&'static str> {
         if !assignment.to.tenure.is_that_of(&held.tenure) {
             return Some("another node has come to lead");
         }
@@ -261,7 +261,7 @@ impl AgentHost {
     }
 
     /// Tells that an attempt is not run. Without a word its leader would take it for running as long as both live.
-    fn refuse(&self, held: &mut Held, assignment: &Assignment, why: &str) {
+    fn refuse(&self, held: &mut HostState, assignment: &Assignment, why: &str) {
         let (transfer, attempt) = (assignment.request.id, assignment.attempt);
         let key = (transfer, attempt);
         if held.agents.contains_key(&key) || held.untold.contains_key(&key) {
@@ -287,7 +287,7 @@ impl AgentHost {
 
     fn run(
         self: &Arc<Self>,
-        held: &mut Held,
+        held: &mut HostState,
         assignment: Box<Assignment>,
         progress: Option<Arc<Progress>>,
     ) {
@@ -306,7 +306,7 @@ impl AgentHost {
             StopSignal::new(stopped),
             self.reports.clone(),
         );
-        let hosted = Hosted {
+        let hosted = HostedAgent {
             assignment,
             progress,
             proceed: Some(proceed),

@@ -5,7 +5,7 @@ use super::membership::Membership;
 use crate::leader::{LeaderSeat, Question};
 use crate::node::Node;
 use crate::node::ReportSink;
-use crate::node::wire::{Down, Hello, PROTOCOL, Said, Up, receive, send};
+use crate::node::wire::{Down, Hello, PROTOCOL, Received, Up, receive, send};
 use parking_lot::Mutex;
 use penstock_engine::AgentReport;
 use penstock_engine::command::Reply;
@@ -82,15 +82,17 @@ pub(super) async fn follow(
     send(&mut writing, &Up::Hello(Box::new(hello))).await?;
     let welcome = tokio::time::timeout(WELCOME_TIMEOUT, receive(&mut reading)).await;
     match welcome.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
-        Said::Known(Down::Welcome { certain: true, .. }) => node.host.hear(greeted),
-        Said::Known(Down::Welcome { certain: false, .. }) => {}
-        Said::Known(Down::Refused { why }) => return Err(io::Error::other(why)),
-        Said::Known(_) | Said::Unknown => return Err(io::Error::other("it does not welcome")),
-        Said::Nothing => return Err(io::ErrorKind::UnexpectedEof.into()),
+        Received::Known(Down::Welcome { certain: true, .. }) => node.host.hear(greeted),
+        Received::Known(Down::Welcome { certain: false, .. }) => {}
+        Received::Known(Down::Refused { why }) => return Err(io::Error::other(why)),
+        Received::Known(_) | Received::Unknown => {
+            return Err(io::Error::other("it does not welcome"));
+        }
+        Received::Nothing => return Err(io::ErrorKind::UnexpectedEof.into()),
     }
     tracing::info!(%leader, epoch = %tenure.epoch, "this node follows");
     let (questions, asked) = mpsc::channel(WAITING_MAX);
-    let seated = Seated {
+    let seated = LeaderSeatGuard {
         lead,
         seat: questions.clone(),
     };
@@ -111,12 +113,12 @@ pub(super) async fn follow(
 }
 
 /// Leaves the seat when the connection ends, however it does.
-struct Seated<'a> {
+struct LeaderSeatGuard<'a> {
     lead: &'a Lead,
     seat: mpsc::Sender<Question>,
 }
 
-impl Drop for Seated<'_> {
+impl Drop for LeaderSeatGuard<'_> {
     fn drop(&mut self) {
         self.lead.leave_seat(&self.seat);
     }
@@ -138,9 +140,9 @@ impl Connection {
         loop {
             let said = tokio::time::timeout(SILENCE_MAX, receive(reading)).await;
             match said.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
-                Said::Known(down) => self.take(down),
-                Said::Unknown => {}
-                Said::Nothing => return Ok(()),
+                Received::Known(down) => self.take(down),
+                Received::Unknown => {}
+                Received::Nothing => return Ok(()),
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::error::ServiceError;
 use crate::leader::LeaderSeat;
 use crate::message::Message;
 use crate::node::Node;
-use crate::node::wire::{Down, Hello, PROTOCOL, Said, Secret, Up, receive, send};
+use crate::node::wire::{Down, Hello, PROTOCOL, Received, Secret, Up, receive, send};
 use crate::node::{DOWN_MAX, Followers};
 use parking_lot::Mutex;
 use penstock_engine::NodeJoined;
@@ -104,13 +104,13 @@ async fn take_in(
     let first = tokio::time::timeout(HELLO_TIMEOUT, receive(&mut reading)).await;
     let first = first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let refused = match first {
-        Said::Known(Up::WantKeys { .. }) if who.len() == 1 => {
+        Received::Known(Up::WantKeys { .. }) if who.len() == 1 => {
             return match keys(membership).await {
                 Some(keys) => send(&mut writing, &Down::Keys(keys)).await,
                 None => refuse(&mut writing, "this node has no keys itself").await,
             };
         }
-        Said::Known(Up::Hello(hello)) => match judge(&who, &hello, lead) {
+        Received::Known(Up::Hello(hello)) => match judge(&who, &hello, lead) {
             Ok(inputs) => {
                 let session = Session {
                     membership,
@@ -347,7 +347,7 @@ impl Session<'_> {
             let said = tokio::time::timeout(SILENCE_MAX, receive(reading)).await;
             let said = said.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
             match said {
-                Said::Known(Up::Ping { number }) => {
+                Received::Known(Up::Ping { number }) => {
                     *heard = Instant::now();
                     // One that may have been deposed says nothing that agents go on by.
                     if self.membership.is_certain()
@@ -357,7 +357,7 @@ impl Session<'_> {
                         let _ = down.try_send(Arc::new(Down::Pong { number }));
                     }
                 }
-                Said::Known(Up::Report(report)) => {
+                Received::Known(Up::Report(report)) => {
                     self.tell(Message::Reported {
                         node: self.id.clone(),
                         session: self.session,
@@ -365,7 +365,7 @@ impl Session<'_> {
                     })
                     .await?;
                 }
-                Said::Known(Up::Command {
+                Received::Known(Up::Command {
                     number,
                     again,
                     command,
@@ -378,25 +378,25 @@ impl Session<'_> {
                         answer(inputs, down, (number, again, *command)).await;
                     });
                 }
-                Said::Known(Up::Leaves) => {
+                Received::Known(Up::Leaves) => {
                     self.tell(Message::Leaves {
                         node: self.id.clone(),
                         session: self.session,
                     })
                     .await?;
                 }
-                Said::Known(Up::HasKeys { names }) => {
+                Received::Known(Up::HasKeys { names }) => {
                     self.node.followers.has_keys(&self.id, self.session, names);
                 }
-                Said::Known(Up::WantKeys { .. }) => {
+                Received::Known(Up::WantKeys { .. }) => {
                     if let (Some(keys), Some(down)) = (keys(self.membership).await, down.upgrade())
                     {
                         // One that is full is about to be closed.
                         let _ = down.try_send(Arc::new(Down::Keys(keys)));
                     }
                 }
-                Said::Known(Up::Hello(_)) | Said::Unknown => {}
-                Said::Nothing => return Ok(()),
+                Received::Known(Up::Hello(_)) | Received::Unknown => {}
+                Received::Nothing => return Ok(()),
             }
         }
     }

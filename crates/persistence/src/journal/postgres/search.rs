@@ -2,7 +2,7 @@
 
 use super::reading::{decode, transfer_columns, transfer_row};
 use super::tokens::mark_awaiting;
-use crate::journal::search::{Narrowed, Wanted};
+use crate::journal::search::{Narrowed, PreparedFilter};
 use crate::postgres::session::Open;
 use ::postgres::Row;
 use penstock_journal::{FoundPage, FoundTransfer, JobName, JournalError, TransferFilter};
@@ -55,7 +55,7 @@ pub(super) fn find(
         },
         None => 0,
     };
-    let wanted = Wanted::new(filter);
+    let wanted = PreparedFilter::new(filter);
     let condition = format!(
         "WHERE {} transfer_id < $1 AND transfer_id >= $2 ORDER BY transfer_id DESC LIMIT {ROWS_AT_ONCE}",
         condition(Narrowed::by(filter))

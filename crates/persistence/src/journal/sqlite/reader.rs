@@ -78,12 +78,12 @@ struct Idle {
 
 impl Idle {
     /// The one that was given back last, whose pages are in memory; waits until there is one.
-    fn take(&self) -> Lent<'_> {
+    fn take(&self) -> LentConnection<'_> {
         let mut connections = self.lock();
         loop {
             if let Some(connection) = connections.pop() {
                 let connection = Some(connection);
-                return Lent {
+                return LentConnection {
                     connection,
                     to: self,
                 };
@@ -99,20 +99,20 @@ impl Idle {
 }
 
 /// A connection that goes back when it is dropped, also by a panic: reads change nothing.
-struct Lent<'a> {
+struct LentConnection<'a> {
     /// `None` only while it is dropped.
     connection: Option<Connection>,
     to: &'a Idle,
 }
 
-impl Deref for Lent<'_> {
+impl Deref for LentConnection<'_> {
     type Target = Connection;
     fn deref(&self) -> &Connection {
         self.connection.as_ref().expect("there until it is dropped")
     }
 }
 
-impl Drop for Lent<'_> {
+impl Drop for LentConnection<'_> {
     fn drop(&mut self) {
         self.to.lock().extend(self.connection.take());
         self.to.freed.notify_one();

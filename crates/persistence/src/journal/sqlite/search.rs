@@ -2,7 +2,7 @@
 
 use super::at;
 use super::reading::{Reading, TRANSFER_COLUMNS};
-use crate::journal::search::{Narrowed, Wanted};
+use crate::journal::search::{Narrowed, PreparedFilter};
 use penstock_journal::{FoundPage, FoundTransfer, JobName, JournalError, TransferFilter};
 use penstock_model::{JobId, Timestamp, TransferId, UserName, VoName};
 use rusqlite::{OptionalExtension, params};
@@ -54,7 +54,7 @@ pub(super) fn find(
         },
         None => TransferId(0),
     };
-    let wanted = Wanted::new(filter);
+    let wanted = PreparedFilter::new(filter);
     let sql = format!(
         "{TRANSFER_COLUMNS} WHERE {} transfer_id < ?1 AND transfer_id >= ?2 ORDER BY transfer_id DESC LIMIT ?4",
         condition(Narrowed::by(filter))

@@ -30,13 +30,13 @@ pub struct Incoming {
     got: u64,
     stall_timeout: Duration,
     reusable: bool,
-    connection: Option<Box<Kept>>,
+    connection: Option<Box<ReusableConnection>>,
     last_tcp: Option<TcpSummary>,
     may_show_text: bool,
 }
 
 /// What goes back to the pool.
-struct Kept {
+struct ReusableConnection {
     wire: Wire,
     probes: ProbeOwner,
     pool: Arc<Pool>,
@@ -57,7 +57,7 @@ impl Incoming {
             got: 0,
             stall_timeout: exchange.stall_timeout,
             reusable: head.keep_alive,
-            connection: Some(Box::new(Kept {
+            connection: Some(Box::new(ReusableConnection {
                 wire: exchange.wire,
                 probes: exchange.probes,
                 pool: exchange.pool,

@@ -73,11 +73,11 @@ fn lasting_part(credentials: &[u8]) -> &[u8] {
 
 pub(super) struct Pool {
     idle_per_host: usize,
-    kept: Mutex<Kept>,
+    kept: Mutex<IdleConnection>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct IdleConnection {
     /// The longest idle first.
     idle: HashMap<Endpoint, Vec<Idle>>,
     total: usize,
@@ -151,7 +151,7 @@ impl Pool {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, IdleConnection> {
         self.kept.lock()
     }
 

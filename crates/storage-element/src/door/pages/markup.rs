@@ -37,7 +37,7 @@ pub(super) struct Details<'a> {
 }
 
 /// Why there is no such page.
-pub(super) struct Refused<'a> {
+pub(super) struct RefusedPage<'a> {
     pub host: &'a str,
     /// `None`: the address is none of this namespace.
     pub path: Option<&'a NamespacePath>,
@@ -190,7 +190,7 @@ pub(super) fn details(page: &Details<'_>) -> String {
     out
 }
 
-pub(super) fn refused(page: &Refused<'_>) -> String {
+pub(super) fn refused(page: &RefusedPage<'_>) -> String {
     let root = NamespacePath::root();
     let frame = Frame {
         host: page.host,

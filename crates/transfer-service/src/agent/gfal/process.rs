@@ -47,7 +47,7 @@ pub(in crate::agent) struct Process {
     reports: BufReader<ChildStdout>,
     /// What has come of the next line. Kept here, so that waiting for a line may be given up.
     line: Vec<u8>,
-    said: Arc<Said>,
+    said: Arc<LibraryOutput>,
     /// An order has been given and not answered.
     is_busy: bool,
     place: Option<OwnedSemaphorePermit>,
@@ -62,7 +62,7 @@ impl Process {
         let (Some(orders), Some(reports), Some(errors)) = pipes else {
             return Err("it has no pipes");
         };
-        let said = Arc::new(Said::default());
+        let said = Arc::new(LibraryOutput::default());
         tokio::spawn(listen(errors, said.clone()));
         Ok(Process {
             child,
@@ -385,14 +385,14 @@ fn in_words(status: ExitStatus) -> String {
 
 /// What libraries print.
 #[derive(Default)]
-struct Said {
+struct LibraryOutput {
     /// 0: none yet.
     transfer: AtomicU64,
     secrets: Mutex<Vec<String>>,
     lines: Mutex<VecDeque<String>>,
 }
 
-impl Said {
+impl LibraryOutput {
     fn secrets(&self) -> parking_lot::MutexGuard<'_, Vec<String>> {
         self.secrets.lock()
     }
@@ -414,7 +414,7 @@ impl Said {
 }
 
 /// Takes whatever is printed, so that nobody waits for a full pipe; remembers the end of it and logs the begin.
-async fn listen(errors: ChildStderr, said: Arc<Said>) {
+async fn listen(errors: ChildStderr, said: Arc<LibraryOutput>) {
     let mut errors = BufReader::new(errors);
     let mut logged = 0;
     while let Some(line) = printed_line(&mut errors).await {

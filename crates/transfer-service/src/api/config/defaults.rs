@@ -78,7 +78,7 @@ fn wish(mut fields: Fields) -> Result<DefaultsWish, ApiError> {
 
 /// Whose values.
 #[derive(Deserialize)]
-pub(super) struct Which {
+pub(super) struct DefaultsQuery {
     vo_name: Option<String>,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Which {
 pub(super) async fn remove(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(which): Query<Which>,
+    Query(which): Query<DefaultsQuery>,
 ) -> Answer {
     let (caller, _) = api.operator(&credentials).await?;
     let vo = which.vo_name.filter(|vo| !vo.is_empty() && vo != ANY);

@@ -86,7 +86,7 @@ pub(super) async fn add(State(api): State<Api>, credentials: Credentials, body: 
 
 /// Which grants.
 #[derive(Deserialize)]
-pub(super) struct Which {
+pub(super) struct GrantQuery {
     dn: Option<String>,
     operation: Option<String>,
     storage: Option<String>,
@@ -98,7 +98,7 @@ struct Understood {
     storage: Option<StorageId>,
 }
 
-impl Which {
+impl GrantQuery {
     /// Empty texts count as not said.
     fn understood(self) -> Result<Understood, ApiError> {
         let said = |text: Option<String>| text.filter(|text| !text.is_empty());
@@ -116,7 +116,7 @@ impl Which {
 pub(super) async fn list(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(which): Query<Which>,
+    Query(which): Query<GrantQuery>,
 ) -> Answer {
     let (caller, settings) = api.operator(&credentials).await?;
     needs_certificate(&caller)?;
@@ -136,7 +136,7 @@ pub(super) async fn list(
 pub(super) async fn remove(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(which): Query<Which>,
+    Query(which): Query<GrantQuery>,
 ) -> Answer {
     let (caller, _) = api.operator(&credentials).await?;
     needs_certificate(&caller)?;

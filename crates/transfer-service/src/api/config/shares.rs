@@ -56,13 +56,13 @@ fn weights_form(shares: &ActivityShares) -> Value {
 
 /// Which shares a request is about.
 #[derive(Deserialize)]
-pub(super) struct Which {
+pub(super) struct ShareQuery {
     source: Option<String>,
     destination: Option<String>,
     vo: Option<String>,
 }
 
-impl Which {
+impl ShareQuery {
     fn fields(self) -> Fields {
         let said = [
             ("source", self.source),
@@ -89,7 +89,7 @@ fn place(fields: &mut Fields) -> Result<(LinkId, VoName), ApiError> {
 pub(super) async fn list(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(which): Query<Which>,
+    Query(which): Query<ShareQuery>,
 ) -> Answer {
     let (_, settings) = api.operator(&credentials).await?;
     let mut fields = which.fields();
@@ -125,7 +125,7 @@ pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: 
 pub(super) async fn remove(
     State(api): State<Api>,
     credentials: Credentials,
-    Query(which): Query<Which>,
+    Query(which): Query<ShareQuery>,
 ) -> Answer {
     let (caller, _) = api.operator(&credentials).await?;
     let (ends, vo) = place(&mut which.fields())?;

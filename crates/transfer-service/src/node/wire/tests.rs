@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 /// What comes of these bytes when nothing follows.
-async fn heard_of<T: DeserializeOwned>(mut bytes: &[u8]) -> io::Result<Said<T>> {
+async fn heard_of<T: DeserializeOwned>(mut bytes: &[u8]) -> io::Result<Received<T>> {
     receive(&mut bytes).await
 }
 
@@ -13,7 +13,7 @@ fn framed(text: &str) -> Vec<u8> {
     [&length.to_be_bytes(), text.as_bytes()].concat()
 }
 
-async fn heard<T: DeserializeOwned>(text: &str) -> io::Result<Said<T>> {
+async fn heard<T: DeserializeOwned>(text: &str) -> io::Result<Received<T>> {
     heard_of(&framed(text)).await
 }
 
@@ -26,11 +26,14 @@ async fn what_is_sent_is_what_is_received() {
     let mut from = &*sent;
     for expected in [1, u64::MAX] {
         match receive(&mut from).await.expect("a frame") {
-            Said::Known(Up::Ping { number }) => assert_eq!(number, expected),
+            Received::Known(Up::Ping { number }) => assert_eq!(number, expected),
             other => panic!("{other:?}"),
         }
     }
-    assert!(matches!(receive::<Up>(&mut from).await, Ok(Said::Nothing)));
+    assert!(matches!(
+        receive::<Up>(&mut from).await,
+        Ok(Received::Nothing)
+    ));
 }
 
 #[tokio::test]
@@ -38,7 +41,7 @@ async fn what_a_later_version_adds_is_passed_over() {
     let later = r#"{"welcome":{"protocol":1,"epoch":3,"certain":true,"more":[1]}}"#;
     assert!(matches!(
         heard(later).await,
-        Ok(Said::Known(Down::Welcome {
+        Ok(Received::Known(Down::Welcome {
             certain: true,
             epoch: Epoch(3),
             ..
@@ -47,11 +50,11 @@ async fn what_a_later_version_adds_is_passed_over() {
     let earlier = r#"{"welcome":{"protocol":1,"epoch":3}}"#;
     assert!(matches!(
         heard(earlier).await,
-        Ok(Said::Known(Down::Welcome { certain: false, .. }))
+        Ok(Received::Known(Down::Welcome { certain: false, .. }))
     ));
     for unknown in [r#"{"sing":{"song":"la"}}"#, r#""dance""#, r#"{"ping":{}}"#] {
         let said = heard::<Up>(unknown).await;
-        assert!(matches!(said, Ok(Said::Unknown)), "{unknown}: {said:?}");
+        assert!(matches!(said, Ok(Received::Unknown)), "{unknown}: {said:?}");
     }
 }
 
@@ -75,7 +78,7 @@ async fn replies_are_sent_as_the_first_version_sent_them() {
         let text = serde_json::to_string(&sent).expect("is JSON");
         let whole = format!(r#"{{"answered":{{"number":7,"answered":{expected}}}}}"#);
         assert_eq!(text, whole);
-        let Ok(Said::Known(Down::Reply {
+        let Ok(Received::Known(Down::Reply {
             reply: Some(read), ..
         })) = heard(&whole).await
         else {
