@@ -18,7 +18,7 @@ mod streams;
 mod tests;
 
 pub use fts3::{Fts3Mode, Fts3Rules, Fts3Sample, Fts3Seen};
-pub use grid::{Decided, Ended, LinkNow, LinkRules, LinkTuning, Set, Tuning};
+pub use grid::{AttemptEnd, Decided, LinkNow, LinkRules, LinkTuning, Set, Tuning};
 pub use rate::Sample;
 pub use streams::StreamTuner;
 

@@ -3,7 +3,7 @@
 use super::{Effects, Engine, LinkSeen, Now, Outcome};
 use penstock_decide::scheduler::Forgotten;
 use penstock_decide::settings::{slots_in_effect, tuning_in_effect};
-use penstock_decide::tuning::{self, Decided, Ended, LinkNow, LinkRules, LinkTuning};
+use penstock_decide::tuning::{self, AttemptEnd, Decided, LinkNow, LinkRules, LinkTuning};
 use penstock_model::{
     LinkId, Record, Retry, Side, Timestamp, TunedPlace, TuningDecision, TuningPolicy, WaitReason,
 };
@@ -110,13 +110,13 @@ impl Engine {
     ) {
         let seconds = now.at.since(since).as_secs_f64();
         let ended = match outcome {
-            Outcome::Landed { size, report, .. } => Ended::Landed {
+            Outcome::Landed { size, report, .. } => AttemptEnd::Landed {
                 size: *size,
                 seconds,
                 report,
             },
             Outcome::Failed { failure, .. } => match (&failure.busy, failure.retry) {
-                (Some(busy), _) => Ended::PushedBack {
+                (Some(busy), _) => AttemptEnd::PushedBack {
                     by_source: busy.by == Side::Source,
                     seconds: if busy.seconds == 0 {
                         QUIET
@@ -124,7 +124,7 @@ impl Engine {
                         f64::from(busy.seconds)
                     },
                 },
-                (None, Retry::Later) if failure.concern.is_shared() => Ended::Failed,
+                (None, Retry::Later) if failure.concern.is_shared() => AttemptEnd::Failed,
                 // It says nothing of how much a storage element can do.
                 (None, Retry::Later | Retry::ElsewhereOnly | Retry::Never) => return,
             },

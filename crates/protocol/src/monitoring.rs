@@ -43,7 +43,7 @@ pub struct Viewer {
 
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct MonitorAnswer {
     /// 200, 401, 403 or 503.
     pub status: StatusCode,
     /// Of the body.
@@ -55,5 +55,5 @@ pub struct Told {
 /// Answers monitors. May block for a few system calls.
 pub trait Monitor: Send + Sync {
     /// The answer for this viewer.
-    fn answer(&self, question: Question, viewer: &Viewer) -> Told;
+    fn answer(&self, question: Question, viewer: &Viewer) -> MonitorAnswer;
 }

@@ -86,11 +86,11 @@ impl Grant<'_> {
     }
 
     /// Reads the answer to it.
-    pub fn parse(&self, status: u16, body: &[u8]) -> Result<Given, Refused> {
+    pub fn parse(&self, status: u16, body: &[u8]) -> Result<IssuedTokens, TokenRefusal> {
         if status != 200 {
-            return Err(Refused::read(status, body, self.token()));
+            return Err(TokenRefusal::read(status, body, self.token()));
         }
-        let told: Told = serde_json::from_slice(body).map_err(|_| Refused {
+        let told: TokenDocument = serde_json::from_slice(body).map_err(|_| TokenRefusal {
             status,
             error: "no answer of a token endpoint".to_owned(),
             explanation: String::new(),
@@ -98,12 +98,12 @@ impl Grant<'_> {
         let is_refresh = told.issued_token_type.as_deref() == Some(REFRESH_TOKEN);
         let given = match self {
             // RFC 8693 §2.2.1: the key of what was issued is `access_token`, whatever it is.
-            Grant::Exchange(_) if is_refresh && told.refresh_token.is_none() => Given {
+            Grant::Exchange(_) if is_refresh && told.refresh_token.is_none() => IssuedTokens {
                 access: None,
                 refresh: told.access_token,
                 expires_in: None,
             },
-            Grant::Exchange(_) | Grant::Refresh(_) => Given {
+            Grant::Exchange(_) | Grant::Refresh(_) => IssuedTokens {
                 access: told.access_token,
                 refresh: told.refresh_token,
                 expires_in: told
@@ -117,7 +117,7 @@ impl Grant<'_> {
 }
 
 #[derive(Deserialize)]
-struct Told {
+struct TokenDocument {
     access_token: Option<String>,
     refresh_token: Option<String>,
     issued_token_type: Option<String>,
@@ -126,7 +126,7 @@ struct Told {
 
 /// What a token endpoint gave.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Given {
+pub struct IssuedTokens {
     /// A newer access token.
     pub access: Option<String>,
     /// A newer refresh token; the old one may be worth nothing from now on.
@@ -135,9 +135,9 @@ pub struct Given {
     pub expires_in: Option<Duration>,
 }
 
-impl fmt::Debug for Given {
+impl fmt::Debug for IssuedTokens {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = out.debug_struct("Given");
+        let mut shown = out.debug_struct("IssuedTokens");
         shown.field("access", &self.access.is_some());
         shown.field("refresh", &self.refresh.is_some());
         shown.field("expires_in", &self.expires_in).finish()
@@ -147,7 +147,7 @@ impl fmt::Debug for Given {
 /// Why a token endpoint gave nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("its token endpoint answered {status} {error}{explanation}")]
-pub struct Refused {
+pub struct TokenRefusal {
     /// Of HTTP.
     pub status: u16,
     /// The code of RFC 6749 §5.2, such as `invalid_grant`; empty when there is none.
@@ -156,9 +156,9 @@ pub struct Refused {
     explanation: String,
 }
 
-impl Refused {
+impl TokenRefusal {
     /// `sent` is the token that the issuer was asked about.
-    fn read(status: u16, body: &[u8], sent: &str) -> Refused {
+    fn read(status: u16, body: &[u8], sent: &str) -> TokenRefusal {
         #[derive(Default, Deserialize)]
         #[serde(default)]
         struct Explained {
@@ -178,7 +178,7 @@ impl Refused {
             text if text.is_empty() => String::new(),
             text => format!(" ({text})"),
         };
-        Refused {
+        TokenRefusal {
             status,
             error: plain(&told.error),
             explanation,

@@ -14,7 +14,7 @@ pub use sink::{SinkConfig, SinkTarget};
 use crate::leader::LeaderSeat;
 use crate::ledger_followers::Mark;
 use crate::service::Service;
-use composing::Told;
+use composing::MonitoringMessage;
 use following::{Follower, LinkState};
 use penstock_journal::{JournalError, JournalReader};
 use penstock_persistence::positions::SinkPositions;
@@ -235,7 +235,7 @@ impl Teller {
     async fn read(
         &self,
         mut follower: Follower,
-    ) -> Result<(Follower, Option<Vec<Told>>), TellingEnd> {
+    ) -> Result<(Follower, Option<Vec<MonitoringMessage>>), TellingEnd> {
         let reader = self.service.reader().clone();
         let read = tokio::task::spawn_blocking(move || {
             let told = next(&mut follower, reader.as_ref());
@@ -246,7 +246,7 @@ impl Teller {
     }
 
     /// Until it was taken: what follows must not overtake it.
-    async fn deliver(&mut self, told: &[Told]) -> Result<(), TellingEnd> {
+    async fn deliver(&mut self, told: &[MonitoringMessage]) -> Result<(), TellingEnd> {
         let mut patience = PATIENCE_FIRST;
         let mut failed: Option<String> = None;
         loop {
@@ -289,7 +289,7 @@ impl Teller {
         }
     }
 
-    fn links(&self, follower: &mut Follower) -> Vec<Told> {
+    fn links(&self, follower: &mut Follower) -> Vec<MonitoringMessage> {
         let overview = self.service.overview();
         let states = overview.links.iter().map(|link| LinkState {
             source: &link.source,
@@ -331,7 +331,7 @@ fn beginning(
 fn next(
     follower: &mut Follower,
     reader: &dyn JournalReader,
-) -> Result<Option<Vec<Told>>, JournalError> {
+) -> Result<Option<Vec<MonitoringMessage>>, JournalError> {
     let mut entries = reader.entries_after(follower.position(), ENTRIES_AT_ONCE + 1)?;
     if entries.is_empty() {
         return Ok(None);

@@ -14,7 +14,7 @@ use crate::node::{AgentHost, Followers, Node, Published};
 use crate::nodes::{Lead, Membership, NODE_TERM, NodeStanding, NodesView};
 use crate::overview::Overview;
 use crate::run;
-use crate::store::{self, Opened, Role, Store};
+use crate::store::{self, OpenStore, Role, Store};
 use crate::tokens::{TokenClients, TokenKeeper};
 use penstock_decide::clock::ClockStanding;
 use penstock_decide::health::{DATABASE_SILENCE_MAX, WriteStanding};
@@ -111,7 +111,7 @@ impl Service {
         let opened = tokio::task::spawn_blocking(move || store::open(&store, &keys)).await;
         let opened = opened.map_err(|why| ServiceError::Thread(why.into()))??;
         let (keys, grace) = (config.keys.clone(), config.drain_grace);
-        let Opened {
+        let OpenStore {
             role,
             reader,
             delegations,

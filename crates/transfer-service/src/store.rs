@@ -29,7 +29,7 @@ pub enum Store {
 }
 
 /// An open store.
-pub(crate) struct Opened {
+pub(crate) struct OpenStore {
     pub(crate) role: Role,
     pub(crate) reader: Arc<dyn JournalReader>,
     pub(crate) delegations: Arc<Delegations>,
@@ -46,7 +46,7 @@ pub(crate) enum Role {
 }
 
 /// Opens it. Blocks.
-pub(crate) fn open(store: &Store, keys: &SealingKeys) -> Result<Opened, ServiceError> {
+pub(crate) fn open(store: &Store, keys: &SealingKeys) -> Result<OpenStore, ServiceError> {
     match store {
         Store::Files {
             journal,
@@ -58,7 +58,7 @@ pub(crate) fn open(store: &Store, keys: &SealingKeys) -> Result<Opened, ServiceE
         Store::Files {
             journal,
             delegations,
-        } => Ok(Opened {
+        } => Ok(OpenStore {
             // Before it is opened, which may write.
             written_at: written_at(journal),
             role: Role::Alone(Box::new(SqliteJournal::open(journal, keys.clone())?)),
@@ -68,7 +68,7 @@ pub(crate) fn open(store: &Store, keys: &SealingKeys) -> Result<Opened, ServiceE
         Store::Postgres(nodes) => {
             let database = &nodes.database;
             let reader = PostgresReader::open(database, READERS)?.with_keys(keys.clone());
-            Ok(Opened {
+            Ok(OpenStore {
                 written_at: None,
                 role: Role::Node(nodes.clone()),
                 reader: Arc::new(reader),

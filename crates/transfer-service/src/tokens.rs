@@ -11,7 +11,7 @@ use crate::clock::ClockWatch;
 use crate::leader::LeaderClient;
 use crate::message::Message;
 use ask::Issuers;
-use held::{Held, HeldTokens};
+use held::{CachedToken, HeldTokens};
 use parking_lot::RwLock;
 use penstock_clock::wall_clock;
 use penstock_decide::classify::{Observed, classify};
@@ -153,7 +153,7 @@ impl TokenKeeper {
     async fn renewed(
         &self,
         id: &CredentialId,
-        held: Held,
+        held: CachedToken,
         now: Timestamp,
     ) -> Result<Arc<str>, TokenTrouble> {
         // One node asks issuers, because what they give may be good for one use only.

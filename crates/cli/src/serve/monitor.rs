@@ -18,7 +18,7 @@ use penstock_protocol::exposition::{self, Page};
 use penstock_protocol::http1::client::NearEnds;
 use penstock_protocol::http1::tally::RequestTally;
 use penstock_protocol::identity::{Identity, Method};
-use penstock_protocol::monitoring::{Monitor, Question, Told, Viewer};
+use penstock_protocol::monitoring::{Monitor, MonitorAnswer, Question, Viewer};
 use penstock_protocol::network::Network;
 use penstock_protocol::token::ADMIN_SCOPE;
 use penstock_storage_element::Storage;
@@ -307,7 +307,7 @@ impl SiteMonitor {
 }
 
 impl Monitor for SiteMonitor {
-    fn answer(&self, question: Question, viewer: &Viewer) -> Told {
+    fn answer(&self, question: Question, viewer: &Viewer) -> MonitorAnswer {
         let facts = self.access.read().facts(viewer);
         let decision = may_monitor(facts);
         let may_see = decision.choice == Verdict::Allowed;
@@ -318,7 +318,7 @@ impl Monitor for SiteMonitor {
             return tell_health(question, &self.health(now), node, may_see);
         }
         if may_see {
-            return Told {
+            return MonitorAnswer {
                 status: StatusCode::OK,
                 media_type: exposition::MEDIA_TYPE,
                 body: self.metrics(now),
@@ -336,7 +336,7 @@ impl Monitor for SiteMonitor {
             why,
             "refused the metrics"
         );
-        Told {
+        MonitorAnswer {
             status: match facts.is_known {
                 true => StatusCode::FORBIDDEN,
                 false => StatusCode::UNAUTHORIZED,
@@ -353,7 +353,7 @@ fn tell_health(
     health: &Health,
     node: Option<NodeStanding>,
     may_see: bool,
-) -> Told {
+) -> MonitorAnswer {
     let (is_well, well, ill) = match question {
         Question::Live => (health.live, "ok", "dead"),
         Question::Ready | Question::Health | Question::Metrics => (health.ready, "ok", "unready"),
@@ -374,7 +374,7 @@ fn tell_health(
         }
         false => json!({ "status": status }),
     };
-    Told {
+    MonitorAnswer {
         status: match is_well {
             true => StatusCode::OK,
             false => StatusCode::SERVICE_UNAVAILABLE,

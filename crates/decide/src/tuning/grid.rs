@@ -69,7 +69,7 @@ pub struct LinkNow {
 
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Ended<'a> {
+pub enum AttemptEnd<'a> {
     /// It arrived.
     Landed {
         /// Its size.
@@ -256,7 +256,7 @@ impl Tuning {
         &mut self,
         (at, clock): (Timestamp, f64),
         link: &LinkId,
-        ended: Ended<'_>,
+        ended: AttemptEnd<'_>,
         (is_full, active, queued): (bool, u32, u64),
     ) -> Decided {
         let mut decided = Decided::default();
@@ -264,7 +264,7 @@ impl Tuning {
             return decided;
         };
         tuning.count(&ended);
-        let Ended::Landed {
+        let AttemptEnd::Landed {
             report, seconds, ..
         } = ended
         else {
@@ -553,9 +553,9 @@ impl LinkTuning {
         (self.active >= 0.5 && self.work > 0.0).then(|| self.work / self.active)
     }
 
-    fn count(&mut self, ended: &Ended<'_>) {
+    fn count(&mut self, ended: &AttemptEnd<'_>) {
         match ended {
-            Ended::Landed { size, seconds, .. } => {
+            AttemptEnd::Landed { size, seconds, .. } => {
                 self.counts.landed += 1;
                 self.counts.bytes += size.0;
                 self.counts.seconds += seconds;
@@ -564,11 +564,11 @@ impl LinkTuning {
                 self.files.squares += (size.0 as f64).powi(2);
                 self.files.seconds += seconds;
             }
-            Ended::Failed => {
+            AttemptEnd::Failed => {
                 self.counts.failed += 1;
                 self.files.failed += 1.0;
             }
-            Ended::PushedBack { by_source, seconds } => {
+            AttemptEnd::PushedBack { by_source, seconds } => {
                 self.counts.failed += 1;
                 self.files.failed += 1.0;
                 self.counts.pushed_back[usize::from(!by_source)] += 1;

@@ -4,7 +4,7 @@
 use super::caller::Credentials;
 use super::extract::Path;
 use super::jobs::{field_of, not_found, one_job};
-use super::listing::{Document, Shown};
+use super::listing::{Document, FileDetail};
 use super::{Api, ApiError, wire};
 use axum::Json;
 use axum::extract::State;
@@ -46,7 +46,7 @@ pub(super) async fn show(
     let job = ended(&api, &credentials, &id).await?;
     let mut document = Document::default();
     let object = wire::job(&job, &api.config.host);
-    document.object_with_files(object, job, Shown::Everything);
+    document.object_with_files(object, job, FileDetail::Everything);
     Ok(document.answer(StatusCode::OK, &api))
 }
 

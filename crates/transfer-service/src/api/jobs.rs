@@ -3,7 +3,7 @@
 use super::body::{BYTES_MAX, SUBMISSION_BYTES_MAX};
 use super::caller::{Caller, Credentials};
 use super::extract::{Path, Query};
-use super::listing::{Document, Shown};
+use super::listing::{Document, FileDetail};
 use super::submit::{InvalidSubmission, Means, Submitter, parse_submission};
 use super::{Api, ApiError, delegation, wire};
 use crate::cloud::KeyUser;
@@ -306,7 +306,7 @@ pub(super) async fn files(
 ) -> Answer {
     let job = one_job(&api, &credentials, &id).await?;
     let mut document = Document::default();
-    document.files(job, Shown::Everything);
+    document.files(job, FileDetail::Everything);
     Ok(document.answer(StatusCode::OK, &api))
 }
 
@@ -401,7 +401,7 @@ pub(super) async fn explain(
     let counts = blocking(move || reader.state_counts(id)).await??;
     let mut document = Document::default();
     let told = wire::explanation(&job, &counts);
-    document.object_with_files(told, job, Shown::Explanation);
+    document.object_with_files(told, job, FileDetail::Explanation);
     Ok(document.answer(StatusCode::OK, &api))
 }
 
@@ -518,7 +518,7 @@ fn write_entry(api: &Api, entry: Entry, fields: &Arc<[String]>, document: &mut D
     }
     match fields.is_empty() {
         true => document.text(&Value::Object(object).to_string()),
-        false => document.object_with_files(object, row, Shown::Fields(Arc::clone(fields))),
+        false => document.object_with_files(object, row, FileDetail::Fields(Arc::clone(fields))),
     }
 }
 

@@ -31,7 +31,7 @@ const FIELD_BYTES: usize = 40;
 
 /// What is shown of each file.
 #[derive(Debug, Clone)]
-pub(super) enum Shown {
+pub(super) enum FileDetail {
     /// The whole file object.
     Everything,
     /// Some of its fields.
@@ -47,7 +47,7 @@ enum Part {
     Files {
         job: Arc<JobRow>,
         after: TransferId,
-        shown: Shown,
+        shown: FileDetail,
     },
 }
 
@@ -70,7 +70,7 @@ impl Document {
     }
 
     /// The job's files as a list.
-    pub(super) fn files(&mut self, job: JobRow, shown: Shown) {
+    pub(super) fn files(&mut self, job: JobRow, shown: FileDetail) {
         self.text("[");
         self.parts.push_back(Part::Files {
             job: Arc::new(job),
@@ -85,7 +85,7 @@ impl Document {
         &mut self,
         object: Map<String, Value>,
         job: JobRow,
-        shown: Shown,
+        shown: FileDetail,
     ) {
         let text = Value::Object(object).to_string();
         let open = text.strip_suffix('}').unwrap_or(&text);
@@ -202,7 +202,7 @@ async fn page(
     api: Api,
     job: Arc<JobRow>,
     after: TransferId,
-    shown: Shown,
+    shown: FileDetail,
     mut text: Vec<u8>,
 ) -> Result<Page, ApiError> {
     let (reader, of) = (api.service.reader().clone(), Arc::clone(&job));
@@ -215,9 +215,11 @@ async fn page(
         let bans = reader.bans()?;
         rows.iter_mut().for_each(|row| row.judge(&bans, &of.vo));
         let only = match &shown {
-            Shown::Everything => None,
-            Shown::Fields(fields) => Some(fields.iter().map(String::as_str).collect::<Vec<_>>()),
-            Shown::Explanation => return Ok(Read::ToExplain(rows, text, next)),
+            FileDetail::Everything => None,
+            FileDetail::Fields(fields) => {
+                Some(fields.iter().map(String::as_str).collect::<Vec<_>>())
+            }
+            FileDetail::Explanation => return Ok(Read::ToExplain(rows, text, next)),
         };
         let objects = rows.iter().map(|row| FileObject {
             row,

@@ -37,7 +37,7 @@ impl Kind {
 
 /// A message.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Told {
+pub(super) struct MonitoringMessage {
     pub(super) kind: Kind,
     /// The same when it is told again.
     pub(super) id: String,
@@ -77,7 +77,7 @@ pub(super) struct AttemptFacts {
 }
 
 /// How an attempt ended.
-pub(super) enum Ended<'a> {
+pub(super) enum AttemptEnd<'a> {
     Landed {
         size: Bytes,
         mode: Option<CopyMode>,
@@ -165,18 +165,20 @@ impl About<'_> {
     }
 
     /// An attempt ended.
-    pub(super) fn complete(&self, attempt: &AttemptFacts, ended: &Ended<'_>) -> Value {
+    pub(super) fn complete(&self, attempt: &AttemptFacts, ended: &AttemptEnd<'_>) -> Value {
         let mut message = self.whole(attempt);
         let keys = match ended {
-            Ended::Landed { size, mode, report } => landed(attempt, self.at, *size, *mode, report),
-            Ended::Failed(failure) => failed(failure),
-            Ended::Canceled(reason) => canceled(reason),
+            AttemptEnd::Landed { size, mode, report } => {
+                landed(attempt, self.at, *size, *mode, report)
+            }
+            AttemptEnd::Failed(failure) => failed(failure),
+            AttemptEnd::Canceled(reason) => canceled(reason),
         };
         let (Value::Object(message_keys), Value::Object(keys)) = (&mut message, keys) else {
             unreachable!("both were written as objects");
         };
         message_keys.extend(keys);
-        if let Ended::Failed(failure) = ended {
+        if let AttemptEnd::Failed(failure) = ended {
             let told = file_metadata(&self.request.metadata, Some(failure));
             message_keys.insert("file_metadata".to_owned(), metadata(&told));
         }

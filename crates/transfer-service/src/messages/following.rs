@@ -3,7 +3,7 @@
 //! Keeps what is needed to name the state of each job that is not over: how many of its transfers are where, and the
 //! attempts that run. After a restart that is read again from the ledger when a job's next entry comes.
 
-use super::composing::{About, AttemptFacts, Ended, Kind, TapeFacts, Told, link};
+use super::composing::{About, AttemptEnd, AttemptFacts, Kind, MonitoringMessage, TapeFacts, link};
 use penstock_journal::{JournalError, JournalReader};
 use penstock_model::{
     Bytes, Job, JobId, JobKind, JobState, JobTally, LedgerEntry, LinkId, Timestamp, TransferEvent,
@@ -132,7 +132,7 @@ impl Follower {
         reader: &dyn JournalReader,
         entry: &LedgerEntry,
         after: Option<&LedgerEntry>,
-        told: &mut Vec<Told>,
+        told: &mut Vec<MonitoringMessage>,
     ) -> Result<(), JournalError> {
         let before = std::mem::replace(&mut self.position, entry.sequence);
         let Some(row) = reader.transfer(entry.transfer)? else {
@@ -166,7 +166,7 @@ impl Follower {
             tape: change.tape,
         };
         let mut tell = |kind: Kind, body| {
-            told.push(Told {
+            told.push(MonitoringMessage {
                 kind,
                 id: format!("{}-{}", entry.sequence, kind.name()),
                 body,
@@ -194,7 +194,7 @@ impl Follower {
         &mut self,
         links: impl Iterator<Item = LinkState<'a>>,
         at: Timestamp,
-    ) -> Vec<Told> {
+    ) -> Vec<MonitoringMessage> {
         let mut told = Vec::new();
         for state in links {
             let id = LinkId {
@@ -208,7 +208,7 @@ impl Follower {
                 TuningPolicy::Fixed => SMOOTHING * now + (1.0 - SMOOTHING) * seen.smoothed,
                 _ => state.seen.rate_smoothed.0 as f64,
             };
-            told.push(Told {
+            told.push(MonitoringMessage {
                 kind: Kind::Optimizer,
                 id: format!("{}-{}-{}", at.0, state.source, state.destination),
                 body: link(&state, seen, at),
@@ -367,19 +367,19 @@ fn open_book(
     Ok(Some(book))
 }
 
-fn ended<'a>(event: &'a TransferEvent, before: &Option<TransferState>) -> Option<Ended<'a>> {
+fn ended<'a>(event: &'a TransferEvent, before: &Option<TransferState>) -> Option<AttemptEnd<'a>> {
     let ran = matches!(before, Some(TransferState::Active { .. }));
     match event {
         TransferEvent::Landed {
             size, mode, report, ..
-        } => Some(Ended::Landed {
+        } => Some(AttemptEnd::Landed {
             size: *size,
             mode: *mode,
             report,
         }),
-        TransferEvent::AttemptFailed { failure, .. } => Some(Ended::Failed(failure)),
-        TransferEvent::Canceled { reason } if ran => Some(Ended::Canceled(reason)),
-        TransferEvent::AttemptLost { reason, .. } => Some(Ended::Canceled(reason)),
+        TransferEvent::AttemptFailed { failure, .. } => Some(AttemptEnd::Failed(failure)),
+        TransferEvent::Canceled { reason } if ran => Some(AttemptEnd::Canceled(reason)),
+        TransferEvent::AttemptLost { reason, .. } => Some(AttemptEnd::Canceled(reason)),
         TransferEvent::Canceled { .. }
         | TransferEvent::Expired { .. }
         | TransferEvent::Refused { .. }

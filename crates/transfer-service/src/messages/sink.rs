@@ -1,6 +1,6 @@
 //! Where messages go: a broker, or one of several, or a file of JSON lines.
 
-use super::composing::Told;
+use super::composing::MonitoringMessage;
 use penstock_protocol::broker::{Broker, BrokerError, Language, Post, Publisher};
 use penstock_protocol::tls::ClientTls;
 use std::fs::{File, OpenOptions};
@@ -70,7 +70,7 @@ impl Sink {
     }
 
     /// All of them are kept by the sink when it returns well.
-    pub(super) async fn deliver(&mut self, told: &[Told]) -> Result<(), SinkError> {
+    pub(super) async fn deliver(&mut self, told: &[MonitoringMessage]) -> Result<(), SinkError> {
         if told.is_empty() {
             return Ok(());
         }
@@ -107,7 +107,7 @@ impl Sink {
 }
 
 /// As FTS sends it: a blank after the JSON, and `vo` as a header of those messages that name one.
-fn post(told: &Told, prefix: &str, language: Language) -> Post {
+fn post(told: &MonitoringMessage, prefix: &str, language: Language) -> Post {
     let mut headers = Vec::new();
     if let Some(vo) = told.body["vo_name"].as_str() {
         headers.push(("vo".to_owned(), vo.to_owned()));
@@ -127,7 +127,7 @@ fn post(told: &Told, prefix: &str, language: Language) -> Post {
     }
 }
 
-async fn append(path: PathBuf, told: &[Told]) -> Result<(), SinkError> {
+async fn append(path: PathBuf, told: &[MonitoringMessage]) -> Result<(), SinkError> {
     let mut lines = Vec::new();
     for told in told {
         let line =

@@ -8,7 +8,9 @@ use penstock_clock::wall_clock;
 use penstock_decide::renewal::{may_change_its_mind, renew_at};
 use penstock_model::{Renewal, RenewedToken};
 use penstock_protocol::http1::client::{Client, Outgoing};
-use penstock_protocol::oauth::{ANSWER_BYTES_MAX, ClientCredentials, Given, Grant, token_endpoint};
+use penstock_protocol::oauth::{
+    ANSWER_BYTES_MAX, ClientCredentials, Grant, IssuedTokens, token_endpoint,
+};
 use penstock_protocol::token::{FetchDocument, configuration_address, contents};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -70,7 +72,7 @@ impl Issuers {
         renewal: &Renewal,
         grant: Grant<'_>,
         client: &ClientCredentials,
-    ) -> Result<Given, TokenTrouble> {
+    ) -> Result<IssuedTokens, TokenTrouble> {
         let issuer = &renewal.issuer;
         let later = |why: String| TokenTrouble::Later(format!("{issuer}: {why}"));
         let url = self.endpoint(issuer).await.map_err(later)?;
@@ -119,7 +121,11 @@ impl Issuers {
 }
 
 /// What an answer is good for. Errors: it lacks what was asked for.
-fn taken(given: Given, grant: Grant<'_>, issuer: &str) -> Result<RenewedToken, TokenTrouble> {
+fn taken(
+    given: IssuedTokens,
+    grant: Grant<'_>,
+    issuer: &str,
+) -> Result<RenewedToken, TokenTrouble> {
     let lacks = |what: &str| TokenTrouble::Ended(format!("{issuer} gave no {what}"));
     let now = wall_clock();
     let access = given.access.map(|text| {

@@ -12,7 +12,7 @@ const HELD_MAX: usize = 10_000;
 
 /// A token as it is known.
 #[derive(Clone)]
-pub(super) struct Held {
+pub(super) struct CachedToken {
     pub(super) text: Arc<str>,
     /// When it ends, if it says so.
     pub(super) ends: Option<Timestamp>,
@@ -20,9 +20,9 @@ pub(super) struct Held {
     pub(super) renew_at: Option<Timestamp>,
 }
 
-impl Held {
-    fn of(stored: &StoredToken) -> Held {
-        Held {
+impl CachedToken {
+    fn of(stored: &StoredToken) -> CachedToken {
+        CachedToken {
             text: stored.text.as_str().into(),
             ends: contents(&stored.text).map(|told| told.expires),
             renew_at: stored.renewal.as_ref().map(|(renewal, _)| renewal.renew_at),
@@ -38,18 +38,18 @@ impl Held {
 /// What is held, by name.
 #[derive(Default)]
 pub(super) struct HeldTokens {
-    tokens: Mutex<HashMap<CredentialId, Held>>,
+    tokens: Mutex<HashMap<CredentialId, CachedToken>>,
     turns: Mutex<HashMap<CredentialId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl HeldTokens {
-    pub(super) fn get(&self, id: &CredentialId) -> Option<Held> {
+    pub(super) fn get(&self, id: &CredentialId) -> Option<CachedToken> {
         let tokens = self.tokens.lock();
         tokens.get(id).cloned()
     }
 
-    pub(super) fn learn(&self, id: &CredentialId, stored: &StoredToken) -> Held {
-        let held = Held::of(stored);
+    pub(super) fn learn(&self, id: &CredentialId, stored: &StoredToken) -> CachedToken {
+        let held = CachedToken::of(stored);
         let mut tokens = self.tokens.lock();
         if tokens.len() >= HELD_MAX {
             tokens.clear();

@@ -38,7 +38,7 @@ pub(super) struct Batch {
     pub(super) tokens: Tokens,
     pub(super) renewed: Vec<Renewed>,
     pub(super) priorities: BTreeMap<JobId, Priority>,
-    pub(super) ended: Ended,
+    pub(super) ended: EndedJobs,
     pub(super) settings: Vec<SettingChange>,
     pub(super) bans: Vec<BanChange>,
     pub(super) links: Vec<LinkChange>,
@@ -191,7 +191,7 @@ pub(super) struct Renewed {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Ended {
+pub(super) struct EndedJobs {
     pub(super) job: Vec<Uuid>,
     pub(super) at: Vec<i64>,
     pub(super) state: Vec<&'static str>,
@@ -353,7 +353,7 @@ impl Renewed {
     }
 }
 
-impl Ended {
+impl EndedJobs {
     fn push(&mut self, job: JobId, at: Timestamp, state: JobState) {
         self.job.push(job.0);
         self.at.push(at.0);
