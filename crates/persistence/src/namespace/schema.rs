@@ -8,7 +8,7 @@ use std::path::Path;
 use uuid::Uuid;
 
 /// The stored form that this program writes. Raise it with a migration and a test with an old database.
-const SCHEMA_VERSION: u32 = 5;
+const SCHEMA_VERSION: u32 = 6;
 
 /// The first version. `kind` is 0 for a directory and 1 for a file. `parent` of the root is 0, which is no entry.
 const TABLES: &str = "
@@ -103,8 +103,19 @@ const FIFTH_VERSION: &str = "
 CREATE INDEX trash_by_pool ON trash (pool, removed_ms, file_id, size_bytes);
 ";
 
+/// From version 5 to 6: the trash of all pools is listed by that of each. One index less is written with each removal.
+const SIXTH_VERSION: &str = "
+DROP INDEX trash_by_time;
+";
+
 /// From each version to the next.
-const STEPS: [&str; 4] = [SECOND_VERSION, THIRD_VERSION, FOURTH_VERSION, FIFTH_VERSION];
+const STEPS: [&str; 5] = [
+    SECOND_VERSION,
+    THIRD_VERSION,
+    FOURTH_VERSION,
+    FIFTH_VERSION,
+    SIXTH_VERSION,
+];
 
 /// What a namespace says of itself.
 pub(super) struct Identity {

@@ -147,30 +147,65 @@ impl TrashQuery {
     }
 }
 
+/// By an index, one step for each.
+fn pools_with_trash(connection: &Connection) -> rusqlite::Result<Vec<PoolName>> {
+    let mut next = connection.prepare_cached("SELECT min(pool) FROM trash WHERE pool > ?1")?;
+    let mut pools: Vec<PoolName> = Vec::new();
+    loop {
+        let last = pools.last().map_or("", PoolName::as_str);
+        match next.query_row([last], |row| row.get::<_, Option<String>>(0))? {
+            Some(pool) => pools.push(PoolName::new(pool)),
+            None => return Ok(pools),
+        }
+    }
+}
+
+/// The files of one pool that were removed first.
+fn oldest(
+    connection: &Connection,
+    query: &TrashQuery,
+    limit: usize,
+) -> rusqlite::Result<Vec<TrashedFile>> {
+    let (condition, mut values) = query.condition();
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    values.push((":limit", Value::from(limit)));
+    let sql = format!(
+        "SELECT {COLUMNS} FROM trash {condition} ORDER BY removed_ms, file_id LIMIT :limit"
+    );
+    let mut query = connection.prepare_cached(&sql)?;
+    let rows = query.query_map(named(&values).as_slice(), of_row)?;
+    rows.collect()
+}
+
 fn named(values: &[Named]) -> Vec<(&str, &dyn ToSql)> {
     let named = values.iter().map(|(name, value)| (*name, value as _));
     named.collect()
 }
 
 impl Namespace {
-    /// Files of the trash, those that were removed first before others, at most `limit`.
+    /// Files of the trash, those that were removed first before others, at most `limit`. Costs what is given back, for
+    /// each pool that has trash.
     pub fn trash(
         &self,
         query: &TrashQuery,
         limit: usize,
     ) -> Result<Vec<TrashedFile>, NamespaceError> {
-        let (condition, mut values) = query.condition();
-        values.push((
-            ":limit",
-            Value::from(i64::try_from(limit).unwrap_or(i64::MAX)),
-        ));
-        let sql = format!(
-            "SELECT {COLUMNS} FROM trash {condition} ORDER BY removed_ms, file_id LIMIT :limit"
-        );
         self.readers.with(|connection| {
-            let mut query = connection.prepare_cached(&sql)?;
-            let rows = query.query_map(named(&values).as_slice(), of_row)?;
-            rows.collect()
+            let pools = match &query.pool {
+                Some(pool) => vec![pool.clone()],
+                None => pools_with_trash(connection)?,
+            };
+            let mut all = Vec::new();
+            for pool in pools {
+                let of_pool = TrashQuery {
+                    pool: Some(pool),
+                    ..query.clone()
+                };
+                all.extend(oldest(connection, &of_pool, limit)?);
+            }
+            all.sort_by_key(|file| (file.removed, file.file));
+            all.truncate(limit);
+            Ok(all)
         })
     }
 

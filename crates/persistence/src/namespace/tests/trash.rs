@@ -187,6 +187,10 @@ fn the_oldest_trash_of_a_pool_is_found_and_counted_by_an_index_alone() {
             "USING INDEX trash_by_pool",
         ),
         (
+            "SELECT min(pool) FROM trash WHERE pool > 'p'",
+            "USING COVERING INDEX trash_by_pool (pool>?)",
+        ),
+        (
             "SELECT pool, count(*), sum(size_bytes) FROM trash GROUP BY pool",
             "USING COVERING INDEX trash_by_pool",
         ),
