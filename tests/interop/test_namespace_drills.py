@@ -14,6 +14,7 @@ import pytest
 
 from .clients import Door, content
 from .site import Site
+from .waiting import eventually
 
 HOST = "127.0.3.61"
 # Everything that must be equal after a rebuild.
@@ -183,6 +184,7 @@ def test_what_was_stored_since_the_backup_is_found_and_entered_again(site, tmp_p
     door.ask("DELETE", "/old/removed later")
     door.put("/gone", b"gone")
     door.ask("DELETE", "/gone")
+    eventually("what was removed is gone from the disk", lambda: not site.trash_files())
     site.wait_tidy()
     site.kill()
     site.command("restore", str(file), "--replace", "--only", "namespace")
