@@ -4,7 +4,7 @@
 //! few fixed texts are those that FTS clients match on.
 
 use crate::copy_failure::CopyCause;
-use penstock_model::{Concern, Errno, Failure, Phase, Retry, Side};
+use penstock_model::{Concern, Errno, Failure, Phase, ProblemCode, Retry, Side};
 
 /// What an agent saw when something did not work.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,6 +87,7 @@ pub fn classify(side: Side, phase: Phase, observed: &Observed, detail: String) -
         detail,
         found: None,
         busy: None,
+        code: Some(code_of(side, phase, observed)),
     }
 }
 
@@ -168,6 +169,39 @@ fn concern_of(side: Side, observed: &Observed) -> Concern {
             | Errno::ECANCELED => Concern::Request,
             _ => there,
         },
+    }
+}
+
+/// The cause as users are told it.
+fn code_of(side: Side, phase: Phase, observed: &Observed) -> ProblemCode {
+    match observed {
+        Observed::Status(status) | Observed::CopyFailed(CopyCause::Refused(status)) => {
+            ProblemCode::of_status(*status)
+        }
+        Observed::NameUnknown => ProblemCode::NameUnresolved,
+        Observed::Refused => ProblemCode::ConnectionRefused,
+        Observed::Untrusted => ProblemCode::TlsUntrusted,
+        Observed::TimedOut => ProblemCode::ConnectionTimeout,
+        Observed::Broken if side == Side::Service => ProblemCode::InternalError,
+        Observed::Broken => ProblemCode::ConnectionBroken,
+        Observed::Malformed => ProblemCode::PeerMalformed,
+        Observed::Exists | Observed::CopyFailed(CopyCause::Exists) => ProblemCode::PathExists,
+        Observed::SizeMismatch => ProblemCode::SizeMismatch,
+        Observed::ChecksumMismatch | Observed::CopyFailed(CopyCause::ChecksumMismatch) => {
+            ProblemCode::ChecksumMismatch
+        }
+        Observed::UserChecksumMismatch => ProblemCode::ChecksumExpectedWrong,
+        Observed::ChecksumUnavailable => ProblemCode::ChecksumUnavailable,
+        Observed::IsDirectory => ProblemCode::PathIsDirectory,
+        Observed::CopyFailed(CopyCause::Denied) => ProblemCode::PermissionDenied,
+        Observed::CopyFailed(CopyCause::Missing) => ProblemCode::PathNotFound,
+        Observed::CopyFailed(CopyCause::Unknown) => ProblemCode::CopyFailed,
+        Observed::JobTimedOut => ProblemCode::TransferTimeout,
+        Observed::TooManyRedirects => ProblemCode::RedirectsTooMany,
+        Observed::Said(errno) => errno.problem_code(side, phase),
+        Observed::Forbidden => ProblemCode::AddressNotAllowed,
+        Observed::ClockSkew => ProblemCode::ClockSkew,
+        Observed::Canceled => ProblemCode::TransferCanceled,
     }
 }
 
@@ -294,6 +328,87 @@ mod tests {
                 assert!(shared(side, observed.clone()), "{side:?} {observed:?}");
             }
             assert!(!shared(Side::Service, observed.clone()), "{observed:?}");
+        }
+    }
+
+    #[test]
+    fn an_observation_has_the_code_that_users_are_told() {
+        let code =
+            |side, observed| classify(side, Phase::Transfer, &observed, String::new()).code();
+        for (side, observed, expected) in [
+            (Side::Source, Observed::Status(404), "path-not-found"),
+            (Side::Source, Observed::Status(401), "credentials-refused"),
+            (
+                Side::Destination,
+                Observed::Status(403),
+                "permission-denied",
+            ),
+            (Side::Destination, Observed::Status(409), "path-busy"),
+            (Side::Destination, Observed::Status(423), "path-locked"),
+            (Side::Destination, Observed::Status(507), "pool-full"),
+            (Side::Destination, Observed::Status(503), "peer-busy"),
+            (Side::Destination, Observed::Status(500), "peer-failed"),
+            (
+                Side::Destination,
+                Observed::Status(504),
+                "connection-timeout",
+            ),
+            (Side::Source, Observed::Status(405), "feature-unsupported"),
+            (Side::Source, Observed::Status(400), "request-malformed"),
+            (Side::Network, Observed::NameUnknown, "name-unresolved"),
+            (Side::Network, Observed::Refused, "connection-refused"),
+            (Side::Network, Observed::Untrusted, "tls-untrusted"),
+            (Side::Network, Observed::Broken, "connection-broken"),
+            (Side::Service, Observed::Broken, "internal-error"),
+            (Side::Source, Observed::Malformed, "peer-malformed"),
+            (Side::Destination, Observed::Exists, "path-exists"),
+            (Side::Destination, Observed::SizeMismatch, "size-mismatch"),
+            (
+                Side::Source,
+                Observed::UserChecksumMismatch,
+                "checksum-expected-wrong",
+            ),
+            (
+                Side::Source,
+                Observed::ChecksumUnavailable,
+                "checksum-unavailable",
+            ),
+            (Side::Source, Observed::IsDirectory, "path-is-directory"),
+            (
+                Side::Network,
+                Observed::CopyFailed(CopyCause::ChecksumMismatch),
+                "checksum-mismatch",
+            ),
+            (
+                Side::Network,
+                Observed::CopyFailed(CopyCause::Unknown),
+                "copy-failed",
+            ),
+            (
+                Side::Network,
+                Observed::CopyFailed(CopyCause::Refused(507)),
+                "pool-full",
+            ),
+            (Side::Network, Observed::JobTimedOut, "transfer-timeout"),
+            (
+                Side::Network,
+                Observed::TooManyRedirects,
+                "redirects-too-many",
+            ),
+            (
+                Side::Source,
+                Observed::Said(Errno::ENOTDIR),
+                "parent-is-file",
+            ),
+            (Side::Network, Observed::Forbidden, "address-not-allowed"),
+            (Side::Source, Observed::ClockSkew, "clock-skew"),
+            (Side::Service, Observed::Canceled, "transfer-canceled"),
+        ] {
+            assert_eq!(
+                code(side, observed.clone()).name(),
+                expected,
+                "{observed:?}"
+            );
         }
     }
 

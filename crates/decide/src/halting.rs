@@ -275,6 +275,7 @@ mod tests {
             detail: "a test says so".to_owned(),
             found: None,
             busy: None,
+            code: None,
         }
     }
 

@@ -145,6 +145,7 @@ mod tests {
             detail,
             found: None,
             busy: None,
+            code: None,
         };
         let attempt = |failures_before| FailedAttempt {
             transfer: TransferId(7),

@@ -556,6 +556,7 @@ mod tests {
             detail: "https://a/f?authz=secret answered HEAD with 503".into(),
             found: None,
             busy: None,
+            code: None,
         }
     }
 

@@ -299,6 +299,7 @@ mod tests {
                 detail: String::new(),
                 found: None,
                 busy: None,
+                code: None,
             };
             let found = after_refusal(&failure, status, files);
             assert_eq!(found, expected, "{status:?} {retry:?} {files}");

@@ -500,6 +500,7 @@ mod tests {
             detail: "https://se2 answered 503: all movers busy".into(),
             found: None,
             busy: None,
+            code: None,
         };
         let reason = WaitReason::BackingOff {
             until: Timestamp(42_000),

@@ -214,5 +214,6 @@ pub(super) fn waited_too_long() -> Failure {
         detail: "the job waited in the queue for longer than max_time_in_queue allows".to_owned(),
         found: None,
         busy: None,
+        code: None,
     }
 }

@@ -5,8 +5,8 @@ use penstock_decide::scheduler::Waiting;
 use penstock_decide::settings::{Asker, Wish, defaults_in_effect, plan};
 use penstock_decide::shares::Shares;
 use penstock_model::{
-    Activity, Concern, DEFAULT_ACTIVITY, Errno, Failure, Job, Phase, Record, Retry, SettingChange,
-    Side, TransferEvent, TransferState, UserName,
+    Activity, Concern, DEFAULT_ACTIVITY, Errno, Failure, Job, Phase, ProblemCode, Record, Retry,
+    SettingChange, Side, TransferEvent, TransferState, UserName,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,6 +121,7 @@ impl Engine {
                 detail: "No share configured for this VO".to_owned(),
                 found: None,
                 busy: None,
+                code: Some(ProblemCode::VoWithoutShare),
             };
             self.give_up(now, transfer, TransferEvent::Refused { failure }, effects);
         }

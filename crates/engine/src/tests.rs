@@ -120,6 +120,7 @@ fn failure(retry: Retry) -> Failure {
         detail,
         found: None,
         busy: None,
+        code: None,
     }
 }
 

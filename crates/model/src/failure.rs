@@ -1,9 +1,10 @@
 //! Why an attempt did not succeed, in the terms that a retry decision and a person need.
 
 use crate::checksum::Checksum;
+use crate::problem::{Problem, ProblemCode};
 use crate::tape::Locality;
 use crate::units::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 
 /// Where the fault lies.
@@ -153,6 +154,47 @@ impl Errno {
         };
         Some(name)
     }
+
+    /// The cause that it comes nearest to, at this side and in this phase of an attempt.
+    pub fn problem_code(self, side: Side, phase: Phase) -> ProblemCode {
+        match self {
+            Errno::EPERM | Errno::EACCES | Errno::EROFS => ProblemCode::PermissionDenied,
+            Errno::ENOENT => ProblemCode::PathNotFound,
+            Errno::EEXIST => ProblemCode::PathExists,
+            Errno::ENOTDIR => ProblemCode::ParentIsFile,
+            Errno::EISDIR => ProblemCode::PathIsDirectory,
+            Errno::EINVAL | Errno::E2BIG | Errno::EFBIG | Errno::ENAMETOOLONG => {
+                ProblemCode::RequestMalformed
+            }
+            Errno::ENOSPC => ProblemCode::PoolFull,
+            Errno::ENOSYS | Errno::EPROTONOSUPPORT | Errno::EOPNOTSUPP => match phase {
+                Phase::Staging | Phase::Archiving => ProblemCode::TapeUnsupported,
+                Phase::Preparation | Phase::Transfer | Phase::Finalization | Phase::Service => {
+                    ProblemCode::FeatureUnsupported
+                }
+            },
+            Errno::ELOOP => ProblemCode::RedirectsTooMany,
+            Errno::EAGAIN => ProblemCode::PeerBusy,
+            Errno::ECANCELED => ProblemCode::TransferCanceled,
+            Errno::ECONNREFUSED => ProblemCode::ConnectionRefused,
+            Errno::ETIMEDOUT => match phase {
+                Phase::Staging => ProblemCode::TapeTimeout,
+                Phase::Archiving => ProblemCode::ArchiveTimeout,
+                Phase::Service => ProblemCode::QueueTimeout,
+                Phase::Preparation | Phase::Transfer | Phase::Finalization => {
+                    ProblemCode::ConnectionTimeout
+                }
+            },
+            Errno::ECOMM if side != Side::Service => ProblemCode::ConnectionBroken,
+            // EIO, and what libraries give beyond the list of this file.
+            _ => match (side, phase) {
+                (Side::Service, _) => ProblemCode::InternalError,
+                (_, Phase::Staging | Phase::Archiving) => ProblemCode::TapeFailed,
+                (Side::Network, _) => ProblemCode::CopyFailed,
+                (Side::Source | Side::Destination, _) => ProblemCode::PeerFailed,
+            },
+        }
+    }
 }
 
 /// Why an attempt did not succeed. `detail` is one line for people: what happened, to which thing, what to do.
@@ -177,6 +219,20 @@ pub struct Failure {
     /// A storage element said that it has too much to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<Busy>,
+    /// The cause, where more is known of it than the rest tells. Records of earlier versions have none; a name of a
+    /// later version is passed over.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "known_code"
+    )]
+    pub code: Option<ProblemCode>,
+}
+
+/// Nodes of two versions read each other's records.
+fn known_code<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<ProblemCode>, D::Error> {
+    let name = Option::<String>::deserialize(reader)?;
+    Ok(name.as_deref().and_then(ProblemCode::by_name))
 }
 
 /// A storage element has too much to do and wants to be left alone for a while.
@@ -220,6 +276,21 @@ impl Failure {
             errno: self.errno,
         }
     }
+
+    /// The cause: as it was told, else what side, phase and error number come nearest to.
+    pub fn code(&self) -> ProblemCode {
+        self.code
+            .unwrap_or_else(|| self.errno.problem_code(self.side, self.phase))
+    }
+
+    /// The same towards users. The sentence is FTS's detail without its scope and number.
+    pub fn problem(&self) -> Problem {
+        Problem {
+            side: self.side,
+            retry: self.retry,
+            ..Problem::new(self.code(), self.detail.clone())
+        }
+    }
 }
 
 impl fmt::Display for Failure {
@@ -233,5 +304,42 @@ impl fmt::Display for Failure {
             }
         };
         write!(out, "{scope} [{}] {}", self.errno.0, self.detail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_of_an_earlier_version_has_a_code_too() {
+        let old = r#"{"side":"destination","retry":"later","phase":"preparation","errno":28,"detail":"no room"}"#;
+        let failure: Failure = serde_json::from_str(old).expect("readable");
+        assert_eq!(
+            (failure.code, failure.code()),
+            (None, ProblemCode::PoolFull)
+        );
+        let problem = failure.problem();
+        assert_eq!(problem.side, Side::Destination);
+        assert_eq!(problem.message, "no room");
+    }
+
+    #[test]
+    fn a_stored_code_outranks_the_error_number_and_an_unknown_one_is_passed_over() {
+        let read = |code: &str| -> Failure {
+            let text = format!(
+                r#"{{"side":"source","retry":"never","phase":"transfer","errno":5,"detail":"x","code":"{code}"}}"#
+            );
+            serde_json::from_str(&text).expect("readable")
+        };
+        assert_eq!(
+            read("checksum-mismatch").code(),
+            ProblemCode::ChecksumMismatch
+        );
+        assert_eq!(read("a-code-of-tomorrow").code(), ProblemCode::PeerFailed);
+        let written = serde_json::to_value(read("checksum-mismatch")).expect("plain data");
+        assert_eq!(written["code"], "checksum-mismatch");
+        let without = serde_json::to_value(read("a-code-of-tomorrow")).expect("plain data");
+        assert!(without.get("code").is_none());
     }
 }

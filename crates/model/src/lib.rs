@@ -16,6 +16,7 @@ pub mod ledger;
 pub mod lock;
 pub mod node;
 pub mod path;
+pub mod problem;
 pub mod quantity;
 pub mod reason;
 pub mod record;
@@ -47,6 +48,7 @@ pub use ledger::{AfterStaging, LedgerEntry, LinkChange, LinkEvent, LinkSample, T
 pub use lock::{Lock, LockReach, LockScope, LockToken};
 pub use node::{Epoch, InvalidNodeId, NodeId, Tenure};
 pub use path::NamespacePath;
+pub use problem::{Actor, Advice, Layer, Problem, ProblemCode, ProblemFacts};
 pub use reason::{ChoiceReason, RatedPlace, TapeWait, WaitReason};
 pub use record::{Record, Standing, Tidying, UnfinishedJob};
 pub use setting::{

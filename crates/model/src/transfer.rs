@@ -512,6 +512,7 @@ mod tests {
             detail: "the source hung up".into(),
             found: None,
             busy: None,
+            code: None,
         }
     }
 

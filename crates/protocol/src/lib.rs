@@ -22,6 +22,7 @@ pub mod network;
 pub mod oauth;
 pub mod pace;
 pub mod pki;
+pub mod problem;
 pub mod ranges;
 pub mod resumable;
 pub mod s3;

@@ -21,7 +21,7 @@ use crate::token::{TOKEN_BYTES_MAX, capabilities};
 use chain::Macaroon;
 use penstock_model::text::hex;
 use penstock_model::{
-    Attenuation, Capability, CredentialId, NamespacePath, Timestamp, UserName, VoName,
+    Attenuation, Capability, CredentialId, NamespacePath, ProblemCode, Timestamp, UserName, VoName,
 };
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -88,6 +88,23 @@ pub enum MacaroonError {
     /// A `name:` caveat names somebody else.
     #[error("a caveat of the macaroon names another user")]
     Name,
+}
+
+impl MacaroonError {
+    /// The cause as users are told it.
+    pub fn code(&self) -> ProblemCode {
+        match self {
+            MacaroonError::TooLong
+            | MacaroonError::Malformed(_)
+            | MacaroonError::Signature
+            | MacaroonError::Identifier
+            | MacaroonError::Caveat(_)
+            | MacaroonError::Endless
+            | MacaroonError::Address(_)
+            | MacaroonError::Name => ProblemCode::TokenInvalid,
+            MacaroonError::Expired(_) => ProblemCode::TokenExpired,
+        }
+    }
 }
 
 /// Why no macaroon was made.

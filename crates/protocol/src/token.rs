@@ -26,7 +26,7 @@ use crate::identity::Named;
 use openssl::sha::sha256;
 use penstock_model::text::hex;
 use penstock_model::url::InvalidUrl;
-use penstock_model::{CredentialId, FileUrl, JobToken, Timestamp};
+use penstock_model::{CredentialId, FileUrl, JobToken, ProblemCode, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use thiserror::Error;
@@ -158,6 +158,31 @@ pub enum TokenError {
     /// A storage scope that cannot be understood must not be guessed.
     #[error("the token carries an invalid scope: {0}")]
     Scope(#[from] InvalidScope),
+}
+
+impl TokenError {
+    /// The cause as users are told it.
+    pub fn code(&self) -> ProblemCode {
+        match self {
+            TokenError::TooLong
+            | TokenError::Malformed(_)
+            | TokenError::Algorithm(_)
+            | TokenError::Claim(_)
+            | TokenError::UnknownKey { .. }
+            | TokenError::Signature
+            | TokenError::Life { .. }
+            | TokenError::ProfileVersion(_)
+            | TokenError::Scope(_) => ProblemCode::TokenInvalid,
+            TokenError::Issuer(_) => ProblemCode::IssuerUntrusted,
+            TokenError::KeysUnavailable { .. } => ProblemCode::IssuerUnreachable,
+            TokenError::Expired(_) | TokenError::AdminExpired(_) | TokenError::NotYetValid(_) => {
+                ProblemCode::TokenExpired
+            }
+            TokenError::AdminForAny | TokenError::Audience { .. } => {
+                ProblemCode::TokenAudienceWrong
+            }
+        }
+    }
 }
 
 /// The command that makes a new token for a site's owner.

@@ -462,6 +462,7 @@ mod tests {
                 detail: "a test says so".to_owned(),
                 found: None,
                 busy: None,
+                code: None,
             };
             let failed = Outcome::Failed {
                 failure,

@@ -19,8 +19,8 @@ use penstock_decide::renewal::next_try;
 use penstock_engine::command::{KeepToken, RefreshToken, TokenTrouble};
 use penstock_journal::JournalReader;
 use penstock_model::{
-    Concern, CredentialId, Failure, Phase, Renewal, RenewedToken, Retry, Side, StoredToken,
-    Timestamp,
+    Concern, CredentialId, Failure, Phase, ProblemCode, Renewal, RenewedToken, Retry, Side,
+    StoredToken, Timestamp,
 };
 use penstock_protocol::http1::client::Client;
 use penstock_protocol::oauth::{ClientCredentials, Grant};
@@ -59,14 +59,15 @@ impl TokenClients {
 
 /// Why a token cannot be used, as the failure of an attempt.
 pub(crate) fn token_failure(trouble: TokenTrouble, side: Side, phase: Phase) -> Failure {
-    let (observed, detail) = match trouble {
-        TokenTrouble::Ended(why) => (Observed::Status(401), why),
-        TokenTrouble::Later(why) => (Observed::Broken, why),
+    let (observed, code, detail) = match trouble {
+        TokenTrouble::Ended(why) => (Observed::Status(401), ProblemCode::TokenRenewalFailed, why),
+        TokenTrouble::Later(why) => (Observed::Broken, ProblemCode::IssuerUnreachable, why),
         TokenTrouble::Unreadable(why) => return unreadable(why),
     };
     // Who gives tokens is not the storage element for which they are.
     Failure {
         concern: Concern::Credential,
+        code: Some(code),
         ..classify(side, phase, &observed, detail)
     }
 }
@@ -75,6 +76,7 @@ pub(crate) fn token_failure(trouble: TokenTrouble, side: Side, phase: Phase) -> 
 pub(crate) fn unreadable(detail: String) -> Failure {
     Failure {
         concern: Concern::Credential,
+        code: Some(ProblemCode::KeysUnavailable),
         ..classify(Side::Service, Phase::Preparation, &Observed::Broken, detail)
     }
 }

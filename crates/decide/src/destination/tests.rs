@@ -42,6 +42,7 @@ fn failed(cleaned: bool) -> TransferEvent {
             detail: String::new(),
             found: None,
             busy: None,
+            code: None,
         },
         retry_at: None,
         cleaned,

@@ -5,8 +5,8 @@ use super::{About, Due, is_hopeless};
 use crate::{Effects, Engine, Now, TapeErrand, TapeOutcome, TapePlace};
 use penstock_decide::tape::{TapeProgress, next_call, next_look};
 use penstock_model::{
-    Concern, Errno, Failure, Locality, Phase, Retry, Side, TapeWait, Timestamp, ToldPlace,
-    TransferEvent, TransferId,
+    Concern, Errno, Failure, Locality, Phase, ProblemCode, Retry, Side, TapeWait, Timestamp,
+    ToldPlace, TransferEvent, TransferId,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -286,11 +286,17 @@ fn judged(found: Locality) -> Verdict {
         Locality::Disk | Locality::Unavailable => Verdict::NotYet,
         Locality::Lost => {
             let detail = "the tape system says that the file is lost".to_owned();
-            Verdict::Never(of_archiving(Errno::ENOENT, detail))
+            Verdict::Never(Failure {
+                code: Some(ProblemCode::FileLost),
+                ..of_archiving(Errno::ENOENT, detail)
+            })
         }
         Locality::None => {
             let detail = "the file has no bytes, and the tape system keeps none such".to_owned();
-            Verdict::Never(of_archiving(Errno::EPERM, detail))
+            Verdict::Never(Failure {
+                code: Some(ProblemCode::TapeFailed),
+                ..of_archiving(Errno::EPERM, detail)
+            })
         }
     }
 }
@@ -314,6 +320,7 @@ fn of_archiving(errno: Errno, detail: String) -> Failure {
         detail,
         found: None,
         busy: None,
+        code: None,
     }
 }
 

@@ -639,6 +639,7 @@ fn of_staging(retry: Retry, errno: Errno, detail: String) -> Failure {
         detail,
         found: None,
         busy: None,
+        code: None,
     }
 }
 

@@ -83,6 +83,7 @@ pub fn failed(attempt: u32, detail: &str, retry_at: Option<i64>) -> TransferEven
         detail: detail.to_owned(),
         found: None,
         busy: None,
+        code: None,
     };
     TransferEvent::AttemptFailed {
         attempt: Attempt(attempt),

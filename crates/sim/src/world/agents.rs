@@ -543,6 +543,7 @@ impl World<'_> {
             detail: detail.to_owned(),
             found: None,
             busy: None,
+            code: None,
         };
         let cleaned = match self.assignment(transfer) {
             Some(assignment) if copying.moves => {

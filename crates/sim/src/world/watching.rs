@@ -55,6 +55,7 @@ fn refusal(side: Side, errno: Errno, detail: &str) -> Sight {
         detail: detail.to_owned(),
         found: None,
         busy: None,
+        code: None,
     })
 }
 
@@ -68,6 +69,7 @@ fn untidied(errno: Errno) -> Failure {
         detail: "the destination refuses".to_owned(),
         found: None,
         busy: None,
+        code: None,
     }
 }
 

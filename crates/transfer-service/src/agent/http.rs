@@ -12,10 +12,12 @@ use penstock_clock::wall_clock;
 use penstock_decide::classify::{Observed, classify};
 use penstock_decide::destination::FileFacts;
 use penstock_model::{
-    Access, Busy, Bytes, Checksum, ChecksumAlgorithm, Failure, FileUrl, Phase, Side, Timestamp,
+    Access, Busy, Bytes, Checksum, ChecksumAlgorithm, Failure, FileUrl, Phase, ProblemCode, Side,
+    Timestamp,
 };
 use penstock_protocol::digest;
 use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
+use penstock_protocol::problem::PROBLEM_HEADER;
 use penstock_protocol::tls::{ClientIdentity, TlsError};
 use penstock_protocol::webdav::{
     DIRECTORY_TYPE, Listed, STAT_BODY, parse_http_date, parse_multistatus,
@@ -194,6 +196,8 @@ impl End {
         let status = answer.status;
         let said = header_text(&answer.headers, &RETRY_AFTER);
         let busy = busy_of(status, said.and_then(|text| text.parse().ok()), self.side);
+        // A storage element of ours tells the cause itself.
+        let code = header_text(&answer.headers, &PROBLEM_HEADER).and_then(ProblemCode::by_name);
         let text = short_text(answer).await;
         let observed = meaning(&text);
         let detail = format!("{} answered {what} with {status}{text}", self.url);
@@ -204,7 +208,11 @@ impl End {
             detail
         };
         let failure = self.failure(phase, &observed, detail);
-        Failure { busy, ..failure }
+        Failure {
+            busy,
+            code: code.or(failure.code),
+            ..failure
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use super::{AgentSetup, REMEMBERED_MAX};
 use crate::tokens::{read_with_patience, unreadable};
 use parking_lot::Mutex;
 use penstock_decide::classify::{Observed, classify};
-use penstock_model::{CredentialId, Failure, Phase, Side, Timestamp};
+use penstock_model::{CredentialId, Failure, Phase, ProblemCode, Side, Timestamp};
 use penstock_persistence::delegations::Delegation;
 use penstock_protocol::tls::ClientIdentity;
 use std::collections::HashMap;
@@ -117,12 +117,7 @@ fn unusable(id: &CredentialId, why: &str) -> Failure {
 fn missing(id: &CredentialId) -> Failure {
     let detail =
         format!("no proxy is delegated as {id} any more; delegate again, then submit again");
-    classify(
-        Side::Service,
-        Phase::Preparation,
-        &Observed::Forbidden,
-        detail,
-    )
+    no_proxy(ProblemCode::DelegationMissing, detail)
 }
 
 fn check_alive(id: &CredentialId, delegation: &Delegation, now: Timestamp) -> Result<(), Failure> {
@@ -134,12 +129,15 @@ fn check_alive(id: &CredentialId, delegation: &Delegation, now: Timestamp) -> Re
         "proxy expired: the delegated proxy {id} expired at {}Z; delegate again, then submit again",
         delegation.expires.to_fts()
     );
-    Err(classify(
-        Side::Service,
-        Phase::Preparation,
-        &Observed::Forbidden,
-        detail,
-    ))
+    Err(no_proxy(ProblemCode::DelegationExpired, detail))
+}
+
+fn no_proxy(code: ProblemCode, detail: String) -> Failure {
+    let observed = Observed::Forbidden;
+    Failure {
+        code: Some(code),
+        ..classify(Side::Service, Phase::Preparation, &observed, detail)
+    }
 }
 
 #[cfg(test)]

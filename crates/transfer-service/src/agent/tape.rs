@@ -408,6 +408,7 @@ impl Access {
             detail,
             found: None,
             busy: None,
+            code: None,
         }
     }
 }

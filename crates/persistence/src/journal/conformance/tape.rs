@@ -19,6 +19,7 @@ pub(super) fn what_tape_systems_did_is_told_of_a_file(lab: &Lab) {
         detail: "no tape".into(),
         found: None,
         busy: None,
+        code: None,
     };
     let steps = [
         (

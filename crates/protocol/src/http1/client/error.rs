@@ -3,6 +3,7 @@
 use super::super::body::BodyError;
 use crate::tls::TlsError;
 use http::StatusCode;
+use penstock_model::ProblemCode;
 use std::io;
 use std::time::Duration;
 use thiserror::Error;
@@ -138,6 +139,33 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// The cause as users are told it.
+    pub fn code(&self) -> ProblemCode {
+        match self {
+            ClientError::InvalidUrl { .. } => ProblemCode::RequestMalformed,
+            ClientError::Resolve { .. } => ProblemCode::NameUnresolved,
+            ClientError::Forbidden { .. } => ProblemCode::AddressNotAllowed,
+            ClientError::Connect { .. } => ProblemCode::ConnectionRefused,
+            ClientError::Tls(TlsError::NotTrusted { .. }) => ProblemCode::TlsUntrusted,
+            ClientError::Tls(TlsError::Timeout { .. }) | ClientError::Timeout { .. } => {
+                ProblemCode::ConnectionTimeout
+            }
+            ClientError::Tls(TlsError::Handshake { .. })
+            | ClientError::Closed { .. }
+            | ClientError::TooShort { .. }
+            | ClientError::Io { .. } => ProblemCode::ConnectionBroken,
+            ClientError::Tls(TlsError::Load { .. } | TlsError::Setup(_)) => {
+                ProblemCode::ConfigurationInvalid
+            }
+            ClientError::EarlyAnswer { status, .. } => ProblemCode::of_status(status.as_u16()),
+            ClientError::Malformed { .. }
+            | ClientError::TooLong { .. }
+            | ClientError::BadRedirect { .. } => ProblemCode::PeerMalformed,
+            ClientError::TooManyRedirects { .. } => ProblemCode::RedirectsTooMany,
+            ClientError::File { .. } => ProblemCode::LocalFailure,
+        }
+    }
+
     /// The same in words, without what the server wrote: for servers that may be anything, and whose texts are none of
     /// the business of who sent us there.
     pub fn without_foreign_text(&self) -> String {
