@@ -15,6 +15,8 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 METHODS = ["get", "put", "post", "delete", "head", "patch"]
 # What is said before a request reaches its operation, without a body.
 OF_THE_HEAD = {400, 414, 431}
+# Keys of every error in JSON.
+OF_AN_ERROR = {"status", "code", "side", "layer", "retryable", "who", "message", "detail"}
 
 
 class Interface:
@@ -118,7 +120,7 @@ def check(method, target, answer):
                 f"the document says: {complaint}"
             )
             return
-    assert answer.status_code in (404, 405) and answer.json().keys() == {"status", "message"}, (
+    assert answer.status_code in (404, 405) and answer.json().keys() == OF_AN_ERROR, (
         f"{method} {target} is in no document of docs/api/openapi, and was answered {answer.status_code}"
     )
 

@@ -5,7 +5,7 @@ mod between;
 use crate::access::Purpose;
 use crate::args::{CopyArgs, parse_url};
 use crate::environment::Environment;
-use crate::exit::CommandError;
+use crate::exit::{CommandError, VERIFICATION_FAILED};
 use crate::files::open;
 use crate::output::Output;
 use crate::progress::shown;
@@ -192,7 +192,7 @@ async fn place_of_file(
     let into_directory = to.path().ends_with('/')
         || match remote.stat(to).await {
             Ok(info) => info.is_directory,
-            Err(RemoteError::NotFound(_)) => false,
+            Err(RemoteError::NotFound { .. }) => false,
             // A token for writing need not allow looking; then the name is taken as it is.
             Err(RemoteError::NotAuthorised { .. }) => false,
             Err(why) => return Err(why.into()),
@@ -331,7 +331,7 @@ fn conclude(files: Vec<CopiedFile>, elapsed: Duration, output: Output) -> Result
     output.show(&report, || summary(&report));
     match errors
         .iter()
-        .any(|why| matches!(why, CommandError::Verification(_)))
+        .any(|why| why.exit_code() == VERIFICATION_FAILED)
     {
         _ if errors.is_empty() => Ok(()),
         true => Err(CommandError::Verification(format!(

@@ -1,8 +1,8 @@
 //! How a command ends: one error type for all of them, and the exit code that a script can rely on.
 
-use http::StatusCode;
 use penstock_field_tools::job_list::InvalidList;
 use penstock_field_tools::remote_error::RemoteError;
+use penstock_model::{Layer, Problem, ProblemCode, Side};
 use penstock_protocol::http1::client::ClientError;
 use serde::Serialize;
 use thiserror::Error;
@@ -40,7 +40,21 @@ pub enum CommandError {
     /// Stopped by a signal.
     #[error("{0}")]
     Interrupted(String),
+    /// The configuration makes no sense.
+    #[error("{0}")]
+    Configuration(String),
+    /// What another server said, or a transfer between two.
+    #[error("{text}")]
+    Remote {
+        /// For people, with what to do at the command line.
+        text: String,
+        /// The cause.
+        problem: Box<Problem>,
+    },
 }
+
+/// For a script that wants to know whether data was found to be wrong.
+pub const VERIFICATION_FAILED: u8 = 6;
 
 /// What `penstock help` says of exit codes; `docs/exit-codes.md` has the same table.
 pub const EXIT_CODES_HELP: &str = "\
@@ -58,25 +72,37 @@ Exit codes:
 /// The outcome of a command as `--json` tells it when it failed.
 #[derive(Debug, Serialize)]
 pub struct ErrorReport {
-    /// For people.
+    /// For people, as it is shown without `--json`.
     pub error: String,
     /// As given to the shell.
     pub exit_code: u8,
+    /// The cause.
+    #[serde(flatten)]
+    pub problem: Problem,
 }
 
 impl CommandError {
+    /// The same as users are told it everywhere.
+    pub fn problem(&self) -> Problem {
+        let code = match self {
+            CommandError::Remote { problem, .. } => return Problem::clone(problem),
+            CommandError::SomeFailed(_) => ProblemCode::FilesFailed,
+            CommandError::Usage(_) => ProblemCode::CommandInvalid,
+            CommandError::Configuration(_) => ProblemCode::ConfigurationInvalid,
+            CommandError::NotAuthorised(_) | CommandError::Refused => ProblemCode::PermissionDenied,
+            CommandError::NotFound(_) => ProblemCode::PathNotFound,
+            CommandError::Unreachable(_) => ProblemCode::PeerMalformed,
+            CommandError::Verification(_) => ProblemCode::ChecksumMismatch,
+            CommandError::Differs => ProblemCode::ConsistencyBroken,
+            CommandError::Local(_) => ProblemCode::LocalFailure,
+            CommandError::Interrupted(_) => ProblemCode::Interrupted,
+        };
+        Problem::new(code, self.to_string()).at(Side::Service)
+    }
+
     /// The code for the shell.
     pub fn exit_code(&self) -> u8 {
-        match self {
-            CommandError::SomeFailed(_) => 1,
-            CommandError::Usage(_) => 2,
-            CommandError::NotAuthorised(_) | CommandError::Refused => 3,
-            CommandError::NotFound(_) => 4,
-            CommandError::Unreachable(_) => 5,
-            CommandError::Verification(_) | CommandError::Differs => 6,
-            CommandError::Local(_) => 7,
-            CommandError::Interrupted(_) => 130,
-        }
+        exit_code(&self.problem())
     }
 
     /// Trouble with this machine while doing `what`.
@@ -85,9 +111,29 @@ impl CommandError {
     }
 }
 
+/// The code for the shell, by the cause.
+fn exit_code(problem: &Problem) -> u8 {
+    let facts = problem.code.facts();
+    match (problem.code, facts.layer, facts.status) {
+        (ProblemCode::CommandInvalid | ProblemCode::ConfigurationInvalid, _, _) => 2,
+        (ProblemCode::ConsistencyBroken, _, _) => VERIFICATION_FAILED,
+        (ProblemCode::LocalFailure, _, _) => 7,
+        (ProblemCode::Interrupted, _, _) => 130,
+        (ProblemCode::FilesFailed, _, _) => 1,
+        (_, Layer::Content, _) => VERIFICATION_FAILED,
+        (_, Layer::Network, _) => 5,
+        (_, _, 401 | 403 | 419) => 3,
+        (_, _, 404) => 4,
+        (_, _, 504) => 5,
+        // What the service that was asked cannot do is another matter than what an end of a transfer cannot.
+        (_, _, 500..) if problem.side == Side::Service => 5,
+        (_, _, _) => 1,
+    }
+}
+
 impl From<crate::config::ConfigError> for CommandError {
     fn from(why: crate::config::ConfigError) -> CommandError {
-        CommandError::Usage(why.to_string())
+        CommandError::Configuration(why.to_string())
     }
 }
 
@@ -99,25 +145,13 @@ impl From<InvalidList> for CommandError {
 
 impl From<RemoteError> for CommandError {
     fn from(why: RemoteError) -> CommandError {
-        let text = why.to_string();
-        match why {
-            RemoteError::NotAuthorised { .. } => CommandError::NotAuthorised(text),
-            RemoteError::NotFound(_) => CommandError::NotFound(text),
-            RemoteError::NoToken(_) => CommandError::Local(text),
-            RemoteError::Exists(_) => CommandError::SomeFailed(text),
-            RemoteError::Refused { status, .. } if status.is_server_error() => {
-                CommandError::Unreachable(text)
-            }
-            RemoteError::Refused { .. } => CommandError::SomeFailed(text),
-            RemoteError::Unreachable(ClientError::EarlyAnswer { status, .. })
-                if [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status) =>
-            {
-                CommandError::NotAuthorised(text)
-            }
-            RemoteError::Unreachable(why) => CommandError::Unreachable(text + remedy(&why)),
-            RemoteError::Nonsense { .. } => CommandError::Unreachable(text),
-            RemoteError::Differs { .. } => CommandError::Verification(text),
-            RemoteError::Local { .. } => CommandError::Local(text),
+        let mut text = why.to_string();
+        if let RemoteError::Unreachable(why) = &why {
+            text += remedy(why);
+        }
+        CommandError::Remote {
+            text,
+            problem: Box::new(why.problem()),
         }
     }
 }
@@ -148,20 +182,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn help_documents_every_code() {
-        use CommandError as E;
-        let all = [
-            E::SomeFailed,
-            E::Usage,
-            E::NotAuthorised,
-            E::NotFound,
-            E::Unreachable,
-            E::Verification,
-            E::Local,
-        ];
-        let codes = all.into_iter().map(|make| make(String::new()).exit_code());
-        for code in codes.chain([E::Interrupted(String::new()).exit_code()]) {
+    fn help_documents_every_exit_code_and_every_cause_has_one() {
+        for facts in ProblemCode::all() {
+            let code = exit_code(&Problem::new(facts.code, ""));
             assert!(EXIT_CODES_HELP.contains(&format!("\n  {code} ")), "{code}");
         }
+    }
+
+    #[test]
+    fn an_exit_code_is_that_of_the_cause_and_of_who_was_asked() {
+        let check = |name: &str, side, expected| {
+            let code = ProblemCode::by_name(name).expect("known");
+            assert_eq!(
+                exit_code(&Problem::new(code, "").at(side)),
+                expected,
+                "{name}"
+            );
+        };
+        check("path-not-found", Side::Source, 4);
+        check("token-expired", Side::Service, 3);
+        check("path-reserved", Side::Service, 3);
+        check("path-exists", Side::Destination, 1);
+        check("pool-full", Side::Service, 5);
+        check("pool-full", Side::Destination, 1);
+        check("copy-failed", Side::Network, 1);
+        check("connection-refused", Side::Source, 5);
+        check("checksum-mismatch", Side::Destination, 6);
+        check("file-lost", Side::Service, 1);
+        check("command-invalid", Side::Service, 2);
     }
 }

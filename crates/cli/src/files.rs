@@ -248,7 +248,7 @@ pub async fn checksum(
     let mut reports = Vec::new();
     for url in &args.urls {
         let head = remote.head(url, args.algorithm).await?;
-        let head = head.ok_or_else(|| RemoteError::NotFound(url.to_string()))?;
+        let head = head.ok_or_else(|| RemoteError::not_found(url.to_string()))?;
         let told = head
             .checksums
             .into_iter()

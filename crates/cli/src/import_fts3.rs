@@ -117,7 +117,7 @@ async fn ask(found: &mut ApiConfiguration, service: &TransferService) -> Result<
             Ok(value) => found
                 .add_kind(kind, value)
                 .map_err(|why| CommandError::Unreachable(format!("its {kind}: {why}")))?,
-            Err(RemoteError::NotFound(_)) => {}
+            Err(RemoteError::NotFound { .. }) => {}
             Err(why) => return Err(why.into()),
         }
     }

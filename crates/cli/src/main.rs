@@ -59,6 +59,7 @@ fn main() -> ExitCode {
                     &ErrorReport {
                         error: why.to_string(),
                         exit_code,
+                        problem: why.problem(),
                     },
                     String::new,
                 ),

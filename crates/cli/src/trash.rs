@@ -93,10 +93,11 @@ fn connect(args: &DoorArgs, environment: &Environment) -> Result<TrashApi, Comma
 /// In the words of the storage element, which says what to do.
 fn told(why: RemoteError) -> CommandError {
     match why {
-        RemoteError::Refused { detail, .. } if !detail.is_empty() => {
-            CommandError::SomeFailed(detail.trim_start_matches(": ").to_owned())
-        }
-        RemoteError::NotFound(_) => CommandError::NotFound(
+        RemoteError::Refused { ref detail, .. } if !detail.is_empty() => CommandError::Remote {
+            text: detail.trim_start_matches(": ").to_owned(),
+            problem: Box::new(why.problem()),
+        },
+        RemoteError::NotFound { .. } => CommandError::NotFound(
             "that is not in the trash, or no longer; `penstock trash list` tells what is"
                 .to_owned(),
         ),
@@ -107,7 +108,7 @@ fn told(why: RemoteError) -> CommandError {
 /// The same of a question about the whole trash, which every storage element has.
 fn told_of_whole(why: RemoteError) -> CommandError {
     match why {
-        RemoteError::NotFound(url) => CommandError::Usage(format!(
+        RemoteError::NotFound { what: url, .. } => CommandError::Usage(format!(
             "{url} does not exist, so that is not the door of a storage element; a transfer service has no trash, and \
              another port (`listen` of [storage] and [transfer] in penstock.toml)"
         )),

@@ -219,6 +219,7 @@ mod tests {
             url: "https://se/f".into(),
             status: http::StatusCode::from_u16(status).expect("a status"),
             detail: String::new(),
+            told: None,
         };
         for (status, attempts) in [(503, 3), (507, 1)] {
             let mut tries = 0;

@@ -109,7 +109,7 @@ impl Remote {
         let head = self
             .head(url, wanted)
             .await?
-            .ok_or_else(|| RemoteError::NotFound(redact(url.as_str())))?;
+            .ok_or_else(|| RemoteError::not_found(redact(url.as_str())))?;
         let told = head
             .checksums
             .into_iter()
@@ -180,6 +180,7 @@ impl Remote {
                     status: StatusCode::CONFLICT,
                     url: shown,
                     detail,
+                    told,
                 }) => match parent(next) {
                     Some(above) => missing.push(above),
                     None => {
@@ -187,6 +188,7 @@ impl Remote {
                             url: shown,
                             status: StatusCode::CONFLICT,
                             detail,
+                            told,
                         });
                     }
                 },
@@ -317,7 +319,7 @@ impl Remote {
             url,
             answer.status,
             &self.credentials.at(url)?,
-            &body,
+            (&answer.headers, &body),
         ))
     }
 }

@@ -1,10 +1,11 @@
 //! Why a request to a storage element or a transfer service did not do what was wanted.
 
 use crate::credentials::ShownCredentials;
-use http::StatusCode;
-use penstock_model::Checksum;
+use http::{HeaderMap, StatusCode};
 use penstock_model::url::redact;
+use penstock_model::{Checksum, Problem, ProblemCode, Side};
 use penstock_protocol::http1::client::ClientError;
+use penstock_protocol::problem;
 use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -12,6 +13,8 @@ use url::Url;
 
 /// Characters of an error text that are shown.
 const DETAIL_CHARS_MAX: usize = 300;
+/// Bytes of an error's body that are looked at.
+const ERROR_BYTES_MAX: usize = 16 << 10;
 
 /// One variant for each thing that a caller does differently.
 #[derive(Debug, Error)]
@@ -27,10 +30,17 @@ pub enum RemoteError {
         shown: ShownKind,
         /// What the server says.
         detail: String,
+        /// The same as a server of ours says it.
+        told: Option<Box<Problem>>,
     },
     /// 404.
-    #[error("{0} does not exist")]
-    NotFound(String),
+    #[error("{what} does not exist")]
+    NotFound {
+        /// What was asked for.
+        what: String,
+        /// What a server of ours says.
+        told: Option<Box<Problem>>,
+    },
     /// The copy's place is taken by other content.
     #[error("{0} exists with other content; --overwrite replaces it")]
     Exists(String),
@@ -43,6 +53,8 @@ pub enum RemoteError {
         status: StatusCode,
         /// What the server says.
         detail: String,
+        /// The same as a server of ours says it.
+        told: Option<Box<Problem>>,
     },
     /// No token could be had for the request.
     #[error("no token: {0}")]
@@ -122,8 +134,13 @@ impl RemoteError {
         url: &Url,
         status: StatusCode,
         shown: &ShownCredentials,
-        body: &[u8],
+        (headers, body): (&HeaderMap, &[u8]),
     ) -> RemoteError {
+        let told = problem::read(headers, &body[..body.len().min(ERROR_BYTES_MAX)]);
+        let told = told.filter(|told| is_readable(&told.message)).map(|told| {
+            let message = told.message.chars().take(DETAIL_CHARS_MAX).collect();
+            Box::new(Problem { message, ..told })
+        });
         let shown = shown.into();
         let url = redact(url.as_str());
         let detail = detail_of(body);
@@ -133,14 +150,60 @@ impl RemoteError {
                 status,
                 shown,
                 detail,
+                told,
             },
-            StatusCode::NOT_FOUND => RemoteError::NotFound(url),
+            StatusCode::NOT_FOUND => RemoteError::NotFound { what: url, told },
             _ => RemoteError::Refused {
                 url,
                 status,
                 detail,
+                told,
             },
         }
+    }
+
+    /// There is no such thing, as far as can be seen from here.
+    pub fn not_found(what: impl Into<String>) -> RemoteError {
+        RemoteError::NotFound {
+            what: what.into(),
+            told: None,
+        }
+    }
+
+    /// The same as users are told it everywhere: in the server's own words where it is one of ours.
+    pub fn problem(&self) -> Problem {
+        let text = self.to_string();
+        let code = match self {
+            RemoteError::NotAuthorised {
+                told: Some(told), ..
+            }
+            | RemoteError::NotFound {
+                told: Some(told), ..
+            }
+            | RemoteError::Refused {
+                told: Some(told), ..
+            } => {
+                return Problem {
+                    detail: Some(text),
+                    ..Problem::clone(told)
+                };
+            }
+            RemoteError::NotAuthorised {
+                shown: ShownKind::Nothing | ShownKind::Withheld,
+                ..
+            } => ProblemCode::CredentialsMissing,
+            RemoteError::NotAuthorised { status, .. } | RemoteError::Refused { status, .. } => {
+                ProblemCode::of_status(status.as_u16())
+            }
+            RemoteError::NotFound { .. } => ProblemCode::PathNotFound,
+            RemoteError::Exists(_) => ProblemCode::PathExists,
+            RemoteError::NoToken(_) | RemoteError::Local { .. } => ProblemCode::LocalFailure,
+            RemoteError::Unreachable(why) => why.code(),
+            RemoteError::Nonsense { .. } => ProblemCode::PeerMalformed,
+            RemoteError::Differs { .. } => ProblemCode::ChecksumMismatch,
+        };
+        // There is one other side here: the service that was asked.
+        Problem::new(code, text).at(Side::Service)
     }
 
     /// An answer that does not follow the protocol.
@@ -168,7 +231,7 @@ impl RemoteError {
                 matches!(status.as_u16(), 408 | 429 | 502 | 503 | 504)
             }
             RemoteError::NotAuthorised { .. }
-            | RemoteError::NotFound(_)
+            | RemoteError::NotFound { .. }
             | RemoteError::NoToken(_)
             | RemoteError::Exists(_)
             | RemoteError::Nonsense { .. }
@@ -180,19 +243,21 @@ impl RemoteError {
 
 /// The first line of an error body, or the `message` of a JSON one, when it is text for people.
 fn detail_of(body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&body[..body.len().min(16 << 10)]);
+    let text = String::from_utf8_lossy(&body[..body.len().min(ERROR_BYTES_MAX)]);
     let message = serde_json::from_str::<serde_json::Value>(&text)
         .ok()
         .and_then(|json| json.get("message")?.as_str().map(str::to_owned));
     let line = message.unwrap_or_else(|| text.lines().next().unwrap_or_default().trim().to_owned());
-    let readable =
-        !line.is_empty() && !line.starts_with('<') && !line.chars().any(char::is_control);
     let shown: String = line.chars().take(DETAIL_CHARS_MAX).collect();
-    if readable {
-        format!(": {shown}")
-    } else {
-        String::new()
+    match is_readable(&line) {
+        true => format!(": {shown}"),
+        false => String::new(),
     }
+}
+
+/// Text for people, and no page.
+fn is_readable(line: &str) -> bool {
+    !line.is_empty() && !line.starts_with('<') && !line.chars().any(char::is_control)
 }
 
 #[cfg(test)]
@@ -202,7 +267,8 @@ mod tests {
     fn check(status: u16, shown: ShownCredentials, body: &str, expected: &str) {
         let url = Url::parse("https://se/f?authz=secret").expect("valid");
         let status = StatusCode::from_u16(status).expect("a status");
-        let error = RemoteError::of_status(&url, status, &shown, body.as_bytes());
+        let error =
+            RemoteError::of_status(&url, status, &shown, (&HeaderMap::new(), body.as_bytes()));
         assert_eq!(error.to_string(), expected);
     }
 
@@ -241,5 +307,37 @@ mod tests {
             "<html>",
             "https://se/f?…: the server answered 500 Internal Server Error",
         );
+    }
+
+    #[test]
+    fn a_problem_is_told_in_the_words_of_a_server_of_ours_and_guessed_of_others() {
+        let url = Url::parse("https://se/f").expect("valid");
+        let nothing = ShownCredentials::Nothing;
+        let document = penstock_protocol::problem::document(
+            &Problem::new(ProblemCode::JobNotFound, "no job 7"),
+            404,
+        );
+        let headers = HeaderMap::from_iter([(
+            http::header::CONTENT_TYPE,
+            http::HeaderValue::from_static(problem::PROBLEM_JSON),
+        )]);
+        let of = |status, headers: &HeaderMap, body: &[u8]| {
+            RemoteError::of_status(&url, status, &nothing, (headers, body)).problem()
+        };
+        let told = of(StatusCode::NOT_FOUND, &headers, &document);
+        assert_eq!(
+            (told.code, told.message.as_str()),
+            (ProblemCode::JobNotFound, "no job 7")
+        );
+        assert_eq!(told.detail.as_deref(), Some("https://se/f does not exist"));
+        let none = HeaderMap::new();
+        let guessed = |status, body: &[u8]| of(status, &none, body).code.name();
+        assert_eq!(guessed(StatusCode::NOT_FOUND, b""), "path-not-found");
+        assert_eq!(
+            guessed(StatusCode::UNAUTHORIZED, b""),
+            "credentials-missing"
+        );
+        assert_eq!(guessed(StatusCode::INSUFFICIENT_STORAGE, b""), "pool-full");
+        assert_eq!(guessed(StatusCode::IM_A_TEAPOT, b""), "peer-failed");
     }
 }

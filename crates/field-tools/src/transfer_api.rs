@@ -306,7 +306,7 @@ impl TransferService {
             .to_owned();
         match value.get("http_status").and_then(Value::as_str) {
             Some(status) if status.starts_with("404") => {
-                Err(RemoteError::NotFound(format!("job {id}")))
+                Err(RemoteError::not_found(format!("job {id}")))
             }
             _ => serde_json::from_value(value)
                 .map_err(|why| RemoteError::nonsense(&self.base, format!("job {id}: {why}"))),

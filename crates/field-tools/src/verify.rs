@@ -113,7 +113,7 @@ async fn compare_told(remote: &Remote, expected: &Expected) -> Result<(), Remote
     let head = remote
         .head(&expected.copy, expected.checksum.algorithm())
         .await?;
-    let head = head.ok_or_else(|| RemoteError::NotFound(expected.copy.to_string()))?;
+    let head = head.ok_or_else(|| RemoteError::not_found(expected.copy.to_string()))?;
     if head.size != Some(expected.size) {
         let size = head
             .size

@@ -1,8 +1,8 @@
 //! Jobs: what one submission asked for, and how a job's state follows from its transfers.
 
 use crate::checksum::{Checksum, ChecksumAlgorithm};
-use crate::failure::Side;
 use crate::ids::{Activity, CredentialId, JobId, LinkId, TransferId, UserName, VoName};
+use crate::problem::Side;
 use crate::tape::{Recall, Staging, TapeNotes};
 use crate::transfer::TransferState;
 use crate::units::{Bytes, Priority, Timestamp};

@@ -36,7 +36,7 @@ pub use ban::{Ban, BanChange, BanEffect, BanTarget, StorageBan, UserBan};
 pub use capability::{Capability, Right};
 pub use checksum::{Checksum, ChecksumAlgorithm};
 pub use cloud::{CloudHolder, CloudKey, CloudName, CloudStorage};
-pub use failure::{Busy, Concern, Errno, Failure, FailureKind, FoundFile, Phase, Retry, Side};
+pub use failure::{Busy, Concern, Errno, Failure, FailureKind, FoundFile, Phase};
 pub use ids::{
     Activity, CredentialId, JobId, LinkId, PoolName, StorageId, TransferId, UserName, VoName,
 };
@@ -48,7 +48,7 @@ pub use ledger::{AfterStaging, LedgerEntry, LinkChange, LinkEvent, LinkSample, T
 pub use lock::{Lock, LockReach, LockScope, LockToken};
 pub use node::{Epoch, InvalidNodeId, NodeId, Tenure};
 pub use path::NamespacePath;
-pub use problem::{Actor, Advice, Layer, Problem, ProblemCode, ProblemFacts};
+pub use problem::{Actor, Advice, Layer, Problem, ProblemCode, ProblemFacts, Retry, Side};
 pub use reason::{ChoiceReason, RatedPlace, TapeWait, WaitReason};
 pub use record::{Record, Standing, Tidying, UnfinishedJob};
 pub use setting::{

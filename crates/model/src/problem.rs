@@ -7,9 +7,46 @@ mod code;
 
 pub use code::{Advice, ProblemCode, ProblemFacts};
 
-use crate::failure::{Retry, Side};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+
+/// Where the fault lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// The storage element that holds the file.
+    Source,
+    /// The storage element that should receive it.
+    Destination,
+    /// Between the two.
+    Network,
+    /// This service.
+    Service,
+}
+
+impl Side {
+    /// FTS's scope word, as it begins each `reason` on the wire.
+    pub fn fts_scope(self) -> &'static str {
+        match self {
+            Side::Source => "SOURCE",
+            Side::Destination => "DESTINATION",
+            Side::Network => "TRANSFER",
+            Side::Service => "GENERAL_FAILURE",
+        }
+    }
+}
+
+/// Whether trying again can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Retry {
+    /// The same attempt may succeed later.
+    Later,
+    /// Only another replica or another way can help.
+    ElsewhereOnly,
+    /// It will fail again in the same way.
+    Never,
+}
 
 /// Which part of the system a problem is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -500,7 +500,8 @@ fn advance_archiving(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::{Concern, Errno, Phase, Retry, Side};
+    use crate::failure::{Concern, Errno, Phase};
+    use crate::problem::{Retry, Side};
 
     fn failure() -> Failure {
         Failure {

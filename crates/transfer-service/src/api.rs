@@ -37,17 +37,19 @@ use crate::tokens::TokenClients;
 use axum::Router;
 use axum::extract::State;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
 use caller::{Caller, Credentials};
 use penstock_decide::access::{Operation, Rights};
 use penstock_journal::JournalError;
-use penstock_model::VoName;
+use penstock_model::{Problem, ProblemCode, VoName};
 use penstock_protocol::identity::Method;
 use penstock_protocol::monitoring::Monitor;
+use penstock_protocol::problem::{self, PROBLEM_HEADER};
 use penstock_protocol::token::Verifier;
 use penstock_protocol::x509::ClientCertificates;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use submit::BASE_ID;
@@ -56,8 +58,6 @@ use uuid::Uuid;
 
 /// The version of the FTS interface that is spoken.
 const API_VERSION: [u32; 3] = [3, 14, 4];
-/// What FTS answers to a submission without delegated credentials; HTTP has no name for it.
-const NEEDS_DELEGATION: u16 = 419;
 
 /// What the interface needs.
 #[derive(Clone)]
@@ -180,11 +180,15 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
         .with_state(api)
 }
 
-/// An error as FTS clients read it: `{"status": "404 Not Found", "message": "…"}`.
+/// An error answer: a [`Problem`] with its status, beside the keys by which FTS clients read it
+/// (`{"status": "404 Not Found", "message": "…"}`). Those pass over keys that they do not know.
 #[derive(Debug)]
 pub(crate) struct ApiError {
+    problem: Problem,
+    /// The code's own, unless FTS gives another.
     status: StatusCode,
-    message: String,
+    /// The scope that would help.
+    scope: Option<String>,
     /// The log has been told, with more than is known to who answers.
     is_told: bool,
     /// In how many seconds it is worth trying again.
@@ -199,12 +203,20 @@ const LEADERLESS_SECONDS: u16 = 5;
 pub(crate) struct Untold(pub(crate) String);
 
 impl ApiError {
-    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> ApiError {
+    pub(crate) fn new(code: ProblemCode, message: impl Into<String>) -> ApiError {
+        ApiError::from(Problem::new(code, message))
+    }
+
+    /// The same with a status that FTS gives for it.
+    fn with_status(self, status: StatusCode) -> ApiError {
+        ApiError { status, ..self }
+    }
+
+    /// The same, naming the scope that a token should have.
+    fn needing(self, scope: &str) -> ApiError {
         ApiError {
-            status,
-            message: message.into(),
-            is_told: false,
-            retry_after: None,
+            scope: Some(scope.to_owned()),
+            ..self
         }
     }
 
@@ -223,32 +235,52 @@ impl ApiError {
             ..self
         }
     }
+}
 
-    /// A certificate says who submits; by itself it gives nothing by which the files could be reached.
-    pub(crate) fn needs_delegation(message: String) -> ApiError {
-        let status = StatusCode::from_u16(NEEDS_DELEGATION).expect("between 100 and 999");
-        ApiError::new(status, message)
+impl From<Problem> for ApiError {
+    fn from(problem: Problem) -> ApiError {
+        let status = problem.code.facts().status;
+        ApiError {
+            status: StatusCode::from_u16(status).expect("a test keeps it between 200 and 600"),
+            problem,
+            scope: None,
+            is_told: false,
+            retry_after: None,
+        }
     }
+}
+
+/// The body of an error answer.
+#[derive(Serialize)]
+struct ErrorBody<'p> {
+    status: String,
+    #[serde(flatten)]
+    problem: &'p Problem,
 }
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let name = self.status.canonical_reason().unwrap_or("Need Delegation");
-        let status = format!("{} {name}", self.status.as_u16());
-        let body = json!({"status": status, "message": self.message});
-        let mut response = (self.status, axum::Json(body)).into_response();
-        let is_denial =
-            self.status == StatusCode::UNAUTHORIZED || self.status == StatusCode::FORBIDDEN;
-        if is_denial && !self.is_told {
-            response.extensions_mut().insert(Untold(self.message));
-        }
-        if self.status == StatusCode::UNAUTHORIZED {
-            response
-                .headers_mut()
-                .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        let ApiError {
+            problem, status, ..
+        } = self;
+        // HTTP has no name for 419.
+        let name = status.canonical_reason().unwrap_or("Need Delegation");
+        let body = ErrorBody {
+            status: format!("{} {name}", status.as_u16()),
+            problem: &problem,
+        };
+        let mut response = (status, axum::Json(body)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(PROBLEM_HEADER, problem::header_value(problem.code));
+        if let Some(challenge) = problem::challenge(&problem, self.scope.as_deref()) {
+            headers.insert(WWW_AUTHENTICATE, challenge);
         }
         if let Some(seconds) = self.retry_after {
-            response.headers_mut().insert(RETRY_AFTER, seconds.into());
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
+        let is_denial = status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN;
+        if is_denial && !self.is_told {
+            response.extensions_mut().insert(Untold(problem.message));
         }
         response
     }
@@ -256,52 +288,20 @@ impl IntoResponse for ApiError {
 
 impl From<JournalError> for ApiError {
     fn from(error: JournalError) -> Self {
-        if error.may_pass() {
-            tracing::warn!(%error, "a question could not be answered");
-            let text = "the journal cannot be read at the moment; try again later";
-            return ApiError::new(StatusCode::SERVICE_UNAVAILABLE, text);
+        match error.may_pass() {
+            true => tracing::warn!(%error, "a question could not be answered"),
+            false => tracing::error!(%error, "a question could not be answered"),
         }
-        tracing::error!(%error, "a question could not be answered");
-        ApiError::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "the journal cannot be read; see the service's log",
-        )
+        ApiError::from(ServiceError::Journal(error))
     }
 }
 
 impl From<ServiceError> for ApiError {
     fn from(error: ServiceError) -> Self {
+        let refused = ApiError::from(error.problem());
         match error {
-            ServiceError::Journal(error) => error.into(),
-            ServiceError::Delegations(error) => error.into(),
-            ServiceError::StorageBanned(_) => {
-                ApiError::new(StatusCode::FORBIDDEN, error.to_string())
-            }
-            ServiceError::TooManyBans | ServiceError::OutOfReach(_) => {
-                ApiError::new(StatusCode::BAD_REQUEST, error.to_string())
-            }
-            ServiceError::Taken(job) => {
-                let text = format!("the job {job} was submitted before with the same sid");
-                ApiError::new(StatusCode::CONFLICT, text)
-            }
-            ServiceError::NotRecorded(_) | ServiceError::ForeignReply => {
-                ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
-            }
-            ServiceError::Leaderless => {
-                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
-                    .retry_after(LEADERLESS_SECONDS)
-            }
-            ServiceError::JournalFull
-            | ServiceError::Keys(_)
-            | ServiceError::NoKeys(..)
-            | ServiceError::NoRoom(_)
-            | ServiceError::Unwritten(_)
-            | ServiceError::JournalGone { .. }
-            | ServiceError::Undecided
-            | ServiceError::ShuttingDown
-            | ServiceError::Thread(_) => {
-                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
-            }
+            ServiceError::Leaderless => refused.retry_after(LEADERLESS_SECONDS),
+            _ => refused,
         }
     }
 }
@@ -370,7 +370,10 @@ async fn whoami_certificate(
     let shown = credentials.certificate();
     match shown.filter(|_| caller.identity.method == Method::Certificate) {
         Some(pem) => Ok(([(CONTENT_TYPE, "application/x-pem-file")], pem).into_response()),
-        None => Err(ApiError::new(StatusCode::FORBIDDEN, "Certificate required")),
+        None => Err(ApiError::new(
+            ProblemCode::CertificateRequired,
+            "Certificate required",
+        )),
     }
 }
 
@@ -442,7 +445,7 @@ async fn hosts(
 
 async fn unknown_path(uri: axum::http::Uri) -> ApiError {
     ApiError::new(
-        StatusCode::NOT_FOUND,
+        ProblemCode::ResourceNotFound,
         format!("there is nothing at {}", uri.path()),
     )
 }

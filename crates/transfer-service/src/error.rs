@@ -1,7 +1,7 @@
 //! Why the service cannot do what it was asked.
 
 use penstock_journal::JournalError;
-use penstock_model::{JobId, NodeId, StorageId};
+use penstock_model::{JobId, NodeId, Problem, ProblemCode, StorageId};
 use penstock_persistence::delegations::DelegationError;
 use penstock_persistence::sealing::SealingError;
 use thiserror::Error;
@@ -86,4 +86,52 @@ pub enum ServiceError {
     /// The operating system refuses a thread.
     #[error("cannot start the journal's thread: {0}")]
     Thread(#[from] std::io::Error),
+}
+
+impl ServiceError {
+    /// The same towards users. What concerns the database is in the log; it may name what is not theirs.
+    pub fn problem(&self) -> Problem {
+        let code = self.code();
+        match self {
+            ServiceError::Journal(error) if error.may_pass() => Problem::new(
+                code,
+                "the journal cannot be read at the moment; try again later",
+            ),
+            ServiceError::Journal(_) => {
+                Problem::new(code, "the journal cannot be read; see the service's log")
+            }
+            ServiceError::Delegations(_) => Problem::new(
+                code,
+                "the delegations cannot be read or written at the moment; try again later",
+            ),
+            // The wording is that of submissions, which are where ids are given.
+            ServiceError::Taken(job) => Problem::new(
+                code,
+                format!("the job {job} was submitted before with the same sid"),
+            ),
+            other => Problem::new(code, other.to_string()),
+        }
+    }
+
+    fn code(&self) -> ProblemCode {
+        match self {
+            ServiceError::Journal(error) if error.may_pass() => ProblemCode::JournalBusy,
+            ServiceError::Journal(_) => ProblemCode::JournalFailed,
+            ServiceError::Delegations(_) => ProblemCode::JournalBusy,
+            ServiceError::JournalFull | ServiceError::Unwritten(_) => ProblemCode::JournalFull,
+            ServiceError::OutOfReach(_) => ProblemCode::EndpointUnsupported,
+            ServiceError::NoRoom(_) => ProblemCode::ServiceFull,
+            ServiceError::NotRecorded(_) => ProblemCode::RecordRefused,
+            ServiceError::JournalGone { .. } => ProblemCode::JournalMissing,
+            ServiceError::Undecided => ProblemCode::OutcomeUnknown,
+            ServiceError::StorageBanned(_) => ProblemCode::StorageBanned,
+            ServiceError::TooManyBans => ProblemCode::LimitReached,
+            ServiceError::Taken(_) => ProblemCode::JobDuplicate,
+            ServiceError::Keys(_) | ServiceError::NoKeys(..) => ProblemCode::KeysUnavailable,
+            ServiceError::ForeignReply => ProblemCode::ReplyUnknown,
+            ServiceError::Leaderless => ProblemCode::ServiceLeaderless,
+            ServiceError::ShuttingDown => ProblemCode::ServiceStopping,
+            ServiceError::Thread(_) => ProblemCode::ServiceBusy,
+        }
+    }
 }

@@ -2,7 +2,8 @@
 //! of simulations; and what servers say that its commands speak with.
 
 use super::{Target, texts};
-use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use penstock_field_tools::credentials::ShownCredentials;
 use penstock_field_tools::fts3_configuration::ApiConfiguration;
 use penstock_field_tools::remote_error::RemoteError;
@@ -12,6 +13,7 @@ use penstock_persistence::backup::{
 };
 use penstock_persistence::journal::SqliteJournal;
 use penstock_persistence::sealing::{SealingKeys, SecretKind};
+use penstock_protocol::problem::PROBLEM_HEADER;
 use penstock_sim::Plan;
 use penstock_sim::plan::limits;
 use std::path::Path;
@@ -297,11 +299,19 @@ fn check_refusal(data: &[u8]) {
     let url = Url::parse("https://se.example.org/f?authz=secret").expect("a URL");
     for status in [400, 401, 404, 500] {
         let status = StatusCode::from_u16(status).expect("a status");
-        let told =
-            RemoteError::of_status(&url, status, &ShownCredentials::Nothing, data).to_string();
-        // What a server says commands no terminal, fills no screen, and hides no line.
-        assert!(told.chars().count() <= DETAIL_CHARS_MAX, "{told}");
-        assert!(!told.contains("authz=secret"));
-        assert!(!told.chars().any(char::is_control), "{told:?}");
+        for media_type in ["application/json", "text/plain"] {
+            let headers = HeaderMap::from_iter([
+                (CONTENT_TYPE, HeaderValue::from_static(media_type)),
+                (PROBLEM_HEADER, HeaderValue::from_static("pool-full")),
+            ]);
+            let answer = (&headers, data);
+            let refused = RemoteError::of_status(&url, status, &ShownCredentials::Nothing, answer);
+            // What a server says commands no terminal, fills no screen, and hides no line.
+            for told in [refused.to_string(), refused.problem().message] {
+                assert!(told.chars().count() <= DETAIL_CHARS_MAX, "{told}");
+                assert!(!told.contains("authz=secret"));
+                assert!(!told.chars().any(char::is_control), "{told:?}");
+            }
+        }
     }
 }

@@ -19,7 +19,7 @@ use penstock_field_tools::remote::{Remote, below, path_of};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::remote_tree;
 use penstock_model::{
-    Activity, Bytes, ChecksumAlgorithm, ChecksumMode, CredentialId, Errno, Failure, FileUrl, JobId,
+    Activity, Bytes, ChecksumAlgorithm, ChecksumMode, CredentialId, Failure, FileUrl, JobId,
     JobParameters, JobToken, Overwrite, Slots, TransferState, TuningPolicy, UserName, VoName,
 };
 use penstock_persistence::sealing::SealingKeys;
@@ -216,7 +216,7 @@ async fn look_for_copy(
         return Ok(None);
     };
     let original = remote.head(&pair.source, algorithm).await?;
-    let original = original.ok_or_else(|| RemoteError::NotFound(pair.source.to_string()))?;
+    let original = original.ok_or_else(|| RemoteError::not_found(pair.source.to_string()))?;
     let same = copy.size == original.size
         && copy
             .checksums
@@ -375,13 +375,9 @@ fn outcome_of(state: &TransferState) -> Result<(How, Bytes), CommandError> {
 }
 
 fn error_of(failure: &Failure) -> CommandError {
-    let text = failure.to_string();
-    match failure.errno {
-        Errno::EPERM | Errno::EACCES => CommandError::NotAuthorised(text),
-        Errno::ENOENT => CommandError::NotFound(text),
-        Errno::ECONNREFUSED | Errno::ECOMM | Errno::ETIMEDOUT => CommandError::Unreachable(text),
-        _ if text.contains("checksum") => CommandError::Verification(text),
-        _ => CommandError::SomeFailed(text),
+    CommandError::Remote {
+        text: failure.to_string(),
+        problem: Box::new(failure.problem()),
     }
 }
 

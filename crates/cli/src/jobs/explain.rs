@@ -40,7 +40,7 @@ pub async fn run(
     }
     let answer = match service.explain(&args.job).await {
         // A service without this question says 404 too, but knows the job.
-        Err(RemoteError::NotFound(_)) if service.job(&args.job).await.is_ok() => {
+        Err(RemoteError::NotFound { .. }) if service.job(&args.job).await.is_ok() => {
             return Err(CommandError::Usage(
                 "this service cannot explain its jobs; see `penstock status --files`".to_owned(),
             ));

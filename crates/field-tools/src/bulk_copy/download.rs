@@ -49,7 +49,7 @@ async fn find_existing(
     };
     let exists = || RemoteError::Exists(file.destination.display().to_string());
     let seen = with_retries(|| remote.head(&file.source, options.algorithm)).await?;
-    let seen = seen.ok_or_else(|| RemoteError::NotFound(file.source.to_string()))?;
+    let seen = seen.ok_or_else(|| RemoteError::not_found(file.source.to_string()))?;
     let size = Bytes(here.len());
     if !here.is_file() || seen.size.is_some_and(|there| there != size) {
         return Err(exists());

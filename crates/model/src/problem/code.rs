@@ -4,8 +4,7 @@
 mod requests;
 mod services;
 
-use super::{Actor, Layer};
-use crate::failure::Retry;
+use super::{Actor, Layer, Retry};
 use requests::REQUESTS;
 use serde::{Deserialize, Serialize};
 use services::SERVICES;
@@ -79,6 +78,8 @@ pub enum ProblemCode {
     OtherServer,
     WriteUnsettled,
     NamespaceBusy,
+    ResourceBusy,
+    NamespaceFull,
     NamespaceFailed,
     PoolFull,
     PoolsDisabled,

@@ -3,6 +3,7 @@
 //! Each guard says how much it must have looked at, and is shown something that it has to find.
 
 mod documents;
+mod errors_page;
 mod modules;
 mod purity;
 mod sizes;

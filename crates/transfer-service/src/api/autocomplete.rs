@@ -9,9 +9,9 @@ use super::jobs::blocking;
 use super::{Api, ApiError};
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use penstock_journal::JobName;
+use penstock_model::ProblemCode;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 
@@ -60,7 +60,7 @@ pub(super) async fn names(
             let text = format!(
                 "nothing is completed under '{kind}'; use dn, source, destination, storage or vo"
             );
-            return Err(ApiError::new(StatusCode::NOT_FOUND, text));
+            return Err(ApiError::new(ProblemCode::ResourceNotFound, text));
         }
     };
     let fitting = all.into_iter().filter(|name| name.starts_with(&term));

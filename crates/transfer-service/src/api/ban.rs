@@ -16,7 +16,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use penstock_decide::access::Operation;
 use penstock_model::{
-    Ban, BanChange, BanEffect, BanTarget, JobId, StorageBan, StorageId, UserBan, UserName, VoName,
+    Ban, BanChange, BanEffect, BanTarget, JobId, ProblemCode, StorageBan, StorageId, UserBan,
+    UserName, VoName,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -127,7 +128,7 @@ pub(super) async fn ban_user(
     let by = caller.identity.user;
     if user == by {
         return Err(ApiError::new(
-            StatusCode::CONFLICT,
+            ProblemCode::SelfBan,
             "The user tried to ban (her|his)self",
         ));
     }
@@ -329,7 +330,7 @@ fn text<'a>(asked: &'a Map<String, Value>, key: &str) -> Result<Option<&'a str>,
 }
 
 fn bad(text: impl Into<String>) -> ApiError {
-    ApiError::new(StatusCode::BAD_REQUEST, text)
+    ApiError::new(ProblemCode::RequestMalformed, text)
 }
 
 fn ids(jobs: &[JobId]) -> Response {
@@ -348,7 +349,7 @@ mod tests {
     #[test]
     fn what_fts_clients_send_is_understood_and_nothing_else() {
         let check = |text: &str, expected: Result<BanEffect, &str>| {
-            let found = effect(&asked(text)).map_err(|why| why.message);
+            let found = effect(&asked(text)).map_err(|why| why.problem.message);
             assert_eq!(found, expected.map_err(str::to_owned), "{text}");
         };
         check("{}", Ok(BanEffect::Cancel));

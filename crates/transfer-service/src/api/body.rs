@@ -4,7 +4,7 @@
 use super::caller::{Caller, Credentials};
 use super::{Api, ApiError};
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
-use axum::http::StatusCode;
+use penstock_model::ProblemCode;
 use std::time::Duration;
 use tokio::sync::SemaphorePermit;
 use tokio::time::timeout;
@@ -57,7 +57,7 @@ impl Api {
             };
             let bytes = to_bytes(body, bytes_max).await.map_err(|_| {
                 ApiError::new(
-                    StatusCode::PAYLOAD_TOO_LARGE,
+                    ProblemCode::BodyTooLarge,
                     format!("the body broke off, or has more than {bytes_max} bytes"),
                 )
             })?;
@@ -65,7 +65,7 @@ impl Api {
         };
         let (bytes, _permit) = timeout(TIME_MAX, read).await.unwrap_or_else(|_| {
             Err(ApiError::new(
-                StatusCode::REQUEST_TIMEOUT,
+                ProblemCode::BodyTimeout,
                 format!(
                     "the body did not come within {} s; try again",
                     TIME_MAX.as_secs()
@@ -74,7 +74,7 @@ impl Api {
         })?;
         if holds_nul(&bytes) {
             let text = "a text in the body holds the character U+0000, which cannot be stored";
-            return Err(ApiError::new(StatusCode::BAD_REQUEST, text));
+            return Err(ApiError::new(ProblemCode::RequestMalformed, text));
         }
         Ok(BufferedBody {
             caller,

@@ -11,9 +11,9 @@ use penstock_decide::access::{Grant, Operation, Principal, Rights};
 use penstock_decide::monitoring::{MONITOR_SCOPE, is_only_for_monitors};
 use penstock_decide::settings::is_granted;
 use penstock_journal::JobRow;
-use penstock_model::VoName;
+use penstock_model::{ProblemCode, VoName};
 use penstock_protocol::identity::{Identity, Method};
-use penstock_protocol::token::{ADMIN_SCOPE, TokenError};
+use penstock_protocol::token::ADMIN_SCOPE;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -151,7 +151,8 @@ impl Caller {
         }
         let user = &self.identity.user;
         tracing::warn!(%user, "refused a request for administrators");
-        Err(ApiError::new(StatusCode::FORBIDDEN, "Not enough permissions").told())
+        let refused = ApiError::new(ProblemCode::AdministratorRequired, "Not enough permissions");
+        Err(refused.told())
     }
 }
 
@@ -232,18 +233,19 @@ impl ApiConfig {
             (None, Some(_)) if credentials.is_foreign_page => {
                 let text = "a page of another site cannot use the certificate";
                 tracing::warn!(why = text, "refused a request");
-                return Err(ApiError::new(StatusCode::FORBIDDEN, text));
+                return Err(ApiError::new(ProblemCode::ForeignPage, text));
             }
             (None, Some(ShownCertificate::Known(certified, _))) => {
                 self.by_certificate(certified.identity())?
             }
             // The log was told when the connection was made.
             (None, Some(ShownCertificate::Doubtful(why))) => {
-                return Err(ApiError::new(StatusCode::FORBIDDEN, why));
+                return Err(ApiError::new(ProblemCode::CertificateInvalid, why));
             }
             (None, None) => {
                 tracing::info!("refused a request of nobody known");
-                return Err(unauthenticated(
+                return Err(ApiError::new(
+                    ProblemCode::CredentialsMissing,
                     "a token or a certificate is needed: send 'Authorization: Bearer TOKEN', or connect \
                      with a client certificate",
                 ));
@@ -260,7 +262,7 @@ impl ApiConfig {
         let user = &identity.user;
         tracing::warn!(%user, "refused a banned user");
         Err(ApiError::new(
-            StatusCode::FORBIDDEN,
+            ProblemCode::UserBanned,
             // FTS's words, and who it is.
             format!(
                 "The user has been banned: {user} is banned here; ask the site's administrators"
@@ -275,12 +277,7 @@ impl ApiConfig {
             .await;
         verified.map_err(|error| {
             tracing::warn!(%error, "a token was refused");
-            match error {
-                TokenError::KeysUnavailable { .. } => {
-                    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
-                }
-                error => unauthenticated(error.to_string()),
-            }
+            ApiError::new(error.code(), error.to_string())
         })
     }
 
@@ -293,7 +290,7 @@ impl ApiConfig {
             let user = &identity.user;
             tracing::warn!(%user, "refused a monitor's token, which is for metrics and health");
             return Err(ApiError::new(
-                StatusCode::FORBIDDEN,
+                ProblemCode::ScopeInsufficient,
                 format!(
                     "the token is for monitors: with {MONITOR_SCOPE} alone it shows metrics and health, and no jobs"
                 ),
@@ -305,10 +302,8 @@ impl ApiConfig {
         {
             let user = &identity.user;
             tracing::warn!(%user, %scope, "a token lacks the scope that this service asks for");
-            return Err(ApiError::new(
-                StatusCode::FORBIDDEN,
-                format!("the token lacks the scope '{scope}'"),
-            ));
+            let text = format!("the token lacks the scope '{scope}'");
+            return Err(ApiError::new(ProblemCode::ScopeInsufficient, text).needing(scope));
         }
         let rights = match is_admin {
             true => Rights::everything(),
@@ -330,7 +325,7 @@ impl ApiConfig {
             let ended = identity.expires.to_fts();
             tracing::warn!(%user, %ended, "refused a certificate that has expired");
             return Err(ApiError::new(
-                StatusCode::FORBIDDEN,
+                ProblemCode::CertificateExpired,
                 format!(
                     "the certificate, or what it says of a VO, expired at {ended}Z; get a new one"
                 ),
@@ -340,7 +335,7 @@ impl ApiConfig {
         if self.required_scope.is_some() && identity.vo.is_none() && rights == Rights::default() {
             tracing::warn!(%user, "refused a certificate without a VO, because tokens need a scope here");
             return Err(ApiError::new(
-                StatusCode::FORBIDDEN,
+                ProblemCode::VoRequired,
                 "this service answers certificates of members of a VO that it knows; add the VO's attributes \
                  (voms-proxy-init), or ask the site",
             ));
@@ -361,15 +356,12 @@ fn bearer(value: &HeaderValue) -> Result<&str, ApiError> {
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(token.trim()),
         _ => {
             tracing::warn!("refused credentials that are no bearer token");
-            Err(unauthenticated(
+            Err(ApiError::new(
+                ProblemCode::TokenInvalid,
                 "only bearer tokens are accepted: send 'Authorization: Bearer TOKEN'",
             ))
         }
     }
-}
-
-fn unauthenticated(text: impl Into<String>) -> ApiError {
-    ApiError::new(StatusCode::UNAUTHORIZED, text)
 }
 
 #[cfg(test)]

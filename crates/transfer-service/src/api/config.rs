@@ -26,7 +26,7 @@ use fields::Fields;
 pub(super) use fields::is_plain;
 use penstock_decide::settings::{Asker, Refusal, Wish, may_look};
 use penstock_journal::JournalError;
-use penstock_model::{Setting, SettingChange, SettingKey, Settings, Timestamp};
+use penstock_model::{ProblemCode, Setting, SettingChange, SettingKey, Settings, Timestamp};
 use penstock_protocol::identity::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -105,7 +105,7 @@ impl Api {
     fn known_settings(&self) -> Result<Arc<Settings>, ApiError> {
         self.service.known_settings().ok_or_else(|| {
             ApiError::new(
-                StatusCode::SERVICE_UNAVAILABLE,
+                ProblemCode::ServiceLeaderless,
                 "what is set is not known yet: no node of the service leads it; try again in a moment",
             )
         })
@@ -165,25 +165,24 @@ impl Api {
 
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> ApiError {
-        let status = match &refusal {
+        let code = match &refusal {
             Refusal::NotAdministrator | Refusal::NotManager(_) | Refusal::NotManagerOfEnd(_, _) => {
-                StatusCode::FORBIDDEN
+                ProblemCode::AdministratorRequired
             }
-            Refusal::NoCloudStorage(_) => StatusCode::NOT_FOUND,
-            Refusal::MaxBelowMin | Refusal::PatternTaken { .. } | Refusal::TooMany => {
-                StatusCode::BAD_REQUEST
-            }
+            Refusal::NoCloudStorage(_) => ProblemCode::ResourceNotFound,
+            Refusal::MaxBelowMin | Refusal::PatternTaken { .. } => ProblemCode::SettingConflict,
+            Refusal::TooMany => ProblemCode::LimitReached,
         };
-        ApiError::new(status, refusal.to_string())
+        ApiError::new(code, refusal.to_string())
     }
 }
 
 fn bad_request(text: impl Into<String>) -> ApiError {
-    ApiError::new(StatusCode::BAD_REQUEST, text)
+    ApiError::new(ProblemCode::RequestMalformed, text)
 }
 
 fn not_found(text: impl Into<String>) -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, text)
+    ApiError::new(ProblemCode::ResourceNotFound, text)
 }
 
 fn no_content() -> Response {

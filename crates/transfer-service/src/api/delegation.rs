@@ -7,13 +7,14 @@ use super::caller::{Caller, Credentials};
 use super::extract::Path;
 use super::jobs::blocking;
 use super::{Api, ApiError};
+use crate::error::ServiceError;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use penstock_model::CredentialId;
+use penstock_model::{CredentialId, ProblemCode};
 use penstock_persistence::delegations::{Delegation, DelegationError, Delegator, NewProxy};
 use penstock_protocol::delegation::{CREDENTIAL_BYTES_MAX, ProxyRefused, ProxyRequest};
 use penstock_protocol::identity::{Identity, Method};
@@ -97,7 +98,7 @@ pub(super) async fn deliver(
         let delegations = service.delegations();
         let Some(secret) = delegations.request_key(&id, now)? else {
             return Err(ApiError::new(
-                StatusCode::BAD_REQUEST,
+                ProblemCode::DelegationInvalid,
                 "No credential cache found: no request waits for this proxy; fetch the request and sign it",
             ));
         };
@@ -136,7 +137,7 @@ pub(super) async fn forget(
             Ok(StatusCode::NO_CONTENT.into_response())
         }
         false => Err(ApiError::new(
-            StatusCode::NOT_FOUND,
+            ProblemCode::ResourceNotFound,
             format!("nothing is delegated under {shown}"),
         )),
     }
@@ -155,42 +156,51 @@ pub(super) async fn add_attributes(
     needs_certificate(&taken.caller)?;
     if serde_json::from_slice::<Vec<String>>(&taken.bytes).is_err() {
         return Err(ApiError::new(
-            StatusCode::BAD_REQUEST,
+            ProblemCode::RequestMalformed,
             "Invalid VOMS request: it must be a list of texts",
         ));
     }
     if delegation(&api, &taken.caller, id.clone()).await?.is_none() {
         return Err(ApiError::new(
-            StatusCode::NOT_FOUND,
+            ProblemCode::ResourceNotFound,
             format!("nothing is delegated under {id}"),
         ));
     }
-    Err(ApiError::new(
-        StatusCode::FAILED_DEPENDENCY,
+    let refused = ApiError::new(
+        ProblemCode::FeatureUnsupported,
         "this service fetches no VOMS attributes; make a proxy that has them (voms-proxy-init) and delegate again",
-    ))
+    );
+    // As FTS answers when a VOMS server gives none.
+    Err(refused.with_status(StatusCode::FAILED_DEPENDENCY))
 }
 
 /// The delegation that a job of this caller would use. Errors: 419, FTS's word for one that is missing or ends too soon.
 pub(super) async fn for_a_job(api: &Api, caller: &Caller) -> Result<CredentialId, ApiError> {
     let id = caller.identity.delegation.clone();
     let Some(found) = delegation(api, caller, id.clone()).await? else {
-        return Err(ApiError::needs_delegation(format!(
-            "No delegation found for \"{}\"; run fts-rest-delegate, or submit with a token",
-            caller.identity.user
-        )));
+        return Err(ApiError::new(
+            ProblemCode::DelegationMissing,
+            format!(
+                "No delegation found for \"{}\"; run fts-rest-delegate, or submit with a token",
+                caller.identity.user
+            ),
+        ));
     };
     let now = penstock_clock::wall_clock();
     let ends = found.expires.to_fts();
     if found.expires <= now {
-        return Err(ApiError::needs_delegation(format!(
-            "The delegated credentials expired at {ends}; delegate again"
-        )));
+        return Err(ApiError::new(
+            ProblemCode::DelegationExpired,
+            format!("The delegated credentials expired at {ends}; delegate again"),
+        ));
     }
     if found.expires.since(now) < LIFETIME_LEFT_MIN {
-        return Err(ApiError::needs_delegation(format!(
-            "The delegated credentials have less than one hour left: they end at {ends}; delegate again"
-        )));
+        return Err(ApiError::new(
+            ProblemCode::DelegationExpired,
+            format!(
+                "The delegated credentials have less than one hour left: they end at {ends}; delegate again"
+            ),
+        ));
     }
     Ok(id)
 }
@@ -210,7 +220,7 @@ fn own(caller: &Caller, id: &str) -> Result<CredentialId, ApiError> {
     match id == caller.identity.delegation.as_str() {
         true => Ok(caller.identity.delegation.clone()),
         false => Err(ApiError::new(
-            StatusCode::FORBIDDEN,
+            ProblemCode::PermissionDenied,
             format!(
                 "this delegation id is another's; yours is {}",
                 caller.identity.delegation
@@ -223,7 +233,10 @@ fn needs_certificate(caller: &Caller) -> Result<(), ApiError> {
     match caller.identity.method {
         Method::Certificate => Ok(()),
         // FTS's words.
-        Method::Token => Err(ApiError::new(StatusCode::FORBIDDEN, "Certificate required")),
+        Method::Token => Err(ApiError::new(
+            ProblemCode::CertificateRequired,
+            "Certificate required",
+        )),
     }
 }
 
@@ -259,7 +272,7 @@ fn refused(why: ProxyRefused) -> ApiError {
 fn could_not_process(why: &str) -> ApiError {
     tracing::warn!(%why, "a delivered proxy was refused");
     ApiError::new(
-        StatusCode::BAD_REQUEST,
+        ProblemCode::DelegationInvalid,
         format!("Could not process the proxy: {why}"),
     )
 }
@@ -267,7 +280,7 @@ fn could_not_process(why: &str) -> ApiError {
 fn no_key(why: openssl::error::ErrorStack) -> ApiError {
     tracing::error!(%why, "OpenSSL failed");
     ApiError::new(
-        StatusCode::INTERNAL_SERVER_ERROR,
+        ProblemCode::InternalError,
         "the key could not be made or read; see the service's log",
     )
 }
@@ -275,9 +288,6 @@ fn no_key(why: openssl::error::ErrorStack) -> ApiError {
 impl From<DelegationError> for ApiError {
     fn from(error: DelegationError) -> ApiError {
         tracing::error!(%error, "a delegation could not be read or kept");
-        ApiError::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the delegations cannot be read or written at the moment; try again later",
-        )
+        ApiError::from(ServiceError::Delegations(error))
     }
 }

@@ -3,6 +3,7 @@
 use super::ApiError;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use penstock_model::ProblemCode;
 use serde::de::DeserializeOwned;
 
 /// The parts of the path that the route names, decoded. Errors: 400.
@@ -17,7 +18,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Path<T>, ApiError> {
         let read = axum::extract::Path::from_request_parts(parts, state).await;
         read.map(|axum::extract::Path(value)| Path(value))
-            .map_err(|why| ApiError::new(why.status(), why.body_text()))
+            .map_err(|why| ApiError::new(ProblemCode::RequestMalformed, why.body_text()))
     }
 }
 
@@ -27,6 +28,6 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Query<T>, ApiError> {
         let read = axum::extract::Query::from_request_parts(parts, state).await;
         read.map(|axum::extract::Query(value)| Query(value))
-            .map_err(|why| ApiError::new(why.status(), why.body_text()))
+            .map_err(|why| ApiError::new(ProblemCode::RequestMalformed, why.body_text()))
     }
 }

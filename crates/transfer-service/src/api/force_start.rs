@@ -7,8 +7,8 @@ use super::{Api, ApiError, wire};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use penstock_model::ProblemCode;
 use serde_json::{Number, Value, json};
 
 /// Takes a list of file ids and gives one error for each.
@@ -21,7 +21,7 @@ pub(super) async fn refuse(
     taken.caller.may_configure()?;
     let no_list = || {
         ApiError::new(
-            StatusCode::BAD_REQUEST,
+            ProblemCode::RequestMalformed,
             "the body must be a list of file ids",
         )
     };

@@ -9,12 +9,11 @@ use super::extract::{Path, Query};
 use super::jobs::{blocking, ended_since, one_job, split, vo_to_look_at, without_port};
 use super::{Api, ApiError, transfers, wire};
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use penstock_journal::{FoundTransfer, JobFilter, TransferFilter, TuningFilter};
-use penstock_model::{LinkId, StorageId, Timestamp, TransferId, TransferState};
+use penstock_model::{LinkId, ProblemCode, StorageId, Timestamp, TransferId, TransferState};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,7 +113,7 @@ impl MonitorQuery {
         let size = number("page_size", &self.page_size, PAGE_ROWS)?;
         if size > PAGE_ROWS_MAX {
             let text = format!("'page_size' is {size}; it must be 1 to {PAGE_ROWS_MAX}");
-            return Err(ApiError::new(StatusCode::BAD_REQUEST, text));
+            return Err(ApiError::new(ProblemCode::RequestMalformed, text));
         }
         Ok((number("page", &self.page, 1)?, size))
     }
@@ -131,7 +130,7 @@ fn number(name: &str, text: &Option<String>, otherwise: usize) -> Result<usize, 
         true => Ok(number),
         false => {
             let text = format!("'{name}' is '{text}'; it must be a number from 1");
-            Err(ApiError::new(StatusCode::BAD_REQUEST, text))
+            Err(ApiError::new(ProblemCode::RequestMalformed, text))
         }
     }
 }
@@ -463,7 +462,7 @@ async fn link_info(
     let ends = MonitorQuery::storage(&asked.source_se).zip(MonitorQuery::storage(&asked.dest_se));
     let Some((source, destination)) = ends else {
         let text = "source_se and dest_se must be said";
-        return Err(ApiError::new(StatusCode::BAD_REQUEST, text));
+        return Err(ApiError::new(ProblemCode::RequestMalformed, text));
     };
     let link = LinkId {
         source,
@@ -517,7 +516,7 @@ async fn config(
         "ops" | "gfal2" => ConfigView::Nothing,
         _ => {
             let text = format!("there is nothing at /fts3/ftsmon/config/{kind}");
-            return Err(ApiError::new(StatusCode::NOT_FOUND, text));
+            return Err(ApiError::new(ProblemCode::ResourceNotFound, text));
         }
     };
     let rows = api.settings_view(&credentials, view).await?;
@@ -540,7 +539,7 @@ async fn config_of_vo(
         Some(of_vo) => Ok(Json(of_vo).into_response()),
         None => {
             let text = format!("No activity shares for {vo}");
-            Err(ApiError::new(StatusCode::NOT_FOUND, text))
+            Err(ApiError::new(ProblemCode::ResourceNotFound, text))
         }
     }
 }
@@ -612,7 +611,7 @@ async fn unique(
         "hostnames" => return Ok(Json(json!([api.config.host])).into_response()),
         _ => {
             let text = format!("there is nothing at /fts3/ftsmon/unique/{what}");
-            return Err(ApiError::new(StatusCode::NOT_FOUND, text));
+            return Err(ApiError::new(ProblemCode::ResourceNotFound, text));
         }
     };
     let counted = counted(&api, &caller, &asked).await?;

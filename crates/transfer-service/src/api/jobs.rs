@@ -16,7 +16,8 @@ use axum::response::{IntoResponse, Response};
 use penstock_engine::submission::NewJob;
 use penstock_journal::{JobFilter, JobRow, JournalError, TransferRow};
 use penstock_model::{
-    Access, CredentialId, JobId, Priority, StorageId, Timestamp, TransferId, UserName, VoName,
+    Access, CredentialId, JobId, Priority, ProblemCode, StorageId, Timestamp, TransferId, UserName,
+    VoName,
 };
 use penstock_protocol::s3::{ObjectPlace, record_names};
 use serde::Deserialize;
@@ -42,13 +43,16 @@ type Answer = Result<Response, ApiError>;
 
 pub(super) fn not_found(id: &str) -> ApiError {
     ApiError::new(
-        StatusCode::NOT_FOUND,
+        ProblemCode::JobNotFound,
         format!("No job with the id \"{id}\" has been found"),
     )
 }
 
 pub(super) fn forbidden() -> ApiError {
-    ApiError::new(StatusCode::FORBIDDEN, "the job belongs to another VO")
+    ApiError::new(
+        ProblemCode::PermissionDenied,
+        "the job belongs to another VO",
+    )
 }
 
 pub(super) async fn submit(State(api): State<Api>, credentials: Credentials, body: Body) -> Answer {
@@ -78,10 +82,13 @@ pub(super) async fn submit(State(api): State<Api>, credentials: Credentials, bod
     let (job, id_given) = match parsed.await? {
         Ok(parsed) => parsed,
         Err(why @ InvalidSubmission::Bad(_)) => {
-            return Err(ApiError::new(StatusCode::BAD_REQUEST, why.to_string()));
+            return Err(ApiError::new(
+                ProblemCode::RequestMalformed,
+                why.to_string(),
+            ));
         }
         Err(why @ InvalidSubmission::Deletion) => {
-            let refused = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, why.to_string());
+            let refused = ApiError::new(ProblemCode::MethodNotAllowed, why.to_string());
             return Ok(([(ALLOW, METHODS)], refused).into_response());
         }
     };
@@ -113,7 +120,7 @@ fn can_reach_clouds(api: &Api, job: &NewJob) -> Result<(), ApiError> {
     // Thousands of files are in a few places.
     let mut known = HashMap::new();
     for url in clouds {
-        let refused = |why: String| ApiError::new(StatusCode::BAD_REQUEST, why);
+        let refused = |why: String| ApiError::new(ProblemCode::RequestMalformed, why);
         let names = record_names(url, path_style);
         let is_virtual_host = match known.get(&names) {
             Some(is_virtual_host) => *is_virtual_host,
@@ -137,7 +144,7 @@ async fn submit_once(api: Api, job: NewJob) -> Result<JobId, ApiError> {
         let _only_one = api.service.given_ids.lock().await;
         if stored(&api, job.id).await?.is_some() {
             let text = format!("the job {} was submitted before with the same sid", job.id);
-            return Err(ApiError::new(StatusCode::CONFLICT, text));
+            return Err(ApiError::new(ProblemCode::JobDuplicate, text));
         }
         Ok(api.service.submit(job).await?)
     });
@@ -173,7 +180,7 @@ pub(super) async fn list(
         .is_some_and(|id| id != caller.identity.delegation.as_str());
     if foreign_id && !caller.may_touch_everything() {
         return Err(ApiError::new(
-            StatusCode::FORBIDDEN,
+            ProblemCode::PermissionDenied,
             "'dlg_id' names somebody else",
         ));
     }
@@ -281,7 +288,7 @@ pub(super) async fn modify(
     let caller = taken.caller;
     let bad = |why: String| {
         let text = format!("'params.priority' must be an integer: {why}");
-        ApiError::new(StatusCode::BAD_REQUEST, text)
+        ApiError::new(ProblemCode::RequestMalformed, text)
     };
     let wanted: Modification =
         serde_json::from_slice(&taken.bytes).map_err(|why| bad(why.to_string()))?;
@@ -333,7 +340,7 @@ pub(super) fn field_of(api: &Api, job: &JobRow, field: &str) -> Answer {
     let object = wire::job(job, &api.config.host);
     let value = object
         .get(field)
-        .ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "No such field"))?;
+        .ok_or_else(|| ApiError::new(ProblemCode::ResourceNotFound, "No such field"))?;
     Ok(Json(value).into_response())
 }
 
@@ -380,8 +387,8 @@ pub(super) async fn retries(
     let job = one_job(&api, &credentials, &id).await?;
     let found = of_job(&api, job.id, &[wire::transfer_id(&file)]).await?;
     let transfer = found.into_iter().flatten().next().map(|row| row.id);
-    let transfer =
-        transfer.ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "No such file in this job"))?;
+    let transfer = transfer
+        .ok_or_else(|| ApiError::new(ProblemCode::TransferNotFound, "No such file in this job"))?;
     let reader = api.service.reader().clone();
     let entries = blocking(move || reader.entries_of(transfer, RETRIES_MAX)).await??;
     let shown: Vec<Value> = entries
@@ -535,7 +542,7 @@ fn id_list(text: &str) -> Result<Vec<&str>, ApiError> {
     let ids: Vec<&str> = text.split(',').filter(|id| !id.is_empty()).collect();
     if ids.len() > IDS_MAX {
         return Err(ApiError::new(
-            StatusCode::BAD_REQUEST,
+            ProblemCode::RequestMalformed,
             format!("at most {IDS_MAX} ids in one request"),
         ));
     }
@@ -550,7 +557,7 @@ pub(super) fn limit_of(text: Option<&str>, max: usize) -> Result<usize, ApiError
     let limit: Option<usize> = text.parse().ok();
     limit.map(|limit| limit.min(max)).ok_or_else(|| {
         ApiError::new(
-            StatusCode::BAD_REQUEST,
+            ProblemCode::RequestMalformed,
             format!("'limit' is '{text}'; it must be 0 to {max}"),
         )
     })
@@ -564,7 +571,7 @@ pub(super) fn vo_to_look_at(
     let asked = asked.filter(|vo| !vo.is_empty()).map(VoName::new);
     if asked.as_ref().is_some_and(|vo| !caller.may_look_at(vo)) {
         return Err(ApiError::new(
-            StatusCode::FORBIDDEN,
+            ProblemCode::PermissionDenied,
             "'vo_name' names another VO",
         ));
     }
@@ -582,8 +589,12 @@ pub(super) fn ended_since(
     let Some(text) = window.filter(|text| !text.is_empty()) else {
         return Ok(None);
     };
-    let window = time_window(text)
-        .ok_or_else(|| ApiError::new(StatusCode::BAD_REQUEST, "'time_window' must be H or H:M"))?;
+    let window = time_window(text).ok_or_else(|| {
+        ApiError::new(
+            ProblemCode::RequestMalformed,
+            "'time_window' must be H or H:M",
+        )
+    })?;
     let window = i64::try_from(window.as_millis()).unwrap_or(i64::MAX);
     Ok(Some(Timestamp(now.0.saturating_sub(window))))
 }
@@ -631,7 +642,7 @@ pub(super) async fn blocking<T: Send + 'static>(
 pub(super) fn unexpected(error: &tokio::task::JoinError) -> ApiError {
     tracing::error!(%error, "a part of a request ended unexpectedly");
     ApiError::new(
-        StatusCode::INTERNAL_SERVER_ERROR,
+        ProblemCode::InternalError,
         "the request could not be completed; see the service's log",
     )
 }

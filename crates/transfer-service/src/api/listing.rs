@@ -154,7 +154,7 @@ impl HttpBody for Sending {
                     Err(why) => {
                         this.parts.clear();
                         this.written.clear();
-                        return Poll::Ready(Some(Err(axum::Error::new(why.message))));
+                        return Poll::Ready(Some(Err(axum::Error::new(why.problem.message))));
                     }
                 };
                 this.written = page.text;

@@ -7,6 +7,7 @@ use axum::extract::{Extension, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use penstock_model::ProblemCode;
 use penstock_protocol::monitoring::{Question, Viewer};
 
 /// Answers by the path.
@@ -16,7 +17,7 @@ pub(super) async fn tell(
     peer: Option<Extension<Peer>>,
     uri: Uri,
 ) -> Result<Response, ApiError> {
-    let nothing = || ApiError::new(StatusCode::NOT_FOUND, "this service has no monitor");
+    let nothing = || ApiError::new(ProblemCode::ResourceNotFound, "this service has no monitor");
     let monitor = api.config.monitor.clone().ok_or_else(nothing)?;
     // What load balancers were told to ask before there was anything else.
     let question = match uri.path() {
@@ -30,7 +31,7 @@ pub(super) async fn tell(
     let told = tokio::task::spawn_blocking(move || monitor.answer(question, &viewer)).await;
     let told = told.map_err(|why| {
         tracing::error!(%why, "a monitor was not answered");
-        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "see the service's log")
+        ApiError::new(ProblemCode::InternalError, "see the service's log")
     })?;
     let headers = [(CONTENT_TYPE, told.media_type), (CACHE_CONTROL, "no-store")];
     let mut answer = (told.status, headers, told.body).into_response();

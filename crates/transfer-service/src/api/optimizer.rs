@@ -11,11 +11,10 @@ use super::{Api, ApiError};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use penstock_decide::wording;
 use penstock_journal::TuningFilter;
-use penstock_model::{StorageId, Timestamp, TunedPlace, TuningDecision, TuningPolicy};
+use penstock_model::{ProblemCode, StorageId, Timestamp, TunedPlace, TuningDecision, TuningPolicy};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -132,7 +131,7 @@ pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: 
     let taken = api.take(&credentials, body, BYTES_MAX).await?;
     taken.caller.may_configure()?;
     Err(ApiError::new(
-        StatusCode::BAD_REQUEST,
+        ProblemCode::RequestMalformed,
         "what is decided for a link is not set by hand, so nothing was set; bound it by min_active and max_active of a \
          rule for the link: POST /config/links, or `penstock link set`",
     ))

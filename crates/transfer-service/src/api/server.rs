@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use penstock_clock::wall_clock;
+use penstock_model::ProblemCode;
 use penstock_protocol::connections::{Admitted, Connections};
 use penstock_protocol::http1::CONNECTION_AGE_MAX;
 use penstock_protocol::http1::tally::RequestTally;
@@ -271,9 +272,9 @@ impl tower_service::Service<Request<hyper::body::Incoming>> for Prepare {
         let requests = Arc::clone(&self.requests);
         let refused = match in_hand.has_place() {
             true => ambiguity(request.headers(), request.version())
-                .map(|why| ApiError::new(StatusCode::BAD_REQUEST, why)),
+                .map(|why| ApiError::new(ProblemCode::RequestMalformed, why)),
             false => Some(ApiError::new(
-                StatusCode::SERVICE_UNAVAILABLE,
+                ProblemCode::ServiceBusy,
                 "too many connections; try again in a while",
             )),
         };
@@ -328,7 +329,7 @@ fn told(method: &Method, answer: Response) -> Response {
     };
     let methods = allowed.to_str().unwrap_or_default();
     let text = format!("{method} is not offered here; use one of {methods}");
-    let mut refused = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, text).into_response();
+    let mut refused = ApiError::new(ProblemCode::MethodNotAllowed, text).into_response();
     refused.headers_mut().insert(ALLOW, allowed);
     refused
 }
@@ -417,7 +418,7 @@ mod tests {
         let page = guarded(([(CACHE_CONTROL, "max-age=60")], "x").into_response());
         assert_eq!(page.headers()[CACHE_CONTROL], "max-age=60");
         assert_eq!(page.headers()[X_CONTENT_TYPE_OPTIONS], "nosniff");
-        let error = guarded(ApiError::new(StatusCode::NOT_FOUND, "x").into_response());
+        let error = guarded(ApiError::new(ProblemCode::ResourceNotFound, "x").into_response());
         assert_eq!(error.headers()[CACHE_CONTROL], "no-store");
         assert_eq!(error.headers()[X_FRAME_OPTIONS], "DENY");
     }

@@ -7,7 +7,6 @@ use super::jobs::{blocking, limit_of, one_job, split, vo_to_look_at, without_por
 use super::{Api, ApiError, wire};
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::{IntoResponse, Response};
 use penstock_decide::story::{self, Facts};
@@ -15,7 +14,8 @@ use penstock_journal::{
     FoundTransfer, JobRow, JournalError, JournalReader, TransferFilter, TransferRow,
 };
 use penstock_model::{
-    JobId, LedgerEntry, LinkChange, LinkSample, StorageId, Timestamp, TransferId, WaitReason,
+    JobId, LedgerEntry, LinkChange, LinkSample, ProblemCode, StorageId, Timestamp, TransferId,
+    WaitReason,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -104,7 +104,7 @@ pub(super) async fn find(
 }
 
 fn filter_of(caller: &Caller, query: &FindQuery) -> Result<TransferFilter, ApiError> {
-    let bad = |text: String| ApiError::new(StatusCode::BAD_REQUEST, text);
+    let bad = |text: String| ApiError::new(ProblemCode::RequestMalformed, text);
     let given = |text: &Option<String>| text.clone().filter(|text| !text.trim().is_empty());
     let number = |name: &str, text: &Option<String>| match given(text) {
         None => Ok(None),
@@ -249,7 +249,7 @@ pub(super) async fn show(
             let until = until.to_fts();
             text += &format!("; of those that ended up to {until} some are no longer kept");
         }
-        ApiError::new(StatusCode::NOT_FOUND, text)
+        ApiError::new(ProblemCode::TransferNotFound, text)
     };
     let number = wire::transfer_id(&id).ok_or_else(nothing)?;
     let reader = api.service.reader().clone();
@@ -298,8 +298,8 @@ pub(super) async fn log(
     let number = wire::transfer_id(&file);
     let read = move || number.map_or(Ok(None), |number| reader.transfer(number));
     let row = blocking(read).await??.filter(|row| row.job == job.id);
-    let row =
-        row.ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "No such file in this job"))?;
+    let row = row
+        .ok_or_else(|| ApiError::new(ProblemCode::TransferNotFound, "No such file in this job"))?;
     let told = told(&api, row, job).await?;
     let headers = [
         (CONTENT_TYPE, "text/plain; charset=utf-8"),

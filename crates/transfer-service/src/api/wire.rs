@@ -9,7 +9,8 @@ use penstock_journal::{JobRow, TransferRow};
 use penstock_model::ids::{JobId, TransferId};
 use penstock_model::tape::STAGING_SECONDS_DEFAULT;
 use penstock_model::{
-    ChecksumMode, CopyMode, Failure, IpVersion, LedgerEntry, Locality, Overwrite, Timestamp,
+    ChecksumMode, CopyMode, Failure, IpVersion, LedgerEntry, Locality, Overwrite, Problem,
+    Timestamp,
     TransferEvent, TransferState, WaitReason,
 };
 use serde_json::{Map, Value, json};
@@ -257,7 +258,23 @@ pub fn explained(
         "waiting": waiting,
         "text": wording::transfer_state(&row.state, waiting, now),
         "copied": copied(&row.state, job),
+        "problem": problem(&row.state),
     })
+}
+
+/// Why a file failed, as users are told it everywhere.
+fn problem(state: &TransferState) -> Option<Problem> {
+    match state {
+        TransferState::Failed { failure, .. } => Some(failure.problem()),
+        TransferState::Submitted { .. }
+        | TransferState::Staging { .. }
+        | TransferState::Recalling { .. }
+        | TransferState::Active { .. }
+        | TransferState::Archiving { .. }
+        | TransferState::Finished { .. }
+        | TransferState::Canceled { .. }
+        | TransferState::NotUsed => None,
+    }
 }
 
 /// Reads a job id.

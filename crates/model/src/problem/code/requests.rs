@@ -6,7 +6,7 @@ use super::{
 };
 use crate::problem::Layer;
 
-pub(super) const REQUESTS: [ProblemFacts; 64] = [
+pub(super) const REQUESTS: [ProblemFacts; 66] = [
     ProblemFacts {
         code: ProblemCode::CredentialsMissing,
         name: "credentials-missing",
@@ -573,6 +573,24 @@ pub(super) const REQUESTS: [ProblemFacts; 64] = [
         status: 503,
         meaning: "The namespace has too much to do, or is stopping.",
         remedy: "Try again later.",
+    },
+    ProblemFacts {
+        code: ProblemCode::ResourceBusy,
+        name: "resource-busy",
+        layer: Layer::Namespace,
+        advice: RETRY,
+        status: 503,
+        meaning: "Another request works on the same resource.",
+        remedy: "Try again in a moment.",
+    },
+    ProblemFacts {
+        code: ProblemCode::NamespaceFull,
+        name: "namespace-full",
+        layer: Layer::Namespace,
+        advice: SITE_LATER,
+        status: 507,
+        meaning: "The disk of the namespace is full.",
+        remedy: "Ask the site's administrator to make room.",
     },
     ProblemFacts {
         code: ProblemCode::NamespaceFailed,

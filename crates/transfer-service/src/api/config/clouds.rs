@@ -16,8 +16,8 @@ use axum::response::IntoResponse;
 use penstock_clock::wall_clock;
 use penstock_decide::settings::Wish;
 use penstock_model::{
-    CloudHolder, CloudKey, CloudName, CloudStorage, CredentialId, Setting, SettingChange, Settings,
-    UserName, VoName,
+    CloudHolder, CloudKey, CloudName, CloudStorage, CredentialId, ProblemCode, Setting,
+    SettingChange, Settings, UserName, VoName,
 };
 use penstock_protocol::identity::Method;
 use serde_json::{Value, json};
@@ -82,7 +82,10 @@ impl Api {
         match caller.identity.method {
             Method::Certificate => Ok(()),
             Method::Token if caller.may_configure_everything() => Ok(()),
-            Method::Token => Err(ApiError::new(StatusCode::FORBIDDEN, "Certificate required")),
+            Method::Token => Err(ApiError::new(
+                ProblemCode::CertificateRequired,
+                "Certificate required",
+            )),
         }
     }
 

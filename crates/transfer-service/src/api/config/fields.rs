@@ -289,15 +289,15 @@ mod tests {
             .not_offered("udt", &off)
             .expect_err("on");
         assert!(
-            refused.message.contains("is not offered"),
+            refused.problem.message.contains("is not offered"),
             "{}",
-            refused.message
+            refused.problem.message
         );
     }
 
     #[test]
     fn a_field_that_nobody_took_is_named() {
         let unknown = fields(json!({"max_activ": 5})).end().expect_err("misspelt");
-        assert_eq!(unknown.message, "Field max_activ unknown");
+        assert_eq!(unknown.problem.message, "Field max_activ unknown");
     }
 }

@@ -9,10 +9,9 @@ use crate::api::{Api, ApiError};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use penstock_decide::settings::{Revoked, Wish};
-use penstock_model::{ANY, Grant, Operation, StorageId, UserName};
+use penstock_model::{ANY, Grant, Operation, ProblemCode, StorageId, UserName};
 use penstock_protocol::identity::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -31,7 +30,10 @@ fn needs_certificate(caller: &Caller) -> Result<(), ApiError> {
     match caller.identity.method {
         Method::Certificate => Ok(()),
         Method::Token if caller.may_configure_everything() => Ok(()),
-        Method::Token => Err(ApiError::new(StatusCode::FORBIDDEN, "Certificate required")),
+        Method::Token => Err(ApiError::new(
+            ProblemCode::CertificateRequired,
+            "Certificate required",
+        )),
     }
 }
 

@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     fn weights(value: Value) -> Result<Vec<(String, f64)>, String> {
-        let read = activity_weights(value).map_err(|refused| refused.message)?;
+        let read = activity_weights(value).map_err(|refused| refused.problem.message)?;
         let shown = read
             .iter()
             .map(|(name, weight)| (name.to_string(), weight.number()));

@@ -187,7 +187,7 @@ mod tests {
     use penstock_model::{Rate, Slots};
 
     fn wish_of(value: Value) -> Result<StorageWish, String> {
-        wish("https://se", value).map_err(|refused| refused.message)
+        wish("https://se", value).map_err(|refused| refused.problem.message)
     }
 
     #[test]
