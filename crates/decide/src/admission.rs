@@ -71,7 +71,7 @@ impl Default for QueueLimits {
 pub struct Ticket(pub u64);
 
 /// Who wants a mover.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requester {
     /// On whose behalf.
     pub vo: Option<VoName>,

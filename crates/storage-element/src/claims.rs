@@ -2,7 +2,8 @@
 //! says so, so that a lock is never granted behind its back.
 //!
 //! Whoever changes a path first registers here and then looks at the locks; whoever takes a lock does it the other way
-//! round. So one of the two always sees the other, and nobody waits.
+//! round. So one of the two always sees the other, and nobody waits. The types hold to it: locks are looked at with a
+//! [`Registration`], and a file is written with a [`ClearClaim`], which only a look at the locks gives.
 
 use crate::write_error::WriteError;
 use parking_lot::{Mutex, MutexGuard};
@@ -32,6 +33,59 @@ pub(crate) struct Claim {
 pub(crate) struct Intent {
     claims: Arc<Claims>,
     path: NamespacePath,
+}
+
+/// Evidence that a change is registered here, which must come before the look at the locks.
+pub(crate) trait Registration {}
+
+impl Registration for Claim {}
+impl Registration for Intent {}
+impl Registration for [Intent; 2] {}
+
+/// A claim of a path that no lock keeps from its holder. A lock that is taken later sees the claim.
+pub(crate) struct ClearClaim(Claim);
+
+/// The same for a path with all that is below it.
+pub(crate) struct ClearTree(Intent);
+
+impl Claim {
+    /// Looks at the locks, now that the path is claimed.
+    pub(crate) fn clear<E>(
+        self,
+        look: impl FnOnce(&Claim) -> Result<(), E>,
+    ) -> Result<ClearClaim, E> {
+        look(&self)?;
+        Ok(ClearClaim(self))
+    }
+
+    /// The locks were looked at together with those of the tree that the path is in.
+    pub(crate) fn clear_in(self, tree: &ClearTree) -> ClearClaim {
+        assert!(
+            self.path.is_within(&tree.0.path),
+            "{} is not below {}",
+            self.path,
+            tree.0.path
+        );
+        ClearClaim(self)
+    }
+}
+
+impl Intent {
+    /// Looks at the locks of the whole tree, now that its change is registered.
+    pub(crate) fn clear<E>(
+        self,
+        look: impl FnOnce(&Intent) -> Result<(), E>,
+    ) -> Result<ClearTree, E> {
+        look(&self)?;
+        Ok(ClearTree(self))
+    }
+}
+
+impl ClearClaim {
+    /// The claim alone, for who holds it until the file is visible.
+    pub(crate) fn into_claim(self) -> Claim {
+        self.0
+    }
 }
 
 impl Claims {

@@ -9,7 +9,7 @@ use crate::pool::{DiskWork, Pool, sync_directory};
 use crate::reaper::{Pools, ReaperHandle};
 use crate::scratch::Scratch;
 use crate::threads::end_thread;
-use crate::write_error::WriteError;
+use crate::write_error::{CommitError, WriteError};
 use parking_lot::Mutex;
 use penstock_model::PoolName;
 use penstock_persistence::namespace::{Change, ChangeError, Changed, Namespace, NewFile};
@@ -179,8 +179,9 @@ fn publish(namespace: &Namespace, reaper: ReaperHandle, file: Finished) {
                 Ok(changed)
             }
             Err(why) => {
+                let error = WriteError::Commit(CommitError::from(&why));
                 discard(scratch, &why);
-                Err(WriteError::Namespace(why))
+                Err(error)
             }
         };
         drop(claim);

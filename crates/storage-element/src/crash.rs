@@ -65,8 +65,9 @@ mod tests {
     //! A child process writes and is killed at a step; the parent starts over on what is left.
 
     use super::{HANGING, KILL_AT, Step};
-    use crate::incoming::Order;
+    use crate::incoming::PoolWrite;
     use crate::label::read_label;
+    use crate::pool_messages::{FinishWrite, OpenWrite, PoolQuery};
     use crate::write_error::WriteError;
     use crate::{PoolConfig, Storage, StorageConfig, StorageLimits};
     use penstock_model::{NamespacePath, PoolName};
@@ -88,6 +89,9 @@ mod tests {
         Step::DataRemoved,
         Step::TrashForgotten,
     ];
+    /// No disk here takes so long.
+    const STALL: Duration = Duration::from_secs(60);
+
     /// Written in one step, and in several.
     const SIZES: [usize; 2] = [1000, 2_500_000];
 
@@ -142,26 +146,47 @@ mod tests {
         }
     }
 
-    async fn write(storage: &Storage, byte: u8, size: usize) {
-        let order = Order {
-            claim: storage.claims.claim(&path()).expect("free"),
+    fn open_write(
+        storage: &Storage,
+        pool: PoolName,
+        path: NamespacePath,
+        size: Option<u64>,
+    ) -> Result<PoolWrite, WriteError> {
+        let claim = storage.claims.claim(&path)?;
+        // Nobody has locks here.
+        let claim = claim.clear(|_| Ok(()))?;
+        let order = OpenWrite {
+            write: storage.new_write(pool),
+            parent: storage.parent_of(&path),
+            path,
             owner: None,
             replace: Replace::Allowed,
-            size: Some(size as u64),
+            size,
             algorithms: storage.algorithms(std::iter::empty()),
             properties_of: None,
         };
-        let placed = storage.place(order.size, &requester()).expect("room");
-        let mut incoming = storage.incoming(order, placed.pool, placed.reservation);
+        Ok(storage.open_write(order, claim))
+    }
+
+    async fn write(storage: &Storage, byte: u8, size: usize) {
+        let query = PoolQuery {
+            size: Some(size as u64),
+            requester: requester(),
+        };
+        let pool = storage.choose_pool(&query).expect("room").pool;
+        let mut file = open_write(storage, pool, path(), query.size).expect("free");
         let mut rest = size;
         while rest > 0 {
-            let mut buffer = incoming.buffer();
+            let mut buffer = file.buffer();
             let filled = buffer.len().min(rest);
             buffer[..filled].fill(byte);
-            incoming.write(buffer, filled).await.expect("written");
+            let appended = file.append(buffer, filled, STALL).await;
+            appended.expect("written");
             rest -= filled;
         }
-        incoming.finish(Vec::new()).await.expect("landed");
+        let expected = Vec::new();
+        let stored = file.finish(FinishWrite { expected }).await;
+        stored.expect("stored");
     }
 
     /// The part of the child: replaces a file of ones by one of twos, then removes it.
@@ -258,19 +283,10 @@ mod tests {
 
     async fn write_into(storage: &Storage, pool: &str, at: &str) -> Result<(), WriteError> {
         let path = NamespacePath::parse(at).expect("valid");
-        let order = Order {
-            claim: storage.claims.claim(&path)?,
-            owner: None,
-            replace: Replace::Allowed,
-            size: Some(5),
-            algorithms: storage.algorithms(std::iter::empty()),
-            properties_of: None,
-        };
-        let pool = Arc::clone(storage.pool(&PoolName::new(pool)).expect("known"));
-        let reservation = pool.reserve();
-        let mut incoming = storage.incoming(order, pool, reservation);
-        incoming.write(b"bytes".to_vec(), 5).await?;
-        incoming.finish(Vec::new()).await.map(drop)
+        let mut file = open_write(storage, PoolName::new(pool), path, Some(5))?;
+        file.append(b"bytes".to_vec(), 5, STALL).await?;
+        let expected = Vec::new();
+        file.finish(FinishWrite { expected }).await.map(drop)
     }
 
     #[tokio::test]

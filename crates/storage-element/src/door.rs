@@ -5,11 +5,15 @@ mod access;
 mod answer;
 mod body;
 mod byteranges;
+mod call;
+mod caller;
 mod conditions;
 mod copy;
+mod destination;
 mod duplicate;
 mod foreign;
 mod guard;
+mod html;
 mod leftover;
 mod list;
 mod lock;
@@ -21,39 +25,40 @@ mod properties;
 mod pull;
 mod push;
 mod read;
+mod remote;
 mod removals;
 mod reserved;
 mod resumable;
 mod revocation;
+mod slot;
 mod source;
 mod striped;
 mod trash;
 mod tree;
 mod write;
+mod write_ticket;
 
-use crate::mover::{Busy, Mover, MoverRequest};
 use crate::storage::Storage;
-use access::{Caller, Client};
 use answer::{Answer, METHODS, Problem, Reply};
+use call::{Call, Door, RETRY_AFTER_SECONDS};
+use caller::Client;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderValue, Method, StatusCode};
 use penstock_clock::wall_clock;
 use penstock_model::NamespacePath;
-use penstock_persistence::namespace::MoverOutcome;
 use penstock_protocol::connections::{Admitted, Connections};
 use penstock_protocol::http1::Limits;
-use penstock_protocol::http1::server::{BodyError, Connection, Request, RequestError};
+use penstock_protocol::http1::server::{Connection, Request, RequestError};
 use penstock_protocol::monitoring::Monitor;
 use penstock_protocol::stream::Stream;
 use penstock_protocol::tls::ServerTls;
 use penstock_protocol::x509::ClientCertificate;
-use removals::Removals;
+use removals::{Removals, report_panic};
 use serde_json::Value;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -66,24 +71,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What is said to whom there is no room for.
 const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 10\r\nConnection: close\r\n\
     Content-Type: text/plain\r\nContent-Length: 43\r\n\r\ntoo many connections; try again in a while\n";
-/// In `Retry-After` of who waited for a mover in vain.
-const RETRY_AFTER_SECONDS: u64 = 10;
-/// How long a mover is held for a client that was told to send its body and has not begun.
-const BODY_BEGIN_WAIT: Duration = Duration::from_secs(5);
 /// Between two looks for expired uploads.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 /// After the grace of a shutdown: for last lines to be written.
 const LAST_LINES: Duration = Duration::from_secs(2);
-
-/// One door as its connections see it.
-#[derive(Clone)]
-pub(crate) struct Door {
-    storage: Arc<Storage>,
-    monitor: Option<Arc<dyn Monitor>>,
-    tls_only: bool,
-    shutdown: watch::Receiver<bool>,
-    removals: Removals,
-}
 
 /// Where a door is, and how it speaks.
 pub struct DoorConfig {
@@ -95,14 +86,6 @@ pub struct DoorConfig {
     pub monitor: Option<Arc<dyn Monitor>>,
     /// No door of this host is without TLS, so browsers may be told to use nothing else.
     pub tls_only: bool,
-}
-
-/// One request with what its handler needs to know.
-#[derive(Clone, Copy)]
-pub(crate) struct Call<'a> {
-    request: &'a Request,
-    caller: &'a Caller,
-    path: &'a NamespacePath,
 }
 
 /// Serves one address until `shutdown` turns true; then takes no more requests, gives running ones
@@ -187,14 +170,6 @@ async fn sweep(storage: Arc<Storage>, mut shutdown: watch::Receiver<bool>) {
         }
         let storage = Arc::clone(&storage);
         report_panic(tokio::task::spawn_blocking(move || storage.remove_expired_uploads()).await);
-    }
-}
-
-fn report_panic(ended: Result<(), tokio::task::JoinError>) {
-    if let Err(why) = ended
-        && why.is_panic()
-    {
-        tracing::error!(%why, "a task of the door ended in a panic");
     }
 }
 
@@ -410,7 +385,7 @@ impl Door {
         let path = NamespacePath::from_encoded(request.path())
             .map_err(|why| Problem::bad_request(why.to_string()))?;
         let upload = resumable::upload_of(&path);
-        let trash = trash::place_of(&path);
+        let trash = reserved::trash_place_of(&path);
         if upload.is_none()
             && trash.is_none()
             && !(self.monitor.is_some() && monitor::reserved_question(&path).is_some())
@@ -485,99 +460,5 @@ impl Door {
             .with(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         answer.body = document.to_string().into_bytes();
         Some(answer)
-    }
-}
-
-/// A mover for the body of a request: one is taken when something of the body has come, so that nobody holds a slot who
-/// has nothing to send. A client that holds its body back (RFC 9110 §10.1.1) is told to send it when a mover is there, and
-/// refused before it has sent a byte when there is none; the mover is held for it for a moment only. May be dropped.
-async fn mover_for_body(
-    door: &Door,
-    connection: &mut Connection,
-    request: MoverRequest,
-) -> Result<Mover, NoMover> {
-    if connection.holds_body_back() {
-        let mut mover = door.storage.arrive(request.clone())?;
-        {
-            let mut waiting = pin!(wait_for_slot(door, &mut mover, None));
-            tokio::select! {
-                biased;
-                waited = &mut waiting => waited?,
-                come = connection.body_comes() => {
-                    // It does not wait to be told.
-                    come?;
-                    waiting.await?;
-                }
-            }
-        }
-        connection.tell_to_continue().await.map_err(BodyError::Io)?;
-        match tokio::time::timeout(BODY_BEGIN_WAIT, connection.body_comes()).await {
-            Ok(come) => return come.map(|()| mover).map_err(NoMover::Body),
-            Err(_) => mover.end(MoverOutcome::Aborted(format!(
-                "the client was told to send its file and sent nothing for {} s; the slot went to others",
-                BODY_BEGIN_WAIT.as_secs()
-            ))),
-        }
-    }
-    connection.body_begins().await?;
-    let mut mover = door.storage.arrive(request)?;
-    wait_for_slot(door, &mut mover, None).await?;
-    Ok(mover)
-}
-
-/// Why a body gets no mover.
-enum NoMover {
-    /// It did not come.
-    Body(BodyError),
-    /// None was to be had.
-    Refused(Problem),
-}
-
-impl From<BodyError> for NoMover {
-    fn from(why: BodyError) -> NoMover {
-        NoMover::Body(why)
-    }
-}
-
-impl From<Problem> for NoMover {
-    fn from(why: Problem) -> NoMover {
-        NoMover::Refused(why)
-    }
-}
-
-impl From<Busy> for NoMover {
-    fn from(why: Busy) -> NoMover {
-        NoMover::Refused(why.into())
-    }
-}
-
-/// Waits until a mover has its slot, as long as its client is there. With `connection` a client that
-/// leaves is noticed at once; one that sends a body is noticed when the body is read.
-async fn wait_for_slot(
-    door: &Door,
-    mover: &mut Mover,
-    connection: Option<&mut Connection>,
-) -> Result<(), Problem> {
-    if mover.is_running() {
-        return Ok(());
-    }
-    let limit = door.storage.settings().limits.first_byte_timeout;
-    let gone = async {
-        match connection {
-            Some(connection) => connection.peer_closed().await,
-            None => std::future::pending().await,
-        }
-    };
-    let why = mover.waits_because().map(|reason| format!(" ({reason})"));
-    tokio::select! {
-        waited = mover.wait() => Ok(waited?),
-        () = gone => Err(Problem::bad_request("the client left while it waited")),
-        () = tokio::time::sleep(limit) => {
-            let (why, seconds) = (why.unwrap_or_default(), limit.as_secs());
-            let text = format!("no mover became free in {seconds} s{why}; try again later");
-            tracing::info!(text, "a mover waited in vain");
-            mover.refused(text.clone());
-            Err(Problem::busy(text, RETRY_AFTER_SECONDS))
-        }
     }
 }

@@ -1,18 +1,19 @@
 //! A file on its way in: bytes arrive in large buffers, are checksummed and written in order on blocking
 //! threads while the next buffer fills, then become durable and, last of all, visible.
 
-use crate::claims::Claim;
+use crate::claims::ClearClaim;
 use crate::clock::{BelievedClock, microseconds};
 use crate::committer::Finished;
 use crate::crash::{Step, reached};
 use crate::finishing::Finishing;
 use crate::label::label;
 use crate::pool::{Pool, Reservation, allocate};
+use crate::pool_messages::{DiskWrites, FinishWrite, OpenWrite, StoredFile};
 use crate::reaper::{ReaperHandle, with_room};
 use crate::scratch::Scratch;
 use crate::write_error::WriteError;
-use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, UserName};
-use penstock_persistence::namespace::{Changed, EntryId, NewFile, Replace};
+use penstock_model::{Bytes, Checksum};
+use penstock_persistence::namespace::{Changed, EntryId, NewFile};
 use penstock_protocol::checksum::Hasher;
 use std::fs::File;
 use std::io;
@@ -29,18 +30,6 @@ pub(crate) const BUFFER_BYTES: usize = 1 << 20;
 /// Bytes of another file that are taken at once.
 pub(crate) const PIECE_BYTES: u64 = 8 << 20;
 
-/// What shall be written.
-pub(crate) struct Order {
-    pub claim: Claim,
-    pub owner: Option<UserName>,
-    pub replace: Replace,
-    /// Bytes, when announced. Another number is an error.
-    pub size: Option<u64>,
-    pub algorithms: Vec<ChecksumAlgorithm>,
-    /// The entry whose properties it gets; `None`: it keeps those of the file that it replaces.
-    pub properties_of: Option<EntryId>,
-}
-
 /// Who completes a file, or removes it.
 pub(crate) struct Completion {
     pub reaper: ReaperHandle,
@@ -50,13 +39,12 @@ pub(crate) struct Completion {
     pub finish_timeout: Duration,
 }
 
-/// A file on its way in. Dropping it removes what has been written.
-pub(crate) struct Incoming {
-    order: Order,
+/// A file on its way into a pool of this process. Dropping it gives it up: what has been written is removed, and the
+/// path is free.
+pub(crate) struct PoolWrite {
+    order: OpenWrite,
+    claim: ClearClaim,
     pool: Arc<Pool>,
-    id: EntryId,
-    /// The directory that will hold it, for its label.
-    parent: Option<EntryId>,
     reaper: ReaperHandle,
     committer: SyncSender<Finished>,
     clock: Arc<BelievedClock>,
@@ -67,20 +55,17 @@ pub(crate) struct Incoming {
     taken: u64,
 }
 
-/// How a file was written: disks like it in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Writes {
-    pub count: u64,
-    /// Those that did not begin where the one before ended.
-    pub elsewhere: u64,
-    /// Where the last one ended.
+/// How it was written, and where the last write ended.
+#[derive(Default)]
+struct WriteCount {
+    writes: DiskWrites,
     end: u64,
 }
 
-impl Writes {
+impl WriteCount {
     fn note(&mut self, offset: u64, length: usize) {
-        self.count += 1;
-        self.elsewhere += u64::from(offset != self.end);
+        self.writes.count += 1;
+        self.writes.elsewhere += u64::from(offset != self.end);
         self.end = offset + length as u64;
     }
 }
@@ -92,7 +77,7 @@ struct Disk {
     offset: u64,
     /// Where the space that the file system has set aside ends.
     allocated: u64,
-    writes: Writes,
+    writes: WriteCount,
     write_us: u64,
     checksum_us: u64,
 }
@@ -113,26 +98,13 @@ enum DiskState {
     Failed,
 }
 
-/// A file that has arrived, durable and visible.
-pub(crate) struct Landed {
-    pub id: EntryId,
-    pub size: Bytes,
-    pub writes: Writes,
-    pub checksums: Vec<Checksum>,
-    pub replaced: bool,
-    pub write_us: u64,
-    pub checksum_us: u64,
-    pub commit_us: u64,
-}
-
-impl Incoming {
+impl PoolWrite {
     pub(crate) fn new(
-        order: Order,
+        order: OpenWrite,
+        claim: ClearClaim,
         pool: Arc<Pool>,
-        reservation: Reservation,
-        (id, parent): (EntryId, Option<EntryId>),
         completion: Completion,
-    ) -> Incoming {
+    ) -> PoolWrite {
         let Completion {
             reaper,
             committer,
@@ -140,19 +112,18 @@ impl Incoming {
             finish_timeout,
         } = completion;
         let disk = Disk {
-            place: DiskPlace::Promised(reservation),
+            place: DiskPlace::Promised(pool.reserve()),
             hasher: Hasher::new(&order.algorithms),
             offset: 0,
             allocated: 0,
-            writes: Writes::default(),
+            writes: WriteCount::default(),
             write_us: 0,
             checksum_us: 0,
         };
-        Incoming {
+        PoolWrite {
             order,
+            claim,
             pool,
-            id,
-            parent,
             reaper,
             committer,
             clock,
@@ -161,11 +132,6 @@ impl Incoming {
             spare: None,
             taken: 0,
         }
-    }
-
-    /// The pool that takes it.
-    pub(crate) fn pool(&self) -> &Arc<Pool> {
-        &self.pool
     }
 
     /// A buffer to be filled, of the size that the next bytes need.
@@ -181,8 +147,19 @@ impl Incoming {
     }
 
     /// Takes the first `filled` bytes of a buffer as the next bytes of the file. Returns when the write
-    /// before this one has ended; the bytes themselves are written meanwhile.
-    pub(crate) async fn write(&mut self, buffer: Vec<u8>, filled: usize) -> Result<(), WriteError> {
+    /// before this one has ended; the bytes themselves are written meanwhile. A disk that needs longer than `stall` for
+    /// that has failed; the write may go on in the kernel.
+    pub(crate) async fn append(
+        &mut self,
+        buffer: Vec<u8>,
+        filled: usize,
+        stall: Duration,
+    ) -> Result<(), WriteError> {
+        let write = tokio::time::timeout(stall, self.write(buffer, filled)).await;
+        write.unwrap_or_else(|_| Err(self.pool.write_stalled(stall)))
+    }
+
+    async fn write(&mut self, buffer: Vec<u8>, filled: usize) -> Result<(), WriteError> {
         let first = self.taken == 0;
         self.taken += filled as u64;
         if let Some(expected) = self.order.size
@@ -201,7 +178,7 @@ impl Incoming {
             self.disk = DiskState::Held(disk, buffer);
             return Ok(());
         }
-        let (id, pool, reaper) = (self.id, Arc::clone(&self.pool), self.reaper.clone());
+        let (id, pool, reaper) = (self.id(), Arc::clone(&self.pool), self.reaper.clone());
         let size = self.order.size;
         self.disk = DiskState::Busy(tokio::task::spawn_blocking(move || {
             let mut disk = disk.on_file(id, pool, reaper)?;
@@ -213,16 +190,22 @@ impl Incoming {
     }
 
     /// Takes the next `length` bytes, at most [`PIECE_BYTES`], from the same place of another file. Where the file system
-    /// can, both share them on the disk.
-    pub(crate) async fn take_from(
+    /// can, both share them on the disk. For `stall` see [`PoolWrite::append`].
+    pub(crate) async fn append_from(
         &mut self,
         source: &Arc<File>,
         length: u64,
+        stall: Duration,
     ) -> Result<(), WriteError> {
+        let taken = tokio::time::timeout(stall, self.take_from(source, length)).await;
+        taken.unwrap_or_else(|_| Err(self.pool.write_stalled(stall)))
+    }
+
+    async fn take_from(&mut self, source: &Arc<File>, length: u64) -> Result<(), WriteError> {
         self.taken += length;
         let mut disk = self.settle().await?;
         self.cover(&mut disk).await?;
-        let (id, pool, reaper) = (self.id, Arc::clone(&self.pool), self.reaper.clone());
+        let (id, pool, reaper) = (self.id(), Arc::clone(&self.pool), self.reaper.clone());
         let (size, source) = (self.order.size, Arc::clone(source));
         let taken = tokio::task::spawn_blocking(move || {
             let mut disk = disk.on_file(id, pool, reaper)?;
@@ -238,7 +221,8 @@ impl Incoming {
 
     /// Makes the file durable and visible, if its bytes are the expected ones. One that takes too long is given up, and
     /// does not become visible later.
-    pub(crate) async fn finish(mut self, expected: Vec<Checksum>) -> Result<Landed, WriteError> {
+    pub(crate) async fn finish(mut self, end: FinishWrite) -> Result<StoredFile, WriteError> {
+        let FinishWrite { expected } = end;
         if let Some(size) = self.order.size
             && size != self.taken
         {
@@ -260,18 +244,11 @@ impl Incoming {
         let (reply, answer) = oneshot::channel();
         let size = Bytes(self.taken);
         let (pool, limit) = (Arc::clone(&self.pool), self.finish_timeout);
-        let Order { claim, .. } = self.order;
-        let path = claim.path.clone();
-        let finishing = Arc::new(Finishing::new(claim));
+        let finishing = Arc::new(Finishing::new(self.claim.into_claim()));
         let closing = Closing {
-            path,
-            owner: self.order.owner,
-            replace: self.order.replace,
-            properties_of: self.order.properties_of,
+            order: self.order,
             finishing: Arc::clone(&finishing),
             pool: self.pool,
-            id: self.id,
-            parent: self.parent,
             reaper: self.reaper,
             committer: self.committer,
             clock: self.clock,
@@ -286,7 +263,7 @@ impl Incoming {
             Ok((handed, changed))
         };
         let (handed, changed) = within(limit, &pool, &finishing, finished).await?;
-        Ok(Landed {
+        Ok(StoredFile {
             id: handed.id,
             size,
             writes: handed.writes,
@@ -296,6 +273,10 @@ impl Incoming {
             checksum_us: handed.checksum_us,
             commit_us: microseconds(handed.since.elapsed()),
         })
+    }
+
+    fn id(&self) -> EntryId {
+        self.order.write.file
     }
 
     /// Waits for the write in progress.
@@ -355,14 +336,9 @@ pub(crate) async fn within<T>(
 
 /// What is left to be done of a file that has all its bytes.
 struct Closing {
-    path: NamespacePath,
-    owner: Option<UserName>,
-    replace: Replace,
-    properties_of: Option<EntryId>,
+    order: OpenWrite,
     finishing: Arc<Finishing>,
     pool: Arc<Pool>,
-    id: EntryId,
-    parent: Option<EntryId>,
     reaper: ReaperHandle,
     committer: SyncSender<Finished>,
     clock: Arc<BelievedClock>,
@@ -370,7 +346,7 @@ struct Closing {
 }
 
 impl Closing {
-    /// The blocking part of [`Incoming::finish`]: last bytes, verification, label, `fsync`.
+    /// The blocking part of [`PoolWrite::finish`]: last bytes, verification, label, `fsync`.
     fn hand_over(
         self,
         disk: Disk,
@@ -380,7 +356,8 @@ impl Closing {
     ) -> Result<CommitHandOver, WriteError> {
         let pool = Arc::clone(&self.pool);
         let fail = |source| pool.write_failed(source);
-        let disk = disk.on_file(self.id, Arc::clone(&pool), self.reaper);
+        let id = self.order.write.file;
+        let disk = disk.on_file(id, Arc::clone(&pool), self.reaper);
         let mut disk = disk.map_err(fail)?;
         disk.append(held).map_err(fail)?;
         reached(Step::Written);
@@ -391,18 +368,18 @@ impl Closing {
             return Err(WriteError::Stopping);
         };
         let mut entry = NewFile {
-            id: self.id,
-            path: self.path,
+            id,
+            path: self.order.path,
             size: self.size,
             checksums: checksums.clone(),
-            pool: self.pool.name.clone(),
-            owner: self.owner,
+            pool: self.order.write.pool,
+            owner: self.order.owner,
             at: self.clock.recorded(),
-            replace: self.replace,
-            properties_of: self.properties_of,
+            replace: self.order.replace,
+            properties_of: self.order.properties_of,
             labelled_in: None,
         };
-        label(&scratch, &mut entry, self.parent).map_err(fail)?;
+        label(&scratch, &mut entry, self.order.parent).map_err(fail)?;
         reached(Step::Labelled);
         scratch.file.sync_all().map_err(fail)?;
         reached(Step::Synced);
@@ -416,8 +393,8 @@ impl Closing {
             .send(finished)
             .map_err(|_| WriteError::Stopping)?;
         Ok(CommitHandOver {
-            id: self.id,
-            writes: disk.writes,
+            id,
+            writes: disk.writes.writes,
             checksums,
             write_us: disk.write_us,
             checksum_us: disk.checksum_us,
@@ -428,7 +405,7 @@ impl Closing {
 
 struct CommitHandOver {
     id: EntryId,
-    writes: Writes,
+    writes: DiskWrites,
     checksums: Vec<Checksum>,
     write_us: u64,
     checksum_us: u64,

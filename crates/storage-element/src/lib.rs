@@ -25,6 +25,7 @@ mod open_error;
 mod opening;
 mod pool;
 mod pool_files;
+mod pool_messages;
 mod privacy;
 mod reaper;
 pub mod rebuild;

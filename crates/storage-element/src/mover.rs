@@ -15,7 +15,7 @@ use penstock_model::{
 };
 use penstock_persistence::namespace::{MoverKind, MoverOutcome, MoverRecord};
 use penstock_protocol::exposition::Counter;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -91,7 +91,7 @@ impl MoverView {
 }
 
 /// Who wants which file moved.
-#[derive(Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct MoverRequest {
     pub kind: MoverKind,
     pub path: NamespacePath,
@@ -100,7 +100,7 @@ pub(crate) struct MoverRequest {
     pub user: Option<UserName>,
     /// To whom the slot is counted.
     pub requester: Requester,
-    pub pool: Arc<Pool>,
+    pub pool: PoolName,
     /// Why this pool; `Null` for reads.
     pub selection: Value,
 }
@@ -150,7 +150,7 @@ enum Slot {
 }
 
 /// The pool's queue has no place.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("pool {pool} is busy: {reason}")]
 pub(crate) struct Busy {
     pub pool: PoolName,
@@ -178,20 +178,21 @@ impl LiveMovers {
         }
     }
 
-    /// Takes a place at the gate of the pool.
+    /// Takes a place at the gate of the pool that the request names.
     pub(crate) fn arrive(
         self: &Arc<Self>,
         recorder: &Arc<Recorder>,
+        pool: &Arc<Pool>,
         request: MoverRequest,
     ) -> Result<Mover, Busy> {
         let started = Instant::now();
         let progress = Arc::new(Progress::new());
-        let slot = match request.pool.gate.arrive(&request.requester, &progress) {
+        let slot = match pool.gate.arrive(&request.requester, &progress) {
             Arrival::Started(permit) => Slot::Running { _permit: permit },
             Arrival::Waiting(waiting) => Slot::Waiting(waiting),
             Arrival::Refused(refusal) => {
                 self.refused.increment();
-                return Err(Busy::at(&request.pool, refusal));
+                return Err(Busy::at(pool, refusal));
             }
         };
         let facts = Arc::new(Facts {
@@ -200,7 +201,7 @@ impl LiveMovers {
             peer: request.peer,
             user: request.user,
             vo: request.requester.vo,
-            pool: request.pool,
+            pool: Arc::clone(pool),
             since: wall_clock(),
             progress,
             running: matches!(slot, Slot::Running { .. }).into(),
@@ -291,8 +292,8 @@ impl Mover {
     }
 
     /// The pool that takes or gives the bytes.
-    pub(crate) fn pool(&self) -> &Arc<Pool> {
-        &self.facts.pool
+    pub(crate) fn pool(&self) -> &PoolName {
+        &self.facts.pool.name
     }
 
     /// Counts bytes of file data that passed.

@@ -2,18 +2,19 @@
 //! checksummed and written.
 
 use crate::clock::microseconds;
-use crate::incoming::{Incoming, Landed};
+use crate::incoming::PoolWrite;
 use crate::mover::{Mover, MoverView};
+use crate::pool_messages::{FinishWrite, StoredFile};
 use crate::write_error::WriteError;
 use penstock_decide::admission::PreemptionReason;
 use penstock_model::Checksum;
 use penstock_protocol::http1::client::{self, ClientError};
 use penstock_protocol::http1::server::{BodyError, Connection};
 use penstock_protocol::pace::{Pace, PaceLimit};
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The next bytes of a file.
@@ -107,6 +108,18 @@ pub(crate) enum ReceiveError<E> {
     Preempted(PreemptionReason),
 }
 
+impl<E: fmt::Display> ReceiveError<E> {
+    /// The same, whatever kind of source it was.
+    pub(crate) fn into_text(self) -> ReceiveError<String> {
+        match self {
+            ReceiveError::Write(error) => ReceiveError::Write(error),
+            ReceiveError::Source(why) => ReceiveError::Source(why.to_string()),
+            ReceiveError::Slow(why) => ReceiveError::Slow(why),
+            ReceiveError::Preempted(why) => ReceiveError::Preempted(why),
+        }
+    }
+}
+
 /// How long a file may take on its way.
 #[derive(Clone, Copy)]
 pub(crate) struct Patience {
@@ -127,22 +140,18 @@ impl<E> From<WriteError> for ReceiveError<E> {
 /// not be told whether the file has landed.
 pub(crate) async fn receive<S: ByteSource>(
     source: &mut S,
-    mut incoming: Incoming,
+    mut file: PoolWrite,
     mover: &mut Mover,
     patience: Patience,
     expected: Vec<Checksum>,
-) -> Result<Landed, ReceiveError<S::Error>> {
+) -> Result<StoredFile, ReceiveError<S::Error>> {
     let view = mover.view();
     let Patience { stall, pace } = patience;
     let mut pace = Pace::new(pace);
     let mut ended = false;
     while !ended {
         let started = Instant::now();
-        let block = at_pace(
-            source.next_block(incoming.buffer(), &view),
-            &view,
-            &mut pace,
-        );
+        let block = at_pace(source.next_block(file.buffer(), &view), &view, &mut pace);
         let block = tokio::select! {
             biased;
             block = block => block,
@@ -155,18 +164,14 @@ pub(crate) async fn receive<S: ByteSource>(
             mover.pass_last_byte();
         }
         if block.filled > 0 {
-            let pool = Arc::clone(incoming.pool());
-            let write = incoming.write(block.buffer, block.filled);
-            tokio::time::timeout(stall, write)
-                .await
-                .map_err(|_| pool.write_stalled(stall))??;
+            file.append(block.buffer, block.filled, stall).await?;
         }
     }
-    let landed = incoming.finish(expected).await?;
-    mover.clocks.write_us += landed.write_us;
-    mover.clocks.checksum_us += landed.checksum_us;
-    mover.clocks.commit_us += landed.commit_us;
-    Ok(landed)
+    let stored = file.finish(FinishWrite { expected }).await?;
+    mover.clocks.write_us += stored.write_us;
+    mover.clocks.checksum_us += stored.checksum_us;
+    mover.clocks.commit_us += stored.commit_us;
+    Ok(stored)
 }
 
 /// Waits for the next bytes, and judges how fast they come.

@@ -3,8 +3,7 @@
 mod exposition;
 mod finish_upload;
 mod locking;
-
-pub(crate) use finish_upload::Finish;
+mod pool_side;
 
 use crate::claims::Claims;
 use crate::clock::BelievedClock;
@@ -13,14 +12,13 @@ use crate::config::{
     AccessConfig, MacaroonConfig, OutboundConfig, OwnIssuer, StorageConfig, StorageLimits,
 };
 use crate::directory_ids::DirectoryIds;
-use crate::incoming::{Completion, Incoming, Order};
 use crate::locks::Locks;
 use crate::meter::SecondMoved;
 use crate::metrics::StorageMetrics;
-use crate::mover::{Busy, LiveMovers, Mover, MoverRequest, MoverSnapshot};
+use crate::mover::{LiveMovers, MoverSnapshot};
 use crate::open_error::OpenError;
-use crate::pool::{Pool, Reservation};
-use crate::reaper::{Pools, ReaperHandle, Reapers};
+use crate::pool::Pool;
+use crate::reaper::{Pools, Reapers};
 use crate::recorder::Recorder;
 use crate::recovery;
 use crate::reserved_names::left_from_before;
@@ -30,10 +28,8 @@ use crate::upkeep::{Shared, Upkeep, UpkeepLimits};
 use crate::uploads::Uploads;
 use parking_lot::{Mutex, RwLock};
 use penstock_clock::wall_clock;
-use penstock_decide::Decision;
-use penstock_decide::admission::Requester;
-use penstock_decide::pool_selection::{Placement, PoolReason, PoolView, Unplaceable, choose_pool};
-use penstock_model::{Bytes, ChecksumAlgorithm, NamespacePath, PoolName, Timestamp};
+use penstock_decide::pool_selection::{Placement, PoolReason, PoolView, choose_pool};
+use penstock_model::{Bytes, ChecksumAlgorithm, PoolName, Timestamp};
 use penstock_persistence::namespace::{
     Change, ChangeError, Changed, EntryId, Namespace, PoolUsage,
 };
@@ -44,14 +40,12 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
 /// Movers that a snapshot lists.
 const MOVERS_SHOWN_MAX: usize = 1000;
-/// How often one pool's alarm is written to the log.
-const ALARM_INTERVAL: Duration = Duration::from_secs(60);
 /// Seconds of history in a snapshot.
 const HISTORY_SECONDS: usize = 60;
 
@@ -101,13 +95,6 @@ impl Settings {
             own_issuer: self.issuer.as_ref(),
         }
     }
-}
-
-/// A place for a new file.
-pub(crate) struct Placed {
-    pub pool: Arc<Pool>,
-    pub reservation: Reservation,
-    pub because: Vec<PoolReason>,
 }
 
 impl Storage {
@@ -322,97 +309,6 @@ impl Storage {
         self.pools.values()
     }
 
-    /// The checksums to compute of a file for which these are expected.
-    pub(crate) fn algorithms(
-        &self,
-        more: impl Iterator<Item = ChecksumAlgorithm>,
-    ) -> Vec<ChecksumAlgorithm> {
-        let mut algorithms = self.checksums.clone();
-        for algorithm in more {
-            if !algorithms.contains(&algorithm) {
-                algorithms.push(algorithm);
-            }
-        }
-        algorithms
-    }
-
-    /// Chooses the pool for a new file, one in which it fits now. Space is promised as the bytes come: who only announces
-    /// them keeps nobody else out.
-    pub(crate) fn place(
-        &self,
-        size: Option<u64>,
-        requester: &Requester,
-    ) -> Result<Placed, Unplaceable> {
-        let pools = self.pools.values();
-        let views: Vec<PoolView> = pools.map(|pool| pool.view_for(requester)).collect();
-        let placement = Placement {
-            size: size.map(Bytes),
-            draw: self.draw(),
-        };
-        let Decision { choice, because } = choose_pool(&views, &placement);
-        self.raise_alarms(&because);
-        let pool = self
-            .pools
-            .get(&choice?)
-            .expect("the choice is one of the views");
-        Ok(Placed {
-            pool: Arc::clone(pool),
-            reservation: pool.reserve(),
-            because,
-        })
-    }
-
-    /// Tells an operator which pools are being left out, once a minute each.
-    fn raise_alarms(&self, because: &[PoolReason]) {
-        for reason in because.iter().filter(|reason| reason.is_alarm()) {
-            let mut alarmed = self.alarmed.lock();
-            let due = alarmed
-                .get(reason.pool())
-                .is_none_or(|last| last.elapsed() >= ALARM_INTERVAL);
-            if due {
-                alarmed.insert(reason.pool().clone(), Instant::now());
-                tracing::error!(pool = %reason.pool(), "{reason}; new files go elsewhere");
-            }
-        }
-    }
-
-    /// Takes a place at a pool's gate.
-    pub(crate) fn arrive(&self, request: MoverRequest) -> Result<Mover, Busy> {
-        self.live.arrive(&self.recorder, request)
-    }
-
-    /// Begins to write a file into the place that was found for it.
-    pub(crate) fn incoming(
-        &self,
-        order: Order,
-        pool: Arc<Pool>,
-        reservation: Reservation,
-    ) -> Incoming {
-        let (id, parent) = (self.namespace.allocate(), self.parent_of(&order.claim.path));
-        let completion = self.completion(&pool);
-        Incoming::new(order, pool, reservation, (id, parent), completion)
-    }
-
-    /// The directory that holds, or would hold, a path, as far as it exists.
-    pub(crate) fn parent_of(&self, path: &NamespacePath) -> Option<EntryId> {
-        self.directory_ids.parent_of(&self.namespace, path)
-    }
-
-    /// Who completes a file in this pool.
-    pub(crate) fn completion(&self, pool: &Pool) -> Completion {
-        Completion {
-            reaper: self.reaper(),
-            committer: self.committers.queue(&pool.name),
-            clock: Arc::clone(&self.clock),
-            finish_timeout: self.settings().limits.finish_timeout,
-        }
-    }
-
-    /// Where removals are ordered.
-    pub(crate) fn reaper(&self) -> ReaperHandle {
-        self.reapers.handle()
-    }
-
     /// Makes a change to the namespace; removed data is removed from the disks afterwards.
     pub(crate) async fn change(&self, change: Change) -> Result<Changed, ChangeError> {
         let (reply, answer) = oneshot::channel();
@@ -439,16 +335,6 @@ impl Storage {
                 tracing::debug!(%why, "a computed checksum was not stored");
             }
         });
-    }
-
-    /// The next number of a sequence that fills 64 bits evenly (SplitMix64).
-    fn draw(&self) -> u64 {
-        let mut z = self
-            .chance
-            .fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
     }
 }
 

@@ -1,21 +1,23 @@
-//! Why a file could not be written. Nothing of it is left then.
+//! Why a file could not be written. Nothing of it is left then. A plain value, which a pool can answer with from
+//! another process: what the system or a database said is text here.
 
 use crate::fullness::is_no_space;
 use penstock_model::{Checksum, ChecksumAlgorithm, NamespacePath, PoolName};
-use penstock_persistence::namespace::ChangeError;
+use penstock_persistence::namespace::{ChangeError, Refusal};
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::time::Duration;
 use thiserror::Error;
 
 /// Why a file could not be written.
-#[derive(Debug, Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Error)]
 pub(crate) enum WriteError {
     /// The pool's disk or its configured capacity is used up.
     #[error("pool {pool} has no room for it; the partial file was removed")]
     NoSpace { pool: PoolName },
     /// The pool's disk failed.
-    #[error("pool {pool} cannot write: {source}; the partial file was removed")]
-    Disk { pool: PoolName, source: io::Error },
+    #[error("pool {pool} cannot write: {why}; the partial file was removed")]
+    Disk { pool: PoolName, why: String },
     /// The pool's disk takes no bytes.
     #[error("pool {pool} took no byte for {} s; the partial file was removed", after.as_secs())]
     DiskStalled { pool: PoolName, after: Duration },
@@ -40,9 +42,9 @@ pub(crate) enum WriteError {
     /// More or fewer bytes came than were announced.
     #[error("{got} bytes came where {expected} were announced; the partial file was removed")]
     WrongSize { expected: u64, got: u64 },
-    /// The namespace refused the entry.
+    /// The namespace did not take the entry.
     #[error("{0}")]
-    Namespace(ChangeError),
+    Commit(CommitError),
     /// Somebody else is writing this path.
     #[error("{0} is being written by another client; try again when that write has ended")]
     BeingWritten(NamespacePath),
@@ -56,7 +58,44 @@ impl WriteError {
     pub(crate) fn of_io(pool: PoolName, source: io::Error) -> WriteError {
         match is_no_space(&source) {
             true => WriteError::NoSpace { pool },
-            false => WriteError::Disk { pool, source },
+            false => WriteError::Disk {
+                pool,
+                why: source.to_string(),
+            },
+        }
+    }
+}
+
+/// Why the namespace did not make a change, by what helps.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Error)]
+pub(crate) enum CommitError {
+    /// Another request: the tree does not allow it.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// Time.
+    #[error("{0}")]
+    Later(String),
+    /// Room on the disk of the namespace.
+    #[error("{0}")]
+    DiskFull(String),
+    /// An operator.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<&ChangeError> for CommitError {
+    fn from(error: &ChangeError) -> CommitError {
+        match error {
+            ChangeError::Refused(refusal) => CommitError::Refused(refusal.clone()),
+            ChangeError::Busy | ChangeError::Stopped | ChangeError::Unsettled => {
+                CommitError::Later(error.to_string())
+            }
+            ChangeError::Database(_) if error.is_disk_full() => {
+                CommitError::DiskFull(error.to_string())
+            }
+            ChangeError::Database(_) | ChangeError::Doubtful(_) => {
+                CommitError::Failed(error.to_string())
+            }
         }
     }
 }

@@ -29,7 +29,7 @@ const TRANSFER_SERVICE: [&str; 21] = [
 ];
 
 /// The same.
-const STORAGE_ELEMENT: [&str; 36] = [
+const STORAGE_ELEMENT: [&str; 37] = [
     "config",
     "clock",
     "crash",
@@ -46,6 +46,8 @@ const STORAGE_ELEMENT: [&str; 36] = [
     "claims",
     "finishing",
     "reaper",
+    "uploads",
+    "pool_messages",
     "scratch",
     "committer",
     "label",
@@ -53,7 +55,6 @@ const STORAGE_ELEMENT: [&str; 36] = [
     "receive",
     "directory_ids",
     "locks",
-    "uploads",
     "open_error",
     "opening",
     "upkeep",
@@ -66,6 +67,60 @@ const STORAGE_ELEMENT: [&str; 36] = [
     "fsck",
     "rebuild",
     "door",
+];
+
+/// The same inside the door of the storage element: what requests and answers are, who asks and whether they may, the way
+/// to a write, and then the methods.
+const DOOR: [&str; 36] = [
+    "answer",
+    "removals",
+    "caller",
+    "call",
+    "reserved",
+    "access",
+    "parts",
+    "html",
+    "body",
+    "conditions",
+    "destination",
+    "guard",
+    "slot",
+    "write_ticket",
+    "byteranges",
+    "list",
+    "read",
+    "write",
+    "remote",
+    "leftover",
+    "source",
+    "striped",
+    "pull",
+    "push",
+    "duplicate",
+    "copy",
+    "lock",
+    "resumable",
+    "tree",
+    "properties",
+    "trash",
+    "macaroon",
+    "foreign",
+    "monitor",
+    "revocation",
+    "pages",
+];
+
+/// Modules of the pools that write a file. The door reaches them by messages (`pool_messages`), by `storage` which answers
+/// these, and by the handle of one write.
+const BEHIND_MESSAGES: [&str; 4] = ["committer", "scratch", "finishing", "label"];
+/// Files of the door that write.
+const WRITERS: [&str; 6] = [
+    "duplicate.rs",
+    "lock.rs",
+    "pull.rs",
+    "resumable.rs",
+    "write.rs",
+    "write_ticket.rs",
 ];
 
 /// Circles that stay, each with the reason.
@@ -102,6 +157,8 @@ const CIRCLES: [(&str, &[&str], &str); 6] = [
     ),
 ];
 
+const OWN: &str = "crate::";
+
 /// The module of the crate that a file belongs to.
 fn module_of<'a>(file: &'a Source, root: &str) -> &'a str {
     let path = file.path.strip_prefix(root).expect("it is below");
@@ -109,27 +166,53 @@ fn module_of<'a>(file: &'a Source, root: &str) -> &'a str {
     name.expect("split gives one piece at least")
 }
 
-/// The modules of its own crate that a text names.
-fn named(code: &str) -> BTreeSet<&str> {
-    const OWN: &str = "crate::";
-    let places = code.match_indices(OWN);
-    let is_own = |at: usize| {
+/// The modules that a text names by this way to them: `crate::`, or `super::` as often as it takes.
+fn named<'a>(code: &'a str, way: &str) -> BTreeSet<&'a str> {
+    let places = code.match_indices(way);
+    let is_whole = |at: usize| {
         let before = code[..at].chars().next_back();
         !before.is_some_and(|one| one.is_alphanumeric() || one == '_' || one == ':')
     };
-    let names = places.filter(|(at, _)| is_own(*at)).map(|(at, _)| {
-        let rest = &code[at + OWN.len()..];
-        let end = rest.find(|one: char| !one.is_alphanumeric() && one != '_');
-        &rest[..end.unwrap_or(rest.len())]
+    let names = places.filter(|(at, _)| is_whole(*at)).flat_map(|(at, _)| {
+        let rest = &code[at + way.len()..];
+        match rest.strip_prefix('{') {
+            Some(group) => firsts_of_group(group),
+            None => vec![first_name(rest)],
+        }
     });
-    names.collect()
+    names.filter(|name| !name.is_empty()).collect()
+}
+
+fn first_name(code: &str) -> &str {
+    let end = code.find(|one: char| !one.is_alphanumeric() && one != '_');
+    &code[..end.unwrap_or(code.len())]
+}
+
+/// The first name of each path in the braces of a `use`.
+fn firsts_of_group(code: &str) -> Vec<&str> {
+    let (mut depth, mut begin, mut names) = (0, 0, Vec::new());
+    for (at, one) in code.char_indices() {
+        match one {
+            '{' => depth += 1,
+            '}' if depth > 0 => depth -= 1,
+            ',' | '}' if depth == 0 => {
+                names.push(first_name(code[begin..at].trim_start()));
+                begin = at + 1;
+                if one == '}' {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    names
 }
 
 /// Each name of a module that its order forbids.
-fn against(order: &[&str], module: &str, code: &str) -> Vec<String> {
+fn against(order: &[&str], module: &str, named: BTreeSet<&str>) -> Vec<String> {
     let place = |name: &str| order.iter().position(|one| *one == name);
     let own = place(module).unwrap_or_else(|| panic!("module {module} has no place in the order"));
-    let later = named(code).into_iter();
+    let later = named.into_iter();
     let later = later.filter(|name| place(name).is_some_and(|place| place > own));
     later.map(|name| format!("{module} names {name}")).collect()
 }
@@ -144,7 +227,7 @@ fn check(root: &str, order: &[&str], lines_min: usize) {
         }
         let code = code_of(&file.text);
         read += code.lines().count();
-        found.extend(against(order, module, &code));
+        found.extend(against(order, module, named(&code, OWN)));
     }
     assert!(found.is_empty(), "{root}: {found:#?}");
     assert!(read >= lines_min, "{root}: only {read} lines were read");
@@ -160,6 +243,33 @@ fn modules_of_the_storage_element_know_those_below_them_only() {
     check("crates/storage-element/src", &STORAGE_ELEMENT, 9_000);
 }
 
+#[test]
+fn modules_of_the_door_know_those_below_them_only() {
+    const ROOT: &str = "crates/storage-element/src/door";
+    let (mut read, mut found) = (0, Vec::new());
+    let all = files(&[&format!("{ROOT}/")], ".rs");
+    for file in all.iter().filter(|file| !file.is_test()) {
+        let module = module_of(file, ROOT);
+        let code = code_of(&file.text);
+        read += code.lines().count();
+        let below = file.path.strip_prefix(ROOT).expect("it is below");
+        let way = "super::".repeat(below.matches('/').count());
+        found.extend(against(&DOOR, module, named(&code, &way)));
+        let crate_names = named(&code, OWN);
+        if crate_names.contains("door") {
+            found.push(format!("{module} names the door by another way"));
+        }
+        let is_writer = WRITERS
+            .iter()
+            .any(|name| file.path.ends_with(&format!("/{name}")));
+        let behind = BEHIND_MESSAGES.iter().chain(is_writer.then_some(&"pool"));
+        let behind = behind.filter(|name| crate_names.contains(**name));
+        found.extend(behind.map(|name| format!("{module} names {name} of the pools")));
+    }
+    assert!(found.is_empty(), "{found:#?}");
+    assert!(read >= 5_000, "only {read} lines were read");
+}
+
 /// Who names whom in a crate.
 type Names = BTreeMap<String, BTreeSet<String>>;
 
@@ -172,7 +282,7 @@ fn names_in(root: &str) -> Names {
         if !["lib", "main"].contains(&module) {
             let code = code_of(&file.text);
             let own = names.entry(module.to_owned()).or_default();
-            own.extend(named(&code).into_iter().map(str::to_owned));
+            own.extend(named(&code, OWN).into_iter().map(str::to_owned));
         }
     }
     names
@@ -251,6 +361,12 @@ fn a_circle_over_a_third_module_is_found() {
 fn a_name_against_the_order_is_found() {
     let order = ["a", "b", "c"];
     let code = "use crate::a::X;\nuse crate::c::Y;\nlet z = other_crate::c::Z;\ncrate::b::own();";
-    assert_eq!(against(&order, "b", code), ["b names c"]);
-    assert_eq!(against(&order, "c", code), [""; 0]);
+    assert_eq!(against(&order, "b", named(code, OWN)), ["b names c"]);
+    assert_eq!(against(&order, "c", named(code, OWN)), [""; 0]);
+    let code = "use super::{a, b::{self, c}, c::Y};\nlet x = super::a::X;\nuse super::super::d::Z;";
+    assert_eq!(
+        named(code, "super::"),
+        BTreeSet::from(["a", "b", "c", "super"])
+    );
+    assert_eq!(named(code, "super::super::"), BTreeSet::from(["d"]));
 }

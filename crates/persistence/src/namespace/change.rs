@@ -14,13 +14,14 @@ use penstock_model::{
     Bytes, Checksum, Lock, LockToken, NamespacePath, PoolName, Timestamp, UserName,
 };
 use rusqlite::{Connection, params};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
 
 /// What may happen to a file that stands at the destination.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Replace {
     /// It goes to the trash in the same transaction.
     Allowed,
@@ -195,7 +196,7 @@ pub struct Trashed {
 }
 
 /// Why the tree does not allow a change.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Error)]
 pub enum Refusal {
     /// The destination exists and may not be replaced.
     #[error("{0} exists")]

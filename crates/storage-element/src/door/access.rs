@@ -1,219 +1,21 @@
-//! Who asks, and whether they may: what the wire shows, and how a refusal is answered. Certificates are believed by
+//! Who asks, and whether they may, and how a refusal is answered. Certificates are believed by
 //! `protocol::x509`; bearer credentials are believed, and rights judged, by `rights`; a refusal is logged here,
 //! once, with its reasons and without secrets.
 
 use super::answer::Problem;
-use super::{Door, reserved};
+use super::call::Door;
+use super::caller::{Caller, Client};
+use super::reserved;
 use crate::rights::{BearerError, believe_bearer};
 use http::StatusCode;
 use http::header::AUTHORIZATION;
-use parking_lot::{Mutex, MutexGuard};
 use penstock_clock::wall_clock;
 use penstock_decide::Decision;
-use penstock_decide::admission::Requester;
 use penstock_decide::authorization::{AuthorizationReason, Operation, Verdict};
-use penstock_model::{Attenuation, NamespacePath, UserName, VoName};
-use penstock_protocol::connections::client_of;
+use penstock_model::NamespacePath;
 use penstock_protocol::http1::server::Request;
-use penstock_protocol::identity::{Identity, Method};
-use penstock_protocol::macaroon::Caveat;
 use penstock_protocol::token::TokenError;
-use penstock_protocol::x509::{CertificateError, Certified};
 use std::net::SocketAddr;
-
-/// Who is at the other end of a connection.
-pub(super) struct Client {
-    certificate: Certificate,
-    /// Who has sent the request that is being answered, by whatever credential; `None` until that is known.
-    asks: Mutex<Option<Identity>>,
-}
-
-/// What the certificate of a connection says.
-enum Certificate {
-    /// There is none, or the door has no TLS.
-    Absent,
-    Known(Identity),
-    /// It is not believed, for this reason.
-    Doubtful(String),
-}
-
-impl Client {
-    /// Tells the log, once per connection, about attributes that do not count.
-    pub(super) fn by_certificate(
-        shown: Option<Result<Certified, CertificateError>>,
-        peer: SocketAddr,
-    ) -> Client {
-        if let Some(Ok(certified)) = &shown
-            && let Some(why) = certified.attributes.refusal()
-        {
-            let user = &certified.subject;
-            tracing::warn!(%peer, user, %why, "attributes of a VO do not count");
-        }
-        Client {
-            certificate: shown.map_or(Certificate::Absent, |it| Certificate::judged(it, peer)),
-            asks: Mutex::default(),
-        }
-    }
-
-    /// From now on its certificate says this.
-    pub(super) fn is_now(&mut self, judged: Result<Certified, CertificateError>, peer: SocketAddr) {
-        self.certificate = Certificate::judged(judged, peer);
-    }
-
-    /// Whether it has shown a certificate that does not count.
-    pub(super) fn is_doubtful(&self) -> bool {
-        matches!(self.certificate, Certificate::Doubtful(_))
-    }
-
-    /// A new request begins, of which nobody knows yet who sent it.
-    pub(super) fn begins(&self) {
-        *self.lock_asks() = None;
-    }
-
-    /// Who has sent the request that is being answered, if that is known.
-    pub(super) fn asks(&self) -> Option<Identity> {
-        self.lock_asks().clone()
-    }
-
-    fn lock_asks(&self) -> MutexGuard<'_, Option<Identity>> {
-        self.asks.lock()
-    }
-}
-
-impl Certificate {
-    /// Tells the log about one that is not believed.
-    fn judged(judged: Result<Certified, CertificateError>, peer: SocketAddr) -> Certificate {
-        match judged {
-            Ok(certified) => Certificate::Known(certified.identity()),
-            Err(why) => {
-                tracing::warn!(%peer, why = why.for_operators(), "a certificate is not believed");
-                Certificate::Doubtful(why.to_string())
-            }
-        }
-    }
-}
-
-/// Who sent a request.
-pub(super) struct Caller {
-    /// `None`: nobody said who they are.
-    identity: Option<Identity>,
-    /// The caveats of the macaroon that was shown, and what they leave; none for other credentials.
-    caveats: Vec<Caveat>,
-    attenuation: Attenuation,
-    /// Which macaroon was shown, when it was one.
-    macaroon: Option<String>,
-    /// The request itself carries what says who it is; a macaroon may speak for the owner of a certificate.
-    has_bearer: bool,
-    /// Why a certificate that was shown does not count.
-    doubt: Option<String>,
-    peer: SocketAddr,
-}
-
-impl Caller {
-    fn new(identity: Option<Identity>, peer: SocketAddr) -> Caller {
-        Caller {
-            identity,
-            caveats: Vec::new(),
-            attenuation: Attenuation::default(),
-            macaroon: None,
-            has_bearer: false,
-            doubt: None,
-            peer,
-        }
-    }
-
-    fn by_certificate(client: &Client, peer: SocketAddr) -> Caller {
-        let doubt = match &client.certificate {
-            Certificate::Absent => None,
-            Certificate::Doubtful(why) => Some(why.clone()),
-            // The connection may have outlived the certificate.
-            Certificate::Known(identity) if identity.expires <= wall_clock() => {
-                let ended = identity.expires.to_fts();
-                Some(format!(
-                    "the certificate, or what it says of a VO, expired at {ended}Z; get a new one"
-                ))
-            }
-            Certificate::Known(identity) => return Caller::new(Some(identity.clone()), peer),
-        };
-        Caller {
-            doubt,
-            ..Caller::new(None, peer)
-        }
-    }
-
-    pub(super) fn identity(&self) -> Option<&Identity> {
-        self.identity.as_ref()
-    }
-
-    /// The address at the other end.
-    pub(super) fn peer(&self) -> SocketAddr {
-        self.peer
-    }
-
-    /// Whether only a certificate says who it is.
-    pub(super) fn is_by_certificate(&self) -> bool {
-        let identity = self.identity.as_ref();
-        !self.has_bearer && identity.is_some_and(|identity| identity.method == Method::Certificate)
-    }
-
-    /// For a caller without an identity: 401, or 403 with the reason why the certificate does not count.
-    pub(super) fn unknown(&self, text: String) -> Problem {
-        match &self.doubt {
-            Some(why) => Problem::new(StatusCode::FORBIDDEN, why.clone()),
-            None => Problem::unauthenticated(text),
-        }
-    }
-
-    /// What whoever is handed something on by this caller is bound by as well.
-    pub(super) fn caveats(&self) -> &[Caveat] {
-        &self.caveats
-    }
-
-    pub(super) fn user(&self) -> Option<UserName> {
-        self.identity.as_ref().map(|identity| identity.user.clone())
-    }
-
-    /// The macaroon that speaks for its user. Whoever holds it need not be that user.
-    pub(super) fn macaroon(&self) -> Option<&str> {
-        self.macaroon.as_deref()
-    }
-
-    /// To whom files, locks and uploads of this caller belong. A token's subject is unique only together with its issuer; a
-    /// certificate's begins with a slash, so that no URL of an issuer is like it.
-    pub(super) fn holder(&self) -> Option<UserName> {
-        let identity = self.identity.as_ref()?;
-        Some(match identity.method {
-            Method::Token => UserName::new(format!("{} {}", identity.issuer, identity.user)),
-            Method::Certificate => identity.user.clone(),
-        })
-    }
-
-    /// To whom this caller's movers are counted.
-    pub(super) fn requester(&self) -> Requester {
-        Requester {
-            vo: self.vo(),
-            user: self.holder(),
-            address: client_of(self.peer.ip()),
-        }
-    }
-
-    fn vo(&self) -> Option<VoName> {
-        self.identity
-            .as_ref()
-            .and_then(|identity| identity.vo.clone())
-    }
-}
-
-/// The owner of a file for people, who know their own issuer: the subject. See [`Caller::holder`]; files of before have the
-/// subject alone.
-pub(super) fn shown_owner(owner: &UserName) -> &str {
-    let owner = owner.as_str();
-    match owner.split_once(' ') {
-        // A certificate's subject begins with a slash, and may say anything behind it.
-        Some((issuer, subject)) if !owner.starts_with('/') && issuer.contains("://") => subject,
-        Some(_) | None => owner,
-    }
-}
 
 impl Door {
     /// Finds out who asks: by the token if there is one, else by the certificate. A request with neither is
@@ -407,42 +209,6 @@ mod tests {
         check("/f?x=1&authz=Bearer%20abc", None, Ok(Some("abc")));
         check("/f?authz=abc", None, Ok(Some("abc")));
         check("/f?authz=abc", Some("Bearer def"), Ok(Some("def")));
-    }
-
-    #[test]
-    fn one_name_at_two_issuers_is_two_holders() {
-        let holder = |method, issuer: &str, user: &str| {
-            let identity = Identity {
-                method,
-                user: UserName::new(user),
-                issuer: issuer.to_owned(),
-                vo: None,
-                fqans: Vec::new(),
-                groups: Vec::new(),
-                capabilities: Vec::new(),
-                expires: wall_clock(),
-                delegation: penstock_model::CredentialId::new("0"),
-                scope: String::new(),
-            };
-            let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-            Caller::new(Some(identity), peer).holder()
-        };
-        let token = |issuer, user| holder(Method::Token, issuer, user);
-        assert_ne!(token("https://a", "alice"), token("https://b", "alice"));
-        assert_ne!(token("https://a", "alice"), token("https://a", "bob"));
-        let certificate = |authority| holder(Method::Certificate, authority, "/CN=alice");
-        assert_eq!(certificate("/CN=one"), certificate("/CN=two"));
-        assert_ne!(certificate("/CN=one"), token("https://a", "/CN=alice"));
-        let shown = |holder: Option<UserName>| holder.map(|it| shown_owner(&it).to_owned());
-        assert_eq!(
-            shown(token("https://a", "Alice Lab")).as_deref(),
-            Some("Alice Lab")
-        );
-        let lab = holder(Method::Certificate, "/CN=one", "/CN=Alice Lab");
-        assert_eq!(shown(lab).as_deref(), Some("/CN=Alice Lab"));
-        assert_eq!(shown_owner(&UserName::new("alice")), "alice");
-        let posing = UserName::new("/CN=Robot:http://x alice");
-        assert_eq!(shown_owner(&posing), posing.as_str());
     }
 
     #[test]

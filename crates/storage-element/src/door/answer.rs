@@ -2,7 +2,7 @@
 //! one line for people. The table of statuses is here and nowhere else.
 
 use crate::mover::Busy;
-use crate::write_error::WriteError;
+use crate::write_error::{CommitError, WriteError};
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use penstock_decide::admission::PreemptionReason;
@@ -163,8 +163,13 @@ impl Problem {
     /// What a change to the tree was refused for. `exists` is the status for a destination that must not
     /// exist: it differs from method to method.
     pub(super) fn of_change(error: &ChangeError, exists: StatusCode) -> Problem {
+        Problem::of_commit(&error.into(), exists)
+    }
+
+    /// The same, of a file's entry.
+    fn of_commit(error: &CommitError, exists: StatusCode) -> Problem {
         let status = match error {
-            ChangeError::Refused(refusal) => match refusal {
+            CommitError::Refused(refusal) => match refusal {
                 Refusal::Exists(_) => exists,
                 Refusal::NotFound(_) | Refusal::NotTrash(_) => StatusCode::NOT_FOUND,
                 Refusal::Changed(_) => StatusCode::PRECONDITION_FAILED,
@@ -177,13 +182,9 @@ impl Problem {
                 Refusal::IntoItself(_) | Refusal::Root => StatusCode::FORBIDDEN,
                 Refusal::TooManyProperties(_) => StatusCode::INSUFFICIENT_STORAGE,
             },
-            ChangeError::Busy | ChangeError::Stopped | ChangeError::Unsettled => {
-                return Problem::busy(error.to_string(), RETRY_AFTER_SECONDS);
-            }
-            ChangeError::Database(_) if error.is_disk_full() => StatusCode::INSUFFICIENT_STORAGE,
-            ChangeError::Database(_) | ChangeError::Doubtful(_) => {
-                StatusCode::INTERNAL_SERVER_ERROR
-            }
+            CommitError::Later(why) => return Problem::busy(why.clone(), RETRY_AFTER_SECONDS),
+            CommitError::DiskFull(_) => StatusCode::INSUFFICIENT_STORAGE,
+            CommitError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Problem::new(status, error.to_string())
     }
@@ -198,7 +199,7 @@ impl Problem {
                 StatusCode::PRECONDITION_FAILED
             }
             WriteError::WrongSize { .. } => StatusCode::BAD_REQUEST,
-            WriteError::Namespace(change) => return Problem::of_change(change, exists),
+            WriteError::Commit(error) => return Problem::of_commit(error, exists),
             WriteError::BeingWritten(path) => return Problem::being_written(path),
             WriteError::Stopping
             | WriteError::DiskStalled { .. }

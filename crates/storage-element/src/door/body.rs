@@ -2,7 +2,7 @@
 
 use super::answer::Problem;
 use http::StatusCode;
-use penstock_protocol::http1::server::Connection;
+use penstock_protocol::http1::server::{BodyLength, Connection};
 
 /// The body of a request, at most `bytes_max` long (413). The connection bounds the time between its bytes.
 pub(super) async fn read_body(
@@ -24,5 +24,14 @@ pub(super) async fn read_body(
                 format!("the body of {method} may have {bytes_max} bytes"),
             ));
         }
+    }
+}
+
+/// Bytes of a body, where its head tells.
+pub(super) fn known_length(body: &BodyLength) -> Option<u64> {
+    match body {
+        BodyLength::Empty => Some(0),
+        BodyLength::Fixed(length) => Some(*length),
+        BodyLength::Chunked => None,
     }
 }

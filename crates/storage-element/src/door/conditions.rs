@@ -34,26 +34,34 @@ pub(super) fn evaluate(
     headers: &HeaderMap,
     current: Option<&Entry>,
 ) -> Result<Verdict, Problem> {
-    let failed = |what: &str| Problem::new(StatusCode::PRECONDITION_FAILED, what);
     let id = current.map(|entry| entry.id);
     match listed(headers, &IF_MATCH, id) {
         Some(true) => {}
-        Some(false) => return Err(failed("the file is not the one that 'If-Match' names")),
+        Some(false) => return Err(another_file()),
         // RFC 9110 §13.2.2: the date counts only without tags.
         None if is_newer(headers, current) => {
-            return Err(failed(
-                "the file was modified after the date in 'If-Unmodified-Since'",
-            ));
+            let text = "the file was modified after the date in 'If-Unmodified-Since'";
+            return Err(Problem::new(StatusCode::PRECONDITION_FAILED, text));
         }
         None => {}
     }
     match listed(headers, &IF_NONE_MATCH, id) {
         Some(true) if *method == Method::GET || *method == Method::HEAD => Ok(Verdict::NotModified),
-        Some(true) => Err(failed(
-            "the destination exists and 'If-None-Match' forbids that",
-        )),
+        Some(true) => Err(destination_exists()),
         Some(false) | None => Ok(Verdict::Proceed),
     }
+}
+
+/// `If-Match` does not hold.
+pub(super) fn another_file() -> Problem {
+    let text = "the file is not the one that 'If-Match' names";
+    Problem::new(StatusCode::PRECONDITION_FAILED, text)
+}
+
+/// `If-None-Match` does not hold.
+pub(super) fn destination_exists() -> Problem {
+    let text = "the destination exists and 'If-None-Match' forbids that";
+    Problem::new(StatusCode::PRECONDITION_FAILED, text)
 }
 
 /// What stands there was modified after the date that the client names. A date that is none is ignored (RFC 9110

@@ -2,19 +2,22 @@
 //! path as those of any other file. A client that leaves ends it; files that were copied before stay.
 
 use super::answer::{Answer, Problem, Reply};
-use super::guard::ValidLockTokens;
+use super::call::{Call, Door};
+use super::conditions;
+use super::destination::{destination, missing_parent, overwrite};
 use super::read::{ReadableFile, open};
-use super::tree::{destination, missing_parent, overwrite};
-use super::{Call, Door, conditions, wait_for_slot};
-use crate::incoming::{Order, PIECE_BYTES};
-use crate::mover::{Mover, MoverRequest};
+use super::write_ticket::{
+    Absence, FileFacts, FileWrite, WriteConditions, WritePurpose, WriteRequest, WriteTicket,
+};
+use crate::claims::ClearTree;
+use crate::incoming::{PIECE_BYTES, PoolWrite};
+use crate::mover::Mover;
+use crate::pool_messages::FinishWrite;
 use crate::write_error::WriteError;
 use http::{HeaderMap, StatusCode};
 use penstock_decide::authorization::Operation;
 use penstock_model::{Checksum, NamespacePath};
-use penstock_persistence::namespace::{
-    Change, Entry, MoverKind, MoverOutcome, NamespaceError, Replace,
-};
+use penstock_persistence::namespace::{Change, Entry, MoverKind, MoverOutcome, NamespaceError};
 use penstock_protocol::http1::server::Connection;
 use penstock_protocol::webdav::{Depth, begin_multistatus, end_multistatus, write_status};
 use std::sync::Arc;
@@ -31,6 +34,23 @@ const THIRD_PARTY: [&str; 7] = [
 ];
 /// Failed members that an answer names.
 const NAMED_MAX: usize = 1000;
+
+/// What is copied where.
+struct CopyOrder<'a> {
+    source: &'a NamespacePath,
+    is_directory: bool,
+    /// With what is below it.
+    deep: bool,
+    to: &'a NamespacePath,
+    overwrite: bool,
+}
+
+/// The data of a file that is copied.
+struct SourceBytes<'a> {
+    from: &'a NamespacePath,
+    found: ReadableFile,
+    known: Vec<Checksum>,
+}
 
 /// A COPY whose destination is here.
 struct Duplicate<'a> {
@@ -70,41 +90,23 @@ impl Duplicate<'_> {
         let deep = depth(headers)?;
         let entry = door.storage.namespace.lookup(from)?;
         let is_directory = entry.as_ref().is_some_and(Entry::is_directory);
-        let look = if is_directory {
-            Operation::List
-        } else {
-            Operation::Read
+        let look = match is_directory {
+            true => Operation::List,
+            false => Operation::Read,
         };
         door.permit(call.caller, &look, from)?;
-        let entry = match entry {
-            Some(entry) => entry,
-            None => door.entry(from)?,
+        let copy = CopyOrder {
+            source: from,
+            is_directory,
+            deep,
+            to,
+            overwrite,
         };
-        conditions::evaluate(&call.request.method, headers, Some(&entry))?;
-        let shown = door.check_if(call)?;
-        if to == from || from.is_within(to) || (is_directory && deep && to.is_within(from)) {
-            // RFC 4918 §9.8.5.
-            let text = format!("{from} cannot be copied onto, above or below itself");
-            return Err(Problem::new(StatusCode::FORBIDDEN, text));
-        }
-        let existing = door.storage.namespace.lookup(to)?;
-        self.permit_destination(to, existing.is_some(), is_directory)?;
-        door.permit_removal_of_parts(call.caller, to)?;
-        if existing.is_some() && !overwrite {
-            return Err(exists(to));
-        }
-        missing_parent(door, to)?;
-        let replaced = match is_directory {
-            true => {
-                self.directory(&shown, &entry, to, deep, existing.as_ref())
-                    .await?
-            }
-            false => {
-                self.single(&shown, &entry, to, overwrite, existing.is_some())
-                    .await?
-            }
+        let outcome = match is_directory {
+            true => self.directory(&copy, entry).await?,
+            false => self.single(&copy, entry).await?,
         };
-        match replaced {
+        match outcome {
             DuplicateOutcome::Made { replaced: true } => {
                 Ok(Answer::new(StatusCode::NO_CONTENT).into())
             }
@@ -115,91 +117,86 @@ impl Duplicate<'_> {
         }
     }
 
-    fn permit_destination(
-        &self,
-        to: &NamespacePath,
-        exists: bool,
-        is_directory: bool,
-    ) -> Result<(), Problem> {
-        let operation = match (exists, is_directory) {
-            (true, _) => Operation::Modify,
-            (false, true) => Operation::MakeDirectory,
-            (false, false) => Operation::Create,
+    /// The source, if it is there and can be copied to this destination.
+    fn source(&self, copy: &CopyOrder<'_>, entry: Option<Entry>) -> Result<Entry, Problem> {
+        let CopyOrder { source, to, .. } = *copy;
+        let entry = match entry {
+            Some(entry) => entry,
+            None => self.door.entry(source)?,
         };
-        self.door.permit(self.call.caller, &operation, to)
+        let is_tree = copy.is_directory && copy.deep;
+        if to == source || source.is_within(to) || (is_tree && to.is_within(source)) {
+            // RFC 4918 §9.8.5.
+            let text = format!("{source} cannot be copied onto, above or below itself");
+            return Err(Problem::new(StatusCode::FORBIDDEN, text));
+        }
+        Ok(entry)
+    }
+
+    fn write<'a>(&'a self, path: &'a NamespacePath) -> WriteRequest<'a> {
+        WriteRequest {
+            door: self.door,
+            caller: self.call.caller,
+            path,
+            encoded: None,
+            purpose: WritePurpose::Copy,
+            absence: Absence::NotDemanded,
+        }
     }
 
     /// One file.
     async fn single(
         &self,
-        shown: &ValidLockTokens,
-        entry: &Entry,
-        to: &NamespacePath,
-        overwrite: bool,
-        existed: bool,
+        copy: &CopyOrder<'_>,
+        entry: Option<Entry>,
     ) -> Result<DuplicateOutcome, Problem> {
-        let may_replace = overwrite && self.door.allows(self.call.caller, &Operation::Modify, to);
-        let replace = match may_replace {
-            true => Replace::Tree(self.door.storage.settings().limits.remove_entries_max),
-            false => Replace::Refused,
+        let CopyOrder {
+            source,
+            to,
+            overwrite,
+            ..
+        } = *copy;
+        let right = WriteRequest {
+            absence: Absence::of_overwrite(overwrite),
+            ..self.write(to)
         };
-        let check = || {
-            self.door.check_locks(self.call, shown, || {
-                self.door.touched_by_replacing(to, existed)
-            })
-        };
-        let replaced = self.file(self.call.path, entry, to, replace, check).await?;
+        let right = right.authorize()?;
+        let entry = self.source(copy, entry)?;
+        let terms = right
+            .target()?
+            .conditions(WriteConditions::Source(self.call, &entry))?;
+        let ticket = terms.claim()?.locks(self.call)?;
+        let replaced = self.file(source, &entry, ticket).await?;
         self.door.release_below(to).await?;
         Ok(DuplicateOutcome::Made { replaced })
     }
 
-    /// Copies one file; true when it took the place of something. `check` is asked when nobody else can write the
-    /// destination any more.
+    /// Copies one file; true when it took the place of something.
     async fn file(
         &self,
         from: &NamespacePath,
         entry: &Entry,
-        to: &NamespacePath,
-        replace: Replace,
-        check: impl FnOnce() -> Result<(), Problem>,
+        ticket: WriteTicket<'_>,
     ) -> Result<bool, Problem> {
-        let (door, caller) = (self.door, self.call.caller);
-        let found = door.found(entry)?.ok_or_else(|| exists(from))?;
-        if let Some(written) = door.storage.claims.written_within(to) {
-            return Err(Problem::being_written(&written));
-        }
-        let refused = |error| Problem::of_write(&error, StatusCode::PRECONDITION_FAILED);
-        let claim = door.storage.claims.claim(to).map_err(refused)?;
-        check()?;
-        let size = Some(found.size);
-        let requester = caller.requester();
-        let placed = door.storage.place(size, &requester);
-        let placed = placed.map_err(|why| Problem::of_placement(why, size))?;
-        let mut mover = door.storage.arrive(MoverRequest {
-            kind: MoverKind::Copy,
-            path: to.clone(),
-            peer: self.peer.clone(),
-            user: caller.user(),
-            requester,
-            pool: Arc::clone(&placed.pool),
-            selection: serde_json::to_value(&placed.because).unwrap_or_default(),
-        })?;
-        wait_for_slot(door, &mut mover, None).await?;
+        let door = self.door;
+        let found = door.found(entry)?;
+        let found =
+            found.ok_or_else(|| Problem::conflict_for_now(format!("{from} has changed")))?;
+        let place = ticket.pool(Some(found.size))?;
+        let queue = place.queue(MoverKind::Copy, self.peer.clone())?;
+        let slot = queue.wait_for_client().await?;
         let known = door.storage.namespace.checksums(found.id)?;
-        let order = Order {
-            claim,
-            owner: caller.holder(),
-            replace,
-            size,
-            algorithms: door
-                .storage
-                .algorithms(known.iter().map(Checksum::algorithm)),
+        let FileWrite {
+            file,
+            mut mover,
+            absence,
+        } = slot.open(FileFacts {
+            size: Some(found.size),
+            algorithms: known.iter().map(Checksum::algorithm).collect(),
             properties_of: Some(entry.id),
-        };
-        let incoming = door
-            .storage
-            .incoming(order, placed.pool, placed.reservation);
-        let copied = self.bytes(from, &found, incoming, &mut mover, known).await;
+        });
+        let bytes = SourceBytes { from, found, known };
+        let copied = self.bytes(bytes, file, &mut mover, absence).await;
         match copied {
             Ok(replaced) => {
                 mover.end(MoverOutcome::Done);
@@ -216,68 +213,81 @@ impl Duplicate<'_> {
     /// must be those that are known of the source.
     async fn bytes(
         &self,
-        from: &NamespacePath,
-        found: &ReadableFile,
-        mut incoming: crate::incoming::Incoming,
+        source: SourceBytes<'_>,
+        mut file: PoolWrite,
         mover: &mut Mover,
-        known: Vec<Checksum>,
+        absence: Absence,
     ) -> Result<bool, Problem> {
-        let file = Arc::new(open(self.door, from, found).await?);
+        let SourceBytes { from, found, known } = source;
+        let data = Arc::new(open(self.door, from, &found).await?);
         let stall = self.door.storage.settings().limits.stall_timeout;
         let view = mover.view();
         let mut done = 0;
         while done < found.size {
             let piece = (found.size - done).min(PIECE_BYTES);
-            let pool = Arc::clone(incoming.pool());
             let taken = tokio::select! {
                 biased;
-                taken = tokio::time::timeout(stall, incoming.take_from(&file, piece)) => taken,
+                taken = file.append_from(&data, piece, stall) => taken,
                 why = view.preempted() => return Err(Problem::preempted(&why)),
             };
-            taken
-                .unwrap_or_else(|_| Err(pool.write_stalled(stall)))
-                .map_err(|error| Problem::of_write(&error, StatusCode::PRECONDITION_FAILED))?;
+            taken.map_err(|error| absence.write_problem(&error))?;
             mover.moved(piece);
             done += piece;
         }
         mover.pass_last_byte();
-        let landed = incoming.finish(known).await.map_err(|error| match error {
+        let stored = file.finish(FinishWrite { expected: known }).await;
+        let stored = stored.map_err(|error| match error {
             WriteError::ChecksumMismatch { .. } => {
                 tracing::error!(%from, %error, "a file's bytes are not those that came");
                 let text = format!("the data of {from} is damaged ({error}); tell the site");
                 Problem::new(StatusCode::INTERNAL_SERVER_ERROR, text)
             }
-            error => Problem::of_write(&error, StatusCode::PRECONDITION_FAILED),
+            error => absence.write_problem(&error),
         })?;
-        mover.clocks.write_us += landed.write_us;
-        mover.clocks.checksum_us += landed.checksum_us;
-        mover.clocks.commit_us += landed.commit_us;
-        Ok(landed.replaced)
+        mover.clocks.write_us += stored.write_us;
+        mover.clocks.checksum_us += stored.checksum_us;
+        mover.clocks.commit_us += stored.commit_us;
+        Ok(stored.replaced)
     }
 
     /// A directory, with all that is below it when the copy is `deep`. What cannot be copied is named in the answer, the
     /// rest is copied.
     async fn directory(
         &self,
-        shown: &ValidLockTokens,
-        entry: &Entry,
-        to: &NamespacePath,
-        deep: bool,
-        existing: Option<&Entry>,
+        copy: &CopyOrder<'_>,
+        entry: Option<Entry>,
     ) -> Result<DuplicateOutcome, Problem> {
-        let door = self.door;
-        let below = match deep {
+        let (door, call) = (self.door, self.call);
+        let CopyOrder { to, .. } = *copy;
+        let existing = door.storage.namespace.lookup(to)?;
+        let operation = match existing.is_some() {
+            true => Operation::Modify,
+            false => Operation::MakeDirectory,
+        };
+        door.permit(call.caller, &operation, to)?;
+        door.permit_removal_of_parts(call.caller, to)?;
+        let entry = &self.source(copy, entry)?;
+        missing_parent(door, to)?;
+        let headers = &call.request.headers;
+        conditions::evaluate(&call.request.method, headers, Some(entry))?;
+        if existing.is_some() && !copy.overwrite {
+            return Err(Absence::ByOverwrite.problem(to));
+        }
+        let tokens = door.check_if(call)?;
+        let below = match copy.deep {
             true => self.below(entry).await?,
             false => Vec::new(),
         };
-        let _intent = door.storage.claims.intend(to);
+        let intent = door.storage.claims.intend(to);
         if let Some(written) = door.storage.claims.written_within(to) {
             return Err(Problem::being_written(&written));
         }
-        door.check_locks(self.call, shown, || {
-            door.touched_by_replacing(to, existing.is_some())
+        let tree = intent.clear(|intent| {
+            door.check_locks(intent, call, &tokens, || {
+                door.touched_by_replacing(to, existing.is_some())
+            })
         })?;
-        if let Some(existing) = existing {
+        if let Some(existing) = &existing {
             // RFC 4918 §9.8.4: what stands there goes first, as by DELETE.
             let change = Change::Remove {
                 path: to.clone(),
@@ -305,7 +315,7 @@ impl Duplicate<'_> {
             if failed.iter().any(|(path, _)| target.is_within(path)) {
                 continue;
             }
-            if let Err(problem) = self.member(&source, &member, &target).await {
+            if let Err(problem) = self.member(&source, &member, &target, &tree).await {
                 tracing::info!(%source, %target, why = problem.text, "a member was not copied");
                 failed.push((target, problem.status));
             }
@@ -353,21 +363,30 @@ impl Duplicate<'_> {
         source: &NamespacePath,
         member: &Entry,
         target: &NamespacePath,
+        tree: &ClearTree,
     ) -> Result<(), Problem> {
-        let is_directory = member.is_directory();
-        let look = if is_directory {
-            Operation::List
-        } else {
-            Operation::Read
-        };
-        self.door.permit(self.call.caller, &look, source)?;
-        self.permit_destination(target, false, is_directory)?;
-        match is_directory {
-            true => self.make_directory(member, target).await,
+        let caller = self.call.caller;
+        match member.is_directory() {
+            true => {
+                self.door.permit(caller, &Operation::List, source)?;
+                let make = &Operation::MakeDirectory;
+                self.door.permit(caller, make, target)?;
+                self.make_directory(member, target).await
+            }
             false => {
-                // The locks of the whole destination were looked at before.
-                let copied = self.file(source, member, target, Replace::Refused, || Ok(()));
-                copied.await.map(|_| ())
+                self.door.permit(caller, &Operation::Read, source)?;
+                let write = WriteRequest {
+                    purpose: WritePurpose::Member,
+                    // The directory is new: what is there belongs to somebody else.
+                    absence: Absence::ByOverwrite,
+                    ..self.write(target)
+                };
+                let terms = write
+                    .authorize()?
+                    .target()?
+                    .conditions(WriteConditions::Tree)?;
+                let ticket = terms.claim()?.locks_of_tree(tree);
+                self.file(source, member, ticket).await.map(drop)
             }
         }
     }
@@ -409,13 +428,6 @@ fn depth(headers: &HeaderMap) -> Result<bool, Problem> {
             "COPY takes 'Depth: 0' or 'Depth: infinity'",
         )),
     }
-}
-
-fn exists(path: &NamespacePath) -> Problem {
-    Problem::new(
-        StatusCode::PRECONDITION_FAILED,
-        format!("{path} exists and 'Overwrite: F' forbids to replace it"),
-    )
 }
 
 fn partly(failed: &[(NamespacePath, StatusCode)]) -> Reply {

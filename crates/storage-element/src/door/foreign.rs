@@ -1,8 +1,8 @@
 //! Requests that a page of another site made a browser send. Browsers show certificates without being told to, so
 //! such a request says nothing about what the user wants.
 
-use super::access::Caller;
 use super::answer::Problem;
+use super::caller::Caller;
 use http::header::{HOST, ORIGIN};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use penstock_protocol::http1::server::Request;

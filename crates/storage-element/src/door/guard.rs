@@ -2,9 +2,10 @@
 //! locks in its way (RFC 4918 §7, §10.4). Without a lock on the site and without the header this costs nothing.
 
 use super::answer::{Answer, Problem};
+use super::call::{Call, Door};
 use super::conditions::etag;
-use super::tree::local_path;
-use super::{Call, Door};
+use super::destination::local_path;
+use crate::claims::Registration;
 use http::StatusCode;
 use penstock_decide::authorization::Operation;
 use penstock_decide::locking::{Holder, Touched};
@@ -17,6 +18,7 @@ use penstock_protocol::webdav::{
 const NAMED_MAX: usize = 100;
 
 /// The lock tokens that came with a request whose conditions hold.
+#[derive(Default)]
 pub(super) struct ValidLockTokens(pub Vec<LockToken>);
 
 impl Door {
@@ -72,9 +74,11 @@ impl Door {
         }
     }
 
-    /// Refuses what a lock forbids: 423 when what the request names is locked, or 207 with each locked member.
+    /// Refuses what a lock forbids: 423 when what the request names is locked, or 207 with each locked member. The change
+    /// is registered before.
     pub(super) fn check_locks(
         &self,
+        _registered: &impl Registration,
         call: &Call<'_>,
         shown: &ValidLockTokens,
         touched: impl FnOnce() -> Result<Vec<Touched>, Problem>,

@@ -4,8 +4,8 @@
 //! Removed is only what can be nobody else's: nothing was there before, bytes were sent, and what is there now has no
 //! more bytes than that; or what the destination itself says has come, and is not what was sent.
 
-use super::Door;
-use super::copy::{send_following, shown};
+use super::call::Door;
+use super::remote::{send_following, shown};
 use http::header::{ETAG, IF_MATCH};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use parking_lot::{Mutex, MutexGuard};

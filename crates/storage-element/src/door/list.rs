@@ -1,11 +1,12 @@
 //! PROPFIND, and a directory as a page for people. Directories are read and written page by page, so that
 //! one of any size costs little memory.
 
-use super::access::shown_owner;
 use super::answer::{Answer, Problem, Reply};
 use super::body::read_body;
+use super::call::{Call, Door};
+use super::caller::shown_owner;
 use super::conditions::etag;
-use super::{Call, Door, pages};
+use super::html;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use penstock_decide::authorization::Operation;
@@ -290,34 +291,34 @@ pub(super) async fn page(
     path: &NamespacePath,
     directory: &Entry,
 ) -> Result<Reply, Problem> {
-    let title = pages::text(&path.to_string());
-    let mut html = format!(
+    let title = html::text(&path.to_string());
+    let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title></head>\n\
          <body><h1>{title}</h1>\n<table>\n"
     );
     if let Some(parent) = path.parent() {
         let href = parent.to_encoded();
-        html.push_str(&format!("<tr><td><a href=\"{href}\">..</a></td></tr>\n"));
+        page.push_str(&format!("<tr><td><a href=\"{href}\">..</a></td></tr>\n"));
     }
     let mut shown = 0;
     let mut after = None;
     loop {
         let entries = next_page(door, directory.id, after).await?;
         for entry in &entries {
-            html.push_str(&row(path, entry));
+            page.push_str(&row(path, entry));
         }
         shown += entries.len();
         if entries.len() < PAGE_ENTRIES {
             break;
         }
         if shown >= HTML_ENTRIES_MAX {
-            html.push_str("<tr><td>… and more; list it with a WebDAV client</td></tr>\n");
+            page.push_str("<tr><td>… and more; list it with a WebDAV client</td></tr>\n");
             break;
         }
         after = entries.last().map(|entry| entry.name.clone());
     }
-    html.push_str("</table></body></html>\n");
-    Ok(pages::html(StatusCode::OK, LISTING_POLICY, html).into())
+    page.push_str("</table></body></html>\n");
+    Ok(html::html(StatusCode::OK, LISTING_POLICY, page).into())
 }
 
 fn row(path: &NamespacePath, entry: &Entry) -> String {
@@ -332,7 +333,7 @@ fn row(path: &NamespacePath, entry: &Entry) -> String {
     format!(
         "<tr><td><a href=\"{}{slash}\">{}{slash}</a></td><td>{size}</td><td>{}</td></tr>\n",
         child.to_encoded(),
-        pages::text(&entry.name),
+        html::text(&entry.name),
         webdav::format_http_date(entry.modified),
     )
 }

@@ -3,15 +3,17 @@
 
 use super::answer::{Answer, Problem, Reply, xml};
 use super::body::read_body;
+use super::call::{Call, Door};
+use super::conditions;
 use super::guard::ValidLockTokens;
-use super::{Call, Door};
-use crate::incoming::Order;
+use super::write_ticket::{Absence, WriteConditions, WritePurpose, WriteRequest, WriteRight};
 use crate::locks::LockError;
+use crate::write_error::{CommitError, WriteError};
 use http::{HeaderName, HeaderValue, StatusCode};
 use penstock_decide::authorization::Operation;
 use penstock_decide::locking::LockRefusal;
 use penstock_model::{Lock, LockReach, LockToken, NamespacePath, Timestamp};
-use penstock_persistence::namespace::Replace;
+use penstock_persistence::namespace::Refusal;
 use penstock_protocol::http1::server::Connection;
 use penstock_protocol::webdav::{
     self, Depth, LOCK_BYTES_MAX, LockInfo, lock_timeout, lock_token, write_lock_answer,
@@ -26,24 +28,36 @@ pub(super) async fn lock(
     connection: &mut Connection,
     call: &Call<'_>,
 ) -> Result<Reply, Problem> {
-    let current = door.storage.namespace.lookup(call.path)?;
-    // Who may replace it may lock it, also where nothing is yet: who may only add files would keep others from it.
-    door.permit(call.caller, &Operation::Modify, call.path)?;
+    let Call {
+        request,
+        caller,
+        path,
+    } = *call;
+    let write = WriteRequest {
+        door,
+        caller,
+        path,
+        encoded: Some(request.path()),
+        purpose: WritePurpose::Lock,
+        absence: Absence::NotDemanded,
+    };
+    let right = write.authorize()?;
     let body = read_body(connection, "LOCK", LOCK_BYTES_MAX).await?;
     let asked = LockInfo::parse(&body).map_err(|why| Problem::bad_request(why.to_string()))?;
-    let shown = door.check_if(call)?;
     match asked {
-        None => refresh(door, call, &shown).await,
-        Some(asked) => take(door, call, &shown, asked, current.is_some()).await,
+        None => {
+            conditions::evaluate(&request.method, &request.headers, right.current())?;
+            refresh(door, call, &door.check_if(call)?).await
+        }
+        Some(asked) => take(door, call, right, asked).await,
     }
 }
 
 async fn take(
     door: &Door,
     call: &Call<'_>,
-    shown: &ValidLockTokens,
+    right: WriteRight<'_>,
     asked: LockInfo,
-    exists: bool,
 ) -> Result<Reply, Problem> {
     let Call {
         request,
@@ -85,14 +99,13 @@ async fn take(
         owner: asked.owner,
         expires: door.storage.clock.recorded() + lasts,
     };
-    let created = match exists {
-        true => false,
-        false => {
-            // A lock that is refused leaves no file behind.
-            let granted = door.storage.check_lock(&lock);
-            granted.map_err(|why| refused(door, path, &why.into()))?;
-            make_empty(door, call, shown).await?
+    let created = match right.current() {
+        Some(_) => {
+            conditions::evaluate(&request.method, &request.headers, right.current())?;
+            door.check_if(call)?;
+            false
         }
+        None => make_empty(door, call, right, &lock).await?,
     };
     let token = lock.token;
     let taken = door.storage.take_lock(lock).await;
@@ -110,41 +123,21 @@ async fn take(
 async fn make_empty(
     door: &Door,
     call: &Call<'_>,
-    shown: &ValidLockTokens,
+    right: WriteRight<'_>,
+    lock: &Lock,
 ) -> Result<bool, Problem> {
-    let Call {
-        request,
-        caller,
-        path,
-    } = *call;
-    super::write::check_target(door, request.path(), path, None)?;
-    let parent = path.parent().unwrap_or_else(NamespacePath::root);
-    if door.storage.namespace.lookup(&parent)?.is_none() {
-        return Err(Problem::new(
-            StatusCode::CONFLICT,
-            format!("the directory {parent} does not exist; make it first"),
-        ));
+    let terms = right.target()?.conditions(WriteConditions::Request(call))?;
+    let claim = terms.claim()?;
+    // A lock that is refused leaves no file behind. RFC 4918 §9.10.6 has its own words for a lock in the way of another.
+    let granted = door.storage.check_lock(lock);
+    granted.map_err(|why| refused(door, call.path, &why.into()))?;
+    let ticket = claim.locks(call)?;
+    let absence = ticket.absence();
+    match ticket.pool(Some(0))?.store_empty().await {
+        Ok(_) => Ok(true),
+        Err(WriteError::Commit(CommitError::Refused(Refusal::Exists(_)))) => Ok(false),
+        Err(error) => Err(absence.write_problem(&error)),
     }
-    let refused = |error| Problem::of_write(&error, StatusCode::CONFLICT);
-    let claim = door.storage.claims.claim(path).map_err(refused)?;
-    door.check_locks(call, shown, || door.touched_by_writing(path, false))?;
-    let placed = door
-        .storage
-        .place(Some(0), &caller.requester())
-        .map_err(|why| Problem::of_placement(why, Some(0)))?;
-    let order = Order {
-        claim,
-        owner: caller.holder(),
-        replace: Replace::Refused,
-        size: Some(0),
-        algorithms: door.storage.algorithms(std::iter::empty()),
-        properties_of: None,
-    };
-    let incoming = door
-        .storage
-        .incoming(order, placed.pool, placed.reservation);
-    incoming.finish(Vec::new()).await.map_err(refused)?;
-    Ok(true)
 }
 
 /// RFC 4918 §9.10.2: the lock is named in the `If` header.

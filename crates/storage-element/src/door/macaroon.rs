@@ -3,9 +3,9 @@
 //! Only over TLS, because the answer is a credential. A macaroon never outlives the credential that it was
 //! asked with, and carries its rights and caveats, so that asking again cannot widen anything.
 
-use super::access::Caller;
 use super::answer::{Answer, Problem, Reply};
-use super::{Call, Door};
+use super::call::{Call, Door};
+use super::caller::Caller;
 use crate::config::MacaroonConfig;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, StatusCode};

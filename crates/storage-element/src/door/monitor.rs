@@ -1,9 +1,10 @@
 //! What monitors ask a door: `/.penstock/metrics`, `/.penstock/health`, `/.penstock/health/live` and
 //! `/.penstock/health/ready`; and the same without `/.penstock`, whatever users left there.
 
-use super::access::Caller;
 use super::answer::{Answer, Problem};
-use super::{Door, reserved};
+use super::call::Door;
+use super::caller::Caller;
+use super::reserved;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, StatusCode};
 use penstock_model::NamespacePath;

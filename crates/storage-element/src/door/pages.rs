@@ -5,16 +5,12 @@
 
 mod markup;
 
-pub(super) use markup::text;
-
 use super::answer::{Answer, Problem, Reply};
-use super::reserved::RESOURCE_POLICY;
-use super::{Call, Door, list, read};
-use http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, REFERRER_POLICY, VARY,
-    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
-};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use super::call::{Call, Door};
+use super::html::{authorisation, html};
+use super::{list, read};
+use http::header::{ACCEPT, HOST};
+use http::{Method, StatusCode};
 use markup::{Details, Directory, Frame, RefusedPage};
 use penstock_decide::authorization::Operation;
 use penstock_model::NamespacePath;
@@ -24,8 +20,6 @@ use penstock_protocol::http1::server::{Connection, Request};
 /// The page may use its own script and style and ask its own door, nothing else.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
-/// Bytes of an authorisation that a page repeats in each of its links; a thousand of them make a page.
-const AUTHORISATION_BYTES_MAX: usize = 4096;
 
 /// Whether a browser asks: it names HTML in `Accept`. Programs send `*/*` or nothing.
 pub(super) fn are_wanted(request: &Request) -> bool {
@@ -194,31 +188,6 @@ fn page(status: StatusCode, request: &Request, body: String) -> Answer {
     html(status, POLICY, body)
 }
 
-/// A page under a policy of what it may do.
-pub(super) fn html(status: StatusCode, policy: &'static str, body: String) -> Answer {
-    let mut answer = Answer::new(status);
-    for (name, value) in [
-        (CONTENT_TYPE, "text/html; charset=utf-8"),
-        (CONTENT_SECURITY_POLICY, policy),
-        (X_FRAME_OPTIONS, "DENY"),
-        (RESOURCE_POLICY, "same-origin"),
-        // The same address is another thing to another asker.
-        (VARY, "Accept, Authorization"),
-        (CACHE_CONTROL, "private, no-store"),
-    ] {
-        answer.headers.insert(name, HeaderValue::from_static(value));
-    }
-    harmless(&mut answer.headers);
-    answer.body = body.into_bytes();
-    answer
-}
-
-/// For everything that a browser may show: it keeps to the type that it is told, and tells nobody where it was.
-pub(super) fn harmless(headers: &mut HeaderMap) {
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-}
-
 /// The value of a parameter of the query, decoded; `None` when it is not there, or no text.
 fn parameter(request: &Request, name: &str) -> Option<String> {
     let pairs = request.query()?.split('&');
@@ -231,19 +200,10 @@ fn parameter(request: &Request, name: &str) -> Option<String> {
     decoded.ok().map(|text| text.into_owned())
 }
 
-/// `authz=…` as the query has it, when it can stand in a link as it is.
-pub(super) fn authorisation(request: &Request) -> Option<&str> {
-    let harmless = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%".contains(&byte);
-    let mut pairs = request.query()?.split('&');
-    let value = pairs.find_map(|pair| pair.strip_prefix("authz="))?;
-    let fits = !value.is_empty() && value.len() <= AUTHORISATION_BYTES_MAX;
-    (fits && value.bytes().all(harmless)).then_some(value)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderMap;
+    use http::{HeaderMap, HeaderValue};
     use penstock_protocol::http1::server::BodyLength;
 
     fn request(target: &str, accept: &str) -> Request {

@@ -1,9 +1,9 @@
 //! Rights on whole trees. A site may have rules for parts of a directory, so who may change the directory may not
 //! always change these: neither by removing it nor by giving it a name where other rules hold.
 
-use super::Door;
-use super::access::Caller;
 use super::answer::Problem;
+use super::call::Door;
+use super::caller::Caller;
 use penstock_decide::authorization::Operation;
 use penstock_model::NamespacePath;
 use std::collections::BTreeSet;

@@ -3,7 +3,8 @@
 
 use super::answer::{Problem, Reply, xml};
 use super::body::read_body;
-use super::{Call, Door, conditions};
+use super::call::{Call, Door};
+use super::conditions;
 use http::StatusCode;
 use penstock_decide::authorization::Operation;
 use penstock_decide::locking::Touched;
@@ -36,8 +37,10 @@ pub(super) async fn proppatch(
     let entry = door.entry(path)?;
     conditions::evaluate(&request.method, &request.headers, Some(&entry))?;
     let shown = door.check_if(call)?;
-    let _intent = door.storage.claims.intend(path);
-    door.check_locks(call, &shown, || Ok(vec![Touched::Itself(path.clone())]))?;
+    let intent = door.storage.claims.intend(path);
+    door.check_locks(&intent, call, &shown, || {
+        Ok(vec![Touched::Itself(path.clone())])
+    })?;
     let answer = |outcome| {
         let body = write_property_answer(path, entry.is_directory(), &updates, outcome);
         Reply::from(xml(StatusCode::MULTI_STATUS, body))

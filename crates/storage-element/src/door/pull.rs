@@ -1,187 +1,129 @@
 //! The pull side of COPY: GET at the source, written here as any other file.
 
 use super::answer::Problem;
-use super::copy::{Copied, CopyFailure, Watched, shown};
+use super::call::{Call, Door};
+use super::remote::{CopyFailure, CopyMover, shown};
 use super::source::{self, OpenSource};
 use super::striped::Striped;
-use super::write::{WritePermit, check_target, may_write};
-use super::{Call, Door, conditions};
-use crate::claims::Claim;
+use super::write_ticket::{
+    Absence, FileFacts, FileWrite, WriteConditions, WritePurpose, WriteQueue, WriteRequest,
+};
 use crate::clock::microseconds;
-use crate::incoming::{BUFFER_BYTES, Landed, Order};
-use crate::mover::{Mover, MoverRequest, MoverView};
-use crate::pool::Reservation;
+use crate::incoming::{BUFFER_BYTES, PoolWrite};
+use crate::mover::{Mover, MoverView};
+use crate::pool_messages::StoredFile;
 use crate::receive::{Patience, ReceiveError, receive};
-use crate::storage::Placed;
 use crate::write_error::WriteError;
-use http::StatusCode;
-use penstock_decide::admission::Requester;
 use penstock_decide::pool_selection::Unplaceable;
 use penstock_model::{
     Bytes, Checksum, ChecksumAlgorithm, MoverReport, NamespacePath, StreamUse, StreamsReason,
-    UserName,
 };
 use penstock_persistence::namespace::{MoverKind, MoverOutcome};
 use penstock_protocol::tpc::CopyRequest;
-use std::fmt;
-use std::sync::Arc;
 use std::time::Instant;
 use url::Url;
 
 /// How often a file may find its pool too small before it is given up.
-const PLACES_MAX: usize = 3;
+const POOLS_TRIED_MAX: usize = 3;
 
 /// A pull that has its place in a pool's queue.
-pub(super) struct Pull {
-    path: NamespacePath,
+pub(super) struct Pull<'a> {
+    path: &'a NamespacePath,
     source: Url,
     asked: CopyRequest,
-    permit: WritePermit,
-    claim: Claim,
-    user: Option<UserName>,
-    owner: Option<UserName>,
-    requester: Requester,
-    reservation: Reservation,
-    mover: Mover,
+    queue: WriteQueue<'a>,
 }
 
-/// How one try ended.
-enum PullOutcome {
-    Landed(Box<Landed>, StreamUse),
-    /// The pool has no room for a file of this size; another may have.
-    NoRoom {
-        size: u64,
-        claim: Claim,
-    },
+/// A source that gives the file, and what the file must be.
+struct PullSource {
+    open: OpenSource,
+    expected: Vec<Checksum>,
 }
 
 /// Finds out everything that can be known without asking the source.
-pub(super) fn prepare(door: &Door, call: &Call<'_>, asked: CopyRequest) -> Result<Pull, Problem> {
-    let Call {
-        request,
-        caller,
-        path,
-    } = *call;
-    let current = door.storage.namespace.lookup(path)?;
-    let mut permit = may_write(door, caller, path, current.as_ref(), !asked.overwrite)?;
-    check_target(door, request.path(), path, current.as_ref())?;
-    let current_id = current.as_ref().map(|entry| entry.id);
-    conditions::evaluate(&request.method, &request.headers, current.as_ref())?;
-    let shown = door.check_if(call)?;
-    permit.pin(conditions::pinned(&request.headers, current_id));
-    if current.is_some() && !asked.overwrite {
-        return Err(Problem::new(
-            StatusCode::PRECONDITION_FAILED,
-            format!("{path} exists and 'Overwrite: F' forbids to replace it"),
-        ));
-    }
-    let claim = door.storage.claims.claim(path);
-    let claim = claim.map_err(|error| Problem::of_write(&error, permit.exists))?;
-    door.check_locks(call, &shown, || {
-        door.touched_by_writing(path, current.is_some())
-    })?;
+pub(super) fn prepare<'a>(
+    door: &'a Door,
+    call: &Call<'a>,
+    asked: CopyRequest,
+) -> Result<Pull<'a>, Problem> {
+    let absence = match asked.overwrite {
+        true => Absence::of(&call.request.headers),
+        false => Absence::ByOverwrite,
+    };
+    let write = WriteRequest {
+        door,
+        caller: call.caller,
+        path: call.path,
+        encoded: Some(call.request.path()),
+        purpose: WritePurpose::File,
+        absence,
+    };
+    let target = write.authorize()?.target()?;
+    let terms = target.conditions(WriteConditions::Request(call))?;
+    let place = terms.claim()?.locks(call)?.pool(None)?;
     let source = asked.direction.remote().clone();
-    let (user, requester) = (caller.user(), caller.requester());
-    let (reservation, mover) = find_place(door, path, &source, &user, &requester, None)?;
+    let queue = place.queue(MoverKind::Pull, shown(&source))?;
     Ok(Pull {
-        path: path.clone(),
+        path: call.path,
         source,
         asked,
-        permit,
-        claim,
-        user,
-        owner: caller.holder(),
-        requester,
-        reservation,
-        mover,
+        queue,
     })
 }
 
-impl Pull {
+impl Pull<'_> {
     pub(super) fn view(&self) -> MoverView {
-        self.mover.view()
+        self.queue.view()
     }
 }
 
-/// Chooses a pool and takes a place in its queue.
-fn find_place(
+pub(super) async fn run(
     door: &Door,
-    path: &NamespacePath,
-    source: &Url,
-    user: &Option<UserName>,
-    requester: &Requester,
-    size: Option<u64>,
-) -> Result<(Reservation, Mover), Problem> {
-    let placed: Result<Placed, Unplaceable> = door.storage.place(size, requester);
-    let placed = placed.map_err(|why| Problem::of_placement(why, size))?;
-    let mover = door.storage.arrive(MoverRequest {
-        kind: MoverKind::Pull,
-        path: path.clone(),
-        peer: shown(source),
-        user: user.clone(),
-        requester: requester.clone(),
-        pool: placed.pool,
-        selection: serde_json::to_value(&placed.because).unwrap_or_default(),
-    })?;
-    Ok((placed.reservation, mover))
-}
-
-pub(super) async fn run(door: &Door, pull: Pull, watched: &Watched) -> Result<Copied, CopyFailure> {
+    pull: Pull<'_>,
+    watching: &CopyMover,
+) -> Result<MoverReport, CopyFailure> {
     let Pull {
         path,
-        source,
+        source: url,
         asked,
-        permit,
-        mut claim,
-        user,
-        owner,
-        requester,
-        mut reservation,
-        mut mover,
+        mut queue,
     } = pull;
-    for _ in 0..PLACES_MAX {
-        let waited = mover.wait().await;
-        waited.map_err(|busy| CopyFailure::Early(busy.into()))?;
-        let order = |claim| Order {
-            claim,
-            owner: owner.clone(),
-            replace: permit.replace,
-            size: None,
-            algorithms: Vec::new(),
-            properties_of: None,
+    for _ in 0..POOLS_TRIED_MAX {
+        let slot = queue.wait().await;
+        let mut slot = slot.map_err(|busy| CopyFailure::Early(busy.into()))?;
+        let source = match open_source(door, &url, &asked, &mut slot.mover).await {
+            Ok(source) => source,
+            Err(failure) => return Err(failed(path, &url, slot.mover, failure)),
         };
-        let tried = fetch(door, &source, &asked, order(claim), reservation, &mut mover).await;
-        match tried {
-            Ok(PullOutcome::Landed(landed, streams)) => {
-                let report = report(&mover, &landed, streams);
-                mover.end(MoverOutcome::Done);
-                return Ok(Copied { report });
-            }
-            Ok(PullOutcome::NoRoom { size, claim: back }) => {
-                let text = format!("its pool has no room for {size} bytes; another is tried");
-                mover.end(MoverOutcome::Failed(text));
-                claim = back;
-                let place = find_place(door, &path, &source, &user, &requester, Some(size));
-                (reservation, mover) = place.map_err(CopyFailure::Early)?;
-                watched.follow(mover.view());
-            }
-            Err(failure) => {
-                let moved = mover.moved_so_far().0;
-                let pool = mover.pool().name.clone();
-                let text = match &failure {
-                    CopyFailure::Early(problem) => problem.text.clone(),
-                    CopyFailure::Late(text) => text.clone(),
-                };
-                mover.end(MoverOutcome::Failed(text));
-                return Err(match failure {
-                    CopyFailure::Late(text) => CopyFailure::Late(format!(
-                        "{text}; remote={}, local={path} in pool {pool}, {moved} bytes moved",
-                        shown(&source)
-                    )),
-                    early => early,
-                });
-            }
+        if let Some(size) = source.open.size
+            && !slot.has_room_for(size)
+        {
+            let text = format!("its pool has no room for {size} bytes; another is tried");
+            let ticket = slot.give_back(MoverOutcome::Failed(text));
+            let place = ticket.pool(Some(size));
+            let next = place.and_then(|place| place.queue(MoverKind::Pull, shown(&url)));
+            queue = next.map_err(CopyFailure::Early)?;
+            watching.follow(queue.view());
+            continue;
         }
+        let sums = source.expected.iter().map(Checksum::algorithm);
+        let FileWrite {
+            file,
+            mut mover,
+            absence,
+        } = slot.open(FileFacts {
+            size: source.open.size,
+            algorithms: sums.chain(asked.wanted.iter().copied()).collect(),
+            properties_of: None,
+        });
+        return match fetch(door, &asked, source, file, &mut mover).await {
+            Ok((stored, streams)) => {
+                let report = report(&mover, &stored, streams);
+                mover.end(MoverOutcome::Done);
+                Ok(report)
+            }
+            Err(error) => Err(failed(path, &url, mover, failure(error, absence))),
+        };
     }
     Err(CopyFailure::Early(Problem::of_placement(
         Unplaceable::NoSpace,
@@ -189,76 +131,92 @@ pub(super) async fn run(door: &Door, pull: Pull, watched: &Watched) -> Result<Co
     )))
 }
 
-/// Gets the file from the source and writes it.
-async fn fetch(
+/// Ends the mover of a pull that did not succeed, and tells its client where the file was.
+fn failed(path: &NamespacePath, source: &Url, mover: Mover, failure: CopyFailure) -> CopyFailure {
+    let moved = mover.moved_so_far().0;
+    let pool = mover.pool().clone();
+    let text = match &failure {
+        CopyFailure::Early(problem) => problem.text.clone(),
+        CopyFailure::Late(text) => text.clone(),
+    };
+    mover.end(MoverOutcome::Failed(text));
+    match failure {
+        CopyFailure::Late(text) => CopyFailure::Late(format!(
+            "{text}; remote={}, local={path} in pool {pool}, {moved} bytes moved",
+            shown(source)
+        )),
+        early => early,
+    }
+}
+
+/// Asks the source for the file.
+async fn open_source(
     door: &Door,
-    source: &Url,
+    url: &Url,
     asked: &CopyRequest,
-    mut order: Order,
-    reservation: Reservation,
     mover: &mut Mover,
-) -> Result<PullOutcome, CopyFailure> {
+) -> Result<PullSource, CopyFailure> {
     let (started, view) = (Instant::now(), mover.view());
     let opened = tokio::select! {
         biased;
-        opened = source::open(door, source, asked) => opened,
+        opened = source::open(door, url, asked) => opened,
         why = view.preempted() => Err(CopyFailure::preempted(&why)),
     };
+    let mut open = opened?;
+    mover.clocks.network_us += microseconds(started.elapsed());
+    mover.set_remote(open.response.peer_addr());
+    let expected = expected(asked, std::mem::take(&mut open.told))?;
+    if open.size.is_none() && open.response.ends_by_closing() && expected.is_empty() {
+        return Err(CopyFailure::Late(format!(
+            "{} tells neither the size nor a checksum of the file, so its end cannot be told from a broken connection",
+            shown(open.response.final_url())
+        )));
+    }
+    Ok(PullSource { open, expected })
+}
+
+/// Gets the file from the source and writes it.
+async fn fetch(
+    door: &Door,
+    asked: &CopyRequest,
+    source: PullSource,
+    file: PoolWrite,
+    mover: &mut Mover,
+) -> Result<(StoredFile, StreamUse), ReceiveError<String>> {
+    let PullSource { open, expected } = source;
     let OpenSource {
         mut response,
-        told,
         size,
         parts,
         because,
-    } = opened?;
-    mover.clocks.network_us += microseconds(started.elapsed());
-    mover.set_remote(response.peer_addr());
-    let expected = expected(asked, told)?;
-    if size.is_none() && response.ends_by_closing() && expected.is_empty() {
-        return Err(CopyFailure::Late(format!(
-            "{} tells neither the size nor a checksum of the file, so its end cannot be told from a broken connection",
-            shown(response.final_url())
-        )));
-    }
-    order.size = size;
-    if let Some(size) = size
-        && !mover.pool().has_room_for(size)
-    {
-        return Ok(PullOutcome::NoRoom {
-            size,
-            claim: order.claim,
-        });
-    }
-    let algorithms = expected.iter().map(Checksum::algorithm);
-    let algorithms = algorithms.chain(asked.wanted.iter().copied());
-    order.algorithms = door.storage.algorithms(algorithms);
-    let pool = Arc::clone(mover.pool());
-    let incoming = door.storage.incoming(order, pool, reservation);
+        ..
+    } = open;
     let limits = &door.storage.settings().limits;
     let patience = Patience {
         stall: limits.stall_timeout,
         pace: limits.pace_of_others(),
     };
-    let (landed, streams) = match parts {
+    let (stored, streams) = match parts {
         Some(plan) => {
             let mut striped = Striped::start(door, plan, response, mover.view());
-            let landed = receive(&mut striped, incoming, mover, patience, expected).await;
+            let stored = receive(&mut striped, file, mover, patience, expected).await;
             mover.tcp = striped.tcp_info();
             let streams = striped.stream_use(asked.streams, because);
-            (landed.map_err(failure)?, streams)
+            (stored.map_err(ReceiveError::into_text)?, streams)
         }
         None => {
-            let landed = receive(&mut response, incoming, mover, patience, expected).await;
+            let stored = receive(&mut response, file, mover, patience, expected).await;
             mover.tcp = response.tcp_info();
-            (landed.map_err(failure)?, one_stream(asked, because, size))
+            let streams = one_stream(asked, because, size);
+            (stored.map_err(ReceiveError::into_text)?, streams)
         }
     };
     let streams = StreamUse {
-        writes: landed.writes.count,
-        writes_elsewhere: landed.writes.elsewhere,
+        writes: stored.writes.count,
+        writes_elsewhere: stored.writes.elsewhere,
         ..streams
     };
-    Ok(PullOutcome::Landed(Box::new(landed), streams))
+    Ok((stored, streams))
 }
 
 fn one_stream(asked: &CopyRequest, because: Vec<StreamsReason>, size: Option<u64>) -> StreamUse {
@@ -298,7 +256,7 @@ fn expected(asked: &CopyRequest, told: Vec<Checksum>) -> Result<Vec<Checksum>, C
     Ok(expected)
 }
 
-fn failure(error: ReceiveError<impl fmt::Display>) -> CopyFailure {
+fn failure(error: ReceiveError<String>, absence: Absence) -> CopyFailure {
     match error {
         ReceiveError::Source(why) => {
             CopyFailure::Late(format!("{why}; the partial file was removed"))
@@ -309,18 +267,18 @@ fn failure(error: ReceiveError<impl fmt::Display>) -> CopyFailure {
         ReceiveError::Preempted(why) => CopyFailure::preempted(&why),
         // The file system was full though space was promised: others use it, too.
         ReceiveError::Write(error @ WriteError::NoSpace { .. }) => {
-            CopyFailure::Early(Problem::of_write(&error, StatusCode::CONFLICT))
+            CopyFailure::Early(absence.write_problem(&error))
         }
-        ReceiveError::Write(error) => CopyFailure::Late(error.to_string()),
+        ReceiveError::Write(error) => CopyFailure::Late(absence.write_problem(&error).text),
     }
 }
 
-fn report(mover: &Mover, landed: &Landed, streams: StreamUse) -> MoverReport {
+fn report(mover: &Mover, stored: &StoredFile, streams: StreamUse) -> MoverReport {
     let adler = |sum: &&Checksum| sum.algorithm() == ChecksumAlgorithm::Adler32;
     MoverReport {
-        moved: landed.size,
-        checksum: landed.checksums.iter().find(adler).cloned(),
-        pool: Some(mover.pool().name.clone()),
+        moved: stored.size,
+        checksum: stored.checksums.iter().find(adler).cloned(),
+        pool: Some(mover.pool().clone()),
         stages: mover.clocks,
         tcp: mover.tcp,
         streams: Some(streams),

@@ -1,11 +1,11 @@
 //! The push side of COPY: PUT at the destination, from a file here, and a look at what arrived.
 
-use super::Door;
-use super::access::Caller;
 use super::answer::Problem;
-use super::copy::{Copied, CopyFailure, follow, late, refusal, send_following, shown};
+use super::call::Door;
+use super::caller::Caller;
 use super::leftover::{Leftover, Removal, is_absent, strong_version};
 use super::read::{DIGEST, ReadableFile, open, read_failure};
+use super::remote::{CopyFailure, follow, late, refusal, send_following, shown};
 use crate::clock::microseconds;
 use crate::mover::{Mover, MoverRequest, MoverView};
 use http::header::IF_NONE_MATCH;
@@ -22,7 +22,6 @@ use penstock_protocol::tpc::CopyRequest;
 use serde_json::Value;
 use std::fs::File;
 use std::future::Future;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use url::Url;
 
@@ -73,7 +72,7 @@ pub(super) fn prepare(
         peer: shown(&destination),
         user: caller.user(),
         requester: caller.requester(),
-        pool: Arc::clone(&found.pool),
+        pool: found.pool.name.clone(),
         selection: Value::Null,
     })?;
     Ok(Push {
@@ -109,7 +108,7 @@ pub(super) async fn run(
     door: &Door,
     mut push: Push,
     leftover: &Leftover,
-) -> Result<Copied, CopyFailure> {
+) -> Result<MoverReport, CopyFailure> {
     let waited = push.mover.wait().await;
     waited.map_err(|busy| CopyFailure::Early(busy.into()))?;
     let view = push.mover.view();
@@ -133,7 +132,7 @@ pub(super) async fn run(
                 verified: None,
             };
             push.mover.end(MoverOutcome::Done);
-            Ok(Copied { report })
+            Ok(report)
         }
         Err(CopyFailure::Early(problem)) => {
             push.mover.end(MoverOutcome::Failed(problem.text.clone()));

@@ -1,8 +1,10 @@
 //! GET and HEAD: a file or a part of it, its checksums, or a listing that a browser shows.
 
 use super::answer::{Answer, Problem, Reply};
+use super::call::{Call, Door};
 use super::conditions::{self, Verdict, etag};
-use super::{Call, Door, byteranges, list, pages, reserved, wait_for_slot};
+use super::slot::wait_for_slot;
+use super::{byteranges, html, list, reserved};
 use crate::clock::microseconds;
 use crate::mover::{Mover, MoverRequest};
 use crate::pool::Pool;
@@ -211,7 +213,7 @@ async fn give(
         peer: connection.peer_addr().to_string(),
         user: caller.user(),
         requester: caller.requester(),
-        pool: Arc::clone(&found.pool),
+        pool: found.pool.name.clone(),
         selection: Value::Null,
     });
     let mut mover = mover.map_err(Problem::from)?;
@@ -395,7 +397,7 @@ fn file_headers(found: &ReadableFile) -> HeaderMap {
 /// Keeps what users wrote from acting in the door's name: a browser shows nothing of it with a script, takes no
 /// type but ours, and saves what other types could make it run.
 fn contain(request: &Request, path: &NamespacePath, headers: &mut HeaderMap) {
-    pages::harmless(headers);
+    html::harmless(headers);
     headers.insert(
         CONTENT_SECURITY_POLICY,
         HeaderValue::from_static("default-src 'none'; sandbox"),
@@ -405,7 +407,7 @@ fn contain(request: &Request, path: &NamespacePath, headers: &mut HeaderMap) {
     if extension.is_some_and(|extension| ACTIVE.contains(&extension.as_str())) {
         headers.insert(CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
     }
-    if pages::authorisation(request).is_some() {
+    if html::authorisation(request).is_some() {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("private"));
     }
 }

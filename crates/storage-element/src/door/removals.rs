@@ -1,7 +1,6 @@
 //! Removals at other servers. Each goes on to its end, which its own bounds make sure of, also when the request that
 //! caused it was given up: its user was banned, its client has gone, or the door stops.
 
-use super::report_panic;
 use parking_lot::{Mutex, MutexGuard};
 use std::future::Future;
 use std::sync::Arc;
@@ -36,5 +35,14 @@ impl Removals {
 
     fn lock(&self) -> MutexGuard<'_, JoinSet<()>> {
         self.0.lock()
+    }
+}
+
+/// Tells the log of a task that ended in a panic.
+pub(super) fn report_panic(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(why) = ended
+        && why.is_panic()
+    {
+        tracing::error!(%why, "a task of the door ended in a panic");
     }
 }

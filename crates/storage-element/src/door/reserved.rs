@@ -4,12 +4,12 @@
 pub(super) use crate::reserved_names::{is_hidden, rest_of};
 
 use super::answer::{Answer, METHODS, Problem};
-use super::trash::{self, TrashPlace};
 use crate::reserved_names::{RESERVED, name_in_the_way};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::Operation;
 use penstock_model::NamespacePath;
+use penstock_persistence::namespace::EntryId;
 use penstock_protocol::http1::server::Request;
 
 /// Other sites may not embed what is served with it.
@@ -19,6 +19,31 @@ pub(super) const RESOURCE_POLICY: HeaderName =
 /// What can be done with what the door serves there, and with an upload.
 pub(super) const READ_ONLY: &str = "OPTIONS, GET, HEAD";
 pub(super) const OF_UPLOADS: &str = "OPTIONS, HEAD, PATCH, DELETE";
+
+/// What a reserved path means in the trash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TrashPlace {
+    /// All of it.
+    Whole,
+    /// One file.
+    File(EntryId),
+}
+
+/// What can be done with the trash, and with a file in it.
+pub(super) const OF_TRASH: &str = "OPTIONS, GET, HEAD, DELETE";
+pub(super) const OF_TRASHED_FILE: &str = "OPTIONS, POST";
+
+/// Whether a reserved path is in the trash, and where.
+pub(super) fn trash_place_of(path: &NamespacePath) -> Option<TrashPlace> {
+    match rest_of(path)? {
+        [trash] if trash == "trash" => Some(TrashPlace::Whole),
+        [trash, id] if trash == "trash" => {
+            let id = u64::from_str_radix(id, 16).ok()?;
+            Some(TrashPlace::File(EntryId(id)))
+        }
+        _ => None,
+    }
+}
 
 const SCRIPT: &str = include_str!("../../assets/pages.js");
 const STYLE: &str = include_str!("../../assets/pages.css");
@@ -32,9 +57,9 @@ const ICON: &str = "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'>
 /// The methods for a path, as `OPTIONS` tells them.
 pub(super) fn methods_of(encoded: &str) -> &'static str {
     let path = NamespacePath::from_encoded(encoded).ok();
-    match path.as_ref().and_then(trash::place_of) {
-        Some(TrashPlace::Whole) => return trash::OF_TRASH,
-        Some(TrashPlace::File(_)) => return trash::OF_TRASHED_FILE,
+    match path.as_ref().and_then(trash_place_of) {
+        Some(TrashPlace::Whole) => return OF_TRASH,
+        Some(TrashPlace::File(_)) => return OF_TRASHED_FILE,
         None => {}
     }
     match path.as_ref().and_then(rest_of) {
@@ -165,5 +190,19 @@ mod tests {
         check("/.penstock/uploads/1", "OPTIONS, HEAD, PATCH, DELETE");
         check("/.penstock/trash", "OPTIONS, GET, HEAD, DELETE");
         check("/.penstock/trash/1f", "OPTIONS, POST");
+    }
+
+    #[test]
+    fn the_trash_is_one_place_and_each_of_its_files_another() {
+        let check = |path: &str, expected| {
+            let path = NamespacePath::parse(path).expect("a path");
+            assert_eq!(trash_place_of(&path), expected, "{path}");
+        };
+        check("/.penstock/trash", Some(TrashPlace::Whole));
+        check("/.penstock/trash/1f", Some(TrashPlace::File(EntryId(31))));
+        check("/.penstock/trash/1f/2", None);
+        check("/.penstock/trash/file", None);
+        check("/trash", None);
+        check("/a/.penstock/trash", None);
     }
 }

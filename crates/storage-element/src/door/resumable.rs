@@ -4,25 +4,28 @@
 //! the rules of PUT.
 
 use super::answer::{Answer, Problem, Reply};
-use super::conditions::{self, etag};
+use super::body::known_length;
+use super::call::{Call, Door};
+use super::conditions;
 use super::read::WantedDigest;
-use super::write::{body_status, check_target, may_write};
-use super::{Call, Door, NoMover, mover_for_body, pages, reserved};
+use super::slot::{NoMover, mover_for_body};
+use super::write::{body_status, stored_answer};
+use super::write_ticket::{Absence, WriteConditions, WritePurpose, WriteRequest};
+use super::{html, reserved};
 use crate::clock::microseconds;
-use crate::incoming::{BUFFER_BYTES, Landed};
+use crate::incoming::BUFFER_BYTES;
 use crate::mover::{Mover, MoverRequest};
-use crate::storage::Finish;
 use crate::storage::Storage;
 use crate::uploads::{CHECKPOINT_BYTES, Plan, Progress, Upload};
 use crate::write_error::WriteError;
-use http::header::{CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, ETAG, LOCATION};
+use http::header::{CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use penstock_decide::admission::PreemptionReason;
 use penstock_decide::authorization::Operation;
 use penstock_model::{Checksum, NamespacePath, Timestamp};
 use penstock_persistence::namespace::{EntryId, MoverKind, MoverOutcome};
 use penstock_protocol::digest;
-use penstock_protocol::http1::server::{BodyError, BodyLength, Connection, Request};
+use penstock_protocol::http1::server::{BodyError, Connection, Request};
 use penstock_protocol::resumable::{
     InvalidUploadHeader, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET, is_complete, length,
     offset as offset_of,
@@ -65,34 +68,34 @@ pub(super) async fn begin(
         path,
     } = *call;
     is_complete(&request.headers).map_err(unclear)?;
-    let current = door.storage.namespace.lookup(path)?;
-    let must_be_absent = conditions::demands_absence(&request.headers);
-    may_write(door, caller, path, current.as_ref(), must_be_absent)?;
-    let current_id = current.as_ref().map(|entry| entry.id);
-    conditions::evaluate(&request.method, &request.headers, current.as_ref())?;
-    check_target(door, request.path(), path, current.as_ref())?;
+    let write = WriteRequest {
+        door,
+        caller,
+        path,
+        encoded: Some(request.path()),
+        purpose: WritePurpose::File,
+        absence: Absence::of(&request.headers),
+    };
+    let target = write.authorize()?.target()?;
+    let length = length(&request.headers).map_err(unclear)?;
+    let expected = whole_digests(&request.headers)?;
+    let terms = target.conditions(WriteConditions::Request(call))?;
     let plan = Plan {
         path: path.clone(),
         user: caller.user(),
         holder: caller.holder(),
         macaroon: caller.macaroon().map(str::to_owned),
-        length: length(&request.headers).map_err(unclear)?,
-        must_be_absent,
-        only: conditions::pinned(&request.headers, current_id),
-        expected: whole_digests(&request.headers)?,
+        length,
+        must_be_absent: conditions::demands_absence(&request.headers),
+        only: terms.only(),
+        expected,
     };
+    let ticket = terms.claim()?.locks(call)?;
     bound(door, &plan)?;
-    let placed = door
-        .storage
-        .place(plan.length, &caller.requester())
-        .map_err(|why| Problem::of_placement(why, plan.length))?;
-    let expiry = door.storage.settings().limits.upload_expiry;
+    let order = ticket.pool(plan.length)?.upload(plan);
     let storage = Arc::clone(&door.storage);
     let begun = tokio::task::spawn_blocking(move || {
-        let (pool, reservation) = (placed.pool, placed.reservation);
-        let uploads = &storage.uploads;
-        let (expires, reaper) = (storage.clock.recorded() + expiry, storage.reaper());
-        let upload = uploads.begin(plan, pool, reservation, expires, &reaper)?;
+        let upload = storage.begin_upload(order)?;
         Ok(Untold {
             storage: Arc::clone(&storage),
             upload: Some(upload),
@@ -104,7 +107,7 @@ pub(super) async fn begin(
         .map_err(|why| of_write(&why))?;
     let upload = Arc::clone(untold.upload());
     let mut progress = upload.take().await.ok_or_else(|| missing(upload.id))?;
-    if request.body != BodyLength::Empty && request.body != BodyLength::Fixed(0) {
+    if known_length(&request.body) != Some(0) {
         let appended = append(door, connection, call, &upload, &mut progress).await;
         if let Err(problem) = appended {
             // Whoever discards it needs the turn.
@@ -259,11 +262,7 @@ async fn patch(
         ));
     }
     // Draft §4.1.3: a length that contradicts an earlier one.
-    let length = match call.request.body {
-        BodyLength::Empty => Some(0),
-        BodyLength::Fixed(length) => Some(length),
-        BodyLength::Chunked => None,
-    };
+    let length = known_length(&call.request.body);
     if let (true, Some(length), Some(whole)) = (complete, length, upload.plan.length)
         && offset.saturating_add(length) != whole
     {
@@ -296,7 +295,7 @@ async fn append(
         peer: connection.peer_addr().to_string(),
         user: call.caller.user(),
         requester: call.caller.requester(),
-        pool: Arc::clone(&upload.pool),
+        pool: upload.pool.name.clone(),
         selection: serde_json::Value::Null,
     };
     // The next request for the upload may take it over meanwhile.
@@ -436,29 +435,30 @@ async fn finish(
     mut expected: Vec<Checksum>,
 ) -> Result<Reply, Problem> {
     let plan = &upload.plan;
-    let current = door.storage.namespace.lookup(&plan.path)?;
-    let absent = plan.must_be_absent;
-    let mut permit = may_write(door, call.caller, &plan.path, current.as_ref(), absent)?;
-    permit.pin(plan.only);
-    let claimed = door.storage.claims.claim(&plan.path);
-    let claim = claimed.map_err(|error| Problem::of_write(&error, permit.exists))?;
-    let shown = door.check_if(call)?;
-    door.check_locks(call, &shown, || {
-        door.touched_by_writing(&plan.path, current.is_some())
-    })?;
+    let absence = match plan.must_be_absent {
+        true => Absence::ByIfNoneMatch,
+        false => Absence::NotDemanded,
+    };
+    let write = WriteRequest {
+        door,
+        caller: call.caller,
+        path: &plan.path,
+        encoded: None,
+        purpose: WritePurpose::File,
+        absence,
+    };
+    let target = write.authorize()?.target()?;
+    let terms = target.conditions(WriteConditions::Upload(call, plan))?;
+    let ticket = terms.claim()?.locks(call)?;
     expected.extend(plan.expected.iter().cloned());
     let wanted = WantedDigest::of(&call.request.headers);
     let sum = wanted.map(WantedDigest::algorithm);
-    let more = expected.iter().map(Checksum::algorithm).chain(sum);
-    let order = Finish {
-        claim,
-        replace: permit.replace,
-        algorithms: door.storage.algorithms(more),
-        expected,
-    };
-    match upload.finish(&door.storage, progress, order).await {
-        Ok(landed) => {
-            let mut answer = landed_answer(&landed, wanted);
+    let algorithms = expected.iter().map(Checksum::algorithm).chain(sum);
+    let algorithms = algorithms.collect();
+    let finished = ticket.finish_upload(upload, progress, algorithms, expected);
+    match finished.await {
+        Ok(stored) => {
+            let mut answer = stored_answer(&stored, wanted);
             tell(door, &mut answer, upload, progress);
             Ok(answer.into())
         }
@@ -466,7 +466,7 @@ async fn finish(
             if is_final(&error) {
                 discard(door, upload, progress)?;
             }
-            Err(kept(Problem::of_write(&error, permit.exists)))
+            Err(kept(absence.write_problem(&error)))
         }
     }
 }
@@ -481,26 +481,10 @@ fn is_final(error: &WriteError) -> bool {
         | WriteError::PoolFailing { .. }
         | WriteError::Unanswered { .. }
         | WriteError::WrongSize { .. }
-        | WriteError::Namespace(_)
+        | WriteError::Commit(_)
         | WriteError::BeingWritten(_)
         | WriteError::Stopping => false,
     }
-}
-
-fn landed_answer(landed: &Landed, wanted: Option<WantedDigest>) -> Answer {
-    let status = match landed.replaced {
-        true => StatusCode::NO_CONTENT,
-        false => StatusCode::CREATED,
-    };
-    let mut answer = Answer::new(status).with(ETAG, etag(landed.id));
-    if let Some(wanted) = wanted {
-        let mut sums = landed.checksums.iter();
-        if let Some(sum) = sums.find(|sum| sum.algorithm() == wanted.algorithm()) {
-            let (name, value) = wanted.header(sum);
-            answer.headers.insert(name, value);
-        }
-    }
-    answer
 }
 
 /// Draft §4.2: how far it is, whether that is all, and until when it stays.
@@ -521,7 +505,7 @@ fn tell(door: &Door, answer: &mut Answer, upload: &Upload, progress: &Progress) 
         headers.insert(UPLOAD_LIMIT, limit);
     }
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    pages::harmless(headers);
+    html::harmless(headers);
 }
 
 fn with_offset(mut problem: Problem, progress: &Progress) -> Problem {

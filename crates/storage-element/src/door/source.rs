@@ -1,7 +1,7 @@
 //! The first look at the source of a pull: what its file is, and whether it is fetched whole or in parts.
 
-use super::Door;
-use super::copy::{CopyFailure, refusal, send_following, shown};
+use super::call::Door;
+use super::remote::{CopyFailure, refusal, send_following, shown};
 use crate::stream_memory::MemoryShare;
 use http::header::{ETAG, IF_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED, RANGE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};

@@ -5,8 +5,8 @@
 //! is replaced and only what is missing of its part is asked for again; one that the source does not serve is given
 //! up, as long as another is left.
 
-use super::Door;
-use super::copy::{CopyFailure, refusal, send_following};
+use super::call::Door;
+use super::remote::{CopyFailure, refusal, send_following};
 use super::source::{PartsPlan, Version, range_header};
 use crate::incoming::BUFFER_BYTES;
 use crate::mover::MoverView;

@@ -1,10 +1,11 @@
 //! `/.penstock/trash`: where administrators look at removed files, bring them back, and remove them for good. To be
 //! reached with a token of the site's own issuer alone; WebDAV shows nothing of it.
 
-use super::access::Caller;
 use super::answer::{Answer, Problem, Reply};
 use super::body::read_body;
-use super::{Call, Door, reserved};
+use super::call::{Call, Door};
+use super::caller::Caller;
+use super::reserved::{self, OF_TRASH, OF_TRASHED_FILE, TrashPlace};
 use crate::reaper::{RestoreError, RestoreOrder};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, StatusCode};
@@ -30,31 +31,6 @@ const LISTED_MAX: usize = 1000;
 const LISTED_BYTES_MAX: usize = 4 << 20;
 /// Bytes of an order.
 const BODY_BYTES_MAX: usize = 16 << 10;
-
-/// What a reserved path means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TrashPlace {
-    /// All of it.
-    Whole,
-    /// One file.
-    File(EntryId),
-}
-
-/// What can be done there.
-pub(super) const OF_TRASH: &str = "OPTIONS, GET, HEAD, DELETE";
-pub(super) const OF_TRASHED_FILE: &str = "OPTIONS, POST";
-
-/// Whether a reserved path is one of these, and which.
-pub(super) fn place_of(path: &NamespacePath) -> Option<TrashPlace> {
-    match reserved::rest_of(path)? {
-        [trash] if trash == "trash" => Some(TrashPlace::Whole),
-        [trash, id] if trash == "trash" => {
-            let id = u64::from_str_radix(id, 16).ok()?;
-            Some(TrashPlace::File(EntryId(id)))
-        }
-        _ => None,
-    }
-}
 
 /// One file as it is told.
 #[derive(Serialize)]
@@ -238,11 +214,13 @@ async fn restore(
     }
     reserved::refuse(&Operation::Create, &to)?;
     let shown = door.check_if(call)?;
-    let _intent = door.storage.claims.intend(&to);
+    let intent = door.storage.claims.intend(&to);
     if let Some(written) = door.storage.claims.written_within(&to) {
         return Err(Problem::being_written(&written));
     }
-    let locked = door.check_locks(call, &shown, || door.touched_by_writing(&to, false));
+    let locked = door.check_locks(&intent, call, &shown, || {
+        door.touched_by_writing(&to, false)
+    });
     locked.map_err(|problem| match problem.status {
         StatusCode::LOCKED => Problem::new(
             StatusCode::LOCKED,
@@ -455,20 +433,6 @@ fn told(status: StatusCode, document: &serde_json::Value) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_trash_is_one_place_and_each_of_its_files_another() {
-        let check = |path: &str, expected| {
-            let path = NamespacePath::parse(path).expect("a path");
-            assert_eq!(place_of(&path), expected, "{path}");
-        };
-        check("/.penstock/trash", Some(TrashPlace::Whole));
-        check("/.penstock/trash/1f", Some(TrashPlace::File(EntryId(31))));
-        check("/.penstock/trash/1f/2", None);
-        check("/.penstock/trash/file", None);
-        check("/trash", None);
-        check("/a/.penstock/trash", None);
-    }
 
     #[test]
     fn what_is_asked_of_the_trash_is_understood_or_refused() {

@@ -1,33 +1,24 @@
 //! PUT: a file from the client.
 
-use super::access::Caller;
 use super::answer::{Answer, Problem, Reply};
-use super::conditions::{self, etag};
+use super::body::known_length;
+use super::call::{Call, Door};
+use super::conditions::etag;
 use super::read::WantedDigest;
-use super::{Call, Door, NoMover, mover_for_body};
-use crate::incoming::{Landed, Order};
-use crate::mover::{Mover, MoverRequest};
+use super::slot::NoMover;
+use super::write_ticket::{
+    Absence, FileFacts, FileWrite, WriteConditions, WritePurpose, WriteRequest,
+};
+use crate::mover::Mover;
+use crate::pool_messages::StoredFile;
 use crate::receive::{Patience, ReceiveError, receive};
-use crate::storage::Placed;
 use http::header::{CONTENT_RANGE, ETAG};
 use http::{HeaderMap, StatusCode};
-use penstock_decide::authorization::Operation;
-use penstock_model::{Checksum, NamespacePath};
-use penstock_persistence::namespace::{Entry, EntryId, MoverKind, MoverOutcome, Refusal, Replace};
+use penstock_model::Checksum;
+use penstock_persistence::namespace::MoverOutcome;
 use penstock_protocol::digest;
-use penstock_protocol::http1::server::{BodyError, BodyLength, Connection};
+use penstock_protocol::http1::server::{BodyError, Connection};
 use penstock_protocol::pace::PaceLimit;
-use std::sync::Arc;
-
-/// Pools that are tried for one file.
-const PLACES_MAX: u32 = 3;
-
-/// How a caller may write a path.
-pub(super) struct WritePermit {
-    pub replace: Replace,
-    /// The status when the destination turns out to exist and may not be replaced.
-    pub exists: StatusCode,
-}
 
 pub(super) async fn put(
     door: &Door,
@@ -39,107 +30,54 @@ pub(super) async fn put(
         caller,
         path,
     } = *call;
-    let current = door.storage.namespace.lookup(path)?;
-    let absent = conditions::demands_absence(&request.headers);
-    let mut permit = may_write(door, caller, path, current.as_ref(), absent)?;
-    let current_id = current.as_ref().map(|entry| entry.id);
-    conditions::evaluate(&request.method, &request.headers, current.as_ref())?;
-    let shown = door.check_if(call)?;
-    permit.pin(conditions::pinned(&request.headers, current_id));
-    check_target(door, request.path(), path, current.as_ref())?;
-    if request.headers.contains_key(CONTENT_RANGE) {
+    let headers = &request.headers;
+    let write = WriteRequest {
+        door,
+        caller,
+        path,
+        encoded: Some(request.path()),
+        purpose: WritePurpose::File,
+        absence: Absence::of(headers),
+    };
+    let target = write.authorize()?.target()?;
+    if headers.contains_key(CONTENT_RANGE) {
         // RFC 9110 §14.5: a server that does not do partial PUTs must not take one for a whole.
         let text = "PUT with 'Content-Range' is not supported; send the whole file";
         return Err(Problem::bad_request(text));
     }
-    let expected =
-        digest::parse(&request.headers).map_err(|why| Problem::bad_request(why.to_string()))?;
-    let size = match request.body {
-        BodyLength::Empty => Some(0),
-        BodyLength::Fixed(size) => Some(size),
-        BodyLength::Chunked => None,
-    };
-    let refused = |error| Problem::of_write(&error, permit.exists);
-    let claim = door.storage.claims.claim(path).map_err(refused)?;
-    door.check_locks(call, &shown, || {
-        door.touched_by_writing(path, current.is_some())
+    let expected = digest::parse(headers).map_err(|why| Problem::bad_request(why.to_string()))?;
+    let size = known_length(&request.body);
+    let terms = target.conditions(WriteConditions::Request(call))?;
+    let ticket = terms.claim()?.locks(call)?;
+    let place = ticket.pool(size.or_else(|| announced(headers)))?;
+    let slot = place.slot_for_body(connection).await;
+    let slot = slot.map_err(|why| match why {
+        NoMover::Body(why) => not_come(why),
+        NoMover::Refused(problem) => problem,
     })?;
-    let placing = Placing {
-        size,
-        likely: size.or_else(|| announced(&request.headers)),
-        path,
-        caller,
-    };
-    let (placed, mut mover) = place(door, connection, &placing).await?;
-    let more = expected.iter().map(Checksum::algorithm);
-    let wanted = WantedDigest::of(&request.headers);
+    let wanted = WantedDigest::of(headers);
     let sum = wanted.map(WantedDigest::algorithm);
-    let order = Order {
-        claim,
-        owner: caller.holder(),
-        replace: permit.replace,
+    let FileWrite {
+        file,
+        mut mover,
+        absence,
+    } = slot.open(FileFacts {
         size,
-        algorithms: door.storage.algorithms(more.chain(sum)),
+        algorithms: expected
+            .iter()
+            .map(Checksum::algorithm)
+            .chain(sum)
+            .collect(),
         properties_of: None,
-    };
-    let incoming = door
-        .storage
-        .incoming(order, placed.pool, placed.reservation);
+    });
     let patience = Patience {
         stall: door.storage.settings().limits.stall_timeout,
         // The connection judges its client itself.
         pace: PaceLimit::NONE,
     };
-    let landed = receive(connection, incoming, &mut mover, patience, expected).await;
+    let stored = receive(connection, file, &mut mover, patience, expected).await;
     mover.tcp = connection.tcp_info();
-    answer(mover, landed, wanted, permit.exists)
-}
-
-/// A file that needs a pool.
-struct Placing<'a> {
-    /// As the client announced it.
-    size: Option<u64>,
-    /// What is said of it otherwise.
-    likely: Option<u64>,
-    path: &'a NamespacePath,
-    caller: &'a Caller,
-}
-
-/// Finds a pool and a mover there for a body of which nothing was read. When the disk of the pool fails while the mover
-/// was waited for, another pool takes the file.
-async fn place(
-    door: &Door,
-    connection: &mut Connection,
-    placing: &Placing<'_>,
-) -> Result<(Placed, Mover), Problem> {
-    let requester = placing.caller.requester();
-    let mut places = 1;
-    loop {
-        let placed = door.storage.place(placing.likely, &requester);
-        let placed = placed.map_err(|why| Problem::of_placement(why, placing.size))?;
-        let wanted_mover = MoverRequest {
-            kind: MoverKind::Put,
-            path: placing.path.clone(),
-            peer: connection.peer_addr().to_string(),
-            user: placing.caller.user(),
-            requester: requester.clone(),
-            pool: Arc::clone(&placed.pool),
-            selection: serde_json::to_value(&placed.because).unwrap_or_default(),
-        };
-        let mover = mover_for_body(door, connection, wanted_mover).await;
-        let mover = mover.map_err(|why| match why {
-            NoMover::Body(why) => not_come(why),
-            NoMover::Refused(problem) => problem,
-        })?;
-        if placed.pool.takes_new_files() || places == PLACES_MAX {
-            return Ok((placed, mover));
-        }
-        places += 1;
-        let pool = &placed.pool.name;
-        mover.end(MoverOutcome::Aborted(format!(
-            "pool {pool} takes no files any more; another one takes this file"
-        )));
-    }
+    answer(mover, stored, wanted, absence)
 }
 
 /// What the client of macOS says of the length of a body that it sends in chunks. It is believed only as far as the pool
@@ -152,30 +90,18 @@ fn announced(headers: &HeaderMap) -> Option<u64> {
 /// Ends the mover and tells the client how it went.
 fn answer(
     mover: Mover,
-    landed: Result<Landed, ReceiveError<BodyError>>,
+    stored: Result<StoredFile, ReceiveError<BodyError>>,
     wanted: Option<WantedDigest>,
-    exists: StatusCode,
+    absence: Absence,
 ) -> Result<Reply, Problem> {
-    match landed {
-        Ok(landed) => {
+    match stored {
+        Ok(stored) => {
             mover.end(MoverOutcome::Done);
-            let status = match landed.replaced {
-                true => StatusCode::NO_CONTENT,
-                false => StatusCode::CREATED,
-            };
-            let mut answer = Answer::new(status).with(ETAG, etag(landed.id));
-            if let Some(wanted) = wanted {
-                let mut sums = landed.checksums.iter();
-                if let Some(sum) = sums.find(|sum| sum.algorithm() == wanted.algorithm()) {
-                    let (name, value) = wanted.header(sum);
-                    answer.headers.insert(name, value);
-                }
-            }
-            Ok(answer.into())
+            Ok(stored_answer(&stored, wanted).into())
         }
         Err(ReceiveError::Write(error)) => {
             mover.end(MoverOutcome::Failed(error.to_string()));
-            Err(Problem::of_write(&error, exists))
+            Err(absence.write_problem(&error))
         }
         Err(ReceiveError::Source(error)) => {
             let problem = not_come(error);
@@ -195,82 +121,27 @@ fn answer(
     }
 }
 
+/// The file is there: its tag, and the digest that is wanted.
+pub(super) fn stored_answer(stored: &StoredFile, wanted: Option<WantedDigest>) -> Answer {
+    let status = match stored.replaced {
+        true => StatusCode::NO_CONTENT,
+        false => StatusCode::CREATED,
+    };
+    let mut answer = Answer::new(status).with(ETAG, etag(stored.id));
+    if let Some(wanted) = wanted {
+        let mut sums = stored.checksums.iter();
+        if let Some(sum) = sums.find(|sum| sum.algorithm() == wanted.algorithm()) {
+            let (name, value) = wanted.header(sum);
+            answer.headers.insert(name, value);
+        }
+    }
+    answer
+}
+
 /// The body did not come as it should.
 fn not_come(error: BodyError) -> Problem {
     let text = format!("{error}; the partial file was removed");
     Problem::new(body_status(&error), text)
-}
-
-impl WritePermit {
-    /// Narrows it to one file, which the client has named.
-    pub(super) fn pin(&mut self, only: Option<EntryId>) {
-        if let (Replace::Allowed, Some(id)) = (self.replace, only) {
-            self.replace = Replace::Only(id);
-        }
-    }
-}
-
-/// Whether the caller may write here, and over what.
-pub(super) fn may_write(
-    door: &Door,
-    caller: &Caller,
-    path: &NamespacePath,
-    current: Option<&Entry>,
-    must_be_absent: bool,
-) -> Result<WritePermit, Problem> {
-    if current.is_some() {
-        // A client that forbids replacing needs no right to replace: it is told that the file exists.
-        match must_be_absent {
-            true => door.permit(caller, &Operation::Create, path)?,
-            false => door.permit(caller, &Operation::Modify, path)?,
-        }
-    } else {
-        door.permit(caller, &Operation::Create, path)?;
-    }
-    if must_be_absent {
-        return Ok(WritePermit {
-            replace: Replace::Refused,
-            exists: StatusCode::PRECONDITION_FAILED,
-        });
-    }
-    // A file may appear between this look and the commit; only who may modify may replace it then.
-    let replace = match current.is_some() || door.allows(caller, &Operation::Modify, path) {
-        true => Replace::Allowed,
-        false => Replace::Refused,
-    };
-    Ok(WritePermit {
-        replace,
-        exists: StatusCode::FORBIDDEN,
-    })
-}
-
-/// Finds out what would be refused at the end anyway: a directory cannot be written, nor a name that says
-/// it is one, nor anything below a file.
-pub(super) fn check_target(
-    door: &Door,
-    raw_path: &str,
-    path: &NamespacePath,
-    current: Option<&Entry>,
-) -> Result<(), Problem> {
-    let is_directory = current.is_some_and(Entry::is_directory);
-    if is_directory || raw_path.ends_with('/') {
-        return Err(Problem::new(
-            StatusCode::CONFLICT,
-            format!("{path} is a directory, or its URL ends with '/'; name a file"),
-        ));
-    }
-    let mut above = path.parent().filter(|_| current.is_none());
-    while let Some(directory) = above {
-        match door.storage.namespace.lookup(&directory)? {
-            Some(entry) if entry.is_directory() => break,
-            Some(_) => {
-                let refusal = Refusal::ParentIsFile(directory).into();
-                return Err(Problem::of_change(&refusal, StatusCode::CONFLICT));
-            }
-            None => above = directory.parent(),
-        }
-    }
-    Ok(())
 }
 
 pub(super) fn body_status(error: &BodyError) -> StatusCode {

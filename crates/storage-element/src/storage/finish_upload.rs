@@ -4,17 +4,18 @@
 //! nothing that was acknowledged.
 
 use super::Storage;
-use crate::claims::Claim;
+use crate::claims::ClearClaim;
 use crate::clock::microseconds;
 use crate::committer::Finished;
 use crate::finishing::Finishing;
-use crate::incoming::{Completion, Landed, Writes, verify, within};
+use crate::incoming::{Completion, verify, within};
 use crate::label::label;
+use crate::pool_messages::{DiskWrites, FinishUpload, StoredFile};
 use crate::scratch::Scratch;
 use crate::uploads::{Disk, FINISHED_KEPT, Progress, Record, Upload, data_path};
 use crate::write_error::WriteError;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm};
-use penstock_persistence::namespace::{Changed, EntryId, NewFile, Replace};
+use penstock_persistence::namespace::{Changed, NewFile};
 use penstock_protocol::checksum::Hasher;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -26,16 +27,6 @@ use tokio::sync::oneshot;
 /// Bytes that are read again at once.
 const READ_BYTES: usize = 1 << 20;
 
-/// What the last request of an upload decides.
-pub(crate) struct Finish {
-    pub claim: Claim,
-    pub replace: Replace,
-    /// Computed of the whole file.
-    pub algorithms: Vec<ChecksumAlgorithm>,
-    /// Which values those must have, beside the planned ones.
-    pub expected: Vec<Checksum>,
-}
-
 impl Upload {
     /// Makes the file visible. Bytes that were not checksummed as they came, because the server was restarted since,
     /// are read again. After an error the upload can be finished later, unless its bytes are the wrong ones.
@@ -43,8 +34,9 @@ impl Upload {
         self: &Arc<Self>,
         storage: &Arc<Storage>,
         progress: &mut Progress,
-        finish: Finish,
-    ) -> Result<Landed, WriteError> {
+        claim: ClearClaim,
+        order: FinishUpload,
+    ) -> Result<StoredFile, WriteError> {
         let got = progress.offset();
         if let Some(expected) = self.plan.length
             && expected != got
@@ -53,24 +45,15 @@ impl Upload {
         }
         let reservation = progress.reservation.take();
         let reservation = reservation.unwrap_or_else(|| self.pool.reserve_again(got));
-        let Finish {
-            claim,
-            replace,
-            algorithms,
-            expected,
-        } = finish;
-        let finishing = Arc::new(Finishing::new(claim));
+        let finishing = Arc::new(Finishing::new(claim.into_claim()));
         let limit = storage.settings().limits.finish_timeout;
         let closing = Closing {
             upload: Arc::clone(self),
             storage: Arc::clone(storage),
-            id: storage.namespace.allocate(),
             disk: progress.disk.take(),
             record: progress.record.clone(),
             finishing: Arc::clone(&finishing),
-            replace,
-            algorithms,
-            expected,
+            order,
         };
         let since = Instant::now();
         let (reply, answer) = oneshot::channel();
@@ -91,11 +74,11 @@ impl Upload {
                 let upload = Arc::clone(self);
                 // The file is there; what this leaves behind at worst is removed by the next start.
                 let _ = tokio::task::spawn_blocking(move || upload.tidy()).await;
-                Ok(Landed {
+                Ok(StoredFile {
                     id,
                     size: Bytes(got),
                     // In order, by requests that have ended.
-                    writes: Writes::default(),
+                    writes: DiskWrites::default(),
                     checksums,
                     replaced: changed.replaced,
                     write_us: 0,
@@ -115,13 +98,10 @@ impl Upload {
 struct Closing {
     upload: Arc<Upload>,
     storage: Arc<Storage>,
-    id: EntryId,
     disk: Option<Disk>,
     record: Record,
     finishing: Arc<Finishing>,
-    replace: Replace,
-    algorithms: Vec<ChecksumAlgorithm>,
-    expected: Vec<Checksum>,
+    order: FinishUpload,
 }
 
 impl Closing {
@@ -133,14 +113,19 @@ impl Closing {
         let Closing {
             upload,
             storage,
-            id,
             disk,
             record,
             finishing,
+            order,
+        } = self;
+        let FinishUpload {
+            write,
+            parent,
             replace,
             algorithms,
             expected,
-        } = self;
+        } = order;
+        let id = write.file;
         let pool = Arc::clone(&upload.pool);
         let fail = |source| pool.write_failed(source);
         let path = data_path(&pool, upload.id);
@@ -168,13 +153,12 @@ impl Closing {
         linked.map_err(fail)?;
         let size = Bytes(disk.offset);
         let scratch = Scratch::written(id, reservation, Arc::clone(&pool), disk.file, reaper);
-        let parent = storage.parent_of(&record.plan.path);
         let mut entry = NewFile {
             id,
             path: record.plan.path.clone(),
             size,
             checksums: checksums.clone(),
-            pool: pool.name.clone(),
+            pool: write.pool,
             owner: record.plan.whose().cloned(),
             at: storage.clock.recorded(),
             replace,

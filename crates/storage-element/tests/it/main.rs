@@ -1,6 +1,7 @@
 //! The storage element as its clients meet it: over a socket, on loopback.
 
 mod access;
+mod answers;
 mod assets;
 mod clocks;
 mod copies;

@@ -1,7 +1,8 @@
 //! The pages as text. Everything that came from a user goes through [`text`] or [`NamespacePath::to_encoded`], so
 //! that no name becomes markup, and no name can reorder what stands beside it.
 
-use super::super::access::shown_owner;
+use super::super::caller::shown_owner;
+use super::super::html::text;
 use http::StatusCode;
 use penstock_model::{Bytes, Checksum, NamespacePath, Timestamp, UserName};
 use penstock_persistence::namespace::Entry;
@@ -327,33 +328,6 @@ fn grouped(size: Bytes) -> String {
             out.push(',');
         }
         out.push(digit);
-    }
-    out
-}
-
-/// As text between tags or in a quoted attribute. Characters that turn the direction of writing, or that nobody
-/// sees, are named instead: with them `gpj.exe` can be made to look like `exe.jpg`.
-pub(in super::super) fn text(raw: &str) -> String {
-    let mut out = String::with_capacity(raw.len());
-    for character in raw.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            '\u{61c}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{2069}'
-            | '\u{feff}' => {
-                let _ = write!(out, "⟨U+{:04X}⟩", u32::from(character));
-            }
-            control if control.is_control() => {
-                let _ = write!(out, "⟨U+{:04X}⟩", u32::from(control));
-            }
-            other => out.push(other),
-        }
     }
     out
 }

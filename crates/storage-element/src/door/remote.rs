@@ -1,0 +1,162 @@
+//! The other side of a third-party copy: requests to it, what it may be told and shown, and how a copy fails.
+
+use super::answer::Problem;
+use super::call::Door;
+use crate::mover::MoverView;
+use http::StatusCode;
+use parking_lot::Mutex;
+use penstock_clock::wall_clock;
+use penstock_decide::admission::PreemptionReason;
+use penstock_model::MoverReport;
+use penstock_model::url::redact;
+use penstock_protocol::hosts::Listing;
+use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
+use penstock_protocol::tpc::{Marker, write_marker};
+use url::Url;
+
+/// Redirects followed on the other side.
+const REDIRECTS_MAX: usize = 5;
+/// Bytes of another server's error text that are passed on.
+const DETAIL_BYTES_MAX: u64 = 300;
+
+/// The mover of a copy, as the one who writes the markers sees it.
+#[derive(Default)]
+pub(super) struct CopyMover(Mutex<Option<MoverView>>);
+
+/// A copy that has not.
+pub(super) enum CopyFailure {
+    /// It is our fault and was found before any byte moved.
+    Early(Problem),
+    /// One line for people.
+    Late(String),
+}
+
+impl CopyFailure {
+    /// The mover ended for another one. Clients take it for what a status would tell: come back later.
+    pub(super) fn preempted(why: &PreemptionReason) -> CopyFailure {
+        CopyFailure::Late(format!("{}: {why}", StatusCode::SERVICE_UNAVAILABLE))
+    }
+}
+
+/// The site allows connections to this server.
+pub(super) fn check_server(door: &Door, url: &Url) -> Result<(), Problem> {
+    let judged = door.storage.settings().outbound.allow.judge(url);
+    judged.map(drop).map_err(|why| {
+        let server = url.host_str().unwrap_or_default();
+        tracing::warn!(
+            server,
+            port = url.port(),
+            "refused to connect to a server that is not allowed"
+        );
+        Problem::new(StatusCode::FORBIDDEN, why.to_string())
+    })
+}
+
+/// What a server answers may be shown to the client: the site lists it by its name and port. Others may be anything.
+fn may_show(door: &Door, url: &Url) -> bool {
+    let judged = door.storage.settings().outbound.allow.judge(url);
+    judged == Ok(Listing::Named)
+}
+
+impl CopyMover {
+    /// From now on the markers tell of this mover.
+    pub(super) fn follow(&self, view: MoverView) {
+        *self.0.lock() = Some(view);
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        let view = self.0.lock();
+        view.as_ref().is_some_and(MoverView::is_running)
+    }
+
+    pub(super) fn marker(&self, report: Option<MoverReport>) -> String {
+        let view = self.0.lock();
+        let running = view.as_ref().filter(|view| view.is_running());
+        write_marker(&Marker {
+            timestamp_s: wall_clock().unix_seconds(),
+            stripe_index: 0,
+            moved: running.map(MoverView::moved),
+            stripes: 1,
+            remote: running.and_then(MoverView::remote),
+            report,
+        })
+    }
+}
+
+/// Sends a request without a body and follows redirects, but only to allowed hosts; secrets stay behind
+/// when the place changes.
+pub(super) async fn send_following(
+    door: &Door,
+    mut request: Outgoing,
+) -> Result<Incoming, CopyFailure> {
+    for _ in 0..=REDIRECTS_MAX {
+        let response = door.storage.client.send(request.clone()).await;
+        let mut response = response.map_err(|why| late(door, &request.url, &why))?;
+        match follow(door, request, &mut response).await? {
+            None => return Ok(response),
+            Some(next) => request = next,
+        }
+    }
+    Err(CopyFailure::Late(format!(
+        "more than {REDIRECTS_MAX} redirects"
+    )))
+}
+
+/// The request that a redirect asks for; `None` when the response is none.
+pub(super) async fn follow(
+    door: &Door,
+    request: Outgoing,
+    response: &mut Incoming,
+) -> Result<Option<Outgoing>, CopyFailure> {
+    let from = request.url.clone();
+    let late = |why: ClientError| late(door, &from, &why);
+    let Some(location) = response.redirect().map_err(late)? else {
+        return Ok(None);
+    };
+    check_server(door, &location).map_err(|problem| {
+        let from = shown(&from);
+        CopyFailure::Late(format!("{from} redirects: {}", problem.text))
+    })?;
+    let next = door
+        .storage
+        .client
+        .redirected(request, response.status, location)
+        .map_err(late)?;
+    // Read to its end, the connection can be used again; a failure here matters to nobody.
+    let _ = response.read_all(DETAIL_BYTES_MAX).await;
+    Ok(Some(next))
+}
+
+/// Why another server could not be spoken with.
+pub(super) fn late(door: &Door, url: &Url, why: &ClientError) -> CopyFailure {
+    CopyFailure::Late(match may_show(door, url) {
+        true => why.to_string(),
+        false => why.without_foreign_text(),
+    })
+}
+
+/// What another server said instead of doing its part, in one line.
+pub(super) async fn refusal(door: &Door, response: &mut Incoming) -> String {
+    let status = response.status;
+    let url = shown(response.final_url());
+    if !may_show(door, response.final_url()) {
+        return format!("{url} answered {status}");
+    }
+    let detail = response.read_all(64 << 10).await.unwrap_or_default();
+    let detail = String::from_utf8_lossy(&detail);
+    let line: String = detail
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(DETAIL_BYTES_MAX as usize)
+        .collect();
+    let line = line.trim();
+    let separator = if line.is_empty() { "" } else { ": " };
+    format!("{url} answered {status}{separator}{line}")
+}
+
+/// A URL without its secrets.
+pub(super) fn shown(url: &Url) -> String {
+    redact(url.as_str())
+}
