@@ -80,6 +80,11 @@ AT_THE_DOOR = [
     ("feature-unsupported", "COPY", "/new", {"Source": "gsiftp://127.0.0.9/f"}, None, 501),
     ("address-not-allowed", "COPY", "/new", {"Source": "https://127.0.0.9/f"}, None, 403),
     ("other-server", "MOVE", "/file", {"Destination": "https://elsewhere.example.org/f"}, None, 502),
+    ("upload-not-found", "HEAD", "//.penstock/uploads/00000000-0000-4000-8000-000000000000", {}, None, 404),
+    ("path-reserved", "PUT", "//.well-known/mine", {}, b"x", 403),
+    ("root-unchangeable", "DELETE", "//", {}, None, 403),
+    ("body-too-large", "PROPFIND", "/directory", {"Depth": "0"}, b"x" * 3_000_000, 413),
+    ("members-failed", "DELETE", "", {}, None, 207),
     ("path-into-itself", "MOVE", "/directory", {"Destination": "/directory/below"}, None, 403),
 ]
 
@@ -89,10 +94,13 @@ def test_the_door_tells_one_cause_in_every_form(door, place, cause):
     code, method, path, headers, body, status = cause
     if headers.get("Destination", "").startswith("/"):
         headers = headers | {"Destination": door.url(place + headers["Destination"])}
-    ask = lambda accept: door.ask(method, place + path, headers=headers | {"Accept": accept}, data=body)
+    path = path.removeprefix("/") if path.startswith("//") else place + path
+    ask = lambda accept: door.ask(method, path, headers=headers | {"Accept": accept}, data=body)
     text, problem = ask("*/*"), ask("application/problem+json")
     for answer in (text, problem):
         assert (answer.status_code, answer.headers["Penstock-Problem"]) == (status, code), answer.text
+    if method == "HEAD" or status == 207:
+        return
     assert problem.headers["Content-Type"] == "application/problem+json"
     told = problem.json()
     agrees(told, code)
@@ -151,6 +159,23 @@ def test_the_service_tells_one_cause_with_all_keys(grid, cause):
     assert told.keys() == OF_AN_ERROR and told["status"].startswith(str(status))
     agrees(told, code)
     assert told["side"] == "service"
+
+
+LINK = {"symbolicname": "problem", "source": "https://problem.example.org", "destination": "*"}
+BY_AN_ADMINISTRATOR = [
+    ("setting-conflict", "POST", "/config/links", LINK | {"min_active": 9, "max_active": 2}, 400),
+    ("request-malformed", "POST", "/config/links", LINK | {"max_activ": 2}, 400),
+    ("resource-not-found", "DELETE", "/config/links/no-such-rule", None, 404),
+    ("request-malformed", "POST", "/ban/se", {"status": "cancel"}, 400),
+]
+
+
+@pytest.mark.parametrize("cause", BY_AN_ADMINISTRATOR, ids=lambda cause: f"{cause[0]}-{cause[1]}-{cause[2]}")
+def test_settings_are_refused_with_a_code(grid, cause):
+    code, method, path, body, status = cause
+    answer = as_somebody(grid.service, grid.here.admin_token()).ask(method, path, json=body)
+    assert (answer.status_code, answer.headers["Penstock-Problem"]) == (status, code), answer.text
+    agrees(answer.json(), code)
 
 
 def test_door_and_service_refuse_a_token_with_one_code(grid):

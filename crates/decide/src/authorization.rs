@@ -240,7 +240,12 @@ pub fn authorize(
     }
 }
 
-/// The rights of which each one suffices.
+/// The least right that suffices.
+pub fn needed_right(operation: &Operation) -> Right {
+    sufficient(operation)[0]
+}
+
+/// The rights of which each one suffices, the least first.
 fn sufficient(operation: &Operation) -> &'static [Right] {
     match operation {
         Operation::Read => &[Right::Read],

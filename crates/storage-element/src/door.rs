@@ -45,9 +45,9 @@ use caller::Client;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
 };
-use http::{HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use penstock_clock::wall_clock;
-use penstock_model::NamespacePath;
+use penstock_model::{NamespacePath, ProblemCode};
 use penstock_protocol::connections::{Admitted, Connections};
 use penstock_protocol::http1::Limits;
 use penstock_protocol::http1::server::{Connection, Request, RequestError};
@@ -305,11 +305,13 @@ impl Door {
     /// The last answer of a connection whose place others have.
     async fn turn_away(&self, connection: &mut Connection) -> io::Result<()> {
         let problem = Problem::busy(
+            ProblemCode::ServiceBusy,
             "too many connections; try again in a while",
             RETRY_AFTER_SECONDS,
         );
         connection.close_after_answer();
-        self.send(connection, Answer::from(problem)).await
+        self.send(connection, problem.answer(&HeaderMap::new()))
+            .await
     }
 
     async fn answer(
@@ -323,19 +325,19 @@ impl Door {
             Ok(Reply::Answer(answer)) => answer,
             Err(problem) => {
                 if problem.status.is_server_error() {
-                    let Problem { status, text, .. } = &problem;
+                    let (status, text) = (problem.status, problem.text());
                     let path = request.path();
                     tracing::warn!(method = %request.method, path, %status, text, "a request failed");
                 }
                 if problem.is_denial() && !problem.is_told {
                     let (method, path, peer) =
                         (&request.method, request.path(), connection.peer_addr());
-                    let Problem { status, text, .. } = &problem;
+                    let (status, text) = (problem.status, problem.text());
                     tracing::warn!(%peer, %method, path, %status, why = text, "refused a request");
                 }
                 match pages::are_wanted(request) {
                     true => pages::problem(request, problem),
-                    false => Answer::from(problem),
+                    false => problem.answer(&request.headers),
                 }
             }
         };

@@ -6,9 +6,9 @@ use crate::reserved_names::is_reserved;
 use penstock_decide::Decision;
 use penstock_decide::attenuation::authorize_attenuated;
 use penstock_decide::authorization::{
-    AuthorizationReason, CertificateOwner, Credentials, Operation, Verdict,
+    AuthorizationReason, CertificateOwner, Credentials, Operation, Verdict, needed_right,
 };
-use penstock_model::{Attenuation, NamespacePath, Timestamp};
+use penstock_model::{Attenuation, NamespacePath, ProblemCode, Timestamp};
 use penstock_protocol::http1::client::Client;
 use penstock_protocol::identity::{Identity, Method};
 use penstock_protocol::macaroon::{self, Caveat, MacaroonError, RootKeys};
@@ -51,6 +51,16 @@ pub enum BearerError {
     /// A macaroon.
     #[error(transparent)]
     Macaroon(#[from] MacaroonError),
+}
+
+impl BearerError {
+    /// The cause as users are told it.
+    pub(crate) fn code(&self) -> ProblemCode {
+        match self {
+            BearerError::Token(why) => why.code(),
+            BearerError::Macaroon(why) => why.code(),
+        }
+    }
 }
 
 /// Believes what stood after `Bearer`, shown by `peer`, or says why not. `keys`: of this site's macaroons, if it
@@ -192,6 +202,22 @@ impl Judge<'_> {
             subject_rules: &self.access.subject_rules,
         };
         authorize_attenuated(&held, attenuation, operation, path)
+    }
+
+    /// The scope with which a token of this identity's issuer would do: relative to its part of the namespace, as
+    /// scopes are.
+    pub(crate) fn needed_scope(
+        &self,
+        identity: &Identity,
+        operation: &Operation,
+        path: &NamespacePath,
+    ) -> Option<String> {
+        let trusted = issuers(self.access, self.own_issuer)
+            .find(|trusted| trusted.issuer == identity.issuer && path.is_within(&trusted.prefix))?;
+        let (path, prefix) = (path.to_string(), trusted.prefix.to_string());
+        let below = path.strip_prefix(&prefix)?;
+        let right = needed_right(operation).scope_name();
+        Some(format!("{right}:/{}", below.trim_start_matches('/')))
     }
 
     /// The groups that mean what the site's rules mean by them. Any issuer can write any name; attributes of a

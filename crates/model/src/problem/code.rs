@@ -5,6 +5,7 @@ mod requests;
 mod services;
 
 use super::{Actor, Layer, Retry};
+
 use requests::REQUESTS;
 use serde::{Deserialize, Serialize};
 use services::SERVICES;
@@ -95,7 +96,6 @@ pub enum ProblemCode {
     ChecksumExpectedWrong,
     ChecksumUnavailable,
     SizeMismatch,
-    PeerDenied,
     PeerBusy,
     PeerFailed,
     PeerMalformed,

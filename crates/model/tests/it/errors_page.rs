@@ -1,6 +1,6 @@
 //! The page of all codes, which is made from the table in `model`.
 
-use crate::sources::workspace;
+use crate::sources::{code_of, files, workspace};
 use penstock_model::{Actor, Layer, ProblemCode, ProblemFacts, Retry};
 use std::fmt::Write;
 
@@ -124,4 +124,146 @@ fn the_page_of_errors_is_that_of_the_table() {
         "docs/api/errors.md is not that of the table; write it anew and review it: {WRITE}=1 cargo test -p \
          penstock-model --test it errors"
     );
+}
+
+/// Codes that no test names, with the reason. Those of the door are held against the status of each refusal in all its tests
+/// (`check_code` in `storage-element/tests/it/site.rs`).
+const NOT_NAMED_IN_TESTS: [(&str, &[&str]); 5] = [
+    (
+        "a disk has to fail, hang or fill up: tests/faults looks at the files then",
+        &[
+            "disk-failed",
+            "disk-stalled",
+            "pool-failing",
+            "pool-offline",
+            "file-unreadable",
+            "namespace-full",
+            "namespace-failed",
+            "write-unsettled",
+            "journal-full",
+            "journal-failed",
+            "journal-missing",
+            "record-refused",
+            "keys-unavailable",
+            "local-failure",
+            "consistency-broken",
+        ],
+    ),
+    (
+        "it lasts a moment: a process ends, a leader is gone, a queue is full",
+        &[
+            "service-stopping",
+            "service-busy",
+            "service-full",
+            "service-leaderless",
+            "outcome-unknown",
+            "reply-unknown",
+            "namespace-busy",
+            "journal-busy",
+            "pools-disabled",
+            "pool-busy",
+            "mover-preempted",
+            "resource-busy",
+            "upload-superseded",
+            "body-incomplete",
+            "body-timeout",
+            "interrupted",
+        ],
+    ),
+    (
+        "the door's own tests tell it by status and sentence",
+        &[
+            "encryption-required",
+            "foreign-page",
+            "directory-too-large",
+            "properties-too-large",
+            "locks-exhausted",
+            "upload-offset-wrong",
+            "uploads-too-many",
+            "uploads-too-large",
+        ],
+    ),
+    (
+        "tests of certificates, delegation, bans and limits tell it by FTS3's words",
+        &[
+            "certificate-invalid",
+            "delegation-missing",
+            "delegation-expired",
+            "delegation-invalid",
+            "vo-required",
+            "user-banned",
+            "storage-banned",
+            "self-ban",
+            "job-duplicate",
+            "limit-reached",
+            "endpoint-unsupported",
+            "files-failed",
+            "configuration-invalid",
+        ],
+    ),
+    (
+        "the engine's tests of tape, queues, shares and renewal tell it by error number",
+        &[
+            "queue-timeout",
+            "vo-without-share",
+            "token-renewal-failed",
+            "tape-failed",
+            "tape-timeout",
+            "tape-unsupported",
+            "archive-timeout",
+        ],
+    ),
+];
+
+/// A code as the variant of the enum is written.
+fn variant(name: &str) -> String {
+    let words = name.split('-').map(|word| {
+        let (first, rest) = word.split_at(1);
+        first.to_uppercase() + rest
+    });
+    words.collect()
+}
+
+#[test]
+fn every_code_is_given_somewhere_and_named_by_a_test_or_listed() {
+    let (mut given, mut tests) = (String::new(), String::new());
+    for file in files(&["crates"], ".rs") {
+        let is_table = file.path.starts_with("crates/model/src/problem/code/");
+        let is_guard = file.path.ends_with("errors_page.rs");
+        match file.is_test() {
+            true if is_guard => {}
+            true => tests += &file.text,
+            false if is_table => {}
+            false => {
+                let code = code_of(&file.text);
+                tests += &file.text[file.text.find("#[cfg(test)]").unwrap_or(file.text.len())..];
+                given += &code;
+            }
+        }
+    }
+    for file in files(&["tests/interop"], ".py") {
+        tests += &file.text;
+    }
+    assert!(given.len() > 2_000_000 && tests.len() > 2_000_000);
+    let mut listed: Vec<&str> = Vec::new();
+    listed.extend(NOT_NAMED_IN_TESTS.iter().flat_map(|(_, names)| *names));
+    for facts in ProblemCode::all() {
+        let (name, variant) = (facts.name, variant(facts.name));
+        let has = |text: &str| {
+            text.match_indices(&variant).any(|(at, _)| {
+                let after = text[at + variant.len()..].chars().next();
+                text[..at].ends_with("ProblemCode::")
+                    && !after.is_some_and(|letter| letter.is_alphanumeric())
+            })
+        };
+        assert!(has(&given), "nothing gives {name}");
+        let is_named = tests.contains(&format!("\"{name}\"")) || has(&tests);
+        assert!(
+            is_named != listed.contains(&name),
+            "{name}: named by a test: {is_named}, and listed as not named: {}",
+            !is_named
+        );
+        listed.retain(|other| *other != name);
+    }
+    assert_eq!(listed, [""; 0], "listed, and no code");
 }

@@ -7,12 +7,11 @@ use super::call::Door;
 use super::caller::{Caller, Client};
 use super::reserved;
 use crate::rights::{BearerError, believe_bearer};
-use http::StatusCode;
 use http::header::AUTHORIZATION;
 use penstock_clock::wall_clock;
 use penstock_decide::Decision;
 use penstock_decide::authorization::{AuthorizationReason, Operation, Verdict};
-use penstock_model::NamespacePath;
+use penstock_model::{NamespacePath, ProblemCode};
 use penstock_protocol::http1::server::Request;
 use penstock_protocol::token::TokenError;
 use std::net::SocketAddr;
@@ -41,7 +40,7 @@ impl Door {
             let user = &identity.user;
             tracing::warn!(%peer, %user, "refused a banned user");
             return Err(Problem::new(
-                StatusCode::FORBIDDEN,
+                ProblemCode::UserBanned,
                 format!("{user} is banned here; ask the site's administrators"),
             )
             .told());
@@ -68,12 +67,12 @@ impl Door {
             }),
             Err(BearerError::Token(why @ TokenError::KeysUnavailable { .. })) => {
                 tracing::warn!(%peer, %why, "a token cannot be verified");
-                Err(Problem::busy(why.to_string(), 30))
+                Err(Problem::busy(why.code(), why.to_string(), 30))
             }
             Err(why) => {
                 let (method, path) = (&request.method, request.path());
                 tracing::warn!(%peer, %method, path, %why, "refused a bearer credential");
-                Err(Problem::unauthenticated(why.to_string()).told())
+                Err(Problem::new(why.code(), why.to_string()).told())
             }
         }
     }
@@ -102,11 +101,16 @@ impl Door {
         let reasons: Vec<String> = decision.because.iter().map(ToString::to_string).collect();
         let (user, reasons) = (&identity.user, reasons.join("; "));
         tracing::warn!(%peer, %user, ?operation, %path, reasons, "refused a request");
-        Err(Problem::new(
-            StatusCode::FORBIDDEN,
-            format!("not allowed on {path}: {reasons}"),
-        )
-        .told())
+        let text = format!("not allowed on {path}: {reasons}");
+        let problem = match caller.is_bound_by_scopes() {
+            true => {
+                let settings = self.storage.settings();
+                let scope = settings.judge().needed_scope(identity, operation, path);
+                Problem::new(ProblemCode::ScopeInsufficient, text).needing(scope)
+            }
+            false => Problem::new(ProblemCode::PermissionDenied, text),
+        };
+        Err(problem.told())
     }
 
     /// The same as a question, without a trace in the log.
@@ -143,7 +147,8 @@ fn bearer(request: &Request) -> Result<Option<String>, Problem> {
         let token = value.to_str().ok().and_then(strip_scheme);
         return match token {
             Some(token) => Ok(Some(token.to_owned())),
-            None => Err(Problem::unauthenticated(
+            None => Err(Problem::new(
+                ProblemCode::TokenInvalid,
                 "only 'Authorization: Bearer' is accepted here",
             )),
         };
@@ -158,7 +163,12 @@ fn bearer(request: &Request) -> Result<Option<String>, Problem> {
     };
     let decoded = percent_encoding::percent_decode_str(encoded)
         .decode_utf8()
-        .map_err(|_| Problem::unauthenticated("'authz' in the query is not UTF-8"))?;
+        .map_err(|_| {
+            Problem::new(
+                ProblemCode::TokenInvalid,
+                "'authz' in the query is not UTF-8",
+            )
+        })?;
     let token = strip_scheme(&decoded).unwrap_or(&decoded);
     Ok(Some(token.to_owned()))
 }

@@ -7,8 +7,9 @@ use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use penstock_decide::admission::PreemptionReason;
 use penstock_decide::pool_selection::Unplaceable;
-use penstock_model::NamespacePath;
+use penstock_model::{NamespacePath, ProblemCode};
 use penstock_persistence::namespace::{ChangeError, NamespaceError, Refusal};
+use penstock_protocol::problem::{self, PROBLEM_HEADER};
 use std::io;
 
 /// Methods that a door knows, for `Allow`.
@@ -37,11 +38,14 @@ pub(super) struct Answer {
 /// A request that is not fulfilled.
 #[derive(Debug)]
 pub(super) struct Problem {
+    /// As users are told it everywhere.
+    pub cause: Box<penstock_model::Problem>,
+    /// The code's own, unless a specification asks for another.
     pub status: StatusCode,
     /// Beyond the usual ones.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// One line: what happened, to which thing, what to do.
-    pub text: String,
+    /// The scope that a token should have.
+    scope: Option<String>,
     /// What WebDAV clients read instead of the line.
     xml: Option<Vec<u8>>,
     /// The log has been told, with more than is known to who answers.
@@ -77,14 +81,37 @@ impl From<Answer> for Reply {
 }
 
 impl Problem {
-    pub(super) fn new(status: StatusCode, text: impl Into<String>) -> Problem {
+    pub(super) fn new(code: ProblemCode, text: impl Into<String>) -> Problem {
+        let status = code.facts().status;
         Problem {
-            status,
+            cause: Box::new(penstock_model::Problem::new(code, text)),
+            status: StatusCode::from_u16(status).expect("a test keeps it between 200 and 600"),
             headers: Vec::new(),
-            text: text.into(),
+            scope: None,
             xml: None,
             is_told: false,
         }
+    }
+
+    /// One line: what happened, to which thing, what to do.
+    pub(super) fn text(&self) -> &str {
+        &self.cause.message
+    }
+
+    /// The same with a status that a specification asks for.
+    pub(super) fn with_status(self, status: StatusCode) -> Problem {
+        Problem { status, ..self }
+    }
+
+    /// The same in other words.
+    pub(super) fn in_words(mut self, text: String) -> Problem {
+        self.cause.message = text;
+        self
+    }
+
+    /// The same, naming the scope that a token should have.
+    pub(super) fn needing(self, scope: Option<String>) -> Problem {
+        Problem { scope, ..self }
     }
 
     /// The same, after the log was told.
@@ -93,6 +120,42 @@ impl Problem {
             is_told: true,
             ..self
         }
+    }
+
+    /// The answer, in the form that the client of these headers would rather have.
+    pub(super) fn answer(self, asked: &HeaderMap) -> Answer {
+        let prefers_json = problem::prefers_json(asked);
+        let headers = self.told_headers();
+        let (media_type, body) = match self.xml {
+            // RFC 4918 §13: what happened to the members is in the document only.
+            Some(xml) if self.status == StatusCode::MULTI_STATUS || !prefers_json => (XML, xml),
+            Some(_) | None if prefers_json => (
+                problem::PROBLEM_JSON,
+                problem::document(&self.cause, self.status.as_u16()),
+            ),
+            Some(_) | None => (
+                "text/plain; charset=utf-8",
+                format!("{}\n", self.cause.message).into_bytes(),
+            ),
+        };
+        let mut answer = Answer {
+            status: self.status,
+            headers: self.headers.into_iter().chain(headers).collect(),
+            body,
+        };
+        let media_type = HeaderValue::from_static(media_type);
+        answer.headers.insert(CONTENT_TYPE, media_type);
+        answer
+    }
+
+    /// The headers that each problem has, whatever its body.
+    pub(super) fn told_headers(&self) -> Vec<(HeaderName, HeaderValue)> {
+        let code = problem::header_value(self.cause.code);
+        let challenge = problem::challenge(&self.cause, self.scope.as_deref());
+        let challenge = challenge.map(|challenge| (WWW_AUTHENTICATE, challenge));
+        std::iter::once((PROBLEM_HEADER, code))
+            .chain(challenge)
+            .collect()
     }
 
     /// Whether it keeps somebody out.
@@ -110,7 +173,7 @@ impl Problem {
 
     /// 409 for what another request does just now: worth trying again.
     pub(super) fn conflict_for_now(text: impl Into<String>) -> Problem {
-        let mut problem = Problem::new(StatusCode::CONFLICT, text);
+        let mut problem = Problem::new(ProblemCode::PathBusy, text);
         let value = HeaderValue::from(RETRY_AFTER_SECONDS);
         problem.headers.push((RETRY_AFTER, value));
         problem
@@ -122,21 +185,16 @@ impl Problem {
     }
 
     pub(super) fn bad_request(text: impl Into<String>) -> Problem {
-        Problem::new(StatusCode::BAD_REQUEST, text)
-    }
-
-    /// 401: who are you?
-    pub(super) fn unauthenticated(text: impl Into<String>) -> Problem {
-        let mut problem = Problem::new(StatusCode::UNAUTHORIZED, text);
-        // RFC 6750 §3.
-        let challenge = HeaderValue::from_static("Bearer");
-        problem.headers.push((WWW_AUTHENTICATE, challenge));
-        problem
+        Problem::new(ProblemCode::RequestMalformed, text)
     }
 
     /// 503, worth trying again.
-    pub(super) fn busy(text: impl Into<String>, retry_after_seconds: u64) -> Problem {
-        let mut problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, text);
+    pub(super) fn busy(
+        code: ProblemCode,
+        text: impl Into<String>,
+        retry_after_seconds: u64,
+    ) -> Problem {
+        let mut problem = Problem::new(code, text);
         let value = HeaderValue::from(retry_after_seconds);
         problem.headers.push((RETRY_AFTER, value));
         problem
@@ -144,7 +202,11 @@ impl Problem {
 
     /// 503 for a transfer that ended so that somebody else is served.
     pub(super) fn preempted(why: &PreemptionReason) -> Problem {
-        Problem::busy(why.to_string(), RETRY_AFTER_SECONDS)
+        Problem::busy(
+            ProblemCode::MoverPreempted,
+            why.to_string(),
+            RETRY_AFTER_SECONDS,
+        )
     }
 
     /// 405 for a method that no door knows, or not on this thing.
@@ -154,7 +216,7 @@ impl Problem {
 
     /// 405 on a thing that takes these methods only (RFC 9110 §15.5.6).
     pub(super) fn method_of(allowed: &'static str, text: impl Into<String>) -> Problem {
-        let mut problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, text);
+        let mut problem = Problem::new(ProblemCode::MethodNotAllowed, text);
         let value = HeaderValue::from_static(allowed);
         problem.headers.push((ALLOW, value));
         problem
@@ -168,56 +230,64 @@ impl Problem {
 
     /// The same, of a file's entry.
     fn of_commit(error: &CommitError, exists: StatusCode) -> Problem {
-        let status = match error {
+        let code = match error {
             CommitError::Refused(refusal) => match refusal {
-                Refusal::Exists(_) => exists,
-                Refusal::NotFound(_) | Refusal::NotTrash(_) => StatusCode::NOT_FOUND,
-                Refusal::Changed(_) => StatusCode::PRECONDITION_FAILED,
+                Refusal::Exists(_) => {
+                    return Problem::new(ProblemCode::PathExists, error.to_string())
+                        .with_status(exists);
+                }
+                Refusal::NotFound(_) | Refusal::NotTrash(_) => ProblemCode::PathNotFound,
+                Refusal::Changed(_) => ProblemCode::PreconditionFailed,
                 // RFC 4918 §9.3.1, §9.7.1, §9.9.4: an ancestor is missing or no collection.
-                Refusal::ParentMissing(_)
-                | Refusal::ParentIsFile(_)
-                | Refusal::IsDirectory(_)
-                | Refusal::TooManyEntries { .. } => StatusCode::CONFLICT,
+                Refusal::ParentMissing(_) => ProblemCode::ParentMissing,
+                Refusal::ParentIsFile(_) => ProblemCode::ParentIsFile,
+                Refusal::IsDirectory(_) => ProblemCode::PathIsDirectory,
+                Refusal::TooManyEntries { .. } => ProblemCode::DirectoryTooLarge,
                 // RFC 4918 §9.9.4: source and destination are the same.
-                Refusal::IntoItself(_) | Refusal::Root => StatusCode::FORBIDDEN,
-                Refusal::TooManyProperties(_) => StatusCode::INSUFFICIENT_STORAGE,
+                Refusal::IntoItself(_) => ProblemCode::PathIntoItself,
+                Refusal::Root => ProblemCode::RootUnchangeable,
+                Refusal::TooManyProperties(_) => ProblemCode::PropertiesTooLarge,
             },
-            CommitError::Later(why) => return Problem::busy(why.clone(), RETRY_AFTER_SECONDS),
-            CommitError::DiskFull(_) => StatusCode::INSUFFICIENT_STORAGE,
-            CommitError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            CommitError::Later(why) => {
+                let code = ProblemCode::NamespaceBusy;
+                return Problem::busy(code, why.clone(), RETRY_AFTER_SECONDS);
+            }
+            CommitError::DiskFull(_) => ProblemCode::NamespaceFull,
+            CommitError::Failed(_) => ProblemCode::NamespaceFailed,
         };
-        Problem::new(status, error.to_string())
+        Problem::new(code, error.to_string())
     }
 
     /// Why a file was not written.
     pub(super) fn of_write(error: &WriteError, exists: StatusCode) -> Problem {
-        let status = match error {
-            WriteError::NoSpace { .. } => StatusCode::INSUFFICIENT_STORAGE,
-            WriteError::Disk { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+        let later = |code| Problem::busy(code, error.to_string(), RETRY_AFTER_SECONDS);
+        let code = match error {
+            WriteError::NoSpace { .. } => ProblemCode::PoolFull,
+            WriteError::Disk { .. } => ProblemCode::DiskFailed,
             // The condition that the client stated with its digest does not hold; XRootD answers the same.
-            WriteError::ChecksumMismatch { .. } | WriteError::ChecksumUnavailable(_) => {
-                StatusCode::PRECONDITION_FAILED
-            }
-            WriteError::WrongSize { .. } => StatusCode::BAD_REQUEST,
+            WriteError::ChecksumMismatch { .. } => ProblemCode::ChecksumMismatch,
+            WriteError::ChecksumUnavailable(_) => ProblemCode::ChecksumUnavailable,
+            WriteError::WrongSize { .. } => ProblemCode::SizeMismatch,
             WriteError::Commit(error) => return Problem::of_commit(error, exists),
             WriteError::BeingWritten(path) => return Problem::being_written(path),
-            WriteError::Stopping
-            | WriteError::DiskStalled { .. }
-            | WriteError::PoolFailing { .. }
-            | WriteError::Unanswered { .. } => {
-                return Problem::busy(error.to_string(), RETRY_AFTER_SECONDS);
-            }
+            WriteError::Stopping => return later(ProblemCode::ServiceStopping),
+            WriteError::DiskStalled { .. } => return later(ProblemCode::DiskStalled),
+            WriteError::PoolFailing { .. } => return later(ProblemCode::PoolFailing),
+            WriteError::Unanswered { .. } => return later(ProblemCode::WriteUnsettled),
         };
-        Problem::new(status, error.to_string())
+        Problem::new(code, error.to_string())
     }
 
     /// Why no pool takes a file.
     pub(super) fn of_placement(why: Unplaceable, size: Option<u64>) -> Problem {
         match why {
-            Unplaceable::NoPoolEnabled => {
-                Problem::busy("no pool takes files now; ask the site", RETRY_AFTER_SECONDS)
-            }
+            Unplaceable::NoPoolEnabled => Problem::busy(
+                ProblemCode::PoolsDisabled,
+                "no pool takes files now; ask the site",
+                RETRY_AFTER_SECONDS,
+            ),
             Unplaceable::NoneSound => Problem::busy(
+                ProblemCode::PoolFailing,
                 "the disks of all pools with room fail; try again later",
                 RETRY_AFTER_SECONDS,
             ),
@@ -226,11 +296,12 @@ impl Problem {
                     format!("a file of {size} bytes")
                 });
                 Problem::new(
-                    StatusCode::INSUFFICIENT_STORAGE,
+                    ProblemCode::PoolFull,
                     format!("no pool has room for {what}; remove files or ask the site for space"),
                 )
             }
             Unplaceable::QueuesFull => Problem::busy(
+                ProblemCode::PoolBusy,
                 "all pools with room have full queues; try again later",
                 RETRY_AFTER_SECONDS,
             ),
@@ -240,7 +311,11 @@ impl Problem {
 
 impl From<Busy> for Problem {
     fn from(busy: Busy) -> Problem {
-        Problem::busy(busy.to_string(), busy.retry_after_seconds)
+        Problem::busy(
+            ProblemCode::PoolBusy,
+            busy.to_string(),
+            busy.retry_after_seconds,
+        )
     }
 }
 
@@ -248,28 +323,8 @@ impl From<NamespaceError> for Problem {
     fn from(error: NamespaceError) -> Problem {
         tracing::error!(%error, "the namespace cannot be read");
         Problem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
+            ProblemCode::NamespaceFailed,
             "the namespace cannot be read; the site's log says why",
         )
-    }
-}
-
-impl From<Problem> for Answer {
-    fn from(problem: Problem) -> Answer {
-        let (media_type, body) = match problem.xml {
-            Some(xml) => (XML, xml),
-            None => (
-                "text/plain; charset=utf-8",
-                format!("{}\n", problem.text).into_bytes(),
-            ),
-        };
-        let mut answer = Answer {
-            status: problem.status,
-            headers: problem.headers.into_iter().collect(),
-            body,
-        };
-        let media_type = HeaderValue::from_static(media_type);
-        answer.headers.insert(CONTENT_TYPE, media_type);
-        answer
     }
 }

@@ -1,7 +1,7 @@
 //! Request bodies that are documents, not files: read whole, within a bound.
 
 use super::answer::Problem;
-use http::StatusCode;
+use penstock_model::ProblemCode;
 use penstock_protocol::http1::server::{BodyLength, Connection};
 
 /// The body of a request, at most `bytes_max` long (413). The connection bounds the time between its bytes.
@@ -20,7 +20,7 @@ pub(super) async fn read_body(
         }
         if body.len() > bytes_max {
             return Err(Problem::new(
-                StatusCode::PAYLOAD_TOO_LARGE,
+                ProblemCode::BodyTooLarge,
                 format!("the body of {method} may have {bytes_max} bytes"),
             ));
         }

@@ -1,11 +1,10 @@
 //! Who asks, as the wire shows them: the client of a connection by its certificate, and the sender of one request.
 
 use super::answer::Problem;
-use http::StatusCode;
 use parking_lot::{Mutex, MutexGuard};
 use penstock_clock::wall_clock;
 use penstock_decide::admission::Requester;
-use penstock_model::{Attenuation, UserName, VoName};
+use penstock_model::{Attenuation, ProblemCode, UserName, VoName};
 use penstock_protocol::connections::client_of;
 use penstock_protocol::identity::{Identity, Method};
 use penstock_protocol::macaroon::Caveat;
@@ -96,7 +95,7 @@ pub(super) struct Caller {
     /// The request itself carries what says who it is; a macaroon may speak for the owner of a certificate.
     pub(super) has_bearer: bool,
     /// Why a certificate that was shown does not count.
-    pub(super) doubt: Option<String>,
+    pub(super) doubt: Option<(ProblemCode, String)>,
     pub(super) peer: SocketAddr,
 }
 
@@ -116,13 +115,14 @@ impl Caller {
     pub(super) fn by_certificate(client: &Client, peer: SocketAddr) -> Caller {
         let doubt = match &client.certificate {
             Certificate::Absent => None,
-            Certificate::Doubtful(why) => Some(why.clone()),
+            Certificate::Doubtful(why) => Some((ProblemCode::CertificateInvalid, why.clone())),
             // The connection may have outlived the certificate.
             Certificate::Known(identity) if identity.expires <= wall_clock() => {
                 let ended = identity.expires.to_fts();
-                Some(format!(
+                let text = format!(
                     "the certificate, or what it says of a VO, expired at {ended}Z; get a new one"
-                ))
+                );
+                Some((ProblemCode::CertificateExpired, text))
             }
             Certificate::Known(identity) => return Caller::new(Some(identity.clone()), peer),
         };
@@ -147,11 +147,21 @@ impl Caller {
         !self.has_bearer && identity.is_some_and(|identity| identity.method == Method::Certificate)
     }
 
+    /// Whether another scope of the token would help: a macaroon has none, and groups count only without scopes.
+    pub(super) fn is_bound_by_scopes(&self) -> bool {
+        let identity = self.identity.as_ref();
+        self.macaroon.is_none()
+            && identity.is_some_and(|identity| {
+                identity.method == Method::Token
+                    && (identity.groups.is_empty() || !identity.capabilities.is_empty())
+            })
+    }
+
     /// For a caller without an identity: 401, or 403 with the reason why the certificate does not count.
     pub(super) fn unknown(&self, text: String) -> Problem {
         match &self.doubt {
-            Some(why) => Problem::new(StatusCode::FORBIDDEN, why.clone()),
-            None => Problem::unauthenticated(text),
+            Some((code, why)) => Problem::new(*code, why.clone()),
+            None => Problem::new(ProblemCode::CredentialsMissing, text),
         }
     }
 

@@ -3,7 +3,8 @@
 
 use super::answer::Problem;
 use http::header::{IF_MATCH, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use penstock_model::ProblemCode;
 use penstock_persistence::namespace::{Entry, EntryId};
 use penstock_protocol::ranges::{joined, parse_ranges};
 use penstock_protocol::webdav::parse_http_date;
@@ -41,7 +42,7 @@ pub(super) fn evaluate(
         // RFC 9110 §13.2.2: the date counts only without tags.
         None if is_newer(headers, current) => {
             let text = "the file was modified after the date in 'If-Unmodified-Since'";
-            return Err(Problem::new(StatusCode::PRECONDITION_FAILED, text));
+            return Err(Problem::new(ProblemCode::PreconditionFailed, text));
         }
         None => {}
     }
@@ -55,13 +56,13 @@ pub(super) fn evaluate(
 /// `If-Match` does not hold.
 pub(super) fn another_file() -> Problem {
     let text = "the file is not the one that 'If-Match' names";
-    Problem::new(StatusCode::PRECONDITION_FAILED, text)
+    Problem::new(ProblemCode::PreconditionFailed, text)
 }
 
 /// `If-None-Match` does not hold.
 pub(super) fn destination_exists() -> Problem {
     let text = "the destination exists and 'If-None-Match' forbids that";
-    Problem::new(StatusCode::PRECONDITION_FAILED, text)
+    Problem::new(ProblemCode::PathExists, text)
 }
 
 /// What stands there was modified after the date that the client names. A date that is none is ignored (RFC 9110
@@ -145,7 +146,7 @@ pub(super) fn ranges(
 }
 
 fn unsatisfiable(size: u64, why: String) -> Problem {
-    let mut problem = Problem::new(StatusCode::RANGE_NOT_SATISFIABLE, why);
+    let mut problem = Problem::new(ProblemCode::RangeUnsatisfiable, why);
     let value =
         HeaderValue::from_str(&format!("bytes */{size}")).expect("digits are visible ASCII");
     problem.headers.push((http::header::CONTENT_RANGE, value));

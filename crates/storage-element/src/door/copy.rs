@@ -12,7 +12,7 @@ use super::remote::{CopyFailure, CopyMover, check_server, shown};
 use super::{duplicate, pull, push};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use penstock_model::MoverReport;
+use penstock_model::{MoverReport, ProblemCode};
 use penstock_protocol::http1::server::Connection;
 use penstock_protocol::tpc::{
     CopyRequest, Credential, Direction, InvalidCopy, Outcome, write_outcome,
@@ -39,7 +39,9 @@ pub(super) async fn copy(
         return duplicate::copy(door, connection, call).await;
     }
     let asked = CopyRequest::parse(&request.headers).map_err(|why| match why {
-        InvalidCopy::Scheme { .. } => Problem::new(StatusCode::NOT_IMPLEMENTED, why.to_string()),
+        InvalidCopy::Scheme { .. } => {
+            Problem::new(ProblemCode::FeatureUnsupported, why.to_string())
+        }
         why => Problem::bad_request(why.to_string()),
     })?;
     match asked.credential {
@@ -162,8 +164,10 @@ fn last_lines(mover: &CopyMover, result: Result<MoverReport, CopyFailure>) -> St
         Err(CopyFailure::Early(problem)) => {
             // No other words tell a client that this end is busy, once the answer has begun.
             let text = match problem.status {
-                StatusCode::SERVICE_UNAVAILABLE => format!("{}: {}", problem.status, problem.text),
-                _ => problem.text,
+                StatusCode::SERVICE_UNAVAILABLE => {
+                    format!("{}: {}", problem.status, problem.text())
+                }
+                _ => problem.cause.message,
             };
             write_outcome(&Outcome::Failure(text))
         }

@@ -4,7 +4,7 @@ use super::answer::Problem;
 use super::call::Door;
 use http::header::HOST;
 use http::{HeaderMap, StatusCode};
-use penstock_model::NamespacePath;
+use penstock_model::{NamespacePath, ProblemCode};
 use penstock_persistence::namespace::Refusal;
 
 /// The local path in a `Destination` header (RFC 4918 §10.3): a URL of this site, or a path.
@@ -16,7 +16,7 @@ pub(super) fn destination(door: &Door, headers: &HeaderMap) -> Result<NamespaceP
     local_path(door, headers, text)?.ok_or_else(|| {
         // RFC 4918 §9.9.4: another server would have to take it.
         Problem::new(
-            StatusCode::BAD_GATEWAY,
+            ProblemCode::OtherServer,
             format!(
                 "{} is another server; use COPY to reach it",
                 penstock_model::url::redact(text)

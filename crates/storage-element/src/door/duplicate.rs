@@ -16,7 +16,7 @@ use crate::pool_messages::FinishWrite;
 use crate::write_error::WriteError;
 use http::{HeaderMap, StatusCode};
 use penstock_decide::authorization::Operation;
-use penstock_model::{Checksum, NamespacePath};
+use penstock_model::{Checksum, NamespacePath, ProblemCode};
 use penstock_persistence::namespace::{Change, Entry, MoverKind, MoverOutcome, NamespaceError};
 use penstock_protocol::http1::server::Connection;
 use penstock_protocol::webdav::{Depth, begin_multistatus, end_multistatus, write_status};
@@ -128,7 +128,7 @@ impl Duplicate<'_> {
         if to == source || source.is_within(to) || (is_tree && to.is_within(source)) {
             // RFC 4918 §9.8.5.
             let text = format!("{source} cannot be copied onto, above or below itself");
-            return Err(Problem::new(StatusCode::FORBIDDEN, text));
+            return Err(Problem::new(ProblemCode::PathIntoItself, text));
         }
         Ok(entry)
     }
@@ -203,7 +203,7 @@ impl Duplicate<'_> {
                 Ok(replaced)
             }
             Err(problem) => {
-                mover.end(MoverOutcome::Failed(problem.text.clone()));
+                mover.end(MoverOutcome::Failed(problem.cause.message.clone()));
                 Err(problem)
             }
         }
@@ -240,7 +240,7 @@ impl Duplicate<'_> {
             WriteError::ChecksumMismatch { .. } => {
                 tracing::error!(%from, %error, "a file's bytes are not those that came");
                 let text = format!("the data of {from} is damaged ({error}); tell the site");
-                Problem::new(StatusCode::INTERNAL_SERVER_ERROR, text)
+                Problem::new(ProblemCode::FileUnreadable, text)
             }
             error => absence.write_problem(&error),
         })?;
@@ -316,7 +316,7 @@ impl Duplicate<'_> {
                 continue;
             }
             if let Err(problem) = self.member(&source, &member, &target, &tree).await {
-                tracing::info!(%source, %target, why = problem.text, "a member was not copied");
+                tracing::info!(%source, %target, why = problem.text(), "a member was not copied");
                 failed.push((target, problem.status));
             }
         }
@@ -341,7 +341,7 @@ impl Duplicate<'_> {
                 .map_err(|why| {
                     tracing::error!(%why, "a directory could not be read");
                     Problem::new(
-                        StatusCode::INTERNAL_SERVER_ERROR,
+                        ProblemCode::NamespaceFailed,
                         "the directory cannot be read; tell the site",
                     )
                 })?;
@@ -349,7 +349,7 @@ impl Duplicate<'_> {
         match found.len() < most {
             true => Ok(found),
             false => Err(Problem::new(
-                StatusCode::CONFLICT,
+                ProblemCode::DirectoryTooLarge,
                 format!(
                     "{} holds {most} entries or more; copy what is below it in parts",
                     self.call.path

@@ -4,7 +4,8 @@
 use super::answer::Problem;
 use super::caller::Caller;
 use http::header::{HOST, ORIGIN};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use penstock_model::ProblemCode;
 use penstock_protocol::http1::server::Request;
 
 /// Fetch Metadata §2.3.
@@ -22,7 +23,7 @@ pub(super) fn refuse(request: &Request, caller: &Caller) -> Result<(), Problem> 
     }
     tracing::warn!(method = %request.method, path = request.path(), "refused a page of another site");
     Err(Problem::new(
-        StatusCode::FORBIDDEN,
+        ProblemCode::ForeignPage,
         "a page of another site cannot use the certificate; open this door's own page, or send a token",
     )
     .told())

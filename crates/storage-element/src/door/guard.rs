@@ -9,7 +9,7 @@ use crate::claims::Registration;
 use http::StatusCode;
 use penstock_decide::authorization::Operation;
 use penstock_decide::locking::{Holder, Touched};
-use penstock_model::{LockToken, NamespacePath};
+use penstock_model::{LockToken, NamespacePath, ProblemCode};
 use penstock_protocol::webdav::{
     self, IfHeader, Test, begin_multistatus, end_multistatus, write_status,
 };
@@ -52,7 +52,7 @@ impl Door {
                 header.submitted().filter_map(LockToken::parse).collect(),
             )),
             (None, false) => Err(Problem::new(
-                StatusCode::PRECONDITION_FAILED,
+                ProblemCode::PreconditionFailed,
                 "no list of the 'If' header holds: a lock has ended, or the file has changed; look at it again",
             )),
         }
@@ -117,7 +117,7 @@ impl Door {
         let first = &named[0];
         let text = format!("{first} is locked; unlock it, or send its token in an 'If' header");
         let body = webdav::write_condition("lock-token-submitted", &named, &text);
-        Problem::new(StatusCode::LOCKED, text).with_xml(body)
+        Problem::new(ProblemCode::PathLocked, text).with_xml(body)
     }
 
     /// 207 with one status for some members (RFC 4918 §9.6.1, §9.8.5, §9.9.3) and, where that makes sense, the one that
@@ -141,7 +141,7 @@ impl Door {
         }
         end_multistatus(&mut out);
         Problem::new(
-            StatusCode::MULTI_STATUS,
+            ProblemCode::MembersFailed,
             "some members could not be changed",
         )
         .with_xml(out)

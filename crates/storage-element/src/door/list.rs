@@ -10,7 +10,7 @@ use super::html;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use penstock_decide::authorization::Operation;
-use penstock_model::{Bytes, NamespacePath, Timestamp};
+use penstock_model::{Bytes, NamespacePath, ProblemCode, Timestamp};
 use penstock_persistence::namespace::{DeadProperty, Entry, EntryId, Namespace, NamespaceError};
 use penstock_protocol::http1::server::Connection;
 use penstock_protocol::webdav::{
@@ -122,7 +122,7 @@ async fn stream(
         page = match next_page(door, directory, last).await {
             Ok(page) => page,
             // The answer has begun; only breaking it off tells the client that it is not whole.
-            Err(problem) => return Err(io::Error::other(problem.text)),
+            Err(problem) => return Err(io::Error::other(problem.cause.message)),
         };
     }
     webdav::end_multistatus(&mut out);
@@ -272,7 +272,7 @@ pub(super) async fn next_page(
 pub(super) fn unread(why: tokio::task::JoinError) -> Problem {
     tracing::error!(%why, "a directory could not be read");
     Problem::new(
-        StatusCode::INTERNAL_SERVER_ERROR,
+        ProblemCode::NamespaceFailed,
         "the directory cannot be read; tell the site",
     )
 }
@@ -280,7 +280,7 @@ pub(super) fn unread(why: tokio::task::JoinError) -> Problem {
 /// RFC 4918 §9.1.1.
 fn infinite() -> Problem {
     Problem::new(
-        StatusCode::FORBIDDEN,
+        ProblemCode::ListingUnbounded,
         "PROPFIND needs 'Depth: 0' or 'Depth: 1'; whole trees are not listed (propfind-finite-depth)",
     )
 }

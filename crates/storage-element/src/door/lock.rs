@@ -12,7 +12,7 @@ use crate::write_error::{CommitError, WriteError};
 use http::{HeaderName, HeaderValue, StatusCode};
 use penstock_decide::authorization::Operation;
 use penstock_decide::locking::LockRefusal;
-use penstock_model::{Lock, LockReach, LockToken, NamespacePath, Timestamp};
+use penstock_model::{Lock, LockReach, LockToken, NamespacePath, ProblemCode, Timestamp};
 use penstock_persistence::namespace::Refusal;
 use penstock_protocol::http1::server::Connection;
 use penstock_protocol::webdav::{
@@ -157,7 +157,7 @@ async fn refresh(door: &Door, call: &Call<'_>, shown: &ValidLockTokens) -> Resul
     match refreshed {
         Some(_) => Ok(told(door, call.path, StatusCode::OK).into()),
         None => Err(Problem::new(
-            StatusCode::PRECONDITION_FAILED,
+            ProblemCode::PreconditionFailed,
             "the lock has ended; take it again",
         )),
     }
@@ -205,7 +205,7 @@ fn mine(
                 false => format!("the lock on {root} belongs to another user"),
             };
             let text = format!("{text}; it ends by itself");
-            Err(Problem::new(StatusCode::FORBIDDEN, text))
+            Err(Problem::new(ProblemCode::PermissionDenied, text))
         }
         // A credential of the user that merely reads is shown around.
         Some(lock) => door.permit(call.caller, &Operation::Create, &lock.root),
@@ -216,7 +216,9 @@ fn mine(
 fn other_path(path: &NamespacePath, status: StatusCode) -> Problem {
     let text = format!("no lock with this token is on {path}; it may have ended");
     let body = webdav::write_condition("lock-token-matches-request-uri", &[], &text);
-    Problem::new(status, text).with_xml(body)
+    Problem::new(ProblemCode::PreconditionFailed, text)
+        .with_status(status)
+        .with_xml(body)
 }
 
 /// RFC 4918 §9.10.6, §9.10.9.
@@ -230,10 +232,10 @@ fn refused(door: &Door, path: &NamespacePath, error: &LockError) -> Problem {
             }
             let text = error.to_string();
             let body = webdav::write_condition("no-conflicting-lock", roots, &text);
-            Problem::new(StatusCode::LOCKED, text).with_xml(body)
+            Problem::new(ProblemCode::PathLocked, text).with_xml(body)
         }
         LockError::Refused(LockRefusal::TooManyOfUser { .. } | LockRefusal::TooMany(_)) => {
-            Problem::new(StatusCode::INSUFFICIENT_STORAGE, error.to_string())
+            Problem::new(ProblemCode::LocksExhausted, error.to_string())
         }
         LockError::Busy(_) => Problem::conflict_for_now(error.to_string()),
         LockError::Namespace(why) => Problem::of_change(why, StatusCode::CONFLICT),

@@ -11,7 +11,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use penstock_clock::wall_clock;
 use penstock_decide::authorization::Operation;
-use penstock_model::{NamespacePath, Timestamp};
+use penstock_model::{NamespacePath, ProblemCode, Timestamp};
 use penstock_protocol::http1::server::{BodyLength, Connection, Request};
 use penstock_protocol::identity::Identity;
 use penstock_protocol::macaroon::{
@@ -37,7 +37,7 @@ pub(super) async fn post(
     };
     if !has_media_type(&call.request.headers, media_type) {
         return Err(Problem::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            ProblemCode::MediaTypeUnsupported,
             format!("POST takes 'Content-Type: {media_type}' here, and makes a macaroon"),
         ));
     }
@@ -49,7 +49,7 @@ pub(super) async fn post(
     };
     if !connection.is_tls() {
         return Err(Problem::new(
-            StatusCode::FORBIDDEN,
+            ProblemCode::EncryptionRequired,
             "macaroons are issued over TLS only; ask at the 'https' door",
         ));
     }
@@ -121,7 +121,7 @@ fn requester<'a>(door: &Door, call: &Call<'a>) -> Result<(&'a Identity, &'a [Cav
     let is_form = call.request.path() == TOKEN_ENDPOINT;
     if !is_form && !holds_anything(door, call.caller, call.path) {
         return Err(Problem::new(
-            StatusCode::FORBIDDEN,
+            ProblemCode::PermissionDenied,
             format!(
                 "you hold no right on {}, so there is nothing to hand on",
                 call.path
@@ -168,7 +168,7 @@ fn has_media_type(headers: &HeaderMap, expected: &str) -> bool {
 async fn small_body(connection: &mut Connection, body: &BodyLength) -> Result<Vec<u8>, Problem> {
     let too_large = || {
         Problem::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
+            ProblemCode::BodyTooLarge,
             format!("a request for a macaroon has at most {REQUEST_BYTES_MAX} bytes"),
         )
     };

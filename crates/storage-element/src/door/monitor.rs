@@ -7,7 +7,7 @@ use super::caller::Caller;
 use super::reserved;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, StatusCode};
-use penstock_model::NamespacePath;
+use penstock_model::{NamespacePath, ProblemCode};
 use penstock_protocol::http1::server::Request;
 use penstock_protocol::monitoring::{Question, Viewer};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Door {
         let told = tokio::task::spawn_blocking(move || monitor.answer(question, &viewer)).await;
         let told = told.map_err(|why| {
             let text = format!("the answer could not be made: {why}");
-            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, text)
+            Problem::new(ProblemCode::InternalError, text)
         })?;
         let mut answer = Answer::new(told.status)
             .with(CONTENT_TYPE, HeaderValue::from_static(told.media_type))

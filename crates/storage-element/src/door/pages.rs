@@ -130,9 +130,15 @@ pub(super) fn problem(request: &Request, problem: Problem) -> Answer {
         path: path.as_ref(),
         authorisation: authorisation(request),
         status: problem.status,
-        text: &problem.text,
+        text: problem.text(),
     });
     let mut answer = page(problem.status, request, body);
+    answer.headers.extend(
+        problem
+            .told_headers()
+            .into_iter()
+            .map(|(name, value)| (Some(name), value)),
+    );
     answer.headers.extend(
         problem
             .headers

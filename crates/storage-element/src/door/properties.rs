@@ -8,6 +8,7 @@ use super::conditions;
 use http::StatusCode;
 use penstock_decide::authorization::Operation;
 use penstock_decide::locking::Touched;
+use penstock_model::ProblemCode;
 use penstock_persistence::namespace::{Change, ChangeError, DeadProperty, PropertyUpdate, Refusal};
 use penstock_protocol::http1::server::Connection;
 use penstock_protocol::webdav::{
@@ -28,11 +29,11 @@ pub(super) async fn proppatch(
     door.permit(caller, &Operation::Modify, path)?;
     let body = read_body(connection, "PROPPATCH", PROPPATCH_BYTES_MAX).await?;
     let updates = parse_property_update(&body).map_err(|why| {
-        let status = match why {
-            InvalidXml::ElementTooLong(_) | InvalidXml::TooMany(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            _ => StatusCode::BAD_REQUEST,
+        let code = match why {
+            InvalidXml::ElementTooLong(_) | InvalidXml::TooMany(_) => ProblemCode::BodyTooLarge,
+            _ => ProblemCode::RequestMalformed,
         };
-        Problem::new(status, why.to_string())
+        Problem::new(code, why.to_string())
     })?;
     let entry = door.entry(path)?;
     conditions::evaluate(&request.method, &request.headers, Some(&entry))?;

@@ -136,7 +136,7 @@ fn failed(path: &NamespacePath, source: &Url, mover: Mover, failure: CopyFailure
     let moved = mover.moved_so_far().0;
     let pool = mover.pool().clone();
     let text = match &failure {
-        CopyFailure::Early(problem) => problem.text.clone(),
+        CopyFailure::Early(problem) => problem.cause.message.clone(),
         CopyFailure::Late(text) => text.clone(),
     };
     mover.end(MoverOutcome::Failed(text));
@@ -269,7 +269,9 @@ fn failure(error: ReceiveError<String>, absence: Absence) -> CopyFailure {
         ReceiveError::Write(error @ WriteError::NoSpace { .. }) => {
             CopyFailure::Early(absence.write_problem(&error))
         }
-        ReceiveError::Write(error) => CopyFailure::Late(absence.write_problem(&error).text),
+        ReceiveError::Write(error) => {
+            CopyFailure::Late(absence.write_problem(&error).cause.message)
+        }
     }
 }
 

@@ -12,7 +12,8 @@ use http::header::IF_NONE_MATCH;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::Operation;
 use penstock_model::{
-    Bytes, Checksum, ChecksumAlgorithm, MoverReport, NamespacePath, StreamUse, StreamsReason,
+    Bytes, Checksum, ChecksumAlgorithm, MoverReport, NamespacePath, ProblemCode, StreamUse,
+    StreamsReason,
 };
 use penstock_persistence::namespace::{MoverKind, MoverOutcome};
 use penstock_protocol::digest;
@@ -54,14 +55,14 @@ pub(super) fn prepare(
     let entry = door.entry(path)?;
     let found = door.found(&entry)?.ok_or_else(|| {
         Problem::new(
-            StatusCode::CONFLICT,
+            ProblemCode::PathIsDirectory,
             format!("{path} is a directory; copy its files one by one"),
         )
     })?;
     let known = door.storage.namespace.checksums(found.id)?;
     if let Some((expected, known)) = contradiction(&asked.expected, &known) {
         return Err(Problem::new(
-            StatusCode::PRECONDITION_FAILED,
+            ProblemCode::ChecksumMismatch,
             format!("checksum mismatch: expected {expected}, {path} has {known}; nothing was sent"),
         ));
     }
@@ -135,7 +136,8 @@ pub(super) async fn run(
             Ok(report)
         }
         Err(CopyFailure::Early(problem)) => {
-            push.mover.end(MoverOutcome::Failed(problem.text.clone()));
+            push.mover
+                .end(MoverOutcome::Failed(problem.cause.message.clone()));
             Err(CopyFailure::Early(problem))
         }
         Err(CopyFailure::Late(text)) => {
@@ -200,7 +202,7 @@ async fn look(door: &Door, push: &Push) -> Result<bool, CopyFailure> {
     };
     if response.status.is_success() && !push.asked.overwrite {
         return Err(CopyFailure::Early(Problem::new(
-            StatusCode::PRECONDITION_FAILED,
+            ProblemCode::PathExists,
             format!(
                 "{} exists and 'Overwrite: F' forbids to replace it",
                 shown(&push.destination)

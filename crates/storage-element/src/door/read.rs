@@ -15,7 +15,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use penstock_decide::admission::PreemptionReason;
 use penstock_decide::authorization::Operation;
-use penstock_model::{Checksum, ChecksumAlgorithm, NamespacePath};
+use penstock_model::{Checksum, ChecksumAlgorithm, NamespacePath, ProblemCode};
 use penstock_persistence::namespace::{Entry, EntryId, EntryKind, MoverKind, MoverOutcome};
 use penstock_protocol::http1::server::{Connection, Request};
 use penstock_protocol::stream::{FileStalled, is_of_file};
@@ -231,7 +231,7 @@ async fn give(
             return Err(ReadError::Replaced);
         }
         Err(ReadError::Told(problem)) => {
-            mover.end(MoverOutcome::Failed(problem.text.clone()));
+            mover.end(MoverOutcome::Failed(problem.cause.message.clone()));
             return Err(problem.into());
         }
     };
@@ -292,7 +292,7 @@ async fn send(
     mover.end(outcome(path, found, &sent));
     match sent {
         Err(_) if connection.can_answer() => Err(Problem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
+            ProblemCode::FileUnreadable,
             "the data of this file is damaged; tell the site",
         )),
         sent => Ok(Reply::Sent(sent)),
@@ -447,10 +447,10 @@ fn unreadable(path: &NamespacePath, found: &ReadableFile, why: &io::Error) -> Pr
     found.read_failed(path, &why.to_string());
     if why.kind() == io::ErrorKind::TimedOut || !found.pool.is_in_reach() {
         let text = format!("pool {pool}, which keeps {path}, does not answer; try again later");
-        return Problem::busy(text, 60);
+        return Problem::busy(ProblemCode::PoolOffline, text, 60);
     }
     Problem::new(
-        StatusCode::INTERNAL_SERVER_ERROR,
+        ProblemCode::FileUnreadable,
         format!("the data of {path} cannot be read from pool {pool}; tell the site"),
     )
 }
@@ -486,7 +486,7 @@ pub(super) async fn checksum_of(
         tracing::error!(file = %found.id, pool = %found.pool.name, %why, "a checksum cannot be computed");
         found.pool.standing.read_failed(why.to_string());
         Problem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
+            ProblemCode::FileUnreadable,
             format!("the {algorithm} checksum cannot be computed; tell the site"),
         )
     };
@@ -547,13 +547,14 @@ fn sound_checksum(
 /// It was replaced at each look.
 fn replaced_meanwhile() -> Problem {
     Problem::busy(
+        ProblemCode::ResourceBusy,
         "the file was replaced or removed while it was being looked at; ask again",
         1,
     )
 }
 
 fn missing(path: &NamespacePath) -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, format!("{path} does not exist"))
+    Problem::new(ProblemCode::PathNotFound, format!("{path} does not exist"))
 }
 
 impl Door {
@@ -571,6 +572,7 @@ impl Door {
         let usable = self.storage.pool(pool).filter(|pool| pool.is_in_reach());
         let Some(pool) = usable else {
             return Err(Problem::busy(
+                ProblemCode::PoolOffline,
                 format!("pool {pool}, which keeps this file, is out of service; try again later"),
                 60,
             ));

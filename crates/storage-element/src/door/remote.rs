@@ -7,8 +7,8 @@ use http::StatusCode;
 use parking_lot::Mutex;
 use penstock_clock::wall_clock;
 use penstock_decide::admission::PreemptionReason;
-use penstock_model::MoverReport;
 use penstock_model::url::redact;
+use penstock_model::{MoverReport, ProblemCode};
 use penstock_protocol::hosts::Listing;
 use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
 use penstock_protocol::tpc::{Marker, write_marker};
@@ -48,7 +48,7 @@ pub(super) fn check_server(door: &Door, url: &Url) -> Result<(), Problem> {
             port = url.port(),
             "refused to connect to a server that is not allowed"
         );
-        Problem::new(StatusCode::FORBIDDEN, why.to_string())
+        Problem::new(ProblemCode::AddressNotAllowed, why.to_string())
     })
 }
 
@@ -115,7 +115,7 @@ pub(super) async fn follow(
     };
     check_server(door, &location).map_err(|problem| {
         let from = shown(&from);
-        CopyFailure::Late(format!("{from} redirects: {}", problem.text))
+        CopyFailure::Late(format!("{from} redirects: {}", problem.cause.message))
     })?;
     let next = door
         .storage

@@ -8,7 +8,7 @@ use crate::reserved_names::{RESERVED, name_in_the_way};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::Operation;
-use penstock_model::NamespacePath;
+use penstock_model::{NamespacePath, ProblemCode};
 use penstock_persistence::namespace::EntryId;
 use penstock_protocol::http1::server::Request;
 
@@ -73,7 +73,7 @@ pub(super) fn methods_of(encoded: &str) -> &'static str {
 pub(super) fn refuse(operation: &Operation, path: &NamespacePath) -> Result<(), Problem> {
     match name_in_the_way(operation, path) {
         Some(name) => Err(Problem::new(
-            StatusCode::FORBIDDEN,
+            ProblemCode::PathReserved,
             format!("/{name} belongs to the door; choose another name"),
         )),
         None => Ok(()),
@@ -90,7 +90,7 @@ pub(super) fn asset(request: &Request, path: &NamespacePath) -> Option<Result<An
         ["openapi.json"] => ("application/json", OPENAPI),
         _ => {
             return Some(Err(Problem::new(
-                StatusCode::NOT_FOUND,
+                ProblemCode::PathNotFound,
                 format!("{path} does not exist; /{RESERVED} belongs to the door"),
             )));
         }

@@ -9,7 +9,7 @@ use super::call::{Call, Door};
 use super::conditions;
 use super::read::WantedDigest;
 use super::slot::{NoMover, mover_for_body};
-use super::write::{body_status, stored_answer};
+use super::write::{body_code, stored_answer};
 use super::write_ticket::{Absence, WriteConditions, WritePurpose, WriteRequest};
 use super::{html, reserved};
 use crate::clock::microseconds;
@@ -22,7 +22,7 @@ use http::header::{CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use penstock_decide::admission::PreemptionReason;
 use penstock_decide::authorization::Operation;
-use penstock_model::{Checksum, NamespacePath, Timestamp};
+use penstock_model::{Checksum, NamespacePath, ProblemCode, Timestamp};
 use penstock_persistence::namespace::{EntryId, MoverKind, MoverOutcome};
 use penstock_protocol::digest;
 use penstock_protocol::http1::server::{BodyError, Connection, Request};
@@ -157,7 +157,7 @@ fn bound(door: &Door, plan: &Plan) -> Result<(), Problem> {
     let begun = door.storage.uploads.of(plan.whose());
     if begun.uploads >= limits.uploads_per_user_max {
         return Err(Problem::new(
-            StatusCode::TOO_MANY_REQUESTS,
+            ProblemCode::UploadsTooMany,
             format!(
                 "you have {} unfinished uploads; finish or delete some, or wait until they expire",
                 begun.uploads
@@ -173,7 +173,7 @@ fn bound(door: &Door, plan: &Plan) -> Result<(), Problem> {
 
 fn too_many_bytes(bytes: u64) -> Problem {
     Problem::new(
-        StatusCode::INSUFFICIENT_STORAGE,
+        ProblemCode::UploadsTooLarge,
         format!(
             "your unfinished uploads would take {bytes} bytes, more than the site allows; finish some"
         ),
@@ -212,7 +212,13 @@ pub(super) async fn resource(
     let mut progress = match progress {
         Some(progress) => progress,
         None if door.storage.uploads.get(id).is_none() => return Err(missing(id)),
-        None => return Err(Problem::busy("another request is writing this upload", 5)),
+        None => {
+            return Err(Problem::busy(
+                ProblemCode::ResourceBusy,
+                "another request is writing this upload",
+                5,
+            ));
+        }
     };
     match method {
         "HEAD" => {
@@ -239,7 +245,7 @@ async fn patch(
     let media_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     if media_type != Some(PARTIAL_UPLOAD.as_bytes()) {
         return Err(Problem::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            ProblemCode::MediaTypeUnsupported,
             format!("PATCH of an upload takes 'Content-Type: {PARTIAL_UPLOAD}'"),
         ));
     }
@@ -257,7 +263,7 @@ async fn patch(
             progress.offset()
         );
         return Err(with_offset(
-            Problem::new(StatusCode::CONFLICT, text),
+            Problem::new(ProblemCode::UploadOffsetWrong, text),
             progress,
         ));
     }
@@ -303,7 +309,7 @@ async fn append(
     let mover = tokio::select! {
         biased;
         mover = mover_for_body(door, connection, wanted_mover) => mover,
-        _ = wanted.changed() => return Err(Problem::new(StatusCode::CONFLICT, TAKEN_OVER)),
+        _ = wanted.changed() => return Err(Problem::new(ProblemCode::UploadSuperseded, TAKEN_OVER)),
     };
     let mut mover = mover.map_err(|why| match why {
         NoMover::Body(why) => cut(&why, progress),
@@ -324,19 +330,28 @@ async fn append(
         }
         (Err(Cut::Bytes), _) => {
             let problem = too_many_bytes(upload.bytes());
-            (MoverOutcome::Failed(problem.text.clone()), Err(problem))
+            (
+                MoverOutcome::Failed(problem.cause.message.clone()),
+                Err(problem),
+            )
         }
         (Err(Cut::Body(why)), _) => {
             let problem = cut(&why, progress);
-            (MoverOutcome::Aborted(problem.text.clone()), Err(problem))
+            (
+                MoverOutcome::Aborted(problem.cause.message.clone()),
+                Err(problem),
+            )
         }
         (Err(Cut::Wanted), _) => {
-            let problem = Problem::new(StatusCode::CONFLICT, TAKEN_OVER);
+            let problem = Problem::new(ProblemCode::UploadSuperseded, TAKEN_OVER);
             (MoverOutcome::Aborted(TAKEN_OVER.to_owned()), Err(problem))
         }
         (Err(Cut::Preempted(why)), _) => {
             let problem = with_offset(Problem::preempted(&why), progress);
-            (MoverOutcome::Aborted(problem.text.clone()), Err(problem))
+            (
+                MoverOutcome::Aborted(problem.cause.message.clone()),
+                Err(problem),
+            )
         }
     };
     mover.end(outcome);
@@ -346,7 +361,7 @@ async fn append(
 /// A piece ended early. What came of it is kept.
 fn cut(why: &BodyError, progress: &Progress) -> Problem {
     let text = format!("{why}; {} bytes are kept", progress.offset());
-    with_offset(Problem::new(body_status(why), text), progress)
+    with_offset(Problem::new(body_code(why), text), progress)
 }
 
 /// Why a body was not taken to its end.
@@ -536,7 +551,7 @@ fn whole_digests(headers: &HeaderMap) -> Result<Vec<Checksum>, Problem> {
 
 fn missing(id: Uuid) -> Problem {
     Problem::new(
-        StatusCode::NOT_FOUND,
+        ProblemCode::UploadNotFound,
         format!("there is no upload {id} of yours; it may have expired, begin again"),
     )
 }
@@ -548,14 +563,15 @@ fn of_write(error: &WriteError) -> Problem {
 /// Other writes leave nothing when they fail; of an upload, what was acknowledged stays.
 fn kept(mut problem: Problem) -> Problem {
     let removed = "the partial file was removed";
-    problem.text = problem.text.replace(removed, "what came before is kept");
+    let text = problem.text().replace(removed, "what came before is kept");
+    problem.cause.message = text;
     problem
 }
 
 fn lost(why: &tokio::task::JoinError) -> Problem {
     tracing::error!(%why, "an upload could not be begun");
     Problem::new(
-        StatusCode::INTERNAL_SERVER_ERROR,
+        ProblemCode::InternalError,
         "the upload could not be begun; tell the site",
     )
 }

@@ -3,6 +3,7 @@
 use super::answer::Problem;
 use super::call::{Door, RETRY_AFTER_SECONDS};
 use crate::mover::{Busy, Mover, MoverRequest};
+use penstock_model::ProblemCode;
 use penstock_persistence::namespace::MoverOutcome;
 use penstock_protocol::http1::server::{BodyError, Connection};
 use std::pin::pin;
@@ -94,13 +95,13 @@ pub(super) async fn wait_for_slot(
     let why = mover.waits_because().map(|reason| format!(" ({reason})"));
     tokio::select! {
         waited = mover.wait() => Ok(waited?),
-        () = gone => Err(Problem::bad_request("the client left while it waited")),
+        () = gone => Err(Problem::new(ProblemCode::BodyIncomplete, "the client left while it waited")),
         () = tokio::time::sleep(limit) => {
             let (why, seconds) = (why.unwrap_or_default(), limit.as_secs());
             let text = format!("no mover became free in {seconds} s{why}; try again later");
             tracing::info!(text, "a mover waited in vain");
             mover.refused(text.clone());
-            Err(Problem::busy(text, RETRY_AFTER_SECONDS))
+            Err(Problem::busy(ProblemCode::PoolBusy, text, RETRY_AFTER_SECONDS))
         }
     }
 }

@@ -345,7 +345,7 @@ impl Parts {
         })?;
         let mut response = sent.map_err(|why| {
             Trouble::NotServed(match why {
-                CopyFailure::Early(problem) => problem.text,
+                CopyFailure::Early(problem) => problem.cause.message,
                 CopyFailure::Late(text) => text,
             })
         })?;

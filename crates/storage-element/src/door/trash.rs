@@ -12,7 +12,7 @@ use http::{HeaderValue, Method, StatusCode};
 use penstock_clock::wall_clock;
 use penstock_decide::authorization::Operation;
 use penstock_decide::pool_selection::PoolMode;
-use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
+use penstock_model::{Bytes, Checksum, NamespacePath, PoolName, ProblemCode, Timestamp, UserName};
 use penstock_persistence::namespace::{
     ChangeError, EntryId, NamespaceError, PoolUsage, Refusal, TrashQuery, TrashedFile,
 };
@@ -132,7 +132,7 @@ fn administrator<'a>(
 ) -> Result<&'a Identity, Problem> {
     if !is_tls {
         return Err(Problem::new(
-            StatusCode::FORBIDDEN,
+            ProblemCode::EncryptionRequired,
             "the trash is reached over TLS only; ask at the 'https' door",
         ));
     }
@@ -150,7 +150,7 @@ fn administrator<'a>(
         && identity.has_scope(ADMIN_SCOPE);
     match is_admin {
         true => Ok(identity),
-        false => Err(Problem::new(StatusCode::FORBIDDEN, needed)),
+        false => Err(Problem::new(ProblemCode::PermissionDenied, needed)),
     }
 }
 
@@ -223,7 +223,7 @@ async fn restore(
     });
     locked.map_err(|problem| match problem.status {
         StatusCode::LOCKED => Problem::new(
-            StatusCode::LOCKED,
+            ProblemCode::PathLocked,
             format!("{to} is locked by a WebDAV client; wait for it, or restore to another place"),
         ),
         _ => problem,
@@ -400,9 +400,11 @@ fn asked(query: &str, now: Timestamp, known: &[&str]) -> Result<TrashRequest, Pr
 /// Why a file does not come back, with what to do.
 fn of_restore(why: &RestoreError) -> Problem {
     match why {
-        RestoreError::NotTrash(_) => Problem::new(StatusCode::NOT_FOUND, why.to_string()),
-        RestoreError::BytesGone { .. } => Problem::new(StatusCode::GONE, why.to_string()),
-        RestoreError::PoolAway { .. } => Problem::busy(why.to_string(), 30),
+        RestoreError::NotTrash(_) => Problem::new(ProblemCode::PathNotFound, why.to_string()),
+        RestoreError::BytesGone { .. } => Problem::new(ProblemCode::FileLost, why.to_string()),
+        RestoreError::PoolAway { .. } => {
+            Problem::busy(ProblemCode::PoolOffline, why.to_string(), 30)
+        }
         RestoreError::Namespace(_) => broken(why),
         RestoreError::Change(change) => {
             let problem = Problem::of_change(change, StatusCode::CONFLICT);
@@ -412,14 +414,14 @@ fn of_restore(why: &RestoreError) -> Problem {
                 }
                 _ => return problem,
             };
-            Problem::new(problem.status, text)
+            problem.in_words(text)
         }
     }
 }
 
 fn broken(why: &dyn std::fmt::Display) -> Problem {
     let text = format!("the trash could not be asked: {why}");
-    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, text)
+    Problem::new(ProblemCode::NamespaceFailed, text)
 }
 
 fn told(status: StatusCode, document: &serde_json::Value) -> Answer {

@@ -10,7 +10,7 @@ use crate::reserved_names::is_reserved;
 use http::StatusCode;
 use penstock_decide::authorization::Operation;
 use penstock_decide::locking::Touched;
-use penstock_model::NamespacePath;
+use penstock_model::{NamespacePath, ProblemCode};
 use penstock_persistence::namespace::{Change, Entry, Replace};
 use penstock_protocol::http1::server::BodyLength;
 
@@ -24,7 +24,7 @@ pub(super) async fn make_directory(door: &Door, call: &Call<'_>) -> Result<Reply
     if !matches!(request.body, BodyLength::Empty | BodyLength::Fixed(0)) {
         // RFC 4918 §9.3: a body that is not understood must not be ignored.
         return Err(Problem::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            ProblemCode::MediaTypeUnsupported,
             "MKCOL takes no body",
         ));
     }

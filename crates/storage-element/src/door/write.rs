@@ -14,7 +14,7 @@ use crate::pool_messages::StoredFile;
 use crate::receive::{Patience, ReceiveError, receive};
 use http::header::{CONTENT_RANGE, ETAG};
 use http::{HeaderMap, StatusCode};
-use penstock_model::Checksum;
+use penstock_model::{Checksum, ProblemCode};
 use penstock_persistence::namespace::MoverOutcome;
 use penstock_protocol::digest;
 use penstock_protocol::http1::server::{BodyError, Connection};
@@ -105,17 +105,17 @@ fn answer(
         }
         Err(ReceiveError::Source(error)) => {
             let problem = not_come(error);
-            mover.end(MoverOutcome::Aborted(problem.text.clone()));
+            mover.end(MoverOutcome::Aborted(problem.cause.message.clone()));
             Err(problem)
         }
         Err(ReceiveError::Slow(why)) => {
             let problem = not_come(BodyError::TooSlow(why));
-            mover.end(MoverOutcome::Aborted(problem.text.clone()));
+            mover.end(MoverOutcome::Aborted(problem.cause.message.clone()));
             Err(problem)
         }
         Err(ReceiveError::Preempted(why)) => {
             let problem = Problem::preempted(&why);
-            mover.end(MoverOutcome::Aborted(problem.text.clone()));
+            mover.end(MoverOutcome::Aborted(problem.cause.message.clone()));
             Err(problem)
         }
     }
@@ -141,14 +141,14 @@ pub(super) fn stored_answer(stored: &StoredFile, wanted: Option<WantedDigest>) -
 /// The body did not come as it should.
 fn not_come(error: BodyError) -> Problem {
     let text = format!("{error}; the partial file was removed");
-    Problem::new(body_status(&error), text)
+    Problem::new(body_code(&error), text)
 }
 
-pub(super) fn body_status(error: &BodyError) -> StatusCode {
+pub(super) fn body_code(error: &BodyError) -> ProblemCode {
     match error {
-        BodyError::Stalled { .. } | BodyError::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
+        BodyError::Stalled { .. } | BodyError::TooSlow(_) => ProblemCode::BodyTimeout,
         BodyError::TooShort { .. } | BodyError::Malformed(_) | BodyError::Io(_) => {
-            StatusCode::BAD_REQUEST
+            ProblemCode::BodyIncomplete
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::uploads::{Plan, Progress, Upload};
 use crate::write_error::{CommitError, WriteError};
 use http::{HeaderMap, StatusCode};
 use penstock_decide::authorization::Operation;
-use penstock_model::{Checksum, ChecksumAlgorithm, NamespacePath, PoolName};
+use penstock_model::{Checksum, ChecksumAlgorithm, NamespacePath, PoolName, ProblemCode};
 use penstock_persistence::namespace::{Entry, EntryId, MoverKind, MoverOutcome, Refusal, Replace};
 use penstock_protocol::http1::server::Connection;
 use std::sync::Arc;
@@ -174,12 +174,12 @@ impl Absence {
         match self {
             // It came after the look at the rights, and may not be replaced.
             Absence::NotDemanded => Problem::new(
-                StatusCode::FORBIDDEN,
+                ProblemCode::PermissionDenied,
                 Refusal::Exists(path.clone()).to_string(),
             ),
             Absence::ByIfNoneMatch => conditions::destination_exists(),
             Absence::ByOverwrite => Problem::new(
-                StatusCode::PRECONDITION_FAILED,
+                ProblemCode::PathExists,
                 format!("{path} exists and 'Overwrite: F' forbids to replace it"),
             ),
         }
@@ -249,7 +249,7 @@ impl<'a> WriteRight<'a> {
         let names_directory = encoded.is_some_and(|encoded| encoded.ends_with('/'));
         if is_directory && !is_replaced_whole || names_directory {
             return Err(Problem::new(
-                StatusCode::CONFLICT,
+                ProblemCode::PathIsDirectory,
                 format!("{path} is a directory, or its URL ends with '/'; name a file"),
             ));
         }

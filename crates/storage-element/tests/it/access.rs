@@ -103,11 +103,13 @@ async fn a_bad_token_is_401_with_a_challenge() {
     ];
     for (what, token) in cases {
         let response = site.send_as(&token, "GET", "/f", &[], b"").await;
-        assert_eq!(
-            (response.status, response.header("www-authenticate")),
-            (401, "Bearer"),
-            "{what}"
+        let challenge = response.header("www-authenticate");
+        assert_eq!(response.status, 401, "{what}");
+        assert!(
+            challenge.starts_with("Bearer error=\"invalid_token\", error_description=\""),
+            "{what}: {challenge}"
         );
+        assert!(!challenge.contains(&token), "{what} shows the token");
         assert!(!response.text().contains(&token), "{what} shows the token");
     }
     let nobody = site.send_bare("GET", "/f", &[], b"").await;

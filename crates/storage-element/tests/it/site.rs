@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use penstock_decide::admission::QueueLimits;
 use penstock_decide::pool_selection::PoolMode;
-use penstock_model::{Bytes, NamespacePath, PoolName, Timestamp, VoName};
+use penstock_model::{Bytes, NamespacePath, PoolName, ProblemCode, Timestamp, VoName};
 use penstock_persistence::namespace::{Change, Replace};
 use penstock_protocol::hosts::{AllowedServers, ServerPattern};
 use penstock_protocol::http1::client::ReachRules;
@@ -177,6 +177,34 @@ pub fn configuration(directory: &Path, signer: &Signer) -> StorageConfig {
         },
         limits: quick_limits(),
     }
+}
+
+/// Where a specification asks for another status than the code's own.
+const OTHER_STATUSES: [(ProblemCode, u16); 3] = [
+    // RFC 4918 §9.3.1.
+    (ProblemCode::PathExists, 405),
+    // A free name that is taken meanwhile.
+    (ProblemCode::PathExists, 409),
+    // RFC 4918 §9.11.1.
+    (ProblemCode::PreconditionFailed, 409),
+];
+/// What is answered in a form that its own specification gives, or by a monitor.
+const OTHER_FORMS: [&str; 4] = ["/.oauth2/", "/health", "/metrics", "/.penstock/"];
+
+/// Each refusal has its code, and each code one status.
+fn check_code(method: &str, path: &str, status: u16, headers: &HeaderMap) {
+    let what = format!("{method} {path}: {status}");
+    let Some(name) = headers.get("penstock-problem") else {
+        let is_other = OTHER_FORMS.iter().any(|form| path.starts_with(form));
+        assert!(status < 400 || is_other, "{what} without a code");
+        return;
+    };
+    let name = name.to_str().expect("ASCII");
+    let code = ProblemCode::by_name(name).unwrap_or_else(|| panic!("{what}: {name}"));
+    assert!(
+        code.facts().status == status || OTHER_STATUSES.contains(&(code, status)),
+        "{what}: {name}"
+    );
 }
 
 /// Sends a request without a body, with a token that may do everything.
@@ -353,6 +381,7 @@ impl Site {
             false => client.send_bytes(request, body).await,
         };
         let mut response = sent.expect("an answer");
+        check_code(method, path, response.status.as_u16(), &response.headers);
         Response {
             status: response.status.as_u16(),
             headers: response.headers.clone(),

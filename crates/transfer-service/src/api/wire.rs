@@ -10,8 +10,7 @@ use penstock_model::ids::{JobId, TransferId};
 use penstock_model::tape::STAGING_SECONDS_DEFAULT;
 use penstock_model::{
     ChecksumMode, CopyMode, Failure, IpVersion, LedgerEntry, Locality, Overwrite, Problem,
-    Timestamp,
-    TransferEvent, TransferState, WaitReason,
+    Timestamp, TransferEvent, TransferState, WaitReason,
 };
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;

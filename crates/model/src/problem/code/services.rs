@@ -6,7 +6,7 @@ use super::{
 };
 use crate::problem::Layer;
 
-pub(super) const SERVICES: [ProblemFacts; 53] = [
+pub(super) const SERVICES: [ProblemFacts; 52] = [
     ProblemFacts {
         code: ProblemCode::PoolFull,
         name: "pool-full",
@@ -132,15 +132,6 @@ pub(super) const SERVICES: [ProblemFacts; 53] = [
         status: 400,
         meaning: "The content has another size than announced.",
         remedy: "Send or copy the file again.",
-    },
-    ProblemFacts {
-        code: ProblemCode::PeerDenied,
-        name: "peer-denied",
-        layer: Layer::Peer,
-        advice: ASK_PEER,
-        status: 502,
-        meaning: "The other end refuses access for this copy.",
-        remedy: "Ask the other site, or use credentials that it accepts.",
     },
     ProblemFacts {
         code: ProblemCode::PeerBusy,
