@@ -173,6 +173,8 @@ const NOT_NAMED_IN_TESTS: [(&str, &[&str]); 5] = [
     (
         "the door's own tests tell it by status and sentence",
         &[
+            "issuer-untrusted",
+            "root-unchangeable",
             "encryption-required",
             "foreign-page",
             "directory-too-large",
