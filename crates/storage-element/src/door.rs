@@ -211,29 +211,39 @@ impl Drop for CountedConnection {
     }
 }
 
+/// TLS with a client, and the certificate that it has shown. `None`: it does not come to that.
+async fn handshake(
+    tcp: TcpStream,
+    tls: ServerTls,
+    admitted: &Admitted,
+) -> Option<(Stream, Option<ClientCertificate>)> {
+    admitted.shakes_hands();
+    let stream = tokio::select! {
+        stream = tls.accept(tcp) => stream,
+        () = admitted.asked_to_go() => return None,
+    };
+    admitted.shook_hands();
+    match stream {
+        Ok(stream) => {
+            let certificate = tls.client_of(&stream, wall_clock()).await;
+            Some((stream, certificate))
+        }
+        Err(why) => {
+            tracing::debug!(%why, "no TLS with a client");
+            None
+        }
+    }
+}
+
 impl Door {
     /// Serves one connection to its end.
     async fn connection(&self, tcp: TcpStream, tls: Option<ServerTls>, admitted: Admitted) {
-        let (stream, certificate) = match tls {
-            None => (Stream::plain(tcp), None),
-            Some(tls) => {
-                admitted.shakes_hands();
-                let shaken = tokio::select! {
-                    shaken = tls.accept(tcp) => shaken,
-                    () = admitted.asked_to_go() => return,
-                };
-                admitted.shook_hands();
-                match shaken {
-                    Ok(stream) => {
-                        let certificate = tls.client_of(&stream, wall_clock()).await;
-                        (stream, certificate)
-                    }
-                    Err(why) => {
-                        tracing::debug!(%why, "no TLS with a client");
-                        return;
-                    }
-                }
-            }
+        let handshake = match tls {
+            None => Some((Stream::plain(tcp), None)),
+            Some(tls) => handshake(tcp, tls, &admitted).await,
+        };
+        let Some((stream, certificate)) = handshake else {
+            return;
         };
         let settings = self.storage.settings();
         let limits = Limits {

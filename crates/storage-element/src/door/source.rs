@@ -71,42 +71,19 @@ pub(super) async fn open(
         let because = decide(door, asked, SourceParts::Whole).because;
         return whole(door, request, because).await;
     }
-    let mut first = request.clone();
-    let part = range_header(0, limits.range_min.0.max(1));
-    first.headers.insert(RANGE, part);
-    let mut response = send_following(door, first).await?;
-    let parts = match response.status {
-        StatusCode::OK => {
+    let length = limits.range_min.0.max(1);
+    let (response, size, end) = match first_part(door, &request, length).await? {
+        FirstPart::Part {
+            response,
+            size,
+            end,
+        } => (response, size, end),
+        FirstPart::WholeFile(response) => {
             let because = decide(door, asked, SourceParts::Whole).because;
             return opened_whole(response, because);
         }
-        StatusCode::PARTIAL_CONTENT => content_range(&response.headers),
-        // An empty file has no first part.
-        StatusCode::RANGE_NOT_SATISFIABLE => {
-            let empty = SourceParts::Parts {
-                size: Bytes(0),
-                guarded: true,
-            };
-            let because = decide(door, asked, empty).because;
-            return whole(door, request, because).await;
-        }
-        _ => return Err(CopyFailure::Late(refusal(door, &mut response).await)),
-    };
-    let asked_to = |size: u64| size.min(limits.range_min.0.max(1));
-    let (range, size) = match parts {
-        Some(
-            range @ ContentRange {
-                first: 0,
-                size: Some(size),
-                ..
-            },
-        ) if range.end == asked_to(size) => (range, size),
-        Some(ContentRange { size: None, .. }) => {
-            let because = decide(door, asked, SourceParts::SizeUnknown).because;
-            return whole(door, request, because).await;
-        }
-        Some(_) | None => {
-            let because = decide(door, asked, SourceParts::Whole).because;
+        FirstPart::NoParts(source) => {
+            let because = decide(door, asked, source).because;
             return whole(door, request, because).await;
         }
     };
@@ -125,7 +102,7 @@ pub(super) async fn open(
             let parts = PartsPlan {
                 request,
                 size,
-                first_end: range.end,
+                first_end: end,
                 streams,
                 version,
                 memory,
@@ -140,7 +117,7 @@ pub(super) async fn open(
         }
         because.push(StreamsReason::NoMemory);
     }
-    if range.end < size {
+    if end < size {
         return whole(door, request, because).await;
     }
     Ok(OpenSource {
@@ -149,6 +126,54 @@ pub(super) async fn open(
         size: Some(size),
         parts: None,
         because,
+    })
+}
+
+/// What a source gives when it is asked for the first part of a file.
+enum FirstPart {
+    /// That part, up to this end, of a file of this size.
+    Part {
+        response: Incoming,
+        size: Size,
+        end: Size,
+    },
+    WholeFile(Incoming),
+    /// Nothing that can be used; the whole file is to be asked for.
+    NoParts(SourceParts),
+}
+
+async fn first_part(
+    door: &Door,
+    request: &Outgoing,
+    length: u64,
+) -> Result<FirstPart, CopyFailure> {
+    let mut first = request.clone();
+    first.headers.insert(RANGE, range_header(0, length));
+    let mut response = send_following(door, first).await?;
+    let range = match response.status {
+        StatusCode::OK => return Ok(FirstPart::WholeFile(response)),
+        StatusCode::PARTIAL_CONTENT => content_range(&response.headers),
+        // An empty file has no first part.
+        StatusCode::RANGE_NOT_SATISFIABLE => {
+            return Ok(FirstPart::NoParts(SourceParts::Parts {
+                size: Bytes(0),
+                guarded: true,
+            }));
+        }
+        _ => return Err(CopyFailure::Late(refusal(door, &mut response).await)),
+    };
+    Ok(match range {
+        Some(ContentRange {
+            first: 0,
+            end,
+            size: Some(size),
+        }) if end == size.min(length) => FirstPart::Part {
+            response,
+            size,
+            end,
+        },
+        Some(ContentRange { size: None, .. }) => FirstPart::NoParts(SourceParts::SizeUnknown),
+        Some(_) | None => FirstPart::NoParts(SourceParts::Whole),
     })
 }
 
