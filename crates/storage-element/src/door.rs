@@ -39,7 +39,7 @@ mod write;
 mod write_ticket;
 
 use crate::storage::Storage;
-use answer::{Answer, METHODS, Problem, Reply};
+use answer::{METHODS, Problem, Reply, Response};
 use call::{Call, Door, RETRY_AFTER_SECONDS};
 use caller::Client;
 use http::header::{
@@ -319,7 +319,7 @@ impl Door {
             RETRY_AFTER_SECONDS,
         );
         connection.close_after_answer();
-        self.send(connection, Answer::from(problem)).await
+        self.send(connection, Response::from(problem)).await
     }
 
     async fn answer(
@@ -330,7 +330,7 @@ impl Door {
     ) -> io::Result<()> {
         let answer = match self.handle(connection, client, request).await {
             Ok(Reply::Sent(result)) => return result,
-            Ok(Reply::Answer(answer)) => answer,
+            Ok(Reply::Response(answer)) => answer,
             Err(problem) => {
                 if problem.status.is_server_error() {
                     let Problem { status, text, .. } = &problem;
@@ -345,14 +345,14 @@ impl Door {
                 }
                 match pages::are_wanted(request) {
                     true => pages::problem(request, problem),
-                    false => Answer::from(problem),
+                    false => Response::from(problem),
                 }
             }
         };
         self.send(connection, answer).await
     }
 
-    async fn send(&self, connection: &mut Connection, answer: Answer) -> io::Result<()> {
+    async fn send(&self, connection: &mut Connection, answer: Response) -> io::Result<()> {
         let answer = self.guarded(answer, connection.is_tls());
         connection
             .respond(answer.status, answer.headers, &answer.body)
@@ -360,7 +360,7 @@ impl Door {
     }
 
     /// Adds what keeps browsers from making more of an answer than it is.
-    fn guarded(&self, mut answer: Answer, is_tls: bool) -> Answer {
+    fn guarded(&self, mut answer: Response, is_tls: bool) -> Response {
         let headers = &mut answer.headers;
         if !answer.body.is_empty() {
             let nosniff = HeaderValue::from_static("nosniff");
@@ -423,7 +423,7 @@ impl Door {
         }
         // What each holds while it waits is its own, so that the short ones are answered without room for the others.
         match request.method.as_str() {
-            "PUT" if resumable::is_begun(request) => {
+            "PUT" if resumable::begins_upload(request) => {
                 Box::pin(resumable::begin(self, connection, call)).await
             }
             "GET" if pages::are_wanted(request) => {
@@ -447,10 +447,11 @@ impl Door {
     }
 
     /// What anybody may ask: the methods, and the documents of the site's token issuer and of its macaroons.
-    fn public(&self, request: &Request, is_tls: bool) -> Option<Answer> {
+    fn public(&self, request: &Request, is_tls: bool) -> Option<Response> {
         if request.method == Method::OPTIONS {
             let methods = reserved::methods_of(request.path());
-            let answer = Answer::new(StatusCode::OK).with(ALLOW, HeaderValue::from_static(methods));
+            let answer =
+                Response::new(StatusCode::OK).with(ALLOW, HeaderValue::from_static(methods));
             return Some(guard::with_compliance(answer));
         }
         if request.method != Method::GET && request.method != Method::HEAD {
@@ -466,7 +467,7 @@ impl Door {
             "/jwks" => &issuer.jwks,
             _ => return None,
         };
-        let mut answer = Answer::new(StatusCode::OK)
+        let mut answer = Response::new(StatusCode::OK)
             .with(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         answer.body = document.to_string().into_bytes();
         Some(answer)

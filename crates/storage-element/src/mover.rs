@@ -2,7 +2,7 @@
 //! leaves a record when it ends, however it ends.
 
 use crate::clock::microseconds;
-use crate::gate::{Arrival, Permit, Progress, QueuePlace, Refusal};
+use crate::gate::{Arrival, Permit, Progress, QueuePlace, SlotRefusal};
 use crate::meter::Direction;
 use crate::metrics::{EndedMovers, StorageMetrics};
 use crate::pool::Pool;
@@ -159,7 +159,7 @@ pub(crate) struct Busy {
 }
 
 impl Busy {
-    fn at(pool: &Pool, refusal: Refusal) -> Busy {
+    fn at(pool: &Pool, refusal: SlotRefusal) -> Busy {
         Busy {
             pool: pool.name.clone(),
             reason: refusal.reason,

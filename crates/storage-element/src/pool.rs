@@ -6,20 +6,20 @@
 //! labels do not tell, so that a namespace can be rebuilt from its pools.
 
 mod file_system;
+mod health;
 mod identity;
 mod quarantine;
+mod recent_files;
 mod reservation;
-mod seen;
-mod standing;
 
 use crate::fullness::is_no_space;
 pub(crate) use file_system::FileSystem;
 use file_system::FreeSpace;
+pub(crate) use health::{DiskHealth, DiskWork};
 pub(crate) use identity::{Marker, PoolIdentity, identity_path, lock_pool, marks_of};
 pub(crate) use quarantine::Quarantine;
+pub(crate) use recent_files::RecentFiles;
 pub(crate) use reservation::Reservation;
-pub(crate) use seen::RecentlySeenFiles;
-pub(crate) use standing::{DiskWork, Standing};
 
 use crate::config::PoolConfig;
 use crate::gate::Gate;
@@ -57,7 +57,7 @@ pub(crate) struct Pool {
     pub directory: PathBuf,
     pub gate: Arc<Gate>,
     /// How its disk does, and what was counted of it.
-    pub standing: Standing,
+    pub health: DiskHealth,
     /// Files that are in no namespace.
     pub quarantine: Quarantine,
     /// Keeps `pool.json` up to date; absent until the pool was made ready.
@@ -67,7 +67,7 @@ pub(crate) struct Pool {
     /// Turns of those who look at files here and are no movers, so that a disk that hangs holds few threads.
     pub looks: Arc<Semaphore>,
     /// Files whose data was found as it should be.
-    pub seen: RecentlySeenFiles,
+    pub recent_files: RecentFiles,
     /// Turns of those who read whole files for their checksums.
     pub checksum_turns: Semaphore,
     /// Files of the trash that were removed because their time was over, to make room, or by an administrator.
@@ -109,11 +109,11 @@ impl Pool {
             name: config.name.clone(),
             directory: config.directory.clone(),
             gate: Arc::new(Gate::new(config.movers)),
-            standing: Standing::default(),
+            health: DiskHealth::default(),
             quarantine: Quarantine::default(),
             marker: OnceLock::new(),
             is_ours: AtomicBool::new(false),
-            seen: RecentlySeenFiles::default(),
+            recent_files: RecentFiles::default(),
             looks: Arc::new(Semaphore::new(LOOKS_MAX)),
             checksum_turns: Semaphore::new(CHECKSUM_TURNS),
             trash_expired: Counter::default(),
@@ -135,7 +135,7 @@ impl Pool {
 
     /// What an operator should know of its disk.
     pub(crate) fn condition(&self) -> PoolCondition {
-        self.standing.condition()
+        self.health.condition()
     }
 
     /// It takes new files, if there is room.
@@ -166,13 +166,13 @@ impl Pool {
 
     /// What a failed write means for its client; the pool remembers it.
     pub(crate) fn write_failed(&self, source: io::Error) -> WriteError {
-        self.standing.write_failed(&self.name, &source);
+        self.health.write_failed(&self.name, &source);
         WriteError::of_io(self.name.clone(), source)
     }
 
     /// The same for one that took too long.
     pub(crate) fn write_stalled(&self, after: Duration) -> WriteError {
-        self.standing.stalled(&self.name, after);
+        self.health.stalled(&self.name, after);
         WriteError::DiskStalled {
             pool: self.name.clone(),
             after,
@@ -411,7 +411,7 @@ impl Pool {
             // One that is full is no worse than that: trash gives way first.
             if self.condition().takes_files() && !is_no_space(why) {
                 let why = format!("pool.json: {why}");
-                self.standing.unprepared(&self.name, why);
+                self.health.unprepared(&self.name, why);
             }
         })
     }
@@ -521,7 +521,7 @@ fn tolerate_missing(result: io::Result<()>) -> io::Result<()> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum DataPlace {
     Incoming,
     Data,
     Kept,

@@ -24,7 +24,7 @@ use crate::recovery;
 use crate::reserved_names::left_from_before;
 use crate::rights::{self, Judge};
 use crate::stream_memory::StreamMemory;
-use crate::upkeep::{Shared, Upkeep, UpkeepLimits};
+use crate::upkeep::{Upkeep, UpkeepContext, UpkeepLimits};
 use crate::uploads::Uploads;
 use parking_lot::{Mutex, RwLock};
 use penstock_clock::wall_clock;
@@ -107,7 +107,7 @@ impl Storage {
         let pools = recovery::configured_pools(&namespace, &config.pools, reserve)?;
         let clock = Arc::new(BelievedClock::start(namespace.newest_record()?));
         let uploads: Arc<Uploads> = Arc::default();
-        let shared = Shared {
+        let shared = UpkeepContext {
             namespace: Arc::clone(&namespace),
             uploads: Arc::clone(&uploads),
             clock: Arc::clone(&clock),

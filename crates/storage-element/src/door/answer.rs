@@ -22,13 +22,13 @@ const RETRY_AFTER_SECONDS: u64 = 10;
 /// How a request ended.
 pub(super) enum Reply {
     /// To be sent.
-    Answer(Answer),
+    Response(Response),
     /// The handler has answered, as far as the connection allowed.
     Sent(io::Result<()>),
 }
 
 /// A small answer.
-pub(super) struct Answer {
+pub(super) struct Response {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
@@ -48,31 +48,31 @@ pub(super) struct Problem {
     pub is_told: bool,
 }
 
-impl Answer {
-    pub(super) fn new(status: StatusCode) -> Answer {
-        Answer {
+impl Response {
+    pub(super) fn new(status: StatusCode) -> Response {
+        Response {
             status,
             headers: HeaderMap::new(),
             body: Vec::new(),
         }
     }
 
-    pub(super) fn with(mut self, name: HeaderName, value: HeaderValue) -> Answer {
+    pub(super) fn with(mut self, name: HeaderName, value: HeaderValue) -> Response {
         self.headers.insert(name, value);
         self
     }
 }
 
 /// An answer with a document of WebDAV.
-pub(super) fn xml(status: StatusCode, body: Vec<u8>) -> Answer {
-    let mut answer = Answer::new(status).with(CONTENT_TYPE, HeaderValue::from_static(XML));
+pub(super) fn xml(status: StatusCode, body: Vec<u8>) -> Response {
+    let mut answer = Response::new(status).with(CONTENT_TYPE, HeaderValue::from_static(XML));
     answer.body = body;
     answer
 }
 
-impl From<Answer> for Reply {
-    fn from(answer: Answer) -> Reply {
-        Reply::Answer(answer)
+impl From<Response> for Reply {
+    fn from(answer: Response) -> Reply {
+        Reply::Response(answer)
     }
 }
 
@@ -254,8 +254,8 @@ impl From<NamespaceError> for Problem {
     }
 }
 
-impl From<Problem> for Answer {
-    fn from(problem: Problem) -> Answer {
+impl From<Problem> for Response {
+    fn from(problem: Problem) -> Response {
         let (media_type, body) = match problem.xml {
             Some(xml) => (XML, xml),
             None => (
@@ -263,7 +263,7 @@ impl From<Problem> for Answer {
                 format!("{}\n", problem.text).into_bytes(),
             ),
         };
-        let mut answer = Answer {
+        let mut answer = Response {
             status: problem.status,
             headers: problem.headers.into_iter().collect(),
             body,

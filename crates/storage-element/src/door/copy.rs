@@ -8,7 +8,7 @@
 use super::answer::{Problem, Reply};
 use super::call::{Call, Door};
 use super::leftover::Leftover;
-use super::remote::{CopyFailure, CopyMover, check_server, shown};
+use super::remote::{CopyFailure, CopyMover, check_server, redacted};
 use super::{duplicate, pull, push};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -52,7 +52,7 @@ pub(super) async fn copy(
         }
     }
     let client_info = asked.client_info.as_deref().unwrap_or_default();
-    tracing::debug!(%path, remote = shown(asked.direction.remote()), client_info, "copy");
+    tracing::debug!(%path, remote = redacted(asked.direction.remote()), client_info, "copy");
     let mover = CopyMover::default();
     let remote = asked.direction.remote().clone();
     match asked.direction {

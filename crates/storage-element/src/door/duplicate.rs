@@ -1,7 +1,7 @@
 //! COPY within this storage element (RFC 4918 §9.8): the bytes are copied in the pools and become visible by the same
 //! path as those of any other file. A client that leaves ends it; files that were copied before stay.
 
-use super::answer::{Answer, Problem, Reply};
+use super::answer::{Problem, Reply, Response};
 use super::call::{Call, Door};
 use super::conditions;
 use super::destination::{destination, missing_parent, overwrite};
@@ -108,10 +108,10 @@ impl Duplicate<'_> {
         };
         match outcome {
             DuplicateOutcome::Made { replaced: true } => {
-                Ok(Answer::new(StatusCode::NO_CONTENT).into())
+                Ok(Response::new(StatusCode::NO_CONTENT).into())
             }
             DuplicateOutcome::Made { replaced: false } => {
-                Ok(Answer::new(StatusCode::CREATED).into())
+                Ok(Response::new(StatusCode::CREATED).into())
             }
             DuplicateOutcome::Partly(failed) => Ok(partly(&failed)),
         }

@@ -1,7 +1,7 @@
 //! What a changing request must show before it may go on: the conditions of its `If` header, and the tokens of the
 //! locks in its way (RFC 4918 §7, §10.4). Without a lock on the site and without the header this costs nothing.
 
-use super::answer::{Answer, Problem};
+use super::answer::{Problem, Response};
 use super::call::{Call, Door};
 use super::conditions::etag;
 use super::destination::local_path;
@@ -207,7 +207,7 @@ pub(super) fn touched_by_removal(path: &NamespacePath) -> Vec<Touched> {
 }
 
 /// Adds a header that tells what the door can do, for clients that look for it.
-pub(super) fn with_compliance(answer: Answer) -> Answer {
+pub(super) fn with_compliance(answer: Response) -> Response {
     use http::{HeaderName, HeaderValue};
     answer
         // RFC 4918 §18: locks, and all that must be there.

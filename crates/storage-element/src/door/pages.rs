@@ -5,7 +5,7 @@
 
 mod markup;
 
-use super::answer::{Answer, Problem, Reply};
+use super::answer::{Problem, Reply, Response};
 use super::call::{Call, Door};
 use super::html::{authorisation, html};
 use super::{list, read};
@@ -123,7 +123,7 @@ async fn details(
 }
 
 /// A problem as a page, with a way to sign in where that may help.
-pub(super) fn problem(request: &Request, problem: Problem) -> Answer {
+pub(super) fn problem(request: &Request, problem: Problem) -> Response {
     let path = NamespacePath::from_encoded(request.path()).ok();
     let body = markup::refused(&RefusedPage {
         host: host(request),
@@ -183,7 +183,7 @@ fn host(request: &Request) -> &str {
     value.and_then(|host| host.to_str().ok()).unwrap_or("")
 }
 
-fn page(status: StatusCode, request: &Request, body: String) -> Answer {
+fn page(status: StatusCode, request: &Request, body: String) -> Response {
     debug_assert!(!body.is_empty(), "{}", request.method);
     html(status, POLICY, body)
 }

@@ -2,7 +2,7 @@
 
 use super::answer::Problem;
 use super::call::{Call, Door};
-use super::remote::{CopyFailure, CopyMover, shown};
+use super::remote::{CopyFailure, CopyMover, redacted};
 use super::source::{self, OpenSource};
 use super::striped::Striped;
 use super::write_ticket::{
@@ -62,7 +62,7 @@ pub(super) fn prepare<'a>(
     let terms = target.conditions(WriteConditions::Request(call))?;
     let place = terms.claim()?.locks(call)?.pool(None)?;
     let source = asked.direction.remote().clone();
-    let queue = place.queue(MoverKind::Pull, shown(&source))?;
+    let queue = place.queue(MoverKind::Pull, redacted(&source))?;
     Ok(Pull {
         path: call.path,
         source,
@@ -101,7 +101,7 @@ pub(super) async fn run(
             let text = format!("its pool has no room for {size} bytes; another is tried");
             let ticket = slot.give_back(MoverOutcome::Failed(text));
             let place = ticket.pool(Some(size));
-            let next = place.and_then(|place| place.queue(MoverKind::Pull, shown(&url)));
+            let next = place.and_then(|place| place.queue(MoverKind::Pull, redacted(&url)));
             queue = next.map_err(CopyFailure::Early)?;
             watching.follow(queue.view());
             continue;
@@ -143,7 +143,7 @@ fn failed(path: &NamespacePath, source: &Url, mover: Mover, failure: CopyFailure
     match failure {
         CopyFailure::Late(text) => CopyFailure::Late(format!(
             "{text}; remote={}, local={path} in pool {pool}, {moved} bytes moved",
-            shown(source)
+            redacted(source)
         )),
         early => early,
     }
@@ -169,7 +169,7 @@ async fn open_source(
     if open.size.is_none() && open.response.ends_by_closing() && expected.is_empty() {
         return Err(CopyFailure::Late(format!(
             "{} tells neither the size nor a checksum of the file, so its end cannot be told from a broken connection",
-            shown(open.response.final_url())
+            redacted(open.response.final_url())
         )));
     }
     Ok(PullSource { open, expected })

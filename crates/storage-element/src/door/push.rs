@@ -5,7 +5,7 @@ use super::call::Door;
 use super::caller::Caller;
 use super::leftover::{Leftover, Removal, is_absent, strong_version};
 use super::read::{DIGEST, ReadableFile, open, read_failure};
-use super::remote::{CopyFailure, follow, late, refusal, send_following, shown};
+use super::remote::{CopyFailure, follow, peer_failure, redacted, refusal, send_following};
 use crate::clock::microseconds;
 use crate::mover::{Mover, MoverRequest, MoverView};
 use http::header::IF_NONE_MATCH;
@@ -69,7 +69,7 @@ pub(super) fn prepare(
     let mover = door.storage.arrive(MoverRequest {
         kind: MoverKind::Push,
         path: path.clone(),
-        peer: shown(&destination),
+        peer: redacted(&destination),
         user: caller.user(),
         requester: caller.requester(),
         pool: found.pool.name.clone(),
@@ -144,7 +144,7 @@ pub(super) async fn run(
                 "{text}{removal}; local={} in pool {}, remote={}, {} bytes moved",
                 push.path,
                 push.found.pool.name,
-                shown(&push.destination),
+                redacted(&push.destination),
                 push.mover.moved_so_far().0
             );
             push.mover.end(MoverOutcome::Failed(text.clone()));
@@ -203,7 +203,7 @@ async fn look(door: &Door, push: &Push) -> Result<bool, CopyFailure> {
             StatusCode::PRECONDITION_FAILED,
             format!(
                 "{} exists and 'Overwrite: F' forbids to replace it",
-                shown(&push.destination)
+                redacted(&push.destination)
             ),
         )));
     }
@@ -245,7 +245,7 @@ async fn upload(
         {
             leftover.settled();
         }
-        late(door, url, &why)
+        peer_failure(door, url, &why)
     };
     let size = push.found.size;
     let mut request = Outgoing::new(Method::PUT, push.destination.clone());

@@ -1,7 +1,7 @@
 //! The first look at the source of a pull: what its file is, and whether it is fetched whole or in parts.
 
 use super::call::Door;
-use super::remote::{CopyFailure, refusal, send_following, shown};
+use super::remote::{CopyFailure, redacted, refusal, send_following};
 use crate::stream_memory::MemoryShare;
 use http::header::{ETAG, IF_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED, RANGE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -246,7 +246,7 @@ async fn told_of_part(
 
 fn checksums(headers: &HeaderMap, url: &Url) -> Result<Vec<Checksum>, CopyFailure> {
     digest::parse(headers).map_err(|why| {
-        let url = shown(url);
+        let url = redacted(url);
         CopyFailure::Late(format!("{url} sent a digest that is not understood: {why}"))
     })
 }

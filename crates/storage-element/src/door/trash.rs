@@ -1,7 +1,7 @@
 //! `/.penstock/trash`: where administrators look at removed files, bring them back, and remove them for good. To be
 //! reached with a token of the site's own issuer alone; WebDAV shows nothing of it.
 
-use super::answer::{Answer, Problem, Reply};
+use super::answer::{Problem, Reply, Response};
 use super::body::read_body;
 use super::call::{Call, Door};
 use super::caller::Caller;
@@ -66,7 +66,7 @@ impl TrashedFileRow {
 
 /// Trash that an order to remove it leaves where it is.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Stay {
+struct RemainingTrash {
     pool: PoolName,
     files: u64,
     bytes: u64,
@@ -165,7 +165,7 @@ async fn list(door: &Door, request: &Request) -> Result<Reply, Problem> {
     let kept = settings.limits.trash;
     let document =
         json!({"kept_seconds": kept.as_secs(), "issuer": issuer, "files": files, "next": next});
-    Ok(told(StatusCode::OK, &document).into())
+    Ok(json_response(StatusCode::OK, &document).into())
 }
 
 /// As many files as one answer takes, and where the next one begins.
@@ -240,7 +240,7 @@ async fn restore(
     let (user, from) = (&admin.user, &kept.path);
     tracing::info!(%user, %file, %from, %to, "restored a file from the trash");
     let document = json!({"path": to.to_string(), "parent_made": is_parent_new});
-    Ok(told(StatusCode::CREATED, &document).into())
+    Ok(json_response(StatusCode::CREATED, &document).into())
 }
 
 async fn empty(door: &Door, request: &Request, admin: &Identity) -> Result<Reply, Problem> {
@@ -276,7 +276,7 @@ async fn empty(door: &Door, request: &Request, admin: &Identity) -> Result<Reply
                 // It has come since.
                 None => continue,
             };
-            stays.push(Stay {
+            stays.push(RemainingTrash {
                 pool,
                 files: usage.files,
                 bytes: usage.bytes.0,
@@ -290,7 +290,7 @@ async fn empty(door: &Door, request: &Request, admin: &Identity) -> Result<Reply
         "is_more": is_more,
         "stays": stays,
     });
-    Ok(told(StatusCode::OK, &document).into())
+    Ok(json_response(StatusCode::OK, &document).into())
 }
 
 /// Why nothing can be removed from a pool of the configuration now.
@@ -305,14 +305,18 @@ fn obstacle(door: &Door, pool: &PoolName) -> Option<String> {
 
 /// What was removed from some pools, and why some is still there.
 #[derive(Default)]
-struct Removed {
+struct PoolsRemoval {
     gone: PoolUsage,
     is_more: bool,
     obstacles: BTreeMap<PoolName, String>,
 }
 
 /// Removes some trash from each of these pools.
-async fn remove(door: &Door, pools: Vec<PoolName>, query: &TrashQuery) -> Result<Removed, Problem> {
+async fn remove(
+    door: &Door,
+    pools: Vec<PoolName>,
+    query: &TrashQuery,
+) -> Result<PoolsRemoval, Problem> {
     let mut asked = JoinSet::new();
     for pool in pools {
         let (query, reaper) = (query.clone(), door.storage.reaper());
@@ -321,7 +325,7 @@ async fn remove(door: &Door, pools: Vec<PoolName>, query: &TrashQuery) -> Result
             (pool, emptied)
         });
     }
-    let mut all = Removed::default();
+    let mut all = PoolsRemoval::default();
     while let Some(done) = asked.join_next().await {
         let (pool, emptied) = done.map_err(|why| broken(&why))?;
         let Some(emptied) = emptied.transpose()? else {
@@ -422,8 +426,8 @@ fn broken(why: &dyn std::fmt::Display) -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, text)
 }
 
-fn told(status: StatusCode, document: &serde_json::Value) -> Answer {
-    let mut answer = Answer::new(status)
+fn json_response(status: StatusCode, document: &serde_json::Value) -> Response {
+    let mut answer = Response::new(status)
         .with(CONTENT_TYPE, HeaderValue::from_static("application/json"))
         .with(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer.body = document.to_string().into_bytes();

@@ -1,6 +1,6 @@
 //! MKCOL, DELETE and MOVE: changes to the tree that move no data.
 
-use super::answer::{Answer, Problem, Reply};
+use super::answer::{Problem, Reply, Response};
 use super::call::{Call, Door};
 use super::caller::Caller;
 use super::conditions;
@@ -40,7 +40,7 @@ pub(super) async fn make_directory(door: &Door, call: &Call<'_>) -> Result<Reply
     let made = door.storage.change(change).await;
     // RFC 4918 §9.3.1: MKCOL on something that exists.
     made.map_err(|error| Problem::of_change(&error, StatusCode::METHOD_NOT_ALLOWED))?;
-    Ok(Answer::new(StatusCode::CREATED).into())
+    Ok(Response::new(StatusCode::CREATED).into())
 }
 
 /// Removes a file, or a directory with everything below it, at once or not at all. A directory with more
@@ -70,7 +70,7 @@ pub(super) async fn delete(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     let removed = door.storage.change(change).await;
     removed.map_err(|error| Problem::of_change(&error, StatusCode::CONFLICT))?;
     door.release_within(path).await?;
-    Ok(Answer::new(StatusCode::NO_CONTENT).into())
+    Ok(Response::new(StatusCode::NO_CONTENT).into())
 }
 
 pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Problem> {
@@ -136,7 +136,7 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
         true => StatusCode::NO_CONTENT,
         false => StatusCode::CREATED,
     };
-    Ok(Answer::new(status).into())
+    Ok(Response::new(status).into())
 }
 
 /// A file that the caller has made.
