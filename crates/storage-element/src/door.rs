@@ -157,7 +157,7 @@ pub async fn serve(
         );
     }
     connections.shutdown().await;
-    door.removals.ended().await;
+    door.removals.wait_for_all().await;
     Ok(())
 }
 
@@ -337,13 +337,13 @@ impl Door {
                     let path = request.path();
                     tracing::warn!(method = %request.method, path, %status, text, "a request failed");
                 }
-                if problem.is_denial() && !problem.is_told {
+                if problem.is_denial() && !problem.is_logged {
                     let (method, path, peer) =
                         (&request.method, request.path(), connection.peer_addr());
                     let Problem { status, text, .. } = &problem;
                     tracing::warn!(%peer, %method, path, %status, why = text, "refused a request");
                 }
-                match pages::are_wanted(request) {
+                match pages::wants_page(request) {
                     true => pages::problem(request, problem),
                     false => Response::from(problem),
                 }
@@ -426,7 +426,7 @@ impl Door {
             "PUT" if resumable::begins_upload(request) => {
                 Box::pin(resumable::begin(self, connection, call)).await
             }
-            "GET" if pages::are_wanted(request) => {
+            "GET" if pages::wants_page(request) => {
                 Box::pin(pages::get(self, connection, call)).await
             }
             "GET" | "HEAD" => read::read(self, connection, call).await,

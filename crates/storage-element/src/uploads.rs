@@ -457,7 +457,7 @@ impl Progress {
     }
 
     /// The file that it has become.
-    pub(crate) fn finished(&self) -> Option<EntryId> {
+    pub(crate) fn finished_file(&self) -> Option<EntryId> {
         self.record.finished
     }
 

@@ -28,7 +28,7 @@ const TRANSFER_SERVICE: [&str; 21] = [
     "fuzzing",
 ];
 
-/// The same.
+/// The same: pools and movers, then what uses the namespace, then doors.
 const STORAGE_ELEMENT: [&str; 37] = [
     "config",
     "clock",

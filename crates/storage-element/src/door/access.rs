@@ -44,7 +44,7 @@ impl Door {
                 StatusCode::FORBIDDEN,
                 format!("{user} is banned here; ask the site's administrators"),
             )
-            .told());
+            .logged());
         }
         *client.lock_asks() = caller.identity.clone();
         Ok(caller)
@@ -73,7 +73,7 @@ impl Door {
             Err(why) => {
                 let (method, path) = (&request.method, request.path());
                 tracing::warn!(%peer, %method, path, %why, "refused a bearer credential");
-                Err(Problem::unauthenticated(why.to_string()).told())
+                Err(Problem::unauthenticated(why.to_string()).logged())
             }
         }
     }
@@ -97,7 +97,7 @@ impl Door {
                 "{path} needs a token or a certificate; send 'Authorization: Bearer', or connect with a \
                  client certificate"
             ));
-            return Err(problem.told());
+            return Err(problem.logged());
         };
         let reasons: Vec<String> = decision.because.iter().map(ToString::to_string).collect();
         let (user, reasons) = (&identity.user, reasons.join("; "));
@@ -106,7 +106,7 @@ impl Door {
             StatusCode::FORBIDDEN,
             format!("not allowed on {path}: {reasons}"),
         )
-        .told())
+        .logged())
     }
 
     /// The same as a question, without a trace in the log.

@@ -45,7 +45,7 @@ pub(super) struct Problem {
     /// What WebDAV clients read instead of the line.
     xml: Option<Vec<u8>>,
     /// The log has been told, with more than is known to who answers.
-    pub is_told: bool,
+    pub is_logged: bool,
 }
 
 impl Response {
@@ -83,14 +83,14 @@ impl Problem {
             headers: Vec::new(),
             text: text.into(),
             xml: None,
-            is_told: false,
+            is_logged: false,
         }
     }
 
     /// The same, after the log was told.
-    pub(super) fn told(self) -> Problem {
+    pub(super) fn logged(self) -> Problem {
         Problem {
-            is_told: true,
+            is_logged: true,
             ..self
         }
     }

@@ -38,11 +38,11 @@ pub(super) async fn copy(
     if duplicate::stays_here(door, &request.headers) {
         return duplicate::copy(door, connection, call).await;
     }
-    let asked = CopyRequest::parse(&request.headers).map_err(|why| match why {
+    let order = CopyRequest::parse(&request.headers).map_err(|why| match why {
         InvalidCopy::Scheme { .. } => Problem::new(StatusCode::NOT_IMPLEMENTED, why.to_string()),
         why => Problem::bad_request(why.to_string()),
     })?;
-    match asked.credential {
+    match order.credential {
         None | Some(Credential::None) => {}
         Some(Credential::Gridsite | Credential::Oidc) => {
             return Err(Problem::bad_request(
@@ -51,20 +51,20 @@ pub(super) async fn copy(
             ));
         }
     }
-    let client_info = asked.client_info.as_deref().unwrap_or_default();
-    tracing::debug!(%path, remote = redacted(asked.direction.remote()), client_info, "copy");
+    let client_info = order.client_info.as_deref().unwrap_or_default();
+    tracing::debug!(%path, remote = redacted(order.direction.remote()), client_info, "copy");
     let mover = CopyMover::default();
-    let remote = asked.direction.remote().clone();
-    match asked.direction {
+    let remote = order.direction.remote().clone();
+    match order.direction {
         Direction::Pull { .. } => {
-            let pull = pull::prepare(door, call, asked)?;
+            let pull = pull::prepare(door, call, order)?;
             check_server(door, &remote)?;
             mover.follow(pull.view());
             let work = pull::run(door, pull, &mover);
             drive(door, connection, &mover, work).await
         }
         Direction::Push { .. } => {
-            let push = push::prepare(door, caller, path, asked)?;
+            let push = push::prepare(door, caller, path, order)?;
             check_server(door, &remote)?;
             mover.follow(push.view());
             let leftover = Leftover::of(door);

@@ -156,13 +156,13 @@ impl Duplicate<'_> {
             overwrite,
             ..
         } = *copy;
-        let right = WriteRequest {
+        let write = WriteRequest {
             absence: Absence::of_overwrite(overwrite),
             ..self.write(to)
         };
-        let right = right.authorize()?;
         let entry = self.source(copy, entry)?;
-        let terms = right
+        let terms = write
+            .authorize()?
             .target()?
             .conditions(WriteConditions::Source(self.call, &entry))?;
         let ticket = terms.claim()?.locks(self.call)?;
@@ -259,14 +259,17 @@ impl Duplicate<'_> {
     ) -> Result<DuplicateOutcome, Problem> {
         let (door, call) = (self.door, self.call);
         let CopyOrder { to, .. } = *copy;
-        let existing = door.storage.namespace.lookup(to)?;
-        let operation = match existing.is_some() {
-            true => Operation::Modify,
-            false => Operation::MakeDirectory,
-        };
-        door.permit(call.caller, &operation, to)?;
-        door.permit_removal_of_parts(call.caller, to)?;
         let entry = &self.source(copy, entry)?;
+        let existing = door.storage.namespace.lookup(to)?;
+        // As for a file: what stands there is told to nobody who may make nothing here.
+        let may_replace = door.allows(call.caller, &Operation::Modify, to);
+        if existing.is_none() || !may_replace {
+            door.permit(call.caller, &Operation::MakeDirectory, to)?;
+        }
+        if existing.is_some() {
+            door.permit(call.caller, &Operation::Modify, to)?;
+        }
+        door.permit_removal_of_parts(call.caller, to)?;
         missing_parent(door, to)?;
         let headers = &call.request.headers;
         conditions::evaluate(&call.request.method, headers, Some(entry))?;

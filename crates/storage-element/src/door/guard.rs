@@ -80,7 +80,7 @@ impl Door {
         &self,
         _registered: &impl Registration,
         call: &Call<'_>,
-        shown: &ValidLockTokens,
+        tokens: &ValidLockTokens,
         touched: impl FnOnce() -> Result<Vec<Touched>, Problem>,
     ) -> Result<(), Problem> {
         if self.storage.locks.is_empty() {
@@ -91,18 +91,18 @@ impl Door {
         let holder = Holder {
             user: user.as_ref(),
             macaroon: call.caller.macaroon(),
-            tokens: &shown.0,
+            tokens: &tokens.0,
         };
         let roots = self
             .storage
             .with_locks(|table| table.in_the_way(&touched, &holder));
         match roots.is_empty() {
             true => Ok(()),
-            false => Err(self.locked(&touched, &roots)),
+            false => Err(self.lock_problem(&touched, &roots)),
         }
     }
 
-    fn locked(&self, touched: &[Touched], roots: &[NamespacePath]) -> Problem {
+    fn lock_problem(&self, touched: &[Touched], roots: &[NamespacePath]) -> Problem {
         let is_member = |root: &NamespacePath| {
             touched.iter().any(|touched| match touched {
                 Touched::Tree(path) => root.is_within(path) && root != path,

@@ -109,7 +109,7 @@ async fn take(
     };
     let token = lock.token;
     let taken = door.storage.take_lock(lock).await;
-    taken.map_err(|error| refused(door, path, &error))?;
+    taken.map_err(|error| lock_problem(door, path, &error))?;
     tracing::debug!(%path, %token, "locked");
     let status = match created {
         true => StatusCode::CREATED,
@@ -132,7 +132,7 @@ async fn make_empty(
     let claim = terms.claim()?;
     // A lock that is refused leaves no file behind. RFC 4918 §9.10.6 has its own words for a lock in the way of another.
     let granted = door.storage.check_lock(lock);
-    granted.map_err(|why| refused(door, call.path, &why.into()))?;
+    granted.map_err(|why| lock_problem(door, call.path, &why.into()))?;
     let ticket = claim.locks(call)?;
     let absence = ticket.absence();
     match ticket.pool(Some(0))?.store_empty().await {
@@ -143,8 +143,8 @@ async fn make_empty(
 }
 
 /// RFC 4918 §9.10.2: the lock is named in the `If` header.
-async fn refresh(door: &Door, call: &Call<'_>, shown: &ValidLockTokens) -> Result<Reply, Problem> {
-    let [token] = shown.0.as_slice() else {
+async fn refresh(door: &Door, call: &Call<'_>, tokens: &ValidLockTokens) -> Result<Reply, Problem> {
+    let [token] = tokens.0.as_slice() else {
         return Err(Problem::bad_request(
             "LOCK without a body refreshes a lock; name exactly one in an 'If' header",
         ));
@@ -209,7 +209,7 @@ fn check_ownership(
             let text = format!("{text}; it ends by itself");
             Err(Problem::new(StatusCode::FORBIDDEN, text))
         }
-        // A credential of the user that merely reads is shown around.
+        // A credential of the user that merely reads is tokens around.
         Some(lock) => door.permit(call.caller, &Operation::Create, &lock.root),
     }
 }
@@ -222,7 +222,7 @@ fn no_such_lock(path: &NamespacePath, status: StatusCode) -> Problem {
 }
 
 /// RFC 4918 §9.10.6, §9.10.9.
-fn refused(door: &Door, path: &NamespacePath, error: &LockError) -> Problem {
+fn lock_problem(door: &Door, path: &NamespacePath, error: &LockError) -> Problem {
     match error {
         LockError::Refused(LockRefusal::Conflict(roots)) => {
             let above = roots.iter().any(|root| path.is_within(root));

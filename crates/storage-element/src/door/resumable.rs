@@ -247,7 +247,7 @@ async fn patch(
     let offset = offset_of(headers)
         .map_err(invalid_header)?
         .ok_or_else(|| Problem::bad_request("PATCH needs 'Upload-Offset'"))?;
-    if progress.finished().is_some() {
+    if progress.finished_file().is_some() {
         let problem = Problem::bad_request("this upload is complete");
         return Err(with_offset(problem, progress));
     }
@@ -491,7 +491,7 @@ fn is_final(error: &WriteError) -> bool {
 fn set_upload_headers(door: &Door, answer: &mut Response, upload: &Upload, progress: &Progress) {
     let recorded = door.storage.clock.recorded();
     let headers = &mut answer.headers;
-    let complete = match progress.finished().map(|EntryId(_)| ()) {
+    let complete = match progress.finished_file().map(|EntryId(_)| ()) {
         Some(()) => "?1",
         None => "?0",
     };

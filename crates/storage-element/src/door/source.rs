@@ -56,10 +56,10 @@ pub(super) struct Version {
 pub(super) async fn open(
     door: &Door,
     source: &Url,
-    asked: &CopyRequest,
+    order: &CopyRequest,
 ) -> Result<OpenSource, CopyFailure> {
     let mut request = Outgoing::new(Method::GET, source.clone());
-    request.headers = asked.transfer_headers.clone();
+    request.headers = order.transfer_headers.clone();
     // RFC 3230: whatever the source knows can be compared while the bytes pass.
     request.headers.insert(
         HeaderName::from_static("want-digest"),
@@ -67,8 +67,8 @@ pub(super) async fn open(
     );
     let settings = door.storage.settings();
     let limits = &settings.limits.streams;
-    if !may_use_several(asked.streams, limits) {
-        let because = decide(door, asked, SourceParts::Whole).because;
+    if !may_use_several(order.streams, limits) {
+        let because = decide(door, order, SourceParts::Whole).because;
         return whole(door, request, because).await;
     }
     let length = limits.range_min.0.max(1);
@@ -79,11 +79,11 @@ pub(super) async fn open(
             end,
         } => (response, size, end),
         FirstPart::WholeFile(response) => {
-            let because = decide(door, asked, SourceParts::Whole).because;
+            let because = decide(door, order, SourceParts::Whole).because;
             return opened_whole(response, because);
         }
         FirstPart::NoParts(source) => {
-            let because = decide(door, asked, source).because;
+            let because = decide(door, order, source).because;
             return whole(door, request, because).await;
         }
     };
@@ -91,12 +91,12 @@ pub(super) async fn open(
     let told = told_of_part(door, &request, &response, size).await?;
     let source = SourceParts::Parts {
         size: Bytes(size),
-        guarded: version.is_told() || !told.is_empty() || !asked.expected.is_empty(),
+        guarded: version.is_told() || !told.is_empty() || !order.expected.is_empty(),
     };
     let Decision {
         choice: streams,
         mut because,
-    } = decide(door, asked, source);
+    } = decide(door, order, source);
     if streams.count > 1 {
         if let Some(memory) = door.storage.stream_memory.take(streams.memory()) {
             let parts = PartsPlan {
@@ -179,11 +179,11 @@ async fn first_part(
 
 fn decide(
     door: &Door,
-    asked: &CopyRequest,
+    order: &CopyRequest,
     source: SourceParts,
 ) -> Decision<Streams, StreamsReason> {
     let view = StreamsView {
-        asked: asked.streams,
+        asked: order.streams,
         source,
         memory_free: door.storage.stream_memory.free(),
     };

@@ -155,7 +155,7 @@ fn administrator<'a>(
 }
 
 async fn list(door: &Door, request: &Request) -> Result<Reply, Problem> {
-    let asked = asked(request.query().unwrap_or_default(), wall_clock(), OF_LIST)?;
+    let asked = trash_request(request.query().unwrap_or_default(), wall_clock(), OF_LIST)?;
     let TrashRequest { query, limit, .. } = asked;
     // One more tells whether there is a next page.
     let trash = read(door, move |namespace| namespace.trash(&query, limit + 1)).await?;
@@ -213,12 +213,12 @@ async fn restore(
         }));
     }
     reserved::refuse(&Operation::Create, &to)?;
-    let shown = door.check_if(call)?;
+    let tokens = door.check_if(call)?;
     let intent = door.storage.claims.intend(&to);
     if let Some(written) = door.storage.claims.written_within(&to) {
         return Err(Problem::being_written(&written));
     }
-    let locked = door.check_locks(&intent, call, &shown, || {
+    let locked = door.check_locks(&intent, call, &tokens, || {
         door.touched_by_writing(&to, false)
     });
     locked.map_err(|problem| match problem.status {
@@ -245,7 +245,7 @@ async fn restore(
 
 async fn empty(door: &Door, request: &Request, admin: &Identity) -> Result<Reply, Problem> {
     let now = door.storage.clock.now();
-    let asked = asked(request.query().unwrap_or_default(), now, OF_EMPTYING)?;
+    let asked = trash_request(request.query().unwrap_or_default(), now, OF_EMPTYING)?;
     let pools: Vec<PoolName> = door.storage.pools().map(|pool| pool.name.clone()).collect();
     let obstacle = |pool: &PoolName| obstacle(door, pool).map(|why| (pool.clone(), why));
     let mut obstacles: BTreeMap<PoolName, String> = pools.iter().filter_map(obstacle).collect();
@@ -364,7 +364,7 @@ async fn read<T: Send + 'static>(
 
 /// What is asked for after the question mark, by names that are `known` there: `path`, `older_than` (seconds), `after`,
 /// `limit`, `dry_run`.
-fn asked(query: &str, now: Timestamp, known: &[&str]) -> Result<TrashRequest, Problem> {
+fn trash_request(query: &str, now: Timestamp, known: &[&str]) -> Result<TrashRequest, Problem> {
     let mut asked = TrashRequest {
         limit: LISTED_MAX,
         ..TrashRequest::default()
@@ -442,7 +442,7 @@ mod tests {
     fn what_is_asked_of_the_trash_is_understood_or_refused() {
         let query = "path=%2Fa%20b&older_than=2&after=-5-1f&limit=7&authz=x";
         let TrashRequest { query, limit, .. } =
-            asked(query, Timestamp(5000), OF_LIST).expect("understood");
+            trash_request(query, Timestamp(5000), OF_LIST).expect("understood");
         assert_eq!(limit, 7);
         assert_eq!(
             query,
@@ -453,11 +453,11 @@ mod tests {
                 after: Some((Timestamp(-5), EntryId(31))),
             }
         );
-        let all = asked("", Timestamp(0), OF_LIST).expect("understood");
+        let all = trash_request("", Timestamp(0), OF_LIST).expect("understood");
         assert_eq!((all.query, all.limit), (TrashQuery::default(), LISTED_MAX));
         let wrong = ["path=a", "older_than=1h", "after=5", "limit=x", "pool=p"];
         let check = |wrong: &str, known| {
-            let refused = asked(wrong, Timestamp(0), known).expect_err(wrong);
+            let refused = trash_request(wrong, Timestamp(0), known).expect_err(wrong);
             assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{wrong}");
         };
         wrong.into_iter().for_each(|wrong| check(wrong, OF_LIST));
@@ -465,7 +465,7 @@ mod tests {
         check("limit=1", OF_EMPTYING);
         check("after=5-1f", OF_EMPTYING);
         check("dry_run=maybe", OF_EMPTYING);
-        let dry = asked("dry_run=true", Timestamp(0), OF_EMPTYING).expect("understood");
+        let dry = trash_request("dry_run=true", Timestamp(0), OF_EMPTYING).expect("understood");
         assert!(dry.is_dry_run && !all.is_dry_run);
     }
 

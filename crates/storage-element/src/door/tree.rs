@@ -28,10 +28,10 @@ pub(super) async fn make_directory(door: &Door, call: &Call<'_>) -> Result<Reply
             "MKCOL takes no body",
         ));
     }
-    let shown = door.check_if(call)?;
+    let tokens = door.check_if(call)?;
     let intent = door.storage.claims.intend(path);
     let parent = path.parent().map(Touched::Itself);
-    door.check_locks(&intent, call, &shown, || Ok(parent.into_iter().collect()))?;
+    door.check_locks(&intent, call, &tokens, || Ok(parent.into_iter().collect()))?;
     let change = Change::MakeDirectory {
         path: path.clone(),
         owner: caller.holder(),
@@ -56,13 +56,13 @@ pub(super) async fn delete(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     let entry = door.entry(path)?;
     door.permit_removal_of_parts(caller, path)?;
     conditions::evaluate(&request.method, &request.headers, Some(&entry))?;
-    let shown = door.check_if(call)?;
+    let tokens = door.check_if(call)?;
     let intent = door.storage.claims.intend(path);
     refuse_while_written(door, path)?;
-    door.check_locks(&intent, call, &shown, || Ok(touched_by_removal(path)))?;
+    door.check_locks(&intent, call, &tokens, || Ok(touched_by_removal(path)))?;
     let change = Change::Remove {
         path: path.clone(),
-        only: conditions::pinned(&request.headers, Some(entry.id)),
+        only: conditions::only_entry(&request.headers, Some(entry.id)),
         entries_max: door.storage.settings().limits.remove_entries_max,
         by: caller.holder(),
         at: door.storage.clock.recorded(),
@@ -96,7 +96,7 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     }
     door.permit_move_of_parts(caller, from, &to)?;
     conditions::evaluate(&request.method, &request.headers, Some(&entry))?;
-    let shown = door.check_if(call)?;
+    let tokens = door.check_if(call)?;
     let existing = door.storage.namespace.lookup(&to)?;
     if existing.is_some() && overwrite {
         door.permit(caller, &Operation::Modify, &to)?;
@@ -108,14 +108,14 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     ];
     refuse_while_written(door, from)?;
     refuse_while_written(door, &to)?;
-    door.check_locks(&intents, call, &shown, || {
+    door.check_locks(&intents, call, &tokens, || {
         touched_by_move(door, from, &to, existing.is_some())
     })?;
     // Something may appear at the destination meanwhile; only who may modify may replace it then.
     let may_replace = overwrite && door.allows(caller, &Operation::Modify, &to);
     let change = Change::Rename {
         from: from.clone(),
-        only: conditions::pinned(&request.headers, Some(entry.id)),
+        only: conditions::only_entry(&request.headers, Some(entry.id)),
         to: to.clone(),
         replace: match may_replace {
             true => Replace::Allowed,

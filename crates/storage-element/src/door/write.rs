@@ -49,7 +49,7 @@ pub(super) async fn put(
     let size = known_length(&request.body);
     let terms = target.conditions(WriteConditions::Request(call))?;
     let ticket = terms.claim()?.locks(call)?;
-    let place = ticket.pool(size.or_else(|| announced(headers)))?;
+    let place = ticket.pool(size.or_else(|| announced_length(headers)))?;
     let slot = place.slot_for_body(connection).await;
     let slot = slot.map_err(|why| match why {
         NoMover::Body(why) => body_problem(why),
@@ -82,7 +82,7 @@ pub(super) async fn put(
 
 /// What the client of macOS says of the length of a body that it sends in chunks. It is believed only as far as the pool
 /// is chosen by it.
-fn announced(headers: &HeaderMap) -> Option<u64> {
+fn announced_length(headers: &HeaderMap) -> Option<u64> {
     let value = headers.get("x-expected-entity-length")?;
     value.to_str().ok()?.trim().parse().ok()
 }

@@ -303,7 +303,7 @@ impl<'a> WriteTarget<'a> {
         let only = match conditions {
             WriteConditions::Request(Call { request, .. }) => {
                 conditions::evaluate(&request.method, &request.headers, current)?;
-                conditions::pinned(&request.headers, current_id)
+                conditions::only_entry(&request.headers, current_id)
             }
             WriteConditions::Source(Call { request, .. }, source) => {
                 conditions::evaluate(&request.method, &request.headers, Some(source))?;

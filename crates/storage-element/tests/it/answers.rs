@@ -270,6 +270,19 @@ async fn who_may_not_write_is_told_the_same_by_each_way_and_nothing_of_what_is_t
         ..PLAIN
     };
     adder.check(&site, &ALL).await;
+    assert_eq!(site.status("MKCOL", "/tree").await, 201);
+    site.put("/there", b"x").await;
+    let token = site.token("storage.read:/");
+    for path in ["/there", "/not-there"] {
+        let to = [("destination", path)];
+        let answered = site.send_as(&token, "COPY", "/tree", &to, b"").await;
+        assert_eq!(answered.status, 403, "{path}");
+        assert_eq!(
+            answered.text().replace(path, "PATH").trim_end(),
+            adder.text,
+            "a directory to {path}"
+        );
+    }
     // An upload's own address names no path, so who is nobody is not told of one by its last request.
     for way in [Put, Pull, Duplicate, Lock, Begin] {
         let path = format!("/d/nobody-{way:?}");
