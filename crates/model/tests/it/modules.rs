@@ -51,7 +51,7 @@ const STORAGE_ELEMENT: [&str; 37] = [
     "scratch",
     "committer",
     "label",
-    "incoming",
+    "pool_write",
     "receive",
     "directory_ids",
     "locks",

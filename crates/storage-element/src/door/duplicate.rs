@@ -10,9 +10,9 @@ use super::write_ticket::{
     Absence, FileFacts, FileWrite, WriteConditions, WritePurpose, WriteRequest, WriteTicket,
 };
 use crate::claims::ClearTree;
-use crate::incoming::{PIECE_BYTES, PoolWrite};
 use crate::mover::Mover;
 use crate::pool_messages::FinishWrite;
+use crate::pool_write::{PIECE_BYTES, PoolWrite};
 use crate::write_error::WriteError;
 use http::{HeaderMap, StatusCode};
 use penstock_decide::authorization::Operation;

@@ -9,9 +9,9 @@ use super::write_ticket::{
     Absence, FileFacts, FileWrite, WriteConditions, WritePurpose, WriteQueue, WriteRequest,
 };
 use crate::clock::microseconds;
-use crate::incoming::{BUFFER_BYTES, PoolWrite};
 use crate::mover::{Mover, MoverView};
 use crate::pool_messages::StoredFile;
+use crate::pool_write::{BUFFER_BYTES, PoolWrite};
 use crate::receive::{Patience, ReceiveError, receive};
 use crate::write_error::WriteError;
 use penstock_decide::pool_selection::Unplaceable;

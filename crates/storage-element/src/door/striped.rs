@@ -8,8 +8,8 @@
 use super::call::Door;
 use super::remote::{CopyFailure, refusal, send_following};
 use super::source::{PartsPlan, Version, range_header};
-use crate::incoming::BUFFER_BYTES;
 use crate::mover::MoverView;
+use crate::pool_write::BUFFER_BYTES;
 use crate::receive::{Block, ByteSource};
 use crate::stream_memory::MemoryShare;
 use http::StatusCode;
@@ -33,14 +33,18 @@ const AGAIN_MAX: u64 = 200;
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Bytes that have arrived: a buffer, and how much of it.
-type FilledBuffer = (Vec<u8>, usize);
+#[derive(Default)]
+struct Chunk {
+    buffer: Vec<u8>,
+    filled: usize,
+}
 
 /// The file as it comes in, in order. Dropping it closes all connections.
 pub(super) struct Striped {
     parts: Arc<PartFetches>,
     workers: JoinSet<Result<(), String>>,
     /// The parts that are out, in the order of the file, with where they end.
-    order: VecDeque<(u64, mpsc::Receiver<FilledBuffer>)>,
+    order: VecDeque<(u64, mpsc::Receiver<Chunk>)>,
     streams: Streams,
     size: u64,
     /// Where the next part begins.
@@ -84,8 +88,8 @@ struct FilePart {
     at: u64,
     end: u64,
     /// A buffer that is not full yet; its bytes come before `at`.
-    held: Option<FilledBuffer>,
-    out: mpsc::Sender<FilledBuffer>,
+    held: Option<Chunk>,
+    out: mpsc::Sender<Chunk>,
     tries: u32,
 }
 
@@ -194,7 +198,8 @@ impl Striped {
         }
     }
 
-    fn handed(&mut self, (buffer, filled): FilledBuffer) -> Block {
+    fn next_in_order(&mut self, chunk: Chunk) -> Block {
+        let Chunk { buffer, filled } = chunk;
         self.taken += filled as u64;
         Block {
             buffer,
@@ -224,7 +229,7 @@ impl ByteSource for Striped {
         loop {
             self.hand_out();
             let Some((end, blocks)) = self.order.front_mut() else {
-                return Ok(self.handed((Vec::new(), 0)));
+                return Ok(self.next_in_order(Chunk::default()));
             };
             let arrived = tokio::select! {
                 biased;
@@ -235,7 +240,7 @@ impl ByteSource for Striped {
                 }
             };
             match arrived {
-                Some(filled) => return Ok(self.handed(filled)),
+                Some(chunk) => return Ok(self.next_in_order(chunk)),
                 None if self.taken == *end => {
                     self.order.pop_front();
                 }
@@ -383,12 +388,15 @@ impl PartFetches {
 
     async fn read(&self, part: &mut FilePart, response: &mut Incoming) -> Result<(), PartFailure> {
         while part.at < part.end {
-            let (mut buffer, mut filled) = part.held.take().unwrap_or_else(|| (self.buffer(), 0));
+            let mut chunk = part.held.take().unwrap_or_else(|| Chunk {
+                buffer: self.buffer(),
+                filled: 0,
+            });
             let missing = usize::try_from(part.end - part.at).unwrap_or(usize::MAX);
-            let until = buffer.len().min(filled.saturating_add(missing));
-            let count = match response.read(&mut buffer[filled..until]).await {
+            let until = chunk.buffer.len().min(chunk.filled.saturating_add(missing));
+            let count = match response.read(&mut chunk.buffer[chunk.filled..until]).await {
                 Ok(0) => {
-                    part.held = Some((buffer, filled));
+                    part.held = Some(chunk);
                     return Err(PartFailure::Broke(format!(
                         "the source ended a part of its file at byte {}, before {}",
                         part.at, part.end
@@ -396,16 +404,16 @@ impl PartFetches {
                 }
                 Ok(count) => count,
                 Err(why) => {
-                    part.held = Some((buffer, filled));
+                    part.held = Some(chunk);
                     return Err(PartFailure::Broke(why.to_string()));
                 }
             };
-            filled += count;
+            chunk.filled += count;
             part.at += count as u64;
             self.view.count(count as u64);
-            if filled < buffer.len() && part.at < part.end {
-                part.held = Some((buffer, filled));
-            } else if part.out.send((buffer, filled)).await.is_err() {
+            if chunk.filled < chunk.buffer.len() && part.at < part.end {
+                part.held = Some(chunk);
+            } else if part.out.send(chunk).await.is_err() {
                 // Nobody wants the file any more.
                 return Ok(());
             }

@@ -15,11 +15,11 @@ use super::guard::ValidLockTokens;
 use super::reserved;
 use super::slot::{NoMover, mover_for_body, wait_for_slot};
 use crate::claims::{Claim, ClearClaim, ClearTree};
-use crate::incoming::PoolWrite;
 use crate::mover::{Busy, Mover, MoverRequest, MoverView};
 use crate::pool_messages::{
     BeginUpload, FinishUpload, FinishWrite, OpenWrite, PoolChoice, PoolQuery, StoredFile,
 };
+use crate::pool_write::PoolWrite;
 use crate::uploads::{Plan, Progress, Upload};
 use crate::write_error::{CommitError, WriteError};
 use http::{HeaderMap, StatusCode};

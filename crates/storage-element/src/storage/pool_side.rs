@@ -3,10 +3,10 @@
 
 use super::Storage;
 use crate::claims::ClearClaim;
-use crate::incoming::{Completion, PoolWrite};
 use crate::mover::{Busy, Mover, MoverRequest};
 use crate::pool::Pool;
 use crate::pool_messages::{BeginUpload, OpenWrite, PoolChoice, PoolQuery, WriteCapability};
+use crate::pool_write::{Completion, PoolWrite};
 use crate::reaper::ReaperHandle;
 use crate::uploads::Upload;
 use crate::write_error::WriteError;
