@@ -34,7 +34,7 @@ impl BelievedClock {
         self.look().standing
     }
 
-    fn look(&self) -> Look {
+    fn look(&self) -> ClockLook {
         let mut state = self.state.lock();
         let (check, before) = &mut *state;
         let reading = reading(self.started);
@@ -48,7 +48,7 @@ impl BelievedClock {
                  has gone steadily for {minutes} min"
             );
         }
-        Look {
+        ClockLook {
             believed: check.believed(reading),
             recorded: check.recorded(reading),
             standing,
@@ -61,7 +61,7 @@ impl BelievedClock {
     }
 }
 
-struct Look {
+struct ClockLook {
     believed: Timestamp,
     recorded: Timestamp,
     standing: ClockStanding,

@@ -4,8 +4,8 @@
 //! thread for this, so that a disk that hangs holds up no other.
 
 use crate::crash::{Step, reached};
-use crate::finishing::Finishing;
 use crate::pool::{DiskWork, Pool, sync_directory};
+use crate::publication::Publication;
 use crate::reaper::{Pools, ReaperHandle};
 use crate::scratch::Scratch;
 use crate::threads::end_thread;
@@ -31,12 +31,12 @@ const BATCH_MAX: usize = 512;
 const END_WAIT: Duration = Duration::from_secs(10);
 
 /// A complete, synced file.
-pub(crate) struct Finished {
+pub(crate) struct CompleteFile {
     pub scratch: Scratch,
     pub entry: NewFile,
     pub reply: oneshot::Sender<Result<Changed, WriteError>>,
     /// Holds the path until the entry is there, so that no second writer comes between.
-    pub finishing: Arc<Finishing>,
+    pub publication: Arc<Publication>,
 }
 
 /// The threads of all pools. Dropping them finishes what is queued.
@@ -60,7 +60,7 @@ impl Committers {
     }
 
     /// Where finished files of a pool are handed in; sending blocks while the queue is full.
-    pub(crate) fn queue(&self, pool: &PoolName) -> SyncSender<Finished> {
+    pub(crate) fn queue(&self, pool: &PoolName) -> SyncSender<CompleteFile> {
         self.0.get(pool).expect("every pool has one").queue()
     }
 
@@ -74,7 +74,7 @@ impl Committers {
 /// The thread of one pool.
 struct Committer {
     pool: PoolName,
-    queue: Option<SyncSender<Finished>>,
+    queue: Option<SyncSender<CompleteFile>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -97,7 +97,7 @@ impl Committer {
         })
     }
 
-    fn queue(&self) -> SyncSender<Finished> {
+    fn queue(&self) -> SyncSender<CompleteFile> {
         self.queue.clone().expect("present until drop")
     }
 
@@ -117,17 +117,22 @@ impl Drop for Committer {
     }
 }
 
-fn run(namespace: &Namespace, pool: &Pool, reaper: &ReaperHandle, finished: &Receiver<Finished>) {
+fn run(
+    namespace: &Namespace,
+    pool: &Pool,
+    reaper: &ReaperHandle,
+    finished: &Receiver<CompleteFile>,
+) {
     while let Ok(first) = finished.recv() {
         let batch = std::iter::once(first).chain(finished.try_iter().take(BATCH_MAX - 1));
         commit(namespace, pool, reaper, batch.collect());
     }
 }
 
-fn commit(namespace: &Namespace, pool: &Pool, reaper: &ReaperHandle, batch: Vec<Finished>) {
-    let mut by_directory: BTreeMap<PathBuf, Vec<Finished>> = BTreeMap::new();
+fn commit(namespace: &Namespace, pool: &Pool, reaper: &ReaperHandle, batch: Vec<CompleteFile>) {
+    let mut by_directory: BTreeMap<PathBuf, Vec<CompleteFile>> = BTreeMap::new();
     for mut file in batch {
-        if file.finishing.is_given_up() {
+        if file.publication.is_given_up() {
             refuse(file, io::ErrorKind::TimedOut.into());
             continue;
         }
@@ -141,10 +146,10 @@ fn commit(namespace: &Namespace, pool: &Pool, reaper: &ReaperHandle, batch: Vec<
     }
     for (directory, files) in by_directory {
         let synced = pool
-            .standing
+            .health
             .during(DiskWork::Commit, || sync_directory(&directory));
         if let Err(why) = synced {
-            pool.standing.write_failed(&pool.name, &why);
+            pool.health.write_failed(&pool.name, &why);
             for file in files {
                 refuse(file, io::Error::new(why.kind(), why.to_string()));
             }
@@ -157,14 +162,14 @@ fn commit(namespace: &Namespace, pool: &Pool, reaper: &ReaperHandle, batch: Vec<
     }
 }
 
-fn publish(namespace: &Namespace, reaper: ReaperHandle, file: Finished) {
-    let Finished {
+fn publish(namespace: &Namespace, reaper: ReaperHandle, file: CompleteFile) {
+    let CompleteFile {
         scratch,
         entry,
         reply,
-        finishing,
+        publication,
     } = file;
-    let Some(claim) = finishing.publish() else {
+    let Some(claim) = publication.publish() else {
         // Who waited for it was told that it will not be there.
         return;
     };
@@ -173,7 +178,7 @@ fn publish(namespace: &Namespace, reaper: ReaperHandle, file: Finished) {
         let result = match result {
             Ok(changed) => {
                 reached(Step::Committed);
-                scratch.pool.seen.note(scratch.id);
+                scratch.pool.recent_files.note(scratch.id);
                 scratch.keep(size);
                 reaper.bury(&changed.trashed);
                 Ok(changed)
@@ -202,7 +207,7 @@ fn discard(scratch: Scratch, why: &ChangeError) {
     }
 }
 
-fn refuse(file: Finished, source: io::Error) {
+fn refuse(file: CompleteFile, source: io::Error) {
     let error = file.scratch.pool.write_failed(source);
     drop(file.scratch);
     // As above.

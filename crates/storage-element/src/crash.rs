@@ -65,9 +65,9 @@ mod tests {
     //! A child process writes and is killed at a step; the parent starts over on what is left.
 
     use super::{HANGING, KILL_AT, Step};
-    use crate::incoming::PoolWrite;
     use crate::label::read_label;
     use crate::pool_messages::{FinishWrite, OpenWrite, PoolQuery};
+    use crate::pool_write::PoolWrite;
     use crate::write_error::WriteError;
     use crate::{PoolConfig, Storage, StorageConfig, StorageLimits};
     use penstock_model::{NamespacePath, PoolName};

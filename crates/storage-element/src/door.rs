@@ -39,7 +39,7 @@ mod write;
 mod write_ticket;
 
 use crate::storage::Storage;
-use answer::{Answer, METHODS, Problem, Reply};
+use answer::{METHODS, Problem, Reply, Response};
 use call::{Call, Door, RETRY_AFTER_SECONDS};
 use caller::Client;
 use http::header::{
@@ -157,7 +157,7 @@ pub async fn serve(
         );
     }
     connections.shutdown().await;
-    door.removals.ended().await;
+    door.removals.wait_for_all().await;
     Ok(())
 }
 
@@ -211,29 +211,39 @@ impl Drop for CountedConnection {
     }
 }
 
+/// TLS with a client, and the certificate that it has shown. `None`: it does not come to that.
+async fn handshake(
+    tcp: TcpStream,
+    tls: ServerTls,
+    admitted: &Admitted,
+) -> Option<(Stream, Option<ClientCertificate>)> {
+    admitted.shakes_hands();
+    let stream = tokio::select! {
+        stream = tls.accept(tcp) => stream,
+        () = admitted.asked_to_go() => return None,
+    };
+    admitted.shook_hands();
+    match stream {
+        Ok(stream) => {
+            let certificate = tls.client_of(&stream, wall_clock()).await;
+            Some((stream, certificate))
+        }
+        Err(why) => {
+            tracing::debug!(%why, "no TLS with a client");
+            None
+        }
+    }
+}
+
 impl Door {
     /// Serves one connection to its end.
     async fn connection(&self, tcp: TcpStream, tls: Option<ServerTls>, admitted: Admitted) {
-        let (stream, certificate) = match tls {
-            None => (Stream::plain(tcp), None),
-            Some(tls) => {
-                admitted.shakes_hands();
-                let shaken = tokio::select! {
-                    shaken = tls.accept(tcp) => shaken,
-                    () = admitted.asked_to_go() => return,
-                };
-                admitted.shook_hands();
-                match shaken {
-                    Ok(stream) => {
-                        let certificate = tls.client_of(&stream, wall_clock()).await;
-                        (stream, certificate)
-                    }
-                    Err(why) => {
-                        tracing::debug!(%why, "no TLS with a client");
-                        return;
-                    }
-                }
-            }
+        let handshake = match tls {
+            None => Some((Stream::plain(tcp), None)),
+            Some(tls) => handshake(tcp, tls, &admitted).await,
+        };
+        let Some((stream, certificate)) = handshake else {
+            return;
         };
         let settings = self.storage.settings();
         let limits = Limits {
@@ -322,20 +332,20 @@ impl Door {
     ) -> io::Result<()> {
         let answer = match self.handle(connection, client, request).await {
             Ok(Reply::Sent(result)) => return result,
-            Ok(Reply::Answer(answer)) => answer,
+            Ok(Reply::Response(answer)) => answer,
             Err(problem) => {
                 if problem.status.is_server_error() {
                     let (status, text) = (problem.status, problem.text());
                     let path = request.path();
                     tracing::warn!(method = %request.method, path, %status, text, "a request failed");
                 }
-                if problem.is_denial() && !problem.is_told {
+                if problem.is_denial() && !problem.is_logged {
                     let (method, path, peer) =
                         (&request.method, request.path(), connection.peer_addr());
                     let (status, text) = (problem.status, problem.text());
                     tracing::warn!(%peer, %method, path, %status, why = text, "refused a request");
                 }
-                match pages::are_wanted(request) {
+                match pages::wants_page(request) {
                     true => pages::problem(request, problem),
                     false => problem.answer(&request.headers),
                 }
@@ -344,7 +354,7 @@ impl Door {
         self.send(connection, answer).await
     }
 
-    async fn send(&self, connection: &mut Connection, answer: Answer) -> io::Result<()> {
+    async fn send(&self, connection: &mut Connection, answer: Response) -> io::Result<()> {
         let answer = self.guarded(answer, connection.is_tls());
         connection
             .respond(answer.status, answer.headers, &answer.body)
@@ -352,7 +362,7 @@ impl Door {
     }
 
     /// Adds what keeps browsers from making more of an answer than it is.
-    fn guarded(&self, mut answer: Answer, is_tls: bool) -> Answer {
+    fn guarded(&self, mut answer: Response, is_tls: bool) -> Response {
         let headers = &mut answer.headers;
         if !answer.body.is_empty() {
             let nosniff = HeaderValue::from_static("nosniff");
@@ -415,10 +425,10 @@ impl Door {
         }
         // What each holds while it waits is its own, so that the short ones are answered without room for the others.
         match request.method.as_str() {
-            "PUT" if resumable::is_begun(request) => {
+            "PUT" if resumable::begins_upload(request) => {
                 Box::pin(resumable::begin(self, connection, call)).await
             }
-            "GET" if pages::are_wanted(request) => {
+            "GET" if pages::wants_page(request) => {
                 Box::pin(pages::get(self, connection, call)).await
             }
             "GET" | "HEAD" => read::read(self, connection, call).await,
@@ -439,10 +449,11 @@ impl Door {
     }
 
     /// What anybody may ask: the methods, and the documents of the site's token issuer and of its macaroons.
-    fn public(&self, request: &Request, is_tls: bool) -> Option<Answer> {
+    fn public(&self, request: &Request, is_tls: bool) -> Option<Response> {
         if request.method == Method::OPTIONS {
             let methods = reserved::methods_of(request.path());
-            let answer = Answer::new(StatusCode::OK).with(ALLOW, HeaderValue::from_static(methods));
+            let answer =
+                Response::new(StatusCode::OK).with(ALLOW, HeaderValue::from_static(methods));
             return Some(guard::with_compliance(answer));
         }
         if request.method != Method::GET && request.method != Method::HEAD {
@@ -458,7 +469,7 @@ impl Door {
             "/jwks" => &issuer.jwks,
             _ => return None,
         };
-        let mut answer = Answer::new(StatusCode::OK)
+        let mut answer = Response::new(StatusCode::OK)
             .with(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         answer.body = document.to_string().into_bytes();
         Some(answer)

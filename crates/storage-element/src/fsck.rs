@@ -1,6 +1,11 @@
 //! Compares a namespace with its pools, both ways, and mends what can be mended. Never removes data.
 
+mod report;
 mod restored;
+
+pub use report::{
+    Findings, FsckReport, MissingData, RestoredFile, UnknownData, WrongCounter, WrongSize,
+};
 
 use crate::label::{LABEL_VERSION, Label, write_label};
 use crate::pool::{IDS_PER_DIRECTORY, move_aside, sync_directory};
@@ -11,7 +16,6 @@ use penstock_persistence::namespace::{
     Change, ChangeError, EntryId, LastWord, LastWords, Namespace, NamespaceError, NewFile,
     PoolUsage, Refusal, Replace, StoredFile,
 };
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -20,8 +24,6 @@ use std::path::PathBuf;
 use thiserror::Error;
 use uuid::Uuid;
 
-/// Of each kind of finding, how many are named.
-const NAMED_MAX: usize = 10_000;
 /// Ids that an older copy of a namespace leaps over.
 const IDS_LEAP: u64 = 1_000_000_000;
 /// Where files go whose place is not known or taken.
@@ -54,167 +56,6 @@ pub struct FsckProgress {
     pub done: u64,
     /// Of how many.
     pub total: u64,
-}
-
-/// What was found.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct FsckReport {
-    /// Visible files that were compared.
-    pub files: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Entries whose data is not there.
-    pub missing: Findings<MissingData>,
-    /// Entries of whose data another number of bytes is there.
-    pub wrong_size: Findings<WrongSize>,
-    /// Data without an entry.
-    pub unknown: Findings<UnknownData>,
-    /// Files in the trash that were restored after the copy was made that this namespace is.
-    pub restored: Findings<RestoredFile>,
-    /// Pools whose counters are wrong.
-    pub counters: Vec<WrongCounter>,
-    /// Files whose label does not tell where they are; the directory log does.
-    pub labels_outdated: u64,
-    /// Of these, those that were written again.
-    pub labels_written: u64,
-    /// Pools that hold files and are not configured.
-    pub pools_unknown: BTreeMap<String, u64>,
-}
-
-/// Findings of one kind: how many, and the first of them.
-#[derive(Debug, Clone, Serialize)]
-pub struct Findings<T> {
-    /// How many there are.
-    pub count: u64,
-    /// Of these, how many were mended.
-    pub mended: u64,
-    /// The first of them.
-    pub named: Vec<T>,
-}
-
-impl<T> Default for Findings<T> {
-    fn default() -> Self {
-        Findings {
-            count: 0,
-            mended: 0,
-            named: Vec::new(),
-        }
-    }
-}
-
-impl<T> Findings<T> {
-    fn add(&mut self, finding: T, is_mended: bool) {
-        self.count += 1;
-        self.mended += u64::from(is_mended);
-        if self.named.len() < NAMED_MAX {
-            self.named.push(finding);
-        }
-    }
-
-    fn open(&self) -> u64 {
-        self.count - self.mended
-    }
-}
-
-/// An entry without data.
-#[derive(Debug, Clone, Serialize)]
-pub struct MissingData {
-    /// Where.
-    pub path: String,
-    /// The file's id, as the pools name it.
-    pub id: String,
-    /// The pool that should have it.
-    pub pool: String,
-    /// Bytes that it should have.
-    pub size: u64,
-}
-
-/// An entry whose data is of another size.
-#[derive(Debug, Clone, Serialize)]
-pub struct WrongSize {
-    /// Where.
-    pub path: String,
-    /// The file's id.
-    pub id: String,
-    /// Its pool.
-    pub pool: String,
-    /// As the namespace says.
-    pub expected: u64,
-    /// As it lies there.
-    pub found: u64,
-}
-
-/// Data without an entry.
-#[derive(Debug, Clone, Serialize)]
-pub struct UnknownData {
-    /// The data's file.
-    pub file: String,
-    /// Its pool.
-    pub pool: String,
-    /// Bytes.
-    pub size: u64,
-    /// It was removed before the namespace was lost: a repair makes it trash again, not visible.
-    pub is_trash: bool,
-    /// It lies in the pool's quarantine, not where a start would look for its entry.
-    pub in_quarantine: bool,
-    /// Where its label, and the directories of now, say that it belongs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub path: Option<String>,
-    /// Where it was entered.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub entered: Option<String>,
-    /// Why it was not, or not where it belongs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
-}
-
-/// A file that is trash for an older copy of the namespace and was restored since.
-#[derive(Debug, Clone, Serialize)]
-pub struct RestoredFile {
-    /// Where it was restored to, or else where it was when it was removed.
-    pub path: String,
-    /// The file's id.
-    pub id: String,
-    /// Its pool.
-    pub pool: String,
-    /// Bytes.
-    pub size: u64,
-    /// Where it was made visible.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub entered: Option<String>,
-    /// Why not where it belongs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
-}
-
-/// A pool whose counters are not what it holds.
-#[derive(Debug, Clone, Serialize)]
-pub struct WrongCounter {
-    /// The pool.
-    pub pool: String,
-    /// As noted.
-    pub files_noted: u64,
-    /// As counted.
-    pub files: u64,
-    /// As noted.
-    pub bytes_noted: u64,
-    /// As counted.
-    pub bytes: u64,
-    /// It was corrected.
-    pub is_mended: bool,
-}
-
-impl FsckReport {
-    /// Findings that are still there and mean that something is wrong. Labels that the directory log corrects do not.
-    pub fn open(&self) -> u64 {
-        let counters = self.counters.iter().filter(|counter| !counter.is_mended);
-        self.missing.open()
-            + self.wrong_size.open()
-            + self.unknown.open()
-            + self.restored.open()
-            + counters.count() as u64
-            + self.pools_unknown.len() as u64
-    }
 }
 
 /// Why they could not be compared, or not be mended.

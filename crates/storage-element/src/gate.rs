@@ -19,14 +19,14 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The gate of one pool.
 pub(crate) struct Gate {
-    state: Mutex<State>,
+    state: Mutex<GateState>,
     look_interval: Duration,
     pub(crate) meter: Meter,
     /// Movers that were ended for others.
     pub(crate) preempted: Counter,
 }
 
-struct State {
+struct GateState {
     queue: MoverQueue,
     running: BTreeMap<Ticket, Arc<Progress>>,
     waiters: HashMap<Ticket, Waiter>,
@@ -38,12 +38,12 @@ struct State {
 }
 
 struct Waiter {
-    turn: oneshot::Sender<Turn>,
+    turn: oneshot::Sender<WaitOutcome>,
     progress: Arc<Progress>,
 }
 
 /// How waiting ends.
-enum Turn {
+enum WaitOutcome {
     /// With a slot.
     Started,
     /// Without one: the queue is full, and somebody who waits less often has the place.
@@ -65,12 +65,12 @@ pub(crate) enum Arrival {
     /// It must wait.
     Waiting(QueuePlace),
     /// It must go away.
-    Refused(Refusal),
+    Refused(SlotRefusal),
 }
 
 /// Why a mover gets no slot, and when to come back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct SlotRefusal {
     pub retry_after_seconds: u64,
     pub reason: AdmissionReason,
 }
@@ -87,7 +87,7 @@ pub(crate) struct QueuePlace {
     gate: Arc<Gate>,
     ticket: Ticket,
     requester: Requester,
-    turn: oneshot::Receiver<Turn>,
+    turn: oneshot::Receiver<WaitOutcome>,
     next_look: tokio::time::Instant,
     reason: AdmissionReason,
     /// The mover that was told to end for this one.
@@ -146,7 +146,7 @@ impl Progress {
 impl Gate {
     pub(crate) fn new(limits: QueueLimits) -> Gate {
         Gate {
-            state: Mutex::new(State {
+            state: Mutex::new(GateState {
                 queue: MoverQueue::new(limits),
                 running: BTreeMap::new(),
                 waiters: HashMap::new(),
@@ -189,7 +189,7 @@ impl Gate {
                 if let Some(waiter) = displaced {
                     let retry_after_seconds = mean.as_secs().clamp(1, 60);
                     // One that has gone meanwhile needs no word.
-                    let _ = waiter.turn.send(Turn::Displaced {
+                    let _ = waiter.turn.send(WaitOutcome::Displaced {
                         retry_after_seconds,
                     });
                 }
@@ -207,7 +207,7 @@ impl Gate {
             }
             Admission::Refuse {
                 retry_after_seconds,
-            } => Arrival::Refused(Refusal {
+            } => Arrival::Refused(SlotRefusal {
                 retry_after_seconds,
                 reason,
             }),
@@ -273,18 +273,18 @@ impl Gate {
         Some(decision.choice)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GateState> {
         self.state.lock()
     }
 }
 
-impl State {
+impl GateState {
     fn wake(&mut self, started: Vec<Ticket>) {
         for ticket in started {
             if let Some(waiter) = self.waiters.remove(&ticket) {
                 self.running.insert(ticket, waiter.progress);
                 // One that has gone meanwhile leaves again when its `QueuePlace` is dropped.
-                let _ = waiter.turn.send(Turn::Started);
+                let _ = waiter.turn.send(WaitOutcome::Started);
             }
         }
     }
@@ -335,7 +335,7 @@ impl Drop for Permit {
 impl QueuePlace {
     /// Waits for the slot. May be dropped and called again. Errors: somebody who waits less often has the place in the
     /// queue.
-    pub(crate) async fn started(&mut self) -> Result<Permit, Refusal> {
+    pub(crate) async fn started(&mut self) -> Result<Permit, SlotRefusal> {
         let turn = loop {
             tokio::select! {
                 biased;
@@ -348,11 +348,11 @@ impl QueuePlace {
         };
         self.is_over = true;
         match turn {
-            Ok(Turn::Displaced {
+            Ok(WaitOutcome::Displaced {
                 retry_after_seconds,
             }) => {
                 let limits = self.gate.load().limits;
-                Err(Refusal {
+                Err(SlotRefusal {
                     retry_after_seconds,
                     reason: AdmissionReason::QueueFull {
                         queued: limits.queue_max,
@@ -361,7 +361,7 @@ impl QueuePlace {
                 })
             }
             // The sender is dropped only after it was used, because the gate outlives its queue.
-            Ok(Turn::Started) | Err(_) => Ok(self.gate.permit(self.ticket)),
+            Ok(WaitOutcome::Started) | Err(_) => Ok(self.gate.permit(self.ticket)),
         }
     }
 

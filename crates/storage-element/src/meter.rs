@@ -28,10 +28,10 @@ pub struct SecondMoved {
 /// Counts bytes; remembers the last minute by the second.
 pub(crate) struct Meter {
     started: Instant,
-    state: Mutex<State>,
+    state: Mutex<MeterState>,
 }
 
-struct State {
+struct MeterState {
     second: u64,
     ring: [SecondMoved; SECONDS],
     total: SecondMoved,
@@ -41,7 +41,7 @@ impl Meter {
     pub(crate) fn new() -> Meter {
         Meter {
             started: Instant::now(),
-            state: Mutex::new(State {
+            state: Mutex::new(MeterState {
                 second: 0,
                 ring: [SecondMoved::default(); SECONDS],
                 total: SecondMoved::default(),
@@ -77,7 +77,7 @@ impl Meter {
     }
 }
 
-impl State {
+impl MeterState {
     fn advance(&mut self, second: u64) {
         let skipped = second.saturating_sub(self.second).min(SECONDS as u64);
         for step in 0..skipped {
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn bytes_stay_in_the_second_in_which_they_moved() {
-        let mut state = State {
+        let mut state = MeterState {
             second: 0,
             ring: [SecondMoved {
                 in_bytes: 7,

@@ -2,7 +2,7 @@
 //! leaves a record when it ends, however it ends.
 
 use crate::clock::microseconds;
-use crate::gate::{Arrival, Permit, Progress, QueuePlace, Refusal};
+use crate::gate::{Arrival, Permit, Progress, QueuePlace, SlotRefusal};
 use crate::meter::Direction;
 use crate::metrics::{EndedMovers, StorageMetrics};
 use crate::pool::Pool;
@@ -159,7 +159,7 @@ pub(crate) struct Busy {
 }
 
 impl Busy {
-    fn at(pool: &Pool, refusal: Refusal) -> Busy {
+    fn at(pool: &Pool, refusal: SlotRefusal) -> Busy {
         Busy {
             pool: pool.name.clone(),
             reason: refusal.reason,
@@ -260,7 +260,7 @@ impl Mover {
                 Err(refusal) => {
                     self.live.refused.increment();
                     let busy = Busy::at(&self.facts.pool, refusal);
-                    self.refused(busy.to_string());
+                    self.record_refusal(busy.to_string());
                     return Err(busy);
                 }
             };
@@ -312,7 +312,7 @@ impl Mover {
     }
 
     /// It gets no slot. So it is recorded, unless it ends otherwise.
-    pub(crate) fn refused(&mut self, why: String) {
+    pub(crate) fn record_refusal(&mut self, why: String) {
         self.outcome = Some(MoverOutcome::Failed(why));
     }
 

@@ -28,7 +28,7 @@ const LABEL_TEST: &str = "label-test";
 const TRASH_AT_ONCE: usize = 1000;
 
 /// Why a pool is not opened.
-pub(crate) enum Refusal {
+pub(crate) enum PoolRefusal {
     /// The configuration or the namespace is wrong. Found at the start, it keeps the storage element from starting.
     Wrong(OpenError),
     /// Its disk is not there, or not in order, and may come back.
@@ -66,7 +66,7 @@ pub(crate) fn inspect(
     namespace: &Namespace,
     pool: &Pool,
     is_known: bool,
-) -> Result<OwnPool, Refusal> {
+) -> Result<OwnPool, PoolRefusal> {
     let path = identity_path(&pool.directory);
     let text = match std::fs::read(&path) {
         Ok(text) => text,
@@ -85,10 +85,10 @@ pub(crate) fn inspect(
         .map_err(|why| away_if(is_known, unreadable(why.to_string())))?;
     if identity.version > POOL_VERSION {
         let why = format!("version {} is newer than this program", identity.version);
-        return Err(Refusal::Wrong(unreadable(why)));
+        return Err(PoolRefusal::Wrong(unreadable(why)));
     }
     if identity.namespace != namespace.uuid() || identity.pool != pool.name {
-        return Err(Refusal::Wrong(OpenError::ForeignPool {
+        return Err(PoolRefusal::Wrong(OpenError::ForeignPool {
             pool: pool.name.clone(),
             path: pool.directory.clone(),
             theirs: identity.pool,
@@ -99,7 +99,7 @@ pub(crate) fn inspect(
     let lock = match lock_pool(&pool.directory) {
         Ok(lock) => lock,
         Err(why) if why.kind() == io::ErrorKind::WouldBlock => {
-            return Err(Refusal::Wrong(in_use(pool)));
+            return Err(PoolRefusal::Wrong(in_use(pool)));
         }
         Err(source) => {
             let why = directory_error(pool, pool.directory.join("pool.lock"), source);
@@ -122,10 +122,10 @@ fn check_marks(
     pool: &Pool,
     identity: &PoolIdentity,
     is_known: bool,
-) -> Result<EntryId, Refusal> {
+) -> Result<EntryId, PoolRefusal> {
     let from = identity.low_water.min(namespace.low_water());
     let in_use = pool.marker.get().is_some();
-    let marks = marks_of(namespace, in_use).map_err(|why| Refusal::Wrong(why.into()))?;
+    let marks = marks_of(namespace, in_use).map_err(|why| PoolRefusal::Wrong(why.into()))?;
     let restored = namespace.restored_ids();
     // A pool that was in use since the restore has been looked at.
     let restored = restored.filter(|ids| identity.low_water < ids.end);
@@ -139,11 +139,11 @@ fn check_marks(
         return Ok(from);
     }
     let unknown = unknown_files(namespace, pool, from).map_err(|why| match why {
-        OpenError::PoolDirectory { .. } => Refusal::Away(why.to_string()),
-        why => Refusal::Wrong(why),
+        OpenError::PoolDirectory { .. } => PoolRefusal::Away(why.to_string()),
+        why => PoolRefusal::Wrong(why),
     })?;
     if !unknown.is_empty() {
-        return Err(Refusal::Wrong(OpenError::OldNamespace {
+        return Err(PoolRefusal::Wrong(OpenError::OldNamespace {
             pool: pool.name.clone(),
             files: unknown.len() as u64,
         }));
@@ -154,7 +154,7 @@ fn check_marks(
         0
     };
     if restored > 0 {
-        return Err(Refusal::Wrong(OpenError::OldNamespace {
+        return Err(PoolRefusal::Wrong(OpenError::OldNamespace {
             pool: pool.name.clone(),
             files: restored,
         }));
@@ -171,10 +171,10 @@ fn check_marks(
 
 /// How many files an older copy of a namespace has as trash that were restored since, as the pool's log tells: their data
 /// would be removed with the trash.
-fn restored_since(namespace: &Namespace, pool: &Pool) -> Result<u64, Refusal> {
-    let wrong = |why: NamespaceError| Refusal::Wrong(why.into());
+fn restored_since(namespace: &Namespace, pool: &Pool) -> Result<u64, PoolRefusal> {
+    let wrong = |why: NamespaceError| PoolRefusal::Wrong(why.into());
     let words = LastWords::read(std::slice::from_ref(&pool.directory))
-        .map_err(|why| Refusal::Away(format!("its directory log cannot be read: {why}")))?;
+        .map_err(|why| PoolRefusal::Away(format!("its directory log cannot be read: {why}")))?;
     let (mut restored, mut query) = (0, TrashQuery::default());
     query.pool = Some(pool.name.clone());
     loop {
@@ -189,7 +189,7 @@ fn restored_since(namespace: &Namespace, pool: &Pool) -> Result<u64, Refusal> {
 }
 
 /// A directory without `pool.json` becomes a pool only when it is empty and was none before.
-fn inspect_new(pool: &Pool, is_known: bool) -> Result<OwnPool, Refusal> {
+fn inspect_new(pool: &Pool, is_known: bool) -> Result<OwnPool, PoolRefusal> {
     let path = pool.directory.clone();
     let holds_anything = match std::fs::read_dir(&path) {
         // A fresh ext4 file system is not empty: it has `lost+found`.
@@ -204,14 +204,14 @@ fn inspect_new(pool: &Pool, is_known: bool) -> Result<OwnPool, Refusal> {
             true => "has no pool.json",
             false => "is empty or missing",
         };
-        return Err(Refusal::Away(format!(
+        return Err(PoolRefusal::Away(format!(
             "{} {state}, although it was a pool; is its disk mounted? A new disk needs a pool with another name",
             path.display()
         )));
     }
     if holds_anything {
         let pool = pool.name.clone();
-        return Err(Refusal::Wrong(OpenError::NotAPool { pool, path }));
+        return Err(PoolRefusal::Wrong(OpenError::NotAPool { pool, path }));
     }
     Ok(OwnPool {
         lock: None,
@@ -408,10 +408,10 @@ fn in_use(pool: &Pool) -> OpenError {
 }
 
 /// What is wrong with a pool that was one may come right again; a new one is a mistake in the configuration.
-fn away_if(is_known: bool, why: OpenError) -> Refusal {
+fn away_if(is_known: bool, why: OpenError) -> PoolRefusal {
     match is_known {
-        true => Refusal::Away(why.to_string()),
-        false => Refusal::Wrong(why),
+        true => PoolRefusal::Away(why.to_string()),
+        false => PoolRefusal::Wrong(why),
     }
 }
 

@@ -6,18 +6,20 @@
 //! labels do not tell, so that a namespace can be rebuilt from its pools.
 
 mod file_system;
+mod health;
 mod identity;
 mod quarantine;
-mod seen;
-mod standing;
+mod recent_files;
+mod reservation;
 
 use crate::fullness::is_no_space;
 pub(crate) use file_system::FileSystem;
 use file_system::FreeSpace;
+pub(crate) use health::{DiskHealth, DiskWork};
 pub(crate) use identity::{Marker, PoolIdentity, identity_path, lock_pool, marks_of};
 pub(crate) use quarantine::Quarantine;
-pub(crate) use seen::RecentlySeenFiles;
-pub(crate) use standing::{DiskWork, Standing};
+pub(crate) use recent_files::RecentFiles;
+pub(crate) use reservation::Reservation;
 
 use crate::config::PoolConfig;
 use crate::gate::Gate;
@@ -25,7 +27,7 @@ use crate::write_error::WriteError;
 use parking_lot::{Mutex, MutexGuard};
 use penstock_decide::admission::Requester;
 use penstock_decide::pool_condition::PoolCondition;
-use penstock_decide::pool_selection::{PoolMode, PoolView, promised_ahead};
+use penstock_decide::pool_selection::{PoolMode, PoolView};
 use penstock_model::{Bytes, PoolName};
 use penstock_persistence::namespace::{EntryId, PoolUsage};
 use penstock_protocol::exposition::Counter;
@@ -55,7 +57,7 @@ pub(crate) struct Pool {
     pub directory: PathBuf,
     pub gate: Arc<Gate>,
     /// How its disk does, and what was counted of it.
-    pub standing: Standing,
+    pub health: DiskHealth,
     /// Files that are in no namespace.
     pub quarantine: Quarantine,
     /// Keeps `pool.json` up to date; absent until the pool was made ready.
@@ -65,7 +67,7 @@ pub(crate) struct Pool {
     /// Turns of those who look at files here and are no movers, so that a disk that hangs holds few threads.
     pub looks: Arc<Semaphore>,
     /// Files whose data was found as it should be.
-    pub seen: RecentlySeenFiles,
+    pub recent_files: RecentFiles,
     /// Turns of those who read whole files for their checksums.
     pub checksum_turns: Semaphore,
     /// Files of the trash that were removed because their time was over, to make room, or by an administrator.
@@ -107,11 +109,11 @@ impl Pool {
             name: config.name.clone(),
             directory: config.directory.clone(),
             gate: Arc::new(Gate::new(config.movers)),
-            standing: Standing::default(),
+            health: DiskHealth::default(),
             quarantine: Quarantine::default(),
             marker: OnceLock::new(),
             is_ours: AtomicBool::new(false),
-            seen: RecentlySeenFiles::default(),
+            recent_files: RecentFiles::default(),
             looks: Arc::new(Semaphore::new(LOOKS_MAX)),
             checksum_turns: Semaphore::new(CHECKSUM_TURNS),
             trash_expired: Counter::default(),
@@ -133,7 +135,7 @@ impl Pool {
 
     /// What an operator should know of its disk.
     pub(crate) fn condition(&self) -> PoolCondition {
-        self.standing.condition()
+        self.health.condition()
     }
 
     /// It takes new files, if there is room.
@@ -164,13 +166,13 @@ impl Pool {
 
     /// What a failed write means for its client; the pool remembers it.
     pub(crate) fn write_failed(&self, source: io::Error) -> WriteError {
-        self.standing.write_failed(&self.name, &source);
+        self.health.write_failed(&self.name, &source);
         WriteError::of_io(self.name.clone(), source)
     }
 
     /// The same for one that took too long.
     pub(crate) fn write_stalled(&self, after: Duration) -> WriteError {
-        self.standing.stalled(&self.name, after);
+        self.health.stalled(&self.name, after);
         WriteError::DiskStalled {
             pool: self.name.clone(),
             after,
@@ -325,11 +327,7 @@ impl Pool {
     /// The promise for a file of which so many bytes are on the disk already, whether or not there is room.
     pub(crate) fn reserve_again(self: &Arc<Self>, written: u64) -> Reservation {
         self.space().reserved += written;
-        Reservation {
-            pool: Arc::clone(self),
-            bytes: written,
-            unallocated: 0,
-        }
+        Reservation::of(Arc::clone(self), written)
     }
 
     /// A file of this size fits now, if trash gives way. Promises nothing.
@@ -413,7 +411,7 @@ impl Pool {
             // One that is full is no worse than that: trash gives way first.
             if self.condition().takes_files() && !is_no_space(why) {
                 let why = format!("pool.json: {why}");
-                self.standing.unprepared(&self.name, why);
+                self.health.unprepared(&self.name, why);
             }
         })
     }
@@ -523,92 +521,10 @@ fn tolerate_missing(result: io::Result<()>) -> io::Result<()> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum DataPlace {
     Incoming,
     Data,
     Kept,
-}
-
-/// Space promised to one writer. Dropping it gives the space back.
-pub(crate) struct Reservation {
-    pool: Arc<Pool>,
-    bytes: u64,
-    unallocated: u64,
-}
-
-impl Reservation {
-    /// Promises enough for the first `come` bytes; of an announced rest some more, so that the disk gets it in long
-    /// pieces. What is promised ahead is little enough that all movers together leave room for others.
-    pub(crate) fn cover(&mut self, come: u64, announced: Option<u64>) -> Result<(), NoRoom> {
-        let needed = come.saturating_sub(self.bytes);
-        if needed == 0 && self.bytes > 0 {
-            return Ok(());
-        }
-        let movers_max = self.pool.gate.load().limits.movers_max;
-        let mut space = self.pool.space();
-        let free = self.pool.free(&space);
-        let rest = announced.unwrap_or(come).saturating_sub(come);
-        // An empty file needs its place in a directory all the same.
-        if free.0 < needed.max(1) {
-            return Err(self.pool.no_room(&space, needed.max(1), rest));
-        }
-        let ahead = promised_ahead(free, movers_max).0.min(rest);
-        let more = (needed + ahead).min(free.0);
-        space.promise(more);
-        self.bytes += more;
-        self.unallocated += more;
-        Ok(())
-    }
-
-    /// Promises enough for the first `come` bytes, while there is room for `whole`, or would be without trash.
-    pub(crate) fn cover_if_fits(&mut self, come: u64, whole: u64) -> Result<(), NoRoom> {
-        let mut space = self.pool.space();
-        let free = self.pool.free(&space);
-        if self.pool.available(&space).0 < whole.max(come).saturating_sub(self.bytes) {
-            return Err(NoRoom { free, wanted: None });
-        }
-        let more = come.saturating_sub(self.bytes);
-        if free.0 < more {
-            return Err(self.pool.no_room(&space, more, whole.saturating_sub(come)));
-        }
-        space.promise(more);
-        self.bytes += more;
-        self.unallocated += more;
-        Ok(())
-    }
-
-    /// Bytes that are promised.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// The disk has the first `bytes` now, so the file system counts them itself.
-    pub(crate) fn allocated_to(&mut self, bytes: u64) {
-        let still = self.bytes.saturating_sub(bytes).min(self.unallocated);
-        let allocated = self.unallocated - still;
-        let mut space = self.pool.space();
-        space.unallocated -= allocated;
-        // What is remembered of the file system is from before these bytes.
-        space.file_system.allocated(allocated);
-        space.file_system.took(allocated);
-        self.unallocated = still;
-    }
-
-    /// The file stays, with this size.
-    pub(crate) fn keep(self, size: Bytes) {
-        let mut space = self.pool.space();
-        space.used += size.0;
-        space.file_system.took_file();
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        let mut space = self.pool.space();
-        space.reserved -= self.bytes;
-        space.unallocated -= self.unallocated;
-        space.file_system.allocated(self.unallocated);
-    }
 }
 
 impl Space {

@@ -10,12 +10,12 @@ mod tests;
 mod trash;
 
 pub(crate) use room::with_room;
-use trash::Emptied;
+use trash::TrashRemoval;
 pub(crate) use trash::{RestoreError, RestoreOrder};
 
 use crate::clock::BelievedClock;
 use crate::fullness::Fullness;
-use crate::pool::Place;
+use crate::pool::DataPlace;
 use crate::pool::{Pool, Reservation};
 use crate::threads::end_thread;
 use parking_lot::Mutex;
@@ -67,14 +67,14 @@ enum Order {
     },
     Empty {
         query: TrashQuery,
-        reply: oneshot::Sender<Result<Emptied, NamespaceError>>,
+        reply: oneshot::Sender<Result<TrashRemoval, NamespaceError>>,
     },
 }
 
 struct Discard {
     pool: Arc<Pool>,
     id: EntryId,
-    place: Place,
+    place: DataPlace,
     /// Given back when the data is gone.
     _reservation: Option<Reservation>,
 }
@@ -87,9 +87,9 @@ pub(crate) struct Reapers {
 
 /// Where removals are ordered.
 #[derive(Clone)]
-pub(crate) struct ReaperHandle(Arc<Shared>);
+pub(crate) struct ReaperHandle(Arc<ReaperContext>);
 
-struct Shared {
+struct ReaperContext {
     namespace: Arc<Namespace>,
     clock: Arc<BelievedClock>,
     pools: BTreeMap<PoolName, (Arc<Pool>, SyncSender<Order>)>,
@@ -98,7 +98,7 @@ struct Shared {
     is_over: AtomicBool,
 }
 
-impl Shared {
+impl ReaperContext {
     fn grace(&self) -> Duration {
         Duration::from_millis(self.grace.load(Ordering::Relaxed))
     }
@@ -119,7 +119,7 @@ impl Reapers {
             orders.insert(name, waiting);
             queues.insert(name.clone(), (Arc::clone(pool), queue));
         }
-        let handle = ReaperHandle(Arc::new(Shared {
+        let handle = ReaperHandle(Arc::new(ReaperContext {
             namespace: Arc::clone(namespace),
             clock: Arc::clone(clock),
             pools: queues,
@@ -213,7 +213,7 @@ impl ReaperHandle {
         &self,
         pool: Arc<Pool>,
         id: EntryId,
-        place: Place,
+        place: DataPlace,
         reservation: Option<Reservation>,
     ) {
         use std::sync::mpsc::TrySendError;
@@ -252,7 +252,7 @@ impl ReaperHandle {
 
 /// What the thread of one pool works with.
 struct Reaper {
-    shared: Arc<Shared>,
+    shared: Arc<ReaperContext>,
     pool: Arc<Pool>,
     /// How far the trash was looked at in this pass. What could not be removed stays until the next one.
     cursor: Option<(Timestamp, EntryId)>,
@@ -333,9 +333,9 @@ fn discard(order: &Discard) {
         pool, id, place, ..
     } = order;
     let path = match place {
-        Place::Incoming => pool.incoming_path(*id),
-        Place::Data => pool.data_path(*id),
-        Place::Kept => return,
+        DataPlace::Incoming => pool.incoming_path(*id),
+        DataPlace::Data => pool.data_path(*id),
+        DataPlace::Kept => return,
     };
     match std::fs::remove_file(&path) {
         Err(why) if why.kind() != io::ErrorKind::NotFound => {

@@ -107,17 +107,11 @@ pub fn rebuild(
     let mut logs = PoolLogs::read(namespace, &places).map_err(RebuildFailure::Log)?;
     let conditions = std::mem::take(&mut logs.conditions).into_iter().collect();
     let sequence = logs.sequence;
-    let (mut total, mut id_max, mut quarantined) = (0, ids_below, 0);
-    for pool in &order.pools {
-        for directory in pool.data_directories()? {
-            let files = pool.files_of(directory)?;
-            total += files.len() as u64;
-            id_max = files.last().map_or(id_max, |file| id_max.max(file.id.0));
-        }
-        let aside = pool.quarantined()?;
-        quarantined += aside.len() as u64;
-        id_max = aside.last().map_or(id_max, |file| id_max.max(file.id.0));
-    }
+    let FileCount {
+        total,
+        quarantined,
+        id_max,
+    } = count(&order.pools, ids_below)?;
     let mut part = database.clone().into_os_string();
     part.push(".rebuilding");
     let part = PathBuf::from(part);
@@ -166,6 +160,33 @@ pub fn rebuild(
         quarantined,
         set_aside,
         taken: begun.elapsed(),
+    })
+}
+
+/// The files of all pools.
+struct FileCount {
+    total: u64,
+    quarantined: u64,
+    /// The largest of their ids, and of those that were given.
+    id_max: u64,
+}
+
+fn count(pools: &[PoolPlace], ids_below: u64) -> Result<FileCount, PoolFilesError> {
+    let (mut total, mut quarantined, mut id_max) = (0, 0, ids_below);
+    for pool in pools {
+        for directory in pool.data_directories()? {
+            let files = pool.files_of(directory)?;
+            total += files.len() as u64;
+            id_max = files.last().map_or(id_max, |file| id_max.max(file.id.0));
+        }
+        let aside = pool.quarantined()?;
+        quarantined += aside.len() as u64;
+        id_max = aside.last().map_or(id_max, |file| id_max.max(file.id.0));
+    }
+    Ok(FileCount {
+        total,
+        quarantined,
+        id_max,
     })
 }
 

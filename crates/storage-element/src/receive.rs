@@ -2,9 +2,9 @@
 //! checksummed and written.
 
 use crate::clock::microseconds;
-use crate::incoming::PoolWrite;
 use crate::mover::{Mover, MoverView};
 use crate::pool_messages::{FinishWrite, StoredFile};
+use crate::pool_write::PoolWrite;
 use crate::write_error::WriteError;
 use penstock_decide::admission::PreemptionReason;
 use penstock_model::Checksum;

@@ -2,7 +2,7 @@
 //! is committed. Whatever goes wrong, dropping it removes the data and gives the promised space back.
 
 use crate::crash::{Step, reached};
-use crate::pool::Place;
+use crate::pool::DataPlace;
 use crate::pool::{DiskWork, Pool, Reservation};
 use crate::reaper::ReaperHandle;
 use penstock_model::Bytes;
@@ -18,7 +18,7 @@ pub(crate) struct Scratch {
     pub file: File,
     /// Present until the data is kept or handed over for removal.
     reservation: Option<Reservation>,
-    place: Place,
+    place: DataPlace,
     reaper: ReaperHandle,
 }
 
@@ -37,7 +37,7 @@ impl Scratch {
             pool,
             file,
             reservation: Some(reservation),
-            place: Place::Incoming,
+            place: DataPlace::Incoming,
             reaper,
         })
     }
@@ -55,7 +55,7 @@ impl Scratch {
             pool,
             file,
             reservation: Some(reservation),
-            place: Place::Incoming,
+            place: DataPlace::Incoming,
             reaper,
         }
     }
@@ -77,16 +77,16 @@ impl Scratch {
 
     /// Moves the data to its final place.
     pub(crate) fn adopt(&mut self) -> io::Result<()> {
-        let standing = &self.pool.standing;
-        self.with_space(|_| standing.during(DiskWork::Commit, || self.pool.adopt(self.id)))?;
-        self.place = Place::Data;
+        let health = &self.pool.health;
+        self.with_space(|_| health.during(DiskWork::Commit, || self.pool.adopt(self.id)))?;
+        self.place = DataPlace::Data;
         reached(Step::Adopted);
         Ok(())
     }
 
     /// Its entry is committed: the data stays.
     pub(crate) fn keep(mut self, size: Bytes) {
-        self.place = Place::Kept;
+        self.place = DataPlace::Kept;
         if let Some(reservation) = self.reservation.take() {
             reservation.keep(size);
         }
@@ -96,7 +96,7 @@ impl Scratch {
 impl Scratch {
     /// It is not known whether its entry is committed: the data stays for the next start to judge.
     pub(crate) fn leave(mut self) {
-        self.place = Place::Kept;
+        self.place = DataPlace::Kept;
         let (pool, file) = (&self.pool.name, self.id);
         tracing::warn!(%pool, %file, "a file's data stays until it is known whether the namespace has it");
     }
@@ -104,7 +104,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if self.place != Place::Kept {
+        if self.place != DataPlace::Kept {
             let (pool, reservation) = (Arc::clone(&self.pool), self.reservation.take());
             self.reaper.discard(pool, self.id, self.place, reservation);
         }

@@ -24,7 +24,7 @@ use crate::recovery;
 use crate::reserved_names::left_from_before;
 use crate::rights::{self, Judge};
 use crate::stream_memory::StreamMemory;
-use crate::upkeep::{Shared, Upkeep, UpkeepLimits};
+use crate::upkeep::{Upkeep, UpkeepContext, UpkeepLimits};
 use crate::uploads::Uploads;
 use parking_lot::{Mutex, RwLock};
 use penstock_clock::wall_clock;
@@ -107,7 +107,7 @@ impl Storage {
         let pools = recovery::configured_pools(&namespace, &config.pools, reserve)?;
         let clock = Arc::new(BelievedClock::start(namespace.newest_record()?));
         let uploads: Arc<Uploads> = Arc::default();
-        let shared = Shared {
+        let shared = UpkeepContext {
             namespace: Arc::clone(&namespace),
             uploads: Arc::clone(&uploads),
             clock: Arc::clone(&clock),
@@ -134,13 +134,7 @@ impl Storage {
             None => ClientTls::system()?,
         };
         let reach = Reach::new(config.outbound.reach.clone());
-        let client = Client::new(ClientConfig {
-            response_timeout: config.limits.first_byte_timeout,
-            stall_timeout: config.limits.stall_timeout,
-            near_ends: config.outbound.near_ends.clone(),
-            ..ClientConfig::new(tls.clone())
-        })
-        .with_reach(&reach);
+        let client = client(&config, tls.clone(), &reach);
         let issuer = config.issuer.as_ref();
         let verifier = rights::verifier(&config.access, issuer, client.clone());
         let stream_memory = StreamMemory::new(config.limits.streams_memory);
@@ -336,6 +330,17 @@ impl Storage {
             }
         });
     }
+}
+
+/// The client that reaches other sites.
+fn client(config: &StorageConfig, tls: ClientTls, reach: &Reach) -> Client {
+    let config = ClientConfig {
+        response_timeout: config.limits.first_byte_timeout,
+        stall_timeout: config.limits.stall_timeout,
+        near_ends: config.outbound.near_ends.clone(),
+        ..ClientConfig::new(tls)
+    };
+    Client::new(config).with_reach(reach)
 }
 
 /// What a storage element is doing, for a status page.

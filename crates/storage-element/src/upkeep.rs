@@ -6,7 +6,7 @@ use crate::clock::BelievedClock;
 use crate::config::StorageLimits;
 use crate::fullness::{Fullness, fullness};
 use crate::open_error::OpenError;
-use crate::opening::{self, Leftovers, OwnPool, Refusal, directory_error};
+use crate::opening::{self, Leftovers, OwnPool, PoolRefusal, directory_error};
 use crate::pool::{DiskWork, FileSystem, Pool, identity_path};
 use crate::reaper::{Pools, ReaperHandle};
 use crate::threads::end_thread;
@@ -41,12 +41,12 @@ const TEST_BYTES: usize = 4096;
 /// The threads. Dropping it writes the last marks.
 pub(crate) struct Upkeep {
     pools: Pools,
-    keepers: Vec<Keeper>,
-    shared: Arc<Shared>,
+    keepers: Vec<UpkeepThread>,
+    shared: Arc<UpkeepContext>,
 }
 
 /// What all threads use.
-pub(crate) struct Shared {
+pub(crate) struct UpkeepContext {
     pub namespace: Arc<Namespace>,
     pub uploads: Arc<Uploads>,
     pub clock: Arc<BelievedClock>,
@@ -75,7 +75,7 @@ impl UpkeepLimits {
     }
 }
 
-struct Keeper {
+struct UpkeepThread {
     pool: PoolName,
     commands: Sender<Command>,
     thread: Option<JoinHandle<()>>,
@@ -88,13 +88,13 @@ enum Command {
 }
 
 impl Upkeep {
-    pub(crate) fn start(pools: Pools, shared: Shared) -> Result<Upkeep, OpenError> {
+    pub(crate) fn start(pools: Pools, shared: UpkeepContext) -> Result<Upkeep, OpenError> {
         let shared = Arc::new(shared);
         let mut keepers = Vec::with_capacity(pools.len());
         for pool in pools.values() {
-            pool.standing.begin();
+            pool.health.begin();
             let (commands, orders) = channel();
-            let work = Work {
+            let work = PoolUpkeep {
                 pool: Arc::clone(pool),
                 shared: Arc::clone(&shared),
                 stage: Stage::Closed,
@@ -105,7 +105,7 @@ impl Upkeep {
             };
             let thread = std::thread::Builder::new().name(format!("pool-{}", pool.name));
             let thread = thread.spawn(move || run(work, &orders));
-            keepers.push(Keeper {
+            keepers.push(UpkeepThread {
                 pool: pool.name.clone(),
                 commands,
                 thread: Some(thread.map_err(OpenError::Thread)?),
@@ -149,7 +149,7 @@ impl Upkeep {
     /// The answers of those that answer in time.
     fn ask<T>(&self, command: impl Fn(SyncSender<T>) -> Command) -> Vec<T> {
         let until = Instant::now() + START_WAIT;
-        let asked: Vec<(&Keeper, Receiver<T>)> = self
+        let asked: Vec<(&UpkeepThread, Receiver<T>)> = self
             .keepers
             .iter()
             .map(|keeper| {
@@ -159,7 +159,7 @@ impl Upkeep {
                 (keeper, answer)
             })
             .collect();
-        let answered = |(keeper, answer): (&Keeper, Receiver<T>)| {
+        let answered = |(keeper, answer): (&UpkeepThread, Receiver<T>)| {
             let left = until.saturating_duration_since(Instant::now());
             let answer = answer.recv_timeout(left).ok();
             if answer.is_none() {
@@ -173,7 +173,8 @@ impl Upkeep {
 
     /// Threads that have ended by themselves.
     pub(crate) fn dead(&self) -> Vec<String> {
-        let dead = |keeper: &&Keeper| keeper.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        let dead =
+            |keeper: &&UpkeepThread| keeper.thread.as_ref().is_none_or(JoinHandle::is_finished);
         let dead = self.keepers.iter().filter(dead);
         dead.map(|keeper| format!("pool-{}", keeper.pool)).collect()
     }
@@ -203,9 +204,9 @@ enum Stage {
     Ready { _opened: OwnPool },
 }
 
-struct Work {
+struct PoolUpkeep {
     pool: Arc<Pool>,
-    shared: Arc<Shared>,
+    shared: Arc<UpkeepContext>,
     stage: Stage,
     next_probe: Instant,
     next_look: Instant,
@@ -213,7 +214,7 @@ struct Work {
     next_sweep: Instant,
 }
 
-fn run(mut work: Work, orders: &Receiver<Command>) {
+fn run(mut work: PoolUpkeep, orders: &Receiver<Command>) {
     let mut is_started = false;
     loop {
         // Until it was asked for the first time, nothing may be changed.
@@ -239,7 +240,7 @@ fn run(mut work: Work, orders: &Receiver<Command>) {
     }
 }
 
-impl Work {
+impl PoolUpkeep {
     /// How long nothing needs to be done.
     fn tick(&self) -> Duration {
         let (often, seldom) = SPACE_AGE;
@@ -272,15 +273,15 @@ impl Work {
     /// What a pool in use needs.
     fn keep(&mut self, now: Instant) {
         let pool = Arc::clone(&self.pool);
-        let standing = &pool.standing;
-        let looked = standing.during(DiskWork::Upkeep, || pool.look_at_free_space());
+        let health = &pool.health;
+        let looked = health.during(DiskWork::Upkeep, || pool.look_at_free_space());
         if let Err(why) = looked
             && pool.condition().takes_files()
         {
-            standing.unprepared(&pool.name, format!("its free space is not known: {why}"));
+            health.unprepared(&pool.name, format!("its free space is not known: {why}"));
         }
-        if standing.take_suspicion() {
-            standing.judge_no_room(&pool.name, pool.view().free.0 > 0);
+        if health.take_suspicion() {
+            health.judge_no_room(&pool.name, pool.view().free.0 > 0);
             self.next_look = now;
         }
         if now >= self.next_look {
@@ -298,7 +299,7 @@ impl Work {
             && let Some(marker) = pool.marker.get()
             && let Err(why) = self.with_space(|| marker.refresh())
         {
-            standing.unprepared(&pool.name, format!("pool.json: {why}"));
+            health.unprepared(&pool.name, format!("pool.json: {why}"));
         }
         if now >= self.next_mark {
             self.next_mark = now + LOOK_INTERVAL;
@@ -306,7 +307,7 @@ impl Work {
         if now >= self.next_sweep {
             self.next_sweep = now + QUARANTINE_INTERVAL;
             let (kept, now) = (self.shared.limits.quarantine, self.shared.clock.now());
-            let swept = standing.during(DiskWork::Upkeep, || pool.expire_quarantine(kept, now));
+            let swept = health.during(DiskWork::Upkeep, || pool.expire_quarantine(kept, now));
             if let Err(why) = swept {
                 tracing::error!(pool = %pool.name, %why, "the quarantine cannot be looked at");
             }
@@ -314,7 +315,7 @@ impl Work {
     }
 
     fn probe_interval(&self) -> Duration {
-        let relapses = self.pool.standing.relapses();
+        let relapses = self.pool.health.relapses();
         probe_interval(self.shared.limits.probe_interval, relapses)
     }
 
@@ -327,10 +328,11 @@ impl Work {
             return Ok(false);
         }
         let is_known = self.shared.known.contains(&pool.name) || pool.marker.get().is_some();
-        let inspected = pool.standing.during(DiskWork::Upkeep, || {
+        let inspected = pool.health.during(DiskWork::Upkeep, || {
             let opened = opening::inspect(&self.shared.namespace, &pool, is_known)?;
             if !opened.is_new() {
-                self.place().map_err(|why| Refusal::Away(why.to_string()))?;
+                self.place()
+                    .map_err(|why| PoolRefusal::Away(why.to_string()))?;
             }
             Ok(opened)
         });
@@ -340,11 +342,11 @@ impl Work {
                 self.stage = Stage::Opened(opened);
                 Ok(true)
             }
-            Err(Refusal::Away(why)) => {
+            Err(PoolRefusal::Away(why)) => {
                 self.close(why);
                 Ok(false)
             }
-            Err(Refusal::Wrong(why)) => {
+            Err(PoolRefusal::Wrong(why)) => {
                 self.close(why.to_string());
                 Err(why)
             }
@@ -370,7 +372,7 @@ impl Work {
             kept.map_err(OpenError::Thread)?;
             Ok(leftovers)
         };
-        let mut attempt = || pool.standing.during(DiskWork::Upkeep, &mut attempt);
+        let mut attempt = || pool.health.during(DiskWork::Upkeep, &mut attempt);
         let prepared = match shared.reaper.get() {
             Some(reaper) => reaper.with_space_where(&pool, full_by, &mut attempt),
             None => attempt(),
@@ -379,12 +381,12 @@ impl Work {
             Ok(leftovers) => {
                 pool.set_ours(true);
                 self.stage = Stage::Ready { _opened: opened };
-                pool.standing.set(&pool.name, PoolCondition::Sound);
+                pool.health.set(&pool.name, PoolCondition::Sound);
                 Ok(leftovers)
             }
             Err(why @ OpenError::PoolDirectory { .. }) if !was_new => {
                 self.stage = Stage::Opened(opened);
-                pool.standing.unprepared(&pool.name, why.to_string());
+                pool.health.unprepared(&pool.name, why.to_string());
                 if full_by(&why).is_some() && shared.reaper.get().is_none() {
                     // At a start nothing can give way yet.
                     self.next_probe = Instant::now();
@@ -401,7 +403,7 @@ impl Work {
     /// Does what the disk may refuse for want of room; trash gives way to it.
     fn with_space(&self, attempt: impl FnMut() -> io::Result<()>) -> io::Result<()> {
         let (pool, mut attempt) = (&self.pool, attempt);
-        let mut attempt = || pool.standing.during(DiskWork::Upkeep, &mut attempt);
+        let mut attempt = || pool.health.during(DiskWork::Upkeep, &mut attempt);
         match self.shared.reaper.get() {
             Some(reaper) => reaper.with_space(pool, attempt),
             None => attempt(),
@@ -443,7 +445,7 @@ impl Work {
         let pool = Arc::clone(&self.pool);
         let there = |path: &std::path::Path| {
             let found = pool
-                .standing
+                .health
                 .during(DiskWork::Upkeep, || std::fs::metadata(path));
             found.map(drop)
         };
@@ -463,7 +465,7 @@ impl Work {
                 && pool.condition().takes_files()
             {
                 let why = format!("{}: {why}", path.display());
-                pool.standing.unprepared(&pool.name, why);
+                pool.health.unprepared(&pool.name, why);
             }
         }
     }
@@ -473,7 +475,7 @@ impl Work {
         let pool = Arc::clone(&self.pool);
         match self.with_space(|| write_test_file(&pool)) {
             Ok(()) => {
-                pool.standing.set(&pool.name, PoolCondition::Sound);
+                pool.health.set(&pool.name, PoolCondition::Sound);
                 if let Some(reaper) = self.shared.reaper.get() {
                     reaper.look_again();
                 }
@@ -492,7 +494,7 @@ impl Work {
         self.pool.set_ours(false);
         self.stage = Stage::Closed;
         let condition = PoolCondition::Away { why };
-        self.pool.standing.set(&self.pool.name, condition);
+        self.pool.health.set(&self.pool.name, condition);
     }
 
     /// Leaves the last mark.

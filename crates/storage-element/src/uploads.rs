@@ -96,11 +96,11 @@ impl Uploads {
             if self.get(id).is_some() {
                 return Ok(());
             }
-            match restored(namespace, pool, id, found, believed)? {
-                Restored::Open(upload) => drop(self.open().insert(id, upload)),
-                Restored::Over => remove_files(pool, id)?,
-                Restored::Damaged => record::quarantine_files(pool, id, wall_clock())?,
-                Restored::Unreadable => left += 1,
+            match remnant_of(namespace, pool, id, found, believed)? {
+                UploadRemnant::Open(upload) => drop(self.open().insert(id, upload)),
+                UploadRemnant::Over => remove_files(pool, id)?,
+                UploadRemnant::Damaged => record::quarantine_files(pool, id, wall_clock())?,
+                UploadRemnant::Unreadable => left += 1,
             }
             Ok(())
         })?;
@@ -173,7 +173,7 @@ impl Uploads {
     }
 
     /// The same for one that no client knows of, so that nobody else can be at it. Blocks.
-    pub(crate) fn discard_untold(&self, upload: &Upload) -> io::Result<()> {
+    pub(crate) fn discard_unannounced(&self, upload: &Upload) -> io::Result<()> {
         match upload.progress.try_lock() {
             Ok(mut progress) => self.discard(upload, &mut progress),
             // It expires.
@@ -223,7 +223,7 @@ impl Uploads {
 }
 
 /// What is found of an upload.
-enum Restored {
+enum UploadRemnant {
     /// It can go on, or be asked about.
     Open(Arc<Upload>),
     /// Its time is over, or nothing of it was ever acknowledged.
@@ -235,33 +235,33 @@ enum Restored {
 }
 
 /// An upload of an earlier run, as far as its record goes.
-fn restored(
+fn remnant_of(
     namespace: &Namespace,
     pool: &Arc<Pool>,
     id: Uuid,
     found: FoundRecord,
     believed: Timestamp,
-) -> io::Result<Restored> {
+) -> io::Result<UploadRemnant> {
     let mut record = match found {
         FoundRecord::Record(record) if record.expires > believed => record,
-        FoundRecord::Record(_) => return Ok(Restored::Over),
+        FoundRecord::Record(_) => return Ok(UploadRemnant::Over),
         FoundRecord::Missing => {
             // The record is there before the first byte is.
             let length = std::fs::metadata(data_path(pool, id)).map(|metadata| metadata.len());
             return Ok(match length {
-                Ok(0) => Restored::Over,
-                _ => Restored::Damaged,
+                Ok(0) => UploadRemnant::Over,
+                _ => UploadRemnant::Damaged,
             });
         }
-        FoundRecord::Garbage => return Ok(Restored::Damaged),
-        FoundRecord::Unreadable => return Ok(Restored::Unreadable),
+        FoundRecord::Garbage => return Ok(UploadRemnant::Damaged),
+        FoundRecord::Unreadable => return Ok(UploadRemnant::Unreadable),
     };
     if let Some(file) = record.finished {
         let known = namespace.holds_file(file, &pool.name);
         if known.map_err(io::Error::other)? {
             let upload = Arc::new(Upload::new(id, Arc::clone(pool), record, None));
             upload.tidy();
-            return Ok(Restored::Open(upload));
+            return Ok(UploadRemnant::Open(upload));
         }
         // It was killed before the file became visible; its client asks again.
         record.finished = None;
@@ -274,11 +274,11 @@ fn restored(
     {
         let (pool, offset) = (&pool.name, record.offset);
         tracing::error!(%id, %pool, offset, ?length, "an upload has lost bytes; what is left of it is in quarantine");
-        return Ok(Restored::Damaged);
+        return Ok(UploadRemnant::Damaged);
     }
     let reservation = pool.reserve_again(record.offset);
     let upload = Upload::new(id, Arc::clone(pool), record, Some(reservation));
-    Ok(Restored::Open(Arc::new(upload)))
+    Ok(UploadRemnant::Open(Arc::new(upload)))
 }
 
 impl Upload {
@@ -457,7 +457,7 @@ impl Progress {
     }
 
     /// The file that it has become.
-    pub(crate) fn finished(&self) -> Option<EntryId> {
+    pub(crate) fn finished_file(&self) -> Option<EntryId> {
         self.record.finished
     }
 

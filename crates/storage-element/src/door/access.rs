@@ -43,7 +43,7 @@ impl Door {
                 ProblemCode::UserBanned,
                 format!("{user} is banned here; ask the site's administrators"),
             )
-            .told());
+            .logged());
         }
         *client.lock_asks() = caller.identity.clone();
         Ok(caller)
@@ -72,7 +72,7 @@ impl Door {
             Err(why) => {
                 let (method, path) = (&request.method, request.path());
                 tracing::warn!(%peer, %method, path, %why, "refused a bearer credential");
-                Err(Problem::new(why.code(), why.to_string()).told())
+                Err(Problem::new(why.code(), why.to_string()).logged())
             }
         }
     }
@@ -96,7 +96,7 @@ impl Door {
                 "{path} needs a token or a certificate; send 'Authorization: Bearer', or connect with a \
                  client certificate"
             ));
-            return Err(problem.told());
+            return Err(problem.logged());
         };
         let reasons: Vec<String> = decision.because.iter().map(ToString::to_string).collect();
         let (user, reasons) = (&identity.user, reasons.join("; "));
@@ -110,7 +110,7 @@ impl Door {
             }
             false => Problem::new(ProblemCode::PermissionDenied, text),
         };
-        Err(problem.told())
+        Err(problem.logged())
     }
 
     /// The same as a question, without a trace in the log.

@@ -23,13 +23,13 @@ const RETRY_AFTER_SECONDS: u64 = 10;
 /// How a request ended.
 pub(super) enum Reply {
     /// To be sent.
-    Answer(Answer),
+    Response(Response),
     /// The handler has answered, as far as the connection allowed.
     Sent(io::Result<()>),
 }
 
 /// A small answer.
-pub(super) struct Answer {
+pub(super) struct Response {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
@@ -49,34 +49,34 @@ pub(super) struct Problem {
     /// What WebDAV clients read instead of the line.
     xml: Option<Vec<u8>>,
     /// The log has been told, with more than is known to who answers.
-    pub is_told: bool,
+    pub is_logged: bool,
 }
 
-impl Answer {
-    pub(super) fn new(status: StatusCode) -> Answer {
-        Answer {
+impl Response {
+    pub(super) fn new(status: StatusCode) -> Response {
+        Response {
             status,
             headers: HeaderMap::new(),
             body: Vec::new(),
         }
     }
 
-    pub(super) fn with(mut self, name: HeaderName, value: HeaderValue) -> Answer {
+    pub(super) fn with(mut self, name: HeaderName, value: HeaderValue) -> Response {
         self.headers.insert(name, value);
         self
     }
 }
 
 /// An answer with a document of WebDAV.
-pub(super) fn xml(status: StatusCode, body: Vec<u8>) -> Answer {
-    let mut answer = Answer::new(status).with(CONTENT_TYPE, HeaderValue::from_static(XML));
+pub(super) fn xml(status: StatusCode, body: Vec<u8>) -> Response {
+    let mut answer = Response::new(status).with(CONTENT_TYPE, HeaderValue::from_static(XML));
     answer.body = body;
     answer
 }
 
-impl From<Answer> for Reply {
-    fn from(answer: Answer) -> Reply {
-        Reply::Answer(answer)
+impl From<Response> for Reply {
+    fn from(answer: Response) -> Reply {
+        Reply::Response(answer)
     }
 }
 
@@ -89,7 +89,7 @@ impl Problem {
             headers: Vec::new(),
             scope: None,
             xml: None,
-            is_told: false,
+            is_logged: false,
         }
     }
 
@@ -115,15 +115,15 @@ impl Problem {
     }
 
     /// The same, after the log was told.
-    pub(super) fn told(self) -> Problem {
+    pub(super) fn logged(self) -> Problem {
         Problem {
-            is_told: true,
+            is_logged: true,
             ..self
         }
     }
 
     /// The answer, in the form that the client of these headers would rather have.
-    pub(super) fn answer(self, asked: &HeaderMap) -> Answer {
+    pub(super) fn answer(self, asked: &HeaderMap) -> Response {
         let prefers_json = problem::prefers_json(asked);
         let headers = self.told_headers();
         let (media_type, body) = match self.xml {
@@ -138,7 +138,7 @@ impl Problem {
                 format!("{}\n", self.cause.message).into_bytes(),
             ),
         };
-        let mut answer = Answer {
+        let mut answer = Response {
             status: self.status,
             headers: self.headers.into_iter().chain(headers).collect(),
             body,

@@ -36,7 +36,7 @@ pub(super) fn evaluate(
     current: Option<&Entry>,
 ) -> Result<Verdict, Problem> {
     let id = current.map(|entry| entry.id);
-    match listed(headers, &IF_MATCH, id) {
+    match lists(headers, &IF_MATCH, id) {
         Some(true) => {}
         Some(false) => return Err(another_file()),
         // RFC 9110 §13.2.2: the date counts only without tags.
@@ -46,7 +46,7 @@ pub(super) fn evaluate(
         }
         None => {}
     }
-    match listed(headers, &IF_NONE_MATCH, id) {
+    match lists(headers, &IF_NONE_MATCH, id) {
         Some(true) if *method == Method::GET || *method == Method::HEAD => Ok(Verdict::NotModified),
         Some(true) => Err(destination_exists()),
         Some(false) | None => Ok(Verdict::Proceed),
@@ -78,7 +78,7 @@ fn is_newer(headers: &HeaderMap, current: Option<&Entry>) -> bool {
 
 /// The entry that a change must find when it is made, because the client named it in `If-Match`. What stands there was
 /// judged before, and may be replaced by somebody else before the change.
-pub(super) fn pinned(headers: &HeaderMap, current: Option<EntryId>) -> Option<EntryId> {
+pub(super) fn only_entry(headers: &HeaderMap, current: Option<EntryId>) -> Option<EntryId> {
     let mut values = headers.get_all(IF_MATCH).iter().peekable();
     values.peek()?;
     let any = values.any(|value| value.as_bytes().trim_ascii() == b"*");
@@ -95,7 +95,7 @@ pub(super) fn demands_absence(headers: &HeaderMap) -> bool {
 
 /// Whether the current entity is in the header's list; `None` without the header. Weak tags match as
 /// strong ones do: ours never name two versions.
-fn listed(headers: &HeaderMap, name: &HeaderName, current: Option<EntryId>) -> Option<bool> {
+fn lists(headers: &HeaderMap, name: &HeaderName, current: Option<EntryId>) -> Option<bool> {
     let mut values = headers.get_all(name).iter().peekable();
     values.peek()?;
     let tag = current.map(etag);

@@ -8,7 +8,7 @@
 use super::answer::{Problem, Reply};
 use super::call::{Call, Door};
 use super::leftover::Leftover;
-use super::remote::{CopyFailure, CopyMover, check_server, shown};
+use super::remote::{CopyFailure, CopyMover, check_server, redacted};
 use super::{duplicate, pull, push};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -38,13 +38,13 @@ pub(super) async fn copy(
     if duplicate::stays_here(door, &request.headers) {
         return duplicate::copy(door, connection, call).await;
     }
-    let asked = CopyRequest::parse(&request.headers).map_err(|why| match why {
+    let order = CopyRequest::parse(&request.headers).map_err(|why| match why {
         InvalidCopy::Scheme { .. } => {
             Problem::new(ProblemCode::FeatureUnsupported, why.to_string())
         }
         why => Problem::bad_request(why.to_string()),
     })?;
-    match asked.credential {
+    match order.credential {
         None | Some(Credential::None) => {}
         Some(Credential::Gridsite | Credential::Oidc) => {
             return Err(Problem::bad_request(
@@ -53,20 +53,20 @@ pub(super) async fn copy(
             ));
         }
     }
-    let client_info = asked.client_info.as_deref().unwrap_or_default();
-    tracing::debug!(%path, remote = shown(asked.direction.remote()), client_info, "copy");
+    let client_info = order.client_info.as_deref().unwrap_or_default();
+    tracing::debug!(%path, remote = redacted(order.direction.remote()), client_info, "copy");
     let mover = CopyMover::default();
-    let remote = asked.direction.remote().clone();
-    match asked.direction {
+    let remote = order.direction.remote().clone();
+    match order.direction {
         Direction::Pull { .. } => {
-            let pull = pull::prepare(door, call, asked)?;
+            let pull = pull::prepare(door, call, order)?;
             check_server(door, &remote)?;
             mover.follow(pull.view());
             let work = pull::run(door, pull, &mover);
             drive(door, connection, &mover, work).await
         }
         Direction::Push { .. } => {
-            let push = push::prepare(door, caller, path, asked)?;
+            let push = push::prepare(door, caller, path, order)?;
             check_server(door, &remote)?;
             mover.follow(push.view());
             let leftover = Leftover::of(door);

@@ -1,7 +1,7 @@
 //! COPY within this storage element (RFC 4918 §9.8): the bytes are copied in the pools and become visible by the same
 //! path as those of any other file. A client that leaves ends it; files that were copied before stay.
 
-use super::answer::{Answer, Problem, Reply};
+use super::answer::{Problem, Reply, Response};
 use super::call::{Call, Door};
 use super::conditions;
 use super::destination::{destination, missing_parent, overwrite};
@@ -10,9 +10,9 @@ use super::write_ticket::{
     Absence, FileFacts, FileWrite, WriteConditions, WritePurpose, WriteRequest, WriteTicket,
 };
 use crate::claims::ClearTree;
-use crate::incoming::{PIECE_BYTES, PoolWrite};
 use crate::mover::Mover;
 use crate::pool_messages::FinishWrite;
+use crate::pool_write::{PIECE_BYTES, PoolWrite};
 use crate::write_error::WriteError;
 use http::{HeaderMap, StatusCode};
 use penstock_decide::authorization::Operation;
@@ -108,10 +108,10 @@ impl Duplicate<'_> {
         };
         match outcome {
             DuplicateOutcome::Made { replaced: true } => {
-                Ok(Answer::new(StatusCode::NO_CONTENT).into())
+                Ok(Response::new(StatusCode::NO_CONTENT).into())
             }
             DuplicateOutcome::Made { replaced: false } => {
-                Ok(Answer::new(StatusCode::CREATED).into())
+                Ok(Response::new(StatusCode::CREATED).into())
             }
             DuplicateOutcome::Partly(failed) => Ok(partly(&failed)),
         }
@@ -156,13 +156,13 @@ impl Duplicate<'_> {
             overwrite,
             ..
         } = *copy;
-        let right = WriteRequest {
+        let write = WriteRequest {
             absence: Absence::of_overwrite(overwrite),
             ..self.write(to)
         };
-        let right = right.authorize()?;
         let entry = self.source(copy, entry)?;
-        let terms = right
+        let terms = write
+            .authorize()?
             .target()?
             .conditions(WriteConditions::Source(self.call, &entry))?;
         let ticket = terms.claim()?.locks(self.call)?;
@@ -259,14 +259,17 @@ impl Duplicate<'_> {
     ) -> Result<DuplicateOutcome, Problem> {
         let (door, call) = (self.door, self.call);
         let CopyOrder { to, .. } = *copy;
-        let existing = door.storage.namespace.lookup(to)?;
-        let operation = match existing.is_some() {
-            true => Operation::Modify,
-            false => Operation::MakeDirectory,
-        };
-        door.permit(call.caller, &operation, to)?;
-        door.permit_removal_of_parts(call.caller, to)?;
         let entry = &self.source(copy, entry)?;
+        let existing = door.storage.namespace.lookup(to)?;
+        // As for a file: what stands there is told to nobody who may make nothing here.
+        let may_replace = door.allows(call.caller, &Operation::Modify, to);
+        if existing.is_none() || !may_replace {
+            door.permit(call.caller, &Operation::MakeDirectory, to)?;
+        }
+        if existing.is_some() {
+            door.permit(call.caller, &Operation::Modify, to)?;
+        }
+        door.permit_removal_of_parts(call.caller, to)?;
         missing_parent(door, to)?;
         let headers = &call.request.headers;
         conditions::evaluate(&call.request.method, headers, Some(entry))?;

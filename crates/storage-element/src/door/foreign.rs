@@ -26,7 +26,7 @@ pub(super) fn refuse(request: &Request, caller: &Caller) -> Result<(), Problem> 
         ProblemCode::ForeignPage,
         "a page of another site cannot use the certificate; open this door's own page, or send a token",
     )
-    .told())
+    .logged())
 }
 
 fn is_foreign(headers: &HeaderMap) -> bool {

@@ -1,7 +1,7 @@
 //! What a changing request must show before it may go on: the conditions of its `If` header, and the tokens of the
 //! locks in its way (RFC 4918 §7, §10.4). Without a lock on the site and without the header this costs nothing.
 
-use super::answer::{Answer, Problem};
+use super::answer::{Problem, Response};
 use super::call::{Call, Door};
 use super::conditions::etag;
 use super::destination::local_path;
@@ -80,7 +80,7 @@ impl Door {
         &self,
         _registered: &impl Registration,
         call: &Call<'_>,
-        shown: &ValidLockTokens,
+        tokens: &ValidLockTokens,
         touched: impl FnOnce() -> Result<Vec<Touched>, Problem>,
     ) -> Result<(), Problem> {
         if self.storage.locks.is_empty() {
@@ -91,18 +91,18 @@ impl Door {
         let holder = Holder {
             user: user.as_ref(),
             macaroon: call.caller.macaroon(),
-            tokens: &shown.0,
+            tokens: &tokens.0,
         };
         let roots = self
             .storage
             .with_locks(|table| table.in_the_way(&touched, &holder));
         match roots.is_empty() {
             true => Ok(()),
-            false => Err(self.locked(&touched, &roots)),
+            false => Err(self.lock_problem(&touched, &roots)),
         }
     }
 
-    fn locked(&self, touched: &[Touched], roots: &[NamespacePath]) -> Problem {
+    fn lock_problem(&self, touched: &[Touched], roots: &[NamespacePath]) -> Problem {
         let is_member = |root: &NamespacePath| {
             touched.iter().any(|touched| match touched {
                 Touched::Tree(path) => root.is_within(path) && root != path,
@@ -207,7 +207,7 @@ pub(super) fn touched_by_removal(path: &NamespacePath) -> Vec<Touched> {
 }
 
 /// Adds a header that tells what the door can do, for clients that look for it.
-pub(super) fn with_compliance(answer: Answer) -> Answer {
+pub(super) fn with_compliance(answer: Response) -> Response {
     use http::{HeaderName, HeaderValue};
     answer
         // RFC 4918 §18: locks, and all that must be there.

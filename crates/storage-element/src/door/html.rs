@@ -1,6 +1,6 @@
 //! What all that a browser may show has in common: its headers, its escapes, and the authorisation that a link carries.
 
-use super::answer::Answer;
+use super::answer::Response;
 use super::reserved::RESOURCE_POLICY;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, VARY,
@@ -14,8 +14,8 @@ use std::fmt::Write;
 const AUTHORISATION_BYTES_MAX: usize = 4096;
 
 /// A page under a policy of what it may do.
-pub(super) fn html(status: StatusCode, policy: &'static str, body: String) -> Answer {
-    let mut answer = Answer::new(status);
+pub(super) fn html(status: StatusCode, policy: &'static str, body: String) -> Response {
+    let mut answer = Response::new(status);
     for (name, value) in [
         (CONTENT_TYPE, "text/html; charset=utf-8"),
         (CONTENT_SECURITY_POLICY, policy),

@@ -5,7 +5,7 @@
 //! more bytes than that; or what the destination itself says has come, and is not what was sent.
 
 use super::call::Door;
-use super::remote::{send_following, shown};
+use super::remote::{redacted, send_following};
 use http::header::{ETAG, IF_MATCH};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use parking_lot::{Mutex, MutexGuard};
@@ -114,7 +114,7 @@ impl Leftover {
             let removal = tokio::time::timeout(REMOVAL_TIMEOUT, remains.remove(&door)).await;
             let removal = removal.unwrap_or(Removal::Remains);
             if removal == Removal::Remains {
-                let destination = shown(&remains.destination);
+                let destination = redacted(&remains.destination);
                 tracing::warn!(destination, "what a push left there could not be removed");
             }
             // Nobody waits for it when its request was given up.

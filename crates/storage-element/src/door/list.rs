@@ -1,7 +1,7 @@
 //! PROPFIND, and a directory as a page for people. Directories are read and written page by page, so that
 //! one of any size costs little memory.
 
-use super::answer::{Answer, Problem, Reply};
+use super::answer::{Problem, Reply, Response};
 use super::body::read_body;
 use super::call::{Call, Door};
 use super::caller::shown_owner;
@@ -73,7 +73,7 @@ pub(super) async fn propfind(
         ));
     }
     webdav::end_multistatus(&mut out);
-    Ok(Reply::Answer(Answer {
+    Ok(Reply::Response(Response {
         status: StatusCode::MULTI_STATUS,
         headers,
         body: out,

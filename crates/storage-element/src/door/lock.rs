@@ -1,7 +1,7 @@
 //! LOCK and UNLOCK (RFC 4918 §9.10, §9.11): write locks, exclusive and shared, on files, directories and names that are
 //! still free.
 
-use super::answer::{Answer, Problem, Reply, xml};
+use super::answer::{Problem, Reply, Response, xml};
 use super::body::read_body;
 use super::call::{Call, Door};
 use super::conditions;
@@ -109,14 +109,16 @@ async fn take(
     };
     let token = lock.token;
     let taken = door.storage.take_lock(lock).await;
-    taken.map_err(|error| refused(door, path, &error))?;
+    taken.map_err(|error| lock_problem(door, path, &error))?;
     tracing::debug!(%path, %token, "locked");
     let status = match created {
         true => StatusCode::CREATED,
         false => StatusCode::OK,
     };
     let token = HeaderValue::from_str(&format!("<{token}>")).expect("a token is visible ASCII");
-    Ok(told(door, path, status).with(LOCK_TOKEN, token).into())
+    Ok(lock_answer(door, path, status)
+        .with(LOCK_TOKEN, token)
+        .into())
 }
 
 /// RFC 4918 §7.3: to lock a free name makes an empty file. False when one has appeared meanwhile.
@@ -130,7 +132,7 @@ async fn make_empty(
     let claim = terms.claim()?;
     // A lock that is refused leaves no file behind. RFC 4918 §9.10.6 has its own words for a lock in the way of another.
     let granted = door.storage.check_lock(lock);
-    granted.map_err(|why| refused(door, call.path, &why.into()))?;
+    granted.map_err(|why| lock_problem(door, call.path, &why.into()))?;
     let ticket = claim.locks(call)?;
     let absence = ticket.absence();
     match ticket.pool(Some(0))?.store_empty().await {
@@ -141,13 +143,13 @@ async fn make_empty(
 }
 
 /// RFC 4918 §9.10.2: the lock is named in the `If` header.
-async fn refresh(door: &Door, call: &Call<'_>, shown: &ValidLockTokens) -> Result<Reply, Problem> {
-    let [token] = shown.0.as_slice() else {
+async fn refresh(door: &Door, call: &Call<'_>, tokens: &ValidLockTokens) -> Result<Reply, Problem> {
+    let [token] = tokens.0.as_slice() else {
         return Err(Problem::bad_request(
             "LOCK without a body refreshes a lock; name exactly one in an 'If' header",
         ));
     };
-    mine(door, call, *token, StatusCode::PRECONDITION_FAILED)?;
+    check_ownership(door, call, *token, StatusCode::PRECONDITION_FAILED)?;
     let limits = door.storage.settings().limits.clone();
     let headers = &call.request.headers;
     let lasts = lock_timeout(headers, limits.lock_timeout, limits.lock_timeout_max);
@@ -155,7 +157,7 @@ async fn refresh(door: &Door, call: &Call<'_>, shown: &ValidLockTokens) -> Resul
     let refreshed = door.storage.refresh_lock(*token, expires).await;
     let refreshed = refreshed.map_err(|error| Problem::of_change(&error, StatusCode::CONFLICT))?;
     match refreshed {
-        Some(_) => Ok(told(door, call.path, StatusCode::OK).into()),
+        Some(_) => Ok(lock_answer(door, call.path, StatusCode::OK).into()),
         None => Err(Problem::new(
             ProblemCode::PreconditionFailed,
             "the lock has ended; take it again",
@@ -167,8 +169,8 @@ pub(super) async fn unlock(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     let text = lock_token(&call.request.headers)
         .ok_or_else(|| Problem::bad_request("UNLOCK needs a 'Lock-Token' header: '<token>'"))?;
     let token =
-        LockToken::parse(text).ok_or_else(|| other_path(call.path, StatusCode::CONFLICT))?;
-    mine(door, call, token, StatusCode::CONFLICT)?;
+        LockToken::parse(text).ok_or_else(|| no_such_lock(call.path, StatusCode::CONFLICT))?;
+    check_ownership(door, call, token, StatusCode::CONFLICT)?;
     let released = door.storage.release_locks(|table| {
         table
             .release(token)
@@ -180,11 +182,11 @@ pub(super) async fn unlock(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
         .await
         .map_err(|error| Problem::of_change(&error, StatusCode::CONFLICT))?;
     tracing::debug!(path = %call.path, %token, "unlocked");
-    Ok(Answer::new(StatusCode::NO_CONTENT).into())
+    Ok(Response::new(StatusCode::NO_CONTENT).into())
 }
 
 /// The lock is on this path and the caller's own.
-fn mine(
+fn check_ownership(
     door: &Door,
     call: &Call<'_>,
     token: LockToken,
@@ -197,7 +199,7 @@ fn mine(
     };
     let lock = door.storage.with_locks(|table| table.get(token).cloned());
     match lock.filter(|lock| lock.covers(call.path)) {
-        None => Err(other_path(call.path, elsewhere)),
+        None => Err(no_such_lock(call.path, elsewhere)),
         Some(lock) if !lock.is_usable_by(&user, call.caller.macaroon()) => {
             let root = &lock.root;
             let text = match lock.user == user {
@@ -207,13 +209,13 @@ fn mine(
             let text = format!("{text}; it ends by itself");
             Err(Problem::new(ProblemCode::PermissionDenied, text))
         }
-        // A credential of the user that merely reads is shown around.
+        // A credential of the user that merely reads is tokens around.
         Some(lock) => door.permit(call.caller, &Operation::Create, &lock.root),
     }
 }
 
 /// RFC 4918 §9.11.1.
-fn other_path(path: &NamespacePath, status: StatusCode) -> Problem {
+fn no_such_lock(path: &NamespacePath, status: StatusCode) -> Problem {
     let text = format!("no lock with this token is on {path}; it may have ended");
     let body = webdav::write_condition("lock-token-matches-request-uri", &[], &text);
     Problem::new(ProblemCode::PreconditionFailed, text)
@@ -222,7 +224,7 @@ fn other_path(path: &NamespacePath, status: StatusCode) -> Problem {
 }
 
 /// RFC 4918 §9.10.6, §9.10.9.
-fn refused(door: &Door, path: &NamespacePath, error: &LockError) -> Problem {
+fn lock_problem(door: &Door, path: &NamespacePath, error: &LockError) -> Problem {
     match error {
         LockError::Refused(LockRefusal::Conflict(roots)) => {
             let above = roots.iter().any(|root| path.is_within(root));
@@ -243,7 +245,7 @@ fn refused(door: &Door, path: &NamespacePath, error: &LockError) -> Problem {
 }
 
 /// An answer that tells the locks of a path.
-fn told(door: &Door, path: &NamespacePath, status: StatusCode) -> Answer {
+fn lock_answer(door: &Door, path: &NamespacePath, status: StatusCode) -> Response {
     let at: Timestamp = door.storage.clock.recorded();
     let locks: Vec<Lock> = door.locks_of(path);
     xml(status, write_lock_answer(&locks, at))

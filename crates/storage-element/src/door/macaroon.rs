@@ -3,7 +3,7 @@
 //! Only over TLS, because the answer is a credential. A macaroon never outlives the credential that it was
 //! asked with, and carries its rights and caveats, so that asking again cannot widen anything.
 
-use super::answer::{Answer, Problem, Reply};
+use super::answer::{Problem, Reply, Response};
 use super::call::{Call, Door};
 use super::caller::Caller;
 use crate::config::MacaroonConfig;
@@ -86,7 +86,7 @@ pub(super) async fn post(
 }
 
 /// What discovery answers when it is asked for; `None` when it is not, or when there is nothing to discover.
-pub(super) fn discovery(door: &Door, request: &Request) -> Option<Answer> {
+pub(super) fn discovery(door: &Door, request: &Request) -> Option<Response> {
     let rest = request.path().strip_prefix(DISCOVERY)?;
     let is_ours = rest.is_empty() || rest.starts_with('/');
     if !is_ours || door.storage.settings().macaroons.is_none() {
@@ -102,8 +102,8 @@ pub(super) fn discovery(door: &Door, request: &Request) -> Option<Answer> {
     Some(json_answer(&document))
 }
 
-fn json_answer(document: &Value) -> Answer {
-    let mut answer = Answer::new(StatusCode::OK)
+fn json_answer(document: &Value) -> Response {
+    let mut answer = Response::new(StatusCode::OK)
         .with(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer.body = document.to_string().into_bytes();
     answer

@@ -1,7 +1,7 @@
 //! What monitors ask a door: `/.penstock/metrics`, `/.penstock/health`, `/.penstock/health/live` and
 //! `/.penstock/health/ready`; and the same without `/.penstock`, whatever users left there.
 
-use super::answer::{Answer, Problem};
+use super::answer::{Problem, Response};
 use super::call::Door;
 use super::caller::Caller;
 use super::reserved;
@@ -24,7 +24,7 @@ impl Door {
         request: &Request,
         path: &NamespacePath,
         caller: &Caller,
-    ) -> Result<Option<Answer>, Problem> {
+    ) -> Result<Option<Response>, Problem> {
         let Some(monitor) = &self.monitor else {
             return Ok(None);
         };
@@ -50,7 +50,7 @@ impl Door {
             let text = format!("the answer could not be made: {why}");
             Problem::new(ProblemCode::InternalError, text)
         })?;
-        let mut answer = Answer::new(told.status)
+        let mut answer = Response::new(told.status)
             .with(CONTENT_TYPE, HeaderValue::from_static(told.media_type))
             .with(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if told.status == StatusCode::UNAUTHORIZED {

@@ -5,7 +5,7 @@
 
 mod markup;
 
-use super::answer::{Answer, Problem, Reply};
+use super::answer::{Problem, Reply, Response};
 use super::call::{Call, Door};
 use super::html::{authorisation, html};
 use super::{list, read};
@@ -22,7 +22,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
                       img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
 /// Whether a browser asks: it names HTML in `Accept`. Programs send `*/*` or nothing.
-pub(super) fn are_wanted(request: &Request) -> bool {
+pub(super) fn wants_page(request: &Request) -> bool {
     let values = request.headers.get_all(ACCEPT).iter();
     let mut ranges = values
         .filter_map(|value| value.to_str().ok())
@@ -123,9 +123,9 @@ async fn details(
 }
 
 /// A problem as a page, with a way to sign in where that may help.
-pub(super) fn problem(request: &Request, problem: Problem) -> Answer {
+pub(super) fn problem(request: &Request, problem: Problem) -> Response {
     let path = NamespacePath::from_encoded(request.path()).ok();
-    let body = markup::refused(&RefusedPage {
+    let body = markup::refusal(&RefusedPage {
         host: host(request),
         path: path.as_ref(),
         authorisation: authorisation(request),
@@ -189,7 +189,7 @@ fn host(request: &Request) -> &str {
     value.and_then(|host| host.to_str().ok()).unwrap_or("")
 }
 
-fn page(status: StatusCode, request: &Request, body: String) -> Answer {
+fn page(status: StatusCode, request: &Request, body: String) -> Response {
     debug_assert!(!body.is_empty(), "{}", request.method);
     html(status, POLICY, body)
 }
@@ -223,7 +223,7 @@ mod tests {
     }
 
     fn check(accept: &str, expected: bool) {
-        assert_eq!(are_wanted(&request("/", accept)), expected, "{accept}");
+        assert_eq!(wants_page(&request("/", accept)), expected, "{accept}");
     }
 
     #[test]

@@ -37,9 +37,9 @@ pub(super) async fn proppatch(
     })?;
     let entry = door.entry(path)?;
     conditions::evaluate(&request.method, &request.headers, Some(&entry))?;
-    let shown = door.check_if(call)?;
+    let tokens = door.check_if(call)?;
     let intent = door.storage.claims.intend(path);
-    door.check_locks(&intent, call, &shown, || {
+    door.check_locks(&intent, call, &tokens, || {
         Ok(vec![Touched::Itself(path.clone())])
     })?;
     let answer = |outcome| {
@@ -51,7 +51,7 @@ pub(super) async fn proppatch(
     }
     let change = Change::UpdateProperties {
         path: path.clone(),
-        only: conditions::pinned(&request.headers, Some(entry.id)),
+        only: conditions::only_entry(&request.headers, Some(entry.id)),
         updates: updates.iter().map(kept).collect(),
     };
     match door.storage.change(change).await {

@@ -2,16 +2,16 @@
 
 use super::answer::Problem;
 use super::call::{Call, Door};
-use super::remote::{CopyFailure, CopyMover, shown};
+use super::remote::{CopyFailure, CopyMover, redacted};
 use super::source::{self, OpenSource};
 use super::striped::Striped;
 use super::write_ticket::{
     Absence, FileFacts, FileWrite, WriteConditions, WritePurpose, WriteQueue, WriteRequest,
 };
 use crate::clock::microseconds;
-use crate::incoming::{BUFFER_BYTES, PoolWrite};
 use crate::mover::{Mover, MoverView};
 use crate::pool_messages::StoredFile;
+use crate::pool_write::{BUFFER_BYTES, PoolWrite};
 use crate::receive::{Patience, ReceiveError, receive};
 use crate::write_error::WriteError;
 use penstock_decide::pool_selection::Unplaceable;
@@ -30,7 +30,7 @@ const POOLS_TRIED_MAX: usize = 3;
 pub(super) struct Pull<'a> {
     path: &'a NamespacePath,
     source: Url,
-    asked: CopyRequest,
+    order: CopyRequest,
     queue: WriteQueue<'a>,
 }
 
@@ -44,9 +44,9 @@ struct PullSource {
 pub(super) fn prepare<'a>(
     door: &'a Door,
     call: &Call<'a>,
-    asked: CopyRequest,
+    order: CopyRequest,
 ) -> Result<Pull<'a>, Problem> {
-    let absence = match asked.overwrite {
+    let absence = match order.overwrite {
         true => Absence::of(&call.request.headers),
         false => Absence::ByOverwrite,
     };
@@ -61,12 +61,12 @@ pub(super) fn prepare<'a>(
     let target = write.authorize()?.target()?;
     let terms = target.conditions(WriteConditions::Request(call))?;
     let place = terms.claim()?.locks(call)?.pool(None)?;
-    let source = asked.direction.remote().clone();
-    let queue = place.queue(MoverKind::Pull, shown(&source))?;
+    let source = order.direction.remote().clone();
+    let queue = place.queue(MoverKind::Pull, redacted(&source))?;
     Ok(Pull {
         path: call.path,
         source,
-        asked,
+        order,
         queue,
     })
 }
@@ -85,15 +85,15 @@ pub(super) async fn run(
     let Pull {
         path,
         source: url,
-        asked,
+        order,
         mut queue,
     } = pull;
     for _ in 0..POOLS_TRIED_MAX {
         let slot = queue.wait().await;
         let mut slot = slot.map_err(|busy| CopyFailure::Early(busy.into()))?;
-        let source = match open_source(door, &url, &asked, &mut slot.mover).await {
+        let source = match open_source(door, &url, &order, &mut slot.mover).await {
             Ok(source) => source,
-            Err(failure) => return Err(failed(path, &url, slot.mover, failure)),
+            Err(failure) => return Err(end_failed(path, &url, slot.mover, failure)),
         };
         if let Some(size) = source.open.size
             && !slot.has_room_for(size)
@@ -101,7 +101,7 @@ pub(super) async fn run(
             let text = format!("its pool has no room for {size} bytes; another is tried");
             let ticket = slot.give_back(MoverOutcome::Failed(text));
             let place = ticket.pool(Some(size));
-            let next = place.and_then(|place| place.queue(MoverKind::Pull, shown(&url)));
+            let next = place.and_then(|place| place.queue(MoverKind::Pull, redacted(&url)));
             queue = next.map_err(CopyFailure::Early)?;
             watching.follow(queue.view());
             continue;
@@ -113,16 +113,16 @@ pub(super) async fn run(
             absence,
         } = slot.open(FileFacts {
             size: source.open.size,
-            algorithms: sums.chain(asked.wanted.iter().copied()).collect(),
+            algorithms: sums.chain(order.wanted.iter().copied()).collect(),
             properties_of: None,
         });
-        return match fetch(door, &asked, source, file, &mut mover).await {
+        return match fetch(door, &order, source, file, &mut mover).await {
             Ok((stored, streams)) => {
                 let report = report(&mover, &stored, streams);
                 mover.end(MoverOutcome::Done);
                 Ok(report)
             }
-            Err(error) => Err(failed(path, &url, mover, failure(error, absence))),
+            Err(error) => Err(end_failed(path, &url, mover, failure(error, absence))),
         };
     }
     Err(CopyFailure::Early(Problem::of_placement(
@@ -132,7 +132,12 @@ pub(super) async fn run(
 }
 
 /// Ends the mover of a pull that did not succeed, and tells its client where the file was.
-fn failed(path: &NamespacePath, source: &Url, mover: Mover, failure: CopyFailure) -> CopyFailure {
+fn end_failed(
+    path: &NamespacePath,
+    source: &Url,
+    mover: Mover,
+    failure: CopyFailure,
+) -> CopyFailure {
     let moved = mover.moved_so_far().0;
     let pool = mover.pool().clone();
     let text = match &failure {
@@ -143,7 +148,7 @@ fn failed(path: &NamespacePath, source: &Url, mover: Mover, failure: CopyFailure
     match failure {
         CopyFailure::Late(text) => CopyFailure::Late(format!(
             "{text}; remote={}, local={path} in pool {pool}, {moved} bytes moved",
-            shown(source)
+            redacted(source)
         )),
         early => early,
     }
@@ -153,23 +158,23 @@ fn failed(path: &NamespacePath, source: &Url, mover: Mover, failure: CopyFailure
 async fn open_source(
     door: &Door,
     url: &Url,
-    asked: &CopyRequest,
+    order: &CopyRequest,
     mover: &mut Mover,
 ) -> Result<PullSource, CopyFailure> {
     let (started, view) = (Instant::now(), mover.view());
     let opened = tokio::select! {
         biased;
-        opened = source::open(door, url, asked) => opened,
+        opened = source::open(door, url, order) => opened,
         why = view.preempted() => Err(CopyFailure::preempted(&why)),
     };
     let mut open = opened?;
     mover.clocks.network_us += microseconds(started.elapsed());
     mover.set_remote(open.response.peer_addr());
-    let expected = expected(asked, std::mem::take(&mut open.told))?;
+    let expected = expected_checksums(order, std::mem::take(&mut open.told))?;
     if open.size.is_none() && open.response.ends_by_closing() && expected.is_empty() {
         return Err(CopyFailure::Late(format!(
             "{} tells neither the size nor a checksum of the file, so its end cannot be told from a broken connection",
-            shown(open.response.final_url())
+            redacted(open.response.final_url())
         )));
     }
     Ok(PullSource { open, expected })
@@ -178,7 +183,7 @@ async fn open_source(
 /// Gets the file from the source and writes it.
 async fn fetch(
     door: &Door,
-    asked: &CopyRequest,
+    order: &CopyRequest,
     source: PullSource,
     file: PoolWrite,
     mover: &mut Mover,
@@ -201,13 +206,13 @@ async fn fetch(
             let mut striped = Striped::start(door, plan, response, mover.view());
             let stored = receive(&mut striped, file, mover, patience, expected).await;
             mover.tcp = striped.tcp_info();
-            let streams = striped.stream_use(asked.streams, because);
+            let streams = striped.stream_use(order.streams, because);
             (stored.map_err(ReceiveError::into_text)?, streams)
         }
         None => {
             let stored = receive(&mut response, file, mover, patience, expected).await;
             mover.tcp = response.tcp_info();
-            let streams = one_stream(asked, because, size);
+            let streams = one_stream(order, because, size);
             (stored.map_err(ReceiveError::into_text)?, streams)
         }
     };
@@ -219,10 +224,10 @@ async fn fetch(
     Ok((stored, streams))
 }
 
-fn one_stream(asked: &CopyRequest, because: Vec<StreamsReason>, size: Option<u64>) -> StreamUse {
+fn one_stream(order: &CopyRequest, because: Vec<StreamsReason>, size: Option<u64>) -> StreamUse {
     let most = 2 * BUFFER_BYTES as u64;
     StreamUse {
-        asked: asked.streams,
+        asked: order.streams,
         used: 1,
         buffer: Bytes(size.map_or(most, |size| size.min(most))),
         because,
@@ -231,14 +236,17 @@ fn one_stream(asked: &CopyRequest, because: Vec<StreamsReason>, size: Option<u64
 }
 
 /// What the file's checksums must be, by the client's word and the source's.
-fn expected(asked: &CopyRequest, told: Vec<Checksum>) -> Result<Vec<Checksum>, CopyFailure> {
-    if asked.require_checksum == Some(true) && told.is_empty() {
+fn expected_checksums(
+    order: &CopyRequest,
+    told: Vec<Checksum>,
+) -> Result<Vec<Checksum>, CopyFailure> {
+    if order.require_checksum == Some(true) && told.is_empty() {
         return Err(CopyFailure::Late(
             "the source tells no checksum, and 'RequireChecksumVerification' demands one"
                 .to_owned(),
         ));
     }
-    let mut expected = asked.expected.clone();
+    let mut expected = order.expected.clone();
     for told in told {
         let other = expected
             .iter()

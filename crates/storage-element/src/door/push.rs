@@ -5,7 +5,7 @@ use super::call::Door;
 use super::caller::Caller;
 use super::leftover::{Leftover, Removal, is_absent, strong_version};
 use super::read::{DIGEST, ReadableFile, open, read_failure};
-use super::remote::{CopyFailure, follow, late, refusal, send_following, shown};
+use super::remote::{CopyFailure, follow, peer_failure, redacted, refusal, send_following};
 use crate::clock::microseconds;
 use crate::mover::{Mover, MoverRequest, MoverView};
 use http::header::IF_NONE_MATCH;
@@ -38,7 +38,7 @@ const WANT_DIGEST: HeaderName = HeaderName::from_static("want-digest");
 pub(super) struct Push {
     path: NamespacePath,
     destination: Url,
-    asked: CopyRequest,
+    order: CopyRequest,
     found: ReadableFile,
     known: Vec<Checksum>,
     mover: Mover,
@@ -49,7 +49,7 @@ pub(super) fn prepare(
     door: &Door,
     caller: &Caller,
     path: &NamespacePath,
-    asked: CopyRequest,
+    order: CopyRequest,
 ) -> Result<Push, Problem> {
     door.permit(caller, &Operation::Read, path)?;
     let entry = door.entry(path)?;
@@ -60,17 +60,17 @@ pub(super) fn prepare(
         )
     })?;
     let known = door.storage.namespace.checksums(found.id)?;
-    if let Some((expected, known)) = contradiction(&asked.expected, &known) {
+    if let Some((expected, known)) = contradiction(&order.expected, &known) {
         return Err(Problem::new(
             ProblemCode::ChecksumMismatch,
             format!("checksum mismatch: expected {expected}, {path} has {known}; nothing was sent"),
         ));
     }
-    let destination = asked.direction.remote().clone();
+    let destination = order.direction.remote().clone();
     let mover = door.storage.arrive(MoverRequest {
         kind: MoverKind::Push,
         path: path.clone(),
-        peer: shown(&destination),
+        peer: redacted(&destination),
         user: caller.user(),
         requester: caller.requester(),
         pool: found.pool.name.clone(),
@@ -79,7 +79,7 @@ pub(super) fn prepare(
     Ok(Push {
         path: path.clone(),
         destination,
-        asked,
+        order,
         found,
         known,
         mover,
@@ -146,7 +146,7 @@ pub(super) async fn run(
                 "{text}{removal}; local={} in pool {}, remote={}, {} bytes moved",
                 push.path,
                 push.found.pool.name,
-                shown(&push.destination),
+                redacted(&push.destination),
                 push.mover.moved_so_far().0
             );
             push.mover.end(MoverOutcome::Failed(text.clone()));
@@ -157,7 +157,7 @@ pub(super) async fn run(
 
 /// A push is one PUT.
 fn one_request(push: &Push) -> StreamUse {
-    let asked = push.asked.streams;
+    let asked = push.order.streams;
     let reason = match asked {
         None => StreamsReason::LeftToUs,
         Some(1) => StreamsReason::AsAsked,
@@ -193,19 +193,19 @@ async fn send(door: &Door, push: &mut Push, leftover: &Leftover) -> Result<(), C
 /// all servers know `If-None-Match`.
 async fn look(door: &Door, push: &Push) -> Result<bool, CopyFailure> {
     let mut request = Outgoing::new(Method::HEAD, push.destination.clone());
-    request.headers = push.asked.transfer_headers.clone();
+    request.headers = push.order.transfer_headers.clone();
     let response = match send_following(door, request).await {
         Ok(response) => response,
         // Whether it can be written, the upload will tell.
-        Err(_) if push.asked.overwrite => return Ok(false),
+        Err(_) if push.order.overwrite => return Ok(false),
         Err(why) => return Err(why),
     };
-    if response.status.is_success() && !push.asked.overwrite {
+    if response.status.is_success() && !push.order.overwrite {
         return Err(CopyFailure::Early(Problem::new(
             ProblemCode::PathExists,
             format!(
                 "{} exists and 'Overwrite: F' forbids to replace it",
-                shown(&push.destination)
+                redacted(&push.destination)
             ),
         )));
     }
@@ -213,14 +213,14 @@ async fn look(door: &Door, push: &Push) -> Result<bool, CopyFailure> {
 }
 
 fn upload_headers(push: &Push) -> HeaderMap {
-    let mut headers = push.asked.transfer_headers.clone();
+    let mut headers = push.order.transfer_headers.clone();
     headers.insert(
         WANT_DIGEST,
         HeaderValue::from_static("adler32, crc32c;q=0.9, md5;q=0.5"),
     );
     let mut digests = push.known.clone();
     // What is not known here, the destination may be able to verify.
-    let unknown = push.asked.expected.iter().filter(|expected| {
+    let unknown = push.order.expected.iter().filter(|expected| {
         let mut known = push.known.iter();
         known.all(|known| known.algorithm() != expected.algorithm())
     });
@@ -228,7 +228,7 @@ fn upload_headers(push: &Push) -> HeaderMap {
     if !digests.is_empty() {
         headers.insert(DIGEST, digest::header_value(&digests));
     }
-    if !push.asked.overwrite {
+    if !push.order.overwrite {
         headers.insert(IF_NONE_MATCH, HeaderValue::from_static("*"));
     }
     headers
@@ -247,7 +247,7 @@ async fn upload(
         {
             leftover.settled();
         }
-        late(door, url, &why)
+        peer_failure(door, url, &why)
     };
     let size = push.found.size;
     let mut request = Outgoing::new(Method::PUT, push.destination.clone());
@@ -266,7 +266,7 @@ async fn upload(
             UploadStart::Ready(mut upload) => {
                 push.mover.set_remote(upload.peer_addr());
                 if let Some(leftover) = leftover {
-                    leftover.begun(&push.destination, &push.asked.transfer_headers);
+                    leftover.begun(&push.destination, &push.order.transfer_headers);
                 }
                 let mut position = 0;
                 let limit = door.storage.settings().limits.pace_of_others();
@@ -328,7 +328,7 @@ async fn verify(
     if told.is_empty() {
         let mut request = Outgoing::new(Method::HEAD, put.final_url().clone());
         if *put.final_url() == push.destination {
-            request.headers = push.asked.transfer_headers.clone();
+            request.headers = push.order.transfer_headers.clone();
         }
         let want = HeaderValue::from_static("adler32, crc32c;q=0.9, md5;q=0.5");
         request.headers.insert(WANT_DIGEST, want);
@@ -362,7 +362,7 @@ async fn verify(
         }
         compared += 1;
     }
-    if compared == 0 && push.asked.require_checksum == Some(true) {
+    if compared == 0 && push.order.require_checksum == Some(true) {
         let text =
             "the destination tells no checksum, and 'RequireChecksumVerification' demands one";
         return Err(remove(push, text.to_owned(), version, leftover).await);
@@ -377,7 +377,7 @@ async fn remove(
     version: Option<HeaderValue>,
     leftover: &Leftover,
 ) -> CopyFailure {
-    leftover.differs(&push.destination, &push.asked.transfer_headers, version);
+    leftover.differs(&push.destination, &push.order.transfer_headers, version);
     let removed = match leftover.remove().await {
         Removal::Removed => "it was removed",
         Removal::Nothing | Removal::Remains => "it could not be removed",

@@ -1,6 +1,6 @@
 //! GET and HEAD: a file or a part of it, its checksums, or a listing that a browser shows.
 
-use super::answer::{Answer, Problem, Reply};
+use super::answer::{Problem, Reply, Response};
 use super::call::{Call, Door};
 use super::conditions::{self, Verdict, etag};
 use super::slot::wait_for_slot;
@@ -155,7 +155,7 @@ async fn look(
     if conditions::evaluate(&request.method, &request.headers, Some(&entry))?
         == Verdict::NotModified
     {
-        return Ok(Answer {
+        return Ok(Response {
             status: StatusCode::NOT_MODIFIED,
             headers,
             body: Vec::new(),
@@ -173,8 +173,8 @@ async fn look(
 
 /// Answers a HEAD for a directory. By its type, which other servers also give their directories, clients that expect a
 /// file can tell.
-fn directory() -> Answer {
-    let mut answer = Answer::new(StatusCode::OK);
+fn directory() -> Response {
+    let mut answer = Response::new(StatusCode::OK);
     let value = HeaderValue::from_static(webdav::DIRECTORY_TYPE);
     answer.headers.insert(CONTENT_TYPE, value);
     answer
@@ -335,7 +335,7 @@ impl ReadableFile {
     pub(super) fn read_failed(&self, path: &NamespacePath, why: &str) {
         let pool = &self.pool.name;
         tracing::error!(%path, %pool, file = %self.id, why, "a file's data cannot be read");
-        self.pool.standing.read_failed(why.to_owned());
+        self.pool.health.read_failed(why.to_owned());
     }
 }
 
@@ -346,7 +346,7 @@ async fn check_data(
     path: &NamespacePath,
     found: &ReadableFile,
 ) -> Result<(), ReadError> {
-    if !found.pool.seen.is_due(found.id) {
+    if !found.pool.recent_files.is_due(found.id) {
         return Ok(());
     }
     let Ok(turn) = Arc::clone(&found.pool.looks).try_acquire_owned() else {
@@ -375,7 +375,7 @@ async fn check_data(
         let why = format!("it has {length} bytes instead of {}", found.size);
         return Err(unreadable(path, found, &io::Error::other(why)).into());
     }
-    found.pool.seen.note(found.id);
+    found.pool.recent_files.note(found.id);
     Ok(())
 }
 
@@ -484,7 +484,7 @@ pub(super) async fn checksum_of(
     }
     let failed = |why: &dyn std::fmt::Display| {
         tracing::error!(file = %found.id, pool = %found.pool.name, %why, "a checksum cannot be computed");
-        found.pool.standing.read_failed(why.to_string());
+        found.pool.health.read_failed(why.to_string());
         Problem::new(
             ProblemCode::FileUnreadable,
             format!("the {algorithm} checksum cannot be computed; tell the site"),

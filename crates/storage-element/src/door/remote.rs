@@ -91,7 +91,7 @@ pub(super) async fn send_following(
 ) -> Result<Incoming, CopyFailure> {
     for _ in 0..=REDIRECTS_MAX {
         let response = door.storage.client.send(request.clone()).await;
-        let mut response = response.map_err(|why| late(door, &request.url, &why))?;
+        let mut response = response.map_err(|why| peer_failure(door, &request.url, &why))?;
         match follow(door, request, &mut response).await? {
             None => return Ok(response),
             Some(next) => request = next,
@@ -109,12 +109,12 @@ pub(super) async fn follow(
     response: &mut Incoming,
 ) -> Result<Option<Outgoing>, CopyFailure> {
     let from = request.url.clone();
-    let late = |why: ClientError| late(door, &from, &why);
+    let late = |why: ClientError| peer_failure(door, &from, &why);
     let Some(location) = response.redirect().map_err(late)? else {
         return Ok(None);
     };
     check_server(door, &location).map_err(|problem| {
-        let from = shown(&from);
+        let from = redacted(&from);
         CopyFailure::Late(format!("{from} redirects: {}", problem.cause.message))
     })?;
     let next = door
@@ -128,7 +128,7 @@ pub(super) async fn follow(
 }
 
 /// Why another server could not be spoken with.
-pub(super) fn late(door: &Door, url: &Url, why: &ClientError) -> CopyFailure {
+pub(super) fn peer_failure(door: &Door, url: &Url, why: &ClientError) -> CopyFailure {
     CopyFailure::Late(match may_show(door, url) {
         true => why.to_string(),
         false => why.without_foreign_text(),
@@ -138,7 +138,7 @@ pub(super) fn late(door: &Door, url: &Url, why: &ClientError) -> CopyFailure {
 /// What another server said instead of doing its part, in one line.
 pub(super) async fn refusal(door: &Door, response: &mut Incoming) -> String {
     let status = response.status;
-    let url = shown(response.final_url());
+    let url = redacted(response.final_url());
     if !may_show(door, response.final_url()) {
         return format!("{url} answered {status}");
     }
@@ -157,6 +157,6 @@ pub(super) async fn refusal(door: &Door, response: &mut Incoming) -> String {
 }
 
 /// A URL without its secrets.
-pub(super) fn shown(url: &Url) -> String {
+pub(super) fn redacted(url: &Url) -> String {
     redact(url.as_str())
 }

@@ -21,7 +21,7 @@ impl Removals {
     }
 
     /// Waits until none is left.
-    pub(super) async fn ended(&self) {
+    pub(super) async fn wait_for_all(&self) {
         loop {
             let mut running = std::mem::take(&mut *self.lock());
             if running.is_empty() {

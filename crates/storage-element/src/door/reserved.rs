@@ -3,7 +3,7 @@
 
 pub(super) use crate::reserved_names::{is_hidden, rest_of};
 
-use super::answer::{Answer, METHODS, Problem};
+use super::answer::{METHODS, Problem, Response};
 use crate::reserved_names::{RESERVED, name_in_the_way};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
@@ -81,7 +81,7 @@ pub(super) fn refuse(operation: &Operation, path: &NamespacePath) -> Result<(), 
 }
 
 /// A file of the pages or the interface's description, for anybody; `None` when the path is not reserved.
-pub(super) fn asset(request: &Request, path: &NamespacePath) -> Option<Result<Answer, Problem>> {
+pub(super) fn asset(request: &Request, path: &NamespacePath) -> Option<Result<Response, Problem>> {
     let names: Vec<&str> = rest_of(path)?.iter().map(String::as_str).collect();
     let (media_type, content) = match names.as_slice() {
         ["pages.js"] => ("text/javascript; charset=utf-8", SCRIPT),
@@ -99,7 +99,7 @@ pub(super) fn asset(request: &Request, path: &NamespacePath) -> Option<Result<An
         let text = format!("{path} belongs to the door and can only be read");
         return Some(Err(Problem::method_of(READ_ONLY, text)));
     }
-    let mut answer = Answer::new(StatusCode::OK)
+    let mut answer = Response::new(StatusCode::OK)
         .with(CONTENT_TYPE, HeaderValue::from_static(media_type))
         .with(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"))
         .with(RESOURCE_POLICY, HeaderValue::from_static("same-origin"))

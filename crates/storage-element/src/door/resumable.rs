@@ -3,7 +3,7 @@
 //! PATCH appends to it, HEAD asks how much is durable, DELETE gives it up. The file appears with the last piece, under
 //! the rules of PUT.
 
-use super::answer::{Answer, Problem, Reply};
+use super::answer::{Problem, Reply, Response};
 use super::body::known_length;
 use super::call::{Call, Door};
 use super::conditions;
@@ -13,8 +13,8 @@ use super::write::{body_code, stored_answer};
 use super::write_ticket::{Absence, WriteConditions, WritePurpose, WriteRequest};
 use super::{html, reserved};
 use crate::clock::microseconds;
-use crate::incoming::BUFFER_BYTES;
 use crate::mover::{Mover, MoverRequest};
+use crate::pool_write::BUFFER_BYTES;
 use crate::storage::Storage;
 use crate::uploads::{CHECKPOINT_BYTES, Plan, Progress, Upload};
 use crate::write_error::WriteError;
@@ -50,7 +50,7 @@ pub(super) fn upload_of(path: &NamespacePath) -> Option<Uuid> {
 }
 
 /// Whether a PUT brings only a part. One that says it is complete is a PUT like any other.
-pub(super) fn is_begun(request: &Request) -> bool {
+pub(super) fn begins_upload(request: &Request) -> bool {
     request
         .headers
         .get(UPLOAD_COMPLETE)
@@ -67,7 +67,7 @@ pub(super) async fn begin(
         caller,
         path,
     } = *call;
-    is_complete(&request.headers).map_err(unclear)?;
+    is_complete(&request.headers).map_err(invalid_header)?;
     let write = WriteRequest {
         door,
         caller,
@@ -77,7 +77,7 @@ pub(super) async fn begin(
         absence: Absence::of(&request.headers),
     };
     let target = write.authorize()?.target()?;
-    let length = length(&request.headers).map_err(unclear)?;
+    let length = length(&request.headers).map_err(invalid_header)?;
     let expected = whole_digests(&request.headers)?;
     let terms = target.conditions(WriteConditions::Request(call))?;
     let plan = Plan {
@@ -91,21 +91,21 @@ pub(super) async fn begin(
         expected,
     };
     let ticket = terms.claim()?.locks(call)?;
-    bound(door, &plan)?;
+    check_user_limits(door, &plan)?;
     let order = ticket.pool(plan.length)?.upload(plan);
     let storage = Arc::clone(&door.storage);
-    let begun = tokio::task::spawn_blocking(move || {
+    let upload = tokio::task::spawn_blocking(move || {
         let upload = storage.begin_upload(order)?;
-        Ok(Untold {
+        Ok(UnannouncedUpload {
             storage: Arc::clone(&storage),
             upload: Some(upload),
         })
     });
-    let untold = begun
+    let unannounced = upload
         .await
-        .map_err(|why| lost(&why))?
+        .map_err(|why| begin_failed(&why))?
         .map_err(|why| of_write(&why))?;
-    let upload = Arc::clone(untold.upload());
+    let upload = Arc::clone(unannounced.upload());
     let mut progress = upload.take().await.ok_or_else(|| missing(upload.id))?;
     if known_length(&request.body) != Some(0) {
         let appended = append(door, connection, call, &upload, &mut progress).await;
@@ -115,21 +115,21 @@ pub(super) async fn begin(
             return Err(problem);
         }
     }
-    untold.keep();
+    unannounced.keep();
     let place = format!("/.penstock/uploads/{}", upload.id);
     let place = HeaderValue::from_str(&place).expect("hexadecimal digits are visible ASCII");
-    let mut answer = Answer::new(StatusCode::CREATED).with(LOCATION, place);
-    tell(door, &mut answer, &upload, &progress);
+    let mut answer = Response::new(StatusCode::CREATED).with(LOCATION, place);
+    set_upload_headers(door, &mut answer, &upload, &progress);
     Ok(answer.into())
 }
 
 /// An upload whose client does not know where to go on. Dropped, it takes the upload with it.
-struct Untold {
+struct UnannouncedUpload {
     storage: Arc<Storage>,
     upload: Option<Arc<Upload>>,
 }
 
-impl Untold {
+impl UnannouncedUpload {
     fn upload(&self) -> &Arc<Upload> {
         self.upload.as_ref().expect("taken only by `keep`")
     }
@@ -140,11 +140,11 @@ impl Untold {
     }
 }
 
-impl Drop for Untold {
+impl Drop for UnannouncedUpload {
     fn drop(&mut self) {
         // Two unlinks: shorter than handing them to another thread.
         if let Some(upload) = &self.upload
-            && let Err(why) = self.storage.uploads.discard_untold(upload)
+            && let Err(why) = self.storage.uploads.discard_unannounced(upload)
         {
             tracing::error!(id = %upload.id, %why, "the bytes of an upload that nobody knows of stay");
         }
@@ -152,7 +152,7 @@ impl Drop for Untold {
 }
 
 /// Refuses a user who has begun too much.
-fn bound(door: &Door, plan: &Plan) -> Result<(), Problem> {
+fn check_user_limits(door: &Door, plan: &Plan) -> Result<(), Problem> {
     let limits = &door.storage.settings().limits;
     let begun = door.storage.uploads.of(plan.whose());
     if begun.uploads >= limits.uploads_per_user_max {
@@ -222,13 +222,13 @@ pub(super) async fn resource(
     };
     match method {
         "HEAD" => {
-            let mut answer = Answer::new(StatusCode::NO_CONTENT);
-            tell(door, &mut answer, &upload, &progress);
+            let mut answer = Response::new(StatusCode::NO_CONTENT);
+            set_upload_headers(door, &mut answer, &upload, &progress);
             Ok(answer.into())
         }
         "DELETE" => {
             discard(door, &upload, &mut progress)?;
-            Ok(Answer::new(StatusCode::NO_CONTENT).into())
+            Ok(Response::new(StatusCode::NO_CONTENT).into())
         }
         _ => patch(door, connection, call, &upload, &mut progress).await,
     }
@@ -249,11 +249,11 @@ async fn patch(
             format!("PATCH of an upload takes 'Content-Type: {PARTIAL_UPLOAD}'"),
         ));
     }
-    let complete = is_complete(headers).map_err(unclear)?;
+    let complete = is_complete(headers).map_err(invalid_header)?;
     let offset = offset_of(headers)
-        .map_err(unclear)?
+        .map_err(invalid_header)?
         .ok_or_else(|| Problem::bad_request("PATCH needs 'Upload-Offset'"))?;
-    if progress.finished().is_some() {
+    if progress.finished_file().is_some() {
         let problem = Problem::bad_request("this upload is complete");
         return Err(with_offset(problem, progress));
     }
@@ -282,8 +282,8 @@ async fn patch(
     if complete {
         return finish(door, call, upload, progress, expected).await;
     }
-    let mut answer = Answer::new(StatusCode::NO_CONTENT);
-    tell(door, &mut answer, upload, progress);
+    let mut answer = Response::new(StatusCode::NO_CONTENT);
+    set_upload_headers(door, &mut answer, upload, progress);
     Ok(answer.into())
 }
 
@@ -312,7 +312,7 @@ async fn append(
         _ = wanted.changed() => return Err(Problem::new(ProblemCode::UploadSuperseded, TAKEN_OVER)),
     };
     let mut mover = mover.map_err(|why| match why {
-        NoMover::Body(why) => cut(&why, progress),
+        NoMover::Body(why) => interrupted(&why, progress),
         NoMover::Refused(problem) => problem,
     })?;
     let taken = take_body(door, connection, upload, progress, &mut mover).await;
@@ -325,28 +325,28 @@ async fn append(
     let kept = upload.checkpoint(progress, expires, reaper).await;
     let (outcome, result) = match (taken, kept) {
         (Ok(()), Ok(())) => (MoverOutcome::Done, Ok(())),
-        (Err(Cut::Write(why)), _) | (_, Err(why)) => {
+        (Err(Interruption::Write(why)), _) | (_, Err(why)) => {
             (MoverOutcome::Failed(why.to_string()), Err(of_write(&why)))
         }
-        (Err(Cut::Bytes), _) => {
+        (Err(Interruption::Bytes), _) => {
             let problem = too_many_bytes(upload.bytes());
             (
                 MoverOutcome::Failed(problem.cause.message.clone()),
                 Err(problem),
             )
         }
-        (Err(Cut::Body(why)), _) => {
-            let problem = cut(&why, progress);
+        (Err(Interruption::Body(why)), _) => {
+            let problem = interrupted(&why, progress);
             (
                 MoverOutcome::Aborted(problem.cause.message.clone()),
                 Err(problem),
             )
         }
-        (Err(Cut::Wanted), _) => {
+        (Err(Interruption::Wanted), _) => {
             let problem = Problem::new(ProblemCode::UploadSuperseded, TAKEN_OVER);
             (MoverOutcome::Aborted(TAKEN_OVER.to_owned()), Err(problem))
         }
-        (Err(Cut::Preempted(why)), _) => {
+        (Err(Interruption::Preempted(why)), _) => {
             let problem = with_offset(Problem::preempted(&why), progress);
             (
                 MoverOutcome::Aborted(problem.cause.message.clone()),
@@ -359,13 +359,13 @@ async fn append(
 }
 
 /// A piece ended early. What came of it is kept.
-fn cut(why: &BodyError, progress: &Progress) -> Problem {
+fn interrupted(why: &BodyError, progress: &Progress) -> Problem {
     let text = format!("{why}; {} bytes are kept", progress.offset());
     with_offset(Problem::new(body_code(why), text), progress)
 }
 
 /// Why a body was not taken to its end.
-enum Cut {
+enum Interruption {
     Write(WriteError),
     Body(BodyError),
     /// More than its user may have begun.
@@ -382,7 +382,7 @@ async fn take_body(
     upload: &Arc<Upload>,
     progress: &mut Progress,
     mover: &mut Mover,
-) -> Result<(), Cut> {
+) -> Result<(), Interruption> {
     let settings = door.storage.settings();
     let planned = upload.plan.expected.iter().map(Checksum::algorithm);
     let algorithms = door.storage.algorithms(planned);
@@ -397,9 +397,9 @@ async fn take_body(
         while filled < buffer.len() && cut.is_none() && !ended {
             let read = tokio::select! {
                 biased;
-                _ = wanted.changed() => Err(Cut::Wanted),
-                why = view.preempted() => Err(Cut::Preempted(why)),
-                read = connection.read_body(&mut buffer[filled..]) => read.map_err(Cut::Body),
+                _ = wanted.changed() => Err(Interruption::Wanted),
+                why = view.preempted() => Err(Interruption::Preempted(why)),
+                read = connection.read_body(&mut buffer[filled..]) => read.map_err(Interruption::Body),
             };
             match read {
                 Ok(0) => {
@@ -420,19 +420,19 @@ async fn take_body(
                 && begun.bytes.saturating_add(filled as u64)
                     > settings.limits.upload_bytes_per_user_max.0
             {
-                return Err(Cut::Bytes);
+                return Err(Interruption::Bytes);
             }
             let started = Instant::now();
             let covered = upload.cover(progress, filled, &reaper).await;
-            covered.map_err(Cut::Write)?;
+            covered.map_err(Interruption::Write)?;
             let appended = upload.append(progress, &algorithms, buffer, filled, reaper.clone());
-            buffer = appended.await.map_err(Cut::Write)?;
+            buffer = appended.await.map_err(Interruption::Write)?;
             mover.clocks.write_us += microseconds(started.elapsed());
         }
         if progress.at_risk() >= CHECKPOINT_BYTES {
             let expires = door.storage.clock.recorded() + settings.limits.upload_expiry;
             let kept = upload.checkpoint(progress, expires, reaper.clone()).await;
-            kept.map_err(Cut::Write)?;
+            kept.map_err(Interruption::Write)?;
         }
         if let Some(why) = cut {
             return Err(why);
@@ -474,14 +474,14 @@ async fn finish(
     match finished.await {
         Ok(stored) => {
             let mut answer = stored_answer(&stored, wanted);
-            tell(door, &mut answer, upload, progress);
+            set_upload_headers(door, &mut answer, upload, progress);
             Ok(answer.into())
         }
         Err(error) => {
             if is_final(&error) {
                 discard(door, upload, progress)?;
             }
-            Err(kept(absence.write_problem(&error)))
+            Err(with_bytes_kept(absence.write_problem(&error)))
         }
     }
 }
@@ -503,10 +503,10 @@ fn is_final(error: &WriteError) -> bool {
 }
 
 /// Draft §4.2: how far it is, whether that is all, and until when it stays.
-fn tell(door: &Door, answer: &mut Answer, upload: &Upload, progress: &Progress) {
+fn set_upload_headers(door: &Door, answer: &mut Response, upload: &Upload, progress: &Progress) {
     let recorded = door.storage.clock.recorded();
     let headers = &mut answer.headers;
-    let complete = match progress.finished().map(|EntryId(_)| ()) {
+    let complete = match progress.finished_file().map(|EntryId(_)| ()) {
         Some(()) => "?1",
         None => "?0",
     };
@@ -535,7 +535,7 @@ fn discard(door: &Door, upload: &Upload, progress: &mut Progress) -> Result<(), 
     discarded.map_err(|source| of_write(&upload.pool.write_failed(source)))
 }
 
-fn unclear(why: InvalidUploadHeader) -> Problem {
+fn invalid_header(why: InvalidUploadHeader) -> Problem {
     Problem::bad_request(why.to_string())
 }
 
@@ -557,18 +557,18 @@ fn missing(id: Uuid) -> Problem {
 }
 
 fn of_write(error: &WriteError) -> Problem {
-    kept(Problem::of_write(error, StatusCode::CONFLICT))
+    with_bytes_kept(Problem::of_write(error, StatusCode::CONFLICT))
 }
 
 /// Other writes leave nothing when they fail; of an upload, what was acknowledged stays.
-fn kept(mut problem: Problem) -> Problem {
+fn with_bytes_kept(mut problem: Problem) -> Problem {
     let removed = "the partial file was removed";
     let text = problem.text().replace(removed, "what came before is kept");
     problem.cause.message = text;
     problem
 }
 
-fn lost(why: &tokio::task::JoinError) -> Problem {
+fn begin_failed(why: &tokio::task::JoinError) -> Problem {
     tracing::error!(%why, "an upload could not be begun");
     Problem::new(
         ProblemCode::InternalError,

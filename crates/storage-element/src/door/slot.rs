@@ -100,7 +100,7 @@ pub(super) async fn wait_for_slot(
             let (why, seconds) = (why.unwrap_or_default(), limit.as_secs());
             let text = format!("no mover became free in {seconds} s{why}; try again later");
             tracing::info!(text, "a mover waited in vain");
-            mover.refused(text.clone());
+            mover.record_refusal(text.clone());
             Err(Problem::busy(ProblemCode::PoolBusy, text, RETRY_AFTER_SECONDS))
         }
     }

@@ -1,7 +1,7 @@
 //! The first look at the source of a pull: what its file is, and whether it is fetched whole or in parts.
 
 use super::call::Door;
-use super::remote::{CopyFailure, refusal, send_following, shown};
+use super::remote::{CopyFailure, redacted, refusal, send_following};
 use crate::stream_memory::MemoryShare;
 use http::header::{ETAG, IF_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED, RANGE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -56,10 +56,10 @@ pub(super) struct Version {
 pub(super) async fn open(
     door: &Door,
     source: &Url,
-    asked: &CopyRequest,
+    order: &CopyRequest,
 ) -> Result<OpenSource, CopyFailure> {
     let mut request = Outgoing::new(Method::GET, source.clone());
-    request.headers = asked.transfer_headers.clone();
+    request.headers = order.transfer_headers.clone();
     // RFC 3230: whatever the source knows can be compared while the bytes pass.
     request.headers.insert(
         HeaderName::from_static("want-digest"),
@@ -67,46 +67,23 @@ pub(super) async fn open(
     );
     let settings = door.storage.settings();
     let limits = &settings.limits.streams;
-    if !may_use_several(asked.streams, limits) {
-        let because = decide(door, asked, SourceParts::Whole).because;
+    if !may_use_several(order.streams, limits) {
+        let because = decide(door, order, SourceParts::Whole).because;
         return whole(door, request, because).await;
     }
-    let mut first = request.clone();
-    let part = range_header(0, limits.range_min.0.max(1));
-    first.headers.insert(RANGE, part);
-    let mut response = send_following(door, first).await?;
-    let parts = match response.status {
-        StatusCode::OK => {
-            let because = decide(door, asked, SourceParts::Whole).because;
+    let length = limits.range_min.0.max(1);
+    let (response, size, end) = match first_part(door, &request, length).await? {
+        FirstPart::Part {
+            response,
+            size,
+            end,
+        } => (response, size, end),
+        FirstPart::WholeFile(response) => {
+            let because = decide(door, order, SourceParts::Whole).because;
             return opened_whole(response, because);
         }
-        StatusCode::PARTIAL_CONTENT => content_range(&response.headers),
-        // An empty file has no first part.
-        StatusCode::RANGE_NOT_SATISFIABLE => {
-            let empty = SourceParts::Parts {
-                size: Bytes(0),
-                guarded: true,
-            };
-            let because = decide(door, asked, empty).because;
-            return whole(door, request, because).await;
-        }
-        _ => return Err(CopyFailure::Late(refusal(door, &mut response).await)),
-    };
-    let asked_to = |size: u64| size.min(limits.range_min.0.max(1));
-    let (range, size) = match parts {
-        Some(
-            range @ ContentRange {
-                first: 0,
-                size: Some(size),
-                ..
-            },
-        ) if range.end == asked_to(size) => (range, size),
-        Some(ContentRange { size: None, .. }) => {
-            let because = decide(door, asked, SourceParts::SizeUnknown).because;
-            return whole(door, request, because).await;
-        }
-        Some(_) | None => {
-            let because = decide(door, asked, SourceParts::Whole).because;
+        FirstPart::NoParts(source) => {
+            let because = decide(door, order, source).because;
             return whole(door, request, because).await;
         }
     };
@@ -114,18 +91,18 @@ pub(super) async fn open(
     let told = told_of_part(door, &request, &response, size).await?;
     let source = SourceParts::Parts {
         size: Bytes(size),
-        guarded: version.is_told() || !told.is_empty() || !asked.expected.is_empty(),
+        guarded: version.is_told() || !told.is_empty() || !order.expected.is_empty(),
     };
     let Decision {
         choice: streams,
         mut because,
-    } = decide(door, asked, source);
+    } = decide(door, order, source);
     if streams.count > 1 {
         if let Some(memory) = door.storage.stream_memory.take(streams.memory()) {
             let parts = PartsPlan {
                 request,
                 size,
-                first_end: range.end,
+                first_end: end,
                 streams,
                 version,
                 memory,
@@ -140,7 +117,7 @@ pub(super) async fn open(
         }
         because.push(StreamsReason::NoMemory);
     }
-    if range.end < size {
+    if end < size {
         return whole(door, request, because).await;
     }
     Ok(OpenSource {
@@ -152,13 +129,61 @@ pub(super) async fn open(
     })
 }
 
+/// What a source gives when it is asked for the first part of a file.
+enum FirstPart {
+    /// That part, up to this end, of a file of this size.
+    Part {
+        response: Incoming,
+        size: Size,
+        end: Size,
+    },
+    WholeFile(Incoming),
+    /// Nothing that can be used; the whole file is to be asked for.
+    NoParts(SourceParts),
+}
+
+async fn first_part(
+    door: &Door,
+    request: &Outgoing,
+    length: u64,
+) -> Result<FirstPart, CopyFailure> {
+    let mut first = request.clone();
+    first.headers.insert(RANGE, range_header(0, length));
+    let mut response = send_following(door, first).await?;
+    let range = match response.status {
+        StatusCode::OK => return Ok(FirstPart::WholeFile(response)),
+        StatusCode::PARTIAL_CONTENT => content_range(&response.headers),
+        // An empty file has no first part.
+        StatusCode::RANGE_NOT_SATISFIABLE => {
+            return Ok(FirstPart::NoParts(SourceParts::Parts {
+                size: Bytes(0),
+                guarded: true,
+            }));
+        }
+        _ => return Err(CopyFailure::Late(refusal(door, &mut response).await)),
+    };
+    Ok(match range {
+        Some(ContentRange {
+            first: 0,
+            end,
+            size: Some(size),
+        }) if end == size.min(length) => FirstPart::Part {
+            response,
+            size,
+            end,
+        },
+        Some(ContentRange { size: None, .. }) => FirstPart::NoParts(SourceParts::SizeUnknown),
+        Some(_) | None => FirstPart::NoParts(SourceParts::Whole),
+    })
+}
+
 fn decide(
     door: &Door,
-    asked: &CopyRequest,
+    order: &CopyRequest,
     source: SourceParts,
 ) -> Decision<Streams, StreamsReason> {
     let view = StreamsView {
-        asked: asked.streams,
+        asked: order.streams,
         source,
         memory_free: door.storage.stream_memory.free(),
     };
@@ -221,7 +246,7 @@ async fn told_of_part(
 
 fn checksums(headers: &HeaderMap, url: &Url) -> Result<Vec<Checksum>, CopyFailure> {
     digest::parse(headers).map_err(|why| {
-        let url = shown(url);
+        let url = redacted(url);
         CopyFailure::Late(format!("{url} sent a digest that is not understood: {why}"))
     })
 }

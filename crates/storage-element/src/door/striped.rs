@@ -8,8 +8,8 @@
 use super::call::Door;
 use super::remote::{CopyFailure, refusal, send_following};
 use super::source::{PartsPlan, Version, range_header};
-use crate::incoming::BUFFER_BYTES;
 use crate::mover::MoverView;
+use crate::pool_write::BUFFER_BYTES;
 use crate::receive::{Block, ByteSource};
 use crate::stream_memory::MemoryShare;
 use http::StatusCode;
@@ -33,14 +33,18 @@ const AGAIN_MAX: u64 = 200;
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Bytes that have arrived: a buffer, and how much of it.
-type Filled = (Vec<u8>, usize);
+#[derive(Default)]
+struct Chunk {
+    buffer: Vec<u8>,
+    filled: usize,
+}
 
 /// The file as it comes in, in order. Dropping it closes all connections.
 pub(super) struct Striped {
-    parts: Arc<Parts>,
+    parts: Arc<PartFetches>,
     workers: JoinSet<Result<(), String>>,
     /// The parts that are out, in the order of the file, with where they end.
-    order: VecDeque<(u64, mpsc::Receiver<Filled>)>,
+    order: VecDeque<(u64, mpsc::Receiver<Chunk>)>,
     streams: Streams,
     size: u64,
     /// Where the next part begins.
@@ -51,7 +55,7 @@ pub(super) struct Striped {
 }
 
 /// What the connections share.
-struct Parts {
+struct PartFetches {
     door: Door,
     request: Outgoing,
     version: Version,
@@ -61,15 +65,15 @@ struct Parts {
     patience: Duration,
     /// The same for the only connection that is left.
     patience_alone: Duration,
-    board: Mutex<Board>,
+    board: Mutex<PartBoard>,
     /// A part has been put on the board.
     news: Notify,
 }
 
 #[derive(Default)]
-struct Board {
+struct PartBoard {
     /// Parts that nobody fetches, by where they begin: the first is the most urgent.
-    todo: BTreeMap<u64, Part>,
+    todo: BTreeMap<u64, FilePart>,
     spare: Vec<Vec<u8>>,
     /// Connections that have not been given up.
     workers: u32,
@@ -80,17 +84,17 @@ struct Board {
 }
 
 /// What is missing of a part of the file.
-struct Part {
+struct FilePart {
     at: u64,
     end: u64,
     /// A buffer that is not full yet; its bytes come before `at`.
-    held: Option<Filled>,
-    out: mpsc::Sender<Filled>,
+    held: Option<Chunk>,
+    out: mpsc::Sender<Chunk>,
     tries: u32,
 }
 
 /// Why a part did not come, by what is to be done.
-enum Trouble {
+enum PartFailure {
     /// The source did not begin to answer, or refused.
     NotServed(String),
     /// It began and did not go on.
@@ -100,7 +104,7 @@ enum Trouble {
 }
 
 /// What a connection does after trouble.
-enum Next {
+enum RetryStep {
     Continue(Duration),
     GiveUp,
 }
@@ -109,7 +113,7 @@ impl Striped {
     /// Goes on from the answer that holds the first part.
     pub(super) fn start(door: &Door, plan: PartsPlan, first: Incoming, view: MoverView) -> Striped {
         let limits = &door.storage.settings().limits;
-        let parts = Arc::new(Parts {
+        let parts = Arc::new(PartFetches {
             door: door.clone(),
             request: plan.request,
             version: plan.version,
@@ -117,9 +121,9 @@ impl Striped {
             view,
             patience: limits.stall_timeout / 4,
             patience_alone: limits.first_byte_timeout,
-            board: Mutex::new(Board {
+            board: Mutex::new(PartBoard {
                 workers: plan.streams.count,
-                ..Board::default()
+                ..PartBoard::default()
             }),
             news: Notify::new(),
         });
@@ -167,12 +171,12 @@ impl Striped {
     }
 
     /// The next part, until before `end`, and its place in the order.
-    fn cut(&mut self, end: u64) -> Part {
+    fn cut(&mut self, end: u64) -> FilePart {
         let blocks = (end - self.next).div_ceil(BUFFER_BYTES as u64) + 1;
         // Roomy enough for all of the part, so that nobody who fetches has to wait for those before.
         let (out, blocks) = mpsc::channel(usize::try_from(blocks).unwrap_or(1));
         self.order.push_back((end, blocks));
-        let part = Part {
+        let part = FilePart {
             at: self.next,
             end,
             held: None,
@@ -194,7 +198,8 @@ impl Striped {
         }
     }
 
-    fn handed(&mut self, (buffer, filled): Filled) -> Block {
+    fn next_in_order(&mut self, chunk: Chunk) -> Block {
+        let Chunk { buffer, filled } = chunk;
         self.taken += filled as u64;
         Block {
             buffer,
@@ -224,7 +229,7 @@ impl ByteSource for Striped {
         loop {
             self.hand_out();
             let Some((end, blocks)) = self.order.front_mut() else {
-                return Ok(self.handed((Vec::new(), 0)));
+                return Ok(self.next_in_order(Chunk::default()));
             };
             let arrived = tokio::select! {
                 biased;
@@ -235,7 +240,7 @@ impl ByteSource for Striped {
                 }
             };
             match arrived {
-                Some(filled) => return Ok(self.handed(filled)),
+                Some(chunk) => return Ok(self.next_in_order(chunk)),
                 None if self.taken == *end => {
                     self.order.pop_front();
                 }
@@ -246,17 +251,17 @@ impl ByteSource for Striped {
     }
 }
 
-impl Parts {
-    fn board(&self) -> MutexGuard<'_, Board> {
+impl PartFetches {
+    fn board(&self) -> MutexGuard<'_, PartBoard> {
         self.board.lock()
     }
 
-    fn put(&self, part: Part) {
+    fn put(&self, part: FilePart) {
         self.board().todo.insert(part.at, part);
         self.news.notify_one();
     }
 
-    async fn take(&self) -> Part {
+    async fn take(&self) -> FilePart {
         loop {
             if let Some(part) = self.first() {
                 return part;
@@ -265,7 +270,7 @@ impl Parts {
         }
     }
 
-    fn first(&self) -> Option<Part> {
+    fn first(&self) -> Option<FilePart> {
         let mut board = self.board();
         let (_, part) = board.todo.pop_first()?;
         // One word of news may stand for several parts.
@@ -291,7 +296,7 @@ impl Parts {
     async fn work(
         self: Arc<Self>,
         index: u32,
-        begun: Option<(Part, Incoming)>,
+        begun: Option<(FilePart, Incoming)>,
     ) -> Result<(), String> {
         let mut begun = begun;
         loop {
@@ -303,8 +308,8 @@ impl Parts {
                 continue;
             };
             match self.after(trouble, part)? {
-                Next::Continue(pause) => tokio::time::sleep(pause).await,
-                Next::GiveUp => return Ok(()),
+                RetryStep::Continue(pause) => tokio::time::sleep(pause).await,
+                RetryStep::GiveUp => return Ok(()),
             }
         }
     }
@@ -312,9 +317,9 @@ impl Parts {
     async fn fetch(
         &self,
         index: u32,
-        part: &mut Part,
+        part: &mut FilePart,
         begun: Option<Incoming>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), PartFailure> {
         let mut response = match begun {
             Some(response) => response,
             None => self.ask(part).await?,
@@ -330,7 +335,7 @@ impl Parts {
     }
 
     /// Asks for what is missing of the part.
-    async fn ask(&self, part: &Part) -> Result<Incoming, Trouble> {
+    async fn ask(&self, part: &FilePart) -> Result<Incoming, PartFailure> {
         let mut request = self.request.clone();
         let range = range_header(part.at, part.end);
         request.headers.insert(RANGE, range);
@@ -341,16 +346,16 @@ impl Parts {
         };
         let sent = tokio::time::timeout(patience, send_following(&self.door, request)).await;
         let sent = sent.map_err(|_| {
-            Trouble::NotServed(format!("the source did not answer within {patience:?}"))
+            PartFailure::NotServed(format!("the source did not answer within {patience:?}"))
         })?;
         let mut response = sent.map_err(|why| {
-            Trouble::NotServed(match why {
+            PartFailure::NotServed(match why {
                 CopyFailure::Early(problem) => problem.cause.message,
                 CopyFailure::Late(text) => text,
             })
         })?;
         let changed = |what: String| {
-            Trouble::Changed(format!(
+            PartFailure::Changed(format!(
                 "the source's file changed while it was copied: {what}"
             ))
         };
@@ -361,7 +366,11 @@ impl Parts {
             | StatusCode::RANGE_NOT_SATISFIABLE => {
                 return Err(changed(refusal(&self.door, &mut response).await));
             }
-            _ => return Err(Trouble::NotServed(refusal(&self.door, &mut response).await)),
+            _ => {
+                return Err(PartFailure::NotServed(
+                    refusal(&self.door, &mut response).await,
+                ));
+            }
         }
         if self.version.differs(&response.headers) {
             return Err(changed("it has another ETag or date".to_owned()));
@@ -371,37 +380,40 @@ impl Parts {
                 Err(changed("it has another size".to_owned()))
             }
             Some(range) if range.first == part.at && range.end <= part.end => Ok(response),
-            Some(_) | None => Err(Trouble::Changed(
+            Some(_) | None => Err(PartFailure::Changed(
                 "the source answered another part of its file than it was asked for".to_owned(),
             )),
         }
     }
 
-    async fn read(&self, part: &mut Part, response: &mut Incoming) -> Result<(), Trouble> {
+    async fn read(&self, part: &mut FilePart, response: &mut Incoming) -> Result<(), PartFailure> {
         while part.at < part.end {
-            let (mut buffer, mut filled) = part.held.take().unwrap_or_else(|| (self.buffer(), 0));
+            let mut chunk = part.held.take().unwrap_or_else(|| Chunk {
+                buffer: self.buffer(),
+                filled: 0,
+            });
             let missing = usize::try_from(part.end - part.at).unwrap_or(usize::MAX);
-            let until = buffer.len().min(filled.saturating_add(missing));
-            let count = match response.read(&mut buffer[filled..until]).await {
+            let until = chunk.buffer.len().min(chunk.filled.saturating_add(missing));
+            let count = match response.read(&mut chunk.buffer[chunk.filled..until]).await {
                 Ok(0) => {
-                    part.held = Some((buffer, filled));
-                    return Err(Trouble::Broke(format!(
+                    part.held = Some(chunk);
+                    return Err(PartFailure::Broke(format!(
                         "the source ended a part of its file at byte {}, before {}",
                         part.at, part.end
                     )));
                 }
                 Ok(count) => count,
                 Err(why) => {
-                    part.held = Some((buffer, filled));
-                    return Err(Trouble::Broke(why.to_string()));
+                    part.held = Some(chunk);
+                    return Err(PartFailure::Broke(why.to_string()));
                 }
             };
-            filled += count;
+            chunk.filled += count;
             part.at += count as u64;
             self.view.count(count as u64);
-            if filled < buffer.len() && part.at < part.end {
-                part.held = Some((buffer, filled));
-            } else if part.out.send((buffer, filled)).await.is_err() {
+            if chunk.filled < chunk.buffer.len() && part.at < part.end {
+                part.held = Some(chunk);
+            } else if part.out.send(chunk).await.is_err() {
                 // Nobody wants the file any more.
                 return Ok(());
             }
@@ -410,11 +422,11 @@ impl Parts {
     }
 
     /// Puts the rest of the part back for whoever is free, unless the copy is to end.
-    fn after(&self, trouble: Trouble, mut part: Part) -> Result<Next, String> {
+    fn after(&self, trouble: PartFailure, mut part: FilePart) -> Result<RetryStep, String> {
         let (why, served) = match trouble {
-            Trouble::Changed(why) => return Err(why),
-            Trouble::Broke(why) => (why, true),
-            Trouble::NotServed(why) => (why, false),
+            PartFailure::Changed(why) => return Err(why),
+            PartFailure::Broke(why) => (why, true),
+            PartFailure::NotServed(why) => (why, false),
         };
         let next = {
             let mut board = self.board();
@@ -426,7 +438,7 @@ impl Parts {
                     connections = board.workers,
                     "a further connection is given up"
                 );
-                Next::GiveUp
+                RetryStep::GiveUp
             } else {
                 part.tries += 1;
                 board.again += 1;
@@ -434,7 +446,7 @@ impl Parts {
                     return Err(format!("{why}; it was tried {} times", part.tries));
                 }
                 tracing::debug!(why, at = part.at, "a part of a file is asked for again");
-                Next::Continue(match served {
+                RetryStep::Continue(match served {
                     true => Duration::ZERO,
                     false => PAUSE * 2u32.pow(part.tries.min(TRIES_MAX) - 1),
                 })

@@ -1,7 +1,7 @@
 //! `/.penstock/trash`: where administrators look at removed files, bring them back, and remove them for good. To be
 //! reached with a token of the site's own issuer alone; WebDAV shows nothing of it.
 
-use super::answer::{Answer, Problem, Reply};
+use super::answer::{Problem, Reply, Response};
 use super::body::read_body;
 use super::call::{Call, Door};
 use super::caller::Caller;
@@ -66,7 +66,7 @@ impl TrashedFileRow {
 
 /// Trash that an order to remove it leaves where it is.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Stay {
+struct RemainingTrash {
     pool: PoolName,
     files: u64,
     bytes: u64,
@@ -155,7 +155,7 @@ fn administrator<'a>(
 }
 
 async fn list(door: &Door, request: &Request) -> Result<Reply, Problem> {
-    let asked = asked(request.query().unwrap_or_default(), wall_clock(), OF_LIST)?;
+    let asked = trash_request(request.query().unwrap_or_default(), wall_clock(), OF_LIST)?;
     let TrashRequest { query, limit, .. } = asked;
     // One more tells whether there is a next page.
     let trash = read(door, move |namespace| namespace.trash(&query, limit + 1)).await?;
@@ -165,7 +165,7 @@ async fn list(door: &Door, request: &Request) -> Result<Reply, Problem> {
     let kept = settings.limits.trash;
     let document =
         json!({"kept_seconds": kept.as_secs(), "issuer": issuer, "files": files, "next": next});
-    Ok(told(StatusCode::OK, &document).into())
+    Ok(json_response(StatusCode::OK, &document).into())
 }
 
 /// As many files as one answer takes, and where the next one begins.
@@ -213,12 +213,12 @@ async fn restore(
         }));
     }
     reserved::refuse(&Operation::Create, &to)?;
-    let shown = door.check_if(call)?;
+    let tokens = door.check_if(call)?;
     let intent = door.storage.claims.intend(&to);
     if let Some(written) = door.storage.claims.written_within(&to) {
         return Err(Problem::being_written(&written));
     }
-    let locked = door.check_locks(&intent, call, &shown, || {
+    let locked = door.check_locks(&intent, call, &tokens, || {
         door.touched_by_writing(&to, false)
     });
     locked.map_err(|problem| match problem.status {
@@ -240,12 +240,12 @@ async fn restore(
     let (user, from) = (&admin.user, &kept.path);
     tracing::info!(%user, %file, %from, %to, "restored a file from the trash");
     let document = json!({"path": to.to_string(), "parent_made": is_parent_new});
-    Ok(told(StatusCode::CREATED, &document).into())
+    Ok(json_response(StatusCode::CREATED, &document).into())
 }
 
 async fn empty(door: &Door, request: &Request, admin: &Identity) -> Result<Reply, Problem> {
     let now = door.storage.clock.now();
-    let asked = asked(request.query().unwrap_or_default(), now, OF_EMPTYING)?;
+    let asked = trash_request(request.query().unwrap_or_default(), now, OF_EMPTYING)?;
     let pools: Vec<PoolName> = door.storage.pools().map(|pool| pool.name.clone()).collect();
     let obstacle = |pool: &PoolName| obstacle(door, pool).map(|why| (pool.clone(), why));
     let mut obstacles: BTreeMap<PoolName, String> = pools.iter().filter_map(obstacle).collect();
@@ -276,7 +276,7 @@ async fn empty(door: &Door, request: &Request, admin: &Identity) -> Result<Reply
                 // It has come since.
                 None => continue,
             };
-            stays.push(Stay {
+            stays.push(RemainingTrash {
                 pool,
                 files: usage.files,
                 bytes: usage.bytes.0,
@@ -290,7 +290,7 @@ async fn empty(door: &Door, request: &Request, admin: &Identity) -> Result<Reply
         "is_more": is_more,
         "stays": stays,
     });
-    Ok(told(StatusCode::OK, &document).into())
+    Ok(json_response(StatusCode::OK, &document).into())
 }
 
 /// Why nothing can be removed from a pool of the configuration now.
@@ -305,14 +305,18 @@ fn obstacle(door: &Door, pool: &PoolName) -> Option<String> {
 
 /// What was removed from some pools, and why some is still there.
 #[derive(Default)]
-struct Removed {
+struct PoolsRemoval {
     gone: PoolUsage,
     is_more: bool,
     obstacles: BTreeMap<PoolName, String>,
 }
 
 /// Removes some trash from each of these pools.
-async fn remove(door: &Door, pools: Vec<PoolName>, query: &TrashQuery) -> Result<Removed, Problem> {
+async fn remove(
+    door: &Door,
+    pools: Vec<PoolName>,
+    query: &TrashQuery,
+) -> Result<PoolsRemoval, Problem> {
     let mut asked = JoinSet::new();
     for pool in pools {
         let (query, reaper) = (query.clone(), door.storage.reaper());
@@ -321,7 +325,7 @@ async fn remove(door: &Door, pools: Vec<PoolName>, query: &TrashQuery) -> Result
             (pool, emptied)
         });
     }
-    let mut all = Removed::default();
+    let mut all = PoolsRemoval::default();
     while let Some(done) = asked.join_next().await {
         let (pool, emptied) = done.map_err(|why| broken(&why))?;
         let Some(emptied) = emptied.transpose()? else {
@@ -360,7 +364,7 @@ async fn read<T: Send + 'static>(
 
 /// What is asked for after the question mark, by names that are `known` there: `path`, `older_than` (seconds), `after`,
 /// `limit`, `dry_run`.
-fn asked(query: &str, now: Timestamp, known: &[&str]) -> Result<TrashRequest, Problem> {
+fn trash_request(query: &str, now: Timestamp, known: &[&str]) -> Result<TrashRequest, Problem> {
     let mut asked = TrashRequest {
         limit: LISTED_MAX,
         ..TrashRequest::default()
@@ -424,8 +428,8 @@ fn broken(why: &dyn std::fmt::Display) -> Problem {
     Problem::new(ProblemCode::NamespaceFailed, text)
 }
 
-fn told(status: StatusCode, document: &serde_json::Value) -> Answer {
-    let mut answer = Answer::new(status)
+fn json_response(status: StatusCode, document: &serde_json::Value) -> Response {
+    let mut answer = Response::new(status)
         .with(CONTENT_TYPE, HeaderValue::from_static("application/json"))
         .with(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer.body = document.to_string().into_bytes();
@@ -440,7 +444,7 @@ mod tests {
     fn what_is_asked_of_the_trash_is_understood_or_refused() {
         let query = "path=%2Fa%20b&older_than=2&after=-5-1f&limit=7&authz=x";
         let TrashRequest { query, limit, .. } =
-            asked(query, Timestamp(5000), OF_LIST).expect("understood");
+            trash_request(query, Timestamp(5000), OF_LIST).expect("understood");
         assert_eq!(limit, 7);
         assert_eq!(
             query,
@@ -451,11 +455,11 @@ mod tests {
                 after: Some((Timestamp(-5), EntryId(31))),
             }
         );
-        let all = asked("", Timestamp(0), OF_LIST).expect("understood");
+        let all = trash_request("", Timestamp(0), OF_LIST).expect("understood");
         assert_eq!((all.query, all.limit), (TrashQuery::default(), LISTED_MAX));
         let wrong = ["path=a", "older_than=1h", "after=5", "limit=x", "pool=p"];
         let check = |wrong: &str, known| {
-            let refused = asked(wrong, Timestamp(0), known).expect_err(wrong);
+            let refused = trash_request(wrong, Timestamp(0), known).expect_err(wrong);
             assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{wrong}");
         };
         wrong.into_iter().for_each(|wrong| check(wrong, OF_LIST));
@@ -463,7 +467,7 @@ mod tests {
         check("limit=1", OF_EMPTYING);
         check("after=5-1f", OF_EMPTYING);
         check("dry_run=maybe", OF_EMPTYING);
-        let dry = asked("dry_run=true", Timestamp(0), OF_EMPTYING).expect("understood");
+        let dry = trash_request("dry_run=true", Timestamp(0), OF_EMPTYING).expect("understood");
         assert!(dry.is_dry_run && !all.is_dry_run);
     }
 

@@ -1,6 +1,6 @@
 //! MKCOL, DELETE and MOVE: changes to the tree that move no data.
 
-use super::answer::{Answer, Problem, Reply};
+use super::answer::{Problem, Reply, Response};
 use super::call::{Call, Door};
 use super::caller::Caller;
 use super::conditions;
@@ -28,10 +28,10 @@ pub(super) async fn make_directory(door: &Door, call: &Call<'_>) -> Result<Reply
             "MKCOL takes no body",
         ));
     }
-    let shown = door.check_if(call)?;
+    let tokens = door.check_if(call)?;
     let intent = door.storage.claims.intend(path);
     let parent = path.parent().map(Touched::Itself);
-    door.check_locks(&intent, call, &shown, || Ok(parent.into_iter().collect()))?;
+    door.check_locks(&intent, call, &tokens, || Ok(parent.into_iter().collect()))?;
     let change = Change::MakeDirectory {
         path: path.clone(),
         owner: caller.holder(),
@@ -40,7 +40,7 @@ pub(super) async fn make_directory(door: &Door, call: &Call<'_>) -> Result<Reply
     let made = door.storage.change(change).await;
     // RFC 4918 §9.3.1: MKCOL on something that exists.
     made.map_err(|error| Problem::of_change(&error, StatusCode::METHOD_NOT_ALLOWED))?;
-    Ok(Answer::new(StatusCode::CREATED).into())
+    Ok(Response::new(StatusCode::CREATED).into())
 }
 
 /// Removes a file, or a directory with everything below it, at once or not at all. A directory with more
@@ -56,13 +56,13 @@ pub(super) async fn delete(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     let entry = door.entry(path)?;
     door.permit_removal_of_parts(caller, path)?;
     conditions::evaluate(&request.method, &request.headers, Some(&entry))?;
-    let shown = door.check_if(call)?;
+    let tokens = door.check_if(call)?;
     let intent = door.storage.claims.intend(path);
     refuse_while_written(door, path)?;
-    door.check_locks(&intent, call, &shown, || Ok(touched_by_removal(path)))?;
+    door.check_locks(&intent, call, &tokens, || Ok(touched_by_removal(path)))?;
     let change = Change::Remove {
         path: path.clone(),
-        only: conditions::pinned(&request.headers, Some(entry.id)),
+        only: conditions::only_entry(&request.headers, Some(entry.id)),
         entries_max: door.storage.settings().limits.remove_entries_max,
         by: caller.holder(),
         at: door.storage.clock.recorded(),
@@ -70,7 +70,7 @@ pub(super) async fn delete(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     let removed = door.storage.change(change).await;
     removed.map_err(|error| Problem::of_change(&error, StatusCode::CONFLICT))?;
     door.release_within(path).await?;
-    Ok(Answer::new(StatusCode::NO_CONTENT).into())
+    Ok(Response::new(StatusCode::NO_CONTENT).into())
 }
 
 pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Problem> {
@@ -96,7 +96,7 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     }
     door.permit_move_of_parts(caller, from, &to)?;
     conditions::evaluate(&request.method, &request.headers, Some(&entry))?;
-    let shown = door.check_if(call)?;
+    let tokens = door.check_if(call)?;
     let existing = door.storage.namespace.lookup(&to)?;
     if existing.is_some() && overwrite {
         door.permit(caller, &Operation::Modify, &to)?;
@@ -108,14 +108,14 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     ];
     refuse_while_written(door, from)?;
     refuse_while_written(door, &to)?;
-    door.check_locks(&intents, call, &shown, || {
+    door.check_locks(&intents, call, &tokens, || {
         touched_by_move(door, from, &to, existing.is_some())
     })?;
     // Something may appear at the destination meanwhile; only who may modify may replace it then.
     let may_replace = overwrite && door.allows(caller, &Operation::Modify, &to);
     let change = Change::Rename {
         from: from.clone(),
-        only: conditions::pinned(&request.headers, Some(entry.id)),
+        only: conditions::only_entry(&request.headers, Some(entry.id)),
         to: to.clone(),
         replace: match may_replace {
             true => Replace::Allowed,
@@ -136,7 +136,7 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
         true => StatusCode::NO_CONTENT,
         false => StatusCode::CREATED,
     };
-    Ok(Answer::new(status).into())
+    Ok(Response::new(status).into())
 }
 
 /// A file that the caller has made.

@@ -1,6 +1,6 @@
 //! PUT: a file from the client.
 
-use super::answer::{Answer, Problem, Reply};
+use super::answer::{Problem, Reply, Response};
 use super::body::known_length;
 use super::call::{Call, Door};
 use super::conditions::etag;
@@ -49,10 +49,10 @@ pub(super) async fn put(
     let size = known_length(&request.body);
     let terms = target.conditions(WriteConditions::Request(call))?;
     let ticket = terms.claim()?.locks(call)?;
-    let place = ticket.pool(size.or_else(|| announced(headers)))?;
+    let place = ticket.pool(size.or_else(|| announced_length(headers)))?;
     let slot = place.slot_for_body(connection).await;
     let slot = slot.map_err(|why| match why {
-        NoMover::Body(why) => not_come(why),
+        NoMover::Body(why) => body_problem(why),
         NoMover::Refused(problem) => problem,
     })?;
     let wanted = WantedDigest::of(headers);
@@ -82,7 +82,7 @@ pub(super) async fn put(
 
 /// What the client of macOS says of the length of a body that it sends in chunks. It is believed only as far as the pool
 /// is chosen by it.
-fn announced(headers: &HeaderMap) -> Option<u64> {
+fn announced_length(headers: &HeaderMap) -> Option<u64> {
     let value = headers.get("x-expected-entity-length")?;
     value.to_str().ok()?.trim().parse().ok()
 }
@@ -104,12 +104,12 @@ fn answer(
             Err(absence.write_problem(&error))
         }
         Err(ReceiveError::Source(error)) => {
-            let problem = not_come(error);
+            let problem = body_problem(error);
             mover.end(MoverOutcome::Aborted(problem.cause.message.clone()));
             Err(problem)
         }
         Err(ReceiveError::Slow(why)) => {
-            let problem = not_come(BodyError::TooSlow(why));
+            let problem = body_problem(BodyError::TooSlow(why));
             mover.end(MoverOutcome::Aborted(problem.cause.message.clone()));
             Err(problem)
         }
@@ -122,12 +122,12 @@ fn answer(
 }
 
 /// The file is there: its tag, and the digest that is wanted.
-pub(super) fn stored_answer(stored: &StoredFile, wanted: Option<WantedDigest>) -> Answer {
+pub(super) fn stored_answer(stored: &StoredFile, wanted: Option<WantedDigest>) -> Response {
     let status = match stored.replaced {
         true => StatusCode::NO_CONTENT,
         false => StatusCode::CREATED,
     };
-    let mut answer = Answer::new(status).with(ETAG, etag(stored.id));
+    let mut answer = Response::new(status).with(ETAG, etag(stored.id));
     if let Some(wanted) = wanted {
         let mut sums = stored.checksums.iter();
         if let Some(sum) = sums.find(|sum| sum.algorithm() == wanted.algorithm()) {
@@ -139,7 +139,7 @@ pub(super) fn stored_answer(stored: &StoredFile, wanted: Option<WantedDigest>) -
 }
 
 /// The body did not come as it should.
-fn not_come(error: BodyError) -> Problem {
+fn body_problem(error: BodyError) -> Problem {
     let text = format!("{error}; the partial file was removed");
     Problem::new(body_code(&error), text)
 }

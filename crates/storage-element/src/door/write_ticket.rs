@@ -15,11 +15,11 @@ use super::guard::ValidLockTokens;
 use super::reserved;
 use super::slot::{NoMover, mover_for_body, wait_for_slot};
 use crate::claims::{Claim, ClearClaim, ClearTree};
-use crate::incoming::PoolWrite;
 use crate::mover::{Busy, Mover, MoverRequest, MoverView};
 use crate::pool_messages::{
     BeginUpload, FinishUpload, FinishWrite, OpenWrite, PoolChoice, PoolQuery, StoredFile,
 };
+use crate::pool_write::PoolWrite;
 use crate::uploads::{Plan, Progress, Upload};
 use crate::write_error::{CommitError, WriteError};
 use http::{HeaderMap, StatusCode};
@@ -303,7 +303,7 @@ impl<'a> WriteTarget<'a> {
         let only = match conditions {
             WriteConditions::Request(Call { request, .. }) => {
                 conditions::evaluate(&request.method, &request.headers, current)?;
-                conditions::pinned(&request.headers, current_id)
+                conditions::only_entry(&request.headers, current_id)
             }
             WriteConditions::Source(Call { request, .. }, source) => {
                 conditions::evaluate(&request.method, &request.headers, Some(source))?;

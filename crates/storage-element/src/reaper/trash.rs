@@ -67,7 +67,7 @@ pub(crate) enum RestoreError {
 
 /// What was removed of a pool's trash.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Emptied {
+pub(crate) struct TrashRemoval {
     /// Files and their bytes.
     pub gone: PoolUsage,
     /// There may be more that can be removed.
@@ -97,7 +97,7 @@ impl ReaperHandle {
         &self,
         pool: &PoolName,
         query: TrashQuery,
-    ) -> Option<Result<Emptied, NamespaceError>> {
+    ) -> Option<Result<TrashRemoval, NamespaceError>> {
         let order = |reply| Order::Empty { query, reply };
         self.ask(pool, ANSWER_WAIT, order).await
     }
@@ -137,7 +137,7 @@ impl Reaper {
     }
 
     /// Removes some of what is asked for.
-    pub(super) fn empty(&mut self, query: TrashQuery) -> Result<Emptied, NamespaceError> {
+    pub(super) fn empty(&mut self, query: TrashQuery) -> Result<TrashRemoval, NamespaceError> {
         let query = TrashQuery {
             pool: Some(self.pool.name.clone()),
             ..query
@@ -148,7 +148,7 @@ impl Reaper {
             false => PoolUsage::default(),
         };
         self.pool.trash_emptied.add(gone.files);
-        Ok(Emptied {
+        Ok(TrashRemoval {
             gone,
             is_more: trash.len() == PIECE_MAX && gone.files > 0,
             kept: trash.len() as u64 - gone.files,

@@ -45,7 +45,7 @@ impl Storage {
         let mut findings = Vec::new();
         for pool in self.pools() {
             let name = &pool.name;
-            if let Some(why) = pool.standing.last_read_failure() {
+            if let Some(why) = pool.health.last_read_failure() {
                 findings.push(format!(
                     "pool {name} could not read a file within the last hour: {why}; check its disk"
                 ));
@@ -183,14 +183,14 @@ impl Storage {
             "Reads and writes that the disk of a pool failed.",
         );
         for pool in self.pools() {
-            let (name, standing) = (pool.name.as_str(), &pool.standing);
+            let (name, health) = (pool.name.as_str(), &pool.health);
             family.sample(
                 &[("pool", name), ("kind", "read")],
-                standing.reads_failed.read(),
+                health.reads_failed.read(),
             );
             family.sample(
                 &[("pool", name), ("kind", "write")],
-                standing.writes_failed.read(),
+                health.writes_failed.read(),
             );
         }
         let mut family = page.counter(

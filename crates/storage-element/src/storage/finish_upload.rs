@@ -6,11 +6,11 @@
 use super::Storage;
 use crate::claims::ClearClaim;
 use crate::clock::microseconds;
-use crate::committer::Finished;
-use crate::finishing::Finishing;
-use crate::incoming::{Completion, verify, within};
+use crate::committer::CompleteFile;
 use crate::label::label;
 use crate::pool_messages::{DiskWrites, FinishUpload, StoredFile};
+use crate::pool_write::{Completion, verify, within};
+use crate::publication::Publication;
 use crate::scratch::Scratch;
 use crate::uploads::{Disk, FINISHED_KEPT, Progress, Record, Upload, data_path};
 use crate::write_error::WriteError;
@@ -45,20 +45,21 @@ impl Upload {
         }
         let reservation = progress.reservation.take();
         let reservation = reservation.unwrap_or_else(|| self.pool.reserve_again(got));
-        let finishing = Arc::new(Finishing::new(claim.into_claim()));
+        let publication = Arc::new(Publication::new(claim.into_claim()));
         let limit = storage.settings().limits.finish_timeout;
-        let closing = Closing {
+        let completion = UploadCompletion {
             upload: Arc::clone(self),
             storage: Arc::clone(storage),
             disk: progress.disk.take(),
             record: progress.record.clone(),
-            finishing: Arc::clone(&finishing),
+            publication: Arc::clone(&publication),
             order,
         };
         let since = Instant::now();
         let (reply, answer) = oneshot::channel();
         let finished = async {
-            let handed = tokio::task::spawn_blocking(move || closing.hand_over(reservation, reply));
+            let handed =
+                tokio::task::spawn_blocking(move || completion.hand_over(reservation, reply));
             let (record, checksums) = handed.await.unwrap_or_else(|why| {
                 let why = io::Error::other(why);
                 Err(WriteError::of_io(self.pool.name.clone(), why))
@@ -66,7 +67,7 @@ impl Upload {
             let changed = answer.await.unwrap_or(Err(WriteError::Stopping))?;
             Ok((record, checksums, changed))
         };
-        match within(limit, &self.pool, &finishing, finished).await {
+        match within(limit, &self.pool, &publication, finished).await {
             Ok((record, checksums, changed)) => {
                 let id = record.finished.expect("set before the file is handed over");
                 self.is_finished.store(true, Ordering::Relaxed);
@@ -95,27 +96,27 @@ impl Upload {
 }
 
 /// Everything that the blocking part needs.
-struct Closing {
+struct UploadCompletion {
     upload: Arc<Upload>,
     storage: Arc<Storage>,
     disk: Option<Disk>,
     record: Record,
-    finishing: Arc<Finishing>,
+    publication: Arc<Publication>,
     order: FinishUpload,
 }
 
-impl Closing {
+impl UploadCompletion {
     fn hand_over(
         self,
         reservation: crate::pool::Reservation,
         reply: oneshot::Sender<Result<Changed, WriteError>>,
     ) -> Result<(Record, Vec<Checksum>), WriteError> {
-        let Closing {
+        let UploadCompletion {
             upload,
             storage,
             disk,
             record,
-            finishing,
+            publication,
             order,
         } = self;
         let FinishUpload {
@@ -167,11 +168,11 @@ impl Closing {
         };
         label(&scratch, &mut entry, parent).map_err(fail)?;
         scratch.file.sync_all().map_err(fail)?;
-        let finished = Finished {
+        let finished = CompleteFile {
             scratch,
             entry,
             reply,
-            finishing,
+            publication,
         };
         committer.send(finished).map_err(|_| WriteError::Stopping)?;
         Ok((record, checksums))

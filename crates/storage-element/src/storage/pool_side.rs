@@ -3,10 +3,10 @@
 
 use super::Storage;
 use crate::claims::ClearClaim;
-use crate::incoming::{Completion, PoolWrite};
 use crate::mover::{Busy, Mover, MoverRequest};
 use crate::pool::Pool;
 use crate::pool_messages::{BeginUpload, OpenWrite, PoolChoice, PoolQuery, WriteCapability};
+use crate::pool_write::{Completion, PoolWrite};
 use crate::reaper::ReaperHandle;
 use crate::uploads::Upload;
 use crate::write_error::WriteError;
@@ -63,17 +63,17 @@ impl Storage {
 
     /// Whether the pool takes new files still.
     pub(crate) fn takes_new_files(&self, pool: &PoolName) -> bool {
-        self.named(pool).takes_new_files()
+        self.pool_named(pool).takes_new_files()
     }
 
     /// Whether a file of this size fits there now, if trash gives way.
     pub(crate) fn has_room_for(&self, pool: &PoolName, bytes: u64) -> bool {
-        self.named(pool).has_room_for(bytes)
+        self.pool_named(pool).has_room_for(bytes)
     }
 
     /// Takes a place at a pool's gate.
     pub(crate) fn arrive(&self, request: MoverRequest) -> Result<Mover, Busy> {
-        let pool = Arc::clone(self.named(&request.pool));
+        let pool = Arc::clone(self.pool_named(&request.pool));
         self.live.arrive(&self.recorder, &pool, request)
     }
 
@@ -85,14 +85,14 @@ impl Storage {
 
     /// Begins to write a file.
     pub(crate) fn open_write(&self, order: OpenWrite, claim: ClearClaim) -> PoolWrite {
-        let pool = Arc::clone(self.named(&order.write.pool));
+        let pool = Arc::clone(self.pool_named(&order.write.pool));
         let completion = self.completion(&pool);
         PoolWrite::new(order, claim, pool, completion)
     }
 
     /// Begins an upload in several requests. Blocks.
     pub(crate) fn begin_upload(&self, order: BeginUpload) -> Result<Arc<Upload>, WriteError> {
-        let pool = Arc::clone(self.named(&order.pool));
+        let pool = Arc::clone(self.pool_named(&order.pool));
         let reservation = pool.reserve();
         let expires = self.clock.recorded() + self.settings().limits.upload_expiry;
         let reaper = self.reaper();
@@ -101,7 +101,7 @@ impl Storage {
     }
 
     /// A pool by the name that it was chosen with, or that an entry has.
-    fn named(&self, pool: &PoolName) -> &Arc<Pool> {
+    fn pool_named(&self, pool: &PoolName) -> &Arc<Pool> {
         self.pools.get(pool).expect("pools stay while this runs")
     }
 

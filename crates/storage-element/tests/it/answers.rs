@@ -111,19 +111,19 @@ impl Cause {
     }
 
     /// The answer through one way, at a path of its own.
-    async fn answer(&self, site: &Site, way: Way) -> Answered {
+    async fn answer(&self, site: &Site, way: Way) -> PlainAnswer {
         let path = format!("/{}-{way:?}/f", self.name.replace(' ', "-"));
         if self.obstacle != Obstacle::ParentFile {
             let parent = path.rsplit_once('/').expect("a path").0;
             assert_eq!(site.status("MKCOL", parent).await, 201);
         }
-        let begun = match way {
-            Finish => Some(begun(site, &path, &self.conditions()).await),
+        let upload = match way {
+            Finish => Some(begin_upload(site, &path, &self.conditions()).await),
             Put | Pull | Duplicate | Lock | Begin => None,
         };
         let writer = self.put_in_the_way(site, &path).await;
         let token = site.token(self.scope);
-        let response = ask(site, way, &token, &path, begun.as_deref(), self.headers).await;
+        let response = ask(site, way, &token, &path, upload.as_deref(), self.headers).await;
         if let Some(writer) = writer {
             drop(writer);
             eventually("the writer is gone", || {
@@ -131,13 +131,13 @@ impl Cause {
             })
             .await;
         }
-        Answered::of(&response, &path)
+        PlainAnswer::of(&response, &path)
     }
 
     async fn check(&self, site: &Site, ways: &[Way]) {
         for way in ways {
-            let answered = self.answer(site, *way).await;
-            let Answered { status, text, .. } = &answered;
+            let answer = self.answer(site, *way).await;
+            let PlainAnswer { status, text, .. } = &answer;
             let name = self.name;
             assert_eq!(
                 status.unwrap_or(self.status),
@@ -151,14 +151,14 @@ impl Cause {
 
 /// An answer without what is different by the path.
 #[derive(Debug, PartialEq, Eq)]
-struct Answered {
+struct PlainAnswer {
     /// `None`: it was told in a stream, which took so long to begin.
     status: Option<u16>,
     text: String,
 }
 
-impl Answered {
-    fn of(response: &Response, path: &str) -> Answered {
+impl PlainAnswer {
+    fn of(response: &Response, path: &str) -> PlainAnswer {
         let (status, text) = match items(response).1 {
             Some(Outcome::Failure(text)) if response.status == 202 => (None, text),
             _ => (Some(response.status), response.text()),
@@ -166,11 +166,11 @@ impl Answered {
         let parent = path.rsplit_once('/').expect("a path").0;
         let text = text.replace(path, "PATH").replace(parent, "PARENT");
         let text = text.trim_end().to_owned();
-        Answered { status, text }
+        PlainAnswer { status, text }
     }
 }
 
-async fn begun(site: &Site, path: &str, conditions: &[(&str, &str)]) -> String {
+async fn begin_upload(site: &Site, path: &str, conditions: &[(&str, &str)]) -> String {
     let mut headers = vec![("upload-complete", "?0")];
     headers.extend(conditions);
     let answer = site.send("PUT", path, &headers, b"").await;
@@ -270,9 +270,22 @@ async fn who_may_not_write_is_told_the_same_by_each_way_and_nothing_of_what_is_t
         ..PLAIN
     };
     adder.check(&site, &ALL).await;
-    // An upload's own address names no path, so who is nobody is not told of one by its last request.
+    assert_eq!(site.status("MKCOL", "/tree").await, 201);
+    site.put("/there", b"x").await;
+    let token = site.token("storage.read:/");
+    for path in ["/there", "/not-there"] {
+        let to = [("destination", path)];
+        let answer = site.send_as(&token, "COPY", "/tree", &to, b"").await;
+        assert_eq!(answer.status, 403, "{path}");
+        assert_eq!(
+            answer.text().replace(path, "PATH").trim_end(),
+            adder.text,
+            "a directory to {path}"
+        );
+    }
+    // An upload's own address names no path, so an anonymous caller is told of none by its last request.
     for way in [Put, Pull, Duplicate, Lock, Begin] {
-        let path = format!("/d/nobody-{way:?}");
+        let path = format!("/d/anonymous-{way:?}");
         let mut all = vec![];
         let (method, at) = match way {
             Put | Begin => ("PUT", path.as_str()),
@@ -287,10 +300,10 @@ async fn who_may_not_write_is_told_the_same_by_each_way_and_nothing_of_what_is_t
             Put | Lock | Finish => {}
         }
         site.put("/public/src", b"for all").await;
-        let answered = site.send_bare(method, at, &all, b"").await;
-        assert_eq!(answered.status, 401, "{way:?}: {}", answered.text());
+        let answer = site.send_bare(method, at, &all, b"").await;
+        assert_eq!(answer.status, 401, "{way:?}: {}", answer.text());
         assert_eq!(
-            answered.text().replace(&path, "PATH"),
+            answer.text().replace(&path, "PATH"),
             "PATH needs a token or a certificate; send 'Authorization: Bearer', or connect with a client certificate\n",
             "{way:?}"
         );
@@ -334,18 +347,18 @@ async fn what_stands_in_the_way_is_told_the_same_by_each_way() {
         ..PLAIN
     };
     for way in [Put, Pull, Duplicate, Begin, Finish] {
-        let answered = locked.answer(&site, way).await;
-        assert_eq!(answered.status, Some(423), "{way:?}");
+        let answer = locked.answer(&site, way).await;
+        assert_eq!(answer.status, Some(423), "{way:?}");
         let named = "<D:lock-token-submitted><D:href>PATH</D:href></D:lock-token-submitted>";
-        assert!(answered.text.contains(named), "{way:?}: {}", answered.text);
+        assert!(answer.text.contains(named), "{way:?}: {}", answer.text);
     }
     // RFC 4918 §9.10.6 has a condition of its own for a lock in the way of another.
-    let answered = locked.answer(&site, Lock).await;
-    assert_eq!(answered.status, Some(423));
+    let answer = locked.answer(&site, Lock).await;
+    assert_eq!(answer.status, Some(423));
     assert!(
-        answered.text.contains("<D:no-conflicting-lock>"),
+        answer.text.contains("<D:no-conflicting-lock>"),
         "{}",
-        answered.text
+        answer.text
     );
 }
 
@@ -356,10 +369,10 @@ async fn a_directory_that_is_missing_is_made_or_told_the_same() {
     for way in [Duplicate, Lock] {
         // RFC 4918 §9.8.5, §9.10.4.
         let path = format!("/missing-{way:?}/f");
-        let answered = Answered::of(&ask(&site, way, &token, &path, None, &[]).await, &path);
-        assert_eq!(answered.status, Some(409), "{way:?}");
+        let answer = PlainAnswer::of(&ask(&site, way, &token, &path, None, &[]).await, &path);
+        assert_eq!(answer.status, Some(409), "{way:?}");
         assert_eq!(
-            answered.text,
+            answer.text,
             "the directory PARENT does not exist; make it first"
         );
     }
@@ -399,7 +412,7 @@ async fn a_condition_that_fails_is_told_the_same_by_each_way() {
         .await;
     site.put("/kept", b"old").await;
     let tag = site.get("/kept").await.header("etag").to_owned();
-    let upload = begun(&site, "/kept", &[("if-match", &tag)]).await;
+    let upload = begin_upload(&site, "/kept", &[("if-match", &tag)]).await;
     site.put("/kept", b"new").await;
     let token = site.token(WRITER);
     let answer = ask(&site, Finish, &token, "/kept", Some(&upload), &[]).await;

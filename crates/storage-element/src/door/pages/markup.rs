@@ -191,7 +191,7 @@ pub(super) fn details(page: &Details<'_>) -> String {
     out
 }
 
-pub(super) fn refused(page: &RefusedPage<'_>) -> String {
+pub(super) fn refusal(page: &RefusedPage<'_>) -> String {
     let root = NamespacePath::root();
     let frame = Frame {
         host: page.host,

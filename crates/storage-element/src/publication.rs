@@ -5,9 +5,9 @@ use crate::claims::Claim;
 use parking_lot::{Mutex, MutexGuard};
 
 /// A file between its last byte and its entry.
-pub(crate) struct Finishing(Mutex<State>);
+pub(crate) struct Publication(Mutex<PublicationStage>);
 
-enum State {
+enum PublicationStage {
     /// Its path is claimed, its entry was not asked for.
     Claimed(Claim),
     /// The namespace has been asked for its entry.
@@ -16,16 +16,16 @@ enum State {
     GivenUp,
 }
 
-impl Finishing {
-    pub(crate) fn new(claim: Claim) -> Finishing {
-        Finishing(Mutex::new(State::Claimed(claim)))
+impl Publication {
+    pub(crate) fn new(claim: Claim) -> Publication {
+        Publication(Mutex::new(PublicationStage::Claimed(claim)))
     }
 
     /// Takes the claim, for whoever asks the namespace now. `None`: it was given up.
     pub(crate) fn publish(&self) -> Option<Claim> {
         let mut state = self.state();
-        match std::mem::replace(&mut *state, State::Publishing) {
-            State::Claimed(claim) => Some(claim),
+        match std::mem::replace(&mut *state, PublicationStage::Publishing) {
+            PublicationStage::Claimed(claim) => Some(claim),
             before => {
                 *state = before;
                 None
@@ -37,19 +37,19 @@ impl Finishing {
     pub(crate) fn give_up(&self) -> bool {
         let mut state = self.state();
         match *state {
-            State::Claimed(_) | State::GivenUp => {
-                *state = State::GivenUp;
+            PublicationStage::Claimed(_) | PublicationStage::GivenUp => {
+                *state = PublicationStage::GivenUp;
                 true
             }
-            State::Publishing => false,
+            PublicationStage::Publishing => false,
         }
     }
 
     pub(crate) fn is_given_up(&self) -> bool {
-        matches!(*self.state(), State::GivenUp)
+        matches!(*self.state(), PublicationStage::GivenUp)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PublicationStage> {
         self.0.lock()
     }
 }
@@ -65,9 +65,9 @@ mod tests {
     fn a_file_is_either_given_up_or_published() {
         let claims: Arc<Claims> = Arc::default();
         let path = NamespacePath::parse("/d/f").expect("valid");
-        let given_up = Finishing::new(claims.claim(&path).expect("free"));
+        let given_up = Publication::new(claims.claim(&path).expect("free"));
         assert!(given_up.give_up() && given_up.is_given_up());
-        let published = Finishing::new(claims.claim(&path).expect("free again"));
+        let published = Publication::new(claims.claim(&path).expect("free again"));
         assert!(given_up.publish().is_none() && given_up.give_up());
         let claim = published.publish().expect("not given up");
         assert!(!published.give_up() && !published.is_given_up());

@@ -3,12 +3,12 @@
 
 use crate::claims::ClearClaim;
 use crate::clock::{BelievedClock, microseconds};
-use crate::committer::Finished;
+use crate::committer::CompleteFile;
 use crate::crash::{Step, reached};
-use crate::finishing::Finishing;
 use crate::label::label;
 use crate::pool::{Pool, Reservation, allocate};
 use crate::pool_messages::{DiskWrites, FinishWrite, OpenWrite, StoredFile};
+use crate::publication::Publication;
 use crate::reaper::{ReaperHandle, with_room};
 use crate::scratch::Scratch;
 use crate::write_error::WriteError;
@@ -33,7 +33,7 @@ pub(crate) const PIECE_BYTES: u64 = 8 << 20;
 /// Who completes a file, or removes it.
 pub(crate) struct Completion {
     pub reaper: ReaperHandle,
-    pub committer: SyncSender<Finished>,
+    pub committer: SyncSender<CompleteFile>,
     pub clock: Arc<BelievedClock>,
     /// How long its last steps may take.
     pub finish_timeout: Duration,
@@ -46,7 +46,7 @@ pub(crate) struct PoolWrite {
     claim: ClearClaim,
     pool: Arc<Pool>,
     reaper: ReaperHandle,
-    committer: SyncSender<Finished>,
+    committer: SyncSender<CompleteFile>,
     clock: Arc<BelievedClock>,
     finish_timeout: Duration,
     disk: DiskState,
@@ -244,10 +244,10 @@ impl PoolWrite {
         let (reply, answer) = oneshot::channel();
         let size = Bytes(self.taken);
         let (pool, limit) = (Arc::clone(&self.pool), self.finish_timeout);
-        let finishing = Arc::new(Finishing::new(self.claim.into_claim()));
-        let closing = Closing {
+        let publication = Arc::new(Publication::new(self.claim.into_claim()));
+        let completion = FileCompletion {
             order: self.order,
-            finishing: Arc::clone(&finishing),
+            publication: Arc::clone(&publication),
             pool: self.pool,
             reaper: self.reaper,
             committer: self.committer,
@@ -255,14 +255,14 @@ impl PoolWrite {
             size,
         };
         let finished = async {
-            let hand_over = move || closing.hand_over(disk, &held, &expected, reply);
+            let hand_over = move || completion.hand_over(disk, &held, &expected, reply);
             let handed = tokio::task::spawn_blocking(hand_over)
                 .await
                 .map_err(|why| WriteError::of_io(pool.name.clone(), io::Error::other(why)))??;
             let changed = answer.await.map_err(|_| WriteError::Stopping)??;
             Ok((handed, changed))
         };
-        let (handed, changed) = within(limit, &pool, &finishing, finished).await?;
+        let (handed, changed) = within(limit, &pool, &publication, finished).await?;
         Ok(StoredFile {
             id: handed.id,
             size,
@@ -314,15 +314,15 @@ impl PoolWrite {
 pub(crate) async fn within<T>(
     limit: Duration,
     pool: &Pool,
-    finishing: &Finishing,
+    publication: &Publication,
     finished: impl Future<Output = Result<T, WriteError>>,
 ) -> Result<T, WriteError> {
     let mut finished = pin!(finished);
     if let Ok(done) = tokio::time::timeout(limit, &mut finished).await {
         return done;
     }
-    if finishing.give_up() {
-        pool.standing.stalled(&pool.name, limit);
+    if publication.give_up() {
+        pool.health.stalled(&pool.name, limit);
         return Err(WriteError::DiskStalled {
             pool: pool.name.clone(),
             after: limit,
@@ -335,17 +335,17 @@ pub(crate) async fn within<T>(
 }
 
 /// What is left to be done of a file that has all its bytes.
-struct Closing {
+struct FileCompletion {
     order: OpenWrite,
-    finishing: Arc<Finishing>,
+    publication: Arc<Publication>,
     pool: Arc<Pool>,
     reaper: ReaperHandle,
-    committer: SyncSender<Finished>,
+    committer: SyncSender<CompleteFile>,
     clock: Arc<BelievedClock>,
     size: Bytes,
 }
 
-impl Closing {
+impl FileCompletion {
     /// The blocking part of [`PoolWrite::finish`]: last bytes, verification, label, `fsync`.
     fn hand_over(
         self,
@@ -383,11 +383,11 @@ impl Closing {
         reached(Step::Labelled);
         scratch.file.sync_all().map_err(fail)?;
         reached(Step::Synced);
-        let finished = Finished {
+        let finished = CompleteFile {
             scratch,
             entry,
             reply,
-            finishing: self.finishing,
+            publication: self.publication,
         };
         self.committer
             .send(finished)

@@ -21,9 +21,9 @@ const READ_ALARM: Duration = Duration::from_secs(3600);
 
 /// How a pool's disk does.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct DiskHealth {
     started: Instant,
-    state: Mutex<State>,
+    state: Mutex<DiskRecord>,
     /// Something failed that the pool's own thread should look at now.
     is_suspicious: AtomicBool,
     /// Threads of the pool that wait for its disk, since so many milliseconds after the start plus one. 0: it does not.
@@ -33,7 +33,7 @@ pub(crate) struct Standing {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DiskRecord {
     condition: PoolCondition,
     failures: Vec<(Instant, WriteFailure, String)>,
     /// A file found no room although there should have been some.
@@ -52,10 +52,10 @@ pub(crate) enum DiskWork {
     Commit,
 }
 
-impl Default for Standing {
+impl Default for DiskHealth {
     /// Nothing was looked at yet.
-    fn default() -> Standing {
-        Standing {
+    fn default() -> DiskHealth {
+        DiskHealth {
             started: Instant::now(),
             state: Mutex::default(),
             is_suspicious: AtomicBool::new(false),
@@ -66,7 +66,7 @@ impl Default for Standing {
     }
 }
 
-impl Standing {
+impl DiskHealth {
     pub(crate) fn condition(&self) -> PoolCondition {
         let condition = self.state().condition.clone();
         match (&condition, self.silent_for()) {
@@ -236,7 +236,7 @@ impl Standing {
         (longest > SILENCE_MAX).then_some(longest)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DiskRecord> {
         self.state.lock()
     }
 }
@@ -261,13 +261,13 @@ fn is_disk_errno(errno: Errno) -> bool {
 mod tests {
     use super::*;
 
-    fn failed(standing: &Standing, errno: Errno) {
+    fn failed(standing: &DiskHealth, errno: Errno) {
         standing.write_failed(&PoolName::new("p"), &errno.into());
     }
 
     #[test]
     fn some_failures_of_the_disk_take_a_pool_out_and_mistakes_of_clients_do_not() {
-        let standing = Standing::default();
+        let standing = DiskHealth::default();
         for _ in 0..10 {
             // Too large for the file system, no descriptor left, an upload that was given up.
             for errno in [Errno::FBIG, Errno::MFILE, Errno::NOENT] {
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_file_system_that_became_read_only_takes_its_pool_out_at_once() {
-        let standing = Standing::default();
+        let standing = DiskHealth::default();
         failed(&standing, Errno::ROFS);
         let PoolCondition::ReadOnly { why } = standing.condition() else {
             panic!("it takes files");
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn want_of_room_counts_only_where_there_is_room() {
-        let (standing, pool) = (Standing::default(), PoolName::new("p"));
+        let (standing, pool) = (DiskHealth::default(), PoolName::new("p"));
         for is_room in [false, true] {
             for _ in 0..3 {
                 failed(&standing, Errno::NOSPC);
