@@ -451,22 +451,27 @@ mod tests {
     use super::*;
     use crate::agent::tests::assignment;
     use penstock_decide::tape::TapePolicy;
-    use penstock_engine::{EngineConfig, Leading, Now};
+    use penstock_engine::command::{Command, Submit};
+    use penstock_engine::submission::{NewJob, NewTransfer};
+    use penstock_engine::{EngineConfig, Input, Leading, Now, ReplyId};
     use penstock_model::{
-        Concern, Errno, Failure, FileUrl, Phase, Retry, Side, Slots, Standing, StorageId,
+        Activity, ChecksumAlgorithm, Concern, CredentialId, Errno, Failure, FileUrl, JobId, Phase,
+        Retry, Side, Slots, Standing, StorageId, UserName, VoName,
     };
     use std::time::{Duration, Instant};
 
+    /// It starts nothing.
     fn idle_engine(now: Now) -> Engine {
-        let config = EngineConfig {
+        let mut config = EngineConfig {
             slots: Default::default(),
             retries_max: 0,
             retry_delay: Duration::ZERO,
             halting: Default::default(),
-            open_max: 1,
+            open_max: 10_000,
             tuning: Default::default(),
             tape: TapePolicy::default(),
         };
+        config.slots.agents = Slots(0);
         let restoring = Engine::lead(config, Leading::Alone, Standing::default(), now);
         restoring.finish().0
     }
@@ -510,6 +515,53 @@ mod tests {
         assert!(overview.links.is_empty(), "{:?}", overview.links);
         let totals = overview.totals;
         assert_eq!((totals.failed_attempts, totals.finished), (2, 8));
+    }
+
+    #[test]
+    fn who_queues_files_on_many_links_does_not_make_as_many_samples() {
+        let now = Now {
+            at: Timestamp(1_000),
+            monotonic_us: 1_000,
+        };
+        let end =
+            |host: &str| FileUrl::parse(&format!("https://{host}.invented/f")).expect("valid");
+        let to = |number: usize| NewTransfer {
+            source: end(&format!("s{number}")),
+            destination: end(&format!("d{number}")),
+            size: None,
+            checksum: None,
+            checksum_algorithm: ChecksumAlgorithm::Adler32,
+            activity: Activity::new("default"),
+            scitag: None,
+            metadata: serde_json::Value::Null,
+            source_credential: None,
+            destination_credential: None,
+            source_query: None,
+            destination_query: None,
+            tape: None,
+        };
+        let links = 2 * WAITING_SAMPLED_MAX;
+        let job = NewJob {
+            id: JobId(uuid::Uuid::nil()),
+            user: UserName::new("alice"),
+            vo: VoName::new("vo"),
+            delegation: CredentialId::new("0123456789abcdef"),
+            parameters: Default::default(),
+            transfers: (0..links).map(to).collect(),
+            tokens: Vec::new(),
+        };
+        let mut engine = idle_engine(now);
+        engine.handle(
+            now,
+            Input::Command {
+                command: Command::Submit(Submit(Box::new(job))),
+                reply: ReplyId(1),
+            },
+        );
+        let mut meters = Meters::new("a test".to_owned(), now.at);
+        let (overview, samples) = meters.sample(&engine, &[], now.at);
+        assert_eq!(overview.links.len(), links);
+        assert_eq!(samples.len(), WAITING_SAMPLED_MAX);
     }
 
     #[test]
