@@ -270,8 +270,12 @@ def test_a_storage_element_endures(binary, tmp_path, disk_program, tier, rounds,
         shutil.rmtree(directory)
 
 
-@pytest.mark.parametrize("flushes", [1, -1], ids=["one-flush-fails", "all-fail-from-then-on"])
-def test_an_overwrite_whose_commit_failed_leaves_one_of_both_contents(binary, tmp_path, disk_program, flushes):
+@pytest.mark.parametrize(
+    "flushes, opens",
+    [(1, 0), (-1, 0), (-1, -1)],
+    ids=["one-flush-fails", "all-fail-from-then-on", "all-fail-and-the-database-cannot-be-opened-again"],
+)
+def test_an_overwrite_whose_commit_failed_leaves_one_of_both_contents(binary, tmp_path, disk_program, flushes, opens):
     """Though the record of a commit that could not be flushed may be found after a crash."""
     run = Round(binary, tmp_path, disk_program, 1)
     old, new = b"old", content("new", 20_000)
@@ -281,6 +285,8 @@ def test_an_overwrite_whose_commit_failed_leaves_one_of_both_contents(binary, tm
             path = f"/overwritten-{number}"
             run.door.put(path, old)
             run.disk.fault("flush", path=NAMESPACE, count=flushes)
+            if opens:
+                run.disk.fault("open", path=NAMESPACE, count=opens)
             status = run.door.ask("PUT", path, data=new).status_code
             time.sleep(0.5)  # what is to be discarded would be
             run.site.kill()

@@ -94,6 +94,7 @@ def test_where_a_sink_had_come_to_survives_a_power_cut(make_run, tmp_path):
     assert told.is_file(), "the disk kept what was not flushed, so this proves nothing"
     run.site.start()
     run.judge()
+    assert "where it had come to is not known" not in run.site.log_text()
 
 
 def cut_amid_work(run):

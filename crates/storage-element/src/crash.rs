@@ -61,7 +61,7 @@ mod kill {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     //! A child process writes and is killed at a step; the parent starts over on what is left.
 
     use super::{HANGING, KILL_AT, Step};
@@ -110,7 +110,11 @@ mod tests {
         open_with(directory, &["p"], limits)
     }
 
-    fn open_with(directory: &Path, pools: &[&str], limits: StorageLimits) -> Arc<Storage> {
+    pub(crate) fn open_with(
+        directory: &Path,
+        pools: &[&str],
+        limits: StorageLimits,
+    ) -> Arc<Storage> {
         let certificates = directory.join("certificates");
         std::fs::create_dir_all(&certificates).expect("made");
         let config = StorageConfig {

@@ -207,15 +207,22 @@ impl PoolWrite {
         self.cover(&mut disk).await?;
         let (id, pool, reaper) = (self.id(), Arc::clone(&self.pool), self.reaper.clone());
         let (size, source) = (self.order.size, Arc::clone(source));
+        let (from, target) = (disk.offset, Arc::clone(&self.pool));
         let taken = tokio::task::spawn_blocking(move || {
-            let mut disk = disk.on_file(id, pool, reaper)?;
-            disk.allocate_promised(size)?;
-            disk.take_from(&source, length)?;
+            let failed = |why| target.write_failed(why);
+            let mut disk = disk.on_file(id, pool, reaper).map_err(failed)?;
+            disk.allocate_promised(size).map_err(failed)?;
+            disk.take_from(&source, length).map_err(|why| {
+                match is_readable(&source, from..from + length) {
+                    true => failed(why),
+                    // No fault of the pool that takes it.
+                    false => WriteError::of_io(target.name.clone(), why),
+                }
+            })?;
             Ok(disk)
         });
-        let taken = taken.await.unwrap_or_else(|why| Err(io::Error::other(why)));
-        let disk = taken.map_err(|source| WriteError::of_io(self.pool.name.clone(), source))?;
-        self.disk = DiskState::Idle(disk);
+        let lost = |why| WriteError::of_io(self.pool.name.clone(), io::Error::other(why));
+        self.disk = DiskState::Idle(taken.await.map_err(lost)??);
         Ok(())
     }
 
@@ -495,6 +502,20 @@ impl Disk {
         self.checksum_us += microseconds(copied.elapsed());
         Ok(())
     }
+}
+
+/// Whether a range of a file is there and its disk gives it.
+fn is_readable(file: &File, range: std::ops::Range<u64>) -> bool {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let mut at = range.start;
+    while at < range.end {
+        let want = (range.end - at).min(BUFFER_BYTES as u64) as usize;
+        if file.read_exact_at(&mut buffer[..want], at).is_err() {
+            return false;
+        }
+        at += want as u64;
+    }
+    true
 }
 
 /// Copies a range of one file to the same place of another.

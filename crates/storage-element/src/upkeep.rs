@@ -365,7 +365,7 @@ impl PoolUpkeep {
             let leftovers = opening::prepare(&shared.namespace, &pool, &mut opened, now)?;
             self.place()?;
             let uploads = &shared.uploads;
-            let restored = uploads.restore(&shared.namespace, &pool, shared.clock.now());
+            let restored = uploads.restore(&shared.namespace, &pool, &shared.clock);
             restored.map_err(|why| directory_error(&pool, pool.directory.join("partial"), why))?;
             let namespace = &shared.namespace;
             let kept = namespace.keep_directory_log(&pool.name, &pool.directory);

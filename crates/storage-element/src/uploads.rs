@@ -7,11 +7,11 @@ mod record;
 
 pub(crate) use record::{Plan, Record, data_path, remove};
 
+use crate::clock::BelievedClock;
 use crate::pool::{NoRoom, Pool, Reservation, sync_directory};
 use crate::reaper::{ReaperHandle, with_room};
 use crate::write_error::WriteError;
 use parking_lot::{Mutex, MutexGuard};
-use penstock_clock::wall_clock;
 use penstock_model::{ChecksumAlgorithm, Timestamp, UserName};
 use penstock_persistence::namespace::{EntryId, Namespace};
 use penstock_protocol::checksum::Hasher;
@@ -86,9 +86,9 @@ impl Uploads {
         &self,
         namespace: &Namespace,
         pool: &Arc<Pool>,
-        believed: Timestamp,
+        clock: &BelievedClock,
     ) -> io::Result<()> {
-        let at = directory(pool);
+        let (believed, at) = (clock.now(), directory(pool));
         DirBuilder::new().recursive(true).mode(0o700).create(at)?;
         sync_directory(&pool.directory)?;
         let mut left = 0;
@@ -99,7 +99,7 @@ impl Uploads {
             match remnant_of(namespace, pool, id, found, believed)? {
                 UploadRemnant::Open(upload) => drop(self.open().insert(id, upload)),
                 UploadRemnant::Over => remove_files(pool, id)?,
-                UploadRemnant::Damaged => record::quarantine_files(pool, id, wall_clock())?,
+                UploadRemnant::Damaged => record::quarantine_files(pool, id, clock.recorded())?,
                 UploadRemnant::Unreadable => left += 1,
             }
             Ok(())
@@ -259,6 +259,7 @@ fn remnant_of(
     if let Some(file) = record.finished {
         let known = namespace.holds_file(file, &pool.name);
         if known.map_err(io::Error::other)? {
+            record.expires = record.expires.min(believed + FINISHED_KEPT);
             let upload = Arc::new(Upload::new(id, Arc::clone(pool), record, None));
             upload.tidy();
             return Ok(UploadRemnant::Open(upload));

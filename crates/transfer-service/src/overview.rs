@@ -18,6 +18,9 @@ use std::sync::Arc;
 
 /// At most so many running transfers are listed one by one.
 const ACTIVE_LISTED_MAX: usize = 50;
+/// Of so many links at most on which files only wait a sample is taken each second: users name links, and samples are kept
+/// for long.
+const WAITING_SAMPLED_MAX: usize = 200;
 /// The weight of the newest report in what a link's transfers take between two, and the most that counts.
 const LAG_WEIGHT: f64 = 0.1;
 const LAG_MAX: f64 = 10.0;
@@ -344,6 +347,7 @@ impl Meters {
                 last_failure: engine.last_failure(&view.link).map(ToString::to_string),
             });
         }
+        bound_waiting(&mut samples);
         self.forget_unknown(engine);
         overview.totals.finished += self.forgotten.finished;
         overview.totals.failed += engine.failed_files_of_forgotten_links();
@@ -418,25 +422,56 @@ impl Meters {
     }
 }
 
+/// Leaves out those of links on which files only wait, but for the longest queues.
+fn bound_waiting(samples: &mut Vec<LinkSample>) {
+    let only_waits = |sample: &LinkSample| sample.active.0 == 0 && sample.moved.0 == 0;
+    let waiting = samples.iter().filter(|sample| only_waits(sample));
+    let mut queues: Vec<u64> = waiting.map(|sample| sample.queued).collect();
+    if queues.len() <= WAITING_SAMPLED_MAX {
+        return;
+    }
+    queues.sort_unstable_by(|one, other| other.cmp(one));
+    let least = queues[WAITING_SAMPLED_MAX - 1];
+    let mut equal_left = queues[..WAITING_SAMPLED_MAX]
+        .iter()
+        .filter(|queued| **queued == least)
+        .count();
+    samples.retain(|sample| {
+        if !only_waits(sample) || sample.queued > least {
+            return true;
+        }
+        let is_kept = sample.queued == least && equal_left > 0;
+        equal_left -= usize::from(is_kept);
+        is_kept
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::agent::tests::assignment;
     use penstock_decide::tape::TapePolicy;
-    use penstock_engine::{EngineConfig, Leading, Now};
-    use penstock_model::{Concern, Errno, Failure, FileUrl, Phase, Retry, Side, Standing};
+    use penstock_engine::command::{Command, Submit};
+    use penstock_engine::submission::{NewJob, NewTransfer};
+    use penstock_engine::{EngineConfig, Input, Leading, Now, ReplyId};
+    use penstock_model::{
+        Activity, ChecksumAlgorithm, Concern, CredentialId, Errno, Failure, FileUrl, JobId, Phase,
+        Retry, Side, Slots, Standing, StorageId, UserName, VoName,
+    };
     use std::time::{Duration, Instant};
 
+    /// It starts nothing.
     fn idle_engine(now: Now) -> Engine {
-        let config = EngineConfig {
+        let mut config = EngineConfig {
             slots: Default::default(),
             retries_max: 0,
             retry_delay: Duration::ZERO,
             halting: Default::default(),
-            open_max: 1,
+            open_max: 10_000,
             tuning: Default::default(),
             tape: TapePolicy::default(),
         };
+        config.slots.agents = Slots(0);
         let restoring = Engine::lead(config, Leading::Alone, Standing::default(), now);
         restoring.finish().0
     }
@@ -481,5 +516,83 @@ mod tests {
         assert!(overview.links.is_empty(), "{:?}", overview.links);
         let totals = overview.totals;
         assert_eq!((totals.failed_attempts, totals.finished), (2, 8));
+    }
+
+    #[test]
+    fn who_queues_files_on_many_links_does_not_make_as_many_samples() {
+        let now = Now {
+            at: Timestamp(1_000),
+            monotonic_us: 1_000,
+        };
+        let end =
+            |host: &str| FileUrl::parse(&format!("https://{host}.invented/f")).expect("valid");
+        let to = |number: usize| NewTransfer {
+            source: end(&format!("s{number}")),
+            destination: end(&format!("d{number}")),
+            size: None,
+            checksum: None,
+            checksum_algorithm: ChecksumAlgorithm::Adler32,
+            activity: Activity::new("default"),
+            scitag: None,
+            metadata: serde_json::Value::Null,
+            source_credential: None,
+            destination_credential: None,
+            source_query: None,
+            destination_query: None,
+            tape: None,
+        };
+        let links = 2 * WAITING_SAMPLED_MAX;
+        let job = NewJob {
+            id: JobId(uuid::Uuid::nil()),
+            user: UserName::new("alice"),
+            vo: VoName::new("vo"),
+            delegation: CredentialId::new("0123456789abcdef"),
+            parameters: Default::default(),
+            transfers: (0..links).map(to).collect(),
+            tokens: Vec::new(),
+        };
+        let mut engine = idle_engine(now);
+        engine.handle(
+            now,
+            Input::Command {
+                command: Command::Submit(Submit(Box::new(job))),
+                reply: ReplyId(1),
+            },
+        );
+        let mut meters = Meters::new("a test".to_owned(), now.at);
+        let (overview, samples) = meters.sample(&engine, &[], now.at);
+        assert_eq!(overview.links.len(), links);
+        assert_eq!(samples.len(), WAITING_SAMPLED_MAX);
+    }
+
+    #[test]
+    fn of_many_links_on_which_files_only_wait_the_longest_queues_are_sampled() {
+        let sample = |number: usize, active: u32| LinkSample {
+            at: Timestamp(1_000),
+            link: LinkId {
+                source: StorageId::new(format!("https://s{number}.invented")),
+                destination: StorageId::new("https://d.example.org"),
+            },
+            moved: Bytes(0),
+            active: Slots(active),
+            limit: Slots(2),
+            queued: (number / 2) as u64,
+        };
+        let mut samples: Vec<LinkSample> = (0..5 * WAITING_SAMPLED_MAX)
+            .map(|number| sample(number, 0))
+            .collect();
+        samples.insert(0, sample(0, 1));
+        bound_waiting(&mut samples);
+        assert_eq!(samples.len(), WAITING_SAMPLED_MAX + 1);
+        assert_eq!(samples[0].active, Slots(1));
+        let longest = (4 * WAITING_SAMPLED_MAX / 2) as u64;
+        assert!(samples[1..].iter().all(|sample| sample.queued >= longest));
+        // Where all wait alike, no more are taken either.
+        let mut samples = vec![sample(0, 0); 2 * WAITING_SAMPLED_MAX];
+        bound_waiting(&mut samples);
+        assert_eq!(samples.len(), WAITING_SAMPLED_MAX);
+        let mut samples = vec![sample(0, 0); WAITING_SAMPLED_MAX];
+        bound_waiting(&mut samples);
+        assert_eq!(samples.len(), WAITING_SAMPLED_MAX);
     }
 }

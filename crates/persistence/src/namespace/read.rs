@@ -407,3 +407,21 @@ pub(super) fn usage_by_pool(
     })?;
     rows.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::namespace::Namespace;
+
+    #[test]
+    fn a_page_that_the_disk_cannot_read_is_an_error_and_no_signal() {
+        let directory = tempfile::tempdir().expect("made");
+        let path = directory.path().join("namespace.sqlite");
+        let _namespace = Namespace::open(&path).expect("opens");
+        let reader = open_reader(&path).expect("opens");
+        let mapped: i64 = reader
+            .pragma_query_value(None, "mmap_size", |row| row.get(0))
+            .expect("told");
+        assert_eq!(mapped, 0);
+    }
+}

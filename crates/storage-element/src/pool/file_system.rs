@@ -109,3 +109,24 @@ impl FileSystem {
         self.files_came.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::crash::tests::open_with;
+    use penstock_model::PoolName;
+    use std::sync::Arc;
+
+    #[tokio::test]
+    async fn pools_in_directories_of_one_file_system_share_what_is_free_there() {
+        let directory = tempfile::tempdir().expect("made");
+        let storage = open_with(directory.path(), &["one", "other"], Default::default());
+        let [one, other] = ["one", "other"].map(|name| {
+            let pool = storage.pool(&PoolName::new(name)).expect("known");
+            pool.file_system()
+        });
+        assert!(
+            Arc::ptr_eq(&one, &other),
+            "what is promised counts for both"
+        );
+    }
+}

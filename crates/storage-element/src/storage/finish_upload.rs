@@ -71,7 +71,11 @@ impl Upload {
             Ok((record, checksums, changed)) => {
                 let id = record.finished.expect("set before the file is handed over");
                 self.is_finished.store(true, Ordering::Relaxed);
-                progress.record = record;
+                // On the disk it expires as before: had the file not become visible, its bytes would be waited for.
+                progress.record = Record {
+                    expires: storage.clock.recorded() + FINISHED_KEPT,
+                    ..record
+                };
                 let upload = Arc::clone(self);
                 // The file is there; what this leaves behind at worst is removed by the next start.
                 let _ = tokio::task::spawn_blocking(move || upload.tidy()).await;
@@ -140,7 +144,6 @@ impl UploadCompletion {
         let record = Record {
             offset: disk.offset,
             finished: Some(id),
-            expires: storage.clock.recorded() + FINISHED_KEPT,
             ..record
         };
         let Completion {

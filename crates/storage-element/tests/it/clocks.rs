@@ -108,6 +108,33 @@ async fn what_is_removed_while_the_clock_is_behind_keeps_its_time_when_the_clock
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_put_into_quarantine_while_the_clock_is_behind_keeps_its_time_when_the_clock_is_set_right()
+ {
+    let site = Site::with(with_trash).await;
+    site.put("/f", b"x").await;
+    let directory = site.close().await;
+    let right = wall() + 2 * DAY;
+    set_newest_record(directory.path(), right);
+    let pool = directory.path().join("pools/p1");
+    let upload = pool.join("partial/00000000-0000-4000-8000-000000000001");
+    std::fs::write(&upload, b"bytes of a client").expect("written");
+    std::fs::write(upload.with_extension("json"), b"no record").expect("written");
+    std::fs::write(pool.join("data/0/ff0"), b"not in the namespace").expect("written");
+    let site = Site::again(directory, with_trash).await;
+    let quarantine = site.directory.path().join("pools/p1/quarantine");
+    let entries = std::fs::read_dir(quarantine).expect("there").flatten();
+    let names: Vec<String> = entries
+        .map(|entry| entry.file_name().into_string().expect("a name of ours"))
+        .collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    for name in names {
+        let since = name.rsplit('-').next().expect("a time");
+        let since: i64 = since.parse().expect("a number");
+        assert!(since >= right.0 / 1000, "{name}, right is {right:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_clock_far_ahead_ends_no_lock_and_removes_nothing_from_quarantine() {
     let site = Site::with(with_trash).await;
     site.put("/locked", b"x").await;

@@ -115,6 +115,50 @@ async fn a_pool_that_cannot_be_written_takes_no_files_until_it_can() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pool_that_cannot_take_copies_of_files_that_are_here_takes_none_until_it_can() {
+    let site = Site::with(two_pools).await;
+    let kept = site.put_into("p2").await;
+    let incoming = site.pool("p1").join("incoming");
+    fs::remove_dir(&incoming).expect("removed");
+    fs::write(&incoming, b"a file system that is damaged").expect("written");
+    let mut failed = 0;
+    for number in 0..40 {
+        let to = format!("/d/c{number}");
+        let copied = site.send("COPY", &kept, &[("destination", &to)], b"").await;
+        assert!([201, 500].contains(&copied.status), "{}", copied.text());
+        failed += usize::from(copied.status == 500);
+    }
+    assert!(failed <= 1, "{failed} of 40 failed");
+    assert_eq!(site.condition_of("p1"), "read_only");
+    assert_eq!(site.condition_of("p2"), "sound");
+    fs::remove_file(&incoming).expect("removed");
+    site.until("p1", "sound").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_of_a_file_whose_bytes_are_gone_takes_no_pool_out() {
+    let site = Site::with(two_pools).await;
+    let damaged = site.put_into("p1").await;
+    let entry = site
+        .storage
+        .namespace()
+        .lookup(&crate::site::path(&damaged));
+    let id = entry.expect("readable").expect("there").id;
+    let data = site.pool("p1").join(format!("data/0/{id}"));
+    fs::write(&data, b"by").expect("cut");
+    for number in 0..10 {
+        let to = format!("/d/c{number}");
+        let copied = site
+            .send("COPY", &damaged, &[("destination", &to)], b"")
+            .await;
+        assert_eq!(copied.status, 500, "{}", copied.text());
+    }
+    for pool in ["p1", "p2"] {
+        assert_eq!(site.condition_of(pool), "sound", "{pool}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_has_not_begun_goes_to_another_pool_when_the_first_one_fails() {
     let site = Site::with(|config| {
         two_pools(config);

@@ -3,6 +3,7 @@
 
 use crate::site::{DEADLINE, Response, Site, content, eventually};
 use penstock_model::Bytes;
+use penstock_persistence::namespace::EntryId;
 use std::time::Duration;
 
 const PARTIAL: (&str, &str) = ("content-type", "application/partial-upload");
@@ -124,6 +125,35 @@ async fn what_was_acknowledged_survives_a_restart_and_the_rest_does_not() {
     assert_eq!(last.status, 201, "{}", last.text());
     assert!(site.get("/d/f").await.body == data);
     site.settles_with(2).await;
+}
+
+#[tokio::test]
+async fn an_upload_whose_file_did_not_become_visible_stays_for_as_long_as_was_told() {
+    let site = Site::new().await;
+    let upload = begun(&site, "/d/f", &[]).await;
+    let first = patch(&site, &upload, 0, "?0", b"acknowledged").await;
+    assert_eq!(first.status, 204, "{}", first.text());
+    let next = EntryId(site.storage.namespace().allocate().0 + 1);
+    let in_the_way = format!("pools/p1/incoming/{next}");
+    std::fs::write(site.directory.path().join(in_the_way), b"").expect("written");
+    let failed = patch(&site, &upload, 12, "?1", b"").await;
+    assert_eq!(failed.status, 500, "{}", failed.text());
+    let site = Site::again(site.close().await, |_| {}).await;
+    let kept = site.send("HEAD", &upload, &[], b"").await;
+    let left = kept.header("upload-limit").strip_prefix("max-age=");
+    let left: u64 = left.expect("told").parse().expect("a number");
+    assert!(left > 23 * 3600, "{left} s are left");
+    let last = patch(&site, &upload, 12, "?1", b"").await;
+    assert_eq!(last.status, 201, "{}", last.text());
+    assert_eq!(site.get("/d/f").await.body, b"acknowledged");
+    // Of a finished one the answer alone is kept, also by later starts.
+    let site = Site::again(site.close().await, |_| {}).await;
+    let kept = site.send("HEAD", &upload, &[], b"").await;
+    assert_eq!(kept.header("upload-complete"), "?1");
+    let left = kept.header("upload-limit").strip_prefix("max-age=");
+    let left: u64 = left.expect("told").parse().expect("a number");
+    assert!(left <= 600, "{left} s are left");
+    site.settles_with(1).await;
 }
 
 #[tokio::test]

@@ -7,14 +7,14 @@ use super::AgentSetup;
 use super::http::{End, Stat, modified_of};
 use super::steps::Attempting;
 use crate::cloud::{KeySecret, KeyUser};
+use crate::tokens::{read_with_patience, unreadable};
 use http::header::{HeaderName, HeaderValue, LOCATION, RANGE, RETRY_AFTER};
 use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use penstock_clock::wall_clock;
 use penstock_decide::classify::{Observed, classify};
 use penstock_model::{
-    Bytes, ChecksumAlgorithm, CloudHolder, CloudName, CredentialId, Failure, FileUrl, JobId, Phase,
-    Side,
+    Bytes, ChecksumAlgorithm, CloudHolder, CloudName, Failure, FileUrl, JobId, Phase, Side,
 };
 use penstock_protocol::http1::client::{ClientError, Incoming, Outgoing};
 use penstock_protocol::s3::{
@@ -300,30 +300,41 @@ impl AgentSetup {
         let (reader, delegations) = (self.reader.clone(), self.delegations.clone());
         let settings = self.settings.borrow().clone();
         let wanted = url.clone();
-        let found = tokio::task::spawn_blocking(move || {
-            let broken = |why: String| (Observed::Broken, why);
-            let row = reader.job(job).map_err(|why| broken(why.to_string()))?;
-            let row = row.ok_or_else(|| broken(format!("the job {job} is no longer stored")))?;
+        let read = move || {
+            let broken = |why: String| Ok(Err((Observed::Broken, why)));
+            let row = reader.job(job).map_err(|why| why.to_string())?;
+            let Some(row) = row else {
+                return broken(format!("the job {job} is no longer stored"));
+            };
             let user = KeyUser {
                 user: row.user,
                 delegation: row.delegation,
                 is_by_certificate: row.parameters.proxy.is_some(),
                 vo: row.vo,
             };
-            let opened = user
-                .key(&settings, &wanted, row.parameters.s3_path_style)
-                .map_err(|why| (Observed::Forbidden, format!("{wanted}: {why}")))?;
+            let opened = match user.key(&settings, &wanted, row.parameters.s3_path_style) {
+                Ok(opened) => opened,
+                Err(why) => return Ok(Err((Observed::Forbidden, format!("{wanted}: {why}")))),
+            };
             let region = opened.storage.region.as_deref();
-            let place = ObjectPlace::of(&wanted, opened.is_virtual_host, region)
-                .map_err(|why| (Observed::Status(400), why.to_string()))?;
-            let secret = secret_of(&delegations, &opened.key.secret).map_err(|why| {
+            let place = match ObjectPlace::of(&wanted, opened.is_virtual_host, region) {
+                Ok(place) => place,
+                Err(why) => return Ok(Err((Observed::Status(400), why.to_string()))),
+            };
+            let unusable = |why: String| {
                 let key = opened.key;
-                broken(format!(
+                format!(
                     "the key of {} for {} cannot be used: {why}",
                     key.holder, key.storage
-                ))
-            })?;
-            Ok(CloudAccess {
+                )
+            };
+            let sealed = delegations.cloud_secret(&opened.key.secret);
+            let secret = sealed.map_err(|why| unusable(why.to_string()))?;
+            let secret = match understood(secret) {
+                Ok(secret) => secret,
+                Err(why) => return broken(unusable(why)),
+            };
+            Ok(Ok(CloudAccess {
                 keys: Keys {
                     access_key: opened.key.access_key.clone(),
                     secret_key: secret.secret_key,
@@ -332,22 +343,15 @@ impl AgentSetup {
                 storage: opened.storage.name.clone(),
                 holder: opened.key.holder.clone(),
                 place: Mutex::new(place),
-            })
-        });
-        let found = found
-            .await
-            .map_err(|why| failed(Observed::Broken, why.to_string()))?;
+            }))
+        };
+        // A database that is busy answers before long, and a key that another node has comes within moments.
+        let found = read_with_patience(read).await.map_err(unreadable)?;
         found.map_err(|(observed, why)| failed(observed, why))
     }
 }
 
-fn secret_of(
-    delegations: &penstock_persistence::delegations::Delegations,
-    id: &CredentialId,
-) -> Result<KeySecret, String> {
-    let secret = delegations
-        .cloud_secret(id)
-        .map_err(|why| why.to_string())?;
+fn understood(secret: Option<Vec<u8>>) -> Result<KeySecret, String> {
     let secret = secret.ok_or("its secret part has just been replaced or removed")?;
     serde_json::from_slice(&secret).map_err(|_| "its secret part is not understood".to_owned())
 }
@@ -467,5 +471,60 @@ impl End {
             _ => (status, told),
         };
         self.failure(phase, &observed, detail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{assignment, record, setup};
+    use super::*;
+    use crate::tokens::is_unreadable;
+    use penstock_model::{
+        CloudKey, CloudStorage, CredentialId, JobParameters, Setting, Settings, VoName,
+    };
+    use penstock_persistence::delegations::Delegations;
+    use penstock_persistence::sealing::SealingKeys;
+    use tokio::sync::watch;
+
+    /// As a node has it that did not get a new key yet.
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_another_key_has_sealed_is_waited_for_and_costs_no_retry() {
+        let (mut setup, directory) = setup();
+        let url = FileUrl::parse("s3s://cloud.example.org/bucket/f").expect("valid");
+        let assignment = assignment(url.clone(), url.clone(), JobParameters::default());
+        record(directory.path(), &assignment, Vec::new());
+        let storage = CloudName::parse("S3:CLOUD.EXAMPLE.ORG").expect("valid");
+        let secret = CredentialId::new("0123456789abcdef");
+        let mut settings = Settings::default();
+        settings.put(Setting::CloudStorage(CloudStorage {
+            name: storage.clone(),
+            region: None,
+        }));
+        settings.put(Setting::CloudKey(CloudKey {
+            storage,
+            holder: CloudHolder::Vo(VoName::new("vo")),
+            access_key: "AKIA".to_owned(),
+            secret: secret.clone(),
+            is_temporary: false,
+        }));
+        setup.settings = watch::channel(Arc::new(settings)).1;
+        let store = directory.path().join("shared.sqlite");
+        let open = |keys: &str| {
+            let keys = SealingKeys::load_or_create(&directory.path().join(keys));
+            Arc::new(Delegations::open(&store, keys.expect("made")).expect("opens"))
+        };
+        let sealed = br#"{"secret_key":"s"}"#;
+        let kept = open("new").keep_cloud_secret(&secret, sealed, wall_clock());
+        kept.expect("kept");
+        setup.delegations = open("old");
+        let access = |setup: AgentSetup| async move {
+            let access = setup.cloud_access(assignment.job, &url, Side::Destination);
+            access.await.map(|access| access.keys.access_key.clone())
+        };
+        let failure = access.clone()(setup.clone()).await;
+        let failure = failure.expect_err("nobody can open it here");
+        assert!(is_unreadable(&failure), "{failure:?}");
+        setup.delegations = open("new");
+        assert_eq!(access(setup).await.expect("opened"), "AKIA");
     }
 }

@@ -276,4 +276,26 @@ fn what_the_database_refuses_is_told_apart_by_what_helps() {
     );
     lab::execute(&database, "ALTER TABLE job_aside RENAME TO job");
     journal.append(&accepted(&job(2, 2..=2))).expect("stored");
+    for (code, expected) in [
+        // A full disk, want of memory, a statement that took too long, an error of the system below.
+        ("53100", Remedy::Wait),
+        ("53200", Remedy::Wait),
+        ("57014", Remedy::Wait),
+        ("58030", Remedy::Wait),
+        ("22P05", Remedy::LeaveOut),
+        ("54000", Remedy::LeaveOut),
+        ("42501", Remedy::Repair),
+    ] {
+        let sql = format!(
+            "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql
+             AS $$ BEGIN RAISE EXCEPTION 'a test says so' USING ERRCODE = '{code}'; END $$"
+        );
+        lab::execute(&database, &sql);
+        let sql = "CREATE OR REPLACE TRIGGER refuse BEFORE INSERT ON job EXECUTE FUNCTION refuse()";
+        lab::execute(&database, sql);
+        let refused = journal.append(&accepted(&job(3, 3..=3)));
+        assert_eq!(remedy(refused), expected, "{code}");
+    }
+    lab::execute(&database, "DROP TRIGGER refuse ON job");
+    journal.append(&accepted(&job(3, 3..=3))).expect("stored");
 }

@@ -153,6 +153,8 @@ async fn no_byte_moves_by_the_word_of_a_leader_that_was_silent_for_too_long() {
     let (transfer, attempt) = (TransferId(1), Attempt(1));
     let proceed = Order::Proceed { transfer, attempt };
     lab.host.take(proceed, None);
+    // At once, and not when it is looked at next who leads.
+    assert!(lab.host.held().agents.values().all(|it| it.is_orphan));
     lab.hears_that_it_was_dropped().await;
 }
 
