@@ -63,7 +63,7 @@ pub struct Stretches {
 
 /// Finds the stretches of low rate of a link, or of several together.
 pub fn stretches_of(link: &LinkSignals, bin_seconds: u32) -> Stretches {
-    let moved = link.moved_bytes();
+    let moved = &link.copied_bytes;
     let rates: Vec<Option<f64>> = (0..moved.0.len()).map(|bin| moved.at(bin)).collect();
     let all = find(&rates, bin_seconds);
     let is_idle = idle_bins(link, bin_seconds, &all.usual);
@@ -105,7 +105,7 @@ fn idle_bins(link: &LinkSignals, bin_seconds: u32, usual: &[Range<usize>]) -> Ve
     let (Some(fed), Some(per_file)) = (usual.fed(), usual.rate_per_file()) else {
         return Vec::new();
     };
-    let moved = link.moved_bytes();
+    let moved = &link.copied_bytes;
     let is_idle = |bin: usize| {
         let (Some(queued), Some(active), Some(limit)) =
             (link.queued.at(bin), link.active.at(bin), link.limit.at(bin))
@@ -609,7 +609,7 @@ impl Detector {
 
 /// The rates of a link that a [`Detector`] may be given: those of bins with work.
 pub fn rates_with_work(link: &LinkSignals) -> Series {
-    let moved = link.moved_bytes();
+    let moved = &link.copied_bytes;
     let rate = |bin: usize| {
         let has_work = link.queued.at(bin)? > 0.0 || link.active.at(bin)? > 0.0;
         moved.at(bin).filter(|_| has_work)
