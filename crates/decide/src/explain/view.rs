@@ -186,8 +186,16 @@ impl View<'_> {
     /// Changes of a setting around the begin of the stretch.
     pub fn changes<'a>(&'a self, settings: &'a [Setting]) -> impl Iterator<Item = &'a Change> + 'a {
         let slack = (CHANGE_SECONDS / self.signals.bin_seconds.max(1) as usize).max(2);
-        let begin = self.during.first().map_or(0, |span| span.start);
-        let reach = begin.saturating_sub(slack)..begin + slack;
+        let start = |spans: &[Range<usize>]| spans.first().map_or(0, |span| span.start);
+        let end = |spans: &[Range<usize>]| spans.last().map(|span| span.end);
+        // Of a rise, the higher rate comes after the lower one.
+        let (first, second) = match start(self.before) > start(self.during) {
+            true => (self.during, self.before),
+            false => (self.before, self.during),
+        };
+        let begin = start(second);
+        let earliest = end(first).unwrap_or(begin).min(begin);
+        let reach = earliest.saturating_sub(slack)..begin + slack;
         self.signals.changes.iter().filter(move |change| {
             let is_near = self
                 .signals

@@ -12,7 +12,7 @@ use std::fmt::Write;
 /// What a cause is, as a clause.
 pub fn cause(cause: Cause) -> &'static str {
     match cause {
-        Cause::ControlPlane => "the transfer service started nothing, on any link",
+        Cause::ControlPlane => "the transfer service started little or nothing, on all links",
         Cause::NotFed => "the transfer service left slots free although files were queued",
         Cause::FewerSubmissions => "fewer files were submitted, and the queue was empty",
         Cause::ServiceShare => "other links took the slots of the transfer service",
@@ -117,6 +117,9 @@ pub fn remedy(cause: Cause) -> &'static str {
     }
 }
 
+/// A smaller part that is not explained is not looked into.
+const UNEXPLAINED_SMALL: Permille = Permille(100);
+
 enum Unit {
     Bytes,
     Count,
@@ -203,8 +206,13 @@ fn with_unit(unit: &Unit, value: f64) -> String {
     }
 }
 
-/// One piece of evidence.
+/// One piece of evidence of a drop.
 pub fn evidence(evidence: &Evidence) -> String {
+    evidence_beside(evidence, "before")
+}
+
+/// The same, with what the other value is: that before a drop, or that after a rise.
+fn evidence_beside(evidence: &Evidence, when: &str) -> String {
     match evidence {
         Evidence::Value {
             measure,
@@ -217,7 +225,7 @@ pub fn evidence(evidence: &Evidence) -> String {
                 .as_ref()
                 .map_or(String::new(), |place| format!("{}: ", one_line(place)));
             let before = before.map_or(String::new(), |before| {
-                format!(", {} before", with_unit(&unit, before))
+                format!(", {} {when}", with_unit(&unit, before))
             });
             format!("{place}{name} {}{before}", with_unit(&unit, *value))
         }
@@ -327,7 +335,10 @@ pub fn explanation(told: &Explanation) -> String {
     } else {
         (told.low.rate, told.usual.rate)
     };
-    let low = if told.is_rise { "low rate" } else { "rate" };
+    let (low, when) = match told.is_rise {
+        true => ("low rate", "after it"),
+        false => ("rate", "before"),
+    };
     let _ = writeln!(
         text,
         "{}: {} instead of {}",
@@ -350,7 +361,7 @@ pub fn explanation(told: &Explanation) -> String {
     }
     told.causes
         .iter()
-        .for_each(|named| cause_lines(&mut text, named));
+        .for_each(|named| cause_lines(&mut text, named, when));
     if told.unexplained > Permille(0) || told.causes.is_empty() {
         let _ = write!(text, "  {:>3} % unexplained", percent_left(told));
         if !told.missing.is_empty() {
@@ -362,7 +373,9 @@ pub fn explanation(told: &Explanation) -> String {
             let _ = write!(text, "; not measured: {}", names.join(", "));
         }
         text.push('\n');
-        parts(&mut text, told);
+        if told.unexplained > UNEXPLAINED_SMALL {
+            parts(&mut text, told);
+        }
     }
     carriers(&mut text, told);
     for (remark, known) in &told.remarks {
@@ -385,7 +398,7 @@ fn percent_left(told: &Explanation) -> u16 {
     100 - named.min(100)
 }
 
-fn cause_lines(text: &mut String, named: &NamedCause) {
+fn cause_lines(text: &mut String, named: &NamedCause, when: &str) {
     let _ = write!(
         text,
         "  {:>3} % {} [{}]",
@@ -403,7 +416,7 @@ fn cause_lines(text: &mut String, named: &NamedCause) {
     }
     text.push('\n');
     for known in &named.evidence {
-        let _ = writeln!(text, "        {}", evidence(known));
+        let _ = writeln!(text, "        {}", evidence_beside(known, when));
     }
     let _ = writeln!(text, "        without it: {}", rate(named.rate_without));
     let _ = writeln!(text, "        what helps: {}", remedy(named.cause));

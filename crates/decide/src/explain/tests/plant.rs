@@ -160,18 +160,30 @@ impl Sums {
     fn add(&mut self, name: impl Into<String>, value: f64) {
         *self.0.entry(name.into()).or_default() += value;
     }
+
+    /// The slowest stage works all the time, those before it wait to hand over, those after it for input.
+    fn stages(&mut self, caps: [f64; 4], slots: f64, by_window: bool) {
+        let slowest = caps.iter().copied().fold(f64::INFINITY, f64::min);
+        let at = caps.iter().position(|cap| *cap <= slowest).unwrap_or(0);
+        for (stage, cap) in caps.iter().enumerate() {
+            let busy = slots * slowest / cap;
+            let rest = |waits: bool| if waits { slots - busy } else { 0.0 };
+            self.add(format!("stage {stage} busy"), busy);
+            self.add(format!("stage {stage} input"), rest(stage > at));
+            self.add(format!("stage {stage} output"), rest(stage < at));
+        }
+        let part = |yes: bool| if yes { 0.9 } else { 0.02 } * STEP / f64::from(BIN);
+        let window = at == 1 && by_window;
+        self.add("tcp buffer", part(window));
+        self.add("tcp window", part(at == 1 && !window));
+        self.add("tcp receiver", part(at > 1));
+        self.add("tcp idle", part(at == 0));
+    }
 }
 
-/// Runs the grid for so many bins, with the conditions of each.
-pub fn run(
-    bins: usize,
-    seed: u64,
-    noise: f64,
-    conditions: impl Fn(usize) -> Conditions,
-) -> Signals {
-    let mut chance = Noise(seed.wrapping_mul(0x9e37_79b9).wrapping_add(1));
-    let mut signals = Signals::unknown(Timestamp(BEGIN), BIN, bins);
-    let mut flows: Vec<Flow> = [
+/// The links, the one that is watched first.
+fn flows() -> Vec<Flow> {
+    [
         ("cern", "in2p3"),
         ("cern", "ral"),
         ("fnal", "in2p3"),
@@ -186,7 +198,18 @@ pub fn run(
         file: 1e9,
         limit: 30.0,
     })
-    .collect();
+    .collect()
+}
+
+/// Runs the grid for so many bins, with the conditions of each.
+pub fn run(
+    bins: usize,
+    seed: u64,
+    noise: f64,
+    conditions: impl Fn(usize) -> Conditions,
+) -> Signals {
+    let mut chance = Noise(seed.wrapping_mul(0x9e37_79b9).wrapping_add(1));
+    let mut flows = flows();
     let mut rows: Vec<Sums> = Vec::new();
     let mut free = [400e9_f64; SERVERS];
     let mut backlog = 0.0;
@@ -312,28 +335,8 @@ pub fn run(
                 sums.add("submitted", arriving);
                 flow.queue = (flow.queue + arriving - attempts * (1.0 - fails)).max(0.0);
                 let moved = attempts * flow.file * (1.0 - 0.4 * fails);
-                // Stages: the slowest works all the time, those before it wait to hand over, those after it for input.
                 let slots = moving * (1.0 - opening / seconds) * STEP;
-                let slowest = caps.iter().copied().fold(f64::INFINITY, f64::min);
-                let at = caps.iter().position(|cap| *cap <= slowest).unwrap_or(0);
-                for (stage, cap) in caps.iter().enumerate() {
-                    let busy = slots * slowest / cap;
-                    sums.add(format!("stage {stage} busy"), busy);
-                    sums.add(
-                        format!("stage {stage} input"),
-                        if stage > at { slots - busy } else { 0.0 },
-                    );
-                    sums.add(
-                        format!("stage {stage} output"),
-                        if stage < at { slots - busy } else { 0.0 },
-                    );
-                }
-                let is = |yes: bool| if yes { 0.9 / steps } else { 0.02 / steps };
-                let window = at == 1 && by_window <= network * 1.001;
-                sums.add("tcp buffer", is(window));
-                sums.add("tcp window", is(at == 1 && !window));
-                sums.add("tcp receiver", is(at > 1));
-                sums.add("tcp idle", is(at == 0));
+                sums.stages(caps, slots, by_window <= network * 1.001);
                 for (n, free) in free.iter_mut().enumerate() {
                     let part = if open.contains(&n) {
                         1.0 / open.len() as f64
@@ -378,6 +381,13 @@ pub fn run(
         sums.add("backlog", backlog);
         rows.push(sums);
     }
+    measured(&flows, &rows, conditions)
+}
+
+/// What was summed, as columns.
+fn measured(flows: &[Flow], rows: &[Sums], conditions: impl Fn(usize) -> Conditions) -> Signals {
+    let bins = rows.len();
+    let mut signals = Signals::unknown(Timestamp(BEGIN), BIN, bins);
     let column = |name: &str| {
         Series(
             rows.iter()
