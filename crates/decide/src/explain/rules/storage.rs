@@ -21,7 +21,7 @@ const IO_FULL: f64 = 0.10;
 const MEMORY_FULL: f64 = 0.01;
 /// Processors, interfaces, disks and threads are full from here on.
 const FULL_USE: f64 = 0.95;
-/// A link keeps at most so many servers idle by the chance of a few files.
+/// Parts above which relayed bytes, writes out of order, open descriptors and a difference of the books count.
 const RELAY_MIN: f64 = 0.1;
 const RANDOM_MIN: f64 = 0.3;
 const DESCRIPTORS_PART: f64 = 0.9;
