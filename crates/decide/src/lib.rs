@@ -17,6 +17,7 @@ pub mod copy_failure;
 mod decision;
 pub mod destination;
 pub mod expiry;
+pub mod explain;
 pub mod gfal_way;
 pub mod halting;
 pub mod health;

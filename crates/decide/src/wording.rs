@@ -1,7 +1,9 @@
 //! Reasons as sentences. The only place where a reason becomes prose; nothing here decides anything.
 
+mod explain;
 mod tuning;
 
+pub use explain::{cause, evidence, explanation, factor, measure, remedy, stage};
 pub use tuning::tune_reason;
 
 use crate::destination::Foreign;

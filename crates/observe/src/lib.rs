@@ -1,6 +1,6 @@
 //! What happened, and why: everything here is derived from the one record that the engines persist.
 //!
-//! The derivations ([`facts`], [`report`], [`series`], [`plot`], [`fingerprint`]) are pure: slices in, values
+//! The derivations ([`facts`], [`report`], [`series`], [`signals`], [`plot`], [`fingerprint`]) are pure: slices in, values
 //! out. [`follow`] reads the record, [`live`] serves the page and its data. Nothing in this crate writes
 //! history.
 #![forbid(unsafe_code)]
@@ -14,6 +14,7 @@ pub mod plot;
 pub mod rate;
 pub mod report;
 pub mod series;
+pub mod signals;
 
 pub use facts::{Ending, TransferFacts, gather};
 pub use follow::{MemoryRecord, Record, RecordError, report_of};

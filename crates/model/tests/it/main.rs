@@ -40,7 +40,7 @@ const MAY_KNOW: [(&str, &[&str]); 13] = [
         "storage-element",
         &["model", "clock", "decide", "persistence", "protocol"],
     ),
-    ("observe", &["model", "clock", "journal"]),
+    ("observe", &["model", "clock", "decide", "journal"]),
     ("sim", &["model", "decide", "engine", "journal", "observe"]),
     ("field-tools", &["model", "decide", "protocol", "observe"]),
     (

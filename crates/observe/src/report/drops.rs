@@ -1,19 +1,15 @@
-//! Rate drops, and what they were made of.
+//! Rate drops of a report, and what they were made of: slots allowed × share of them in use × rate per running file.
 //!
-//! In each stretch of time the rate is the product of three measured factors: slots allowed × share of them
-//! in use × rate per running file. The logarithmic-mean split gives each factor its exact part of a drop,
-//! without residual. It tells which factor fell, not why a storage element was slow: that is for the stages
-//! and the failures beside it. Where no work was queued the rate says nothing of the links: that is no drop.
+//! Found and split by `decide::explain`; here they get the report's unit and words. Why a storage element was slow is
+//! for the rules there, and for the stages and failures beside it in the report.
 
 use super::sampled::{Bin, Sampled};
 use crate::facts::TransferFacts;
+use penstock_decide::explain::change::{StretchKind, stretches_of};
+use penstock_decide::explain::signals::{LinkSignals, Series};
+use penstock_decide::explain::split::{self, Factor};
 use penstock_model::Timestamp;
 use serde::Serialize;
-
-/// A drop is a stretch below this part of the usual rate …
-const DROP_BELOW: f64 = 0.7;
-/// … for at least this many bins: one bin alone is noise.
-const BINS_MIN: usize = 2;
 
 /// A stretch of time in which the rate was well below the usual one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -83,58 +79,40 @@ impl Cause {
 /// Finds the drops of a window and splits each into its causes.
 pub(super) fn find_drops(sampled: &Sampled, transfers: &[&TransferFacts]) -> Vec<RateDrop> {
     let bins = sampled.bins();
+    let bin_seconds = u32::try_from(sampled.bin_seconds()).unwrap_or(u32::MAX);
+    let found = stretches_of(&signals_of(sampled, &bins), bin_seconds);
     let seconds = |n: usize| sampled.seconds_of(n);
-    let rate = |(n, bin): (usize, &Bin)| bin.is_known().then(|| bin.moved as f64 / seconds(n));
-    let rates: Vec<Option<f64>> = bins.iter().enumerate().map(rate).collect();
-    let Some(usual) = median(rates.iter().copied().flatten().collect()).filter(|rate| *rate > 0.0)
-    else {
-        return Vec::new();
-    };
-    let low = |rate: &Option<f64>| rate.is_some_and(|rate| rate < usual * DROP_BELOW);
-    // Everything starts slowly; what comes before the usual rate was first reached is no drop.
-    let begin = rates
-        .iter()
-        .position(|rate| rate.is_some() && !low(rate))
-        .unwrap_or(rates.len());
-    let low_rates = find_stretches(&rates, begin, low);
-    let outside = (begin..rates.len())
-        .filter(|n| !low_rates.iter().any(|(from, to)| (from..to).contains(&n)));
-    let baseline = factors(&bins, outside, seconds);
-    let is_idle = |n: usize| {
-        let (bin, Some(usual)) = (&bins[n], baseline.as_ref()) else {
-            return false;
-        };
-        let of_bin = factors(&bins, [n], seconds);
-        let in_use = ratio(bin.active as f64, bin.limit);
-        let per_file = of_bin.map_or(0.0, |seen| seen.megabits_per_second_per_file);
-        let is_slow = per_file < usual.megabits_per_second_per_file * DROP_BELOW;
-        !bin.has_queue && in_use < usual.in_use * DROP_BELOW && !is_slow
-    };
-    // A stretch ends where nothing is queued any more; there it begins anew only with work.
-    let busy: Vec<Option<f64>> = (rates.iter().enumerate())
-        .map(|(n, rate)| rate.map(|rate| if is_idle(n) { f64::INFINITY } else { rate }))
-        .collect();
-    let stretches = find_stretches(&busy, begin, low);
+    let usual = factors(&bins, found.usual.into_iter().flatten(), seconds);
     let errors = |from: Timestamp, to: Timestamp| {
         let times = transfers.iter().flat_map(|transfer| &transfer.errors);
         times.filter(|(at, _)| from <= *at && *at < to).count() as u64
     };
-    let explained = |(from, to): &(usize, usize)| {
-        let seen = factors(&bins, *from..*to, seconds)?;
-        let (from_at, to_at) = (sampled.begin_of(*from), sampled.begin_of(*to));
-        let inside = &bins[*from..*to];
+    let drops = found
+        .low
+        .into_iter()
+        .filter(|low| low.kind == StretchKind::Drop);
+    let explained = drops.filter_map(|low| {
+        let (usual, seen) = (usual?, factors(&bins, low.bins.clone(), seconds)?);
+        let (from, to) = (
+            sampled.begin_of(low.bins.start),
+            sampled.begin_of(low.bins.end),
+        );
+        let inside = &bins[low.bins];
         let unfed: u64 = inside.iter().map(|bin| bin.unfed).sum();
         let free: f64 = inside.iter().map(|bin| bin.limit - bin.active as f64).sum();
+        let fewer = match unfed as f64 * 2.0 > free {
+            true => Cause::NotFed,
+            false => Cause::NothingWaited,
+        };
         Some(RateDrop {
-            from: from_at,
-            to: to_at,
-            usual: baseline?,
+            from,
+            to,
+            usual,
             seen,
-            causes: split(&baseline?, &seen, unfed as f64 * 2.0 > free),
-            errors: errors(from_at, to_at),
+            causes: causes(&usual, &seen, fewer),
+            errors: errors(from, to),
         })
-    };
-    let explained = stretches.iter().filter_map(explained);
+    });
     let is_drop = |drop: &RateDrop| {
         let main = drop.causes.first().map(|cause| cause.cause);
         main != Some(Cause::NothingWaited)
@@ -142,31 +120,22 @@ pub(super) fn find_drops(sampled: &Sampled, transfers: &[&TransferFacts]) -> Vec
     explained.filter(is_drop).collect()
 }
 
-/// Runs of low bins, as half-open ranges. A bin without a sample neither begins nor ends one.
-fn find_stretches(
-    rates: &[Option<f64>],
-    begin: usize,
-    low: impl Fn(&Option<f64>) -> bool,
-) -> Vec<(usize, usize)> {
-    let mut found: Vec<(usize, usize)> = Vec::new();
-    let mut run: Option<(usize, usize, usize)> = None;
-    for (n, rate) in rates.iter().enumerate().skip(begin) {
-        if low(rate) {
-            let (from, _, count) = run.unwrap_or((n, n, 0));
-            run = Some((from, n + 1, count + 1));
-        } else if rate.is_some() {
-            found.extend(
-                run.take()
-                    .filter(|run| run.2 >= BINS_MIN)
-                    .map(|(from, to, _)| (from, to)),
-            );
-        }
+/// The bins as the explainer takes them. The last one may be shorter; its sums are those of a full one.
+fn signals_of(sampled: &Sampled, bins: &[Bin]) -> LinkSignals {
+    let full = sampled.bin_seconds() as f64;
+    let column = |value: &dyn Fn(&Bin, f64) -> f64| {
+        let known =
+            |(n, bin): (usize, &Bin)| bin.is_known().then(|| value(bin, sampled.seconds_of(n)));
+        Series(bins.iter().enumerate().map(known).collect())
+    };
+    LinkSignals {
+        copied_bytes: column(&|bin, seconds| bin.moved as f64 * full / seconds),
+        active: column(&|bin, seconds| bin.active as f64 / seconds),
+        limit: column(&|bin, seconds| bin.limit / seconds),
+        queued: column(&|bin, _| f64::from(u8::from(bin.has_queue))),
+        unfed: column(&|bin, seconds| bin.unfed as f64 / seconds),
+        ..LinkSignals::default()
     }
-    found.extend(
-        run.filter(|run| run.2 >= BINS_MIN)
-            .map(|(from, to, _)| (from, to)),
-    );
-    found
 }
 
 fn factors(
@@ -191,50 +160,33 @@ fn factors(
     })
 }
 
-/// The logarithmic-mean split: with R = a·b·c, each factor x takes L(R₁, R₀) · ln(x₁/x₀), which add up to R₁
-/// − R₀; in shares the common L cancels. Factors that rose are left out.
-fn split(usual: &Factors, seen: &Factors, files_waited: bool) -> Vec<DropCause> {
-    let fewer = if files_waited {
-        Cause::NotFed
-    } else {
-        Cause::NothingWaited
+/// The factors that fell, with their shares. Factors that rose are left out.
+fn causes(usual: &Factors, seen: &Factors, fewer: Cause) -> Vec<DropCause> {
+    let measured = |factors: &Factors| split::Factors {
+        rate: factors.megabits_per_second,
+        limit: Some(factors.limit),
+        active: Some(factors.in_use * factors.limit),
+        overhead: None,
+        success: None,
     };
-    let parts = [
-        (Cause::LowerLimit, log_ratio(seen.limit, usual.limit)),
-        (fewer, log_ratio(seen.in_use, usual.in_use)),
-        (
-            Cause::SlowerFiles,
-            log_ratio(
-                seen.megabits_per_second_per_file,
-                usual.megabits_per_second_per_file,
-            ),
-        ),
-    ];
-    let fell = parts.into_iter().filter(|(_, part)| *part < 0.0);
-    let whole: f64 = fell.clone().map(|(_, part)| part).sum();
-    let share = |(cause, part): (Cause, f64)| DropCause {
-        cause,
-        share_percent: part / whole * 100.0,
+    let cause = |factor: &Factor| match factor {
+        Factor::Limit => Cause::LowerLimit,
+        Factor::Fed => fewer,
+        Factor::StageRate | Factor::Overhead | Factor::Success => Cause::SlowerFiles,
     };
-    let mut causes: Vec<DropCause> = fell.map(share).collect();
-    causes.sort_by(|a, b| b.share_percent.total_cmp(&a.share_percent));
-    causes
-}
-
-/// ln(seen / usual). A factor that fell to nothing counts as a fall to a billionth, which takes nearly all of
-/// the drop.
-fn log_ratio(seen: f64, usual: f64) -> f64 {
-    if usual <= 0.0 {
-        return 0.0;
-    }
-    (seen.max(usual * 1e-9) / usual).ln()
+    let parts = split::split(&measured(usual), &measured(seen));
+    let falls = split::falls(&parts).into_iter();
+    falls
+        .filter_map(|(part, share)| {
+            let cause = cause(part.factors.first()?);
+            Some(DropCause {
+                cause,
+                share_percent: share * 100.0,
+            })
+        })
+        .collect()
 }
 
 fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
 }

@@ -187,6 +187,11 @@ impl Sampled {
         bins
     }
 
+    /// The length of a full bin.
+    pub fn bin_seconds(&self) -> u64 {
+        self.bin_seconds
+    }
+
     /// Where bin `n` begins.
     pub fn begin_of(&self, n: usize) -> Timestamp {
         let offset = (n as u64)

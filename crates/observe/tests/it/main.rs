@@ -5,4 +5,5 @@ mod assets;
 mod journal;
 mod live;
 mod reports;
+mod signals;
 mod stories;

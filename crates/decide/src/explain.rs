@@ -1,0 +1,390 @@
+//! Why a rate fell: change points, the exact split into factors, the stage and the dimension that carry it, and one
+//! rule for each known cause.
+//!
+//! Facts come in as [`signals::Signals`], wherever they are from. What no rule explains is called unexplained, with the
+//! signals that are missing.
+
+pub mod answer;
+pub mod change;
+pub mod dimension;
+pub mod rules;
+pub mod signals;
+pub mod split;
+mod stage;
+mod view;
+
+pub use answer::{Cause, Evidence, Explanation, Incident, Measure, NamedCause, Permille};
+pub use view::View;
+
+use answer::{CAUSES_MAX, CauseRank, SHARE_MIN};
+use change::{Stretch, StretchKind, stretches_of};
+use dimension::{Dimension, Division, carriers};
+use penstock_model::LinkId;
+use rules::{Finding, RULES, Rule, rule_of};
+use signals::{LinkSignals, Series, Signals};
+use split::{Factor, Factors, Part, falls, split};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// Kinds of failure that are told.
+const INCIDENTS_MAX: usize = 10;
+
+/// All stretches of low rate of some links together, each explained.
+pub fn explain(signals: &Signals, links: &[LinkId]) -> Vec<Explanation> {
+    let link = together(signals, links);
+    let low = stretches_of(&link, signals.bin_seconds).low;
+    low.iter()
+        .filter_map(|stretch| explain_stretch(signals, links, &link, stretch))
+        .collect()
+}
+
+/// Why some links move what they move in a window, against what was before: a drop or, with a higher rate in the
+/// window, what held the rate down before it.
+pub fn explain_change(
+    signals: &Signals,
+    links: &[LinkId],
+    before: Range<usize>,
+    during: Range<usize>,
+) -> Option<Explanation> {
+    let link = together(signals, links);
+    let rate = |bins: &Range<usize>| link.copied_bytes.mean(std::slice::from_ref(bins));
+    let is_rise = rate(&during)? > rate(&before)?;
+    let (usual, low) = if is_rise {
+        (during, before)
+    } else {
+        (before, during)
+    };
+    let stretch = Stretch {
+        kind: StretchKind::Drop,
+        baseline: vec![usual],
+        bins: low,
+        period_seconds: None,
+    };
+    let explanation = explain_stretch(signals, links, &link, &stretch)?;
+    Some(Explanation {
+        is_rise,
+        ..explanation
+    })
+}
+
+/// What keeps some links below what their slots could move in a window, without a time to compare with: slots that
+/// are not fed, and attempts that fail.
+pub fn explain_window(
+    signals: &Signals,
+    links: &[LinkId],
+    during: Range<usize>,
+) -> Option<Explanation> {
+    let link = together(signals, links);
+    let during = [during];
+    let low = Factors::of(&link, signals.bin_seconds, &during)?;
+    let fed = low.fed().filter(|fed| *fed > 0.0).unwrap_or(1.0);
+    let success = low.success.filter(|success| *success > 0.0).unwrap_or(1.0);
+    let usual = Factors {
+        rate: low.rate / fed / success,
+        active: low.active.map(|active| active / fed),
+        success: low.success.map(|_| 1.0),
+        ..low
+    };
+    let facts = Facts {
+        signals,
+        links,
+        link: &link,
+        before: &[],
+        during: &during,
+    };
+    Some(facts.answer(usual, low, StretchKind::Drop, None))
+}
+
+fn together(signals: &Signals, links: &[LinkId]) -> LinkSignals {
+    signals.together(&links.iter().collect::<Vec<&LinkId>>())
+}
+
+fn explain_stretch(
+    signals: &Signals,
+    links: &[LinkId],
+    link: &LinkSignals,
+    stretch: &Stretch,
+) -> Option<Explanation> {
+    let during = [stretch.bins.clone()];
+    let usual = Factors::of(link, signals.bin_seconds, &stretch.baseline)?;
+    let low = Factors::of(link, signals.bin_seconds, &during)?;
+    let facts = Facts {
+        signals,
+        links,
+        link,
+        before: &stretch.baseline,
+        during: &during,
+    };
+    Some(facts.answer(usual, low, stretch.kind, stretch.period_seconds))
+}
+
+struct Facts<'a> {
+    signals: &'a Signals,
+    links: &'a [LinkId],
+    link: &'a LinkSignals,
+    before: &'a [Range<usize>],
+    during: &'a [Range<usize>],
+}
+
+/// A rule that holds, with what came of it.
+struct Group {
+    rule: &'static Rule,
+    finding: Finding,
+    followers: Vec<Cause>,
+    /// Of each factor the part of its fall that it makes, by itself or by what came of it.
+    explains: BTreeMap<Factor, Permille>,
+}
+
+impl Facts<'_> {
+    fn answer(
+        &self,
+        usual: Factors,
+        low: Factors,
+        kind: StretchKind,
+        period_seconds: Option<u64>,
+    ) -> Explanation {
+        let parts = split(&usual, &low);
+        let stage = stage::bottleneck(self.link, self.before, self.during);
+        let view = View {
+            signals: self.signals,
+            links: self.links,
+            link: self.link,
+            before: self.before,
+            during: self.during,
+            usual,
+            low,
+            parts: &parts,
+            stage,
+            period_seconds,
+        };
+        let mut missing_of: Vec<(&Rule, Vec<Measure>)> = Vec::new();
+        let mut held: Vec<(&'static Rule, Finding)> = Vec::new();
+        for rule in RULES {
+            let missing = rules::missing(rule, &view);
+            if !missing.is_empty() {
+                missing_of.push((rule, missing));
+            } else if let Some(finding) = (rule.test)(&view) {
+                held.push((rule, finding));
+            }
+        }
+        let groups = group(held);
+        let (causes, remarks, unexplained, open) = name_causes(groups, &parts, &low, &usual);
+        let missing = missing_measures(missing_of, &open);
+        let begin = self.during.first().map_or(0, |span| span.start);
+        let end = self.during.last().map_or(0, |span| span.end);
+        Explanation {
+            links: self.links.to_vec(),
+            from: self.signals.begin_of(begin),
+            to: self.signals.begin_of(end),
+            kind,
+            is_rise: false,
+            usual,
+            low,
+            stage,
+            carriers: self.carriers(&view),
+            causes,
+            unexplained,
+            missing,
+            remarks,
+            period_seconds,
+            incidents: self.incidents(),
+            parts,
+        }
+    }
+
+    fn carriers(&self, view: &View<'_>) -> Vec<dimension::Carrier> {
+        let entry = |name: String, series: &Series| {
+            Some((name, (view.earlier(series)?, view.now(series)?)))
+        };
+        let links = self.links.iter().filter_map(|link| {
+            entry(
+                link.to_string(),
+                &self.signals.links.get(link)?.copied_bytes,
+            )
+        });
+        let destinations = view.disk_servers(signals::FailureSide::Destination);
+        let servers = destinations
+            .iter()
+            .filter_map(|(name, server)| entry(name.0.clone(), &server.bytes_in));
+        let vos = self
+            .link
+            .vo_bytes
+            .iter()
+            .filter_map(|(vo, bytes)| entry(vo.as_str().to_owned(), bytes));
+        let protocols = self.link.protocol_bytes.iter();
+        let protocols = protocols.filter_map(|(protocol, bytes)| entry(protocol.clone(), bytes));
+        carriers(&[
+            (Dimension::Server, servers.collect::<Division>()),
+            (Dimension::Vo, vos.collect::<Division>()),
+            (Dimension::Link, links.collect::<Division>()),
+            (Dimension::Protocol, protocols.collect::<Division>()),
+        ])
+    }
+
+    fn incidents(&self) -> Vec<Incident> {
+        let kinds = self.link.failures.iter();
+        let attempts = kinds.filter_map(|(group, series)| {
+            let attempts: f64 = series.values(self.during).sum();
+            (attempts >= 0.5).then(|| Incident::new(group, attempts.round() as u64))
+        });
+        let mut incidents: Vec<Incident> = attempts.collect();
+        incidents.sort_by(|a, b| {
+            b.attempts
+                .cmp(&a.attempts)
+                .then_with(|| a.fingerprint.cmp(&b.fingerprint))
+        });
+        incidents.truncate(INCIDENTS_MAX);
+        incidents
+    }
+}
+
+/// Puts what came of a cause below it: MOVER → FULL → SKEW is one cause with two followers.
+fn group(held: Vec<(&'static Rule, Finding)>) -> Vec<Group> {
+    let causes: BTreeSet<Cause> = held.iter().map(|(rule, _)| rule.cause).collect();
+    let followers = |root: Cause| {
+        let mut reached = vec![root];
+        let mut at = 0;
+        while let Some(cause) = reached.get(at).copied() {
+            let next = rule_of(cause).map_or(&[][..], |rule| rule.leads_to);
+            let new: Vec<Cause> = (next.iter().copied())
+                .filter(|next| causes.contains(next) && !reached.contains(next))
+                .collect();
+            reached.extend(new);
+            at += 1;
+        }
+        reached.split_off(1)
+    };
+    let of_root: BTreeMap<Cause, Vec<Cause>> = causes
+        .iter()
+        .map(|cause| (*cause, followers(*cause)))
+        .collect();
+    let is_root = |cause: Cause| {
+        // Of two that lead to each other the earlier one of the table is the root.
+        let place = |cause: Cause| RULES.iter().position(|rule| rule.cause == cause);
+        of_root.iter().all(|(root, followers)| {
+            *root == cause
+                || !followers.contains(&cause)
+                || (of_root[&cause].contains(root) && place(cause) < place(*root))
+        })
+    };
+    let own: BTreeMap<Cause, BTreeMap<Factor, Permille>> = held
+        .iter()
+        .map(|(rule, finding)| {
+            let part = Permille::of(finding.explains);
+            (
+                rule.cause,
+                rule.factors.iter().map(|factor| (*factor, part)).collect(),
+            )
+        })
+        .collect();
+    let roots = held.into_iter().filter(|(rule, _)| is_root(rule.cause));
+    roots
+        .map(|(rule, finding)| {
+            let followers = of_root[&rule.cause].clone();
+            let mut explains = own[&rule.cause].clone();
+            for follower in &followers {
+                for (factor, part) in &own[follower] {
+                    let known = explains.entry(*factor).or_default();
+                    *known = (*known).max(*part);
+                }
+            }
+            Group {
+                rule,
+                finding,
+                followers,
+                explains,
+            }
+        })
+        .collect()
+}
+
+type Named = (
+    Vec<NamedCause>,
+    Vec<(Cause, Vec<Evidence>)>,
+    Permille,
+    BTreeSet<Factor>,
+);
+
+/// Gives each factor's fall to the causes that explain it. What is left is unexplained, with the factors it is of.
+fn name_causes(groups: Vec<Group>, parts: &[Part], low: &Factors, usual: &Factors) -> Named {
+    let mut shares = vec![0.0; groups.len()];
+    let mut logs = vec![0.0; groups.len()];
+    let mut open = BTreeSet::new();
+    for (part, share) in falls(parts) {
+        let mut takers: Vec<(Permille, usize)> = groups
+            .iter()
+            .enumerate()
+            .filter_map(|(n, group)| {
+                let of_part = part
+                    .factors
+                    .iter()
+                    .filter_map(|factor| group.explains.get(factor));
+                Some((*of_part.max()?, n))
+            })
+            .collect();
+        takers.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+        let mut left = 1000;
+        for (explains, n) in takers {
+            let taken = explains.0.min(left);
+            left -= taken;
+            shares[n] += share * f64::from(taken) / 1000.0;
+            logs[n] += (part.from / part.to.max(part.from * 1e-9)).ln() * f64::from(taken) / 1000.0;
+        }
+        if share * f64::from(left) > 50.0 {
+            open.extend(part.factors.iter().copied());
+        }
+    }
+    let mut named = Vec::new();
+    let mut remarks = Vec::new();
+    for (n, group) in groups.into_iter().enumerate() {
+        // Rounded down, so that the shares never add up to more than the whole.
+        let share = Permille((shares[n] * 1000.0 + 1e-6).floor() as u16);
+        if share < SHARE_MIN {
+            if group.rule.factors.is_empty() {
+                remarks.push((group.rule.cause, group.finding.evidence));
+            }
+            continue;
+        }
+        let rate_without = match low.rate > 0.0 {
+            true => (low.rate * logs[n].exp()).min(usual.rate.max(low.rate)),
+            false => usual.rate * f64::from(share.0) / 1000.0,
+        };
+        named.push(NamedCause {
+            cause: group.rule.cause,
+            share,
+            evidence: group.finding.evidence,
+            followers: group.followers,
+            rate_without,
+        });
+    }
+    named.sort_by_key(|named| CauseRank {
+        rest: 1000 - named.share.0,
+        cause: named.cause,
+    });
+    named.truncate(CAUSES_MAX);
+    let mut explained: u16 = named.iter().map(|named| named.share.0).sum();
+    // A thousandth that rounding left over is no part that nobody knows.
+    if let Some(first) = named
+        .first_mut()
+        .filter(|_| (995..1000).contains(&explained))
+    {
+        first.share.0 += 1000 - explained;
+        explained = 1000;
+    }
+    (named, remarks, Permille(1000 - explained.min(1000)), open)
+}
+
+/// What was not measured and is needed by a rule for a factor whose fall is not explained.
+fn missing_measures(
+    missing_of: Vec<(&Rule, Vec<Measure>)>,
+    open: &BTreeSet<Factor>,
+) -> Vec<Measure> {
+    let of_open = missing_of
+        .into_iter()
+        .filter(|(rule, _)| rule.factors.iter().any(|factor| open.contains(factor)));
+    let missing: BTreeSet<Measure> = of_open.flat_map(|(_, missing)| missing).collect();
+    missing.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,272 @@
+//! The answer: what took from the rate, by how much, how that is known, and what would help.
+
+use super::change::StretchKind;
+use super::dimension::Carrier;
+use super::signals::{Change, FailureGroup, Maintenance, Stage};
+use super::split::{Factors, Part};
+use penstock_model::{LinkId, Timestamp};
+use serde::Serialize;
+
+/// Causes that are named; what others took is in the unexplained part.
+pub const CAUSES_MAX: usize = 3;
+/// A cause with a smaller part is not named.
+pub const SHARE_MIN: Permille = Permille(50);
+
+/// A part of a whole, in thousandths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+#[serde(transparent)]
+pub struct Permille(pub u16);
+
+impl Permille {
+    /// The whole.
+    pub const WHOLE: Permille = Permille(1000);
+
+    /// Of a fraction, rounded.
+    pub fn of(part: f64) -> Permille {
+        Permille((part.clamp(0.0, 1.0) * 1000.0).round() as u16)
+    }
+}
+
+macro_rules! causes {
+    ($($name:ident $code:literal $doc:literal,)*) => {
+        /// Why a rate is low.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum Cause { $(#[doc = $doc] $name,)* }
+
+        impl Cause {
+            /// All of them.
+            pub const ALL: &'static [Cause] = &[$(Cause::$name,)*];
+
+            /// The short code.
+            pub fn code(self) -> &'static str {
+                match self { $(Cause::$name => $code,)* }
+            }
+        }
+    };
+}
+
+causes! {
+    ControlPlane "CTRL" "The transfer service starts nothing on any link.",
+    NotFed "FEED" "The service leaves slots free although files are queued.",
+    FewerSubmissions "GEN" "Fewer files were submitted.",
+    ServiceShare "SHARE" "Other links use the slots of the service.",
+    SlotLimit "SLOTS" "Fewer transfers may run at once.",
+    Drain "DRAIN" "Operators drained or banned a part.",
+    SourceErrors "SRCERR" "Attempts fail at the source.",
+    DestinationErrors "DSTERR" "Attempts fail at the destination.",
+    StalledMover "MOVER" "Movers hold slots and move nothing.",
+    PoolFull "FULL" "Some pools are full.",
+    OutOfSpace "SPACE" "The destination has no space left.",
+    ServerSkew "SKEW" "Few servers do all the work.",
+    Crash "CRASH" "A server is down.",
+    TapeWriteStopped "HSMSTUCK" "Nothing is written to tape.",
+    TapeBufferFull "HSMFULL" "The buffer of the tape system is full.",
+    DatabaseLoad "DBLOAD" "A database or its disk is overloaded.",
+    UndersizedHost "HOST" "A server is short of memory, processors or network.",
+    SmallFiles "SMALLF" "Files are smaller.",
+    NamespaceThreads "NSTHR" "All threads of the namespace are busy.",
+    BatchDelay "BATCHQ" "Requests wait in a batch system.",
+    TooManyStreams "STREAMS" "More connections per file make them slower.",
+    TcpWindow "TCPWIN" "Windows of connections are too small for the way.",
+    NetworkPath "NETPATH" "The way loses packets or is congested.",
+    SiteNetwork "NETSITE" "The network of a site limits all its links.",
+    RandomWrites "RANDIO" "Files are written out of order.",
+    Relay "RELAY" "Bytes take another hop inside the site.",
+    DiskController "RAID" "A disk array does less at full use.",
+    Multipath "MPATH" "A disk array is reached over a wrong path.",
+    StartBurst "BROWN" "Too many transfers began at once.",
+    TapeDrives "DRIVE" "All tape drives are busy.",
+    ScatteredFiles "SCATTER" "Files are spread over many tapes.",
+    AggregateRead "AGGREAD" "Drives read more than was asked for.",
+    CompetingLoad "LOAD" "Other links use the storage or the way.",
+    DescriptorLeak "FDLEAK" "A server runs out of file descriptors.",
+    Accounting "ACCT" "Storage and catalogue count differently.",
+}
+
+/// What was measured. Its words and its unit are in `wording`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+pub enum Measure {
+    MovedBytes,
+    Active,
+    Limit,
+    Queued,
+    ServiceSlots,
+    Submissions,
+    Dispatches,
+    DatabaseLatency,
+    ApiProbe,
+    FailedAttempts,
+    FinishedFiles,
+    FileSize,
+    Overhead,
+    StageTimes,
+    Streams,
+    TcpTimes,
+    TcpWindow,
+    Retransmissions,
+    RoundTrip,
+    ServerBytes,
+    ServersUsed,
+    ServerUp,
+    PoolFree,
+    MoverProgress,
+    StalledMovers,
+    TapeWritten,
+    TapeUnwritten,
+    TapeBuffer,
+    IoPressure,
+    IoStall,
+    MemoryPressure,
+    Processors,
+    Interface,
+    NamespaceLatency,
+    NamespaceThreads,
+    NamespaceQueue,
+    BatchWait,
+    RandomWrites,
+    RelayedBytes,
+    DeviceUse,
+    DeviceBytes,
+    DevicePaths,
+    ServerStarts,
+    ServerTransfers,
+    TapeDrives,
+    Recalls,
+    FilesPerMount,
+    ReadAmplification,
+    Descriptors,
+    AccountingDifference,
+    OtherLinksBytes,
+    LinkRates,
+}
+
+/// How a cause is known.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "evidence")]
+pub enum Evidence {
+    /// A value and what it was before.
+    Value {
+        /// What was measured.
+        measure: Measure,
+        /// Of which server, pool or storage element.
+        place: Option<String>,
+        /// Before; `None`: there was no time before, or it is not known.
+        before: Option<f64>,
+        /// In the window.
+        value: f64,
+    },
+    /// A setting changed.
+    Change(Change),
+    /// Planned work went on.
+    Maintenance(Maintenance),
+    /// It comes again and again.
+    Recurrence {
+        /// Each so many seconds.
+        period_seconds: u64,
+    },
+    /// Failures of one kind.
+    Failures {
+        /// As the failure text says, without particulars.
+        fingerprint: String,
+        /// Attempts.
+        attempts: u64,
+    },
+    /// A part of the copies is the slowest.
+    Bottleneck {
+        /// Which.
+        stage: Stage,
+    },
+    /// Links of the same service or site that fell, too.
+    Links {
+        /// So many.
+        fallen: usize,
+        /// Of so many.
+        of: usize,
+    },
+}
+
+/// One cause of a low rate.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct NamedCause {
+    /// Which.
+    pub cause: Cause,
+    /// Its part of all that took from the rate.
+    pub share: Permille,
+    /// How it is known.
+    pub evidence: Vec<Evidence>,
+    /// What came of it, in order.
+    pub followers: Vec<Cause>,
+    /// The rate without it, in bytes per second.
+    pub rate_without: f64,
+}
+
+/// The place of a cause in an answer; lower is first. Fields compare top to bottom.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct CauseRank {
+    /// 1000 less the share, so that the largest is first.
+    pub rest: u16,
+    /// What is equal otherwise has the order of the table.
+    pub cause: Cause,
+}
+
+/// Failures of one kind in the window: one incident, however many attempts it hit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Incident {
+    /// The failure's text without particulars.
+    pub fingerprint: String,
+    /// When in an attempt.
+    pub phase: String,
+    /// Attempts.
+    pub attempts: u64,
+}
+
+impl Incident {
+    pub(super) fn new(group: &FailureGroup, attempts: u64) -> Incident {
+        let (fingerprint, phase) = (group.fingerprint.clone(), group.phase.clone());
+        Incident {
+            fingerprint,
+            phase,
+            attempts,
+        }
+    }
+}
+
+/// Why a rate was low in a window, or higher than before.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Explanation {
+    /// Of these links together.
+    pub links: Vec<LinkId>,
+    /// Where it began.
+    pub from: Timestamp,
+    /// Where it ended.
+    pub to: Timestamp,
+    /// A drop, or a lack of work.
+    pub kind: StretchKind,
+    /// The rate rose: what is named held it down before.
+    pub is_rise: bool,
+    /// The higher rate and its factors.
+    pub usual: Factors,
+    /// The lower one.
+    pub low: Factors,
+    /// What the difference is made of, exactly.
+    pub parts: Vec<Part>,
+    /// The slowest part of the copies in the low stretch.
+    pub stage: Option<Stage>,
+    /// Where the difference lies.
+    pub carriers: Vec<Carrier>,
+    /// At most [`CAUSES_MAX`], the largest first.
+    pub causes: Vec<NamedCause>,
+    /// What no rule explains. With the causes' shares it adds up to the whole.
+    pub unexplained: Permille,
+    /// What was not measured and might explain it.
+    pub missing: Vec<Measure>,
+    /// What is wrong as well and takes nothing from the rate, as far as is known.
+    pub remarks: Vec<(Cause, Vec<Evidence>)>,
+    /// It comes again each so many seconds.
+    pub period_seconds: Option<u64>,
+    /// The failures of the window, by kind, the most frequent first.
+    pub incidents: Vec<Incident>,
+}

@@ -1,0 +1,621 @@
+//! Where a rate changed: segments of ln(rate), the drops among them, and the periods with which they recur.
+//!
+//! Looks back over a window ([`stretches_of`]) or along with the time ([`Detector`]). It knows rates and queues only;
+//! why a rate fell is for the rules.
+
+use super::signals::{LinkSignals, Series};
+use super::split::Factors;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// A drop is a stretch below this part of the usual rate …
+pub const DROP_BELOW: f64 = 0.7;
+/// … for at least this many bins: one bin alone is noise.
+pub const DROP_BINS_MIN: usize = 2;
+/// A segment of so many bins is a usual rate by itself; a shorter one counts with those before it only.
+const USUAL_BINS_MIN: usize = 5;
+/// The rate's standard deviation is never taken for less than this part of it.
+const SIGMA_MIN: f64 = 0.02;
+/// Periods that are looked for.
+const PERIOD_SECONDS: Range<u64> = 3_600..7 * 86_400 + 1;
+/// A period counts when it was seen in at least so many cycles …
+const CYCLES_MIN: usize = 3;
+/// … in this part of all cycles of the window …
+const CYCLES_PART_MIN: f64 = 0.75;
+/// … and when that is this unlikely by chance …
+const CHANCE_MAX: f64 = 1e-3;
+/// … or, for a profile of all phases, when it predicts this part of the variance of cycles it was not made of, and
+/// the gain of a cycle is this many standard errors from none.
+const PROFILE_PART_MIN: f64 = 0.1;
+const PROFILE_ERRORS_MIN: f64 = 3.0;
+
+/// What a stretch of low rate is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StretchKind {
+    /// There was work, and it went slower.
+    Drop,
+    /// Nothing was queued: the rate says nothing of the link.
+    NoWork,
+}
+
+/// A stretch of low rate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stretch {
+    /// Drop or lack of work.
+    pub kind: StretchKind,
+    /// Its bins.
+    pub bins: Range<usize>,
+    /// The usual bins before it, against which it is low.
+    pub baseline: Vec<Range<usize>>,
+    /// It recurs with this period, in seconds.
+    pub period_seconds: Option<u64>,
+}
+
+/// All of a window.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stretches {
+    /// In order.
+    pub low: Vec<Stretch>,
+    /// Bins with work outside all of them, from where the usual rate was first reached.
+    pub usual: Vec<Range<usize>>,
+}
+
+/// Finds the stretches of low rate of a link, or of several together.
+pub fn stretches_of(link: &LinkSignals, bin_seconds: u32) -> Stretches {
+    let moved = &link.copied_bytes;
+    let rates: Vec<Option<f64>> = (0..moved.0.len()).map(|bin| moved.at(bin)).collect();
+    let all = find(&rates, bin_seconds);
+    let is_idle = idle_bins(link, bin_seconds, &all.usual);
+    if !is_idle.iter().any(|idle| *idle) {
+        return all;
+    }
+    let busy: Vec<Option<f64>> = rates
+        .iter()
+        .zip(&is_idle)
+        .map(|(rate, idle)| rate.filter(|_| !idle))
+        .collect();
+    let mut with_work = find(&busy, bin_seconds);
+    // A stretch ends where nothing is queued any more.
+    with_work.low = with_work
+        .low
+        .into_iter()
+        .flat_map(|low| parts_with_work(low, &is_idle))
+        .collect();
+    let idle = runs(&is_idle)
+        .into_iter()
+        .filter(|run| run.len() >= DROP_BINS_MIN);
+    let lulls = idle.map(|bins| Stretch {
+        kind: StretchKind::NoWork,
+        baseline: before(&with_work.usual, bins.start),
+        bins,
+        period_seconds: None,
+    });
+    let lulls: Vec<Stretch> = lulls.filter(|lull| !lull.baseline.is_empty()).collect();
+    with_work.low.extend(lulls);
+    with_work.low.sort_by_key(|low| low.bins.start);
+    with_work
+}
+
+/// Bins with an empty queue in which fewer slots than usual are used, by files as fast as usual.
+fn idle_bins(link: &LinkSignals, bin_seconds: u32, usual: &[Range<usize>]) -> Vec<bool> {
+    let Some(usual) = Factors::of(link, bin_seconds, usual) else {
+        return Vec::new();
+    };
+    let (Some(fed), Some(per_file)) = (usual.fed(), usual.rate_per_file()) else {
+        return Vec::new();
+    };
+    let moved = &link.copied_bytes;
+    let is_idle = |bin: usize| {
+        let (Some(queued), Some(active), Some(limit)) =
+            (link.queued.at(bin), link.active.at(bin), link.limit.at(bin))
+        else {
+            return false;
+        };
+        let rate = moved.at(bin).unwrap_or(0.0) / f64::from(bin_seconds.max(1));
+        let is_slow = active > 0.0 && rate / active < per_file * DROP_BELOW;
+        queued <= 0.0 && active < limit * fed * DROP_BELOW && !is_slow
+    };
+    (0..moved.0.len()).map(is_idle).collect()
+}
+
+fn parts_with_work(low: Stretch, is_idle: &[bool]) -> Vec<Stretch> {
+    let mut parts: Vec<Range<usize>> = Vec::new();
+    for bin in low
+        .bins
+        .clone()
+        .filter(|bin| !is_idle.get(*bin).copied().unwrap_or(false))
+    {
+        match parts.last_mut().filter(|part| part.end == bin) {
+            Some(part) => part.end = bin + 1,
+            None => parts.push(bin..bin + 1),
+        }
+    }
+    let whole = |bins: &Range<usize>| bins.len() >= DROP_BINS_MIN;
+    parts
+        .into_iter()
+        .filter(whole)
+        .map(|bins| Stretch {
+            bins,
+            ..low.clone()
+        })
+        .collect()
+}
+
+fn find(rates: &[Option<f64>], bin_seconds: u32) -> Stretches {
+    let Some(typical) = median(rates.iter().flatten().copied().filter(|rate| *rate > 0.0)) else {
+        return Stretches::default();
+    };
+    // A rate of 0 has no logarithm; a hundredth of the usual one is as low as it gets.
+    let logs: Vec<Option<f64>> = rates
+        .iter()
+        .map(|rate| rate.map(|rate| (rate.max(0.0) + typical * 0.01).ln()))
+        .collect();
+    let mut found = find_in(&logs);
+    let profiles = profiles(&logs, bin_seconds);
+    if !profiles.is_empty() {
+        let rest: Vec<Option<f64>> = (0..logs.len())
+            .map(|bin| {
+                let usual: f64 = profiles.iter().map(|profile| profile.at(bin)).sum();
+                Some(logs[bin]? - usual)
+            })
+            .collect();
+        let beyond = find_in(&rest);
+        for low in &mut found.low {
+            let covered = beyond
+                .low
+                .iter()
+                .map(|other| overlap(&low.bins, &other.bins))
+                .max();
+            if covered.unwrap_or(0) * 2 < low.bins.len() {
+                low.period_seconds = profiles.first().map(|profile| profile.seconds);
+            }
+        }
+        let known = found.low.clone();
+        let new = |low: &Stretch| {
+            known
+                .iter()
+                .all(|other| overlap(&low.bins, &other.bins) == 0)
+        };
+        found.low.extend(beyond.low.into_iter().filter(new));
+        found.low.sort_by_key(|low| low.bins.start);
+    }
+    name_periods(&mut found.low, &logs, bin_seconds);
+    found
+}
+
+fn overlap(one: &Range<usize>, other: &Range<usize>) -> usize {
+    one.end
+        .min(other.end)
+        .saturating_sub(one.start.max(other.start))
+}
+
+/// Segments the known bins and takes those well below the usual level before them.
+fn find_in(logs: &[Option<f64>]) -> Stretches {
+    let known: Vec<usize> = (0..logs.len()).filter(|bin| logs[*bin].is_some()).collect();
+    let values: Vec<f64> = logs.iter().flatten().copied().collect();
+    let Some(typical) = median(values.iter().copied()) else {
+        return Stretches::default();
+    };
+    let smooth = median_of_three(&values);
+    let segments = segment(&smooth, sigma(&values));
+    let fall = -DROP_BELOW.ln();
+    let mut usual: Vec<f64> = Vec::new();
+    let mut last_usual: Option<f64> = None;
+    let mut low: Vec<(Range<usize>, f64)> = Vec::new();
+    let mut begin = None;
+    for segment in segments {
+        let Some(level) = median(smooth[segment.clone()].iter().copied()) else {
+            continue;
+        };
+        let baseline = median(usual.iter().copied())
+            .map(|usual| last_usual.map_or(usual, |last| last.max(usual)));
+        let Some(baseline) = baseline else {
+            // Everything starts slowly; what comes before the usual rate was first reached is no drop.
+            if level >= typical - fall {
+                begin = Some(segment.start);
+                last_usual = (segment.len() >= USUAL_BINS_MIN).then_some(level);
+                usual.extend(&values[segment]);
+            }
+            continue;
+        };
+        if level < baseline - fall {
+            match low
+                .last_mut()
+                .filter(|(before, _)| before.end == segment.start)
+            {
+                Some((before, _)) => before.end = segment.end,
+                None => low.push((segment, baseline)),
+            }
+        } else {
+            if segment.len() >= USUAL_BINS_MIN {
+                last_usual = Some(level);
+            }
+            usual.extend(&values[segment]);
+        }
+    }
+    let Some(begin) = begin else {
+        return Stretches::default();
+    };
+    let edges = |(bins, baseline): (Range<usize>, f64)| {
+        let is_low = |n: &usize| values[*n] < baseline - fall;
+        let inside: Vec<usize> = bins.clone().filter(is_low).collect();
+        let (mut first, mut last) = (*inside.first()?, *inside.last()?);
+        while first > begin && is_low(&(first - 1)) {
+            first -= 1;
+        }
+        while last + 1 < values.len() && is_low(&(last + 1)) {
+            last += 1;
+        }
+        (inside.len() >= DROP_BINS_MIN).then(|| known[first]..known[last] + 1)
+    };
+    let bins: Vec<Range<usize>> = low.into_iter().filter_map(edges).collect();
+    let is_usual: Vec<bool> = (0..logs.len())
+        .map(|bin| {
+            logs[bin].is_some() && bin >= known[begin] && !bins.iter().any(|low| low.contains(&bin))
+        })
+        .collect();
+    let usual = runs(&is_usual);
+    let stretch = |bins: Range<usize>| Stretch {
+        kind: StretchKind::Drop,
+        baseline: before(&usual, bins.start),
+        bins,
+        period_seconds: None,
+    };
+    Stretches {
+        low: bins.into_iter().map(stretch).collect(),
+        usual,
+    }
+}
+
+/// The latest usual run before a bin that is long enough to speak for itself; with those before it when none is.
+fn before(usual: &[Range<usize>], bin: usize) -> Vec<Range<usize>> {
+    let mut taken: Vec<Range<usize>> = Vec::new();
+    for run in usual.iter().rev().filter(|run| run.start < bin) {
+        taken.insert(0, run.start..run.end.min(bin));
+        if taken.iter().map(ExactSizeIterator::len).sum::<usize>() >= USUAL_BINS_MIN * 2 {
+            break;
+        }
+    }
+    taken
+}
+
+fn runs(flags: &[bool]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for bin in (0..flags.len()).filter(|bin| flags[*bin]) {
+        match runs.last_mut().filter(|run| run.end == bin) {
+            Some(run) => run.end = bin + 1,
+            None => runs.push(bin..bin + 1),
+        }
+    }
+    runs
+}
+
+/// Optimal segments under a penalty for each (PELT: Killick, Fearnhead, Eckley 2012), squared error, BIC.
+fn segment(values: &[f64], sigma: f64) -> Vec<Range<usize>> {
+    let n = values.len();
+    if n < 2 * DROP_BINS_MIN {
+        return std::iter::once(0..n)
+            .filter(|whole| !whole.is_empty())
+            .collect();
+    }
+    let penalty = 2.0 * sigma * sigma * (n as f64).ln();
+    let (mut sums, mut squares) = (vec![0.0; n + 1], vec![0.0; n + 1]);
+    for (n, value) in values.iter().enumerate() {
+        sums[n + 1] = sums[n] + value;
+        squares[n + 1] = squares[n] + value * value;
+    }
+    let cost = |from: usize, to: usize| {
+        let sum = sums[to] - sums[from];
+        squares[to] - squares[from] - sum * sum / (to - from) as f64
+    };
+    let mut best = vec![f64::INFINITY; n + 1];
+    let mut last = vec![0; n + 1];
+    best[0] = -penalty;
+    let mut candidates = vec![0];
+    for to in DROP_BINS_MIN..=n {
+        let mut totals = Vec::with_capacity(candidates.len());
+        for from in candidates.iter().copied() {
+            let total = match to - from >= DROP_BINS_MIN {
+                true => best[from] + cost(from, to) + penalty,
+                false => f64::INFINITY,
+            };
+            totals.push(total);
+            if total < best[to] {
+                (best[to], last[to]) = (total, from);
+            }
+        }
+        let mut totals = totals.into_iter();
+        candidates.retain(|_| {
+            let total = totals.next().unwrap_or(f64::INFINITY);
+            total.is_infinite() || total - penalty <= best[to]
+        });
+        candidates.push(to);
+    }
+    let mut ends = Vec::new();
+    let mut to = n;
+    while to > 0 {
+        ends.push(last[to]..to);
+        to = last[to];
+    }
+    ends.reverse();
+    ends
+}
+
+/// The noise from bin to bin: from differences, which steps of the level hardly touch, made larger when neighbours are
+/// alike, because segments would follow slow noise.
+fn sigma(values: &[f64]) -> f64 {
+    let steps = |lag: usize| {
+        let steps = values
+            .windows(lag + 1)
+            .map(|pair| (pair[lag] - pair[0]).abs());
+        median(steps).unwrap_or(0.0) * 1.4826 / std::f64::consts::SQRT_2
+    };
+    [1, 3, 7].map(steps).into_iter().fold(SIGMA_MIN, f64::max)
+}
+
+fn median_of_three(values: &[f64]) -> Vec<f64> {
+    let n = values.len();
+    let middle = |at: usize| match at == 0 || at + 1 == n {
+        true => values[at],
+        false => {
+            let (a, b, c) = (values[at - 1], values[at], values[at + 1]);
+            a.max(b).min(a.min(b).max(c))
+        }
+    };
+    (0..n).map(middle).collect()
+}
+
+/// The usual course of a period: the median of the same phase, without the level.
+struct Profile {
+    seconds: u64,
+    phases: Vec<f64>,
+}
+
+impl Profile {
+    fn at(&self, bin: usize) -> f64 {
+        self.phases[bin % self.phases.len()]
+    }
+}
+
+/// The periods that explain a significant part of the variance, each with its profile.
+fn profiles(logs: &[Option<f64>], bin_seconds: u32) -> Vec<Profile> {
+    let Some(level) = median(logs.iter().flatten().copied()) else {
+        return Vec::new();
+    };
+    let mut rest: Vec<Option<f64>> = logs.iter().map(|log| log.map(|log| log - level)).collect();
+    let mut found = Vec::new();
+    // Two periods, of a day and of a week or of hours, are what is met.
+    for _ in 0..2 {
+        let periods = candidate_periods(&rest, bin_seconds);
+        let gains: Vec<(usize, f64)> = periods
+            .into_iter()
+            .filter_map(|period| Some((period, explained_part(&rest, period)?)))
+            .collect();
+        let Some(best) = gains.iter().map(|(_, gain)| *gain).reduce(f64::max) else {
+            break;
+        };
+        // Multiples of a period explain as much: the shortest is the period.
+        let Some((period, _)) = gains.into_iter().find(|(_, gain)| *gain >= best * 0.9) else {
+            break;
+        };
+        let phases: Vec<f64> = (0..period)
+            .map(|phase| phase_median(&rest, period, phase, None))
+            .collect();
+        for (bin, value) in rest.iter_mut().enumerate() {
+            *value = value.map(|value| value - phases[bin % period]);
+        }
+        found.push(Profile {
+            seconds: period as u64 * u64::from(bin_seconds),
+            phases,
+        });
+    }
+    found
+}
+
+/// Lags at which the series resembles itself more than at lags around them.
+fn candidate_periods(values: &[Option<f64>], bin_seconds: u32) -> Vec<usize> {
+    let bins = |seconds: u64| {
+        usize::try_from(seconds.div_ceil(u64::from(bin_seconds.max(1)))).unwrap_or(usize::MAX)
+    };
+    let (shortest, longest) = (bins(PERIOD_SECONDS.start), bins(PERIOD_SECONDS.end - 1));
+    let longest = longest.min(values.len() / CYCLES_MIN);
+    if shortest < 4 || longest < shortest {
+        return Vec::new();
+    }
+    let plain: Vec<f64> = values.iter().map(|value| value.unwrap_or(0.0)).collect();
+    let own: f64 = plain.iter().map(|value| value * value).sum();
+    if own <= 0.0 {
+        return Vec::new();
+    }
+    let likeness = |lag: usize| {
+        let sum: f64 = plain[lag..].iter().zip(&plain).map(|(a, b)| a * b).sum();
+        sum / own * plain.len() as f64 / (plain.len() - lag) as f64
+    };
+    let likenesses: Vec<f64> = (shortest - 1..=longest + 1).map(likeness).collect();
+    let near = (shortest / 4).max(1);
+    let is_peak = |n: &usize| {
+        let around = n.saturating_sub(near)..(n + near + 1).min(likenesses.len());
+        likenesses[*n] > 0.1
+            && likenesses[around]
+                .iter()
+                .all(|other| *other <= likenesses[*n])
+    };
+    (1..likenesses.len() - 1)
+        .filter(is_peak)
+        .map(|n| n + shortest - 1)
+        .take(64)
+        .collect()
+}
+
+/// The part of the variance of each cycle that the other cycles predict; `None` when that is not significant.
+fn explained_part(values: &[Option<f64>], period: usize) -> Option<f64> {
+    let cycles = values.len() / period;
+    if cycles < CYCLES_MIN {
+        return None;
+    }
+    let mut gains = Vec::new();
+    let mut whole = 0.0;
+    for cycle in 0..cycles {
+        let mut gain = 0.0;
+        for phase in 0..period {
+            let Some(value) = values[cycle * period + phase] else {
+                continue;
+            };
+            let rest = value - phase_median(values, period, phase, Some(cycle));
+            gain += value * value - rest * rest;
+            whole += value * value;
+        }
+        gains.push(gain);
+    }
+    let mean = gains.iter().sum::<f64>() / cycles as f64;
+    let squares: f64 = gains.iter().map(|gain| (gain - mean).powi(2)).sum();
+    let error = (squares / (cycles - 1) as f64 / cycles as f64).sqrt();
+    let part = mean * cycles as f64 / whole;
+    (part >= PROFILE_PART_MIN && mean > PROFILE_ERRORS_MIN * error).then_some(part)
+}
+
+fn phase_median(
+    values: &[Option<f64>],
+    period: usize,
+    phase: usize,
+    without: Option<usize>,
+) -> f64 {
+    let cycles = (values.len() - phase).div_ceil(period);
+    let of_phase = (0..cycles).filter(|cycle| Some(*cycle) != without);
+    median(of_phase.filter_map(|cycle| values[cycle * period + phase])).unwrap_or(0.0)
+}
+
+/// Names the period of stretches that come at the same phase of most cycles.
+fn name_periods(low: &mut [Stretch], logs: &[Option<f64>], bin_seconds: u32) {
+    let middles: Vec<usize> = low
+        .iter()
+        .map(|low| (low.bins.start + low.bins.end) / 2)
+        .collect();
+    let mut periods = BTreeSet::new();
+    for (n, first) in middles.iter().enumerate().take(200) {
+        for later in middles[n + 1..].iter().take(8) {
+            let seconds = (later - first) as u64 * u64::from(bin_seconds);
+            if PERIOD_SECONDS.contains(&seconds) {
+                periods.insert(later - first);
+            }
+        }
+    }
+    for period in periods {
+        for first in 0..middles.len() {
+            let of_period = members(&middles, middles[first], period, logs);
+            for member in of_period {
+                let seconds = (period as u64 * u64::from(bin_seconds) + 30) / 60 * 60;
+                let known = low[member].period_seconds;
+                low[member].period_seconds =
+                    Some(known.map_or(seconds, |known| known.min(seconds)));
+            }
+        }
+    }
+}
+
+/// The stretches that lie whole periods from `anchor`; none when that may be by chance.
+fn members(middles: &[usize], anchor: usize, period: usize, logs: &[Option<f64>]) -> Vec<usize> {
+    let tolerance = (period / 100).max(2);
+    let distance = |middle: usize| {
+        let phase = (middle + period * (anchor / period + 1) - anchor) % period;
+        phase.min(period - phase)
+    };
+    let members: Vec<usize> = (0..middles.len())
+        .filter(|n| distance(middles[*n]) <= tolerance)
+        .collect();
+    let at_phase = (anchor % period..logs.len()).step_by(period);
+    let cycles = at_phase.filter(|bin| logs[*bin].is_some()).count();
+    let density = middles.len() as f64 * (2 * tolerance + 1) as f64 / logs.len() as f64;
+    let is_often =
+        members.len() >= CYCLES_MIN && members.len() as f64 >= cycles as f64 * CYCLES_PART_MIN;
+    let chance = density.min(1.0).powi(members.len() as i32 - 1);
+    if is_often && chance < CHANCE_MAX {
+        members
+    } else {
+        Vec::new()
+    }
+}
+
+pub(super) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+    if values.is_empty() {
+        return None;
+    }
+    let middle = values.len() / 2;
+    let (_, median, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
+    Some(*median)
+}
+
+/// Watches a rate along with the time, for drops only: a CUSUM of ln(rate) against the bins before.
+///
+/// With noise σ of one bin, a fall by the factor f is told after `⌈h / (ln(1/f)/σ − k)⌉` bins
+/// ([`Detector::latency_bins`]): a halving with σ = 0.1 after one bin, with σ = 0.2 after two.
+#[derive(Debug, Clone, Default)]
+pub struct Detector {
+    recent: Vec<f64>,
+    sum: f64,
+    low_bins: usize,
+}
+
+/// A fall that a [`Detector`] tells of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Alarm {
+    /// It began so many bins ago, the last one included.
+    pub bins: usize,
+    /// The usual rate.
+    pub usual: f64,
+}
+
+impl Detector {
+    /// Bins of which the usual rate is made.
+    const RECENT: usize = 60;
+    /// Bins before it tells anything.
+    const RECENT_MIN: usize = 10;
+    /// Standard deviations that are no fall.
+    const SLACK: f64 = 0.5;
+    /// Standard deviations, summed, that are one.
+    const ALARM: f64 = 5.0;
+
+    /// How many bins pass until a fall to this part of the rate is told; `None`: it is within the noise.
+    pub fn latency_bins(part: f64, sigma: f64) -> Option<usize> {
+        let step = -part.ln() / sigma.max(SIGMA_MIN) - Detector::SLACK;
+        (step > 0.0).then(|| (Detector::ALARM / step).ceil() as usize)
+    }
+
+    /// Takes the rate of the next bin. Bins without work must not be given.
+    pub fn push(&mut self, rate: f64) -> Option<Alarm> {
+        let log = rate.max(1.0).ln();
+        let usual = median(self.recent.iter().copied());
+        let Some(usual) = usual.filter(|_| self.recent.len() >= Detector::RECENT_MIN) else {
+            self.recent.push(log);
+            return None;
+        };
+        let sigma = sigma(&self.recent);
+        let deviation = (usual - log) / sigma;
+        self.sum = (self.sum + deviation - Detector::SLACK).max(0.0);
+        self.low_bins = if self.sum > 0.0 { self.low_bins + 1 } else { 0 };
+        if self.sum <= 0.0 || deviation < 2.0 {
+            self.recent.push(log);
+            let surplus = self.recent.len().saturating_sub(Detector::RECENT);
+            self.recent.drain(..surplus);
+        }
+        (self.sum > Detector::ALARM && log < usual + DROP_BELOW.ln()).then(|| Alarm {
+            bins: self.low_bins,
+            usual: usual.exp(),
+        })
+    }
+}
+
+/// The rates of a link that a [`Detector`] may be given: those of bins with work.
+pub fn rates_with_work(link: &LinkSignals) -> Series {
+    let moved = &link.copied_bytes;
+    let rate = |bin: usize| {
+        let has_work = link.queued.at(bin)? > 0.0 || link.active.at(bin)? > 0.0;
+        moved.at(bin).filter(|_| has_work)
+    };
+    Series((0..moved.0.len()).map(rate).collect())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,412 @@
+//! One rule for each cause, as a table: what it needs, which factors it lowers, its test, and what comes of it.
+//!
+//! A rule whose inputs were not measured is not tested; its inputs are told as missing. Thresholds are those of the
+//! field, named where they are used.
+
+mod network;
+mod service;
+mod storage;
+mod tape;
+
+use super::answer::{Cause, Evidence, Measure as M};
+use super::split::Factor as F;
+use super::view::View;
+
+/// What a test found.
+pub struct Finding {
+    /// The part of the fall of the rule's factors that it makes, 0 to 1.
+    pub explains: f64,
+    /// How that is known, the strongest first.
+    pub evidence: Vec<Evidence>,
+}
+
+impl Finding {
+    /// It makes all of it.
+    pub(super) fn whole(evidence: Vec<Evidence>) -> Option<Finding> {
+        Some(Finding {
+            explains: 1.0,
+            evidence,
+        })
+    }
+}
+
+/// One rule.
+pub struct Rule {
+    /// What it finds.
+    pub cause: Cause,
+    /// Its inputs: of each group at least one must be known.
+    pub needs: &'static [&'static [M]],
+    /// The factors that it lowers; none: it is told as a remark.
+    pub factors: &'static [F],
+    /// What it is told from, and by what.
+    pub differs: &'static [(Cause, &'static str)],
+    /// What may come of it, and is then not a cause of its own.
+    pub leads_to: &'static [Cause],
+    /// The test.
+    pub test: fn(&View<'_>) -> Option<Finding>,
+}
+
+const FILL: &[Cause] = &[
+    Cause::PoolFull,
+    Cause::OutOfSpace,
+    Cause::Drain,
+    Cause::ServerSkew,
+    Cause::DestinationErrors,
+];
+const RATE: &[F] = &[F::StageRate];
+const STORAGE: &[F] = &[F::StageRate, F::Overhead, F::Fed, F::Success];
+const OPERATIONS: &[F] = &[F::Overhead, F::Fed];
+
+/// All rules. Of two that explain the same fall as well, the earlier one is named.
+pub const RULES: &[Rule] = &[
+    Rule {
+        cause: Cause::ControlPlane,
+        needs: &[&[M::Dispatches, M::ApiProbe, M::LinkRates], &[M::Queued]],
+        factors: &[F::Fed],
+        differs: &[(Cause::NotFed, "other links of the service are fed")],
+        leads_to: &[Cause::NotFed, Cause::ServiceShare],
+        test: service::control_plane,
+    },
+    Rule {
+        cause: Cause::DatabaseLoad,
+        needs: &[&[M::DatabaseLatency, M::NamespaceLatency]],
+        factors: STORAGE,
+        differs: &[(
+            Cause::NamespaceThreads,
+            "all threads are busy while each operation is as fast as before",
+        )],
+        leads_to: &[
+            Cause::UndersizedHost,
+            Cause::NotFed,
+            Cause::ControlPlane,
+            Cause::NamespaceThreads,
+        ],
+        test: storage::database_load,
+    },
+    Rule {
+        cause: Cause::ServiceShare,
+        needs: &[&[M::ServiceSlots], &[M::Active], &[M::Queued]],
+        factors: &[F::Fed],
+        differs: &[(Cause::NotFed, "the service has free slots")],
+        leads_to: &[],
+        test: service::service_share,
+    },
+    Rule {
+        cause: Cause::Drain,
+        needs: &[],
+        factors: &[F::Limit, F::Fed, F::StageRate],
+        differs: &[(Cause::Crash, "no operator asked for it")],
+        leads_to: &[Cause::NotFed, Cause::ServerSkew, Cause::Crash],
+        test: service::drain,
+    },
+    Rule {
+        cause: Cause::SourceErrors,
+        needs: &[&[M::FinishedFiles], &[M::FailedAttempts]],
+        factors: &[F::Success, F::Fed, F::Overhead],
+        differs: &[(
+            Cause::DestinationErrors,
+            "the failures are of the destination",
+        )],
+        leads_to: &[Cause::NotFed],
+        test: service::source_errors,
+    },
+    Rule {
+        cause: Cause::OutOfSpace,
+        needs: &[&[M::PoolFree, M::FailedAttempts]],
+        factors: STORAGE,
+        differs: &[(Cause::PoolFull, "other pools have space")],
+        leads_to: &[Cause::DestinationErrors, Cause::NotFed, Cause::PoolFull],
+        test: storage::out_of_space,
+    },
+    Rule {
+        cause: Cause::DestinationErrors,
+        needs: &[&[M::FinishedFiles], &[M::FailedAttempts]],
+        factors: &[F::Success, F::Fed, F::Overhead],
+        differs: &[(Cause::SourceErrors, "the failures are of the source")],
+        leads_to: &[Cause::NotFed],
+        test: service::destination_errors,
+    },
+    Rule {
+        cause: Cause::NotFed,
+        needs: &[&[M::Active], &[M::Limit], &[M::Queued]],
+        factors: &[F::Fed],
+        differs: &[
+            (Cause::FewerSubmissions, "nothing is queued"),
+            (Cause::ServiceShare, "all slots of the service are in use"),
+        ],
+        leads_to: &[],
+        test: service::not_fed,
+    },
+    Rule {
+        cause: Cause::SlotLimit,
+        needs: &[&[M::Limit]],
+        factors: &[F::Limit],
+        differs: &[(Cause::NotFed, "the limit is as it was")],
+        leads_to: &[],
+        test: service::slot_limit,
+    },
+    Rule {
+        cause: Cause::TapeBufferFull,
+        needs: &[&[M::TapeBuffer]],
+        factors: STORAGE,
+        differs: &[(
+            Cause::TapeWriteStopped,
+            "the buffer has space, and nothing is written to tape",
+        )],
+        leads_to: FILL,
+        test: tape::buffer_full,
+    },
+    Rule {
+        cause: Cause::TapeWriteStopped,
+        needs: &[&[M::TapeWritten], &[M::TapeUnwritten]],
+        factors: STORAGE,
+        differs: &[(Cause::TapeBufferFull, "the buffer is full")],
+        leads_to: FILL,
+        test: tape::write_stopped,
+    },
+    Rule {
+        cause: Cause::TapeDrives,
+        needs: &[&[M::TapeDrives], &[M::Recalls]],
+        factors: &[F::Fed, F::StageRate],
+        differs: &[
+            (Cause::ScatteredFiles, "few files are read per mount"),
+            (Cause::AggregateRead, "drives read more than was asked for"),
+        ],
+        leads_to: &[Cause::FewerSubmissions],
+        test: tape::drives,
+    },
+    Rule {
+        cause: Cause::ScatteredFiles,
+        needs: &[&[M::FilesPerMount], &[M::Recalls]],
+        factors: &[F::Fed, F::StageRate],
+        differs: &[(
+            Cause::TapeDrives,
+            "as many files are read per mount as before",
+        )],
+        leads_to: &[Cause::TapeDrives, Cause::FewerSubmissions],
+        test: tape::scattered_files,
+    },
+    Rule {
+        cause: Cause::AggregateRead,
+        needs: &[&[M::ReadAmplification], &[M::Recalls]],
+        factors: &[F::Fed, F::StageRate],
+        differs: &[(Cause::TapeDrives, "drives read what was asked for")],
+        leads_to: &[Cause::TapeDrives, Cause::FewerSubmissions],
+        test: tape::aggregate_read,
+    },
+    Rule {
+        cause: Cause::FewerSubmissions,
+        needs: &[&[M::Queued]],
+        factors: &[F::Fed],
+        differs: &[(Cause::NotFed, "files are queued")],
+        leads_to: &[],
+        test: service::fewer_submissions,
+    },
+    Rule {
+        cause: Cause::StalledMover,
+        needs: &[&[M::MoverProgress]],
+        factors: STORAGE,
+        differs: &[(
+            Cause::TapeDrives,
+            "the mover waits for a drive, which is its state",
+        )],
+        leads_to: &[Cause::PoolFull, Cause::ServerSkew, Cause::NotFed],
+        test: storage::stalled_mover,
+    },
+    Rule {
+        cause: Cause::Crash,
+        needs: &[&[M::ServerUp]],
+        factors: STORAGE,
+        differs: &[(Cause::Drain, "an operator took it out")],
+        leads_to: &[
+            Cause::ServerSkew,
+            Cause::DestinationErrors,
+            Cause::SourceErrors,
+        ],
+        test: storage::crash,
+    },
+    Rule {
+        cause: Cause::PoolFull,
+        needs: &[&[M::PoolFree]],
+        factors: STORAGE,
+        differs: &[(Cause::OutOfSpace, "no pool has space")],
+        leads_to: &[Cause::ServerSkew],
+        test: storage::pool_full,
+    },
+    Rule {
+        cause: Cause::ServerSkew,
+        needs: &[&[M::ServersUsed]],
+        factors: RATE,
+        differs: &[
+            (Cause::Crash, "the others do not answer"),
+            (Cause::PoolFull, "the others are full"),
+        ],
+        leads_to: &[],
+        test: storage::server_skew,
+    },
+    Rule {
+        cause: Cause::DescriptorLeak,
+        needs: &[&[M::Descriptors]],
+        factors: STORAGE,
+        differs: &[(Cause::SourceErrors, "descriptors are left")],
+        leads_to: &[Cause::SourceErrors, Cause::DestinationErrors, Cause::NotFed],
+        test: storage::descriptor_leak,
+    },
+    Rule {
+        cause: Cause::SmallFiles,
+        needs: &[&[M::FileSize], &[M::Overhead]],
+        factors: &[F::Overhead],
+        differs: &[(
+            Cause::NamespaceThreads,
+            "files are as large as before, each takes longer to open",
+        )],
+        leads_to: &[Cause::NamespaceThreads],
+        test: service::small_files,
+    },
+    Rule {
+        cause: Cause::BatchDelay,
+        needs: &[&[M::BatchWait]],
+        factors: OPERATIONS,
+        differs: &[(Cause::NotFed, "the transfer service does not start them")],
+        leads_to: &[],
+        test: storage::batch_delay,
+    },
+    Rule {
+        cause: Cause::NamespaceThreads,
+        needs: &[&[M::NamespaceThreads], &[M::NamespaceQueue]],
+        factors: OPERATIONS,
+        differs: &[(Cause::DatabaseLoad, "each operation is slower")],
+        leads_to: &[],
+        test: storage::namespace_threads,
+    },
+    Rule {
+        cause: Cause::TooManyStreams,
+        needs: &[&[M::Streams]],
+        factors: RATE,
+        differs: &[(
+            Cause::TcpWindow,
+            "windows are small, and connections as many as before",
+        )],
+        leads_to: &[
+            Cause::RandomWrites,
+            Cause::DiskController,
+            Cause::UndersizedHost,
+        ],
+        test: network::too_many_streams,
+    },
+    Rule {
+        cause: Cause::TcpWindow,
+        needs: &[&[M::TcpTimes], &[M::TcpWindow, M::Retransmissions]],
+        factors: RATE,
+        differs: &[(Cause::NetworkPath, "segments are sent again")],
+        leads_to: &[],
+        test: network::tcp_window,
+    },
+    Rule {
+        cause: Cause::SiteNetwork,
+        needs: &[&[M::LinkRates], &[M::StageTimes, M::TcpTimes]],
+        factors: RATE,
+        differs: &[(
+            Cause::NetworkPath,
+            "other links of the site are as fast as before",
+        )],
+        leads_to: &[Cause::NetworkPath, Cause::CompetingLoad],
+        test: network::site_network,
+    },
+    Rule {
+        cause: Cause::NetworkPath,
+        needs: &[&[M::Retransmissions, M::RoundTrip]],
+        factors: RATE,
+        differs: &[(Cause::SiteNetwork, "all links of one site are slower")],
+        leads_to: &[],
+        test: network::network_path,
+    },
+    Rule {
+        cause: Cause::Multipath,
+        needs: &[&[M::DevicePaths]],
+        factors: RATE,
+        differs: &[(Cause::DiskController, "the paths are as they were")],
+        leads_to: &[Cause::DiskController],
+        test: storage::multipath,
+    },
+    Rule {
+        cause: Cause::StartBurst,
+        needs: &[&[M::ServerStarts], &[M::IoStall], &[M::ServerTransfers]],
+        factors: RATE,
+        differs: &[(
+            Cause::DiskController,
+            "no more transfers than before run on the server",
+        )],
+        leads_to: &[
+            Cause::DiskController,
+            Cause::UndersizedHost,
+            Cause::RandomWrites,
+        ],
+        test: storage::start_burst,
+    },
+    Rule {
+        cause: Cause::RandomWrites,
+        needs: &[&[M::RandomWrites]],
+        factors: RATE,
+        differs: &[(Cause::DiskController, "writes follow each other")],
+        leads_to: &[Cause::DiskController],
+        test: storage::random_writes,
+    },
+    Rule {
+        cause: Cause::DiskController,
+        needs: &[&[M::DeviceUse], &[M::DeviceBytes]],
+        factors: RATE,
+        differs: &[
+            (Cause::StartBurst, "more transfers run"),
+            (Cause::RandomWrites, "writes are out of order"),
+        ],
+        leads_to: &[],
+        test: storage::disk_controller,
+    },
+    Rule {
+        cause: Cause::Relay,
+        needs: &[&[M::RelayedBytes], &[M::ServerBytes]],
+        factors: RATE,
+        differs: &[(Cause::CompetingLoad, "the bytes are those of other links")],
+        leads_to: &[Cause::UndersizedHost],
+        test: storage::relay,
+    },
+    Rule {
+        cause: Cause::UndersizedHost,
+        needs: &[&[M::MemoryPressure, M::Processors, M::Interface]],
+        factors: STORAGE,
+        differs: &[(Cause::DatabaseLoad, "the database is slow")],
+        leads_to: &[],
+        test: storage::undersized_host,
+    },
+    Rule {
+        cause: Cause::CompetingLoad,
+        needs: &[&[M::OtherLinksBytes]],
+        factors: RATE,
+        differs: &[(Cause::SiteNetwork, "all links of the site fell")],
+        leads_to: &[],
+        test: network::competing_load,
+    },
+    Rule {
+        cause: Cause::Accounting,
+        needs: &[&[M::AccountingDifference]],
+        factors: &[],
+        differs: &[],
+        leads_to: &[],
+        test: storage::accounting,
+    },
+];
+
+/// The rule of a cause.
+pub fn rule_of(cause: Cause) -> Option<&'static Rule> {
+    RULES.iter().find(|rule| rule.cause == cause)
+}
+
+/// Of the inputs of a rule, those of which nothing is known: of each group that is unknown as a whole, the first.
+pub fn missing(rule: &Rule, view: &View<'_>) -> Vec<M> {
+    let unknown = rule
+        .needs
+        .iter()
+        .filter(|group| !group.iter().any(|input| view.is_known(*input)));
+    unknown.filter_map(|group| group.first().copied()).collect()
+}

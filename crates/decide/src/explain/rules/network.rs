@@ -1,0 +1,242 @@
+//! What happens between the storage elements.
+
+use super::super::answer::{Evidence, Measure};
+use super::super::dimension::polish;
+use super::super::signals::{LinkSignals, Series, Setting, Stage};
+use super::super::split::Factor;
+use super::super::view::View;
+use super::Finding;
+use penstock_model::{LinkId, StorageId};
+use std::collections::BTreeMap;
+
+/// Segments sent again that make a way lossy, and that leave it clean.
+const LOSSY: f64 = 1e-4;
+const CLEAN: f64 = 1e-5;
+/// A round trip of so many times the shortest one has a queue in it.
+const QUEUE_RATIO: f64 = 2.0;
+/// A window is the limit when it is for this part of the time.
+const LIMITED_MIN: f64 = 0.5;
+/// An effect of a site by which its links are slower for one cause.
+const SITE_RATIO: f64 = 0.8;
+
+pub(super) fn too_many_streams(view: &View<'_>) -> Option<Finding> {
+    let (asked, used) = (&view.link.streams_asked, &view.link.streams_used);
+    let more_than_asked = view
+        .now(asked)
+        .is_some_and(|asked| view.now(used) > Some(asked * 1.5));
+    let more_than_before = view.rose(used, 1.5) && !view.before.is_empty();
+    let windows = view.link.tcp.window_limited.mean(view.during);
+    let is_window = windows.is_some_and(|part| part > LIMITED_MIN) && is_clean(view);
+    let is_slower =
+        view.explains(0.8, Factor::StageRate) > 0.0 && view.log_fall(Factor::StageRate) > 0.22;
+    if view.now(used)? <= 1.5
+        || !is_slower
+        || is_window
+        || !(more_than_before || more_than_asked && view.before.is_empty())
+    {
+        return None;
+    }
+    let mut evidence = vec![view.value(Measure::Streams, used)];
+    evidence.extend(
+        view.changes(&[Setting::Streams])
+            .take(1)
+            .cloned()
+            .map(Evidence::Change),
+    );
+    Finding::whole(evidence)
+}
+
+fn is_clean(view: &View<'_>) -> bool {
+    view.now(&view.link.tcp.retransmitted)
+        .is_none_or(|part| part < CLEAN)
+}
+
+pub(super) fn tcp_window(view: &View<'_>) -> Option<Finding> {
+    let tcp = &view.link.tcp;
+    let limited = |series: &Series| {
+        view.now(series).is_some_and(|part| part > LIMITED_MIN)
+            && (view.rose(series, 1.3) || view.fell(&tcp.window_bytes, 0.7))
+    };
+    let buffers = limited(&tcp.buffer_limited)
+        || limited(&tcp.receiver_limited) && view.may_be(&[Stage::Network]);
+    let window = limited(&tcp.window_limited) && view.fell(&tcp.window_bytes, 0.5);
+    if !is_clean(view)
+        || !(buffers || window)
+        || view.stage.is_some_and(|stage| stage != Stage::Network)
+    {
+        return None;
+    }
+    let smaller = view.ratio(&tcp.window_bytes);
+    let longer = view.ratio(&tcp.rtt_seconds);
+    let ratio = smaller.map(|smaller| smaller / longer.unwrap_or(1.0));
+    let mut evidence: Vec<Evidence> = view
+        .changes(&[Setting::Fact])
+        .take(2)
+        .cloned()
+        .map(Evidence::Change)
+        .collect();
+    for (measure, series) in [
+        (Measure::TcpWindow, &tcp.window_bytes),
+        (Measure::RoundTrip, &tcp.rtt_seconds),
+    ] {
+        if view.now(series).is_some() {
+            evidence.push(view.value(measure, series));
+        }
+    }
+    let most = [
+        &tcp.buffer_limited,
+        &tcp.receiver_limited,
+        &tcp.window_limited,
+    ]
+    .into_iter()
+    .find(|series| limited(series));
+    evidence.extend(most.map(|series| view.value(Measure::TcpTimes, series)));
+    let explains = ratio.map_or(1.0, |ratio| view.explains(ratio, Factor::StageRate));
+    Some(Finding { explains, evidence })
+}
+
+/// Losses or queues on the way of one link.
+fn path(view: &View<'_>, link: &LinkSignals) -> Vec<Evidence> {
+    let tcp = &link.tcp;
+    let mut evidence = Vec::new();
+    let lossy = view
+        .now(&tcp.retransmitted)
+        .is_some_and(|part| part > LOSSY);
+    if lossy && view.rose(&tcp.retransmitted, 3.0) {
+        evidence.push(view.value(Measure::Retransmissions, &tcp.retransmitted));
+    }
+    let queue = || Some(view.now(&tcp.rtt_seconds)? / view.now(&tcp.rtt_min_seconds)?);
+    if queue().is_some_and(|ratio| ratio > QUEUE_RATIO) && view.rose(&tcp.rtt_seconds, 1.3) {
+        evidence.push(view.value(Measure::RoundTrip, &tcp.rtt_seconds));
+    }
+    evidence
+}
+
+pub(super) fn network_path(view: &View<'_>) -> Option<Finding> {
+    let evidence = path(view, view.link);
+    (!evidence.is_empty() && view.may_be(&[Stage::Network])).then_some(Finding {
+        explains: 1.0,
+        evidence,
+    })
+}
+
+/// Bytes per second of a file that runs.
+fn per_file(view: &View<'_>, link: &LinkSignals, now: bool) -> Option<f64> {
+    let mean = |series: &Series| {
+        if now {
+            view.now(series)
+        } else {
+            view.earlier(series)
+        }
+    };
+    let active = mean(&link.active).filter(|active| *active > 0.0)?;
+    Some(mean(&link.copied_bytes)? / active).filter(|rate| *rate > 0.0)
+}
+
+pub(super) fn site_network(view: &View<'_>) -> Option<Finding> {
+    if view.stage != Some(Stage::Network) && path(view, view.link).is_empty() {
+        return None;
+    }
+    let cell = |link: &LinkSignals| {
+        let now = per_file(view, link, true)?;
+        match view.before.is_empty() {
+            true => Some(now.ln()),
+            false => Some((now / per_file(view, link, false)?).ln()),
+        }
+    };
+    let cells: BTreeMap<(StorageId, StorageId), f64> = view
+        .signals
+        .links
+        .iter()
+        .filter_map(|(id, link)| Some(((id.source.clone(), id.destination.clone()), cell(link)?)))
+        .collect();
+    let effects = polish(&cells);
+    let low = SITE_RATIO.ln();
+    // Each link is compared with itself before, or, without a time before, with the others.
+    let reference = if view.before.is_empty() {
+        effects.level
+    } else {
+        0.0
+    };
+    let of_site = |is_end: &dyn Fn(&LinkId) -> bool| {
+        let its = cells.iter().filter(|((source, destination), _)| {
+            is_end(&LinkId {
+                source: source.clone(),
+                destination: destination.clone(),
+            })
+        });
+        let fell: Vec<bool> = its.map(|(_, value)| *value < reference + low).collect();
+        (fell.iter().filter(|fell| **fell).count(), fell.len())
+    };
+    let ends = view.links.iter().flat_map(|link| {
+        let (source, destination) = (link.source.clone(), link.destination.clone());
+        let row = effects.rows.get(&source).copied().unwrap_or(0.0);
+        let column = effects.columns.get(&destination).copied().unwrap_or(0.0);
+        [(source, true, row), (destination, false, column)]
+    });
+    let (site, is_source, effect) =
+        ends.min_by(|a, b| a.2.total_cmp(&b.2).then_with(|| a.0.cmp(&b.0)))?;
+    let (fallen, of) = of_site(&|link| {
+        if is_source {
+            link.source == site
+        } else {
+            link.destination == site
+        }
+    });
+    let (others_fallen, others) = of_site(&|link| {
+        if is_source {
+            link.source != site
+        } else {
+            link.destination != site
+        }
+    });
+    let holds = effect + effects.level - reference < low
+        && of >= 2
+        && fallen == of
+        && others >= 1
+        && others_fallen * 2 < others.max(1);
+    let mut evidence = vec![Evidence::Links { fallen, of }];
+    evidence.extend(view.stage.map(|stage| Evidence::Bottleneck { stage }));
+    evidence.extend(path(view, view.link));
+    holds.then_some(Finding {
+        explains: 1.0,
+        evidence,
+    })
+}
+
+pub(super) fn competing_load(view: &View<'_>) -> Option<Finding> {
+    let own_fall = view.earlier(&view.link.copied_bytes)? - view.now(&view.link.copied_bytes)?;
+    // What the links take at an end now and did not take before, from what that end gives in all.
+    let at_end = |end: &StorageId, is_source: bool| {
+        let mut rise = 0.0;
+        let mut others = Series::default();
+        for (id, link) in &view.signals.links {
+            let its = if is_source {
+                &id.source
+            } else {
+                &id.destination
+            };
+            if its == end && !view.links.contains(id) {
+                rise += view.now(&link.copied_bytes)? - view.earlier(&link.copied_bytes)?;
+                others = if others.0.is_empty() {
+                    link.copied_bytes.clone()
+                } else {
+                    others.plus(&link.copied_bytes)
+                };
+            }
+        }
+        Some((rise, others))
+    };
+    let ends = view
+        .links
+        .iter()
+        .flat_map(|link| [(&link.source, true), (&link.destination, false)]);
+    let (rise, others) = ends
+        .filter_map(|(end, is_source)| at_end(end, is_source))
+        .max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let part = rise / own_fall.max(1.0);
+    (own_fall > 0.0 && part >= 0.5).then(|| Finding {
+        explains: part.min(1.0),
+        evidence: vec![view.value(Measure::OtherLinksBytes, &others)],
+    })
+}

@@ -1,0 +1,232 @@
+//! What the transfer service and its users do.
+
+use super::super::answer::{Evidence, Measure};
+use super::super::signals::{FailureGroup, FailureSide, Setting};
+use super::super::split::Factor;
+use super::super::view::View;
+use super::Finding;
+use penstock_model::LinkId;
+
+/// A link is not fed when fewer than this part of its slots are used.
+const FED_MIN: f64 = 0.7;
+/// Files queued on average that count as a queue.
+const QUEUED_MIN: f64 = 0.5;
+/// Failed attempts that count: this part of all, and so many times what is usual.
+const FAILED_MIN: f64 = 0.03;
+const FAILED_RISE: f64 = 3.0;
+/// Links of the service that fall together for one cause in it.
+const LINKS_PART: f64 = 0.8;
+/// No space left on device: a destination that says so is full, not broken.
+const ENOSPC: i32 = 28;
+
+fn has_queue(view: &View<'_>) -> bool {
+    view.now(&view.link.queued)
+        .is_some_and(|queued| queued >= QUEUED_MIN)
+}
+
+/// Few slots are used, fewer than before.
+fn is_unfed(view: &View<'_>) -> bool {
+    view.low.fed().is_some_and(|fed| fed < FED_MIN) && view.fell_factor(Factor::Fed)
+}
+
+fn slots(view: &View<'_>) -> Vec<Evidence> {
+    let link = view.link;
+    vec![
+        view.value(Measure::Active, &link.active),
+        view.value(Measure::Limit, &link.limit),
+        view.value(Measure::Queued, &link.queued),
+    ]
+}
+
+pub(super) fn not_fed(view: &View<'_>) -> Option<Finding> {
+    let is_free = view.is_service_full() != Some(true);
+    (is_unfed(view) && has_queue(view) && is_free).then(|| Finding {
+        explains: 1.0,
+        evidence: slots(view),
+    })
+}
+
+pub(super) fn fewer_submissions(view: &View<'_>) -> Option<Finding> {
+    let link = view.link;
+    let is_empty = view.now(&link.queued)? < QUEUED_MIN;
+    let had_more = view.fell(&link.active, FED_MIN);
+    // Files that a tape system has not brought yet were submitted.
+    let recalls = view.storages().any(|(_, storage)| {
+        view.now(&storage.tape.recalls_queued)
+            .is_some_and(|queued| queued >= QUEUED_MIN)
+    });
+    if !is_empty || !had_more || recalls {
+        return None;
+    }
+    let mut evidence = vec![view.value(Measure::Queued, &link.queued)];
+    let submissions = view
+        .links
+        .iter()
+        .filter_map(|link| view.signals.service.submissions.get(link));
+    for submissions in submissions {
+        if view.now(submissions).is_some() && !view.fell(submissions, FED_MIN) {
+            return None;
+        }
+        evidence.insert(0, view.value(Measure::Submissions, submissions));
+    }
+    Finding::whole(evidence)
+}
+
+pub(super) fn service_share(view: &View<'_>) -> Option<Finding> {
+    let service = &view.signals.service;
+    let own = |now: bool| {
+        let mean = |series| {
+            if now {
+                view.now(series)
+            } else {
+                view.earlier(series)
+            }
+        };
+        Some(mean(&view.link.active)? / mean(&service.slots_used).filter(|used| *used > 0.0)?)
+    };
+    let is_smaller = match (own(false), own(true)) {
+        (Some(before), Some(now)) => now < before * 0.8,
+        (None, Some(_)) => view.before.is_empty(),
+        (_, None) => false,
+    };
+    let holds = view.is_service_full() == Some(true) && is_smaller && has_queue(view);
+    let mut evidence = vec![view.value(Measure::ServiceSlots, &service.slots_used)];
+    evidence.extend(slots(view));
+    holds.then_some(Finding {
+        explains: 1.0,
+        evidence,
+    })
+}
+
+pub(super) fn control_plane(view: &View<'_>) -> Option<Finding> {
+    let service = &view.signals.service;
+    if !has_queue(view) || !is_unfed(view) {
+        return None;
+    }
+    let silent = view
+        .now(&service.probe)
+        .is_some_and(|answered| answered < 0.5);
+    let idle = view
+        .now(&service.dispatches)
+        .is_some_and(|started| started < 0.01)
+        && view
+            .earlier(&service.dispatches)
+            .is_none_or(|started| started > 0.01);
+    let fallen = fallen_links(view);
+    let all_links =
+        fallen.is_some_and(|(fallen, of)| of >= 3 && fallen as f64 >= of as f64 * LINKS_PART);
+    if !(silent || idle || all_links) || view.is_service_full() == Some(true) {
+        return None;
+    }
+    let mut evidence = Vec::new();
+    if silent {
+        evidence.push(view.value(Measure::ApiProbe, &service.probe));
+    }
+    if idle {
+        evidence.push(view.value(Measure::Dispatches, &service.dispatches));
+    }
+    evidence.extend(fallen.map(|(fallen, of)| Evidence::Links { fallen, of }));
+    evidence.extend(slots(view));
+    Finding::whole(evidence)
+}
+
+/// Links of the service with a queue, and how many of them use far fewer slots than before.
+fn fallen_links(view: &View<'_>) -> Option<(usize, usize)> {
+    let fell = |link: &LinkId| {
+        let link = view.signals.links.get(link)?;
+        let queued = view.now(&link.queued)?;
+        (queued >= QUEUED_MIN).then(|| view.fell(&link.active, FED_MIN))
+    };
+    let known: Vec<bool> = view.signals.links.keys().filter_map(fell).collect();
+    (known.len() > 1 && !view.before.is_empty())
+        .then(|| (known.iter().filter(|fell| **fell).count(), known.len()))
+}
+
+pub(super) fn slot_limit(view: &View<'_>) -> Option<Finding> {
+    if !view.fell(&view.link.limit, 0.9) || view.before.is_empty() {
+        return None;
+    }
+    let changes = view
+        .changes(&[Setting::Limit])
+        .cloned()
+        .map(Evidence::Change);
+    let mut evidence: Vec<Evidence> = changes.take(2).collect();
+    evidence.push(view.value(Measure::Limit, &view.link.limit));
+    Finding::whole(evidence)
+}
+
+pub(super) fn drain(view: &View<'_>) -> Option<Finding> {
+    let evidence: Vec<Evidence> = view
+        .changes(&[Setting::Drain, Setting::Ban])
+        .filter(|change| change.new.is_some())
+        .take(2)
+        .cloned()
+        .map(Evidence::Change)
+        .collect();
+    (!evidence.is_empty()).then_some(Finding {
+        explains: 1.0,
+        evidence,
+    })
+}
+
+pub(super) fn source_errors(view: &View<'_>) -> Option<Finding> {
+    errors(view, |group| group.side == FailureSide::Source)
+}
+
+pub(super) fn destination_errors(view: &View<'_>) -> Option<Finding> {
+    errors(view, |group| {
+        group.side == FailureSide::Destination && group.errno != ENOSPC
+    })
+}
+
+fn errors(view: &View<'_>, test: impl Fn(&FailureGroup) -> bool) -> Option<Finding> {
+    let (before, now) = view.failed_part(&test);
+    let now = now?;
+    if now <= FAILED_MIN || before.is_some_and(|before| now <= before * FAILED_RISE) {
+        return None;
+    }
+    let (_, all) = view.failed_part(|_| true);
+    let halts = view
+        .changes(&[Setting::Halt])
+        .filter(|change| change.new.is_some());
+    let mut evidence: Vec<Evidence> = halts.take(1).cloned().map(Evidence::Change).collect();
+    let mut kinds: Vec<(u64, &FailureGroup)> = (view.link.failures.iter())
+        .filter(|(group, _)| test(group))
+        .filter_map(|(group, attempts)| Some((attempts.sum(view.during)?.round() as u64, group)))
+        .filter(|(attempts, _)| *attempts > 0)
+        .collect();
+    kinds.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+    evidence.extend(
+        kinds
+            .into_iter()
+            .take(2)
+            .map(|(attempts, group)| Evidence::Failures {
+                fingerprint: group.fingerprint.clone(),
+                attempts,
+            }),
+    );
+    // Of what failures took, its part of the failures.
+    Some(Finding {
+        explains: (now / all?).min(1.0),
+        evidence,
+    })
+}
+
+pub(super) fn small_files(view: &View<'_>) -> Option<Finding> {
+    let (size, overhead) = (&view.link.file_bytes, &view.link.overhead_seconds);
+    if !view.fell(size, 0.7) {
+        return None;
+    }
+    // The part of a slot's time in which bytes move, with the size alone changed: S / (S + b·T).
+    let (old, new) = (view.earlier(size)?, view.now(size)?);
+    let usual = view.usual.overhead?;
+    let idle_bytes = old * (1.0 / usual - 1.0);
+    let ratio = new / (new + idle_bytes) / usual;
+    Some(Finding {
+        explains: view.explains(ratio, Factor::Overhead),
+        evidence: vec![
+            view.value(Measure::FileSize, size),
+            view.value(Measure::Overhead, overhead),
+        ],
+    })
+}

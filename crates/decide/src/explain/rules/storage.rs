@@ -1,0 +1,473 @@
+//! What servers, pools, disks and databases do.
+
+use super::super::answer::{Evidence, Measure};
+use super::super::signals::{
+    DeviceSignals, FailureSide, Series, ServerRole, ServerSignals, Setting, Stage,
+};
+use super::super::split::Factor;
+use super::super::view::View;
+use super::Finding;
+
+/// A mover that moves nothing for so long is stalled, or for so many times its usual silence.
+const SILENCE_SECONDS: f64 = 600.0;
+const SILENCE_RATIO: f64 = 20.0;
+/// Servers that do the work of fewer than this part of those that could.
+const SKEW_PART: f64 = 0.6;
+/// A latency of so many times the usual one is an overload.
+const LATENCY_RISE: f64 = 3.0;
+/// Part of the time in which some task waits for disks: overload; in which all do; and for memory.
+const IO_SOME: f64 = 0.20;
+const IO_FULL: f64 = 0.10;
+const MEMORY_FULL: f64 = 0.01;
+/// Processors, interfaces, disks and threads are full from here on.
+const FULL_USE: f64 = 0.95;
+/// Parts above which relayed bytes, writes out of order, open descriptors and a difference of the books count.
+const RELAY_MIN: f64 = 0.1;
+const RANDOM_MIN: f64 = 0.3;
+const DESCRIPTORS_PART: f64 = 0.9;
+const ACCOUNTING_PART: f64 = 0.02;
+const NO_SPACE: i32 = 28;
+
+const WRITES: &[Stage] = &[Stage::DestinationWrite, Stage::Commit];
+const DISKS: &[Stage] = &[Stage::DestinationWrite, Stage::Commit, Stage::SourceRead];
+
+pub(super) fn stalled_mover(view: &View<'_>) -> Option<Finding> {
+    let mut stalled = 0.0;
+    let mut evidence = Vec::new();
+    for (name, pool) in view.pools() {
+        let count = view.now(&pool.movers_stalled);
+        let age = pool.progress_age_seconds.max(view.during);
+        let usual = view.earlier(&pool.progress_age_seconds).unwrap_or(0.0);
+        let is_silent = age.is_some_and(|age| age > SILENCE_SECONDS.max(usual * SILENCE_RATIO));
+        if !is_silent && count.is_none_or(|count| count < 0.5) {
+            continue;
+        }
+        let holds = count.unwrap_or(1.0) - view.earlier(&pool.movers_stalled).unwrap_or(0.0);
+        stalled += holds.max(0.0);
+        let (measure, series) = match is_silent {
+            true => (Measure::MoverProgress, &pool.progress_age_seconds),
+            false => (Measure::StalledMovers, &pool.movers_stalled),
+        };
+        evidence.push(view.value_at(measure, Some(name.as_str()), series));
+    }
+    if evidence.is_empty() {
+        return None;
+    }
+    evidence.truncate(3);
+    // Slots that move nothing lower the mean rate of all that run.
+    let explains = view
+        .low
+        .active
+        .filter(|active| *active > 0.0)
+        .map_or(1.0, |active| {
+            view.explains(1.0 - (stalled / active).min(1.0), Factor::StageRate)
+        });
+    Some(Finding { explains, evidence })
+}
+
+/// Pools below their reserve in the stretch, those that were not before, and all.
+fn full_pools(view: &View<'_>) -> (Vec<Evidence>, usize, usize) {
+    let pools = view.pools();
+    let mut fresh = Vec::new();
+    let mut full = 0;
+    for (name, pool) in &pools {
+        let is_full = |spans: &[std::ops::Range<usize>]| {
+            Some(pool.free_bytes.mean(spans)? < pool.reserve_bytes.mean(spans)?)
+        };
+        if is_full(view.during) == Some(true) {
+            full += 1;
+            if is_full(view.before) != Some(true) {
+                fresh.push(view.value_at(Measure::PoolFree, Some(name.as_str()), &pool.free_bytes));
+            }
+        }
+    }
+    fresh.truncate(3);
+    (fresh, full, pools.len())
+}
+
+pub(super) fn pool_full(view: &View<'_>) -> Option<Finding> {
+    let (evidence, full, of) = full_pools(view);
+    if evidence.is_empty() || full == of {
+        return None;
+    }
+    let explains = view.explains(1.0 - full as f64 / of as f64, Factor::StageRate);
+    Some(Finding {
+        explains: explains.max(0.2),
+        evidence,
+    })
+}
+
+pub(super) fn out_of_space(view: &View<'_>) -> Option<Finding> {
+    let (mut evidence, full, of) = full_pools(view);
+    let no_space = |group: &super::super::signals::FailureGroup| {
+        group.side == FailureSide::Destination && group.errno == NO_SPACE
+    };
+    let (before, now) = view.failed_part(no_space);
+    let refuses = now.is_some_and(|now| now > 0.03 && now > before.unwrap_or(0.0) * 3.0);
+    let is_full = of > 0 && full == of && !evidence.is_empty();
+    if !is_full && !refuses {
+        return None;
+    }
+    let kinds = view
+        .link
+        .failures
+        .iter()
+        .filter(|(group, _)| no_space(group));
+    let attempts = |(group, attempts): (&super::super::signals::FailureGroup, &Series)| {
+        let attempts = attempts.sum(view.during)?.round() as u64;
+        (attempts > 0).then(|| Evidence::Failures {
+            fingerprint: group.fingerprint.clone(),
+            attempts,
+        })
+    };
+    evidence.extend(kinds.filter_map(attempts).take(1));
+    Finding::whole(evidence)
+}
+
+/// Servers as many as would carry the same evenly: 1 / Σ sᵢ².
+fn servers_used(view: &View<'_>, side: FailureSide, now: bool) -> Option<(f64, usize)> {
+    let column = |server: &ServerSignals| match side {
+        FailureSide::Source => server.bytes_out.clone(),
+        FailureSide::Destination | FailureSide::Network | FailureSide::Service => {
+            server.bytes_in.clone()
+        }
+    };
+    let spans = if now { view.during } else { view.before };
+    let bytes: Vec<f64> = (view.disk_servers(side).into_iter())
+        .filter_map(|(_, server)| column(server).mean(spans))
+        .collect();
+    let all: f64 = bytes.iter().sum();
+    let squares: f64 = bytes.iter().map(|bytes| (bytes / all).powi(2)).sum();
+    (all > 0.0).then(|| (1.0 / squares, bytes.len()))
+}
+
+pub(super) fn server_skew(view: &View<'_>) -> Option<Finding> {
+    let skew = |side: FailureSide| {
+        let (now, eligible) = servers_used(view, side, true)?;
+        let before = servers_used(view, side, false).map(|(before, _)| before);
+        let is_less = before.is_none_or(|before| now < before * 0.8);
+        let is_skewed = now <= SKEW_PART * eligible as f64 && eligible >= 2 && is_less;
+        let place = view.ids(side).first().map(|id| id.as_str().to_owned());
+        let evidence = Evidence::Value {
+            measure: Measure::ServersUsed,
+            place,
+            before,
+            value: now,
+        };
+        is_skewed.then(|| Finding {
+            explains: before.map_or(1.0, |before| view.explains(now / before, Factor::StageRate)),
+            evidence: vec![evidence],
+        })
+    };
+    skew(FailureSide::Destination).or_else(|| skew(FailureSide::Source))
+}
+
+pub(super) fn crash(view: &View<'_>) -> Option<Finding> {
+    let mut evidence = Vec::new();
+    let mut lost = 0.0;
+    for side in [FailureSide::Destination, FailureSide::Source] {
+        let servers = view.disk_servers(side);
+        let bytes = |server: &ServerSignals| {
+            let column = if side == FailureSide::Source {
+                &server.bytes_out
+            } else {
+                &server.bytes_in
+            };
+            view.earlier(column).unwrap_or(0.0)
+        };
+        let all: f64 = servers.iter().map(|(_, server)| bytes(server)).sum();
+        for (name, server) in servers {
+            let was_up = view.earlier(&server.up).is_none_or(|up| up > 0.9);
+            if was_up && view.now(&server.up).is_some_and(|up| up < 0.5) {
+                evidence.push(view.value_at(Measure::ServerUp, Some(&name.0), &server.up));
+                lost += if all > 0.0 { bytes(server) / all } else { 1.0 };
+            }
+        }
+    }
+    let explains = view
+        .explains(1.0 - lost.min(1.0), Factor::StageRate)
+        .max(0.2);
+    (!evidence.is_empty()).then_some(Finding { explains, evidence })
+}
+
+pub(super) fn database_load(view: &View<'_>) -> Option<Finding> {
+    let service = &view.signals.service;
+    let mut evidence = Vec::new();
+    for series in [&service.database_seconds, &service.journal_seconds] {
+        if view.rose(series, LATENCY_RISE) && !view.before.is_empty() {
+            evidence.push(view.value(Measure::DatabaseLatency, series));
+        }
+    }
+    for (id, storage) in view.storages() {
+        let pressed = view.servers().any(|(_, server)| {
+            server.role == ServerRole::Head
+                && view.now(&server.io_some).is_some_and(|part| part > IO_SOME)
+        });
+        let full = |busy: Option<f64>, cap: Option<f64>| {
+            busy.zip(cap)
+                .is_some_and(|(busy, cap)| busy >= cap * FULL_USE)
+        };
+        // With all threads busy an operation takes longer because it waits for one.
+        let queue = full(
+            view.now(&storage.namespace_busy),
+            view.now(&storage.namespace_cap),
+        ) && !pressed;
+        if view.rose(&storage.namespace_seconds, LATENCY_RISE) && !view.before.is_empty() && !queue
+        {
+            evidence.push(view.value_at(
+                Measure::NamespaceLatency,
+                Some(id.as_str()),
+                &storage.namespace_seconds,
+            ));
+        }
+    }
+    if evidence.is_empty() {
+        return None;
+    }
+    for (name, server) in view
+        .servers()
+        .filter(|(_, server)| server.role == ServerRole::Head)
+    {
+        if view.now(&server.io_some).is_some_and(|part| part > IO_SOME) {
+            evidence.push(view.value_at(Measure::IoPressure, Some(&name.0), &server.io_some));
+        }
+    }
+    let (from, to) = (view.during.first()?.start, view.during.last()?.end);
+    let (from, to) = (view.signals.begin_of(from), view.signals.begin_of(to));
+    let works = view
+        .signals
+        .maintenance
+        .iter()
+        .filter(|work| work.from < to && work.to > from);
+    evidence.extend(works.take(1).cloned().map(Evidence::Maintenance));
+    evidence.extend(
+        view.period_seconds
+            .map(|period_seconds| Evidence::Recurrence { period_seconds }),
+    );
+    Finding::whole(evidence)
+}
+
+pub(super) fn undersized_host(view: &View<'_>) -> Option<Finding> {
+    let mut evidence = Vec::new();
+    for (name, server) in view.servers() {
+        let columns = [
+            (Measure::MemoryPressure, &server.memory_full, MEMORY_FULL),
+            (Measure::Processors, &server.cpu, FULL_USE),
+            (Measure::Interface, &server.interface, FULL_USE),
+        ];
+        for (measure, series, bound) in columns {
+            if view.now(series).is_some_and(|part| part > bound) && view.rose(series, 1.1) {
+                evidence.push(view.value_at(measure, Some(&name.0), series));
+            }
+        }
+    }
+    evidence.truncate(3);
+    (!evidence.is_empty()).then_some(Finding {
+        explains: 1.0,
+        evidence,
+    })
+}
+
+pub(super) fn namespace_threads(view: &View<'_>) -> Option<Finding> {
+    let full = view.storages().find(|(_, storage)| {
+        let busy = view
+            .now(&storage.namespace_busy)
+            .zip(view.now(&storage.namespace_cap));
+        busy.is_some_and(|(busy, cap)| busy >= cap * FULL_USE)
+            && view
+                .now(&storage.namespace_queued)
+                .is_some_and(|queued| queued > 0.5)
+            && view.rose(&storage.namespace_queued, 1.5)
+    })?;
+    let (id, storage) = (full.0.as_str(), full.1);
+    Finding::whole(vec![
+        view.value_at(Measure::NamespaceThreads, Some(id), &storage.namespace_busy),
+        view.value_at(Measure::NamespaceQueue, Some(id), &storage.namespace_queued),
+    ])
+}
+
+pub(super) fn batch_delay(view: &View<'_>) -> Option<Finding> {
+    let (id, storage) = view.storages().find(|(_, storage)| {
+        // A wait that is short beside the copy holds nothing up.
+        let copy = view
+            .link
+            .active
+            .mean(view.during)
+            .zip(view.link.finished_files.mean(view.during));
+        let copy = copy
+            .filter(|(_, files)| *files > 0.0)
+            .map(|(active, files)| active * f64::from(view.signals.bin_seconds) / files);
+        let is_long = view
+            .now(&storage.batch_seconds)
+            .is_some_and(|wait| copy.is_none_or(|copy| wait > copy * 0.2));
+        is_long && view.rose(&storage.batch_seconds, LATENCY_RISE)
+    })?;
+    Finding::whole(vec![view.value_at(
+        Measure::BatchWait,
+        Some(id.as_str()),
+        &storage.batch_seconds,
+    )])
+}
+
+pub(super) fn descriptor_leak(view: &View<'_>) -> Option<Finding> {
+    let (name, server) = view.servers().find(|(_, server)| {
+        let limit = view.now(&server.descriptors_limit);
+        let is_full = server
+            .descriptors
+            .max(view.during)
+            .zip(limit)
+            .is_some_and(|(open, limit)| open >= limit * DESCRIPTORS_PART);
+        // A leak grows all the time; a burst of connections comes and goes.
+        let all: Vec<f64> = (0..view.signals.bins)
+            .filter_map(|bin| server.descriptors.at(bin))
+            .collect();
+        let steps = all.windows(2).filter(|pair| pair[1] >= pair[0]).count();
+        is_full && all.len() > 4 && steps as f64 >= (all.len() - 1) as f64 * 0.9
+    })?;
+    Finding::whole(vec![view.value_at(
+        Measure::Descriptors,
+        Some(&name.0),
+        &server.descriptors,
+    )])
+}
+
+pub(super) fn relay(view: &View<'_>) -> Option<Finding> {
+    let mut evidence = Vec::new();
+    for (name, server) in view.servers() {
+        let part = |now: bool| {
+            let mean = |series| {
+                if now {
+                    view.now(series)
+                } else {
+                    view.earlier(series)
+                }
+            };
+            Some(
+                mean(&server.relayed_bytes)?
+                    / mean(&server.bytes_in).filter(|bytes| *bytes > 0.0)?,
+            )
+        };
+        if part(true).is_some_and(|now| now > RELAY_MIN && now > part(false).unwrap_or(0.0) * 2.0) {
+            evidence.push(view.value_at(
+                Measure::RelayedBytes,
+                Some(&name.0),
+                &server.relayed_bytes,
+            ));
+        }
+    }
+    evidence.truncate(3);
+    (!evidence.is_empty()).then_some(Finding {
+        explains: 1.0,
+        evidence,
+    })
+}
+
+pub(super) fn random_writes(view: &View<'_>) -> Option<Finding> {
+    let (name, server) = view.servers().find(|(_, server)| {
+        view.now(&server.random_writes)
+            .is_some_and(|part| part > RANDOM_MIN)
+            && view.rose(&server.random_writes, 2.0)
+    })?;
+    view.may_be(WRITES).then(|| Finding {
+        explains: 1.0,
+        evidence: vec![view.value_at(Measure::RandomWrites, Some(&name.0), &server.random_writes)],
+    })
+}
+
+/// The device of a server at either end for which a test holds.
+fn device<'a>(
+    view: &'a View<'_>,
+    test: impl Fn(&ServerSignals, &DeviceSignals) -> bool,
+) -> Option<(String, &'a DeviceSignals)> {
+    view.servers().find_map(|(name, server)| {
+        let device = server
+            .devices
+            .iter()
+            .find(|(_, device)| test(server, device))?;
+        Some((format!("{} {}", name.0, device.0), device.1))
+    })
+}
+
+fn switches(view: &View<'_>, device: &DeviceSignals) -> bool {
+    let busy = |series: &Series, least: f64| {
+        view.now(series).is_some_and(|now| now > least) && view.rose(series, 2.0)
+    };
+    busy(&device.path_switches, 0.5) || busy(&device.other_path_bytes, 0.0)
+}
+
+pub(super) fn multipath(view: &View<'_>) -> Option<Finding> {
+    let (name, device) = device(view, |_, device| switches(view, device))?;
+    let series = match view.now(&device.path_switches).is_some_and(|now| now > 0.5) {
+        true => &device.path_switches,
+        false => &device.other_path_bytes,
+    };
+    let evidence = vec![
+        view.value_at(Measure::DevicePaths, Some(&name), series),
+        view.value_at(Measure::DeviceBytes, Some(&name), &device.bytes),
+    ];
+    view.may_be(DISKS).then_some(Finding {
+        explains: 1.0,
+        evidence,
+    })
+}
+
+pub(super) fn disk_controller(view: &View<'_>) -> Option<Finding> {
+    let (name, device) = device(view, |server, device| {
+        let is_full = view
+            .now(&device.utilisation)
+            .is_some_and(|part| part > FULL_USE);
+        let burst = view.rose(&server.in_flight, 2.0) && !view.before.is_empty();
+        is_full && view.fell(&device.bytes, 0.7) && !switches(view, device) && !burst
+    })?;
+    let mut evidence = vec![
+        view.value_at(Measure::DeviceUse, Some(&name), &device.utilisation),
+        view.value_at(Measure::DeviceBytes, Some(&name), &device.bytes),
+    ];
+    evidence.extend(
+        view.changes(&[Setting::Fact])
+            .take(1)
+            .cloned()
+            .map(Evidence::Change),
+    );
+    view.may_be(DISKS).then_some(Finding {
+        explains: 1.0,
+        evidence,
+    })
+}
+
+pub(super) fn start_burst(view: &View<'_>) -> Option<Finding> {
+    let (name, server) = view.servers().find(|(_, server)| {
+        let begin = view.during.first().map_or(0, |span| span.start);
+        let around = begin.saturating_sub(5)..begin + 5;
+        let starts = server.starts.max(std::slice::from_ref(&around));
+        let usual = view.earlier(&server.starts);
+        let is_burst = starts
+            .zip(usual)
+            .is_some_and(|(most, usual)| most > usual.max(0.5) * 3.0);
+        let is_stalled = view.now(&server.io_full).is_some_and(|part| part > IO_FULL)
+            && view.rose(&server.io_full, 2.0);
+        is_burst && is_stalled && view.rose(&server.in_flight, 1.5)
+    })?;
+    Finding::whole(vec![
+        view.value_at(Measure::ServerStarts, Some(&name.0), &server.starts),
+        view.value_at(Measure::ServerTransfers, Some(&name.0), &server.in_flight),
+        view.value_at(Measure::IoStall, Some(&name.0), &server.io_full),
+    ])
+}
+
+pub(super) fn accounting(view: &View<'_>) -> Option<Finding> {
+    let (id, storage) = view.storages().find(|(_, storage)| {
+        let both = view
+            .now(&storage.used_bytes)
+            .zip(view.now(&storage.catalogue_bytes));
+        both.is_some_and(|(used, catalogue)| {
+            (used - catalogue).abs() > used.max(catalogue) * ACCOUNTING_PART
+        })
+    })?;
+    Finding::whole(vec![Evidence::Value {
+        measure: Measure::AccountingDifference,
+        place: Some(id.as_str().to_owned()),
+        before: view.now(&storage.catalogue_bytes),
+        value: view.now(&storage.used_bytes)?,
+    }])
+}

@@ -1,0 +1,152 @@
+//! What a tape system does. Its work comes in cycles: nothing is called stopped before two of them have passed.
+
+use super::super::answer::{Evidence, Measure};
+use super::super::signals::{Series, TapeSignals};
+use super::super::split::Factor;
+use super::super::view::View;
+use super::Finding;
+
+/// A buffer is full from here on.
+const BUFFER_FULL: f64 = 0.98;
+/// Cycles without a byte written that mean that writing has stopped.
+const CYCLES: f64 = 2.0;
+/// Drives are all busy from here on.
+const DRIVES_FULL: f64 = 0.95;
+/// Fewer files of a mount are a scatter.
+const FILES_PER_MOUNT: f64 = 3.0;
+/// More bytes read than asked for are too many.
+const AMPLIFICATION: f64 = 1.2;
+const QUEUED_MIN: f64 = 0.5;
+
+fn find<'a>(
+    view: &'a View<'_>,
+    test: impl Fn(&TapeSignals) -> bool,
+) -> Option<(&'a str, &'a TapeSignals)> {
+    view.storages()
+        .map(|(id, storage)| (id.as_str(), &storage.tape))
+        .find(|(_, tape)| test(tape))
+}
+
+pub(super) fn buffer_full(view: &View<'_>) -> Option<Finding> {
+    let (id, tape) = find(view, |tape| {
+        view.now(&tape.buffer_used)
+            .is_some_and(|part| part >= BUFFER_FULL)
+            && view
+                .earlier(&tape.buffer_used)
+                .is_none_or(|part| part < BUFFER_FULL)
+    })?;
+    Finding::whole(vec![view.value_at(
+        Measure::TapeBuffer,
+        Some(id),
+        &tape.buffer_used,
+    )])
+}
+
+pub(super) fn write_stopped(view: &View<'_>) -> Option<Finding> {
+    let bin = f64::from(view.signals.bin_seconds);
+    let end = view.during.last()?.end;
+    // The longest time without a byte written that reaches into the stretch.
+    let silent_bins = |tape: &TapeSignals| {
+        let (mut bins, mut longest) = (0u32, 0);
+        for bin in 0..end {
+            match tape.written_bytes.at(bin) {
+                Some(written) if written > 0.0 => bins = 0,
+                Some(_) => bins += 1,
+                None => {}
+            }
+            if view.during.iter().any(|span| span.contains(&bin)) {
+                longest = longest.max(bins);
+            }
+        }
+        longest
+    };
+    let (id, tape) = find(view, |tape| {
+        let cycle = tape.write_cycle_seconds.unwrap_or(bin).max(bin);
+        let has_work = view
+            .now(&tape.unwritten_bytes)
+            .is_some_and(|bytes| bytes > 0.0);
+        let is_full = view
+            .now(&tape.buffer_used)
+            .is_some_and(|part| part >= BUFFER_FULL);
+        let wrote = view
+            .earlier(&tape.written_bytes)
+            .is_none_or(|written| written > 0.0)
+            || (0..end).any(|bin| {
+                tape.written_bytes
+                    .at(bin)
+                    .is_some_and(|written| written > 0.0)
+            });
+        has_work && wrote && !is_full && f64::from(silent_bins(tape)) * bin > cycle * CYCLES
+    })?;
+    Finding::whole(vec![
+        view.value_at(Measure::TapeWritten, Some(id), &tape.written_bytes),
+        view.value_at(Measure::TapeUnwritten, Some(id), &tape.unwritten_bytes),
+    ])
+}
+
+/// Files wait to be read from tape.
+fn has_recalls(view: &View<'_>, tape: &TapeSignals) -> bool {
+    view.now(&tape.recalls_queued)
+        .is_some_and(|queued| queued >= QUEUED_MIN)
+}
+
+fn quotient(view: &View<'_>, dividend: &Series, divisor: &Series, now: bool) -> Option<f64> {
+    let sum = |series: &Series| series.sum(if now { view.during } else { view.before });
+    Some(sum(dividend)? / sum(divisor).filter(|divisor| *divisor > 0.0)?)
+}
+
+pub(super) fn drives(view: &View<'_>) -> Option<Finding> {
+    let (id, tape) = find(view, |tape| {
+        let both = view.now(&tape.drives_busy).zip(view.now(&tape.drives_cap));
+        let is_full = both.is_some_and(|(busy, cap)| busy >= cap * DRIVES_FULL);
+        let gives_less = view.fell(&tape.recalled_bytes, 0.9);
+        is_full && has_recalls(view, tape) && gives_less
+    })?;
+    Finding::whole(vec![
+        view.value_at(Measure::TapeDrives, Some(id), &tape.drives_busy),
+        view.value_at(Measure::Recalls, Some(id), &tape.recalls_queued),
+    ])
+}
+
+pub(super) fn scattered_files(view: &View<'_>) -> Option<Finding> {
+    let per_mount =
+        |tape: &TapeSignals, now| quotient(view, &tape.recalled_files, &tape.mounts, now);
+    let (id, tape) = find(view, |tape| {
+        let is_fewer = |now: f64| per_mount(tape, false).is_none_or(|before| now < before * 0.7);
+        has_recalls(view, tape)
+            && per_mount(tape, true).is_some_and(|now| now < FILES_PER_MOUNT && is_fewer(now))
+    })?;
+    let (before, value) = (per_mount(tape, false), per_mount(tape, true)?);
+    Some(of_tape(Measure::FilesPerMount, id, before, value))
+}
+
+pub(super) fn aggregate_read(view: &View<'_>) -> Option<Finding> {
+    let read =
+        |tape: &TapeSignals, now| quotient(view, &tape.read_bytes, &tape.recalled_bytes, now);
+    let (id, tape) = find(view, |tape| {
+        let is_more = |now: f64| read(tape, false).is_none_or(|before| now > before * 1.1);
+        has_recalls(view, tape)
+            && read(tape, true).is_some_and(|now| now > AMPLIFICATION && is_more(now))
+    })?;
+    let (before, value) = (read(tape, false), read(tape, true)?);
+    let mut finding = of_tape(Measure::ReadAmplification, id, before, value);
+    let fall = before.unwrap_or(1.0) / value;
+    finding.explains = view
+        .explains(fall, Factor::Fed)
+        .max(view.explains(fall, Factor::StageRate))
+        .max(0.2);
+    Some(finding)
+}
+
+fn of_tape(measure: Measure, id: &str, before: Option<f64>, value: f64) -> Finding {
+    let place = Some(id.to_owned());
+    Finding {
+        explains: 1.0,
+        evidence: vec![Evidence::Value {
+            measure,
+            place,
+            before,
+            value,
+        }],
+    }
+}

@@ -1,0 +1,338 @@
+//! What a rule looks at: a window, the bins before and in it, and the links that are explained.
+
+use super::answer::{Evidence, Measure};
+use super::signals::{
+    Change, FailureSide, LinkSignals, PoolSignals, Series, ServerName, ServerRole, ServerSignals,
+    Setting, Signals, Stage, StorageSignals,
+};
+use super::split::{Factor, Factors, Part};
+use penstock_model::{LinkId, PoolName, StorageId};
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// A change belongs to a stretch when it was made at most so many seconds before its begin.
+const CHANGE_SECONDS: usize = 600;
+
+/// The facts of one stretch.
+pub struct View<'a> {
+    /// All that is known.
+    pub signals: &'a Signals,
+    /// Which links are explained.
+    pub links: &'a [LinkId],
+    /// These together.
+    pub link: &'a LinkSignals,
+    /// The bins of the usual rate; empty when a window is explained by itself.
+    pub before: &'a [Range<usize>],
+    /// The bins of the low rate.
+    pub during: &'a [Range<usize>],
+    /// The factors before.
+    pub usual: Factors,
+    /// The factors in the stretch.
+    pub low: Factors,
+    /// The parts of the difference.
+    pub parts: &'a [Part],
+    /// The slowest stage.
+    pub stage: Option<Stage>,
+    /// It recurs with this period.
+    pub period_seconds: Option<u64>,
+}
+
+impl View<'_> {
+    /// The mean in the stretch.
+    pub fn now(&self, series: &Series) -> Option<f64> {
+        series.mean(self.during)
+    }
+
+    /// The mean before it.
+    pub fn earlier(&self, series: &Series) -> Option<f64> {
+        series.mean(self.before)
+    }
+
+    /// The value now over the value before.
+    pub fn ratio(&self, series: &Series) -> Option<f64> {
+        let earlier = self.earlier(series).filter(|earlier| *earlier > 0.0)?;
+        Some(self.now(series)? / earlier)
+    }
+
+    /// Whether it rose by more than this factor; true without a time before, in which only bounds count.
+    pub fn rose(&self, series: &Series, factor: f64) -> bool {
+        match (self.now(series), self.earlier(series)) {
+            (Some(now), Some(earlier)) => now > earlier * factor,
+            (Some(_), None) => self.before.is_empty(),
+            (None, _) => false,
+        }
+    }
+
+    /// Whether it fell below this part; true without a time before.
+    pub fn fell(&self, series: &Series, part: f64) -> bool {
+        match (self.now(series), self.earlier(series)) {
+            (Some(now), Some(earlier)) => now < earlier * part,
+            (Some(_), None) => self.before.is_empty(),
+            (None, _) => false,
+        }
+    }
+
+    /// A value and what it was, as evidence.
+    pub fn value(&self, measure: Measure, series: &Series) -> Evidence {
+        self.value_at(measure, None, series)
+    }
+
+    /// The same of a server, pool or storage element.
+    pub fn value_at(&self, measure: Measure, place: Option<&str>, series: &Series) -> Evidence {
+        Evidence::Value {
+            measure,
+            place: place.map(str::to_owned),
+            before: self.earlier(series),
+            value: self.now(series).unwrap_or(0.0),
+        }
+    }
+
+    /// ln of what a factor fell by; of a merged one that of the whole. 0 when it did not fall.
+    pub fn log_fall(&self, factor: Factor) -> f64 {
+        let part = self
+            .parts
+            .iter()
+            .find(|part| part.factors.contains(&factor));
+        part.filter(|part| part.from > 0.0).map_or(0.0, |part| {
+            (part.from / part.to.max(part.from * 1e-9)).ln().max(0.0)
+        })
+    }
+
+    /// What part of a factor's fall a change of something by this ratio makes.
+    pub fn explains(&self, ratio: f64, factor: Factor) -> f64 {
+        let fall = self.log_fall(factor);
+        if fall <= 0.0 {
+            0.0
+        } else {
+            (-ratio.max(1e-9).ln() / fall).clamp(0.0, 1.0)
+        }
+    }
+
+    /// Both ends of the links.
+    pub fn ends(&self) -> BTreeSet<&StorageId> {
+        self.links
+            .iter()
+            .flat_map(|link| [&link.source, &link.destination])
+            .collect()
+    }
+
+    /// The storage elements at both ends of which something is known.
+    pub fn storages(&self) -> impl Iterator<Item = (&StorageId, &StorageSignals)> {
+        let ends = self.ends();
+        self.signals
+            .storages
+            .iter()
+            .filter(move |(id, _)| ends.contains(id))
+    }
+
+    /// The servers at both ends.
+    pub fn servers(&self) -> impl Iterator<Item = (&ServerName, &ServerSignals)> {
+        let ends = self.ends();
+        let is_of_end = move |server: &ServerSignals| {
+            server
+                .storage
+                .as_ref()
+                .is_some_and(|storage| ends.contains(storage))
+        };
+        self.signals
+            .servers
+            .iter()
+            .filter(move |(_, server)| is_of_end(server))
+    }
+
+    /// Those with pools, of the destinations, or of the sources.
+    pub fn disk_servers(&self, side: FailureSide) -> Vec<(&ServerName, &ServerSignals)> {
+        let ids = self.ids(side);
+        self.servers()
+            .filter(|(_, server)| server.role == ServerRole::Disk)
+            .filter(|(_, server)| server.storage.as_ref().is_some_and(|id| ids.contains(id)))
+            .collect()
+    }
+
+    /// The destinations, or the sources.
+    pub fn ids(&self, side: FailureSide) -> BTreeSet<&StorageId> {
+        let end = |link: &'_ LinkId| match side {
+            FailureSide::Source => link.source.clone(),
+            FailureSide::Destination | FailureSide::Network | FailureSide::Service => {
+                link.destination.clone()
+            }
+        };
+        let ends: BTreeSet<StorageId> = self.links.iter().map(end).collect();
+        self.ends()
+            .into_iter()
+            .filter(|id| ends.contains(*id))
+            .collect()
+    }
+
+    /// The pools of the destinations.
+    pub fn pools(&self) -> Vec<(&PoolName, &PoolSignals)> {
+        let ids = self.ids(FailureSide::Destination);
+        let pools = self.signals.pools.iter();
+        pools
+            .filter(|(_, pool)| pool.storage.as_ref().is_some_and(|id| ids.contains(id)))
+            .collect()
+    }
+
+    /// Whether this stage may be the slowest: it is, or none is known to be.
+    pub fn may_be(&self, stages: &[Stage]) -> bool {
+        self.stage.is_none_or(|stage| stages.contains(&stage))
+    }
+
+    /// Whether a factor that is measured by itself fell, or one that is not.
+    pub fn fell_factor(&self, factor: Factor) -> bool {
+        self.log_fall(factor) > 0.05
+    }
+
+    /// Changes of a setting around the begin of the stretch.
+    pub fn changes<'a>(&'a self, settings: &'a [Setting]) -> impl Iterator<Item = &'a Change> + 'a {
+        let slack = (CHANGE_SECONDS / self.signals.bin_seconds.max(1) as usize).max(2);
+        let start = |spans: &[Range<usize>]| spans.first().map_or(0, |span| span.start);
+        let end = |spans: &[Range<usize>]| spans.last().map(|span| span.end);
+        // Of a rise, the higher rate comes after the lower one.
+        let (first, second) = match start(self.before) > start(self.during) {
+            true => (self.during, self.before),
+            false => (self.before, self.during),
+        };
+        let begin = start(second);
+        let earliest = end(first).unwrap_or(begin).min(begin);
+        let reach = earliest.saturating_sub(slack)..begin + slack;
+        self.signals.changes.iter().filter(move |change| {
+            let is_near = self
+                .signals
+                .bin_of(change.at)
+                .is_some_and(|bin| reach.contains(&bin));
+            settings.contains(&change.setting) && is_near
+        })
+    }
+
+    /// Attempts that failed at a side: of all that ended, before and now.
+    pub fn failed_part(
+        &self,
+        test: impl Fn(&super::signals::FailureGroup) -> bool,
+    ) -> (Option<f64>, Option<f64>) {
+        let part = |spans: &[Range<usize>]| {
+            let finished = self.link.finished_files.sum(spans)?;
+            let sum = |all: bool| -> f64 {
+                let kinds = self
+                    .link
+                    .failures
+                    .iter()
+                    .filter(|(group, _)| all || test(group));
+                kinds.filter_map(|(_, attempts)| attempts.sum(spans)).sum()
+            };
+            let ended = finished + sum(true);
+            (ended > 0.0).then(|| sum(false) / ended)
+        };
+        (part(self.before), part(self.during))
+    }
+
+    /// Whether all slots of the service are in use; `None`: not known.
+    pub fn is_service_full(&self) -> Option<bool> {
+        let used = self.now(&self.signals.service.slots_used)?;
+        Some(used >= 0.95 * self.now(&self.signals.service.slots_cap)?)
+    }
+
+    /// Whether this input is known in the stretch.
+    pub fn is_known(&self, measure: Measure) -> bool {
+        use Measure as M;
+        let known = |series: &Series| self.now(series).is_some();
+        let any_server = |column: fn(&ServerSignals) -> &Series| {
+            self.servers().any(|(_, server)| known(column(server)))
+        };
+        let any_storage = |column: fn(&StorageSignals) -> &Series| {
+            self.storages().any(|(_, storage)| known(column(storage)))
+        };
+        let any_pool = |column: fn(&PoolSignals) -> &Series| {
+            self.pools().iter().any(|(_, pool)| known(column(pool)))
+        };
+        let (link, service) = (self.link, &self.signals.service);
+        match measure {
+            M::MovedBytes => known(&link.copied_bytes),
+            M::Active => known(&link.active),
+            M::Limit => known(&link.limit),
+            M::Queued => known(&link.queued),
+            M::ServiceSlots => known(&service.slots_used) && known(&service.slots_cap),
+            M::Submissions => self
+                .links
+                .iter()
+                .any(|link| service.submissions.get(link).is_some_and(known)),
+            M::Dispatches => known(&service.dispatches),
+            M::DatabaseLatency => {
+                known(&service.database_seconds) || known(&service.journal_seconds)
+            }
+            M::ApiProbe => known(&service.probe),
+            M::FailedAttempts => known(&link.finished_files),
+            M::FinishedFiles => known(&link.finished_files),
+            M::FileSize => known(&link.file_bytes),
+            M::Overhead => known(&link.overhead_seconds) && self.low.overhead.is_some(),
+            M::StageTimes => link.stages.values().any(|stage| known(&stage.busy)),
+            M::Streams => known(&link.streams_used),
+            M::TcpTimes => known(&link.tcp.window_limited) || known(&link.tcp.buffer_limited),
+            M::TcpWindow => known(&link.tcp.window_bytes),
+            M::Retransmissions => known(&link.tcp.retransmitted),
+            M::RoundTrip => known(&link.tcp.rtt_seconds) && known(&link.tcp.rtt_min_seconds),
+            M::ServerBytes => any_server(|server| &server.bytes_in),
+            M::ServersUsed => any_server(|server| &server.bytes_in),
+            M::ServerUp => any_server(|server| &server.up),
+            M::PoolFree => {
+                any_pool(|pool| &pool.free_bytes) && any_pool(|pool| &pool.reserve_bytes)
+            }
+            M::MoverProgress | M::StalledMovers => {
+                any_pool(|pool| &pool.movers_stalled) || any_pool(|pool| &pool.progress_age_seconds)
+            }
+            M::TapeWritten => any_storage(|storage| &storage.tape.written_bytes),
+            M::TapeUnwritten => any_storage(|storage| &storage.tape.unwritten_bytes),
+            M::TapeBuffer => any_storage(|storage| &storage.tape.buffer_used),
+            M::IoPressure => any_server(|server| &server.io_some),
+            M::IoStall => any_server(|server| &server.io_full),
+            M::MemoryPressure => any_server(|server| &server.memory_full),
+            M::Processors => any_server(|server| &server.cpu),
+            M::Interface => any_server(|server| &server.interface),
+            M::NamespaceLatency => any_storage(|storage| &storage.namespace_seconds),
+            M::NamespaceThreads => {
+                any_storage(|storage| &storage.namespace_busy)
+                    && any_storage(|storage| &storage.namespace_cap)
+            }
+            M::NamespaceQueue => any_storage(|storage| &storage.namespace_queued),
+            M::BatchWait => any_storage(|storage| &storage.batch_seconds),
+            M::RandomWrites => any_server(|server| &server.random_writes),
+            M::RelayedBytes => any_server(|server| &server.relayed_bytes),
+            M::DeviceUse => self.servers().any(|(_, server)| {
+                server
+                    .devices
+                    .values()
+                    .any(|device| known(&device.utilisation))
+            }),
+            M::DeviceBytes => self
+                .servers()
+                .any(|(_, server)| server.devices.values().any(|device| known(&device.bytes))),
+            M::DevicePaths => self.servers().any(|(_, server)| {
+                server
+                    .devices
+                    .values()
+                    .any(|device| known(&device.path_switches) || known(&device.other_path_bytes))
+            }),
+            M::ServerStarts => any_server(|server| &server.starts),
+            M::ServerTransfers => any_server(|server| &server.in_flight),
+            M::TapeDrives => {
+                any_storage(|storage| &storage.tape.drives_busy)
+                    && any_storage(|storage| &storage.tape.drives_cap)
+            }
+            M::Recalls => any_storage(|storage| &storage.tape.recalls_queued),
+            M::FilesPerMount => {
+                any_storage(|storage| &storage.tape.mounts)
+                    && any_storage(|storage| &storage.tape.recalled_files)
+            }
+            M::ReadAmplification => {
+                any_storage(|storage| &storage.tape.read_bytes)
+                    && any_storage(|storage| &storage.tape.recalled_bytes)
+            }
+            M::Descriptors => any_server(|server| &server.descriptors),
+            M::AccountingDifference => {
+                any_storage(|storage| &storage.used_bytes)
+                    && any_storage(|storage| &storage.catalogue_bytes)
+            }
+            M::OtherLinksBytes | M::LinkRates => self.signals.links.len() > self.links.len(),
+        }
+    }
+}

@@ -1,0 +1,465 @@
+//! Explanations of rate drops as text. Only here a cause, a measure or a remedy becomes prose.
+
+use crate::explain::answer::{Cause, Evidence, Explanation, Measure, NamedCause, Permille};
+use crate::explain::change::StretchKind;
+use crate::explain::dimension::Dimension;
+use crate::explain::signals::{Setting, Stage};
+use crate::explain::split::Factor;
+use penstock_model::text::{one_line, plural};
+use penstock_model::{Bytes, Rate};
+use std::fmt::Write;
+
+/// What a cause is, as a clause.
+pub fn cause(cause: Cause) -> &'static str {
+    match cause {
+        Cause::ControlPlane => "the transfer service started little or nothing, on all links",
+        Cause::NotFed => "the transfer service left slots free although files were queued",
+        Cause::FewerSubmissions => "fewer files were submitted, and the queue was empty",
+        Cause::ServiceShare => "other links took the slots of the transfer service",
+        Cause::SlotLimit => "fewer transfers were allowed at once",
+        Cause::Drain => "operators drained or banned a part",
+        Cause::SourceErrors => "attempts failed at the source",
+        Cause::DestinationErrors => "attempts failed at the destination",
+        Cause::StalledMover => "movers held slots and moved nothing",
+        Cause::PoolFull => "some pools were full",
+        Cause::OutOfSpace => "the destination had no space left",
+        Cause::ServerSkew => "few servers did all the work",
+        Cause::Crash => "servers were down",
+        Cause::TapeWriteStopped => "nothing was written to tape although files were due",
+        Cause::TapeBufferFull => "the disk buffer of the tape system was full",
+        Cause::DatabaseLoad => "a database was overloaded",
+        Cause::UndersizedHost => "a server was short of memory, processors or network",
+        Cause::SmallFiles => {
+            "files were smaller, so that opening and closing them took more of the time"
+        }
+        Cause::NamespaceThreads => "all threads of the namespace were busy",
+        Cause::BatchDelay => "requests waited in the batch system",
+        Cause::TooManyStreams => "more connections per file made the copies slower",
+        Cause::TcpWindow => "TCP windows were too small for the distance",
+        Cause::NetworkPath => "the network path lost packets or was congested",
+        Cause::SiteNetwork => "the network of a site limited all its links",
+        Cause::RandomWrites => "files were written out of order",
+        Cause::Relay => "bytes took another hop inside the site",
+        Cause::DiskController => "a disk array did less although it was fully busy",
+        Cause::Multipath => "a disk array was reached over a wrong or changing path",
+        Cause::StartBurst => "too many transfers began at once on a server",
+        Cause::TapeDrives => "all tape drives were busy",
+        Cause::ScatteredFiles => "files were spread over many tapes",
+        Cause::AggregateRead => "tape drives read more than was asked for",
+        Cause::CompetingLoad => "other links used the storage element more",
+        Cause::DescriptorLeak => "a server ran out of file descriptors",
+        Cause::Accounting => "storage element and catalogue count different volumes",
+    }
+}
+
+/// What to do about it.
+pub fn remedy(cause: Cause) -> &'static str {
+    match cause {
+        Cause::ControlPlane => {
+            "look at the transfer service and its database; restart it when it does not recover"
+        }
+        Cause::NotFed => {
+            "look at the scheduler's load and at the reasons why files wait (`penstock explain JOB`)"
+        }
+        Cause::FewerSubmissions => "ask the submitters; nothing is wrong with the link",
+        Cause::ServiceShare => {
+            "raise the service's slots, or lower the limits of the links that took them"
+        }
+        Cause::SlotLimit => "raise the limit again",
+        Cause::Drain => "take the drain or the ban back when the work is done",
+        Cause::SourceErrors => "tell the source's operators; show them the failure below",
+        Cause::DestinationErrors => "tell the destination's operators; show them the failure below",
+        Cause::StalledMover => {
+            "end the stalled movers, and set a timeout for movers without progress"
+        }
+        Cause::PoolFull => "free or add space on these pools, then spread new files",
+        Cause::OutOfSpace => "free space at the destination, or send elsewhere",
+        Cause::ServerSkew => {
+            "find out why the other servers get no files: full, drained, disabled?"
+        }
+        Cause::Crash => "bring the servers back",
+        Cause::TapeWriteStopped => "restart the writing to tape before the pools are full",
+        Cause::TapeBufferFull => "free the tape system's buffer; pause writing to it until then",
+        Cause::DatabaseLoad => "move backups and other load away from the database's disk",
+        Cause::UndersizedHost => {
+            "give the server what it is short of, or move services away from it"
+        }
+        Cause::SmallFiles => "allow more transfers at once while files are small, or bundle files",
+        Cause::NamespaceThreads => {
+            "slow down the clients of the namespace, or give it more threads"
+        }
+        Cause::BatchDelay => "shorten the batch system's scheduling interval",
+        Cause::TooManyStreams => "use one connection per file again",
+        Cause::TcpWindow => {
+            "raise the TCP buffers at both ends to the product of bandwidth and round trip"
+        }
+        Cause::NetworkPath => {
+            "tell the network's operators, with the loss and the round trip below"
+        }
+        Cause::SiteNetwork => "tell the site's network operators: all links of the site are hit",
+        Cause::RandomWrites => "write files with one connection, in order",
+        Cause::Relay => "let clients reach the disk servers directly",
+        Cause::DiskController => "look at the array: rebuild, battery, firmware",
+        Cause::Multipath => "set the path policy that the array's vendor asks for",
+        Cause::StartBurst => "limit how many transfers may begin per minute on a server",
+        Cause::TapeDrives => "ask for more drives, or spread the recalls over time",
+        Cause::ScatteredFiles => {
+            "ask for whole data sets at once, so that files of one tape are read together"
+        }
+        Cause::AggregateRead => {
+            "let the tape system position within aggregates, or ask for whole aggregates"
+        }
+        Cause::CompetingLoad => {
+            "share the storage element: limit the links that grew, or add servers"
+        }
+        Cause::DescriptorLeak => "restart the service that leaks descriptors, and report the leak",
+        Cause::Accounting => "compare dumps of both, and remove what only one of them knows",
+    }
+}
+
+/// A smaller part that is not explained is not looked into.
+const UNEXPLAINED_SMALL: Permille = Permille(100);
+
+enum Unit {
+    Bytes,
+    Count,
+    Seconds,
+    Percent,
+    YesNo,
+    Ratio,
+}
+
+fn measured(measure: Measure) -> (&'static str, Unit) {
+    match measure {
+        Measure::MovedBytes => ("bytes moved per bin", Unit::Bytes),
+        Measure::Active => ("slots in use", Unit::Count),
+        Measure::Limit => ("limit of transfers at once", Unit::Count),
+        Measure::Queued => ("files queued", Unit::Count),
+        Measure::ServiceSlots => ("slots in use on all links", Unit::Count),
+        Measure::Submissions => ("files submitted per bin", Unit::Count),
+        Measure::Dispatches => ("transfers started per bin", Unit::Count),
+        Measure::DatabaseLatency => ("time of a database query", Unit::Seconds),
+        Measure::ApiProbe => ("the service answers", Unit::YesNo),
+        Measure::FailedAttempts => ("failed attempts per bin", Unit::Count),
+        Measure::FinishedFiles => ("files finished per bin", Unit::Count),
+        Measure::FileSize => ("mean file size", Unit::Bytes),
+        Measure::Overhead => ("time per file without bytes moving", Unit::Seconds),
+        Measure::StageTimes => ("time of each stage of the copies", Unit::Seconds),
+        Measure::Streams => ("connections per file", Unit::Count),
+        Measure::TcpTimes => ("time limited by a TCP window or buffer", Unit::Percent),
+        Measure::TcpWindow => ("TCP window", Unit::Bytes),
+        Measure::Retransmissions => ("segments sent again", Unit::Percent),
+        Measure::RoundTrip => ("round trip", Unit::Seconds),
+        Measure::ServerBytes => ("bytes of each server", Unit::Bytes),
+        Measure::ServersUsed => ("servers that share the bytes", Unit::Count),
+        Measure::ServerUp => ("the server answers", Unit::YesNo),
+        Measure::PoolFree => ("free space of the pools", Unit::Bytes),
+        Measure::MoverProgress => ("longest time without progress of a mover", Unit::Seconds),
+        Measure::StalledMovers => ("movers without progress", Unit::Count),
+        Measure::TapeWritten => ("bytes written to tape per bin", Unit::Bytes),
+        Measure::TapeUnwritten => ("bytes not on tape yet", Unit::Bytes),
+        Measure::TapeBuffer => ("tape buffer in use", Unit::Percent),
+        Measure::IoPressure => ("time in which some task waits for disks", Unit::Percent),
+        Measure::IoStall => ("time in which all tasks wait for disks", Unit::Percent),
+        Measure::MemoryPressure => ("time in which all tasks wait for memory", Unit::Percent),
+        Measure::Processors => ("processors in use", Unit::Percent),
+        Measure::Interface => ("network interface in use", Unit::Percent),
+        Measure::NamespaceLatency => ("time of a namespace operation", Unit::Seconds),
+        Measure::NamespaceThreads => ("busy namespace threads", Unit::Count),
+        Measure::NamespaceQueue => ("namespace operations waiting", Unit::Count),
+        Measure::BatchWait => ("wait in the batch system", Unit::Seconds),
+        Measure::RandomWrites => ("writes out of order", Unit::Percent),
+        Measure::RelayedBytes => ("bytes passed on inside the site per bin", Unit::Bytes),
+        Measure::DeviceUse => ("disk array busy", Unit::Percent),
+        Measure::DeviceBytes => ("bytes of the disk array per bin", Unit::Bytes),
+        Measure::DevicePaths => ("changes of the path to the disk array", Unit::Count),
+        Measure::ServerStarts => ("transfers begun per bin", Unit::Count),
+        Measure::ServerTransfers => ("transfers running", Unit::Count),
+        Measure::TapeDrives => ("busy tape drives", Unit::Count),
+        Measure::Recalls => ("files waiting for tape", Unit::Count),
+        Measure::FilesPerMount => ("files per mount", Unit::Count),
+        Measure::ReadAmplification => ("bytes read per byte asked for", Unit::Ratio),
+        Measure::Descriptors => ("open file descriptors", Unit::Count),
+        Measure::AccountingDifference => {
+            ("bytes used, storage element beside catalogue", Unit::Bytes)
+        }
+        Measure::OtherLinksBytes => ("bytes of other links per bin", Unit::Bytes),
+        Measure::LinkRates => ("rates of other links", Unit::Bytes),
+    }
+}
+
+/// The name of a measure.
+pub fn measure(measure: Measure) -> &'static str {
+    measured(measure).0
+}
+
+fn with_unit(unit: &Unit, value: f64) -> String {
+    match unit {
+        Unit::Bytes => Bytes(value.max(0.0) as u64).to_string(),
+        Unit::Count if value >= 100.0 => format!("{value:.0}"),
+        Unit::Count | Unit::Ratio => format!("{value:.1}"),
+        Unit::Seconds if value < 1.0 => format!("{:.0} ms", value * 1000.0),
+        Unit::Seconds => format!("{value:.1} s"),
+        Unit::Percent if value < 0.001 => format!("{:.4} %", value * 100.0),
+        Unit::Percent => format!("{:.0} %", value * 100.0),
+        Unit::YesNo => (if value >= 0.5 { "yes" } else { "no" }).to_owned(),
+    }
+}
+
+/// One piece of evidence of a drop.
+pub fn evidence(evidence: &Evidence) -> String {
+    evidence_beside(evidence, "before")
+}
+
+/// The same, with what the other value is: that before a drop, or that after a rise.
+fn evidence_beside(evidence: &Evidence, when: &str) -> String {
+    match evidence {
+        Evidence::Value {
+            measure,
+            place,
+            before,
+            value,
+        } => {
+            let (name, unit) = measured(*measure);
+            let place = place
+                .as_ref()
+                .map_or(String::new(), |place| format!("{}: ", one_line(place)));
+            let before = before.map_or(String::new(), |before| {
+                format!(", {} {when}", with_unit(&unit, before))
+            });
+            format!("{place}{name} {}{before}", with_unit(&unit, *value))
+        }
+        Evidence::Change(change) => {
+            let what = match change.setting {
+                Setting::Limit => "limit",
+                Setting::Streams => "connections per file",
+                Setting::Drain => "drain",
+                Setting::Ban => "ban",
+                Setting::Halt => "halt after failures",
+                Setting::Fact => "host setting",
+                Setting::Other => "setting",
+            };
+            let value = |value: &Option<String>| {
+                value
+                    .as_ref()
+                    .map_or("none".to_owned(), |value| one_line(value).into_owned())
+            };
+            format!(
+                "{}Z {} at {}: {} instead of {}, by {}",
+                change.at.to_fts(),
+                what,
+                one_line(&change.place),
+                value(&change.new),
+                value(&change.old),
+                one_line(&change.who)
+            )
+        }
+        Evidence::Maintenance(work) => format!(
+            "{} at {} from {}Z to {}Z",
+            one_line(&work.what),
+            one_line(&work.place),
+            work.from.to_fts(),
+            work.to.to_fts()
+        ),
+        Evidence::Recurrence { period_seconds } => {
+            format!("it comes again {}", each(*period_seconds))
+        }
+        Evidence::Failures {
+            fingerprint,
+            attempts,
+        } => {
+            format!(
+                "{}: {}",
+                plural(*attempts, "attempt"),
+                one_line(fingerprint)
+            )
+        }
+        Evidence::Bottleneck { stage } => {
+            format!("slowest part of the copies: {}", self::stage(*stage))
+        }
+        Evidence::Links { fallen, of } => {
+            format!("{fallen} of {} fell together", plural(*of as u64, "link"))
+        }
+    }
+}
+
+/// The name of a stage.
+pub fn stage(stage: Stage) -> &'static str {
+    match stage {
+        Stage::SourceRead => "reading at the source",
+        Stage::Network => "the network",
+        Stage::Checksum => "computing checksums",
+        Stage::DestinationWrite => "writing at the destination",
+        Stage::Commit => "committing at the destination",
+    }
+}
+
+/// The name of a factor of the rate.
+pub fn factor(factor: Factor) -> &'static str {
+    match factor {
+        Factor::Limit => "limit of transfers at once",
+        Factor::Fed => "part of the slots in use",
+        Factor::StageRate => "rate of a file while its bytes move",
+        Factor::Overhead => "part of the time in which bytes move",
+        Factor::Success => "part of the bytes that arrive",
+    }
+}
+
+fn each(seconds: u64) -> String {
+    match seconds {
+        86_400 => "every day".to_owned(),
+        604_800 => "every week".to_owned(),
+        3_600 => "every hour".to_owned(),
+        _ if seconds.is_multiple_of(3_600) => format!("every {} hours", seconds / 3_600),
+        _ => format!("every {} minutes", seconds / 60),
+    }
+}
+
+fn percent(share: Permille) -> u16 {
+    (share.0 + 5) / 10
+}
+
+fn rate(rate: f64) -> Rate {
+    Rate(rate.max(0.0).round() as u64)
+}
+
+/// An explanation, as lines for a terminal.
+pub fn explanation(told: &Explanation) -> String {
+    let mut text = String::new();
+    let links = match told.links.as_slice() {
+        [one] => one.to_string(),
+        many => plural(many.len() as u64, "link"),
+    };
+    let (now, other) = if told.is_rise {
+        (told.usual.rate, told.low.rate)
+    } else {
+        (told.low.rate, told.usual.rate)
+    };
+    let (low, when) = match told.is_rise {
+        true => ("low rate", "after it"),
+        false => ("rate", "before"),
+    };
+    let _ = writeln!(
+        text,
+        "{}: {} instead of {}",
+        one_line(&links),
+        rate(now),
+        rate(other)
+    );
+    let _ = write!(
+        text,
+        "  {low} from {}Z to {}Z",
+        told.from.to_fts(),
+        told.to.to_fts()
+    );
+    if let Some(period) = told.period_seconds {
+        let _ = write!(text, "; it comes again {}", each(period));
+    }
+    text.push('\n');
+    if told.kind == StretchKind::NoWork {
+        text.push_str("  this is no drop: nothing was queued\n");
+    }
+    told.causes
+        .iter()
+        .for_each(|named| cause_lines(&mut text, named, when));
+    if told.unexplained > Permille(0) || told.causes.is_empty() {
+        let _ = write!(text, "  {:>3} % unexplained", percent_left(told));
+        if !told.missing.is_empty() {
+            let names: Vec<&str> = told
+                .missing
+                .iter()
+                .map(|missing| measure(*missing))
+                .collect();
+            let _ = write!(text, "; not measured: {}", names.join(", "));
+        }
+        text.push('\n');
+        if told.unexplained > UNEXPLAINED_SMALL {
+            parts(&mut text, told);
+        }
+    }
+    carriers(&mut text, told);
+    for (remark, known) in &told.remarks {
+        let _ = writeln!(
+            text,
+            "  beside this: {} [{}]",
+            cause(*remark),
+            remark.code()
+        );
+        known.iter().for_each(|known| {
+            let _ = writeln!(text, "        {}", evidence(known));
+        });
+    }
+    text
+}
+
+/// What is left of 100 when the causes are rounded.
+fn percent_left(told: &Explanation) -> u16 {
+    let named: u16 = told.causes.iter().map(|named| percent(named.share)).sum();
+    100 - named.min(100)
+}
+
+fn cause_lines(text: &mut String, named: &NamedCause, when: &str) {
+    let _ = write!(
+        text,
+        "  {:>3} % {} [{}]",
+        percent(named.share),
+        cause(named.cause),
+        named.cause.code()
+    );
+    if !named.followers.is_empty() {
+        let names: Vec<&str> = named
+            .followers
+            .iter()
+            .map(|follower| cause(*follower))
+            .collect();
+        let _ = write!(text, ", hence: {}", names.join("; "));
+    }
+    text.push('\n');
+    for known in &named.evidence {
+        let _ = writeln!(text, "        {}", evidence_beside(known, when));
+    }
+    let _ = writeln!(text, "        without it: {}", rate(named.rate_without));
+    let _ = writeln!(text, "        what helps: {}", remedy(named.cause));
+}
+
+/// Which factors fell: the one thing that is known of what is unexplained.
+fn parts(text: &mut String, told: &Explanation) {
+    for (part, share) in crate::explain::split::falls(&told.parts) {
+        if share < 0.1 {
+            continue;
+        }
+        let names: Vec<&str> = part.factors.iter().map(|known| factor(*known)).collect();
+        let _ = writeln!(
+            text,
+            "        fell: {} ({:.0} %)",
+            names.join(" × "),
+            share * 100.0
+        );
+    }
+    if let Some(slowest) = told.stage {
+        let _ = writeln!(
+            text,
+            "        slowest part of the copies: {}",
+            stage(slowest)
+        );
+    }
+}
+
+fn carriers(text: &mut String, told: &Explanation) {
+    for carrier in &told.carriers {
+        let name = match carrier.dimension {
+            Dimension::Server => "servers",
+            Dimension::Vo => "VOs",
+            Dimension::Link => "links",
+            Dimension::Protocol => "protocols",
+        };
+        let elements: Vec<String> = (carrier.elements.iter())
+            .map(|(element, part)| format!("{} {:.0} %", one_line(element), part * 100.0))
+            .collect();
+        let _ = writeln!(
+            text,
+            "  most of it lies at the {name}: {}",
+            elements.join(", ")
+        );
+    }
+}

@@ -1,0 +1,350 @@
+//! What the record tells of a window, as the explainer takes it: samples, the ledger, events of links.
+//!
+//! A fold, one entry at a time. What the record does not hold (servers, pools, databases of storage elements) stays
+//! unknown. What a mover reports with a file counts in the bin in which the file ended, so bins should be longer than
+//! most copies; bytes and slots are those of their own second.
+
+use crate::fingerprint::fingerprint;
+use penstock_decide::explain::signals::{
+    Change, FailureGroup, LinkSignals, Series, Setting, Signals, Stage, StageSignals,
+};
+use penstock_model::{
+    Attempt, Bytes, LedgerEntry, LinkChange, LinkEvent, LinkId, LinkSample, MoverReport, Slots,
+    Timestamp, TransferEvent, TransferId,
+};
+use std::collections::BTreeMap;
+
+/// Kinds of failure told apart on one link.
+const FAILURES_MAX: usize = 100;
+/// Attempts whose begin is remembered.
+const STARTS_MAX: usize = 100_000;
+
+/// Sums of one link in one bin.
+#[derive(Debug, Clone, Default)]
+struct Bin {
+    samples: u32,
+    moved: u64,
+    active: u64,
+    limit: u64,
+    queued: u64,
+    unfed: u64,
+    files: u32,
+    bytes: u64,
+    overhead_us: u64,
+    overheads: u32,
+    stages_us: [u64; 5],
+    staged: u32,
+    asked: u64,
+    askers: u32,
+    used: u64,
+    users: u32,
+    sent: u64,
+    again: u64,
+    busy_us: u64,
+    receiver_us: u64,
+    buffer_us: u64,
+    rtt_us: u64,
+    rtt_min_us: u64,
+    sockets: u32,
+}
+
+/// The fold.
+#[derive(Debug, Default)]
+pub struct RecordSignals {
+    begin: Timestamp,
+    bin_seconds: u32,
+    bins: usize,
+    links: BTreeMap<LinkId, Vec<Bin>>,
+    failures: BTreeMap<LinkId, BTreeMap<FailureGroup, Vec<f64>>>,
+    started: BTreeMap<(TransferId, Attempt), Timestamp>,
+    submissions: BTreeMap<LinkId, Vec<f64>>,
+    dispatches: Vec<f64>,
+    is_sampled: Vec<bool>,
+    changes: Vec<Change>,
+}
+
+const STAGES: [Stage; 5] = [
+    Stage::SourceRead,
+    Stage::Network,
+    Stage::DestinationWrite,
+    Stage::Checksum,
+    Stage::Commit,
+];
+
+impl RecordSignals {
+    /// Will take what lies in `bins` bins from `begin` on.
+    pub fn new(begin: Timestamp, bin_seconds: u32, bins: usize) -> RecordSignals {
+        RecordSignals {
+            begin,
+            bin_seconds: bin_seconds.max(1),
+            bins,
+            dispatches: vec![0.0; bins],
+            is_sampled: vec![false; bins],
+            ..RecordSignals::default()
+        }
+    }
+
+    fn bin_of(&self, at: Timestamp) -> Option<usize> {
+        Signals::unknown(self.begin, self.bin_seconds, self.bins).bin_of(at)
+    }
+
+    fn bin(&mut self, link: &LinkId, at: Timestamp) -> Option<&mut Bin> {
+        let bin = self.bin_of(at)?;
+        let bins = self.bins;
+        let of_link = self
+            .links
+            .entry(link.clone())
+            .or_insert_with(|| vec![Bin::default(); bins]);
+        of_link.get_mut(bin)
+    }
+
+    /// Takes a sample. It tells of the second before its time.
+    pub fn take_sample(&mut self, sample: &LinkSample) {
+        let at = Timestamp(sample.at.0.saturating_sub(1));
+        let Some(number) = self.bin_of(at) else {
+            return;
+        };
+        self.is_sampled[number] = true;
+        let Some(bin) = self.bin(&sample.link, at) else {
+            return;
+        };
+        let (Slots(active), Slots(limit)) = (sample.active, sample.limit);
+        bin.samples += 1;
+        bin.moved = bin.moved.saturating_add(sample.moved.0);
+        bin.active += u64::from(active);
+        bin.limit += u64::from(limit);
+        bin.queued = bin.queued.saturating_add(sample.queued);
+        bin.unfed += if sample.queued > 0 {
+            u64::from(limit.saturating_sub(active))
+        } else {
+            0
+        };
+    }
+
+    /// Takes an entry of the ledger; `link` is that of its transfer.
+    pub fn take_entry(&mut self, entry: &LedgerEntry, link: &LinkId) {
+        let (at, transfer) = (entry.at, entry.transfer);
+        match &entry.event {
+            TransferEvent::Submitted => {
+                let bins = self.bins;
+                if let Some(bin) = self.bin_of(at) {
+                    self.submissions
+                        .entry(link.clone())
+                        .or_insert_with(|| vec![0.0; bins])[bin] += 1.0;
+                }
+            }
+            TransferEvent::Started { attempt, .. } => {
+                if self.started.len() < STARTS_MAX {
+                    self.started.insert((transfer, *attempt), at);
+                }
+                if let Some(bin) = self.bin_of(at) {
+                    self.dispatches[bin] += 1.0;
+                }
+            }
+            TransferEvent::Prepared { attempt, .. } => {
+                // Until both ends were looked at, the slot moves nothing.
+                let Some(since) = self.started.remove(&(transfer, *attempt)) else {
+                    return;
+                };
+                let us = u64::try_from(at.since(since).as_micros()).unwrap_or(u64::MAX);
+                if let Some(bin) = self.bin(link, at) {
+                    bin.overhead_us = bin.overhead_us.saturating_add(us);
+                    bin.overheads += 1;
+                }
+            }
+            TransferEvent::Landed { size, report, .. } => self.landed(link, at, *size, report),
+            TransferEvent::AttemptFailed {
+                attempt, failure, ..
+            } => {
+                self.started.remove(&(transfer, *attempt));
+                let Some(bin) = self.bin_of(at) else { return };
+                let group = FailureGroup::new(
+                    failure.side,
+                    failure.phase,
+                    failure.errno,
+                    &fingerprint(failure),
+                );
+                let of_link = self.failures.entry(link.clone()).or_default();
+                if of_link.len() < FAILURES_MAX || of_link.contains_key(&group) {
+                    of_link.entry(group).or_insert_with(|| vec![0.0; self.bins])[bin] += 1.0;
+                }
+            }
+            TransferEvent::AttemptLost { attempt, .. } => {
+                self.started.remove(&(transfer, *attempt));
+            }
+            TransferEvent::Chosen { .. }
+            | TransferEvent::StageRequested { .. }
+            | TransferEvent::Staged { .. }
+            | TransferEvent::StageFailed { .. }
+            | TransferEvent::NotNeeded
+            | TransferEvent::Archived
+            | TransferEvent::ArchiveFailed { .. }
+            | TransferEvent::Expired { .. }
+            | TransferEvent::Refused { .. }
+            | TransferEvent::Canceled { .. } => {}
+        }
+    }
+
+    fn landed(&mut self, link: &LinkId, at: Timestamp, size: Bytes, report: &MoverReport) {
+        let Some(bin) = self.bin(link, at) else {
+            return;
+        };
+        bin.files += 1;
+        bin.bytes = bin.bytes.saturating_add(size.0);
+        let stages = report.stages;
+        let times = [
+            stages.source_read_us,
+            stages.network_us,
+            stages.write_us,
+            stages.checksum_us,
+            stages.commit_us,
+        ];
+        for (sum, us) in bin.stages_us.iter_mut().zip(times) {
+            *sum = sum.saturating_add(us);
+        }
+        bin.staged += u32::from(times.iter().any(|us| *us > 0));
+        let idle = stages.wait_us.saturating_add(stages.commit_us);
+        bin.overhead_us = bin.overhead_us.saturating_add(idle);
+        if let Some(streams) = &report.streams {
+            bin.used += u64::from(streams.used);
+            bin.users += 1;
+            bin.asked += u64::from(streams.asked.unwrap_or(0));
+            bin.askers += u32::from(streams.asked.is_some());
+        }
+        // Only a sender's kernel knows what held it back.
+        if let Some(tcp) = report
+            .tcp
+            .filter(|tcp| tcp.busy_us > 0 && tcp.sent_segments > 0)
+        {
+            bin.sockets += 1;
+            bin.sent += u64::from(tcp.sent_segments);
+            bin.again += u64::from(tcp.retransmitted_segments);
+            bin.busy_us = bin.busy_us.saturating_add(tcp.busy_us);
+            bin.receiver_us = bin.receiver_us.saturating_add(tcp.receiver_limited_us);
+            bin.buffer_us = bin.buffer_us.saturating_add(tcp.send_buffer_limited_us);
+            bin.rtt_us += u64::from(tcp.rtt_us);
+            bin.rtt_min_us += u64::from(tcp.min_rtt_us);
+        }
+    }
+
+    /// Takes an event of a link.
+    pub fn take_link_change(&mut self, change: &LinkChange) {
+        let new = match &change.event {
+            LinkEvent::Halted { failures, .. } => Some(format!("halted after {failures} failures")),
+            LinkEvent::Tried => return,
+            LinkEvent::Reopened { .. } => None,
+        };
+        let old = new.is_none().then(|| "halted".to_owned());
+        self.changes.push(Change {
+            at: change.at,
+            who: "the transfer service".to_owned(),
+            place: change.link.to_string(),
+            setting: Setting::Halt,
+            old,
+            new,
+        });
+    }
+
+    /// Takes a change that somebody made.
+    pub fn take_change(&mut self, change: Change) {
+        self.changes.push(change);
+    }
+
+    /// What was taken.
+    pub fn finish(mut self) -> Signals {
+        let mut signals = Signals::unknown(self.begin, self.bin_seconds, self.bins);
+        self.changes.sort_by_key(|change| change.at);
+        signals.changes = std::mem::take(&mut self.changes);
+        for (link, bins) in &self.links {
+            let failures = self.failures.remove(link).unwrap_or_default();
+            let mut of_link = link_signals(bins, &self.is_sampled, self.bin_seconds);
+            of_link.failures = failures
+                .into_iter()
+                .map(|(group, attempts)| (group, Series::known(attempts)))
+                .collect();
+            signals.links.insert(link.clone(), of_link);
+        }
+        let submissions = self.submissions.into_iter();
+        signals.service.submissions = submissions
+            .map(|(link, files)| (link, Series::known(files)))
+            .collect();
+        signals.service.dispatches = Series::known(self.dispatches);
+        signals.service.slots_used = signals
+            .links
+            .values()
+            .map(|link| link.active.clone())
+            .reduce(|sum, active| sum.plus(&active))
+            .unwrap_or_default();
+        signals
+    }
+}
+
+/// A link without a sample in a bin in which others have one had no work; where no link has one, nothing is known.
+fn link_signals(bins: &[Bin], is_sampled: &[bool], bin_seconds: u32) -> LinkSignals {
+    let seconds = f64::from(bin_seconds);
+    let (samples, limits) = bins.iter().fold((0u64, 0u64), |(samples, limits), bin| {
+        (samples + u64::from(bin.samples), limits + bin.limit)
+    });
+    let usual_limit = if samples > 0 {
+        limits as f64 / samples as f64
+    } else {
+        0.0
+    };
+    let sampled = |value: &dyn Fn(&Bin) -> f64| {
+        let known = bins
+            .iter()
+            .zip(is_sampled)
+            .map(|(bin, known)| known.then(|| value(bin)));
+        Series(known.collect())
+    };
+    let told = |part: &dyn Fn(&Bin) -> (f64, f64)| {
+        let mean = |bin: &Bin| {
+            let (sum, of) = part(bin);
+            (of > 0.0).then(|| sum / of)
+        };
+        Series(bins.iter().map(mean).collect())
+    };
+    let busy = |value: fn(&Bin) -> u64| told(&|bin| (value(bin) as f64, bin.busy_us as f64));
+    let mut link = LinkSignals {
+        copied_bytes: sampled(&|bin| bin.moved as f64),
+        active: sampled(&|bin| bin.active as f64 / seconds),
+        limit: sampled(&|bin| {
+            let idle = (seconds - f64::from(bin.samples)).max(0.0);
+            (bin.limit as f64 + idle * usual_limit) / f64::from(bin.samples).max(seconds)
+        }),
+        queued: sampled(&|bin| bin.queued as f64 / seconds),
+        unfed: sampled(&|bin| bin.unfed as f64 / seconds),
+        finished_files: Series::known(bins.iter().map(|bin| f64::from(bin.files))),
+        overhead_seconds: told(&|bin| (bin.overhead_us as f64 / 1e6, f64::from(bin.overheads))),
+        file_bytes: told(&|bin| (bin.bytes as f64, f64::from(bin.files))),
+        streams_asked: told(&|bin| (bin.asked as f64, f64::from(bin.askers))),
+        streams_used: told(&|bin| (bin.used as f64, f64::from(bin.users))),
+        ..LinkSignals::default()
+    };
+    link.tcp.receiver_limited = busy(|bin| bin.receiver_us);
+    link.tcp.buffer_limited = busy(|bin| bin.buffer_us);
+    link.tcp.window_limited = busy(|bin| {
+        bin.busy_us
+            .saturating_sub(bin.receiver_us)
+            .saturating_sub(bin.buffer_us)
+    });
+    link.tcp.retransmitted = told(&|bin| (bin.again as f64, bin.sent as f64));
+    link.tcp.rtt_seconds = told(&|bin| (bin.rtt_us as f64 / 1e6, f64::from(bin.sockets)));
+    link.tcp.rtt_min_seconds = told(&|bin| (bin.rtt_min_us as f64 / 1e6, f64::from(bin.sockets)));
+    for (n, stage) in STAGES.into_iter().enumerate() {
+        // A receiver does not know how long its sender reads, and says 0.
+        let is_told = bins.iter().any(|bin| bin.stages_us[n] > 0);
+        let times = |bin: &Bin| (bin.staged > 0).then(|| bin.stages_us[n] as f64 / 1e6);
+        if is_told {
+            let busy = Series(bins.iter().map(times).collect());
+            link.stages.insert(
+                stage,
+                StageSignals {
+                    busy,
+                    ..StageSignals::default()
+                },
+            );
+        }
+    }
+    link
+}
