@@ -5,7 +5,8 @@ use penstock_decide::scheduler::Forgotten;
 use penstock_decide::settings::{slots_in_effect, tuning_in_effect};
 use penstock_decide::tuning::{self, AttemptEnd, Decided, LinkNow, LinkRules, LinkTuning};
 use penstock_model::{
-    LinkId, Record, Retry, Side, Timestamp, TunedPlace, TuningDecision, TuningPolicy, WaitReason,
+    LinkId, NoSlot, Record, Retry, Side, SlotBound, SlotPlace, Timestamp, TunedPlace,
+    TuningDecision, TuningPolicy, WaitReason,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -200,6 +201,9 @@ impl Engine {
 fn is_full(because: Option<&WaitReason>) -> bool {
     matches!(
         because,
-        Some(WaitReason::LinkTuned { .. } | WaitReason::LinkFull { .. })
+        Some(WaitReason::NoSlot(NoSlot {
+            place: SlotPlace::Link,
+            because: SlotBound::Limit { .. } | SlotBound::Tuned { .. },
+        }))
     )
 }

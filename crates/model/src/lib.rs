@@ -47,7 +47,7 @@ pub use ledger::{AfterStaging, LedgerEntry, LinkChange, LinkEvent, LinkSample, T
 pub use lock::{Lock, LockReach, LockScope, LockToken};
 pub use node::{Epoch, InvalidNodeId, NodeId, Tenure};
 pub use path::NamespacePath;
-pub use reason::{ChoiceReason, RatedPlace, TapeWait, WaitReason};
+pub use reason::{ChoiceReason, NoSlot, SlotBound, SlotPlace, TapeWait, WaitReason};
 pub use record::{Record, Standing, Tidying, UnfinishedJob};
 pub use setting::{
     ANY, ActivityShares, DEFAULT_ACTIVITY, Grant, JobDefaults, LinkRule, Operation, PUBLIC,
