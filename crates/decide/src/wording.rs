@@ -6,8 +6,8 @@ pub use tuning::tune_reason;
 
 use crate::destination::Foreign;
 use penstock_model::{
-    CopySummary, NoSlot, SlotBound, SlotPlace, StreamUse, StreamsReason, TapeWait, Timestamp,
-    TransferState, Verification, WaitReason,
+    CopySummary, NoSlot, SlotBound, SlotPlace, StorageId, StreamUse, StreamsReason, TapeWait,
+    Timestamp, TransferState, Verification, WaitReason,
 };
 
 /// What speaks against a file's being what an attempt of the transfer left.
@@ -49,6 +49,7 @@ pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
 }
 
 /// The same without what a failure said, which may name files and is for those to whom the transfers belong.
+/// Long because each reason has one arm and one sentence.
 pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
     match reason {
         WaitReason::NoSlot(no_slot) => slot_wait(no_slot),
@@ -204,12 +205,7 @@ fn slot_wait(NoSlot { place, because }: &NoSlot) -> String {
             }
         }
         SlotBound::Draining => {
-            let drained = match place {
-                SlotPlace::Source { storage }
-                | SlotPlace::Destination { storage }
-                | SlotPlace::Storage { storage } => storage.as_str(),
-                SlotPlace::Link | SlotPlace::Agents | SlotPlace::Gfal => "the link",
-            };
+            let drained = place.storage().map_or("the link", StorageId::as_str);
             format!("an operator drains {drained}; it continues when that is taken back")
         }
     }

@@ -113,6 +113,18 @@ pub enum SlotPlace {
     Gfal,
 }
 
+impl SlotPlace {
+    /// The storage element, if it is a place of one.
+    pub fn storage(&self) -> Option<&StorageId> {
+        match self {
+            SlotPlace::Source { storage }
+            | SlotPlace::Destination { storage }
+            | SlotPlace::Storage { storage } => Some(storage),
+            SlotPlace::Link | SlotPlace::Agents | SlotPlace::Gfal => None,
+        }
+    }
+}
+
 /// Why a place gives no further slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SlotBound {

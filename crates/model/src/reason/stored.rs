@@ -73,18 +73,6 @@ pub(super) enum RatedPlace {
     Destination { storage: StorageId },
 }
 
-impl SlotPlace {
-    /// Its storage element, if it is one.
-    fn storage(self) -> Option<StorageId> {
-        match self {
-            SlotPlace::Source { storage }
-            | SlotPlace::Destination { storage }
-            | SlotPlace::Storage { storage } => Some(storage),
-            SlotPlace::Link | SlotPlace::Agents | SlotPlace::Gfal => None,
-        }
-    }
-}
-
 /// The scheduler makes only pairs that have a word. Any other pair takes the nearest word.
 impl From<NoSlot> for StoredNoSlot {
     fn from(NoSlot { place, because }: NoSlot) -> StoredNoSlot {
@@ -121,7 +109,7 @@ impl From<NoSlot> for StoredNoSlot {
                 kept,
                 limit,
             } => StoredNoSlot::SlotKept {
-                storage: place.storage(),
+                storage: place.storage().cloned(),
                 active,
                 kept,
                 limit,
@@ -138,7 +126,9 @@ impl From<NoSlot> for StoredNoSlot {
                 cap,
             },
             SlotBound::Draining => match place.storage() {
-                Some(storage) => StoredNoSlot::StorageDraining { storage },
+                Some(storage) => StoredNoSlot::StorageDraining {
+                    storage: storage.clone(),
+                },
                 None => StoredNoSlot::LinkDraining,
             },
         }
@@ -166,6 +156,7 @@ fn full(place: SlotPlace, active: Slots, limit: Slots) -> StoredNoSlot {
 }
 
 impl From<StoredNoSlot> for NoSlot {
+    /// Long because each stored word has one arm.
     fn from(stored: StoredNoSlot) -> NoSlot {
         let (place, because) = match stored {
             StoredNoSlot::LinkFull { active, limit } => {
