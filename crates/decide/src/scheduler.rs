@@ -1,12 +1,15 @@
 //! Which transfers start next, and why the others wait.
 //!
-//! Holds the queue in memory as a pure data structure: links with their waiting transfers, and the slots that
-//! links, storage elements and agents have. The cost of a pass grows with the transfers it starts and the slots
-//! that became free, never with the backlog: a link that cannot start anything leaves the round until the very
-//! slot it lacks is given back. It knows no clock, no files and no persistence.
+//! Holds the queue in memory as a pure data structure: links with their waiting transfers, and the slots that links,
+//! storage elements and agents have. The cost of a pass grows with the transfers it starts and the slots that became
+//! free, never with the backlog: a link that cannot start anything leaves the round until the very slot it lacks is
+//! given back. It knows no clock, no files and no persistence.
 //!
-//! Scarce slots are shared by slot-time: among VOs, then activities, then users. Each start is charged with its predicted
-//! time, which its end corrects.
+//! Scarce slots are shared by slot-time: among VOs, then activities, then users. Each start is charged with its
+//! predicted time, which its end corrects.
+//!
+//! Long because starting, adopting and releasing a transfer change the same places, and each step must leave them
+//! consistent.
 
 mod aged;
 mod flows;
@@ -171,8 +174,8 @@ fn number_of(index: LinkIndex) -> LinkNumber {
     LinkNumber(number.expect("links are fewer than what fits into memory of transfers"))
 }
 
-/// A place whose slots several links share. A link may keep a slot of an earlier kind while it waits for one of a later kind, never the
-/// other way round, so that no two links wait for each other.
+/// A place whose slots several links share. A link may keep a slot of an earlier kind while it waits for one of a later
+/// kind, never the other way round, so that no two links wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum SharedPlaceId {
     Outbound(StorageIndex),

@@ -148,6 +148,7 @@ impl Teller<'_> {
         self.steps.push(Step { at, kind, text });
     }
 
+    /// Long because each event has one arm and one sentence.
     fn happened(&mut self, at: Timestamp, event: &TransferEvent) {
         match event {
             TransferEvent::Submitted => {

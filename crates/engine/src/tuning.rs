@@ -3,7 +3,9 @@
 use super::{Effects, Engine, LinkSeen, Now, Outcome};
 use penstock_decide::scheduler::Forgotten;
 use penstock_decide::settings::{slots_in_effect, tuning_in_effect};
-use penstock_decide::tuning::{self, AttemptEnd, Decided, LinkNow, LinkRules, LinkTuning};
+use penstock_decide::tuning::{
+    self, AttemptEnd, LinkObservation, LinkRules, LinkTuning, TuningChanges,
+};
 use penstock_model::{
     LinkId, NoSlot, Record, Retry, Side, SlotBound, SlotPlace, Timestamp, TunedPlace,
     TuningDecision, TuningPolicy, WaitReason,
@@ -166,7 +168,7 @@ impl Engine {
         for view in views {
             let rules = self.tuning_rules(&view.link);
             let seen = seen.get(&view.link);
-            links.push(LinkNow {
+            links.push(LinkObservation {
                 rules: rules.of_link,
                 active: view.active.0,
                 queued: view.queued,
@@ -186,7 +188,7 @@ impl Engine {
         self.scheduler.queued(link) > 0 && is_full(Some(&self.scheduler.why_waiting(link)))
     }
 
-    fn go_by(&mut self, decided: Decided, effects: &mut Effects) {
+    fn go_by(&mut self, decided: TuningChanges, effects: &mut Effects) {
         for set in &decided.sets {
             self.scheduler.set_tuned(&set.place, set.slots);
         }

@@ -1,5 +1,7 @@
 //! What is checked in simulated trouble: what agents find and leave at destinations, and, after each step, whether
 //! everything runs that may, and why the rest does not.
+//!
+//! Long because each check stands beside the knowledge of agents that it is made from.
 
 use super::agenda::Next;
 use super::{Broken, World};
