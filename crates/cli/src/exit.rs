@@ -85,8 +85,8 @@ impl CommandError {
     }
 }
 
-impl From<crate::config::ConfigError> for CommandError {
-    fn from(why: crate::config::ConfigError) -> CommandError {
+impl From<crate::site::config::ConfigError> for CommandError {
+    fn from(why: crate::site::config::ConfigError) -> CommandError {
         CommandError::Usage(why.to_string())
     }
 }

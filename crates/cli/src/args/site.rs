@@ -1,9 +1,9 @@
 //! What can be typed to make a site, to run it, and to look after its keys, rights and record.
 
-use crate::config::BackupPlan;
-use crate::quantity::{Size, Span};
+use crate::site::config::BackupPlan;
 use clap::{Args, Subcommand, ValueEnum};
 use penstock_model::NamespacePath;
+use penstock_model::quantity::{Size, Span};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
