@@ -2,6 +2,7 @@
 
 mod access;
 mod authz;
+mod backup;
 mod copy;
 mod demo;
 mod files;
@@ -9,11 +10,13 @@ mod fsck;
 mod history;
 mod import_fts3;
 mod jobs;
+mod key;
 mod progress;
 mod rebuild;
 mod settings;
 mod share;
 mod simulate;
+mod token;
 mod trash;
 
 use crate::args::{AuthzCommand, Command, GfalAgentArgs};
@@ -32,8 +35,8 @@ pub fn run(
 ) -> Result<(), CommandError> {
     match command {
         Command::Init(args) => site::init::run(&args, output),
-        Command::Token(args) => site::issuer::run(args, environment, output),
-        Command::Key(command) => site::keys::run(command, environment, output),
+        Command::Token(args) => token::run(args, environment, output),
+        Command::Key(command) => key::run(command, environment, output),
         Command::Serve(args) => in_runtime(site::serve::run(args, environment, output)),
         Command::Authz(AuthzCommand::Test(args)) => in_runtime(authz::run(args, output)),
         Command::Check(args) => in_runtime(site::check::run(args, environment, output)),
@@ -71,8 +74,8 @@ pub fn run(
         Command::Audit(args) => in_runtime(settings::audit(args, environment, output)),
         Command::Simulate(args) => simulate::run(&args, output),
         Command::History(args) => history::run(&args, environment, output),
-        Command::Backup(args) => site::backup::run(&args, environment, output),
-        Command::Restore(args) => site::backup::put_back(&args, environment, output),
+        Command::Backup(args) => backup::run(&args, environment, output),
+        Command::Restore(args) => backup::put_back(&args, environment, output),
         Command::Fsck(args) => fsck::run(&args, output),
         Command::Rebuild(args) => rebuild::run(&args, output),
         Command::Trash(command) => in_runtime(trash::run(command, environment, output)),

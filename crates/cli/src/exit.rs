@@ -85,12 +85,6 @@ impl CommandError {
     }
 }
 
-impl From<crate::site::config::ConfigError> for CommandError {
-    fn from(why: crate::site::config::ConfigError) -> CommandError {
-        CommandError::Usage(why.to_string())
-    }
-}
-
 impl From<InvalidList> for CommandError {
     fn from(why: InvalidList) -> CommandError {
         CommandError::Usage(why.to_string())

@@ -2,7 +2,6 @@
 
 use crate::args::FsckArgs;
 use crate::commands::progress::BlockingProgress;
-use crate::commands::rebuild::{pools_of, storage_of};
 use crate::exit::CommandError;
 use crate::output::Output;
 use crate::site::directory::SiteDirectory;
@@ -17,11 +16,11 @@ const PRINTED_MAX: usize = 20;
 pub fn run(args: &FsckArgs, output: Output) -> Result<(), CommandError> {
     let site = SiteDirectory::at(&args.dir)?;
     let config = site.config()?;
-    let storage = storage_of(&site, &config)?;
+    let storage = site.storage(&config)?;
     let _lock = site.lock()?;
     let mut order = FsckOrder {
         namespace: site.resolve(&storage.namespace),
-        pools: pools_of(&site, storage),
+        pools: site.pools(storage),
         repair: Repair::default(),
     };
     let looked = compare(&order, output)?;

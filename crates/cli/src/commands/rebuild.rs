@@ -4,10 +4,7 @@ use crate::args::RebuildArgs;
 use crate::commands::progress::BlockingProgress;
 use crate::exit::CommandError;
 use crate::output::Output;
-use crate::site::config::{Config, Storage};
 use crate::site::directory::SiteDirectory;
-use penstock_model::PoolName;
-use penstock_storage_element::PoolPlace;
 use penstock_storage_element::rebuild::{RebuildFailure, RebuildOrder, RebuildReport, rebuild};
 use serde::Serialize;
 
@@ -176,11 +173,11 @@ impl RebuildSummary {
 pub fn run(args: &RebuildArgs, output: Output) -> Result<(), CommandError> {
     let site = SiteDirectory::at(&args.dir)?;
     let config = site.config()?;
-    let storage = storage_of(&site, &config)?;
+    let storage = site.storage(&config)?;
     let _lock = site.lock()?;
     let order = RebuildOrder {
         namespace: site.resolve(&storage.namespace),
-        pools: pools_of(&site, storage),
+        pools: site.pools(storage),
         replace: args.replace,
         dry_run: args.dry_run,
     };
@@ -196,28 +193,4 @@ pub fn run(args: &RebuildArgs, output: Output) -> Result<(), CommandError> {
     let told = RebuildSummary::of(report, args.dry_run);
     output.show(&told, || told.text());
     Ok(())
-}
-
-/// The section of the storage element, whose pools this is about.
-pub fn storage_of<'a>(
-    site: &SiteDirectory,
-    config: &'a Config,
-) -> Result<&'a Storage, CommandError> {
-    config.storage.as_ref().ok_or_else(|| {
-        CommandError::Usage(format!(
-            "{} has no [storage], whose namespace this is about",
-            site.config_file().display()
-        ))
-    })
-}
-
-/// Its pools.
-pub fn pools_of(site: &SiteDirectory, storage: &Storage) -> Vec<PoolPlace> {
-    let pools = storage.pools.iter();
-    pools
-        .map(|pool| PoolPlace {
-            name: PoolName::new(pool.name.as_str()),
-            directory: site.resolve(&pool.path),
-        })
-        .collect()
 }

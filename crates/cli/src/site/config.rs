@@ -30,6 +30,7 @@ pub use staging::StagingLimits;
 pub use storage::{GroupRule, Pool, PoolMode, Storage, UserRule};
 pub use transfer::Transfer;
 
+use crate::exit::CommandError;
 use penstock_model::quantity::Span;
 use penstock_model::{NamespacePath, VoName};
 use penstock_protocol::hosts::HostPattern;
@@ -239,6 +240,12 @@ pub enum ConfigError {
         /// All that was found, at once.
         problems: Vec<String>,
     },
+}
+
+impl From<ConfigError> for CommandError {
+    fn from(why: ConfigError) -> CommandError {
+        CommandError::Usage(why.to_string())
+    }
 }
 
 /// A host as it stands in a URL: an IPv6 address in brackets (RFC 3986 §3.2.2), anything else as it is.

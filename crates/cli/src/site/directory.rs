@@ -1,7 +1,9 @@
 //! A site directory: where each thing of a site lies on disk, and the lock that one running `serve` holds.
 
 use crate::exit::CommandError;
-use crate::site::config::{Config, ConfigError};
+use crate::site::config::{Config, ConfigError, Storage};
+use penstock_model::PoolName;
+use penstock_storage_element::PoolPlace;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -56,6 +58,27 @@ impl SiteDirectory {
     /// Reads the configuration.
     pub fn config(&self) -> Result<Config, ConfigError> {
         Config::load(&self.config_file())
+    }
+
+    /// The section of the storage element, for what is about its namespace.
+    pub fn storage<'a>(&self, config: &'a Config) -> Result<&'a Storage, CommandError> {
+        config.storage.as_ref().ok_or_else(|| {
+            CommandError::Usage(format!(
+                "{} has no [storage], whose namespace this is about",
+                self.config_file().display()
+            ))
+        })
+    }
+
+    /// The pools of its storage element.
+    pub fn pools(&self, storage: &Storage) -> Vec<PoolPlace> {
+        let pools = storage.pools.iter();
+        pools
+            .map(|pool| PoolPlace {
+                name: PoolName::new(pool.name.as_str()),
+                directory: self.resolve(&pool.path),
+            })
+            .collect()
     }
 
     /// Takes the lock that only one `serve` can hold, and writes this process's id into it.

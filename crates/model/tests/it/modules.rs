@@ -68,6 +68,42 @@ const STORAGE_ELEMENT: [&str; 36] = [
     "door",
 ];
 
+/// The same, of the one binary and of its two folders.
+const CLI: [&str; 6] = ["environment", "exit", "output", "args", "site", "commands"];
+const CLI_SITE: [&str; 11] = [
+    "config",
+    "config_file",
+    "directory",
+    "store",
+    "keys",
+    "issuer",
+    "backup",
+    "expiry",
+    "serve",
+    "init",
+    "check",
+];
+const CLI_COMMANDS: [&str; 18] = [
+    "progress",
+    "access",
+    "files",
+    "share",
+    "copy",
+    "jobs",
+    "settings",
+    "import_fts3",
+    "authz",
+    "token",
+    "key",
+    "backup",
+    "history",
+    "fsck",
+    "rebuild",
+    "trash",
+    "simulate",
+    "demo",
+];
+
 /// Circles that stay, each with the reason.
 const CIRCLES: [(&str, &[&str], &str); 6] = [
     (
@@ -109,42 +145,81 @@ fn module_of<'a>(file: &'a Source, root: &str) -> &'a str {
     name.expect("split gives one piece at least")
 }
 
-/// The modules of its own crate that a text names.
-fn named(code: &str) -> BTreeSet<&str> {
-    const OWN: &str = "crate::";
-    let places = code.match_indices(OWN);
+/// What names a module of the same crate, before its name.
+const CRATE: &str = "crate::";
+
+/// The modules that a text names behind `own`, which is the path of those beside it.
+fn named<'a>(code: &'a str, own: &str) -> BTreeSet<&'a str> {
+    let places = code.match_indices(own);
     let is_own = |at: usize| {
         let before = code[..at].chars().next_back();
         !before.is_some_and(|one| one.is_alphanumeric() || one == '_' || one == ':')
     };
-    let names = places.filter(|(at, _)| is_own(*at)).map(|(at, _)| {
-        let rest = &code[at + OWN.len()..];
-        let end = rest.find(|one: char| !one.is_alphanumeric() && one != '_');
-        &rest[..end.unwrap_or(rest.len())]
-    });
+    let own_places = places.filter(|(at, _)| is_own(*at));
+    let names = own_places.flat_map(|(at, _)| first_names(&code[at + own.len()..]));
     names.collect()
 }
 
+/// The name that a path begins with, or those of the list that it is.
+fn first_names(path: &str) -> Vec<&str> {
+    let Some(list) = path.strip_prefix('{') else {
+        return vec![first_name(path)];
+    };
+    let (mut depth, mut from, mut names) = (0_usize, 0, Vec::new());
+    for (at, one) in list.char_indices() {
+        if depth == 0 && [',', '}'].contains(&one) {
+            names.push(first_name(list[from..at].trim_start()));
+            from = at + 1;
+        }
+        match one {
+            '}' if depth == 0 => break,
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    names
+}
+
+fn first_name(path: &str) -> &str {
+    let end = path.find(|one: char| !one.is_alphanumeric() && one != '_');
+    &path[..end.unwrap_or(path.len())]
+}
+
 /// Each name of a module that its order forbids.
-fn against(order: &[&str], module: &str, code: &str) -> Vec<String> {
+fn against(order: &[&str], module: &str, (code, beside): (&str, &str)) -> Vec<String> {
     let place = |name: &str| order.iter().position(|one| *one == name);
     let own = place(module).unwrap_or_else(|| panic!("module {module} has no place in the order"));
-    let later = named(code).into_iter();
+    let later = named(code, beside).into_iter();
     let later = later.filter(|name| place(name).is_some_and(|place| place > own));
     later.map(|name| format!("{module} names {name}")).collect()
 }
 
-fn check(root: &str, order: &[&str], lines_min: usize) {
+/// Modules beside each other: the folder in which they are, and the path by which they name each other.
+struct Siblings<'a> {
+    root: &'a str,
+    path: &'a str,
+}
+
+impl Siblings<'_> {
+    /// The modules of a crate.
+    fn of_crate(root: &str) -> Siblings<'_> {
+        Siblings { root, path: CRATE }
+    }
+}
+
+fn check(siblings: &Siblings<'_>, order: &[&str], lines_min: usize) {
+    let root = siblings.root;
     let (mut read, mut found) = (0, Vec::new());
     let all = files(&[root], ".rs");
     for file in all.iter().filter(|file| !file.is_test()) {
         let module = module_of(file, root);
-        if module == "lib" {
+        if ["lib", "main"].contains(&module) {
             continue;
         }
         let code = code_of(&file.text);
         read += code.lines().count();
-        found.extend(against(order, module, &code));
+        found.extend(against(order, module, (&code, siblings.path)));
     }
     assert!(found.is_empty(), "{root}: {found:#?}");
     assert!(read >= lines_min, "{root}: only {read} lines were read");
@@ -152,12 +227,29 @@ fn check(root: &str, order: &[&str], lines_min: usize) {
 
 #[test]
 fn modules_of_the_transfer_service_know_those_below_them_only() {
-    check("crates/transfer-service/src", &TRANSFER_SERVICE, 15_000);
+    let service = Siblings::of_crate("crates/transfer-service/src");
+    check(&service, &TRANSFER_SERVICE, 15_000);
 }
 
 #[test]
 fn modules_of_the_storage_element_know_those_below_them_only() {
-    check("crates/storage-element/src", &STORAGE_ELEMENT, 9_000);
+    let storage = Siblings::of_crate("crates/storage-element/src");
+    check(&storage, &STORAGE_ELEMENT, 9_000);
+}
+
+#[test]
+fn modules_of_the_binary_know_those_below_them_only() {
+    check(&Siblings::of_crate("crates/cli/src"), &CLI, 10_000);
+    let site = Siblings {
+        root: "crates/cli/src/site",
+        path: "crate::site::",
+    };
+    check(&site, &CLI_SITE, 5_000);
+    let commands = Siblings {
+        root: "crates/cli/src/commands",
+        path: "crate::commands::",
+    };
+    check(&commands, &CLI_COMMANDS, 5_000);
 }
 
 /// Who names whom in a crate.
@@ -172,7 +264,7 @@ fn names_in(root: &str) -> Names {
         if !["lib", "main"].contains(&module) {
             let code = code_of(&file.text);
             let own = names.entry(module.to_owned()).or_default();
-            own.extend(named(&code).into_iter().map(str::to_owned));
+            own.extend(named(&code, CRATE).into_iter().map(str::to_owned));
         }
     }
     names
@@ -251,6 +343,11 @@ fn a_circle_over_a_third_module_is_found() {
 fn a_name_against_the_order_is_found() {
     let order = ["a", "b", "c"];
     let code = "use crate::a::X;\nuse crate::c::Y;\nlet z = other_crate::c::Z;\ncrate::b::own();";
-    assert_eq!(against(&order, "b", code), ["b names c"]);
-    assert_eq!(against(&order, "c", code), [""; 0]);
+    assert_eq!(against(&order, "b", (code, CRATE)), ["b names c"]);
+    assert_eq!(against(&order, "c", (code, CRATE)), [""; 0]);
+    let code = "use crate::{\n    a::{X, b},\n    c::Y,\n};\nuse crate::d;";
+    let names = named(code, CRATE).into_iter();
+    assert_eq!(names.collect::<Vec<_>>(), ["", "a", "c", "d"]);
+    let code = "use crate::site::c::Y;\nuse crate::c::Y;";
+    assert_eq!(against(&order, "b", (code, "crate::site::")), ["b names c"]);
 }

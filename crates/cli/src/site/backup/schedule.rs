@@ -1,6 +1,6 @@
 //! The backups that a running site makes of its roles, as `[transfer.backup]` and `[storage.backup]` plan them.
 
-use super::{BackupReport, make_directory, namespace_source, source, storage};
+use super::{BackupReport, make_directory, namespace_source, source};
 use crate::args::BackupPart;
 use crate::exit::CommandError;
 use crate::site::config::{BackupPlan, Config};
@@ -168,7 +168,7 @@ impl Schedule {
         let (site, config) = (&self.site, &self.config);
         let of = match self.part {
             BackupPart::Transfer => source(site, config, pass_file, None, plan.rate.0)?,
-            BackupPart::Namespace => namespace_source(site, storage(site, config)?, plan.rate.0)?,
+            BackupPart::Namespace => namespace_source(site, site.storage(config)?, plan.rate.0)?,
         };
         let of = BackupOf { stopped, ..of };
         let to = directory.join(format!("{}-{}{SUFFIX}", self.part.name(), of.at.0));

@@ -1,6 +1,7 @@
 //! `[transfer.backup]` and `[storage.backup]`: how often a backup of a role is made, and where it goes.
 
 use penstock_model::quantity::{Size, Span};
+use penstock_persistence::backup::BACKUP_BYTES_PER_SECOND;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,10 +30,8 @@ impl BackupPlan {
     fn default_keep() -> usize {
         7
     }
-    /// Below what a disk can do, so that others find it free; and not far below, because the journal's log grows until
-    /// the copy is whole.
-    pub fn default_rate() -> Size {
-        Size(200_000_000)
+    fn default_rate() -> Size {
+        Size(BACKUP_BYTES_PER_SECOND)
     }
 
     /// Everything that is wrong with the one of a section, each as one sentence.
