@@ -17,6 +17,6 @@ pub mod series;
 
 pub use facts::{Ending, TransferFacts, gather};
 pub use follow::{MemoryRecord, Record, RecordError, report_of};
-pub use rate::{Counted, MeasuredRate, View, Window, WindowRule};
+pub use rate::{ByteCount, MeasuredRate, View, Window, WindowRule};
 pub use report::{BandwidthReport, ReportInput};
 pub use series::RateSeries;

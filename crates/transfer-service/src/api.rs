@@ -180,6 +180,9 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
         .with_state(api)
 }
 
+/// What a handler answers.
+type ApiResult = Result<Response, ApiError>;
+
 /// An error as FTS clients read it: `{"status": "404 Not Found", "message": "…"}`.
 #[derive(Debug)]
 pub(crate) struct ApiError {
@@ -196,7 +199,7 @@ const LEADERLESS_SECONDS: u16 = 5;
 
 /// Why a request was refused, where the log was not told yet: on its way to who knows the request.
 #[derive(Debug, Clone)]
-pub(crate) struct Untold(pub(crate) String);
+pub(crate) struct UnloggedRefusal(pub(crate) String);
 
 impl ApiError {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> ApiError {
@@ -240,7 +243,9 @@ impl IntoResponse for ApiError {
         let is_denial =
             self.status == StatusCode::UNAUTHORIZED || self.status == StatusCode::FORBIDDEN;
         if is_denial && !self.is_told {
-            response.extensions_mut().insert(Untold(self.message));
+            response
+                .extensions_mut()
+                .insert(UnloggedRefusal(self.message));
         }
         if self.status == StatusCode::UNAUTHORIZED {
             response
@@ -362,10 +367,7 @@ async fn whoami(
 }
 
 /// `GET /whoami/certificate`: the certificate that the client showed, as PEM.
-async fn whoami_certificate(
-    State(api): State<Api>,
-    credentials: Credentials,
-) -> Result<Response, ApiError> {
+async fn whoami_certificate(State(api): State<Api>, credentials: Credentials) -> ApiResult {
     let caller = api.caller(&credentials).await?;
     let shown = credentials.certificate();
     match shown.filter(|_| caller.identity.method == Method::Certificate) {

@@ -5,7 +5,7 @@
 //! without residual. It tells which factor fell, not why a storage element was slow: that is for the stages
 //! and the failures beside it. Where no work was queued the rate says nothing of the links: that is no drop.
 
-use super::sampled::{Bin, Sampled};
+use super::sampled::{Bin, SampleSums};
 use crate::facts::TransferFacts;
 use penstock_model::Timestamp;
 use serde::Serialize;
@@ -81,7 +81,7 @@ impl Cause {
 }
 
 /// Finds the drops of a window and splits each into its causes.
-pub(super) fn find_drops(sampled: &Sampled, transfers: &[&TransferFacts]) -> Vec<RateDrop> {
+pub(super) fn find_drops(sampled: &SampleSums, transfers: &[&TransferFacts]) -> Vec<RateDrop> {
     let bins = sampled.bins();
     let seconds = |n: usize| sampled.seconds_of(n);
     let rate = |(n, bin): (usize, &Bin)| bin.is_known().then(|| bin.moved as f64 / seconds(n));

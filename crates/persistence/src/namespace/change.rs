@@ -320,7 +320,7 @@ pub(super) struct Batch<'a> {
 }
 
 /// What a batch leaves to be done with its commit, and after it.
-pub(super) struct Finished {
+pub(super) struct BatchOutcome {
     /// The largest id that was written.
     pub id_max: u64,
     /// What the directory logs are told.
@@ -329,19 +329,19 @@ pub(super) struct Finished {
 
 /// Who removes something, and when.
 #[derive(Clone, Copy)]
-struct Act<'a> {
+struct Removal<'a> {
     by: Option<&'a UserName>,
     at: Timestamp,
 }
 
 /// A file that is about to be removed, with where it was.
-struct Leaving<'a> {
+struct RemovedEntry<'a> {
     entry: &'a Entry,
     parent: EntryId,
     path: NamespacePath,
     /// Its properties when they have gone to another entry already.
     properties: Option<Vec<DeadProperty>>,
-    act: Act<'a>,
+    act: Removal<'a>,
 }
 
 impl<'a> Batch<'a> {
@@ -377,7 +377,7 @@ impl<'a> Batch<'a> {
             } => {
                 let by = by.as_ref();
                 let at = *at;
-                self.remove(path, *only, *entries_max, Act { by, at })
+                self.remove(path, *only, *entries_max, Removal { by, at })
             }
             Change::Rename {
                 from,
@@ -390,7 +390,12 @@ impl<'a> Batch<'a> {
             } => {
                 let by = by.as_ref();
                 let at = *at;
-                self.rename((from, *only), to, (*replace, *entries_max), Act { by, at })
+                self.rename(
+                    (from, *only),
+                    to,
+                    (*replace, *entries_max),
+                    Removal { by, at },
+                )
             }
             Change::UpdateProperties {
                 path,
@@ -472,7 +477,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Writes what is kept once per transaction; to be called before the commit.
-    pub(super) fn finish(self) -> rusqlite::Result<Finished> {
+    pub(super) fn finish(self) -> rusqlite::Result<BatchOutcome> {
         for (pool, (files, bytes)) in &self.usage {
             self.connection
                 .prepare_cached(
@@ -489,7 +494,7 @@ impl<'a> Batch<'a> {
                 )?
                 .execute(params![stored(*directory), at.0])?;
         }
-        Ok(Finished {
+        Ok(BatchOutcome {
             id_max: self.id_max,
             records: self.records,
         })
@@ -514,7 +519,7 @@ impl<'a> Batch<'a> {
         }
         let mut changed = Changed::default();
         let mut inherits = false;
-        let act = Act {
+        let act = Removal {
             by: file.owner.as_ref(),
             at: file.at,
         };
@@ -547,7 +552,7 @@ impl<'a> Batch<'a> {
                     if inherits {
                         property::hand_over(self.connection, entry.id, file.id)?;
                     }
-                    let leaving = Leaving {
+                    let leaving = RemovedEntry {
                         entry: &entry,
                         parent,
                         path: file.path.clone(),
@@ -675,7 +680,7 @@ impl<'a> Batch<'a> {
         path: &NamespacePath,
         only: Option<EntryId>,
         entries_max: usize,
-        act: Act<'_>,
+        act: Removal<'_>,
     ) -> Outcome {
         if path.is_root() {
             return Err(Refusal::Root.into());
@@ -696,7 +701,7 @@ impl<'a> Batch<'a> {
         (from, only): (&NamespacePath, Option<EntryId>),
         to: &NamespacePath,
         (replace, entries_max): (Replace, usize),
-        act: Act<'_>,
+        act: Removal<'_>,
     ) -> Outcome {
         let at = act.at;
         if from.is_root() || to.is_root() {
@@ -775,7 +780,7 @@ impl<'a> Batch<'a> {
     /// directory, who does it and when.
     fn discard_all(
         &mut self,
-        (path, parent, act): (&NamespacePath, EntryId, Act<'_>),
+        (path, parent, act): (&NamespacePath, EntryId, Removal<'_>),
         entry: &Entry,
         entries_max: usize,
         trashed: &mut Vec<Trashed>,
@@ -797,7 +802,7 @@ impl<'a> Batch<'a> {
         }
         for (names, inside) in &inner {
             let above = &names[..names.len() - 1];
-            let leaving = Leaving {
+            let leaving = RemovedEntry {
                 entry: inside,
                 parent: parents.get(above).copied().unwrap_or(entry.id),
                 path: names
@@ -808,7 +813,7 @@ impl<'a> Batch<'a> {
             };
             self.discard(leaving, trashed)?;
         }
-        let leaving = Leaving {
+        let leaving = RemovedEntry {
             entry,
             parent,
             path: path.clone(),
@@ -822,15 +827,15 @@ impl<'a> Batch<'a> {
     /// Removes one row; a file's data becomes trash.
     fn discard(
         &mut self,
-        leaving: Leaving<'_>,
+        leaving: RemovedEntry<'_>,
         trashed: &mut Vec<Trashed>,
     ) -> rusqlite::Result<()> {
-        let Leaving {
+        let RemovedEntry {
             entry,
             parent,
             path,
             properties,
-            act: Act { by, at },
+            act: Removal { by, at },
         } = leaving;
         let id = stored(entry.id);
         self.connection
