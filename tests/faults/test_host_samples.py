@@ -151,6 +151,9 @@ def test_counters_agree_with_what_was_moved_and_survive_a_crash(site, source, ma
     shown = site.command("host", "--since", "10m")
     for part in (machine.inner, "wan", "pool disk1", f"{SETTING}: {changes[0]['before']} → {LARGE}", "not sampled:"):
         assert part in shown, shown
+    stored = json.loads(site.command("host", "--since", "10m", "--offline", "--json"))
+    [kept_here] = [one for one in stored["total"]["interfaces"] if one["name"] == machine.inner]
+    assert kept_here["traffic"]["received_bytes"] >= moved, stored["total"]
     compare_with_itself(site, tmp_path, changes[0]["before"])
     only_for_administrators(site, machine)
 

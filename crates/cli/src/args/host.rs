@@ -18,6 +18,10 @@ pub struct HostArgs {
     /// With --json: the interval of one point. Default: whatever fits the window.
     #[arg(long, value_name = "TIME")]
     pub resolution: Option<Span>,
+    /// Read the minutes in the directory of --dir, on the host itself, without the service. So it is done where the site has
+    /// no transfer service.
+    #[arg(long)]
+    pub offline: bool,
     /// The service.
     #[command(flatten)]
     pub service: ServiceArgs,

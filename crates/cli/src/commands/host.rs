@@ -6,8 +6,12 @@ use crate::args::{HostArgs, HostCommand, HostCompareArgs, NamedRate};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
+use crate::site::directory::SiteDirectory;
+use crate::site::serve::host;
+use penstock_clock::wall_clock;
 use penstock_observe::host::compare::{ComparedHost, compare};
 use penstock_observe::host::report::HostReport;
+use penstock_observe::host::sampler::stored_report;
 use penstock_observe::host::table;
 use std::fs;
 use std::path::Path;
@@ -21,9 +25,13 @@ pub async fn run(
     if let Some(HostCommand::Compare(args)) = &args.command {
         return compare_hosts(args, output);
     }
-    let service = connect(&args.service, Intent::Administer, environment)?;
     let resolution = args.resolution.map(|span| span.0.as_secs().max(1));
     let resolution = resolution.map(|seconds| u32::try_from(seconds).unwrap_or(u32::MAX));
+    if let Some(report) = stored(&args, resolution)? {
+        output.show(&report, || table::report(&report));
+        return Ok(());
+    }
+    let service = connect(&args.service, Intent::Administer, environment)?;
     let told = service
         .host(args.since.0.as_secs().max(1), resolution)
         .await?;
@@ -31,6 +39,27 @@ pub async fn run(
         .map_err(|why| CommandError::Local(format!("not a report of a host: {why}")))?;
     output.show(&report, || table::report(&report));
     Ok(())
+}
+
+/// What the site's directory tells by itself; `None` where its service is to be asked.
+fn stored(args: &HostArgs, resolution: Option<u32>) -> Result<Option<HostReport>, CommandError> {
+    let Some(dir) = &args.service.access.dir else {
+        return match args.offline {
+            true => Err(CommandError::Usage("--offline needs --dir".into())),
+            false => Ok(None),
+        };
+    };
+    let site = SiteDirectory::at(dir)?;
+    let config = site.config()?;
+    let has_service = config.transfer.is_some() || args.service.service.is_some();
+    if has_service && !args.offline {
+        return Ok(None);
+    }
+    let now = wall_clock();
+    let sampler = host::config(&site, &config);
+    let report = stored_report(&sampler, (now - args.since.0, now), resolution);
+    let report = report.map_err(|why| CommandError::local(sampler.directory.display(), why))?;
+    Ok(Some(report))
 }
 
 fn compare_hosts(args: &HostCompareArgs, output: Output) -> Result<(), CommandError> {

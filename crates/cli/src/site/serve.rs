@@ -6,7 +6,7 @@
 
 mod documents;
 mod files;
-mod host;
+pub mod host;
 mod issuer;
 mod live;
 mod monitor;

@@ -76,6 +76,7 @@ fn minute_of(at: Timestamp) -> i64 {
 #[derive(Debug)]
 pub struct Points {
     resolution_ms: i64,
+    from: Timestamp,
     to: Timestamp,
     known_until: Timestamp,
     points: Vec<HostSample>,
@@ -86,6 +87,10 @@ pub struct Points {
 /// What a window holds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Window {
+    /// Its begin.
+    pub from: Timestamp,
+    /// Its end.
+    pub to: Timestamp,
     /// One for each interval in which something was sampled.
     pub points: Vec<HostSample>,
     /// All of it; `None` when nothing was sampled.
@@ -99,6 +104,7 @@ impl Points {
     pub fn of(from: Timestamp, to: Timestamp, resolution_seconds: u32) -> Points {
         Points {
             resolution_ms: i64::from(resolution_seconds.max(1)) * 1000,
+            from,
             to,
             known_until: from,
             points: Vec::new(),
@@ -132,6 +138,8 @@ impl Points {
     pub fn end(mut self) -> Window {
         self.note_gap(self.to);
         Window {
+            from: self.from,
+            to: self.to,
             points: self.points,
             total: self.total,
             gaps: self.gaps,

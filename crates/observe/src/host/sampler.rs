@@ -314,26 +314,15 @@ impl Host {
         for second in self.seconds.lock().between(from.max(since), to) {
             points.push(&second);
         }
-        let window = points.end();
         let state = self.state.read();
         let machine = state.machine.clone();
-        let changes = state.changes.iter();
-        let changes = changes.filter(|change| change.at >= from && change.at < to);
-        Ok(HostReport {
-            host: self.name.clone(),
-            from,
-            to,
-            resolution_seconds,
-            processors: machine.processors,
-            interfaces: machine.interfaces,
-            disks: machine.disks,
-            open_files_max: machine.open_files_max,
-            facts: machine.facts,
-            changes: changes.cloned().collect(),
-            gaps: window.gaps,
-            total: window.total,
-            points: window.points,
-        })
+        let changes = state.changes.clone();
+        Ok(told(
+            &self.name,
+            (points, resolution_seconds),
+            machine,
+            changes,
+        ))
     }
 
     /// Everything since the start as one interval, for counters, and the host as it stands.
@@ -355,6 +344,52 @@ impl Host {
     /// Processor time of the thread that samples, as of the last look at the facts.
     pub fn sampler_time(&self) -> Duration {
         Duration::from_nanos(self.processor_ns.load(Ordering::Relaxed))
+    }
+}
+
+/// The same from the minutes in a directory, beside a running sampler or without one, and from the host as it stands.
+pub fn stored_report(
+    config: &SamplerConfig,
+    (from, to): (Timestamp, Timestamp),
+    asked: Option<u32>,
+) -> io::Result<HostReport> {
+    let resolution_seconds = resolution(from, to, asked);
+    let mut points = Points::of(from, to, resolution_seconds);
+    let store = Store::at(&config.directory);
+    store.minutes(from, to, |minute| points.push(&minute))?;
+    let changes = store.changes()?;
+    let machine = machine::look(Path::new(ROOT), &config.declared);
+    Ok(told(
+        &config.host,
+        (points, resolution_seconds),
+        machine,
+        changes,
+    ))
+}
+
+fn told(
+    host: &str,
+    (points, resolution_seconds): (Points, u32),
+    machine: Machine,
+    changes: Vec<FactChange>,
+) -> HostReport {
+    let window = points.end();
+    let (from, to) = (window.from, window.to);
+    let within = |change: &FactChange| change.at >= from && change.at < to;
+    HostReport {
+        host: host.to_owned(),
+        from,
+        to,
+        resolution_seconds,
+        processors: machine.processors,
+        interfaces: machine.interfaces,
+        disks: machine.disks,
+        open_files_max: machine.open_files_max,
+        facts: machine.facts,
+        changes: changes.into_iter().filter(within).collect(),
+        gaps: window.gaps,
+        total: window.total,
+        points: window.points,
     }
 }
 
@@ -421,6 +456,25 @@ mod tests {
         assert!(between, "{:?}", after.gaps);
         let changed = after.changes.iter().any(|change| change.name == "kernel");
         assert!(!changed, "{:?}", after.changes);
+    }
+
+    #[test]
+    fn minutes_are_told_without_a_sampler() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = Store::open(directory.path()).expect("a store");
+        for at in [60_000, 120_000] {
+            let minute = HostSample {
+                from: Timestamp(at),
+                covered_us: 60_000_000,
+                ..HostSample::default()
+            };
+            store.append(&minute).expect("written");
+        }
+        let window = (Timestamp(0), Timestamp(180_000));
+        let told = stored_report(&config(directory.path()), window, None).expect("readable");
+        assert_eq!(told.total.map(|total| total.covered_us), Some(120_000_000));
+        assert_eq!((told.gaps.len(), told.points.len()), (1, 2));
+        assert!(told.facts.contains_key("kernel"));
     }
 
     #[test]

@@ -12,12 +12,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Begins to sample, where the configuration says so. A host that cannot be sampled serves all the same.
-pub fn start(site: &SiteDirectory, config: &Config) -> Option<Sampler> {
+/// What the sampler of a site is given.
+pub fn config(site: &SiteDirectory, config: &Config) -> SamplerConfig {
     let observe = &config.observe;
-    if !observe.sample_host {
-        return None;
-    }
     let place = |path: &Path| {
         let path = site.resolve(path);
         std::path::absolute(&path).unwrap_or(path)
@@ -25,7 +22,7 @@ pub fn start(site: &SiteDirectory, config: &Config) -> Option<Sampler> {
     let pools = config.storage.iter().flat_map(|storage| &storage.pools);
     let pools = pools.map(|pool| (format!("pool {}", pool.name), place(&pool.path)));
     let own = [("site directory".to_owned(), place(Path::new(".")))];
-    let sampler = Sampler::start(SamplerConfig {
+    SamplerConfig {
         host: config.url_host(),
         directory: place(&observe.host_samples),
         days_max: observe.host_days_max(),
@@ -33,10 +30,20 @@ pub fn start(site: &SiteDirectory, config: &Config) -> Option<Sampler> {
             roles: observe.interfaces.clone(),
             directories: pools.chain(own).collect(),
         },
-    });
+    }
+}
+
+/// Begins to sample, where the configuration says so. A host that cannot be sampled serves all the same.
+pub fn start(site: &SiteDirectory, of_site: &Config) -> Option<Sampler> {
+    if !of_site.observe.sample_host {
+        return None;
+    }
+    let config = config(site, of_site);
+    let directory = config.directory.clone();
+    let sampler = Sampler::start(config);
     sampler
         .inspect_err(|why| {
-            let directory = observe.host_samples.display();
+            let directory = directory.display();
             tracing::error!(%why, %directory, "this host is not sampled");
         })
         .ok()
