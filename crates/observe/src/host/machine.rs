@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// Disks that are looked at: those below the site's directories first.
 const DISKS_MAX: usize = 128;
+/// The fact of how many files the process may have open.
+pub const OPEN_FILES: &str = "limit open files";
 const INTERFACES_MAX: usize = 64;
 /// What decides how fast TCP can be; by their names below `/proc/sys`.
 const SETTINGS: [&str; 13] = [
@@ -114,7 +116,7 @@ impl Machine {
             Limit::Unlimited => None,
         });
         self.note(
-            "limit open files",
+            OPEN_FILES,
             limits.map(|limits| limits.open_files.to_string()),
         );
         self.note(

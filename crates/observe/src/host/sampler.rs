@@ -347,7 +347,8 @@ impl Host {
     }
 }
 
-/// The same from the minutes in a directory, beside a running sampler or without one, and from the host as it stands.
+/// The same from what is in a directory, beside a running sampler or without one. Disks and interfaces are told as they
+/// stand now, facts as the sampler saw them last: limits are those of its process.
 pub fn stored_report(
     config: &SamplerConfig,
     (from, to): (Timestamp, Timestamp),
@@ -358,7 +359,10 @@ pub fn stored_report(
     let store = Store::at(&config.directory);
     store.minutes(from, to, |minute| points.push(&minute))?;
     let changes = store.changes()?;
-    let machine = machine::look(Path::new(ROOT), &config.declared);
+    let mut machine = machine::look(Path::new(ROOT), &config.declared);
+    machine.facts = store.facts();
+    let limit = machine.facts.get(machine::OPEN_FILES).cloned().flatten();
+    machine.open_files_max = limit.and_then(|limit| limit.parse().ok());
     Ok(told(
         &config.host,
         (points, resolution_seconds),
@@ -470,11 +474,13 @@ mod tests {
             };
             store.append(&minute).expect("written");
         }
+        let limit = (machine::OPEN_FILES.to_owned(), Some("4711".to_owned()));
+        store.note(&[], &Facts::from([limit])).expect("written");
         let window = (Timestamp(0), Timestamp(180_000));
         let told = stored_report(&config(directory.path()), window, None).expect("readable");
         assert_eq!(told.total.map(|total| total.covered_us), Some(120_000_000));
         assert_eq!((told.gaps.len(), told.points.len()), (1, 2));
-        assert!(told.facts.contains_key("kernel"));
+        assert_eq!(told.open_files_max, Some(4711), "of who sampled");
     }
 
     #[test]
