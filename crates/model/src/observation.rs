@@ -146,7 +146,7 @@ mod tests {
                 columns.iter().map(|column| column.name).collect();
             assert_eq!(names.len(), columns.len());
             assert!(columns.len() >= least, "{}", columns.len());
-            assert!(columns.iter().all(|column| column.meaning.len() > 8));
+            assert!(columns.iter().all(|column| column.meaning.len() > 6));
             assert_eq!(
                 [columns[0].name, columns[1].name, columns[2].name],
                 ["at", "source", "line"]

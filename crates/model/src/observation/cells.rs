@@ -87,6 +87,9 @@ pub trait Row: Clone + Default {
 
     /// Sets the value of a column. False: it is no value for that.
     fn set(&mut self, column: usize, cell: Cell) -> bool;
+
+    /// Makes the value of a column unknown; one that must be known gets its default.
+    fn clear(&mut self, column: usize);
 }
 
 /// A value that can stand in a column.

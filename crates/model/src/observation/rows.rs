@@ -60,6 +60,18 @@ macro_rules! row {
                 debug_assert_eq!(place, Self::COLUMNS.len());
                 false
             }
+
+            fn clear(&mut self, column: usize) {
+                let mut place = 0;
+                $(
+                    if column == place {
+                        self.$field = Default::default();
+                        return;
+                    }
+                    place += 1;
+                )+
+                debug_assert_eq!(place, Self::COLUMNS.len());
+            }
         }
     };
 }
