@@ -5,9 +5,11 @@
 //! history; [`store`] keeps rows of what any system saw, beside it.
 #![forbid(unsafe_code)]
 
+pub mod accounting;
 pub mod facts;
 pub mod fingerprint;
 pub mod follow;
+pub mod importing;
 #[cfg(feature = "live")]
 pub mod live;
 pub mod plot;

@@ -7,9 +7,11 @@
 
 mod block;
 pub(crate) mod columns;
+mod positions;
 mod reading;
 mod segment;
 
+pub use positions::{BEGINNING_BYTES, Position, Positions};
 pub use reading::{ReadWindow, Reader, Skipped};
 pub use segment::TornTail;
 

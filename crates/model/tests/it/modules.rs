@@ -83,7 +83,7 @@ const CLI_SITE: [&str; 11] = [
     "init",
     "check",
 ];
-const CLI_COMMANDS: [&str; 18] = [
+const CLI_COMMANDS: [&str; 21] = [
     "progress",
     "access",
     "files",
@@ -102,6 +102,9 @@ const CLI_COMMANDS: [&str; 18] = [
     "trash",
     "simulate",
     "demo",
+    "records",
+    "ingest",
+    "account",
 ];
 
 /// Circles that stay, each with the reason.
