@@ -13,6 +13,9 @@ pub enum CommandError {
     /// It ran, but some files failed or a job did not finish well.
     #[error("{0}")]
     SomeFailed(String),
+    /// `ingest` or `records import` did not understand some lines, and has told which.
+    #[error("some lines were not understood and left out")]
+    Incomplete,
     /// What was typed or configured makes no sense.
     #[error("{0}")]
     Usage(String),
@@ -68,7 +71,7 @@ impl CommandError {
     /// The code for the shell.
     pub fn exit_code(&self) -> u8 {
         match self {
-            CommandError::SomeFailed(_) => 1,
+            CommandError::SomeFailed(_) | CommandError::Incomplete => 1,
             CommandError::Usage(_) => 2,
             CommandError::NotAuthorised(_) | CommandError::Refused => 3,
             CommandError::NotFound(_) => 4,

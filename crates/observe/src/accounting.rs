@@ -20,6 +20,8 @@ use std::sync::Arc;
 pub const NAMES_MAX: usize = 5_000;
 /// Kinds of failure that are told apart for one name at most.
 pub const FINGERPRINTS_MAX: usize = 1_000;
+/// Days of names that are told apart at most.
+const DAYS_MAX: usize = 200_000;
 /// The name of what comes after [`NAMES_MAX`].
 pub const OTHERS: &str = "(others)";
 /// The name of what a source does not tell.
@@ -68,6 +70,10 @@ pub enum By {
     Vo,
     /// From where to where.
     Link,
+    /// Where bytes came from.
+    Source,
+    /// Where bytes went.
+    Destination,
     /// Servers, or pools where no server is told.
     Server,
     /// Activities.
@@ -117,11 +123,15 @@ pub struct PublishedRate {
     pub success_rule: &'static str,
 }
 
-/// Volumes of one day.
+/// Volumes of one name in one day.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Day {
     /// Whose books.
     pub view: View,
+    /// What was attempted.
+    pub operation: Operation,
+    /// The VO, link, server or activity.
+    pub name: String,
     /// `2026-11-24`, in UTC.
     pub day: String,
     /// Bytes of files that arrived in it.
@@ -145,7 +155,7 @@ pub struct ServerLine {
     pub interfaces_in: Option<Bytes>,
     /// Bytes that went out.
     pub interfaces_out: Option<Bytes>,
-    /// Bytes inside the site for each byte that came from outside or went there: what is relayed. `None`: not told.
+    /// Bytes that are told to have stayed inside the site for each other byte: what is relayed. `None`: not told.
     pub relay_ratio: Option<f64>,
     /// What its interfaces carried in percent of what they could have, while that was told.
     pub utilisation_percent: Option<f64>,
@@ -188,7 +198,7 @@ struct ServerSum {
     written: u128,
     read: u128,
     local: u128,
-    remote: u128,
+    others: u128,
     is_place_told: bool,
     interfaces_in: Option<u128>,
     interfaces_out: Option<u128>,
@@ -201,7 +211,7 @@ struct ServerSum {
 pub struct Accountant {
     by: By,
     sums: BTreeMap<(View, Operation, String), Sum>,
-    days: BTreeMap<(View, i64), u128>,
+    days: BTreeMap<((View, Operation, String), i64), u128>,
     servers: BTreeMap<String, ServerSum>,
     readings: FileReadings,
     impossible: figures::ImpossibleRows,
@@ -242,6 +252,12 @@ impl Accountant {
             true => (row.view, row.operation, OTHERS.to_owned()),
             false => key,
         };
+        let mut day_key = key.clone();
+        if self.by == By::Day {
+            day_key.2 = "(all)".to_owned();
+        } else if self.days.len() >= DAYS_MAX {
+            day_key.2 = OTHERS.to_owned();
+        }
         let sum = self.sums.entry(key).or_default();
         let moved = row.bytes_moved.map(|moved| u128::from(moved.0));
         sum.moved += moved.unwrap_or(0);
@@ -251,12 +267,14 @@ impl Accountant {
                 match arrived_of(row) {
                     Some(arrived) => {
                         sum.arrived += u128::from(arrived.0);
-                        if moves_file(row.operation) {
-                            let day = row.at.unix_seconds().div_euclid(86_400);
-                            *self.days.entry((row.view, day)).or_default() += u128::from(arrived.0);
-                        }
+                        let day = row.at.unix_seconds().div_euclid(86_400);
+                        *self.days.entry((day_key, day)).or_default() += u128::from(arrived.0);
                     }
-                    None => sum.without_bytes += u64::from(row.operation != Operation::Removal),
+                    None => {
+                        let has_bytes =
+                            ![Operation::Removal, Operation::Request].contains(&row.operation);
+                        sum.without_bytes += u64::from(has_bytes);
+                    }
                 }
             }
             Outcome::Failure => {
@@ -283,26 +301,18 @@ impl Accountant {
         let sum = server_of(&mut self.servers, server);
         match row.operation {
             Operation::Read | Operation::Migration => sum.read += moved,
-            Operation::Write | Operation::Recall | Operation::Copy => sum.written += moved,
-            Operation::PoolCopy => {
+            Operation::Write | Operation::Recall | Operation::Copy | Operation::PoolCopy => {
                 sum.written += moved;
-                sum.local += moved;
-                sum.is_place_told = true;
             }
             Operation::Removal | Operation::Request => {}
         }
-        match row.is_local {
+        let is_pool_copy = row.operation == Operation::PoolCopy;
+        let is_local = row.is_local.or(is_pool_copy.then_some(true));
+        sum.is_place_told |= is_local.is_some();
+        match is_local {
             Some(true) => sum.local += moved,
-            Some(false) => sum.remote += moved,
-            None => {
-                // Whoever reads or writes from outside a pool copy is taken for outside the site: the source tells no
-                // more, and a pool copy is told as one.
-                if [Operation::Read, Operation::Write, Operation::Copy].contains(&row.operation) {
-                    sum.remote += moved;
-                }
-            }
+            Some(false) | None => sum.others += moved,
         }
-        sum.is_place_told |= row.is_local.is_some();
     }
 
     /// Takes a sample of an interface, with its capacity where it is told.
@@ -340,6 +350,8 @@ impl Accountant {
                 row.source_host.as_deref().unwrap_or(UNKNOWN),
                 row.destination_host.as_deref().unwrap_or(UNKNOWN)
             ),
+            By::Source => text(row.source_host.as_deref()),
+            By::Destination => text(row.destination_host.as_deref()),
             By::Server => {
                 let pool = row.pool.as_ref().map(|pool| pool.as_str());
                 text(row.server.as_deref().or(pool))
@@ -387,18 +399,6 @@ fn server_of(servers: &mut BTreeMap<String, ServerSum>, name: String) -> &mut Se
     servers.entry(name).or_default()
 }
 
-/// Whether its bytes are part of what a site or a VO moved.
-fn moves_file(operation: Operation) -> bool {
-    match operation {
-        Operation::Copy
-        | Operation::Read
-        | Operation::Write
-        | Operation::Recall
-        | Operation::Migration => true,
-        Operation::PoolCopy | Operation::Removal | Operation::Request => false,
-    }
-}
-
 /// Bytes of a file that arrived: of a copy the file's, of a client those that it read or wrote.
 pub(crate) fn arrived_of(row: &Attempt) -> Option<Bytes> {
     match row.operation {
@@ -436,6 +436,8 @@ fn line_of(
     let what = match by {
         By::Vo => "VO",
         By::Link => "link",
+        By::Source => "source",
+        By::Destination => "destination",
         By::Server => "server",
         By::Activity => "activity",
         By::Day => "day",
@@ -473,31 +475,37 @@ fn day_name(day: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}")
 }
 
-fn days_of(days: BTreeMap<(View, i64), u128>) -> Vec<Day> {
-    let mut cumulative: BTreeMap<View, u128> = BTreeMap::new();
-    let days = days.into_iter().map(|((view, day), arrived)| {
-        let total = cumulative.entry(view).or_default();
-        *total += arrived;
-        Day {
-            view,
-            day: day_name(day),
-            arrived: bytes(arrived),
-            megabits_per_second: arrived as f64 * 8.0 / 1e6 / 86_400.0,
-            cumulative: bytes(*total),
-        }
-    });
+fn days_of(days: BTreeMap<((View, Operation, String), i64), u128>) -> Vec<Day> {
+    let mut cumulative: BTreeMap<(View, Operation, String), u128> = BTreeMap::new();
+    let days = days
+        .into_iter()
+        .map(|(((view, operation, name), day), arrived)| {
+            let total = cumulative
+                .entry((view, operation, name.clone()))
+                .or_default();
+            *total += arrived;
+            Day {
+                view,
+                operation,
+                name,
+                day: day_name(day),
+                arrived: bytes(arrived),
+                megabits_per_second: arrived as f64 * 8.0 / 1e6 / 86_400.0,
+                cumulative: bytes(*total),
+            }
+        });
     days.collect()
 }
 
 fn server_line((server, sum): (String, ServerSum)) -> ServerLine {
-    let has_ratio = sum.is_place_told && sum.remote > 0;
+    let has_ratio = sum.is_place_told && sum.others > 0;
     ServerLine {
         server,
         written: bytes(sum.written),
         read: bytes(sum.read),
         interfaces_in: sum.interfaces_in.map(bytes),
         interfaces_out: sum.interfaces_out.map(bytes),
-        relay_ratio: has_ratio.then(|| sum.local as f64 / sum.remote as f64),
+        relay_ratio: has_ratio.then(|| sum.local as f64 / sum.others as f64),
         utilisation_percent: (sum.capacity > 0.0)
             .then(|| 100.0 * sum.carried as f64 / sum.capacity),
     }

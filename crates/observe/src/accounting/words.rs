@@ -92,8 +92,10 @@ impl Account {
         for day in &self.days {
             let _ = writeln!(
                 text,
-                "{:<8} {} {:>10} {:>10.1} Mb/s, since the beginning {}",
+                "{:<8} {:<9} {} {} {:>10} {:>10.1} Mb/s, since the beginning {}",
                 day.view.word(),
+                day.operation.word(),
+                day.name,
                 day.day,
                 day.arrived.to_string(),
                 day.megabits_per_second,
@@ -122,7 +124,7 @@ impl Account {
             if let Some(ratio) = server.relay_ratio {
                 let _ = write!(
                     text,
-                    "; relayed inside the site {ratio:.2} for each byte from or to outside"
+                    "; {ratio:.2} bytes inside the site for each other one"
                 );
             }
             if let Some(percent) = server.utilisation_percent {

@@ -59,8 +59,8 @@ impl Positions {
         is_same.then_some(*known)
     }
 
-    /// Notes how far a file has been taken.
-    pub fn set(&mut self, name: &str, beginning: &[u8], (bytes, line): (u64, u64)) {
+    /// Notes how far a file has been taken. False: that was known.
+    pub fn set(&mut self, name: &str, beginning: &[u8], (bytes, line): (u64, u64)) -> bool {
         let checked = beginning.len().min(BEGINNING_BYTES).min(bytes as usize);
         let position = Position {
             bytes,
@@ -68,7 +68,7 @@ impl Positions {
             beginning_crc32c: crc32c::crc32c(&beginning[..checked]),
             beginning_bytes: checked as u64,
         };
-        self.known.insert(name.to_owned(), position);
+        self.known.insert(name.to_owned(), position) != Some(position)
     }
 
     /// Makes them durable.
