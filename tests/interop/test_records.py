@@ -23,6 +23,7 @@ HOST = "127.0.3.2"
 XROOTD_HOST = "127.0.3.3"
 SIZES = [0, 1, 70_000, 3_000_000]
 KILLS = 5
+PAGE_BYTES, CHECKSUM_BYTES = 4096, 4
 
 
 class Records:
@@ -209,13 +210,16 @@ def listening(records):
             process.wait(20)
 
 
-def test_what_a_real_xrootd_tells_is_what_was_copied(records, tmp_path):
+@pytest.mark.parametrize("pages", [False, True], ids=["plain", "pages with checksums"])
+def test_what_a_real_xrootd_tells_is_what_was_copied(records, tmp_path, pages):
+    """XRootD counts the checksums of pages as bytes that were written, four for each page."""
+    xrdcp = ("env", f"XRD_CPUSEPGWRTRD={int(pages)}", "xrdcp", "-s")
     with listening(records) as (collector, monitor_port), monitored_xrootd(monitor_port) as root:
         for number, size in enumerate(SIZES):
             local = tmp_path / f"file{number}"
             local.write_bytes(content(number, size))
-            run("xrdcp", "-s", local, f"{root}/in/{number}")
-            run("xrdcp", "-s", f"{root}/in/{number}", tmp_path / f"back{number}")
+            run(*xrdcp, local, f"{root}/in/{number}")
+            run(*xrdcp, f"{root}/in/{number}", tmp_path / f"back{number}")
             assert (tmp_path / f"back{number}").read_bytes() == local.read_bytes()
 
         def all_told():
@@ -228,8 +232,9 @@ def test_what_a_real_xrootd_tells_is_what_was_copied(records, tmp_path):
     written = {row["destination_path"]: row["bytes_written"] for row in ended if row["operation"] == "write"}
     read = {row["source_path"]: row["bytes_read"] for row in ended if row["operation"] == "read"}
     expected = {f"/in/{number}": size for number, size in enumerate(SIZES)}
-    assert written == expected
     assert read == expected
+    checksums = CHECKSUM_BYTES if pages else 0
+    assert written == {path: size + checksums * -(-size // PAGE_BYTES) for path, size in expected.items()}
     assert len(ended) == 2 * len(SIZES)
     assert all(row["view"] == "site" and row["outcome"] == "success" for row in ended)
     assert [row for row in records.rows("incident") if row["kind"] == "gap"] == []
