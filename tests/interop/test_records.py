@@ -131,6 +131,24 @@ def test_lines_that_are_not_understood_are_told_with_their_numbers(records, tmp_
     assert [row["at"] for row in records.rows()] == [1_795_370_691_000] * 2
 
 
+def test_a_published_table_is_checked(records, tmp_path):
+    """The migration table of the tape challenge of 2021: one mean size is ten times too small, rates have windows of their
+    own."""
+
+    def row(name, files, terabytes, gigabytes_per_second, mean_gigabytes):
+        figures = {"volume_bytes": int(terabytes * 1e12), "bytes_per_second": gigabytes_per_second * 1e9}
+        return {"name": name, "files": files, "mean_file_bytes": mean_gigabytes * 1e9} | figures
+
+    total, cms = row("ALL", 277_035, 1068, 2.31, 3.85), row("CMS", 21_947, 235, 1.8, 1.074)
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps({"seconds": 1068e12 / 2.31e9, "total": total, "parts": [cms]}))
+    told = json.loads(records.run("account", "published", path, code=6))
+    assert told[0] == ["CMS", "235.0 TB / 21947 files = 10.708 GB, not 1.074 GB (factor 10.0)"]
+    assert told[1] == ["CMS", "1.800 GB/s × 128.4 h = 832 TB, not 235 TB: the rate is over 36.3 h"]
+    path.write_text(json.dumps({"seconds": 1068e12 / 2.31e9, "total": total, "parts": []}))
+    assert json.loads(records.run("account", "published", path)) == []
+
+
 def test_what_was_flushed_survives_kills(records, tmp_path):
     """Killed at any moment, and started again: no line is missing, and none comes more often than once for each kill."""
     path = tmp_path / "messages.jsonl"

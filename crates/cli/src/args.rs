@@ -329,7 +329,8 @@ pub enum Command {
         penstock account records --since 7d\n  \
         penstock account records --since 2021-10-11T08:00:00Z --until 2021-10-15T15:00:00Z --by link\n  \
         penstock account records --by server --json\n  \
-        penstock account reconcile vo-records site-records --since 7d   # why two views differ")]
+        penstock account reconcile vo-records site-records --since 7d   # why two views differ\n  \
+        penstock account published table.json                   # rows of a table that cannot be true")]
     Account(AccountArgs),
     /// Work with gfal2 for a transfer service, which starts this itself: one process for each attempt of a transfer.
     #[command(

@@ -34,8 +34,8 @@ pub enum CommandError {
     /// Content is not what it should be.
     #[error("{0}")]
     Verification(String),
-    /// `fsck` found differences that are still there, and has named them.
-    #[error("namespace and pools differ")]
+    /// `fsck` found differences that are still there, or `account published` figures that cannot be true, and has named them.
+    #[error("what should agree differs")]
     Differs,
     /// This machine: disk full, port taken, no permission.
     #[error("{0}")]

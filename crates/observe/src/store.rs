@@ -3,7 +3,7 @@
 //! A directory has one file for each family of rows and day (several, when one would be long), so that old days can be
 //! removed. A file is a chain of blocks, each of which holds its rows column by column and is checked by a checksum
 //! (`docs/decisions/0016-rows-in-own-columns.md`). What [`Store::flush`] has acknowledged survives a crash; what a crash
-//! has torn off is cut when the store is opened to write, and told. Only one process writes, any number reads.
+//! has torn off is moved into a file beside it when more is written, and told. Only one process writes, any number reads.
 
 mod block;
 pub(crate) mod columns;
@@ -176,6 +176,10 @@ impl Store {
         for file in segment::files(&self.directory)? {
             if file.day < first_day {
                 fs::remove_file(&file.path).map_err(StoreError::disk(&file.path))?;
+                let torn = segment::torn_path(&file.path);
+                if torn.exists() {
+                    fs::remove_file(&torn).map_err(StoreError::disk(&torn))?;
+                }
                 removed.push(file.path);
             }
         }

@@ -262,7 +262,7 @@ pub enum AccountBy {
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct AccountArgs {
-    /// Compare two views instead.
+    /// Compare two views, or check a table, instead.
     #[command(subcommand)]
     pub command: Option<AccountCommand>,
     /// The directory of records.
@@ -280,6 +280,16 @@ pub struct AccountArgs {
 pub enum AccountCommand {
     /// Join what a VO and a site recorded of the same transfers, and tell by what their volumes differ.
     Reconcile(ReconcileArgs),
+    /// Check a table that somebody published: tell each row that cannot be true, with the arithmetic.
+    Published(PublishedArgs),
+}
+
+/// Options of `account published`.
+#[derive(Debug, Args)]
+pub struct PublishedArgs {
+    /// JSON: `seconds` of the table's window, the row `total`, and `parts`; of each row name, files, volume_bytes,
+    /// bytes_per_second and mean_file_bytes.
+    pub table: PathBuf,
 }
 
 /// Options of `account reconcile`.

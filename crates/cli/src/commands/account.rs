@@ -6,12 +6,15 @@ use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_model::Timestamp;
 use penstock_model::observation::{Attempt, Sample};
+use penstock_observe::accounting::figures::PublishedTable;
 use penstock_observe::accounting::reconcile::{ViewRows, reconcile};
 use penstock_observe::accounting::{Accountant, By, COLUMNS};
 use penstock_observe::store::{ReadWindow, Reader};
 use std::path::Path;
 use std::time::Duration;
 
+/// A table of figures is written by people.
+const TABLE_BYTES_MAX: u64 = 1 << 20;
 /// Rows this long before and after a window are read, too: they tell that windows or clocks differ.
 const MARGIN: Duration = Duration::from_secs(48 * 3600);
 
@@ -19,6 +22,7 @@ const MARGIN: Duration = Duration::from_secs(48 * 3600);
 pub fn run(args: &AccountArgs, output: Output) -> Result<(), CommandError> {
     match (&args.command, &args.directory) {
         (Some(AccountCommand::Reconcile(args)), _) => compare(args, output),
+        (Some(AccountCommand::Published(args)), _) => check_table(&args.table, output),
         (None, Some(directory)) => account(args, directory, output),
         (None, None) => Err(CommandError::Usage(
             "name a directory of records".to_owned(),
@@ -76,6 +80,31 @@ fn compare(args: &ReconcileArgs, output: Output) -> Result<(), CommandError> {
     let result = reconcile(&first, &second);
     output.show(&result, || result.text());
     Ok(())
+}
+
+fn check_table(path: &Path, output: Output) -> Result<(), CommandError> {
+    let wrong =
+        |why: &dyn std::fmt::Display| CommandError::Usage(format!("{}: {why}", path.display()));
+    let size = std::fs::metadata(path).map_err(|why| wrong(&why))?.len();
+    if size > TABLE_BYTES_MAX {
+        return Err(wrong(&format!(
+            "a table has at most {TABLE_BYTES_MAX} bytes"
+        )));
+    }
+    let text = std::fs::read(path).map_err(|why| wrong(&why))?;
+    let table: PublishedTable = serde_json::from_slice(&text).map_err(|why| wrong(&why))?;
+    let found = table.contradictions();
+    output.show(&found, || match found.is_empty() {
+        true => "no row contradicts another\n".to_owned(),
+        false => found
+            .iter()
+            .map(|(row, what)| format!("{row}: {what}\n"))
+            .collect(),
+    });
+    match found.is_empty() {
+        true => Ok(()),
+        false => Err(CommandError::Differs),
+    }
 }
 
 fn view(directory: &Path, window: ReadWindow) -> Result<ViewRows, CommandError> {

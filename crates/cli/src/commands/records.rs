@@ -115,7 +115,7 @@ impl Summary {
         }
         if self.torn_bytes > 0 {
             text += &format!(
-                "{} bytes that a crash had left unfinished were cut; they had not been acknowledged\n",
+                "{} bytes that a crash had left unfinished were moved aside (*.torn); they had not been acknowledged\n",
                 self.torn_bytes
             );
         }

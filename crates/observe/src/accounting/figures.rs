@@ -2,7 +2,7 @@
 
 use penstock_model::Bytes;
 use penstock_model::observation::{Attempt, Operation, Outcome, Sample};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// By how much a printed figure may differ from what its neighbours say: printing rounds to two or three digits.
@@ -103,22 +103,27 @@ impl ImpossibleRows {
 }
 
 /// A row of a table that somebody published.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PublishedRow {
     /// Its name in the table.
     pub name: String,
     /// Files.
     pub files: u64,
     /// Their volume.
+    #[serde(rename = "volume_bytes")]
     pub volume: Bytes,
     /// Bytes per second.
+    #[serde(rename = "bytes_per_second")]
     pub rate: f64,
     /// Bytes of a file, on the average.
+    #[serde(rename = "mean_file_bytes")]
     pub mean_size: f64,
 }
 
 /// A table: parts, and their total.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PublishedTable {
     /// The row of all.
     pub total: PublishedRow,

@@ -218,9 +218,8 @@ impl OpenFile {
             path: path.clone(),
             bytes: Bytes(size - whole),
         });
-        if size != whole {
-            file.set_len(whole).map_err(StoreError::disk(&path))?;
-            file.sync_all().map_err(StoreError::disk(&path))?;
+        if size > whole {
+            cut(&mut file, &path, whole).map_err(StoreError::disk(&path))?;
         }
         file.seek(SeekFrom::End(0))
             .map_err(StoreError::disk(&path))?;
@@ -329,22 +328,43 @@ impl FrameHead {
     }
 }
 
-/// Bytes up to the end of the last block before which all are whole. The file is behind its head.
+/// Bytes up to the end of the last whole block. A damaged one before it stays: what was acknowledged behind it is whole.
+/// The file is behind its head.
 fn whole_length(file: &mut File) -> io::Result<u64> {
     let size = file.metadata()?.len();
-    let mut whole = HEAD_BYTES;
+    let (mut whole, mut at) = (HEAD_BYTES, HEAD_BYTES);
     let mut block = Vec::new();
     while let Some(head) = FrameHead::read(file)? {
-        let end = whole + FRAME_HEAD_BYTES as u64 + u64::from(head.block_bytes);
-        if end > size {
+        at += FRAME_HEAD_BYTES as u64 + u64::from(head.block_bytes);
+        if at > size {
             break;
         }
         block.resize(head.block_bytes as usize, 0);
         file.read_exact(&mut block)?;
-        if !head.fits(&block) {
-            break;
+        if head.fits(&block) {
+            whole = at;
         }
-        whole = end;
     }
     Ok(whole)
+}
+
+/// Where what is cut off a file is kept: should a disk have damaged the chain of blocks, whole ones may be in it.
+pub(super) fn torn_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".torn");
+    name.into()
+}
+
+/// Moves what is behind `whole` out of the file.
+fn cut(file: &mut File, path: &Path, whole: u64) -> io::Result<()> {
+    let torn = File::options()
+        .create(true)
+        .append(true)
+        .open(torn_path(path));
+    let mut torn = torn?;
+    file.seek(SeekFrom::Start(whole))?;
+    io::copy(file, &mut torn)?;
+    torn.sync_all()?;
+    file.set_len(whole)?;
+    file.sync_all()
 }

@@ -128,6 +128,45 @@ fn a_flipped_bit_is_never_read_as_a_row() {
 }
 
 #[test]
+fn what_is_behind_a_damaged_block_is_not_lost_when_more_is_written() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for block in 0..3 {
+        write(directory.path(), block * 5..block * 5 + 5, |_| 5);
+    }
+    let path = segment::files(directory.path()).expect("files")[0]
+        .path
+        .clone();
+    let mut damaged = fs::read(&path).expect("read");
+    let second = damaged.len() / 2;
+    damaged[second] ^= 1;
+    fs::write(&path, &damaged).expect("written");
+    write(directory.path(), 15..20, |_| 5);
+    let (rows, skipped) = read(directory.path(), ReadWindow::ALL);
+    assert_eq!(
+        lines(&rows),
+        [0, 1, 2, 3, 4, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]
+    );
+    assert_eq!(skipped.len(), 1, "what is damaged is told");
+}
+
+#[test]
+fn what_is_cut_is_kept_aside_until_its_day_is_removed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), 0..5, |_| 5);
+    let path = segment::files(directory.path()).expect("files")[0]
+        .path
+        .clone();
+    let mut file = OpenOptions::new().append(true).open(&path).expect("open");
+    file.write_all(b"half a block").expect("written");
+    write(directory.path(), 5..6, |_| 5);
+    let torn = segment::torn_path(&path);
+    assert_eq!(fs::read(&torn).expect("kept"), b"half a block");
+    let mut store = Store::open(directory.path()).expect("it opens");
+    store.remove_before(Timestamp(DAY)).expect("removed");
+    assert!(!torn.exists() && !path.exists());
+}
+
+#[test]
 fn hostile_blocks_are_refused_or_read_but_never_crash() {
     let mut builder = block::BlockBuilder::new(Attempt::COLUMNS);
     for line in 0..9 {
