@@ -1,7 +1,8 @@
 //! Measures the store of rows: `cargo run --release -p penstock-observe --example record_rates -- DIR ROWS`.
 
-use penstock_model::observation::{Attempt, Operation, Outcome, Text, View};
+use penstock_model::observation::{Attempt, Observation, Operation, Outcome, Text, View};
 use penstock_model::{Activity, Bytes, Timestamp, UserName, VoName};
+use penstock_observe::importing::{InvalidLine, LineFormat, LineImport, Told};
 use penstock_observe::records::parquet::ParquetWriter;
 use penstock_observe::store::{ReadWindow, Reader, Store};
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ const DAY_MILLISECONDS: i64 = 86_400_000;
 const PARQUET_ROWS: u64 = 500_000;
 const LIVE_ROWS: u64 = 200_000;
 const LIVE_FLUSH_ROWS: u64 = 2_000;
+const IMPORTED_ROWS: u64 = 200_000;
 
 fn row(line: u64, at: i64) -> Attempt {
     let host = |number: u64| Some(format!("https://se{}.example.org", number % 150).into());
@@ -44,6 +46,59 @@ fn row(line: u64, at: i64) -> Attempt {
         outcome: Some(Outcome::Success),
         ..Attempt::default()
     }
+}
+
+/// A complete message with all keys that FTS3 sends.
+fn message(line: u64) -> String {
+    let names = "src_srm_v dest_srm_v src_site_name dst_site_name buf_size tcp_buf_size block_size scitag time_srm_prep_st \
+        time_srm_prep_end time_srm_fin_st time_srm_fin_end srm_preparation_time srm_finalization_time srm_overhead_time \
+        srm_overhead_percentage srm_space_token_src srm_space_token_dst retry_max job_m_replica job_multihop \
+        transfer_lasthop is_archiving job_state ipv6 eviction_code cleanup_code auth_method overwrite_on_disk_flag \
+        overwrite_on_disk_deletion_code timestamp_chk_src_st timestamp_chk_src_ended timestamp_checksum_src_diff \
+        timestamp_checksum_dest_st timestamp_checksum_dest_ended timestamp_checksum_dst_diff t_timeout chk_timeout \
+        channel_type t_channel transfer_type tr_error_category protocol_translation";
+    let others: String = names
+        .split_whitespace()
+        .map(|name| format!(",\"{name}\":0"))
+        .collect();
+    let at = BEGIN + line as i64;
+    format!(
+        "{{\"tr_id\":\"2026-11-21-0619__a.example.org__b.example.org__{line}__0192d3a4-77aa-7bbb-8ccc-0123456789ab\",\
+         \"job_id\":\"0192d3a4-77aa-7bbb-8ccc-{line:012x}\",\"file_id\":{line},\"endpnt\":\"fts.example.org\",\"vo\":\"atlas\",\
+         \"src_url\":\"https://a.example.org:8443/data/run/{line}\",\"dst_url\":\"https://b.example.org:8443/data/run/{line}\",\
+         \"src_se\":\"https://a.example.org\",\"dst_se\":\"https://b.example.org\",\"src_hostname\":\"a.example.org\",\
+         \"t_final_transfer_state\":\"Ok\",\"t_error_code\":0,\"tr_bt_transfered\":1000000000,\"f_size\":1000000000,\
+         \"tr_timestamp_start\":{},\"tr_timestamp_complete\":{at},\"timestamp_tr_st\":{},\"timestamp_tr_comp\":{at},\
+         \"transfer_time\":18000,\"operation_time\":20000,\"throughput\":55555555.5,\"nstreams\":1,\"retry\":0,\
+         \"user_dn\":\"/DC=ch/DC=cern/CN=robot\",\"activity\":\"T0 Export\",\"ipver\":\"ipv6\",\
+         \"file_metadata\":{{\"request_id\":\"r{line}\"}},\"job_metadata\":{{\"issuer\":\"rucio\"}}{others}}}\n",
+        at - 20_000,
+        at - 18_000,
+    )
+}
+
+/// From the text of messages to durable rows.
+fn import(directory: &Path) -> Result<(), Box<dyn Error>> {
+    let text: String = (0..IMPORTED_ROWS).map(message).collect();
+    let mut store = Store::open(&directory.join("import"))?;
+    let told = Told::default();
+    let began = Instant::now();
+    let mut lines = LineImport::new(LineFormat::Fts.parser(&told), "fts:messages".into(), &told);
+    let (mut rows, mut failed) = (0, None);
+    let mut take = |row: Result<Observation, InvalidLine>| match row {
+        Ok(row) => {
+            rows += 1;
+            failed = failed.take().or(store.append(&row).err());
+        }
+        Err(why) => println!("{why}"),
+    };
+    for chunk in text.as_bytes().chunks(1 << 20) {
+        lines.feed(chunk, &mut take);
+    }
+    lines.finish(&mut take);
+    store.flush()?;
+    rate("import of FTS messages", rows, began.elapsed());
+    Ok(())
 }
 
 fn rate(what: &str, rows: u64, spent: Duration) {
@@ -88,6 +143,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     live.flush()?;
     rate("live, durable every 2000", LIVE_ROWS, began.elapsed());
+
+    import(directory)?;
 
     let began = Instant::now();
     let mut bytes: BTreeMap<(Text, Text), u64> = BTreeMap::new();

@@ -2,12 +2,11 @@
 //!
 //! Paths may hold anything, so that a line is taken apart from its right end.
 
-use super::json::{self, Object};
+use super::json::{self, Item, Object};
 use super::{Parser, SITE, Told, fingerprint_of, host_of};
 use crate::times;
 use penstock_model::observation::{Attempt, Observation, Operation, Outcome, Text};
 use penstock_model::{Bytes, PoolName, Timestamp, UserName, VoName};
-use serde_json::Value;
 use std::time::Duration;
 
 /// Parses them.
@@ -302,8 +301,8 @@ impl Billing {
 }
 
 /// The first FQAN's group.
-fn vo_of(subject: &[Value]) -> Option<VoName> {
-    let principals = subject.iter().filter_map(Value::as_str);
+fn vo_of(subject: &[Item<'_>]) -> Option<VoName> {
+    let principals = subject.iter().filter_map(Item::as_str);
     let mut fqans = principals.filter_map(|principal| {
         let (_, name) = principal.split_once("FQAN")?;
         let (_, group) = name.split_once('/')?;

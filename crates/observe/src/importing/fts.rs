@@ -26,7 +26,7 @@ impl Parser for Messages {
         }
         let whole = json::object(line)?;
         let whole = Object(&whole);
-        let message = whole.object("body").unwrap_or(Object(whole.0));
+        let message = whole.object("body").unwrap_or(whole);
         let row = if message.has("tr_id") {
             complete(&message)
         } else if message.has("transfer_id") {
