@@ -123,7 +123,8 @@ def test_what_is_exported_and_imported_is_the_same_and_python_reads_it(records, 
 
 def test_lines_that_are_not_understood_are_told_with_their_numbers(records, tmp_path):
     path = tmp_path / "billing-2026.11.22"
-    good = '11.22 19:04:51 [pool:tp07:transfer] [A1,21] [/d/f] atlas:r@h 21 41 false {Http-1.1:192.0.2.17:0} [door:D:17] {0:""}'
+    good = "11.22 19:04:51 [pool:tp07:transfer] [A1,21] [/d/f] atlas:r@h 21 41 false {Http-1.1:192.0.2.17:0} [door:D:17]"
+    good += ' {0:""}'
     path.write_text(f"{good}\nthis is none\n{good}\n")
     summary = records.ingest("dcache", path, "--year", 2026, "--zone", "+01:00", code=1)
     assert (summary["attempts"], summary["invalid"]) == (2, 1)
@@ -132,8 +133,7 @@ def test_lines_that_are_not_understood_are_told_with_their_numbers(records, tmp_
 
 
 def test_a_published_table_is_checked(records, tmp_path):
-    """The migration table of the tape challenge of 2021: one mean size is ten times too small, rates have windows of their
-    own."""
+    """The migration table of the tape challenge of 2021: a mean size is ten times too small, rates have other windows."""
 
     def row(name, files, terabytes, gigabytes_per_second, mean_gigabytes):
         figures = {"volume_bytes": int(terabytes * 1e12), "bytes_per_second": gigabytes_per_second * 1e9}
@@ -150,7 +150,7 @@ def test_a_published_table_is_checked(records, tmp_path):
 
 
 def test_what_was_flushed_survives_kills(records, tmp_path):
-    """Killed at any moment, and started again: no line is missing, and none comes more often than once for each kill."""
+    """Killed at any moment, and started again: no line is missing, none comes more often than once for each kill."""
     path = tmp_path / "messages.jsonl"
     message = {"transfer_id": "t", "job_id": "j", "vo": "v", "src_url": "https://a/x", "dst_url": "https://b/x"}
     line = [str(records.binary), "ingest", "fts", str(path), "--into", str(records.directory), "--follow"]
@@ -192,7 +192,8 @@ def monitored_xrootd(monitor_port):
     (here / "xrootd.cfg").write_text(
         f"all.role server\nall.export /\nall.sitename INTEROP\nall.adminpath {here}/admin\nall.pidpath {here}/run\n"
         f"oss.localroot {here}/files\nxrd.port {port}\nxrd.network nodnr\n"
-        f"xrootd.monitor all auth flush 1s ident 1s fstat 1s lfn ops xfr 1 dest fstat info user 127.0.0.1:{monitor_port}\n"
+        "xrootd.monitor all auth flush 1s ident 1s fstat 1s lfn ops xfr 1 "
+        f"dest fstat info user 127.0.0.1:{monitor_port}\n"
     )
     run("cc", "-shared", "-fPIC", "-O1", "-o", here / "loopback.so", SHIM, "-ldl")
     line = ["xrootd", "-n", "interop", "-I", "v4", "-c", here / "xrootd.cfg", "-l", here / "xrootd.log"]
