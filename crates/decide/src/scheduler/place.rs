@@ -1,12 +1,12 @@
-//! Slots of one kind, and the bytes per second that move through them.
+//! A place whose slots several links share: its slots, its rate, and the links in line for one.
 
 use super::line::VoLines;
 use super::rate::RateGate;
-use penstock_model::Slots;
+use penstock_model::{SlotBound, Slots};
 
-/// Slots of one kind, with the links that wait for one of them.
+/// One direction of a storage element, or the agents, or those with a gfal process.
 #[derive(Debug, Default)]
-pub(super) struct Pool {
+pub(super) struct SharedPlace {
     pub(super) slots: Count,
     pub(super) rate: RateGate,
     pub(super) lines: VoLines,
@@ -14,11 +14,11 @@ pub(super) struct Pool {
     pub(super) kept: u32,
 }
 
-impl Pool {
-    pub(super) fn new(limit: u32) -> Pool {
-        Pool {
+impl SharedPlace {
+    pub(super) fn new(limit: u32) -> SharedPlace {
+        SharedPlace {
             slots: Count::new(limit),
-            ..Pool::default()
+            ..SharedPlace::default()
         }
     }
 
@@ -53,10 +53,17 @@ impl Count {
         tuned.map_or(self.limit, |tuned| tuned.min(self.limit))
     }
 
-    /// The slots that are tuned and allowed, when it is the tuning that leaves no room.
-    pub(super) fn tuned_out(&self) -> Option<(Slots, Slots)> {
+    /// What keeps one more from starting when no slot is free.
+    pub(super) fn bound(&self) -> SlotBound {
+        let (active, limit) = (Slots(self.active), Slots(self.limit));
         let effective = self.in_effect();
-        let binds = self.active < self.limit && self.active >= effective;
-        binds.then_some((Slots(effective), Slots(self.limit)))
+        match self.active < self.limit && self.active >= effective {
+            true => SlotBound::Tuned {
+                active,
+                tuned: Slots(effective),
+                limit,
+            },
+            false => SlotBound::Limit { active, limit },
+        }
     }
 }
