@@ -31,8 +31,8 @@ use self::settings::{
     SeCommand, VoShareCommand,
 };
 use crate::exit::EXIT_CODES_HELP;
-use crate::quantity::{Size, Span};
 use clap::{Args, Parser, Subcommand};
+use penstock_model::quantity::{Size, Span};
 use penstock_protocol::gfal::Account;
 use penstock_sim::Policy;
 use std::path::PathBuf;

@@ -131,12 +131,6 @@ fn exit_code(problem: &Problem) -> u8 {
     }
 }
 
-impl From<crate::config::ConfigError> for CommandError {
-    fn from(why: crate::config::ConfigError) -> CommandError {
-        CommandError::Configuration(why.to_string())
-    }
-}
-
 impl From<InvalidList> for CommandError {
     fn from(why: InvalidList) -> CommandError {
         CommandError::Usage(why.to_string())

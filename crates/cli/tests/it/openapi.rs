@@ -14,7 +14,7 @@ const ROUTERS: [&str; 4] = [
     "crates/transfer-service/src/api.rs",
     "crates/transfer-service/src/api",
     "crates/observe/src/live.rs",
-    "crates/cli/src/serve",
+    "crates/cli/src/site/serve",
 ];
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
 
