@@ -4,6 +4,7 @@
 mod ban;
 pub mod cloud;
 mod files;
+mod host;
 mod jobs;
 pub mod settings;
 mod site;
@@ -11,6 +12,7 @@ mod trash;
 
 pub use ban::{BanCommand, BanListArgs, BanRemoveArgs, BanStorageArgs, BanUserArgs};
 pub use files::{ChecksumArgs, CopyArgs, LsArgs, MkdirArgs, RmArgs, ShareArgs, UrlArgs, parse_url};
+pub use host::{HostArgs, HostCommand, HostCompareArgs, NamedRate};
 pub use jobs::{
     CancelArgs, ExplainArgs, FindArgs, ListArgs, NodesArgs, StatusArgs, SubmitArgs, Verify,
 };
@@ -251,6 +253,16 @@ pub enum Command {
         sink of messages has not taken stays for transfer.history_held_max longer."
     )]
     History(HistoryArgs),
+    /// Show what was sampled of a transfer service's host: pressure, disks, interfaces, facts and what changed.
+    #[command(
+        args_conflicts_with_subcommands = true,
+        after_help = "Examples:\n  penstock host --dir cern --since 1h\n  penstock host --dir cern --json > cern.json\n  \
+        penstock host compare cern.json lyon.json ral.json\n  \
+        penstock host compare a.json b.json --rate 'a=400 kB/s' --rate 'b=40 MB/s'\n\n\
+        For administrators of the service. What `compare` takes are reports made with --json on hosts that do the same \
+        work; it tells which settings the slow ones have and the fast ones have not."
+    )]
+    Host(HostArgs),
     /// Make a backup of what a site remembers while it runs, or verify one.
     #[command(
         after_help = "Examples:\n  penstock backup --dir cern --to /backups/cern.backup\n  \

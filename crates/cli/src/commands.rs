@@ -8,6 +8,7 @@ mod demo;
 mod files;
 mod fsck;
 mod history;
+mod host;
 mod import_fts3;
 mod jobs;
 mod key;
@@ -74,6 +75,7 @@ pub fn run(
         Command::Audit(args) => in_runtime(settings::audit(args, environment, output)),
         Command::Simulate(args) => simulate::run(&args, output),
         Command::History(args) => history::run(&args, environment, output),
+        Command::Host(args) => in_runtime(host::run(args, environment, output)),
         Command::Backup(args) => backup::run(&args, environment, output),
         Command::Restore(args) => backup::put_back(&args, environment, output),
         Command::Fsck(args) => fsck::run(&args, output),

@@ -8,6 +8,7 @@
 pub mod facts;
 pub mod fingerprint;
 pub mod follow;
+pub mod host;
 #[cfg(feature = "live")]
 pub mod live;
 pub mod plot;

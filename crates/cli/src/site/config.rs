@@ -12,6 +12,7 @@ mod history;
 mod limits;
 mod membership;
 mod messages;
+mod observe;
 mod outbound;
 mod staging;
 mod storage;
@@ -25,6 +26,7 @@ pub use history::Keep;
 pub use limits::Limits;
 pub use membership::{Account, Member};
 pub use messages::MessageSink;
+pub use observe::Observe;
 pub use outbound::is_probably_shared;
 pub use staging::StagingLimits;
 pub use storage::{GroupRule, Pool, PoolMode, Storage, UserRule};
@@ -34,7 +36,6 @@ use crate::exit::CommandError;
 use penstock_model::quantity::Span;
 use penstock_model::{NamespacePath, VoName};
 use penstock_protocol::hosts::HostPattern;
-use penstock_protocol::network::Network;
 use penstock_protocol::token::LIFE_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -187,28 +188,6 @@ pub struct ForeignIssuer {
     pub client_id: Option<String>,
     /// A file that holds the client's secret on its first line.
     pub client_secret_file: Option<PathBuf>,
-}
-
-/// What is shown of the past and the present.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Observe {
-    /// Serve the live page under `/live/` on the port of the transfer service.
-    pub live_page: bool,
-    /// Addresses and networks from which `/metrics`, and the reasons of `/health`, can be seen without a credential.
-    pub monitor_addresses: Vec<String>,
-    /// Subjects of certificates that may see them from anywhere, such as `/DC=org/CN=prometheus.example.org`.
-    pub monitors: Vec<String>,
-}
-
-impl Default for Observe {
-    fn default() -> Observe {
-        Observe {
-            live_page: true,
-            monitor_addresses: vec!["127.0.0.0/8".to_owned(), "::1".to_owned()],
-            monitors: Vec::new(),
-        }
-    }
 }
 
 /// Why a configuration cannot be used.
@@ -432,20 +411,7 @@ impl Config {
             );
         }
         problems.extend(self.outbound_problems());
-        for address in &self.observe.monitor_addresses {
-            if Network::parse(address).is_none() {
-                problems.push(format!(
-                    "observe.monitor_addresses: '{address}' is no address or network, such as 10.0.0.0/8"
-                ));
-            }
-        }
-        for subject in &self.observe.monitors {
-            if !subject.starts_with('/') {
-                problems.push(format!(
-                    "observe.monitors: '{subject}' is no subject in slash form, such as /DC=org/CN=prometheus"
-                ));
-            }
-        }
+        problems.extend(self.observe.problems());
         let follow = |key: &str, hosts: &[String]| {
             let wrong = |host: &String| {
                 match HostPattern::parse(host) {

@@ -6,6 +6,7 @@
 
 mod documents;
 mod files;
+pub mod host;
 mod issuer;
 mod live;
 mod monitor;
@@ -27,6 +28,7 @@ use issuer::Published;
 use monitor::SiteMonitor;
 use penstock_clock::wall_clock;
 use penstock_decide::history::Retention;
+use penstock_observe::host::sampler::Sampler;
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::connections::Connections;
 use penstock_protocol::http1::client::{Client, ClientConfig, NearEnds, Reach};
@@ -91,6 +93,8 @@ pub async fn run(
     running.monitor.stops();
     let _ = stop.send(true);
     let unwell = running.end(args.drain.0 + END_GRACE, &mut signals).await;
+    // Its end waits for a disk.
+    let _ = tokio::task::spawn_blocking(move || drop(running.sampler.take())).await;
     match (ended_early, unwell) {
         (None, None) => Ok(()),
         (None, Some(why)) => Err(CommandError::Local(why)),
@@ -195,6 +199,8 @@ struct Running {
     reach: Reach,
     published: Published,
     monitor: Arc<SiteMonitor>,
+    /// `None`: the host is not sampled.
+    sampler: Option<Sampler>,
     /// What is in effect: as the process started, or as of the last reload.
     config: Config,
     watched: Watched,
@@ -249,10 +255,14 @@ impl Running {
                 process.connections.clone(),
                 process.near_ends.clone(),
             )),
+            sampler: host::start(site, config),
             config: config.clone(),
             watched: Watched::of(site, config),
             process,
         };
+        if let Some(sampler) = &running.sampler {
+            running.monitor.joined_by_host(&sampler.host());
+        }
         running.published.replace(&trusted);
         running.look_at_endings(site, config).await;
         running
@@ -426,6 +436,10 @@ impl Running {
         let mut router = api::router(service.clone(), api_config.clone())
             .merge(issuer::router(self.published.clone()))
             .merge(documents::router());
+        if let Some(sampler) = &self.sampler {
+            let view = Arc::new(host::View(sampler.host()));
+            router = router.merge(api::host::routes(service.clone(), api_config.clone(), view));
+        }
         let url = config.service_url().unwrap_or_default();
         self.doors.push(("transfer", format!("{url}/")));
         if config.observe.live_page {

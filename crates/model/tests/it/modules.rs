@@ -146,7 +146,7 @@ const CLI_SITE: [&str; 11] = [
     "init",
     "check",
 ];
-const CLI_COMMANDS: [&str; 18] = [
+const CLI_COMMANDS: [&str; 19] = [
     "progress",
     "access",
     "files",
@@ -160,6 +160,7 @@ const CLI_COMMANDS: [&str; 18] = [
     "key",
     "backup",
     "history",
+    "host",
     "fsck",
     "rebuild",
     "trash",

@@ -1,7 +1,7 @@
 //! What the process tells its monitors, on each of its ports alike: every role's metrics on one page, and one health
 //! report. Who may see them is configured; whether it is well at all, everybody may ask.
 
-use super::process;
+use super::{host, process};
 use crate::site::backup::BackupMeter;
 use crate::site::config::Config;
 use crate::site::expiry::Expiry;
@@ -13,6 +13,7 @@ use penstock_decide::expiry::Standing;
 use penstock_decide::health::{Health, HealthFacts, StorageHealth, TransferHealth, judge_health};
 use penstock_decide::monitoring::{MONITOR_SCOPE, MonitorFacts, may_monitor};
 use penstock_model::Timestamp;
+use penstock_observe::host::sampler::Host;
 use penstock_protocol::connections::Connections;
 use penstock_protocol::exposition::{self, Page};
 use penstock_protocol::http1::client::NearEnds;
@@ -42,6 +43,7 @@ pub struct SiteMonitor {
     storage: OnceLock<Arc<Storage>>,
     transfer: OnceLock<(Arc<Service>, Arc<RequestTally>)>,
     backups: OnceLock<Arc<BackupMeter>>,
+    host: OnceLock<Arc<Host>>,
     stopping: AtomicBool,
     access: RwLock<MonitorAccess>,
     endings: RwLock<Arc<Vec<Expiry>>>,
@@ -103,6 +105,7 @@ impl SiteMonitor {
             storage: OnceLock::new(),
             transfer: OnceLock::new(),
             backups: OnceLock::new(),
+            host: OnceLock::new(),
             stopping: AtomicBool::new(false),
             access: RwLock::new(MonitorAccess::of(config, &near_ends)),
             near_ends,
@@ -125,6 +128,11 @@ impl SiteMonitor {
     /// Backups are scheduled.
     pub fn joined_by_backups(&self) -> Arc<BackupMeter> {
         Arc::clone(self.backups.get_or_init(Arc::default))
+    }
+
+    /// The host is sampled.
+    pub fn joined_by_host(&self, host: &Arc<Host>) {
+        let _ = self.host.set(Arc::clone(host));
     }
 
     /// Other rules from now on.
@@ -230,6 +238,9 @@ impl SiteMonitor {
         }
         if let Some(backups) = self.backups.get() {
             backups.write(&mut page, now);
+        }
+        if let Some(host) = self.host.get() {
+            host::write(&mut page, host);
         }
         process::write(&mut page, self.started_at);
         page.into_text()

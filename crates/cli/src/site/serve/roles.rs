@@ -567,6 +567,15 @@ pub fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
         before.observe.live_page != after.observe.live_page,
         "observe.live_page",
     );
+    let sampled = |config: &Config| {
+        let observe = config.observe.clone();
+        let place = (observe.sample_host, observe.host_samples);
+        (place, observe.keep_host_samples, observe.interfaces)
+    };
+    compare(
+        sampled(before) != sampled(after),
+        "observe.sample_host, host_samples, keep_host_samples or interfaces",
+    );
     let moving = |config: &Config| {
         (
             body_pace(config),
