@@ -6,6 +6,7 @@ pub mod cloud;
 mod files;
 mod host;
 mod jobs;
+pub mod records;
 pub mod settings;
 mod site;
 mod trash;
@@ -28,6 +29,7 @@ pub use trash::{
 };
 
 use self::cloud::CloudCommand;
+use self::records::{AccountArgs, IngestArgs, RecordsCommand};
 use self::settings::{
     ActivityCommand, AuditArgs, AuthorizeCommand, DrainArgs, ImportFts3Args, LinkCommand,
     SeCommand, VoShareCommand,
@@ -313,6 +315,35 @@ pub enum Command {
         The site runs meanwhile. docs/operations.md, \"Undelete\", is the drill."
     )]
     Trash(TrashCommand),
+    /// Take what other systems wrote of transfers, servers and tapes into a directory of records.
+    #[command(after_help = "Examples:\n  \
+        penstock ingest fts messages.jsonl --into records\n  \
+        penstock ingest dcache billing-2026.11.22 --year 2026 --zone +01:00 --into records --follow\n  \
+        penstock ingest xrootd --listen 127.0.0.1:9930 --into records\n  \
+        penstock ingest log taped.log --mapping cta.toml --year 2026 --into records\n\n\
+        A file that was taken before is gone on with where it was left. A line that is not understood is told with its \
+        number and left out; the command then ends with 1. What a source does not tell stays unknown. docs/observe/records.md \
+        describes the rows.")]
+    Ingest(IngestArgs),
+    /// Look at a directory of records, export it, import what was exported, remove what is old.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+        penstock records show records --since 1d --limit 20\n  \
+        penstock records export records --to week.jsonl --since 7d\n  \
+        penstock records export records --to week --format parquet   # a file for each family of rows\n  \
+        penstock records import week.jsonl week/attempt.parquet --into copy\n  \
+        penstock records remove records --before 90d"
+    )]
+    Records(RecordsCommand),
+    /// Account for what was moved: volumes, rates, quality, links, servers; each figure says what it counts.
+    #[command(after_help = "Examples:\n  \
+        penstock account records --since 7d\n  \
+        penstock account records --since 2021-10-11T08:00:00Z --until 2021-10-15T15:00:00Z --by link\n  \
+        penstock account records --by server --json\n  \
+        penstock account reconcile vo-records site-records --since 7d   # why two views differ\n  \
+        penstock account published table.json                   # rows of a table that cannot be true")]
+    Account(AccountArgs),
     /// Work with gfal2 for a transfer service, which starts this itself: one process for each attempt of a transfer.
     #[command(
         name = "gfal-agent",

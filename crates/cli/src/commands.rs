@@ -1,6 +1,7 @@
 //! The commands of people: each reads what was typed, does it, and says what came of it.
 
 mod access;
+mod account;
 mod authz;
 mod backup;
 mod copy;
@@ -10,10 +11,12 @@ mod fsck;
 mod history;
 mod host;
 mod import_fts3;
+mod ingest;
 mod jobs;
 mod key;
 mod progress;
 mod rebuild;
+mod records;
 mod settings;
 mod share;
 mod simulate;
@@ -81,6 +84,9 @@ pub fn run(
         Command::Fsck(args) => fsck::run(&args, output),
         Command::Rebuild(args) => rebuild::run(&args, output),
         Command::Trash(command) => in_runtime(trash::run(command, environment, output)),
+        Command::Ingest(args) => in_runtime(ingest::run(args, output)),
+        Command::Records(command) => records::run(command, output),
+        Command::Account(args) => account::run(&args, output),
         Command::GfalAgent(args) => gfal_agent(args),
     }
 }

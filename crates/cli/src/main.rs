@@ -27,7 +27,10 @@ fn main() -> ExitCode {
             let exit_code = why.exit_code();
             match output.json {
                 // The answer is printed already.
-                _ if matches!(why, CommandError::Refused | CommandError::Differs) => {}
+                _ if matches!(
+                    why,
+                    CommandError::Refused | CommandError::Differs | CommandError::Incomplete
+                ) => {}
                 true => output.show(
                     &ErrorReport {
                         error: why.to_string(),

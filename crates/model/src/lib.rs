@@ -15,6 +15,7 @@ pub mod job;
 pub mod ledger;
 pub mod lock;
 pub mod node;
+pub mod observation;
 pub mod path;
 pub mod problem;
 pub mod quantity;

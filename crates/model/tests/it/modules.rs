@@ -146,7 +146,7 @@ const CLI_SITE: [&str; 11] = [
     "init",
     "check",
 ];
-const CLI_COMMANDS: [&str; 19] = [
+const CLI_COMMANDS: [&str; 22] = [
     "progress",
     "access",
     "files",
@@ -166,6 +166,9 @@ const CLI_COMMANDS: [&str; 19] = [
     "trash",
     "simulate",
     "demo",
+    "records",
+    "ingest",
+    "account",
 ];
 
 /// Circles that stay, each with the reason.
