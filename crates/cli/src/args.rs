@@ -4,13 +4,16 @@
 mod ban;
 pub mod cloud;
 mod files;
+mod host;
 mod jobs;
+pub mod records;
 pub mod settings;
 mod site;
 mod trash;
 
 pub use ban::{BanCommand, BanListArgs, BanRemoveArgs, BanStorageArgs, BanUserArgs};
 pub use files::{ChecksumArgs, CopyArgs, LsArgs, MkdirArgs, RmArgs, ShareArgs, UrlArgs, parse_url};
+pub use host::{HostArgs, HostCommand, HostCompareArgs, NamedRate};
 pub use jobs::{
     CancelArgs, ExplainArgs, FindArgs, ListArgs, NodesArgs, StatusArgs, SubmitArgs, Verify,
 };
@@ -26,13 +29,14 @@ pub use trash::{
 };
 
 use self::cloud::CloudCommand;
+use self::records::{AccountArgs, IngestArgs, RecordsCommand};
 use self::settings::{
     ActivityCommand, AuditArgs, AuthorizeCommand, DrainArgs, ImportFts3Args, LinkCommand,
     SeCommand, VoShareCommand,
 };
 use crate::exit::EXIT_CODES_HELP;
-use crate::quantity::{Size, Span};
 use clap::{Args, Parser, Subcommand};
+use penstock_model::quantity::{Size, Span};
 use penstock_protocol::gfal::Account;
 use penstock_sim::Policy;
 use std::path::PathBuf;
@@ -251,6 +255,16 @@ pub enum Command {
         sink of messages has not taken stays for transfer.history_held_max longer."
     )]
     History(HistoryArgs),
+    /// Show what was sampled of a transfer service's host: pressure, disks, interfaces, facts and what changed.
+    #[command(
+        args_conflicts_with_subcommands = true,
+        after_help = "Examples:\n  penstock host --dir cern --since 1h\n  penstock host --dir cern --json > cern.json\n  \
+        penstock host compare cern.json lyon.json ral.json\n  \
+        penstock host compare a.json b.json --rate 'a=400 kB/s' --rate 'b=40 MB/s'\n\n\
+        For administrators of the service. What `compare` takes are reports made with --json on hosts that do the same \
+        work; it tells which settings the slow ones have and the fast ones have not."
+    )]
+    Host(HostArgs),
     /// Make a backup of what a site remembers while it runs, or verify one.
     #[command(
         after_help = "Examples:\n  penstock backup --dir cern --to /backups/cern.backup\n  \
@@ -301,6 +315,35 @@ pub enum Command {
         The site runs meanwhile. docs/operations.md, \"Undelete\", is the drill."
     )]
     Trash(TrashCommand),
+    /// Take what other systems wrote of transfers, servers and tapes into a directory of records.
+    #[command(after_help = "Examples:\n  \
+        penstock ingest fts messages.jsonl --into records\n  \
+        penstock ingest dcache billing-2026.11.22 --year 2026 --zone +01:00 --into records --follow\n  \
+        penstock ingest xrootd --listen 127.0.0.1:9930 --into records\n  \
+        penstock ingest log taped.log --mapping cta.toml --year 2026 --into records\n\n\
+        A file that was taken before is gone on with where it was left. A line that is not understood is told with its \
+        number and left out; the command then ends with 1. What a source does not tell stays unknown. docs/observe/records.md \
+        describes the rows.")]
+    Ingest(IngestArgs),
+    /// Look at a directory of records, export it, import what was exported, remove what is old.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+        penstock records show records --since 1d --limit 20\n  \
+        penstock records export records --to week.jsonl --since 7d\n  \
+        penstock records export records --to week --format parquet   # a file for each family of rows\n  \
+        penstock records import week.jsonl week/attempt.parquet --into copy\n  \
+        penstock records remove records --before 90d"
+    )]
+    Records(RecordsCommand),
+    /// Account for what was moved: volumes, rates, quality, links, servers; each figure says what it counts.
+    #[command(after_help = "Examples:\n  \
+        penstock account records --since 7d\n  \
+        penstock account records --since 2021-10-11T08:00:00Z --until 2021-10-15T15:00:00Z --by link\n  \
+        penstock account records --by server --json\n  \
+        penstock account reconcile vo-records site-records --since 7d   # why two views differ\n  \
+        penstock account published table.json                   # rows of a table that cannot be true")]
+    Account(AccountArgs),
     /// Work with gfal2 for a transfer service, which starts this itself: one process for each attempt of a transfer.
     #[command(
         name = "gfal-agent",

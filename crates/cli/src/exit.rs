@@ -13,6 +13,9 @@ pub enum CommandError {
     /// It ran, but some files failed or a job did not finish well.
     #[error("{0}")]
     SomeFailed(String),
+    /// `ingest` or `records import` did not understand some lines, and has told which.
+    #[error("some lines were not understood and left out")]
+    Incomplete,
     /// What was typed or configured makes no sense.
     #[error("{0}")]
     Usage(String),
@@ -31,8 +34,8 @@ pub enum CommandError {
     /// Content is not what it should be.
     #[error("{0}")]
     Verification(String),
-    /// `fsck` found differences that are still there, and has named them.
-    #[error("namespace and pools differ")]
+    /// `fsck` found differences that are still there, or `account published` figures that cannot be true, and has named them.
+    #[error("what should agree differs")]
     Differs,
     /// This machine: disk full, port taken, no permission.
     #[error("{0}")]
@@ -86,7 +89,7 @@ impl CommandError {
     pub fn problem(&self) -> Problem {
         let code = match self {
             CommandError::Remote { problem, .. } => return Problem::clone(problem),
-            CommandError::SomeFailed(_) => ProblemCode::FilesFailed,
+            CommandError::SomeFailed(_) | CommandError::Incomplete => ProblemCode::FilesFailed,
             CommandError::Usage(_) => ProblemCode::CommandInvalid,
             CommandError::Configuration(_) => ProblemCode::ConfigurationInvalid,
             CommandError::NotAuthorised(_) | CommandError::Refused => ProblemCode::PermissionDenied,
@@ -128,12 +131,6 @@ fn exit_code(problem: &Problem) -> u8 {
         // What the service that was asked cannot do is another matter than what an end of a transfer cannot.
         (_, _, 500..) if problem.side == Side::Service => 5,
         (_, _, _) => 1,
-    }
-}
-
-impl From<crate::config::ConfigError> for CommandError {
-    fn from(why: crate::config::ConfigError) -> CommandError {
-        CommandError::Configuration(why.to_string())
     }
 }
 

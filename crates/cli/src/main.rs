@@ -2,45 +2,18 @@
 //! exit code.
 #![forbid(unsafe_code)]
 
-mod access;
 mod args;
-mod authz;
-mod backup;
-mod check;
-mod config;
-mod config_file;
-mod copy;
-mod demo;
+mod commands;
 mod environment;
 mod exit;
-mod expiry;
-mod files;
-mod fsck;
-mod history;
-mod import_fts3;
-mod init;
-mod jobs;
-mod keys;
 mod output;
-mod progress;
-mod rebuild;
-mod serve;
-mod settings;
-mod share;
-mod simulate;
 mod site;
-mod store;
-mod token;
-mod trash;
 
-use args::{Arguments, AuthzCommand, Command, GfalAgentArgs};
+use args::Arguments;
 use clap::Parser;
 use environment::Environment;
 use exit::{CommandError, ErrorReport};
 use output::Output;
-use penstock_model::quantity;
-use penstock_protocol::gfal::ReadablePaths;
-use penstock_protocol::gfal::child::{self, Limits};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -48,13 +21,16 @@ fn main() -> ExitCode {
     let output = Output {
         json: arguments.json,
     };
-    match run(arguments.command, &Environment::read(), output) {
+    match commands::run(arguments.command, &Environment::read(), output) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             let exit_code = why.exit_code();
             match output.json {
                 // The answer is printed already.
-                _ if matches!(why, CommandError::Refused | CommandError::Differs) => {}
+                _ if matches!(
+                    why,
+                    CommandError::Refused | CommandError::Differs | CommandError::Incomplete
+                ) => {}
                 true => output.show(
                     &ErrorReport {
                         error: why.to_string(),
@@ -68,78 +44,4 @@ fn main() -> ExitCode {
             ExitCode::from(exit_code)
         }
     }
-}
-
-fn run(command: Command, environment: &Environment, output: Output) -> Result<(), CommandError> {
-    match command {
-        Command::Init(args) => init::run(&args, output),
-        Command::Token(args) => token::run(args, environment, output),
-        Command::Key(command) => keys::run(command, environment, output),
-        Command::Serve(args) => in_runtime(serve::run(args, environment, output)),
-        Command::Authz(AuthzCommand::Test(args)) => in_runtime(authz::run(args, output)),
-        Command::Check(args) => in_runtime(check::run(args, environment, output)),
-        Command::Demo(args) => in_runtime(demo::run(args, environment, output)),
-        Command::Submit(args) => in_runtime(jobs::submit::run(args, environment, output)),
-        Command::Status(args) => in_runtime(jobs::status(args, environment, output)),
-        Command::List(args) => in_runtime(jobs::list(args, environment, output)),
-        Command::Cancel(args) => in_runtime(jobs::cancel(args, environment, output)),
-        Command::Ban(command) => in_runtime(jobs::ban::run(command, environment, output)),
-        Command::Find(args) => in_runtime(jobs::find::run(args, environment, output)),
-        Command::Nodes(args) => in_runtime(jobs::nodes::run(args, environment, output)),
-        Command::Explain(args) => in_runtime(jobs::explain::run(args, environment, output)),
-        Command::Copy(args) => in_runtime(copy::run(args, environment, output)),
-        Command::Ls(args) => in_runtime(files::ls(args, environment, output)),
-        Command::Stat(args) => in_runtime(files::stat(args, environment, output)),
-        Command::Rm(args) => in_runtime(files::rm(args, environment, output)),
-        Command::Mkdir(args) => in_runtime(files::mkdir(args, environment, output)),
-        Command::Cat(args) => in_runtime(files::cat(args, environment)),
-        Command::Share(args) => in_runtime(share::run(args, environment, output)),
-        Command::Checksum(args) => in_runtime(files::checksum(args, environment, output)),
-        Command::Link(command) => in_runtime(settings::link(command, environment, output)),
-        Command::Se(command) => in_runtime(settings::se(command, environment, output)),
-        Command::VoShare(command) => in_runtime(settings::shares::vo(command, environment, output)),
-        Command::Activity(command) => {
-            in_runtime(settings::shares::activity(command, environment, output))
-        }
-        Command::Authorize(command) => {
-            in_runtime(settings::authorize(command, environment, output))
-        }
-        Command::CloudStorage(command) => {
-            in_runtime(settings::cloud_storage(command, environment, output))
-        }
-        Command::Drain(args) => in_runtime(settings::drain(args, environment, output)),
-        Command::ImportFts3(args) => in_runtime(import_fts3::run(args, environment, output)),
-        Command::Audit(args) => in_runtime(settings::audit(args, environment, output)),
-        Command::Simulate(args) => simulate::run(&args, output),
-        Command::History(args) => history::run(&args, environment, output),
-        Command::Backup(args) => backup::run(&args, environment, output),
-        Command::Restore(args) => backup::put_back(&args, environment, output),
-        Command::Fsck(args) => fsck::run(&args, output),
-        Command::Rebuild(args) => rebuild::run(&args, output),
-        Command::Trash(command) => in_runtime(trash::run(command, environment, output)),
-        Command::GfalAgent(args) => gfal_agent(args),
-    }
-}
-
-/// Outside any runtime: it starts with one thread.
-fn gfal_agent(args: GfalAgentArgs) -> Result<(), CommandError> {
-    let readable = ReadablePaths {
-        paths: args.readable,
-        trusted: args.trusted,
-    };
-    let limits = Limits {
-        service: args.service,
-        memory_bytes_max: args.memory.map(|size| size.0),
-        account: args.account,
-        readable: (!args.unconfined).then_some(readable),
-    };
-    child::run(&limits).map_err(|why| CommandError::local("gfal-agent", why))
-}
-
-fn in_runtime(command: impl Future<Output = Result<(), CommandError>>) -> Result<(), CommandError> {
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|why| CommandError::local("cannot start the asynchronous runtime", why))?
-        .block_on(command)
 }

@@ -133,6 +133,7 @@ impl fmt::Display for HealthFinding {
 }
 
 /// Judges the facts.
+/// Long because each fact has its severity and its sentence, and they are read as a table.
 pub fn judge_health(facts: &HealthFacts) -> Health {
     let mut findings = Vec::new();
     let mut find = |severity, about, text: String| {

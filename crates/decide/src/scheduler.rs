@@ -1,12 +1,15 @@
 //! Which transfers start next, and why the others wait.
 //!
-//! Holds the queue in memory as a pure data structure: links with their waiting transfers, and the slots that
-//! links, storage elements and agents have. The cost of a pass grows with the transfers it starts and the slots
-//! that became free, never with the backlog: a link that cannot start anything leaves the round until the very
-//! slot it lacks is given back. It knows no clock, no files and no persistence.
+//! Holds the queue in memory as a pure data structure: links with their waiting transfers, and the slots that links,
+//! storage elements and agents have. The cost of a pass grows with the transfers it starts and the slots that became
+//! free, never with the backlog: a link that cannot start anything leaves the round until the very slot it lacks is
+//! given back. It knows no clock, no files and no persistence.
 //!
-//! What there is too little of goes to VOs, inside these to activities and users, by the time for which slots are held:
-//! each start is charged with what it is predicted to take, and that is corrected when it has ended.
+//! Scarce slots are shared by slot-time: among VOs, then activities, then users. Each start is charged with its
+//! predicted time, which its end corrects.
+//!
+//! Long because starting, adopting and releasing a transfer change the same places, and each step must leave them
+//! consistent.
 
 mod aged;
 mod flows;
@@ -14,7 +17,7 @@ mod forgetting;
 mod limits;
 mod line;
 mod numbered;
-mod pool;
+mod place;
 mod queue;
 mod rate;
 mod reasons;
@@ -34,10 +37,10 @@ use flows::LinkRates;
 use line::VoLines;
 use numbered::Numbered;
 use penstock_model::{
-    Access, Activity, Bytes, LinkId, Priority, RatedPlace, Slots, StorageId, Timestamp, TransferId,
-    TunedPlace, UserName, VoName, WaitReason,
+    Access, Activity, Bytes, LinkId, NoSlot, Priority, SlotBound, SlotPlace, Slots, StorageId,
+    Timestamp, TransferId, TunedPlace, UserName, VoName, WaitReason,
 };
-use pool::{Count, Pool};
+use place::{Count, SharedPlace};
 use queue::{LinkQueue, Payers, Standing};
 use rate::{Flow, RateGate};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -171,10 +174,10 @@ fn number_of(index: LinkIndex) -> LinkNumber {
     LinkNumber(number.expect("links are fewer than what fits into memory of transfers"))
 }
 
-/// Which pool of slots. A link may keep a slot of an earlier kind while it waits for one of a later kind, never the
-/// other way round, so that no two links wait for each other.
+/// A place whose slots several links share. A link may keep a slot of an earlier kind while it waits for one of a later
+/// kind, never the other way round, so that no two links wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum PoolId {
+enum SharedPlaceId {
     Outbound(StorageIndex),
     Inbound(StorageIndex),
     Agents,
@@ -183,6 +186,14 @@ enum PoolId {
 
 /// Kinds of slots that one link needs.
 const KINDS: usize = 4;
+
+/// A storage element with the slots of both directions.
+#[derive(Debug)]
+struct Storage {
+    id: StorageId,
+    outbound: SharedPlace,
+    inbound: SharedPlace,
+}
 
 #[derive(Debug)]
 struct Link {
@@ -198,11 +209,11 @@ struct Link {
     /// On whose behalf how many run.
     running: BTreeMap<Party, u32>,
     gate: Gate,
-    place: Place,
+    position: RoundPosition,
     /// The slot that it is offered, and for which VO.
-    offer: Option<(PoolId, VoName)>,
+    offer: Option<(SharedPlaceId, VoName)>,
     /// Slots that are kept for it.
-    keeps: [Option<PoolId>; KINDS],
+    keeps: [Option<SharedPlaceId>; KINDS],
     /// How often it has let go of a slot that it was offered.
     let_go: u32,
     /// Which use of all links it was that it was named last, or something on it ended.
@@ -210,17 +221,17 @@ struct Link {
 }
 
 impl Link {
-    /// What each transfer on it holds a slot of, in the order of [`PoolId`].
-    fn pools(&self) -> impl Iterator<Item = PoolId> + use<> {
+    /// What each transfer on it holds a slot of, in the order of [`SharedPlaceId`].
+    fn shared_places(&self) -> impl Iterator<Item = SharedPlaceId> + use<> {
         let gfal = match self.access {
             Access::Http | Access::Cloud => None,
-            Access::Gfal => Some(PoolId::Gfal),
+            Access::Gfal => Some(SharedPlaceId::Gfal),
         };
         let (outbound, inbound) = (self.source, self.destination);
         [
-            PoolId::Outbound(outbound),
-            PoolId::Inbound(inbound),
-            PoolId::Agents,
+            SharedPlaceId::Outbound(outbound),
+            SharedPlaceId::Inbound(inbound),
+            SharedPlaceId::Agents,
         ]
         .into_iter()
         .chain(gfal)
@@ -236,17 +247,17 @@ enum Gate {
     Shut(WaitReason),
 }
 
-/// Where a link is in the scheduler's round. Each link is in exactly one place.
+/// Where a link stands in the scheduler's round.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum RoundPosition {
     /// Nothing waits.
     Idle,
     /// In the round: it will be looked at in the next pass.
     Round,
     /// Waits for something of its own: slots, rate, or its gate.
     Full(WaitReason),
-    /// Waits for a slot of a pool that it shares with other links.
-    Parked(WaitReason, PoolId),
+    /// Waits for a slot of a place that it shares with other links, in its line.
+    Parked(WaitReason, SharedPlaceId),
 }
 
 /// The scheduler: all waiting and running transfers of this service.
@@ -256,13 +267,13 @@ pub struct Scheduler {
     shares: Shares,
     links: Numbered<Link>,
     link_index: HashMap<LinkId, LinkIndex>,
-    storages: Numbered<(StorageId, Pool, Pool)>,
+    storages: Numbered<Storage>,
     storage_index: HashMap<StorageId, StorageIndex>,
-    agents: Pool,
-    gfal: Pool,
+    agents: SharedPlace,
+    gfal: SharedPlace,
     round: VecDeque<LinkIndex>,
     /// Pools that may have room while links wait for it: to be offered when every link has taken its place in line.
-    freed: VecDeque<PoolId>,
+    freed: VecDeque<SharedPlaceId>,
     draining: bool,
     drained: bool,
     /// Turns that have begun.
@@ -283,7 +294,10 @@ pub struct Scheduler {
 impl Scheduler {
     /// An empty one.
     pub fn new(limits: SlotLimits) -> Scheduler {
-        let (agents, gfal) = (Pool::new(limits.agents.0), Pool::new(limits.gfal.0));
+        let (agents, gfal) = (
+            SharedPlace::new(limits.agents.0),
+            SharedPlace::new(limits.gfal.0),
+        );
         Scheduler {
             limits,
             shares: Shares::default(),
@@ -313,16 +327,16 @@ impl Scheduler {
         let link = &mut self.links[index];
         let size = SizeClass::of(waiting.size);
         link.queue.push(waiting.standing(), size, &self.shares);
-        match link.place {
-            Place::Idle => {
-                link.place = Place::Round;
+        match link.position {
+            RoundPosition::Idle => {
+                link.position = RoundPosition::Round;
                 self.round.push_back(index);
             }
-            Place::Parked(_, pool) => {
-                self.pool_mut(pool).lines.join(&waiting.vo, index);
-                self.offer_later(pool);
+            RoundPosition::Parked(_, place) => {
+                self.shared_mut(place).lines.join(&waiting.vo, index);
+                self.offer_later(place);
             }
-            Place::Round | Place::Full(_) => {}
+            RoundPosition::Round | RoundPosition::Full(_) => {}
         }
     }
 
@@ -375,20 +389,24 @@ impl Scheduler {
                 link.queue.push(standing, taken.size, &self.shares);
             }
         }
-        self.wait_anew();
+        self.requeue_all();
     }
 
     /// All links that wait for slots join the round, because the lines in which they stood are others now.
-    fn wait_anew(&mut self) {
-        for (storage, outbound, inbound) in self.storages.values_mut() {
-            outbound.lines = VoLines::new(None);
-            inbound.lines = VoLines::new(self.shares.at_destination(storage).cloned());
+    fn requeue_all(&mut self) {
+        for storage in self.storages.values_mut() {
+            let weights = self.shares.at_destination(&storage.id);
+            storage.outbound.lines = VoLines::new(None);
+            storage.inbound.lines = VoLines::new(weights.cloned());
         }
         self.agents.lines = VoLines::new(None);
         self.gfal.lines = VoLines::new(None);
         for (index, link) in self.links.iter_mut() {
-            if matches!(link.place, Place::Full(_) | Place::Parked(..)) {
-                link.place = Place::Round;
+            if matches!(
+                link.position,
+                RoundPosition::Full(_) | RoundPosition::Parked(..)
+            ) {
+                link.position = RoundPosition::Round;
                 self.round.push_back(index);
             }
         }
@@ -409,39 +427,43 @@ impl Scheduler {
             };
             let offer = self.links[index].offer.take();
             if self.links[index].queue.is_empty() {
-                self.links[index].place = Place::Idle;
+                self.links[index].position = RoundPosition::Idle;
                 self.let_go(index, None);
                 continue;
             }
             let of = offer.as_ref().map(|(_, vo)| vo);
             if let Some((reason, lacking)) = self.obstacle(index, of) {
                 self.keep_rate(index, of, &reason, lacking);
-                let offered = offer.map(|(pool, _)| pool);
+                let offered = offer.map(|(place, _)| place);
                 self.set_aside(index, reason, lacking, offered);
                 continue;
             }
-            if let Some(pool) = self.not_its_turn(index, offer.as_ref().map(|(pool, _)| *pool)) {
+            if let Some(place) = self.line_to_join(index, offer.as_ref().map(|(place, _)| *place)) {
                 // There is room, but who gets it is decided when all who want it stand in line.
-                let offered = offer.map(|(pool, _)| pool);
-                self.set_aside(index, WaitReason::Starting, Some(pool), offered);
+                let offered = offer.map(|(place, _)| place);
+                self.set_aside(index, WaitReason::Starting, Some(place), offered);
                 continue;
             }
             return Some(self.start(index, offer));
         }
     }
 
-    /// The pool in whose line a link has to stand although there is room.
-    fn not_its_turn(&self, index: LinkIndex, offered: Option<PoolId>) -> Option<PoolId> {
-        // Whose turn it was for one kind takes what there is of the kinds before it, whose lines it has left behind.
+    /// The place in whose line a link has to stand although there is room.
+    fn line_to_join(
+        &self,
+        index: LinkIndex,
+        offered: Option<SharedPlaceId>,
+    ) -> Option<SharedPlaceId> {
+        // A link that was offered a slot of one kind need not queue again for earlier kinds.
         let link = &self.links[index];
         let later = link
-            .pools()
+            .shared_places()
             .filter(|id| offered.is_none_or(|offered| *id > offered));
         let mut in_line = later.filter(|id| !link.keeps.contains(&Some(*id)));
-        in_line.find(|id| !self.pool(*id).lines.is_empty())
+        in_line.find(|id| !self.shared(*id).lines.is_empty())
     }
 
-    fn start(&mut self, index: LinkIndex, offer: Option<(PoolId, VoName)>) -> Started {
+    fn start(&mut self, index: LinkIndex, offer: Option<(SharedPlaceId, VoName)>) -> Started {
         self.turns += 1;
         let number = self.turns;
         let link = &mut self.links[index];
@@ -452,10 +474,10 @@ impl Scheduler {
         };
         // A VO's turn at a storage element, unless this link has shares of its own and that one has none. When nothing of
         // the VO waits here any more, something else uses the slot.
-        let of_vo = offer.filter(|(pool, _)| {
-            let has_weights = match pool {
-                PoolId::Inbound(at) => self.storages[*at].2.lines.has_weights(),
-                PoolId::Outbound(_) | PoolId::Agents | PoolId::Gfal => false,
+        let of_vo = offer.filter(|(place, _)| {
+            let has_weights = match place {
+                SharedPlaceId::Inbound(at) => self.storages[*at].inbound.lines.has_weights(),
+                SharedPlaceId::Outbound(_) | SharedPlaceId::Agents | SharedPlaceId::Gfal => false,
             };
             has_weights || !link.queue.has_weights()
         });
@@ -481,7 +503,7 @@ impl Scheduler {
         self.start_flow(&ticket, next.size);
         self.occupy(&ticket);
         // Back to the end of the round, so that links take turns.
-        self.links[index].place = Place::Round;
+        self.links[index].position = RoundPosition::Round;
         self.round.push_back(index);
         Started {
             transfer: next.transfer,
@@ -516,10 +538,10 @@ impl Scheduler {
         let link = &mut self.links[ticket.link];
         link.slots.active += 1;
         *link.running.entry(ticket.party()).or_default() += 1;
-        for id in self.links[ticket.link].pools() {
-            let pool = self.pool_mut(id);
-            pool.slots.active += 1;
-            pool.lines.had(&ticket.payers.vo, ticket.link, ticket.turn);
+        for id in self.links[ticket.link].shared_places() {
+            let place = self.shared_mut(id);
+            place.slots.active += 1;
+            place.lines.had(&ticket.payers.vo, ticket.link, ticket.turn);
             self.offer_later(id);
         }
     }
@@ -552,10 +574,10 @@ impl Scheduler {
         if let Some(size) = held.brought.filter(|_| !is_adopted) {
             link.durations.learn(size, held.took);
         }
-        for id in self.links[index].pools() {
-            let pool = self.pool_mut(id);
-            pool.slots.active -= 1;
-            pool.lines.ended(&payers.vo, index, turn, lasted_ms);
+        for id in self.links[index].shared_places() {
+            let place = self.shared_mut(id);
+            place.slots.active -= 1;
+            place.lines.ended(&payers.vo, index, turn, lasted_ms);
             self.offer_later(id);
         }
         self.recheck(index);
@@ -565,10 +587,15 @@ impl Scheduler {
     pub fn set_limits(&mut self, limits: SlotLimits) {
         self.agents.slots.limit = limits.agents.0;
         self.gfal.slots.limit = limits.gfal.0;
-        for (storage, outbound, inbound) in self.storages.values_mut() {
-            (outbound.slots.limit, inbound.slots.limit) = limits.of_storage(storage);
-            outbound.rate.set_cap(limits.rates.outbound_of(storage));
-            inbound.rate.set_cap(limits.rates.inbound_of(storage));
+        for Storage {
+            id,
+            outbound,
+            inbound,
+        } in self.storages.values_mut()
+        {
+            (outbound.slots.limit, inbound.slots.limit) = limits.of_storage(id);
+            outbound.rate.set_cap(limits.rates.outbound_of(id));
+            inbound.rate.set_cap(limits.rates.inbound_of(id));
         }
         for link in self.links.values_mut() {
             link.slots.limit = limits.of_link(&link.id);
@@ -577,17 +604,18 @@ impl Scheduler {
         self.limits = limits;
         self.expect_anew();
         let storages = self.storages.iter();
-        let pools = storages.flat_map(|(at, _)| [PoolId::Outbound(at), PoolId::Inbound(at)]);
-        self.freed = [PoolId::Agents, PoolId::Gfal]
+        let places =
+            storages.flat_map(|(at, _)| [SharedPlaceId::Outbound(at), SharedPlaceId::Inbound(at)]);
+        self.freed = [SharedPlaceId::Agents, SharedPlaceId::Gfal]
             .into_iter()
-            .chain(pools)
+            .chain(places)
             .collect();
         for index in self.links.numbers() {
             self.recheck(index);
         }
     }
 
-    /// Runs so many at most where the service finds that better than what operators allow; `None`: as they allow.
+    /// Caps a place at the tuned number, never above the operators' limit. `None` removes the cap.
     pub fn set_tuned(&mut self, place: &TunedPlace, slots: Option<Slots>) {
         let tuned = slots.map(|slots| slots.0);
         match place {
@@ -598,13 +626,13 @@ impl Scheduler {
             }
             TunedPlace::Outbound { storage } => {
                 let at = self.storage_at(storage);
-                self.storages[at].1.slots.tuned = tuned;
-                self.offer_later(PoolId::Outbound(at));
+                self.storages[at].outbound.slots.tuned = tuned;
+                self.offer_later(SharedPlaceId::Outbound(at));
             }
             TunedPlace::Inbound { storage } => {
                 let at = self.storage_at(storage);
-                self.storages[at].2.slots.tuned = tuned;
-                self.offer_later(PoolId::Inbound(at));
+                self.storages[at].inbound.slots.tuned = tuned;
+                self.offer_later(SharedPlaceId::Inbound(at));
             }
         }
     }
@@ -666,19 +694,19 @@ impl Scheduler {
         &mut self,
         index: LinkIndex,
         reason: WaitReason,
-        lacking: Option<PoolId>,
-        offered: Option<PoolId>,
+        lacking: Option<SharedPlaceId>,
+        offered: Option<SharedPlaceId>,
     ) {
-        self.is_held_by_rate |= matches!(reason, WaitReason::RateCapped { .. });
+        self.is_held_by_rate |= is_by_rate(&reason);
         match lacking {
             None => {
-                self.links[index].place = Place::Full(reason);
+                self.links[index].position = RoundPosition::Full(reason);
                 self.let_go(index, None);
             }
             Some(id) => {
-                self.links[index].place = Place::Parked(reason, id);
+                self.links[index].position = RoundPosition::Parked(reason, id);
                 let vos: Vec<VoName> = self.links[index].queue.vos().cloned().collect();
-                let lines = &mut self.pool_mut(id).lines;
+                let lines = &mut self.shared_mut(id).lines;
                 vos.iter().for_each(|vo| lines.join(vo, index));
                 if let Some(offered) = offered.filter(|offered| *offered != id) {
                     self.keep_or_not(index, offered, id);
@@ -695,7 +723,7 @@ impl Scheduler {
     /// A link that was offered a slot of one kind lacks another. If that happened too often, the slot is kept for it;
     /// otherwise somebody else uses it. Else a link between two places that are always full would never find both at
     /// once.
-    fn keep_or_not(&mut self, index: LinkIndex, offered: PoolId, lacking: PoolId) {
+    fn keep_or_not(&mut self, index: LinkIndex, offered: SharedPlaceId, lacking: SharedPlaceId) {
         let link = &mut self.links[index];
         link.let_go = (link.let_go + 1).min(2 * LET_GO_MAX);
         let is_kept = link.keeps.contains(&Some(offered));
@@ -704,23 +732,23 @@ impl Scheduler {
         }
         if let Some(free) = link.keeps.iter_mut().find(|kept| kept.is_none()) {
             *free = Some(offered);
-            self.pool_mut(offered).kept += 1;
+            self.shared_mut(offered).kept += 1;
         }
     }
 
     /// What was kept for a link is not, but for slots of earlier kinds than the one that it waits for now.
-    fn let_go(&mut self, index: LinkIndex, waits_for: Option<PoolId>) {
+    fn let_go(&mut self, index: LinkIndex, waits_for: Option<SharedPlaceId>) {
         for at in 0..KINDS {
             if let Some(kept) = self.links[index].keeps[at]
                 && waits_for.is_none_or(|id| kept >= id)
             {
                 self.links[index].keeps[at] = None;
-                self.pool_mut(kept).kept -= 1;
+                self.shared_mut(kept).kept -= 1;
                 self.offer_later(kept);
             }
         }
         if waits_for.is_none() {
-            for id in self.links[index].pools() {
+            for id in self.links[index].shared_places() {
                 self.offer_later(id);
             }
         }
@@ -732,14 +760,14 @@ impl Scheduler {
             .into_iter()
             .flatten()
         {
-            self.pool_mut(kept).kept -= 1;
+            self.shared_mut(kept).kept -= 1;
         }
     }
 
-    /// A pool in whose line somebody stands may have room.
-    fn offer_later(&mut self, id: PoolId) {
-        let pool = self.pool(id);
-        if !pool.lines.is_empty() && pool.has_room(0, self.now_ms) {
+    /// A place in whose line somebody stands may have room.
+    fn offer_later(&mut self, id: SharedPlaceId) {
+        let place = self.shared(id);
+        if !place.lines.is_empty() && place.has_room(0, self.now_ms) {
             self.freed.push_back(id);
         }
     }
@@ -748,16 +776,16 @@ impl Scheduler {
     fn offer_slot(&mut self) -> bool {
         while let Some(id) = self.freed.pop_front() {
             self.steps += 1;
-            if !self.pool(id).has_room(0, self.now_ms) {
+            if !self.shared(id).has_room(0, self.now_ms) {
                 continue;
             }
-            let mut lines = std::mem::take(&mut self.pool_mut(id).lines);
+            let mut lines = std::mem::take(&mut self.shared_mut(id).lines);
             let next = lines.next(|index, vo| self.links[index].queue.holds(vo));
-            self.pool_mut(id).lines = lines;
+            self.shared_mut(id).lines = lines;
             if let Some((index, vo)) = next {
                 let link = &mut self.links[index];
                 link.offer = Some((id, vo));
-                link.place = Place::Round;
+                link.position = RoundPosition::Round;
                 self.round.push_back(index);
                 return true;
             }
@@ -768,27 +796,27 @@ impl Scheduler {
     /// Puts a link that waited for something of its own back into the round.
     fn recheck(&mut self, index: LinkIndex) {
         let link = &mut self.links[index];
-        if matches!(link.place, Place::Full(_)) {
-            link.place = Place::Round;
+        if matches!(link.position, RoundPosition::Full(_)) {
+            link.position = RoundPosition::Round;
             self.round.push_back(index);
         }
     }
 
-    fn pool(&self, id: PoolId) -> &Pool {
+    fn shared(&self, id: SharedPlaceId) -> &SharedPlace {
         match id {
-            PoolId::Agents => &self.agents,
-            PoolId::Gfal => &self.gfal,
-            PoolId::Outbound(at) => &self.storages[at].1,
-            PoolId::Inbound(at) => &self.storages[at].2,
+            SharedPlaceId::Agents => &self.agents,
+            SharedPlaceId::Gfal => &self.gfal,
+            SharedPlaceId::Outbound(at) => &self.storages[at].outbound,
+            SharedPlaceId::Inbound(at) => &self.storages[at].inbound,
         }
     }
 
-    fn pool_mut(&mut self, id: PoolId) -> &mut Pool {
+    fn shared_mut(&mut self, id: SharedPlaceId) -> &mut SharedPlace {
         match id {
-            PoolId::Agents => &mut self.agents,
-            PoolId::Gfal => &mut self.gfal,
-            PoolId::Outbound(at) => &mut self.storages[at].1,
-            PoolId::Inbound(at) => &mut self.storages[at].2,
+            SharedPlaceId::Agents => &mut self.agents,
+            SharedPlaceId::Gfal => &mut self.gfal,
+            SharedPlaceId::Outbound(at) => &mut self.storages[at].outbound,
+            SharedPlaceId::Inbound(at) => &mut self.storages[at].inbound,
         }
     }
 
@@ -812,7 +840,7 @@ impl Scheduler {
             queue: LinkQueue::new(id, &self.shares),
             running: BTreeMap::new(),
             gate: Gate::Open,
-            place: Place::Idle,
+            position: RoundPosition::Idle,
             offer: None,
             keeps: [None; KINDS],
             let_go: 0,
@@ -827,14 +855,23 @@ impl Scheduler {
             return index;
         }
         let (outbound, inbound) = self.limits.of_storage(id);
-        let (mut outbound, mut inbound) = (Pool::new(outbound), Pool::new(inbound));
+        let (mut outbound, mut inbound) = (SharedPlace::new(outbound), SharedPlace::new(inbound));
         outbound.rate.set_cap(self.limits.rates.outbound_of(id));
         inbound.rate.set_cap(self.limits.rates.inbound_of(id));
         inbound.lines = VoLines::new(self.shares.at_destination(id).cloned());
-        let at = self.storages.add((id.clone(), outbound, inbound));
+        let at = self.storages.add(Storage {
+            id: id.clone(),
+            outbound,
+            inbound,
+        });
         self.storage_index.insert(id.clone(), at);
         at
     }
+}
+
+/// Whether it is a cap of bytes per second that holds a transfer back.
+fn is_by_rate(reason: &WaitReason) -> bool {
+    matches!(reason, WaitReason::NoSlot(no_slot) if matches!(no_slot.because, SlotBound::Rate { .. }))
 }
 
 fn ms(time: Duration) -> u64 {

@@ -252,6 +252,7 @@ pub enum Refusal {
 }
 
 /// What has to be recorded for a wish to be fulfilled; nothing, when all is so already.
+/// Long because each kind of wish has one arm, which says what it becomes.
 pub fn plan(settings: &Settings, asker: &Asker, wish: &Wish) -> Result<Vec<Planned>, Refusal> {
     let planned = match wish {
         Wish::SetLink(wish) => vec![set_link(settings, asker, wish)?],

@@ -148,6 +148,7 @@ impl Teller<'_> {
         self.steps.push(Step { at, kind, text });
     }
 
+    /// Long because each event has one arm and one sentence.
     fn happened(&mut self, at: Timestamp, event: &TransferEvent) {
         match event {
             TransferEvent::Submitted => {
@@ -521,8 +522,8 @@ fn redacted(text: &str, facts: &Facts<'_>) -> String {
 mod tests {
     use super::*;
     use penstock_model::{
-        Activity, ChecksumAlgorithm, Concern, CopyMode, Errno, FileUrl, JobId, LinkId, Phase, Side,
-        Slots, StageClocks, StorageId, TransferId, advance,
+        Activity, ChecksumAlgorithm, Concern, CopyMode, Errno, FileUrl, JobId, LinkId, NoSlot,
+        Phase, Side, SlotBound, SlotPlace, Slots, StageClocks, StorageId, TransferId, advance,
     };
 
     fn request() -> TransferRequest {
@@ -681,10 +682,13 @@ mod tests {
     fn a_transfer_that_waits_says_why_at_the_end() {
         let (entries, state) = entries(vec![(1_000, TransferEvent::Submitted)]);
         let (user, vo) = (UserName::new("alice"), VoName::new("cms"));
-        let waiting = WaitReason::LinkFull {
-            active: Slots(1),
-            limit: Slots(1),
-        };
+        let waiting = WaitReason::NoSlot(NoSlot {
+            place: SlotPlace::Link,
+            because: SlotBound::Limit {
+                active: Slots(1),
+                limit: Slots(1),
+            },
+        });
         let facts = Facts {
             request: &request(),
             user: &user,

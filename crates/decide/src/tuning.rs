@@ -2,13 +2,16 @@
 //!
 //! A tuner raises its limit while that pays, in large steps at first; when it does not, it narrows down between the
 //! last two limits, holds the better one, and looks now and then whether more or less would do. More pays when work
-//! grows by at least [`WORTH`] of what the number grows, both in logarithms: doubling must bring 3.5 %. What a tuner
-//! knows are differences between rates at different numbers, with their errors; a difference within its error is
-//! looked at longer. While it is not its limit that keeps transfers from starting, it learns nothing and changes nothing.
+//! grows by at least [`WORK_LN_SHARE_MIN`] of what the number grows, both in logarithms: doubling must bring 3.5 %.
+//! What a tuner knows are differences between rates at different numbers, with their errors; a difference within its
+//! error is looked at longer. While it is not its limit that keeps transfers from starting, it learns nothing and
+//! changes nothing.
 //!
 //! Sources: gradient and utility as in Arifuzzaman and Arslan, "Online Optimization of File Transfers in High-Speed
 //! Networks" (SC'21), with a cost that is relative to the number instead of absolute, so that long thin links may run
 //! hundreds; what is shared is tuned where it is shared, so competing links do not outbid each other.
+//!
+//! Long because the five stages of a tuner hand over to each other, and its constants stand beside them.
 
 mod fts3;
 mod grid;
@@ -18,60 +21,62 @@ mod streams;
 mod tests;
 
 pub use fts3::{Fts3Mode, Fts3Rules, Fts3Sample, Fts3Seen};
-pub use grid::{AttemptEnd, Decided, LinkNow, LinkRules, LinkTuning, Set, Tuning};
+pub use grid::{
+    AttemptEnd, LinkObservation, LinkRules, LinkTuning, TunedSlots, Tuning, TuningChanges,
+};
 pub use rate::Sample;
 pub use streams::StreamTuner;
 
 use penstock_model::{Slots, TrialResult, TuneReason, TuningCandidate};
-use rate::{Beside, Doubt, Noise, Window};
+use rate::{Comparison, Doubt, Noise, Window};
 use std::collections::VecDeque;
 
 /// Which part of a larger number must come back as work, in logarithms.
-const WORTH: f64 = 0.05;
+const WORK_LN_SHARE_MIN: f64 = 0.05;
 /// Where a tuner begins that knows nothing: FTS's number for a link of which it knows nothing.
-const FIRST: u32 = 10;
+const SLOTS_FIRST: u32 = 10;
 /// Up to here the number doubles; then it grows by half, unless doubling has nearly doubled the rate.
-const DOUBLES_UP_TO: u32 = 32;
+const DOUBLING_SLOTS_MAX: u32 = 32;
 /// A step that brought this part of what it would have brought where nothing is scarce.
-const NEARLY_ALL: f64 = 0.7;
+const NEARLY_LINEAR_SHARE: f64 = 0.7;
 /// Seconds after a change that say nothing of it: transfers begin slowly.
-const SETTLE: f64 = 1.0;
+const SETTLE_SECONDS: f64 = 1.0;
 /// Seconds that are looked at, at least and at most, before a change is judged that is not clear at once.
-const LOOK_MIN: f64 = 2.0;
-const LOOK_MAX: f64 = 8.0;
+const LOOK_SECONDS_MIN: f64 = 2.0;
+const LOOK_SECONDS_MAX: f64 = 8.0;
 /// So many errors make a difference clear at once, or after a while.
-const CLEAR_AT_ONCE: f64 = 3.0;
-const CLEAR: f64 = 1.6;
+const CLEAR_AT_ONCE_ERRORS: f64 = 3.0;
+const CLEAR_ERRORS: f64 = 1.6;
 /// So many errors below what it must bring, a larger number is given up when nothing better is known.
-const RATHER: f64 = 0.7;
+const GIVE_UP_ERRORS: f64 = 0.7;
 /// So many errors below what it must bring, a smaller number is taken.
-const DOWN: f64 = 0.7;
+const TAKE_LESS_ERRORS: f64 = 0.7;
 /// Seconds between looks at a little more and a little less, while all is well.
-const HOLD: f64 = 6.0;
-const HOLD_MAX: f64 = 90.0;
+const HOLD_SECONDS: f64 = 6.0;
+const HOLD_SECONDS_MAX: f64 = 90.0;
 /// Which part of the rate looking may cost, over time.
-const LOOKING_COSTS: f64 = 0.01;
+const PROBE_COST_SHARE_MAX: f64 = 0.01;
 /// Seconds in which a change of the situation shows.
-const CHANGE_SEEN: f64 = 3.0;
+const CHANGE_SECONDS: f64 = 3.0;
 /// A rate that is so far from what it was, in logarithms, is another situation.
-const CHANGED: f64 = 0.2;
+const CHANGE_LN_MIN: f64 = 0.2;
 /// By how much a probe differs: less of a number is tried in larger steps, because it has to show that nothing is lost.
-const PROBE_UP: f64 = 1.12;
-const PROBE_DOWN: f64 = 1.15;
+const PROBE_UP_RATIO: f64 = 1.12;
+const PROBE_DOWN_RATIO: f64 = 1.15;
 /// The first step from a number that was good before.
-const CAREFUL: f64 = 1.25;
+const KNOWN_STEP_RATIO: f64 = 1.25;
 /// Two numbers that are further apart than so are narrowed down once more.
-const WIDE: f64 = 1.3;
+const BRACKET_RATIO_MAX: f64 = 1.3;
 /// What is left of the number when a storage element says that it is too much.
-const BACK_OFF: f64 = 0.7;
+const BACK_OFF_RATIO: f64 = 0.7;
 /// Numbers whose results are kept, to be told.
 const TRIED_MAX: usize = 6;
 /// Files that are faster than so, all of a round, are many: it is not waited for the next second.
-const QUICK: f64 = 0.5;
+const QUICK_ROUND_SECONDS: f64 = 0.5;
 /// Files of a round, at least.
-const ROUND_MIN: u32 = 16;
+const ROUND_FILES_MIN: u32 = 16;
 /// What a quick step must bring.
-const QUICK_PAYS: f64 = 1.1;
+const QUICK_GAIN_RATIO_MIN: f64 = 1.1;
 
 /// Between which numbers a tuner may choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,7 +133,7 @@ enum Stage {
 
 /// Whether a larger number is worth it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Judged {
+enum Worth {
     Clear(bool),
     /// It cannot be told in the time that there is.
     Doubtful(Doubt),
@@ -168,12 +173,12 @@ pub struct Tuner {
 impl Tuner {
     /// One that knows nothing yet.
     pub fn new(bounds: Bounds) -> Tuner {
-        Tuner::begin(bounds, FIRST, 2.0)
+        Tuner::begin(bounds, SLOTS_FIRST, 2.0)
     }
 
     /// One that begins with a number that was found before: it is not left far behind at once.
     pub fn from(bounds: Bounds, limit: u32) -> Tuner {
-        Tuner::begin(bounds, limit, CAREFUL)
+        Tuner::begin(bounds, limit, KNOWN_STEP_RATIO)
     }
 
     /// One that begins with any number.
@@ -184,7 +189,7 @@ impl Tuner {
     fn begin(bounds: Bounds, limit: u32, factor: f64) -> Tuner {
         Tuner {
             bounds,
-            worth: WORTH,
+            worth: WORK_LN_SHARE_MIN,
             limit: bounds.clamp(limit),
             stage: Stage::Rising {
                 before: None,
@@ -203,7 +208,11 @@ impl Tuner {
 
     /// Runs more for less: an operator wants the last few percent.
     pub fn set_aggressive(&mut self, is_aggressive: bool) {
-        self.worth = if is_aggressive { WORTH / 2.0 } else { WORTH };
+        self.worth = if is_aggressive {
+            WORK_LN_SHARE_MIN / 2.0
+        } else {
+            WORK_LN_SHARE_MIN
+        };
     }
 
     /// Whether something was seen that it goes by.
@@ -255,17 +264,17 @@ impl Tuner {
             self.round.since = seconds;
         }
         self.round.files += 1;
-        if self.round.files <= self.limit.max(ROUND_MIN) {
+        if self.round.files <= self.limit.max(ROUND_FILES_MIN) {
             return None;
         }
         let took = seconds - self.round.since;
         let rate = f64::from(self.round.files - 1) / took.max(1e-3);
         let before = self.round.before;
         self.round = Round::default();
-        if took > QUICK || self.limit >= self.bounds.max {
+        if took > QUICK_ROUND_SECONDS || self.limit >= self.bounds.max {
             return None;
         }
-        if before.is_some_and(|before| rate < QUICK_PAYS * before) {
+        if before.is_some_and(|before| rate < QUICK_GAIN_RATIO_MIN * before) {
             self.round.is_over = true;
             return None;
         }
@@ -296,7 +305,7 @@ impl Tuner {
         if let Stage::Holding { left, .. } = &mut self.stage {
             *left -= sample.seconds;
         }
-        let settle = SETTLE.max(self.lag);
+        let settle = SETTLE_SECONDS.max(self.lag);
         self.window
             .take(sample, self.limit, settle, &mut self.noise);
         if self.window.seconds() < self.lag {
@@ -329,7 +338,7 @@ impl Tuner {
         is_first: bool,
     ) -> Option<Tuned> {
         let Some(before) = before else {
-            if self.window.seconds() < LOOK_MIN {
+            if self.window.seconds() < LOOK_SECONDS_MIN {
                 return None;
             }
             let tuned = self.further(now, factor, TuneReason::Begins);
@@ -351,10 +360,10 @@ impl Tuner {
             return self.narrow_between(before, now, because);
         }
         let grown = (now.active / before.active).ln();
-        let nearly_all = now.ln - before.ln > NEARLY_ALL * grown;
+        let nearly_all = now.ln - before.ln > NEARLY_LINEAR_SHARE * grown;
         let next = match factor < 1.5 {
             true => factor * factor,
-            false if nearly_all || self.limit < DOUBLES_UP_TO => 2.0,
+            false if nearly_all || self.limit < DOUBLING_SLOTS_MAX => 2.0,
             false => 1.5,
         };
         self.further(now, next.min(2.0), TuneReason::Pays { before, now })
@@ -370,12 +379,12 @@ impl Tuner {
 
     fn fall(&mut self, above: Option<TrialResult>, now: TrialResult, factor: f64) -> Option<Tuned> {
         let Some(above) = above else {
-            return match self.window.seconds() >= LOOK_MIN {
+            return match self.window.seconds() >= LOOK_SECONDS_MIN {
                 true => Some(self.fall_from(now, factor, TuneReason::Probes)),
                 false => None,
             };
         };
-        match self.judge(now, above)? != Judged::Clear(false) {
+        match self.judge(now, above)? != Worth::Clear(false) {
             // The larger number was worth it.
             true => {
                 let because = TuneReason::DoesNotPay {
@@ -408,7 +417,7 @@ impl Tuner {
         let middle = (low.active * high.active).sqrt().round() as u32;
         let middle = self.bounds.clamp(middle);
         let is_between = middle > low.active.round() as u32 && middle < high.active.round() as u32;
-        if !is_between || high.active / low.active < WIDE {
+        if !is_between || high.active / low.active < BRACKET_RATIO_MAX {
             let best = self.better(low, high);
             return Some(self.hold_at(best, because, 0.0, 1));
         }
@@ -435,7 +444,7 @@ impl Tuner {
             (Some(true), Some(false)) => {
                 let best = TuneReason::Keeps { best: now };
                 // Once more, on the side that is the better one.
-                match high.active / low.active > 2.0 * WIDE {
+                match high.active / low.active > 2.0 * BRACKET_RATIO_MAX {
                     true if self.better(low, high) == low => self.narrow_between(low, now, best),
                     true => self.narrow_between(now, high, best),
                     false => Some(self.hold_at(now, best, 0.0, 1)),
@@ -452,24 +461,26 @@ impl Tuner {
         left: f64,
         probes: u32,
     ) -> Option<Tuned> {
-        let latest = self.window.latest(CHANGE_SEEN.max(self.lag), self.noise)?;
-        let is_seen = self.window.seconds() >= CHANGE_SEEN.max(self.lag);
+        let latest = self
+            .window
+            .latest(CHANGE_SECONDS.max(self.lag), self.noise)?;
+        let is_seen = self.window.seconds() >= CHANGE_SECONDS.max(self.lag);
         let difference = latest.ln - level.ln;
-        if is_seen && difference.abs() > CHANGED + 2.0 * latest.error_beside(level) {
+        if is_seen && difference.abs() > CHANGE_LN_MIN + 2.0 * latest.error_beside(level) {
             let because = TuneReason::Changed {
                 was: level,
                 now: latest,
             };
             return Some(self.look_anew(difference > 0.0, because));
         }
-        if left > 0.0 || self.window.seconds() < LOOK_MIN {
+        if left > 0.0 || self.window.seconds() < LOOK_SECONDS_MIN {
             return None;
         }
         // More is tried twice as often as less, because trying it costs nothing where it does not pay.
         let up = probes % 3 != 2 && self.quiet == 0.0;
         let wanted = match up {
-            true => (f64::from(self.limit) * PROBE_UP).ceil(),
-            false => (f64::from(self.limit) / PROBE_DOWN).floor(),
+            true => (f64::from(self.limit) * PROBE_UP_RATIO).ceil(),
+            false => (f64::from(self.limit) / PROBE_DOWN_RATIO).floor(),
         };
         let probe = self.bounds.clamp(wanted as u32);
         let probes = probes.wrapping_add(1);
@@ -501,7 +512,9 @@ impl Tuner {
     ) -> Option<Tuned> {
         let (smaller, larger) = if up { (held, now) } else { (now, held) };
         let grown = (larger.active / smaller.active.max(1.0)).ln().abs();
-        if (now.ln - held.ln).abs() > CHANGED + 2.0 * grown && self.window.seconds() >= LOOK_MIN {
+        if (now.ln - held.ln).abs() > CHANGE_LN_MIN + 2.0 * grown
+            && self.window.seconds() >= LOOK_SECONDS_MIN
+        {
             // So small a step does not do that: something else has changed.
             let because = TuneReason::Changed { was: held, now };
             let is_more = now.ln > held.ln;
@@ -510,14 +523,14 @@ impl Tuner {
             return Some(self.look_anew(is_more, because));
         }
         let pays = match self.judge(smaller, larger)? {
-            Judged::Clear(pays) => pays,
+            Worth::Clear(pays) => pays,
             // What was seen in earlier looks counts, too.
-            Judged::Doubtful(doubt) => {
+            Worth::Doubtful(doubt) => {
                 let all = self.doubts[usize::from(up)].and(doubt);
                 self.doubts[usize::from(up)] = all;
                 match up {
                     true => all.mean() > 0.0,
-                    false => all.mean() > -DOWN * all.error(),
+                    false => all.mean() > -TAKE_LESS_ERRORS * all.error(),
                 }
             }
         };
@@ -532,15 +545,15 @@ impl Tuner {
             },
         };
         match (up, pays) {
-            (true, true) => self.further(now, PROBE_UP * PROBE_UP, because),
+            (true, true) => self.further(now, PROBE_UP_RATIO * PROBE_UP_RATIO, because),
             // Less costs nothing: further down.
             (false, false) if self.limit > self.bounds.min => {
-                Some(self.fall_from(now, PROBE_DOWN, because))
+                Some(self.fall_from(now, PROBE_DOWN_RATIO, because))
             }
             (false, false) => Some(self.hold_at(now, because, 0.0, probes)),
             _ => {
                 let lost = (held.ln - now.ln - held.error_beside(now)).max(0.0);
-                let cost = lost * (self.window.seconds() + SETTLE.max(self.lag));
+                let cost = lost * (self.window.seconds() + SETTLE_SECONDS.max(self.lag));
                 let doubts = std::mem::take(&mut self.doubts);
                 let tuned = self.hold_at(held, because, cost, probes);
                 self.doubts = doubts;
@@ -571,12 +584,12 @@ impl Tuner {
     }
 
     fn push_back(&mut self, sample: &Sample) -> Option<Tuned> {
-        self.quiet = self.quiet.max(sample.quiet_for.max(SETTLE));
-        let less = f64::from(self.limit).min(sample.active.max(1.0)) * BACK_OFF;
+        self.quiet = self.quiet.max(sample.quiet_for.max(SETTLE_SECONDS));
+        let less = f64::from(self.limit).min(sample.active.max(1.0)) * BACK_OFF_RATIO;
         let less = self.bounds.clamp(less as u32);
         self.stage = Stage::Rising {
             before: None,
-            factor: CAREFUL,
+            factor: KNOWN_STEP_RATIO,
             is_first: false,
         };
         self.round.is_over = true;
@@ -584,26 +597,26 @@ impl Tuner {
     }
 
     /// Whether the larger of two numbers is worth it. `None`: it is worth looking longer.
-    fn judge(&self, smaller: TrialResult, larger: TrialResult) -> Option<Judged> {
+    fn judge(&self, smaller: TrialResult, larger: TrialResult) -> Option<Worth> {
         let seconds = self.window.seconds();
-        let errors = match seconds < LOOK_MIN {
-            true => CLEAR_AT_ONCE,
-            false => CLEAR,
+        let errors = match seconds < LOOK_SECONDS_MIN {
+            true => CLEAR_AT_ONCE_ERRORS,
+            false => CLEAR_ERRORS,
         };
         let gained = larger.gained_beside(smaller, self.worth);
         let error = larger.error_beside(smaller);
         if gained.abs() >= errors * error {
-            return Some(Judged::Clear(gained > 0.0));
+            return Some(Worth::Clear(gained > 0.0));
         }
-        let is_over = seconds >= LOOK_MAX.max(2.0 * self.lag);
-        is_over.then_some(Judged::Doubtful(Doubt::of(gained, error)))
+        let is_over = seconds >= LOOK_SECONDS_MAX.max(2.0 * self.lag);
+        is_over.then_some(Worth::Doubtful(Doubt::of(gained, error)))
     }
 
     /// The same; what is not worth it for sure is taken for worth it, because slots are cheaper than time.
     fn rather_pays(&self, smaller: TrialResult, larger: TrialResult) -> Option<bool> {
         Some(match self.judge(smaller, larger)? {
-            Judged::Clear(pays) => pays,
-            Judged::Doubtful(doubt) => doubt.mean() > -RATHER * doubt.error(),
+            Worth::Clear(pays) => pays,
+            Worth::Doubtful(doubt) => doubt.mean() > -GIVE_UP_ERRORS * doubt.error(),
         })
     }
 
@@ -678,6 +691,6 @@ impl Tuner {
 
 /// Seconds until the next probe: more while none changes anything, and so many that looking costs little.
 fn patience(cost: f64, probes: u32) -> f64 {
-    let rest = HOLD * f64::from(probes.clamp(1, 5) - 1).max(0.5);
-    rest.max(cost / LOOKING_COSTS).min(HOLD_MAX)
+    let rest = HOLD_SECONDS * f64::from(probes.clamp(1, 5) - 1).max(0.5);
+    rest.max(cost / PROBE_COST_SHARE_MAX).min(HOLD_SECONDS_MAX)
 }

@@ -3,9 +3,8 @@
 //! Each has a tag, the virtual time at which its next turn begins; the lowest goes next, and a turn raises the tag by
 //! its cost, which is the smaller the larger the weight. A turn costs what it is expected to last until it has ended, and
 //! then what it lasted. Whoever comes, or comes back after a pause, begins beside the first in line: nobody can save turns
-//! up, and nobody has to make up for those of others. Nor for what was expected wrongly of them: what is given back for
-//! turns that began before somebody came brings nobody before that one, and takes nothing off what came afterwards. A turn
-//! costs the logarithm of how many wait.
+//! up, and nobody has to make up for those of others. A refund for an over-estimated turn that began before a newcomer
+//! arrived may move its owner back to the newcomer's tag at most. A turn costs the logarithm of how many wait.
 
 use penstock_model::Weight;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What a millisecond costs of virtual time at weight one. Weights have six decimal places and go up to a million, so
 /// that every cost is a number with at least six digits.
 const COST_OF_ONE: u128 = 1_000_000_000_000;
-/// How many that have left are remembered before those without a claim are dropped.
-const LEFT_MAX: usize = 64;
+/// How many debtors are remembered before those whose debt is over are dropped.
+const DEBTORS_MAX: usize = 64;
 /// A year in milliseconds: what lasts longer is not told apart.
 const MS_MAX: u64 = 365 * 86_400_000;
 
@@ -27,19 +26,19 @@ pub(crate) struct Turn {
     pub(crate) expected_ms: u64,
 }
 
-/// The turns that were counted for one and have not ended.
+/// The turns of one key that were charged and have not ended.
 #[derive(Debug, Clone, Copy)]
 struct RunningTurns {
     count: u64,
     /// The first of them since there was none.
     first: u64,
-    /// The latest that had come when this was looked at last, and how far this one was behind it: so much can be given
-    /// back for turns from before.
-    came: LatestArrival,
-    behind: u128,
+    /// The latest arrival when this key was last examined.
+    latest_arrival: LatestArrival,
+    /// How far this key's tag then exceeded that arrival's: the most that may be refunded for older turns.
+    refund_max: u128,
 }
 
-/// The tag with which the latest began that came to others, and after which turn.
+/// The newest key that joined others: its first tag, and the latest turn before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct LatestArrival {
     tag: u128,
@@ -54,12 +53,12 @@ pub(crate) struct Turns<K> {
     latest: u64,
     line: BTreeSet<(u128, K)>,
     tags: BTreeMap<K, u128>,
-    lasting: BTreeMap<K, RunningTurns>,
-    came: LatestArrival,
-    /// Where those would go on who wait no longer, and had more than their share.
-    left: BTreeMap<K, u128>,
-    /// How many of these had a claim when they were last looked at.
-    left_with_claim: usize,
+    running: BTreeMap<K, RunningTurns>,
+    latest_arrival: LatestArrival,
+    /// Keys that no longer wait and have had more than their share, with the tags at which they would go on.
+    debtors: BTreeMap<K, u128>,
+    /// How many of them were still in debt when they were last counted.
+    debtors_in_debt: usize,
 }
 
 impl<K> Default for Turns<K> {
@@ -69,10 +68,10 @@ impl<K> Default for Turns<K> {
             latest: 0,
             line: BTreeSet::new(),
             tags: BTreeMap::new(),
-            lasting: BTreeMap::new(),
-            came: LatestArrival::default(),
-            left: BTreeMap::new(),
-            left_with_claim: 0,
+            running: BTreeMap::new(),
+            latest_arrival: LatestArrival::default(),
+            debtors: BTreeMap::new(),
+            debtors_in_debt: 0,
         }
     }
 }
@@ -103,11 +102,11 @@ impl<K: Ord + Clone> Turns<K> {
         // When all are before it, the present time was one of expectations.
         let last = self.line.last().map(|(tag, _)| *tag);
         let present = last.map_or(self.now, |last| last.min(self.now));
-        let claimed = self.left.remove(key).unwrap_or(0);
+        let claimed = self.debtors.remove(key).unwrap_or(0);
         // Others are those in line, and those who wait for nothing more but still have turns.
-        let is_alone = last.is_none() && self.lasting.is_empty();
+        let is_alone = last.is_none() && self.running.is_empty();
         if !is_alone && claimed <= present {
-            self.came = LatestArrival {
+            self.latest_arrival = LatestArrival {
                 tag: present,
                 after: self.latest,
             };
@@ -130,8 +129,8 @@ impl<K: Ord + Clone> Turns<K> {
     pub(crate) fn forget(&mut self, gone: &BTreeSet<K>) {
         self.line.retain(|(_, key)| !gone.contains(key));
         self.tags.retain(|key, _| !gone.contains(key));
-        self.lasting.retain(|key, _| !gone.contains(key));
-        self.left.retain(|key, _| !gone.contains(key));
+        self.running.retain(|key, _| !gone.contains(key));
+        self.debtors.retain(|key, _| !gone.contains(key));
     }
 
     /// Whose turn it is.
@@ -150,19 +149,19 @@ impl<K: Ord + Clone> Turns<K> {
             self.now = self.now.max(*first);
         }
         self.latest = self.latest.max(turn.number);
-        let lasting = self.lasting.entry(key.clone()).or_insert(RunningTurns {
+        let running = self.running.entry(key.clone()).or_insert(RunningTurns {
             count: 0,
             first: turn.number,
-            came: LatestArrival::default(),
-            behind: 0,
+            latest_arrival: LatestArrival::default(),
+            refund_max: 0,
         });
-        lasting.count += 1;
-        self.look_behind(key);
+        running.count += 1;
+        self.note_latest_arrival(key);
         let cost = cost(weight, turn.expected_ms);
         match self.tags.get(key) {
             Some(tag) => self.move_to(key, *tag, tag + cost),
             None => {
-                let begun = self.left.remove(key).unwrap_or(0).max(self.now);
+                let begun = self.debtors.remove(key).unwrap_or(0).max(self.now);
                 self.keep(key, begun + cost);
             }
         }
@@ -170,44 +169,44 @@ impl<K: Ord + Clone> Turns<K> {
 
     /// A turn has ended and has lasted for so long.
     pub(crate) fn ended(&mut self, key: &K, weight: Weight, turn: Turn, lasted_ms: u64) {
-        self.look_behind(key);
+        self.note_latest_arrival(key);
         // What was not counted here, because weights have changed since or nobody waited, is not given back here.
-        let counted = self.lasting.get_mut(key);
-        let Some(lasting) = counted.filter(|lasting| turn.number >= lasting.first) else {
+        let counted = self.running.get_mut(key);
+        let Some(running) = counted.filter(|running| turn.number >= running.first) else {
             return;
         };
         let (charged, cost) = (cost(weight, turn.expected_ms), cost(weight, lasted_ms));
         let mut given_back = charged.saturating_sub(cost);
-        if turn.number <= lasting.came.after {
-            given_back = given_back.min(lasting.behind);
-            lasting.behind -= given_back;
+        if turn.number <= running.latest_arrival.after {
+            given_back = given_back.min(running.refund_max);
+            running.refund_max -= given_back;
         }
-        lasting.count -= 1;
-        if lasting.count == 0 {
-            self.lasting.remove(key);
+        running.count -= 1;
+        if running.count == 0 {
+            self.running.remove(key);
         }
         let more = cost.saturating_sub(charged);
         let corrected = |tag: u128| (tag + more).saturating_sub(given_back);
         if let Some(&tag) = self.tags.get(key) {
             self.move_to(key, tag, corrected(tag));
-        } else if let Some(tag) = self.left.remove(key) {
+        } else if let Some(tag) = self.debtors.remove(key) {
             self.keep(key, corrected(tag));
         } else if more > 0 {
             self.keep(key, self.now + more);
         }
     }
 
-    /// Remembers how far somebody with turns was behind the latest that came, before anything changes of it.
-    fn look_behind(&mut self, key: &K) {
-        let Some(lasting) = self.lasting.get_mut(key) else {
+    /// Remembers how far the tag of a key with running turns exceeds the latest arrival's, before it changes.
+    fn note_latest_arrival(&mut self, key: &K) {
+        let Some(running) = self.running.get_mut(key) else {
             return;
         };
-        if lasting.came == self.came {
+        if running.latest_arrival == self.latest_arrival {
             return;
         }
-        let tag = self.tags.get(key).or_else(|| self.left.get(key));
-        lasting.behind = tag.map_or(0, |tag| tag.saturating_sub(self.came.tag));
-        lasting.came = self.came;
+        let tag = self.tags.get(key).or_else(|| self.debtors.get(key));
+        running.refund_max = tag.map_or(0, |tag| tag.saturating_sub(self.latest_arrival.tag));
+        running.latest_arrival = self.latest_arrival;
     }
 
     fn move_to(&mut self, key: &K, from: u128, to: u128) {
@@ -218,13 +217,13 @@ impl<K: Ord + Clone> Turns<K> {
 
     fn keep(&mut self, key: &K, tag: u128) {
         if tag > self.now {
-            self.left.insert(key.clone(), tag);
+            self.debtors.insert(key.clone(), tag);
         }
         // When most of them have a claim, it is not looked at each time anew.
-        if self.left.len() > (2 * self.left_with_claim).max(LEFT_MAX) {
+        if self.debtors.len() > (2 * self.debtors_in_debt).max(DEBTORS_MAX) {
             let now = self.now;
-            self.left.retain(|_, tag| *tag > now);
-            self.left_with_claim = self.left.len();
+            self.debtors.retain(|_, tag| *tag > now);
+            self.debtors_in_debt = self.debtors.len();
         }
     }
 }

@@ -8,8 +8,8 @@ pub use tuning::tune_reason;
 
 use crate::destination::Foreign;
 use penstock_model::{
-    CopySummary, RatedPlace, Slots, StreamUse, StreamsReason, TapeWait, Timestamp, TransferState,
-    Verification, WaitReason,
+    CopySummary, NoSlot, SlotBound, SlotPlace, StorageId, StreamUse, StreamsReason, TapeWait,
+    Timestamp, TransferState, Verification, WaitReason,
 };
 
 /// What speaks against a file's being what an attempt of the transfer left.
@@ -38,19 +38,8 @@ pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
         | WaitReason::Tape(TapeWait::Failing { last, .. }) => {
             format!("{text}; the last failure: {last}")
         }
-        WaitReason::LinkFull { .. }
-        | WaitReason::SourceFull { .. }
-        | WaitReason::DestinationFull { .. }
-        | WaitReason::AgentsFull { .. }
+        WaitReason::NoSlot(_)
         | WaitReason::ByShare { .. }
-        | WaitReason::GfalFull { .. }
-        | WaitReason::SlotKept { .. }
-        | WaitReason::LinkTuned { .. }
-        | WaitReason::SourceTuned { .. }
-        | WaitReason::DestinationTuned { .. }
-        | WaitReason::RateCapped { .. }
-        | WaitReason::LinkDraining
-        | WaitReason::StorageDraining { .. }
         | WaitReason::SameDestination { .. }
         | WaitReason::StorageBanned { .. }
         | WaitReason::TokenExchange { .. }
@@ -62,108 +51,10 @@ pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
 }
 
 /// The same without what a failure said, which may name files and is for those to whom the transfers belong.
+/// Long because each reason has one arm and one sentence.
 pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
     match reason {
-        WaitReason::LinkFull { active, limit } => {
-            format!(
-                "the link runs {} of {} transfers allowed at once",
-                active.0, limit.0
-            )
-        }
-        WaitReason::SourceFull {
-            storage,
-            active,
-            limit,
-        } => {
-            format!(
-                "{storage} already sends {} of {} files allowed at once, over all its links",
-                active.0, limit.0
-            )
-        }
-        WaitReason::DestinationFull {
-            storage,
-            active,
-            limit,
-        } => {
-            format!(
-                "{storage} already receives {} of {} files allowed at once, over all its links",
-                active.0, limit.0
-            )
-        }
-        WaitReason::AgentsFull { active, limit } => {
-            format!(
-                "this service runs {} of {} transfers allowed at once",
-                active.0, limit.0
-            )
-        }
-        WaitReason::GfalFull { active, limit } => {
-            format!(
-                "this service runs {} of {} transfers allowed at once that need gfal2",
-                active.0, limit.0
-            )
-        }
-        WaitReason::SlotKept {
-            storage,
-            active,
-            kept,
-            limit,
-        } => {
-            let place = storage
-                .as_ref()
-                .map_or("this service", |storage| storage.as_str());
-            let (active, kept, limit) = (active.0, kept.0, limit.0);
-            format!(
-                "{place} runs {active} of {limit} transfers allowed at once and keeps {kept} for a link that waits \
-                 for a slot at its other end"
-            )
-        }
-        WaitReason::LinkTuned {
-            active,
-            tuned,
-            limit,
-        } => of_tuned("the link runs", "transfers", [active, tuned, limit]),
-        WaitReason::SourceTuned {
-            storage,
-            active,
-            tuned,
-            limit,
-        } => of_tuned(
-            &format!("{storage} sends"),
-            "files at once",
-            [active, tuned, limit],
-        ),
-        WaitReason::DestinationTuned {
-            storage,
-            active,
-            tuned,
-            limit,
-        } => of_tuned(
-            &format!("{storage} receives"),
-            "files at once",
-            [active, tuned, limit],
-        ),
-        WaitReason::RateCapped { place, rate, cap } => {
-            let of = match place {
-                RatedPlace::Link => "the link".to_owned(),
-                RatedPlace::Source { storage } => format!("what {storage} sends"),
-                RatedPlace::Destination { storage } => format!("what {storage} receives"),
-            };
-            // Below nine tenths of the cap it is the even pace of starts that a file waits for.
-            match rate.0 / 9 < cap.0 / 10 {
-                true => format!(
-                    "starts are spread evenly to keep the rate limit of {of}: {cap} over any 10 s"
-                ),
-                false => format!(
-                    "held back by the rate limit of {of}: {rate} over 10 s with the files just started, limit {cap}"
-                ),
-            }
-        }
-        WaitReason::LinkDraining => {
-            "an operator drains the link; it continues when that is taken back".to_owned()
-        }
-        WaitReason::StorageDraining { storage } => {
-            format!("an operator drains {storage}; it continues when that is taken back")
-        }
+        WaitReason::NoSlot(no_slot) => slot_wait(no_slot),
         WaitReason::LinkHalted {
             until, failures, ..
         } => {
@@ -246,12 +137,83 @@ pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
     }
 }
 
-/// Why a transfer waits for a tape system.
-fn of_tuned(who_does: &str, what: &str, [active, tuned, limit]: [&Slots; 3]) -> String {
-    let (active, tuned, limit) = (active.0, tuned.0, limit.0);
-    format!("{who_does} {active} of the {tuned} {what} that move most; {limit} are allowed")
+/// What a place does, and with what.
+fn use_of(place: &SlotPlace) -> (String, &'static str) {
+    match place {
+        SlotPlace::Link => ("the link runs".to_owned(), "transfers"),
+        SlotPlace::Source { storage } => (format!("{storage} sends"), "files at once"),
+        SlotPlace::Destination { storage } => (format!("{storage} receives"), "files at once"),
+        SlotPlace::Storage { storage } => (format!("{storage} runs"), "transfers"),
+        SlotPlace::Agents | SlotPlace::Gfal => ("this service runs".to_owned(), "transfers"),
+    }
 }
 
+/// Why a transfer gets no slot.
+fn slot_wait(NoSlot { place, because }: &NoSlot) -> String {
+    let (uses, what) = use_of(place);
+    match because {
+        SlotBound::Limit { active, limit } => {
+            let (active, limit) = (active.0, limit.0);
+            match place {
+                SlotPlace::Source { storage } => format!(
+                    "{storage} already sends {active} of {limit} files allowed at once, over all its links"
+                ),
+                SlotPlace::Destination { storage } => format!(
+                    "{storage} already receives {active} of {limit} files allowed at once, over all its links"
+                ),
+                SlotPlace::Gfal => {
+                    format!("{uses} {active} of {limit} {what} allowed at once that need gfal2")
+                }
+                SlotPlace::Link | SlotPlace::Storage { .. } | SlotPlace::Agents => {
+                    format!("{uses} {active} of {limit} {what} allowed at once")
+                }
+            }
+        }
+        SlotBound::Tuned {
+            active,
+            tuned,
+            limit,
+        } => {
+            let (active, tuned, limit) = (active.0, tuned.0, limit.0);
+            format!("{uses} {active} of the {tuned} {what} that move most; {limit} are allowed")
+        }
+        SlotBound::Kept {
+            active,
+            kept,
+            limit,
+        } => {
+            let (active, kept, limit) = (active.0, kept.0, limit.0);
+            format!(
+                "{uses} {active} of {limit} transfers allowed at once and keeps {kept} for a link that waits for a slot \
+                 at its other end"
+            )
+        }
+        SlotBound::Rate { rate, cap } => {
+            let of = match place {
+                SlotPlace::Source { storage } | SlotPlace::Storage { storage } => {
+                    format!("what {storage} sends")
+                }
+                SlotPlace::Destination { storage } => format!("what {storage} receives"),
+                SlotPlace::Link | SlotPlace::Agents | SlotPlace::Gfal => "the link".to_owned(),
+            };
+            // Below nine tenths of the cap it is the even pace of starts that a file waits for.
+            match rate.0 / 9 < cap.0 / 10 {
+                true => format!(
+                    "starts are spread evenly to keep the rate limit of {of}: {cap} over any 10 s"
+                ),
+                false => format!(
+                    "held back by the rate limit of {of}: {rate} over 10 s with the files just started, limit {cap}"
+                ),
+            }
+        }
+        SlotBound::Draining => {
+            let drained = place.storage().map_or("the link", StorageId::as_str);
+            format!("an operator drains {drained}; it continues when that is taken back")
+        }
+    }
+}
+
+/// Why a transfer waits for a tape system.
 fn tape_wait(wait: &TapeWait, now: Timestamp) -> String {
     let soon = |at: &Timestamp| match at.since(now).as_secs() {
         0 => "it is asked again now".to_owned(),
@@ -458,18 +420,7 @@ pub fn streams_reason(reason: StreamsReason) -> Option<&'static str> {
 pub fn wait_kind(reason: &WaitReason) -> &'static str {
     match reason {
         WaitReason::ByShare { because, .. } => wait_kind(because),
-        WaitReason::LinkFull { .. } => "link_full",
-        WaitReason::SourceFull { .. } => "source_full",
-        WaitReason::DestinationFull { .. } => "destination_full",
-        WaitReason::AgentsFull { .. } => "agents_full",
-        WaitReason::GfalFull { .. } => "gfal_full",
-        WaitReason::SlotKept { .. } => "slot_kept",
-        WaitReason::LinkTuned { .. } => "link_tuned",
-        WaitReason::SourceTuned { .. } => "source_tuned",
-        WaitReason::DestinationTuned { .. } => "destination_tuned",
-        WaitReason::RateCapped { .. } => "rate_capped",
-        WaitReason::LinkDraining => "link_draining",
-        WaitReason::StorageDraining { .. } => "storage_draining",
+        WaitReason::NoSlot(no_slot) => slot_kind(no_slot),
         WaitReason::LinkHalted { .. } => "link_halted",
         WaitReason::BackingOff { .. } => "backing_off",
         WaitReason::SameDestination { .. } => "same_destination",
@@ -486,10 +437,34 @@ pub fn wait_kind(reason: &WaitReason) -> &'static str {
     }
 }
 
+fn slot_kind(NoSlot { place, because }: &NoSlot) -> &'static str {
+    match because {
+        SlotBound::Limit { .. } => match place {
+            SlotPlace::Link => "link_full",
+            SlotPlace::Source { .. } | SlotPlace::Storage { .. } => "source_full",
+            SlotPlace::Destination { .. } => "destination_full",
+            SlotPlace::Agents => "agents_full",
+            SlotPlace::Gfal => "gfal_full",
+        },
+        SlotBound::Tuned { .. } => match place {
+            SlotPlace::Link | SlotPlace::Agents | SlotPlace::Gfal => "link_tuned",
+            SlotPlace::Source { .. } | SlotPlace::Storage { .. } => "source_tuned",
+            SlotPlace::Destination { .. } => "destination_tuned",
+        },
+        SlotBound::Kept { .. } => "slot_kept",
+        SlotBound::Rate { .. } => "rate_capped",
+        SlotBound::Draining => match place {
+            SlotPlace::Link | SlotPlace::Agents | SlotPlace::Gfal => "link_draining",
+            SlotPlace::Source { .. } | SlotPlace::Destination { .. } => "storage_draining",
+            SlotPlace::Storage { .. } => "storage_draining",
+        },
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock_model::{Concern, Errno, Failure, Phase, Retry, Side};
+    use penstock_model::{Concern, Errno, Failure, Phase, Retry, Side, Slots};
 
     #[test]
     fn a_waiting_file_is_explained_in_one_sentence() {
@@ -518,10 +493,13 @@ mod tests {
             wait_reason_for_all(&reason, Timestamp(2_000)),
             "it failed 2 times and is tried again in 40 s"
         );
-        let full = WaitReason::LinkFull {
-            active: Slots(30),
-            limit: Slots(30),
-        };
+        let full = WaitReason::NoSlot(NoSlot {
+            place: SlotPlace::Link,
+            because: SlotBound::Limit {
+                active: Slots(30),
+                limit: Slots(30),
+            },
+        });
         assert_eq!(
             wait_reason(&full, Timestamp(0)),
             "the link runs 30 of 30 transfers allowed at once"

@@ -20,7 +20,7 @@ impl Engine {
         self.transfer_id_next += new.transfers.len() as u64;
         let (mut job, tokens) = new.into_job(first, now.at);
         let id = job.id;
-        self.bound_its_wait(&mut job);
+        self.cap_queue_time(&mut job);
         let renewed = tokens.iter().filter(|token| token.renewal.is_some());
         let renewed: Vec<CredentialId> = renewed.map(|token| token.id.clone()).collect();
         effects.records.push(Record::JobAccepted {

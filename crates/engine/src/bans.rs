@@ -156,7 +156,7 @@ impl Engine {
     }
 
     /// After a restart: tells the interface whom it does not answer.
-    pub(super) fn lock_out_if_any(&self) -> Option<Action> {
+    pub(super) fn ban_action(&self) -> Option<Action> {
         (!self.bans.users.is_empty()).then(|| self.lock_out())
     }
 
@@ -215,7 +215,7 @@ impl Engine {
     }
 
     /// Cancels what has waited for the end of a ban for as long as its operator allowed.
-    pub(super) fn end_patience(&mut self, now: Now, effects: &mut Effects) {
+    pub(super) fn cancel_overdue_bans(&mut self, now: Now, effects: &mut Effects) {
         if !self.clock_is_credible {
             return;
         }

@@ -133,7 +133,7 @@ impl Engine {
         let stages = parameters.staging.is_some() && (parameters.kind != JobKind::Hops || is_first);
         let destination = self.transfers[&next].destination;
         self.destinations.enter(destination, next);
-        self.happen(
+        self.apply(
             now,
             next,
             TransferEvent::Chosen { because, stages },
@@ -141,7 +141,7 @@ impl Engine {
         );
         if is_expired {
             let failure = waited_too_long();
-            self.happen(now, next, TransferEvent::Expired { failure }, effects);
+            self.apply(now, next, TransferEvent::Expired { failure }, effects);
         }
     }
 

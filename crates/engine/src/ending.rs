@@ -1,6 +1,6 @@
 //! How transfers and jobs end, and what is looked after then.
 
-use super::running::{Holds, Running, Then, parameters_of};
+use super::running::{HeldSlots, PendingTidying, Running, parameters_of};
 use super::*;
 use penstock_decide::destination::{OwedRemoval, next_removal};
 use penstock_model::url::FilePlace;
@@ -22,27 +22,27 @@ impl Engine {
                 running.then = then;
                 effects.actions.push(Action::Stop { transfer });
                 self.owe(transfer, effects);
-                self.happen(now, transfer, event, effects);
+                self.apply(now, transfer, event, effects);
             }
             (None, None) => {
-                self.happen(now, transfer, event, effects);
+                self.apply(now, transfer, event, effects);
             }
             (None, Some(then)) => {
                 self.tidy_up(then, effects);
-                self.happen(now, transfer, event, effects);
+                self.apply(now, transfer, event, effects);
             }
         }
     }
 
     /// Has an agent tidy up at the destination of a transfer that has ended, or is about to.
-    pub(super) fn tidy_up(&mut self, mut then: Then, effects: &mut Effects) {
+    pub(super) fn tidy_up(&mut self, mut then: PendingTidying, effects: &mut Effects) {
         then.tidying.to = self.nodes.own();
         then.is_due = true;
         let tidying = Assignment::clone(&then.tidying);
         let transfer = tidying.request.id;
         let running = Running {
             attempt: tidying.attempt,
-            holds: Holds::Nothing,
+            holds: HeldSlots::Nothing,
             destination: tidying.request.destination.place(),
             then: Some(then),
             node: tidying.to.node.clone(),
@@ -66,7 +66,7 @@ impl Engine {
         let owed = Tidying {
             attempt: running.attempt,
             node: self.nodes.recorded(&running.node),
-            copies: !matches!(running.holds, Holds::Nothing),
+            copies: !matches!(running.holds, HeldSlots::Nothing),
             ..owed_by(then)
         };
         effects.records.push(Record::TidyingOwed(Box::new(owed)));
@@ -98,10 +98,10 @@ impl Engine {
                 ended: owed.ended,
                 task: Task::TidyUp,
             };
-            let then = Then {
+            let then = PendingTidying {
                 since: owed.since,
                 tries: owed.tries,
-                ..Then::of(tidying, owed.is_due)
+                ..PendingTidying::of(tidying, owed.is_due)
             };
             if let Some(next_at) = owed.next_at {
                 self.owing.wait(transfer, next_at, then);
@@ -114,8 +114,8 @@ impl Engine {
             let running = Running {
                 attempt: owed.attempt,
                 holds: match owed.copies {
-                    true => Holds::Unknown,
-                    false => Holds::Nothing,
+                    true => HeldSlots::Unknown,
+                    false => HeldSlots::Nothing,
                 },
                 destination: place,
                 then: Some(then),
@@ -135,7 +135,7 @@ impl Engine {
         &mut self,
         now: Now,
         transfer: TransferId,
-        (place, then): (FilePlace, Option<Then>),
+        (place, then): (FilePlace, Option<PendingTidying>),
         outcome: &Outcome,
         effects: &mut Effects,
     ) {
@@ -163,7 +163,7 @@ impl Engine {
         &mut self,
         now: Now,
         (transfer, place): (TransferId, FilePlace),
-        (then, node): (Option<Then>, &NodeId),
+        (then, node): (Option<PendingTidying>, &NodeId),
         outcome: Outcome,
         effects: &mut Effects,
     ) {
@@ -201,7 +201,7 @@ impl Engine {
         &mut self,
         now: Now,
         (transfer, place): (TransferId, FilePlace),
-        mut then: Then,
+        mut then: PendingTidying,
         failure: &Failure,
         effects: &mut Effects,
     ) {
@@ -253,7 +253,7 @@ impl Engine {
 
     /// What to do after this transfer, if an attempt of unknown outcome may have left something, or the one that is to
     /// stop now may not get around to cleaning up.
-    fn tidying_after(&self, transfer: TransferId) -> Option<Then> {
+    fn tidying_after(&self, transfer: TransferId) -> Option<PendingTidying> {
         let entry = self.transfers.get(&transfer)?;
         let (attempt, is_due) = match entry.state() {
             TransferState::Submitted {
@@ -274,7 +274,7 @@ impl Engine {
             }
             _ => return None,
         };
-        Some(Then::of(self.tidying(transfer, attempt)?, is_due))
+        Some(PendingTidying::of(self.tidying(transfer, attempt)?, is_due))
     }
 
     /// For an agent that tidies up after an attempt that failed for good and left what it could not remove, or an
@@ -461,7 +461,7 @@ impl Engine {
 }
 
 /// As the journal keeps it while nobody works at it.
-fn owed_by(then: &Then) -> Tidying {
+fn owed_by(then: &PendingTidying) -> Tidying {
     let tidying = &then.tidying;
     Tidying {
         job: tidying.job,

@@ -1,6 +1,7 @@
 //! Why a transfer waits, and until when.
 
 use super::*;
+use penstock_model::{NoSlot, SlotBound};
 use serde::{Deserialize, Serialize};
 
 /// When a transfer that waits will start, as far as that can be told.
@@ -20,31 +21,22 @@ impl Engine {
             WaitReason::BackingOff { until, .. } | WaitReason::LinkHalted { until, .. } => {
                 Some(StartEstimate::NotBefore(until.max(now)))
             }
-            WaitReason::LinkFull { .. }
-            | WaitReason::SourceFull { .. }
-            | WaitReason::DestinationFull { .. }
-            | WaitReason::AgentsFull { .. }
-            | WaitReason::GfalFull { .. }
-            | WaitReason::SlotKept { .. }
-            | WaitReason::LinkTuned { .. }
-            | WaitReason::SourceTuned { .. }
-            | WaitReason::DestinationTuned { .. }
-            | WaitReason::RateCapped { .. }
-            | WaitReason::ByShare { .. }
-            | WaitReason::Starting => {
-                let waiting = self.waiting(transfer)?;
-                let wait = self.scheduler.when_this_starts(&waiting)?;
-                Some(StartEstimate::About(now + wait))
-            }
             // It depends on what people do, or on others' systems.
-            WaitReason::LinkDraining
-            | WaitReason::StorageDraining { .. }
+            WaitReason::NoSlot(NoSlot {
+                because: SlotBound::Draining,
+                ..
+            })
             | WaitReason::SameDestination { .. }
             | WaitReason::StorageBanned { .. }
             | WaitReason::TokenExchange { .. }
             | WaitReason::Tape(_)
             | WaitReason::Draining
             | WaitReason::Drained => None,
+            WaitReason::NoSlot(_) | WaitReason::ByShare { .. } | WaitReason::Starting => {
+                let waiting = self.waiting(transfer)?;
+                let wait = self.scheduler.when_this_starts(&waiting)?;
+                Some(StartEstimate::About(now + wait))
+            }
         }
     }
 

@@ -125,15 +125,15 @@ impl Engine {
         self.follow_clock(now);
         self.scheduler.advance(now.running());
         self.take(now, input, &mut effects);
-        self.lose_silent(now, &mut effects);
+        self.lose_silent_nodes(now, &mut effects);
         self.wake_delayed(now);
         self.try_owed(now, &mut effects);
         self.try_halted(now, &mut effects);
         self.expire(now, &mut effects);
-        self.end_patience(now, &mut effects);
-        self.attend_to_tape(now, &mut effects);
+        self.cancel_overdue_bans(now, &mut effects);
+        self.run_tape_agenda(now, &mut effects);
         self.fail_without_share(now, &mut effects);
-        self.start_what_may(now, &mut effects);
+        self.start_ready(now, &mut effects);
         self.rates_wake_at = self.scheduler.recheck_after().map(|after| now.at + after);
         effects
     }
@@ -161,7 +161,7 @@ impl Engine {
                     checksum,
                     replaces,
                 };
-                if self.happen(now, transfer, event, effects) {
+                if self.apply(now, transfer, event, effects) {
                     effects.actions.push(Action::Proceed { transfer, attempt });
                 }
             }
@@ -340,7 +340,7 @@ impl Engine {
     }
 
     /// Applies an event to a transfer and records it. False, without any record, when it does not fit its state.
-    fn happen(
+    fn apply(
         &mut self,
         now: Now,
         transfer: TransferId,

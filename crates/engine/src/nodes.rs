@@ -5,7 +5,7 @@
 //! only then may it run again elsewhere. A leader that has just come adopts what nodes claim.
 
 use super::report::{AgentReport, Preflight};
-use super::running::{Holds, Running};
+use super::running::{HeldSlots, Running};
 use super::{Action, Assignment, Effects, Engine, Input, Now, Outcome, Task};
 use penstock_decide::scheduler::{SlotLimits, Waiting};
 use penstock_decide::settings::slots_in_effect;
@@ -325,7 +325,7 @@ impl Engine {
             let ticket = self.scheduler.adopt(&waiting);
             let running = Running {
                 attempt,
-                holds: Holds::Slots(ticket, now.running()),
+                holds: HeldSlots::Slots(ticket, now.running()),
                 destination,
                 then: None,
                 node,
@@ -431,11 +431,11 @@ impl Engine {
         let Some(running) = self.running.get_mut(&assignment.request.id) else {
             return;
         };
-        if let Holds::Slots(..) | Holds::Nothing = running.holds {
+        if let HeldSlots::Slots(..) | HeldSlots::Nothing = running.holds {
             return;
         }
         let ticket = self.scheduler.adopt(&stranger(assignment));
-        running.holds = Holds::Slots(ticket, now.running());
+        running.holds = HeldSlots::Slots(ticket, now.running());
         if let Some(node) = self.nodes.nodes.get_mut(&running.node) {
             node.active += 1;
         }
@@ -478,9 +478,9 @@ impl Engine {
                 }
                 self.follow_nodes();
                 effects.actions.push(Action::Stop { transfer });
-                Holds::Slots(ticket, now.running())
+                HeldSlots::Slots(ticket, now.running())
             }
-            Task::TidyUp => Holds::Nothing,
+            Task::TidyUp => HeldSlots::Nothing,
         };
         let running = Running {
             attempt,
@@ -516,7 +516,7 @@ impl Engine {
     }
 
     /// What runs on nodes that have been silent for so long that they have stopped it runs no more.
-    pub(super) fn lose_silent(&mut self, now: Now, effects: &mut Effects) {
+    pub(super) fn lose_silent_nodes(&mut self, now: Now, effects: &mut Effects) {
         for node in self.nodes.lost(now) {
             let reason = format!("{node} was not heard of any more while it ran");
             let lost = self.running_on(&node).into_iter().collect();

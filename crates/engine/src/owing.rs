@@ -1,6 +1,6 @@
 //! What remains to be done at destinations of transfers that have ended, and was tried in vain: it waits for its next try.
 
-use super::running::Then;
+use super::running::PendingTidying;
 use super::set_back::bring_forward_set;
 use penstock_model::{Timestamp, TransferId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,14 +9,14 @@ use std::time::Duration;
 /// All of it. The journal has it too.
 #[derive(Default)]
 pub(super) struct Owing {
-    waiting: BTreeMap<TransferId, Then>,
+    waiting: BTreeMap<TransferId, PendingTidying>,
     by_time: BTreeSet<(Timestamp, TransferId)>,
     given_over: u64,
 }
 
 impl Owing {
     /// It is tried again then.
-    pub(super) fn wait(&mut self, transfer: TransferId, until: Timestamp, then: Then) {
+    pub(super) fn wait(&mut self, transfer: TransferId, until: Timestamp, then: PendingTidying) {
         self.waiting.insert(transfer, then);
         self.by_time.insert((until, transfer));
     }
@@ -27,7 +27,7 @@ impl Owing {
     }
 
     /// The next one whose time has come; it waits no more.
-    pub(super) fn next_due(&mut self, now: Timestamp) -> Option<Then> {
+    pub(super) fn next_due(&mut self, now: Timestamp) -> Option<PendingTidying> {
         let (at, transfer) = *self.by_time.first()?;
         if at > now {
             return None;

@@ -93,19 +93,19 @@ impl Restoring {
             now,
         } = self;
         engine.adopt_requests();
-        effects.actions.extend(engine.lock_out_if_any());
+        effects.actions.extend(engine.ban_action());
         let interrupted = engine.expect_interrupted(now);
         for (transfer, attempt) in interrupted {
             let reason = "the service was restarted while it ran".to_owned();
             let event = TransferEvent::AttemptLost { attempt, reason };
-            engine.happen(now, transfer, event, &mut effects);
+            engine.apply(now, transfer, event, &mut effects);
         }
         engine.adopt_tidyings(now, tidyings, &mut effects);
         engine.close_empty_jobs(now, &mut effects);
         engine.wake_delayed(now);
-        engine.attend_to_tape(now, &mut effects);
+        engine.run_tape_agenda(now, &mut effects);
         engine.fail_without_share(now, &mut effects);
-        engine.start_what_may(now, &mut effects);
+        engine.start_ready(now, &mut effects);
         (engine, effects)
     }
 }

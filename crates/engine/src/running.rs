@@ -8,16 +8,16 @@ use penstock_model::url::FilePlace;
 /// An agent at work.
 pub(super) struct Running {
     pub(super) attempt: Attempt,
-    pub(super) holds: Holds,
+    pub(super) holds: HeldSlots,
     /// Where it writes.
     pub(super) destination: FilePlace,
     /// What to do at the destination when it has ended, because its transfer has.
-    pub(super) then: Option<Then>,
+    pub(super) then: Option<PendingTidying>,
     pub(super) node: NodeId,
 }
 
 /// What remains to be done at a destination after the end of a transfer. The journal knows of it.
-pub(super) struct Then {
+pub(super) struct PendingTidying {
     pub(super) tidying: Box<Assignment>,
     /// Also when the agent that is there has cleaned up after itself.
     pub(super) is_due: bool,
@@ -27,9 +27,9 @@ pub(super) struct Then {
     pub(super) tries: u32,
 }
 
-impl Then {
-    pub(super) fn of(tidying: Assignment, is_due: bool) -> Then {
-        Then {
+impl PendingTidying {
+    pub(super) fn of(tidying: Assignment, is_due: bool) -> PendingTidying {
+        PendingTidying {
             tidying: Box::new(tidying),
             is_due,
             since: None,
@@ -38,7 +38,7 @@ impl Then {
     }
 }
 
-pub(super) enum Holds {
+pub(super) enum HeldSlots {
     /// The slots of a copy, since this time of the engine's clock that never goes back.
     Slots(Ticket, Duration),
     /// None: it tidies up after a transfer that has ended.
@@ -51,14 +51,14 @@ impl Running {
     /// The slots of a copy.
     pub(super) fn ticket(&self) -> Option<&Ticket> {
         match &self.holds {
-            Holds::Slots(ticket, _) => Some(ticket),
-            Holds::Nothing | Holds::Unknown => None,
+            HeldSlots::Slots(ticket, _) => Some(ticket),
+            HeldSlots::Nothing | HeldSlots::Unknown => None,
         }
     }
 }
 
 impl Engine {
-    pub(super) fn start_what_may(&mut self, now: Now, effects: &mut Effects) {
+    pub(super) fn start_ready(&mut self, now: Now, effects: &mut Effects) {
         if self.nodes.gather(now) {
             return;
         }
@@ -94,7 +94,7 @@ impl Engine {
             let to = to.expect("the scheduler knows how many agents there are on all nodes");
             let running = Running {
                 attempt,
-                holds: Holds::Slots(ticket, now.running()),
+                holds: HeldSlots::Slots(ticket, now.running()),
                 destination,
                 then: None,
                 node: to.node.clone(),
@@ -102,7 +102,7 @@ impl Engine {
             self.running.insert(transfer, running);
             let node = self.nodes.recorded(&to.node);
             let started = TransferEvent::Started { attempt, node };
-            self.happen(now, transfer, started, effects);
+            self.apply(now, transfer, started, effects);
             let assignment = Assignment {
                 to,
                 job,
@@ -137,6 +137,7 @@ impl Engine {
     }
 
     /// An attempt has ended; `stopped` says why when it was stopped without a cancel.
+    /// Long because each outcome of an attempt has one arm, and all of them share the facts gathered above.
     pub(super) fn account(
         &mut self,
         now: Now,
@@ -152,13 +153,13 @@ impl Engine {
         }
         let ended = self.running.remove(&transfer).expect("found a line ago");
         let (ticket, began) = match ended.holds {
-            Holds::Slots(ticket, began) => (ticket, began),
-            Holds::Nothing => {
+            HeldSlots::Slots(ticket, began) => (ticket, began),
+            HeldSlots::Nothing => {
                 let place = ended.destination;
                 let by = (ended.then, &ended.node);
                 return self.tidying_ended(now, (transfer, place), by, outcome, effects);
             }
-            Holds::Unknown => {
+            HeldSlots::Unknown => {
                 let place = ended.destination;
                 return self.look_after(now, transfer, (place, ended.then), &outcome, effects);
             }
@@ -283,9 +284,9 @@ impl Engine {
         } = event
             && let Some(tidying) = self.tidying_after_failure(transfer)
         {
-            self.tidy_up(Then::of(tidying, true), effects);
+            self.tidy_up(PendingTidying::of(tidying, true), effects);
         }
-        self.happen(now, transfer, event, effects);
+        self.apply(now, transfer, event, effects);
     }
 
     pub(super) fn next_retry(

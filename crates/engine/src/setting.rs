@@ -52,7 +52,7 @@ impl Engine {
     }
 
     /// A job that does not say how long it may wait may do so as long as is set for its VO.
-    pub(super) fn bound_its_wait(&self, job: &mut Job) {
+    pub(super) fn cap_queue_time(&self, job: &mut Job) {
         let defaults = defaults_in_effect(&self.settings, &job.vo);
         if let (None, Some(hours)) = (job.parameters.expires_at, defaults.queue_hours_max) {
             let wait = Duration::from_secs(u64::from(hours) * 3600);

@@ -183,7 +183,7 @@ impl Engine {
     }
 
     /// Does what is due at tape systems.
-    pub(super) fn attend_to_tape(&mut self, now: Now, effects: &mut Effects) {
+    pub(super) fn run_tape_agenda(&mut self, now: Now, effects: &mut Effects) {
         while let Some(due) = self.tape.agenda.pop(now.at) {
             match due {
                 Due::Deadline(_) if !self.clock_is_credible => {

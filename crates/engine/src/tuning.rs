@@ -3,9 +3,12 @@
 use super::{Effects, Engine, LinkSeen, Now, Outcome};
 use penstock_decide::scheduler::Forgotten;
 use penstock_decide::settings::{slots_in_effect, tuning_in_effect};
-use penstock_decide::tuning::{self, AttemptEnd, Decided, LinkNow, LinkRules, LinkTuning};
+use penstock_decide::tuning::{
+    self, AttemptEnd, LinkObservation, LinkRules, LinkTuning, TuningChanges,
+};
 use penstock_model::{
-    LinkId, Record, Retry, Side, Timestamp, TunedPlace, TuningDecision, TuningPolicy, WaitReason,
+    LinkId, NoSlot, Record, Retry, Side, SlotBound, SlotPlace, Timestamp, TunedPlace,
+    TuningDecision, TuningPolicy, WaitReason,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -165,7 +168,7 @@ impl Engine {
         for view in views {
             let rules = self.tuning_rules(&view.link);
             let seen = seen.get(&view.link);
-            links.push(LinkNow {
+            links.push(LinkObservation {
                 rules: rules.of_link,
                 active: view.active.0,
                 queued: view.queued,
@@ -185,7 +188,7 @@ impl Engine {
         self.scheduler.queued(link) > 0 && is_full(Some(&self.scheduler.why_waiting(link)))
     }
 
-    fn go_by(&mut self, decided: Decided, effects: &mut Effects) {
+    fn go_by(&mut self, decided: TuningChanges, effects: &mut Effects) {
         for set in &decided.sets {
             self.scheduler.set_tuned(&set.place, set.slots);
         }
@@ -200,6 +203,9 @@ impl Engine {
 fn is_full(because: Option<&WaitReason>) -> bool {
     matches!(
         because,
-        Some(WaitReason::LinkTuned { .. } | WaitReason::LinkFull { .. })
+        Some(WaitReason::NoSlot(NoSlot {
+            place: SlotPlace::Link,
+            because: SlotBound::Limit { .. } | SlotBound::Tuned { .. },
+        }))
     )
 }

@@ -359,6 +359,20 @@ impl TransferService {
         self.exchange(Method::GET, "api/v1/nodes", None).await
     }
 
+    /// What was sampled of the service's host in the last seconds. Answered by Penstock only.
+    pub async fn host(
+        &self,
+        seconds: u64,
+        resolution_seconds: Option<u32>,
+    ) -> Result<Value, RemoteError> {
+        let resolution = resolution_seconds.map(|seconds| format!("&resolution={seconds}"));
+        let path = format!(
+            "api/v1/host?seconds={seconds}{}",
+            resolution.unwrap_or_default()
+        );
+        self.exchange(Method::GET, &path, None).await
+    }
+
     pub(crate) async fn exchange<T: DeserializeOwned>(
         &self,
         method: Method,

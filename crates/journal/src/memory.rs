@@ -59,6 +59,7 @@ impl MemoryJournal {
 }
 
 impl Journal for MemoryJournal {
+    /// Long because each kind of record has one arm.
     fn append(&mut self, records: &[Record]) -> Result<u64, JournalError> {
         if self.full {
             return Err(JournalError::Backend {

@@ -15,6 +15,7 @@ pub mod job;
 pub mod ledger;
 pub mod lock;
 pub mod node;
+pub mod observation;
 pub mod path;
 pub mod problem;
 pub mod quantity;
@@ -49,7 +50,7 @@ pub use lock::{Lock, LockReach, LockScope, LockToken};
 pub use node::{Epoch, InvalidNodeId, NodeId, Tenure};
 pub use path::NamespacePath;
 pub use problem::{Actor, Advice, Layer, Problem, ProblemCode, ProblemFacts, Retry, Side};
-pub use reason::{ChoiceReason, RatedPlace, TapeWait, WaitReason};
+pub use reason::{ChoiceReason, NoSlot, SlotBound, SlotPlace, TapeWait, WaitReason};
 pub use record::{Record, Standing, Tidying, UnfinishedJob};
 pub use setting::{
     ANY, ActivityShares, DEFAULT_ACTIVITY, Grant, JobDefaults, LinkRule, Operation, PUBLIC,

@@ -1,113 +1,19 @@
 //! Why a transfer waits. Typed, with the numbers that mattered; `decide::wording` makes the sentence.
 
+mod stored;
+
 use crate::failure::Failure;
 use crate::ids::{Activity, StorageId, TransferId, VoName};
 use crate::job::Selection;
 use crate::tape::StageRequestId;
 use crate::units::{Rate, Slots, Timestamp};
 use serde::{Deserialize, Serialize};
+use stored::StoredNoSlot;
 
 /// Why a transfer has not been started. Every waiting transfer has one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
 pub enum WaitReason {
-    /// The link runs as many transfers as it may.
-    LinkFull {
-        /// Running on the link.
-        active: Slots,
-        /// Its limit.
-        limit: Slots,
-    },
-    /// The source gives as many files at once as it may, over all its links.
-    SourceFull {
-        /// Which storage element.
-        storage: StorageId,
-        /// Running out of it.
-        active: Slots,
-        /// Its limit.
-        limit: Slots,
-    },
-    /// The destination takes as many files at once as it may, over all its links.
-    DestinationFull {
-        /// Which storage element.
-        storage: StorageId,
-        /// Running into it.
-        active: Slots,
-        /// Its limit.
-        limit: Slots,
-    },
-    /// The agents of this service run as many transfers as they may.
-    AgentsFull {
-        /// Running in all.
-        active: Slots,
-        /// The limit.
-        limit: Slots,
-    },
-    /// As many transfers as may have a gfal process. Its link needs one.
-    GfalFull {
-        /// Running with such a process.
-        active: Slots,
-        /// The limit.
-        limit: Slots,
-    },
-    /// What is free is kept for a link whose turn it is and that waits for a slot of another kind as well.
-    SlotKept {
-        /// At which storage element; `None`: an agent of this service.
-        storage: Option<StorageId>,
-        /// Running there.
-        active: Slots,
-        /// Kept for links that wait for another slot.
-        kept: Slots,
-        /// The limit.
-        limit: Slots,
-    },
-    /// The link runs as many transfers as the service finds best for it, which is fewer than operators allow.
-    LinkTuned {
-        /// Running on the link.
-        active: Slots,
-        /// What the service finds best.
-        tuned: Slots,
-        /// What operators allow.
-        limit: Slots,
-    },
-    /// The source gives as many files at once as the service finds best, over all its links.
-    SourceTuned {
-        /// Which storage element.
-        storage: StorageId,
-        /// Running out of it.
-        active: Slots,
-        /// What the service finds best.
-        tuned: Slots,
-        /// What operators allow.
-        limit: Slots,
-    },
-    /// The destination takes as many files at once as the service finds best, over all its links.
-    DestinationTuned {
-        /// Which storage element.
-        storage: StorageId,
-        /// Running into it.
-        active: Slots,
-        /// What the service finds best.
-        tuned: Slots,
-        /// What operators allow.
-        limit: Slots,
-    },
-    /// What runs there moves as many bytes per second as operators allow.
-    RateCapped {
-        /// Where.
-        place: RatedPlace,
-        /// What runs there moves, or will as far as that is known.
-        rate: Rate,
-        /// What is allowed.
-        cap: Rate,
-    },
-    /// An operator drains the link: what runs may end, nothing begins.
-    LinkDraining,
-    /// An operator drains a storage element: what runs may end, nothing begins.
-    StorageDraining {
-        /// Which.
-        storage: StorageId,
-    },
     /// The latest transfers on the link all failed in one way; it is tried with one transfer now and then.
     LinkHalted {
         /// When the next one is tried.
@@ -166,24 +72,96 @@ pub enum WaitReason {
     Draining,
     /// An operator drained the service; it continues when that is taken back.
     Drained,
+    /// A slot that it needs is not free.
+    #[serde(untagged)]
+    NoSlot(NoSlot),
 }
 
-/// Where bytes per second are counted and limited.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "at")]
-pub enum RatedPlace {
-    /// On the link.
+/// A slot that a transfer needs, and why it cannot have one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StoredNoSlot", into = "StoredNoSlot")]
+pub struct NoSlot {
+    /// Where.
+    pub place: SlotPlace,
+    /// What bounds the slots there.
+    pub because: SlotBound,
+}
+
+/// A place whose slots are counted and limited, seen from a transfer.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SlotPlace {
+    /// The link.
     Link,
-    /// Out of its source, over all links.
+    /// Out of the source, over all its links.
     Source {
         /// Which storage element.
         storage: StorageId,
     },
-    /// Into its destination, over all links.
+    /// Into the destination, over all its links.
     Destination {
         /// Which storage element.
         storage: StorageId,
     },
+    /// An end of the link, in either direction.
+    Storage {
+        /// Which storage element.
+        storage: StorageId,
+    },
+    /// All agents of this service.
+    Agents,
+    /// Agents with a gfal process, which the link needs.
+    Gfal,
+}
+
+impl SlotPlace {
+    /// The storage element, if it is a place of one.
+    pub fn storage(&self) -> Option<&StorageId> {
+        match self {
+            SlotPlace::Source { storage }
+            | SlotPlace::Destination { storage }
+            | SlotPlace::Storage { storage } => Some(storage),
+            SlotPlace::Link | SlotPlace::Agents | SlotPlace::Gfal => None,
+        }
+    }
+}
+
+/// Why a place gives no further slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SlotBound {
+    /// As many transfers run as operators allow.
+    Limit {
+        /// Running there.
+        active: Slots,
+        /// The limit.
+        limit: Slots,
+    },
+    /// As many transfers run as the service finds best, which is fewer than operators allow.
+    Tuned {
+        /// Running there.
+        active: Slots,
+        /// The number that the service finds best.
+        tuned: Slots,
+        /// The operators' limit.
+        limit: Slots,
+    },
+    /// The free slots are kept for a link whose turn it is and that waits for a slot at another place as well.
+    Kept {
+        /// Running there.
+        active: Slots,
+        /// Kept for such links.
+        kept: Slots,
+        /// The limit.
+        limit: Slots,
+    },
+    /// As many bytes per second move as operators allow.
+    Rate {
+        /// Moving, or expected to move, there.
+        rate: Rate,
+        /// The limit.
+        cap: Rate,
+    },
+    /// An operator drains the place: running transfers may end, nothing begins.
+    Draining,
 }
 
 /// Why a transfer waits for a tape system, and for which.

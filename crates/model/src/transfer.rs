@@ -360,6 +360,7 @@ fn advance_recall(
 }
 
 /// What becomes of a transfer whose current attempt tells something; `None` when the event does not fit.
+/// Long because each pair of a state and an event that is allowed has one arm.
 fn advance_attempt(
     state: &TransferState,
     at: Timestamp,

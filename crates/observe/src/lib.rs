@@ -2,19 +2,25 @@
 //!
 //! The derivations ([`facts`], [`report`], [`series`], [`signals`], [`plot`], [`fingerprint`]) are pure: slices in, values
 //! out. [`follow`] reads the record, [`live`] serves the page and its data. Nothing in this crate writes
-//! history.
+//! history; [`store`] keeps rows of what any system saw, beside it.
 #![forbid(unsafe_code)]
 
+pub mod accounting;
 pub mod facts;
 pub mod fingerprint;
 pub mod follow;
+pub mod host;
+pub mod importing;
 #[cfg(feature = "live")]
 pub mod live;
 pub mod plot;
 pub mod rate;
+pub mod records;
 pub mod report;
 pub mod series;
 pub mod signals;
+pub mod store;
+pub mod times;
 
 pub use facts::{Ending, TransferFacts, gather};
 pub use follow::{MemoryRecord, Record, RecordError, report_of};

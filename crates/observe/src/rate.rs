@@ -18,6 +18,8 @@ pub enum View {
     TransferService,
     /// A storage element: whatever passed its doors.
     Site,
+    /// Interfaces and routers: whatever passed them.
+    Network,
 }
 
 impl View {
@@ -26,6 +28,7 @@ impl View {
         match self {
             View::TransferService => "as the transfer service saw them",
             View::Site => "as the storage element saw them",
+            View::Network => "as the network saw them",
         }
     }
 }

@@ -32,6 +32,9 @@ use thiserror::Error;
 
 /// The form of a backup that this version writes and the newest that it reads.
 const FORMAT: i64 = 1;
+/// Bytes that are copied in a second unless an operator says otherwise. Below what a disk can do, so that others find it
+/// free; and not far below, because the journal's log grows until the copy is whole.
+pub const BACKUP_BYTES_PER_SECOND: u64 = 200_000_000;
 /// Bytes after which what was copied is flushed, so that no flush of the journal waits for much of it.
 const FLUSH_EVERY: u64 = 4 << 20;
 /// How much less a backup counts than the service where both want a core: about a third (nice(2)). Not much less, because the

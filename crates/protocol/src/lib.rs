@@ -15,6 +15,7 @@ pub mod gfal;
 pub mod hosts;
 pub mod http1;
 pub mod identity;
+pub mod listener;
 pub mod macaroon;
 pub mod membership;
 pub mod monitoring;

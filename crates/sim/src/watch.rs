@@ -4,7 +4,9 @@
 use penstock_decide::destination::Attempts;
 use penstock_engine::command::{Command, Submit};
 use penstock_engine::{Action, Input};
-use penstock_model::{Bytes, LinkId, Record, TransferEvent, TransferId, WaitReason};
+use penstock_model::{
+    Bytes, LinkId, NoSlot, Record, SlotBound, SlotPlace, TransferEvent, TransferId, WaitReason,
+};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
@@ -143,21 +145,29 @@ impl Watch {
 
 /// Whether the numbers in a reason are those that are counted here.
 pub(crate) fn is_true(reason: &WaitReason, counts: Counts) -> bool {
-    let fits = |(active, limit): (u32, u32), counted: u32| active == counted && active >= limit;
     match reason {
-        WaitReason::LinkFull { active, limit } => fits((active.0, limit.0), counts.link),
-        WaitReason::SourceFull { active, limit, .. } => fits((active.0, limit.0), counts.out),
-        WaitReason::DestinationFull { active, limit, .. } => fits((active.0, limit.0), counts.into),
-        WaitReason::AgentsFull { active, limit } => fits((active.0, limit.0), counts.all),
-        WaitReason::SlotKept {
-            active,
-            kept,
-            limit,
-            ..
-        } => {
-            let is_there = [counts.out, counts.into, counts.all].contains(&active.0);
-            is_there && kept.0 > 0 && active.0 + kept.0 >= limit.0
-        }
+        WaitReason::NoSlot(NoSlot { place, because }) => match because {
+            SlotBound::Limit { active, limit } => {
+                let counted = match place {
+                    SlotPlace::Link => counts.link,
+                    SlotPlace::Source { .. } => counts.out,
+                    SlotPlace::Destination { .. } => counts.into,
+                    SlotPlace::Agents => counts.all,
+                    // Not counted here.
+                    SlotPlace::Storage { .. } | SlotPlace::Gfal => return true,
+                };
+                active.0 == counted && active >= limit
+            }
+            SlotBound::Kept {
+                active,
+                kept,
+                limit,
+            } => {
+                let is_there = [counts.out, counts.into, counts.all].contains(&active.0);
+                is_there && kept.0 > 0 && active.0 + kept.0 >= limit.0
+            }
+            SlotBound::Tuned { .. } | SlotBound::Rate { .. } | SlotBound::Draining => true,
+        },
         WaitReason::ByShare { because, .. } => is_true(because, counts),
         // It holds only inside a pass, and passes are over when somebody looks.
         WaitReason::Starting => false,

@@ -46,31 +46,22 @@ use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use penstock_clock::wall_clock;
 use penstock_model::{NamespacePath, ProblemCode};
-use penstock_protocol::connections::{Admitted, Connections};
 use penstock_protocol::http1::Limits;
 use penstock_protocol::http1::server::{Connection, Request, RequestError};
+use penstock_protocol::listener::{ClientConnection, Listener, NewConnection};
 use penstock_protocol::monitoring::Monitor;
-use penstock_protocol::stream::Stream;
 use penstock_protocol::tls::ServerTls;
 use penstock_protocol::x509::ClientCertificate;
 use removals::{Removals, report_panic};
 use serde_json::Value;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
-/// How long accepting pauses when the system has no descriptor left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// What is said to whom there is no room for.
-const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 10\r\nConnection: close\r\n\
-    Content-Type: text/plain\r\nContent-Length: 43\r\n\r\ntoo many connections; try again in a while\n";
 /// Between two looks for expired uploads.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 /// After the grace of a shutdown: for last lines to be written.
@@ -95,7 +86,7 @@ pub struct DoorConfig {
 pub async fn serve(
     storage: Arc<Storage>,
     config: DoorConfig,
-    mut shutdown: watch::Receiver<bool>,
+    shutdown: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let DoorConfig {
         listener,
@@ -113,50 +104,23 @@ pub async fn serve(
         shutdown: shutdown.clone(),
         removals: Removals::default(),
     });
-    let register = storage.settings().limits.connections.clone();
-    let mut connections = JoinSet::new();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = shutdown.wait_for(|stop| *stop) => break,
-            Some(ended) = connections.join_next() => {
-                report_panic(ended);
-                continue;
-            }
-        };
-        match accepted {
-            Ok((tcp, peer)) => {
-                if let Some(admitted) = admit(&register, &tcp, peer, tls.is_some()) {
-                    let (door, tls) = (Arc::clone(&door), tls.clone());
-                    let counted = CountedConnection::new(&storage);
-                    connections.spawn(async move {
-                        door.connection(tcp, tls, admitted).await;
-                        drop(counted);
-                    });
-                }
-            }
-            Err(why) => {
-                let asked_to_go = register.exhausted();
-                tracing::warn!(%why, asked_to_go, "a connection could not be accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-    drop(listener);
-    report_panic(sweeping.await);
-    let grace = storage.settings().limits.shutdown_grace + LAST_LINES;
-    let drained = tokio::time::timeout(grace, async {
-        while let Some(ended) = connections.join_next().await {
-            report_panic(ended);
+    let port = Listener {
+        socket: listener,
+        tls,
+        connections: storage.settings().limits.connections.clone(),
+    };
+    let open = port.accept(shutdown, |connection| {
+        let door = Arc::clone(&door);
+        let counted = CountedConnection::new(&storage);
+        async move {
+            door.connection(connection).await;
+            drop(counted);
         }
     });
-    if drained.await.is_err() {
-        tracing::warn!(
-            connections = connections.len(),
-            "closing connections that did not end in time"
-        );
-    }
-    connections.shutdown().await;
+    let open = open.await;
+    report_panic(sweeping.await);
+    let grace = storage.settings().limits.shutdown_grace + LAST_LINES;
+    open.drain(grace).await;
     door.removals.wait_for_all().await;
     Ok(())
 }
@@ -170,28 +134,6 @@ async fn sweep(storage: Arc<Storage>, mut shutdown: watch::Receiver<bool>) {
         }
         let storage = Arc::clone(&storage);
         report_panic(tokio::task::spawn_blocking(move || storage.remove_expired_uploads()).await);
-    }
-}
-
-/// Takes a client in, or turns it away: without TLS with a word, else by closing, which costs nothing.
-fn admit(
-    register: &Connections,
-    tcp: &TcpStream,
-    peer: SocketAddr,
-    is_tls: bool,
-) -> Option<Admitted> {
-    match register.admit(peer.ip()) {
-        Ok(admitted) => Some(admitted),
-        Err(why) => {
-            if !is_tls {
-                // A socket that is just open takes these few bytes; one that does not has lost nothing.
-                let _ = tcp.try_write(TURNED_AWAY);
-            }
-            if let Some(passed_over) = register.tells(peer.ip()) {
-                tracing::warn!(%peer, %why, passed_over, "turned a client away");
-            }
-            None
-        }
     }
 }
 
@@ -211,40 +153,17 @@ impl Drop for CountedConnection {
     }
 }
 
-/// TLS with a client, and the certificate that it has shown. `None`: it does not come to that.
-async fn handshake(
-    tcp: TcpStream,
-    tls: ServerTls,
-    admitted: &Admitted,
-) -> Option<(Stream, Option<ClientCertificate>)> {
-    admitted.shakes_hands();
-    let stream = tokio::select! {
-        stream = tls.accept(tcp) => stream,
-        () = admitted.asked_to_go() => return None,
-    };
-    admitted.shook_hands();
-    match stream {
-        Ok(stream) => {
-            let certificate = tls.client_of(&stream, wall_clock()).await;
-            Some((stream, certificate))
-        }
-        Err(why) => {
-            tracing::debug!(%why, "no TLS with a client");
-            None
-        }
-    }
-}
-
 impl Door {
     /// Serves one connection to its end.
-    async fn connection(&self, tcp: TcpStream, tls: Option<ServerTls>, admitted: Admitted) {
-        let handshake = match tls {
-            None => Some((Stream::plain(tcp), None)),
-            Some(tls) => handshake(tcp, tls, &admitted).await,
-        };
-        let Some((stream, certificate)) = handshake else {
+    async fn connection(&self, connection: NewConnection) {
+        let Some(connection) = connection.handshake().await else {
             return;
         };
+        let ClientConnection {
+            stream,
+            certificate,
+            slot: admitted,
+        } = connection;
         let settings = self.storage.settings();
         let limits = Limits {
             head_timeout: settings.limits.head_timeout,

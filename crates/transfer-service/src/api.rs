@@ -15,6 +15,7 @@ mod file_list;
 mod force_start;
 mod ftsmon;
 mod held;
+pub mod host;
 mod jobs;
 mod listing;
 mod monitor;

@@ -14,6 +14,7 @@ mod kept;
 mod macaroon;
 mod names;
 mod ranges;
+mod records;
 mod token;
 mod webdav;
 mod webdav_changes;
@@ -64,6 +65,13 @@ pub const ALL: &[Target] = &[
     names::FILES,
     ranges::ASKED,
     ranges::TOLD,
+    records::FTS,
+    records::DCACHE,
+    records::RUCIO,
+    records::CAPTURES,
+    records::MAPPED,
+    records::XROOTD,
+    records::FILES,
     token::TEXTS,
     token::CLAIMS,
     webdav::ASKED,

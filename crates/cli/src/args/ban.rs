@@ -1,8 +1,8 @@
 //! What `penstock ban` takes.
 
 use super::ServiceArgs;
-use crate::quantity::Span;
 use clap::{Args, Subcommand};
+use penstock_model::quantity::Span;
 
 /// What `ban` does.
 #[derive(Debug, Subcommand)]

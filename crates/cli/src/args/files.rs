@@ -1,9 +1,9 @@
 //! What can be typed to look at the files of a storage element, and to copy, share and remove them.
 
 use super::AccessArgs;
-use crate::quantity::Span;
 use clap::Args;
 use penstock_model::ChecksumAlgorithm;
+use penstock_model::quantity::Span;
 use url::Url;
 
 /// Options of `copy`.

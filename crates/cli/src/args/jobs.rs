@@ -1,8 +1,8 @@
 //! What can be typed to submit transfers and to learn what became of them.
 
 use super::ServiceArgs;
-use crate::quantity::Span;
 use clap::{Args, ValueEnum};
+use penstock_model::quantity::Span;
 use std::path::PathBuf;
 
 /// Which ends of a transfer have their checksum verified.

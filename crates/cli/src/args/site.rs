@@ -1,9 +1,9 @@
 //! What can be typed to make a site, to run it, and to look after its keys, rights and record.
 
-use crate::config::BackupPlan;
-use crate::quantity::{Size, Span};
 use clap::{Args, Subcommand, ValueEnum};
 use penstock_model::NamespacePath;
+use penstock_model::quantity::{Size, Span};
+use penstock_persistence::backup::BACKUP_BYTES_PER_SECOND;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -194,7 +194,7 @@ pub struct BackupArgs {
     #[arg(long, requires = "to")]
     pub with_keys: bool,
     /// Bytes that are copied in a second at most.
-    #[arg(long, value_name = "SIZE", default_value_t = BackupPlan::default_rate())]
+    #[arg(long, value_name = "SIZE", default_value_t = Size(BACKUP_BYTES_PER_SECOND))]
     pub rate: Size,
     /// Read all of a backup and tell what it holds.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "to", "with_keys"])]

@@ -2,8 +2,8 @@
 
 use super::AccessArgs;
 use super::site::namespace_path;
-use crate::quantity::Span;
 use clap::{Args, Subcommand};
+use penstock_model::quantity::Span;
 use penstock_model::{NamespacePath, Timestamp};
 use penstock_protocol::webdav::parse_iso_date;
 use std::num::NonZeroUsize;

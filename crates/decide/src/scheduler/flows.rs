@@ -62,12 +62,12 @@ impl Scheduler {
         self.rechecked_ms = self.now_ms;
         self.is_held_by_rate = false;
         for at in self.storages.numbers() {
-            for id in [PoolId::Outbound(at), PoolId::Inbound(at)] {
-                let pool = self.pool(id);
-                if pool.rate.cap().is_none() || pool.lines.is_empty() {
+            for id in [SharedPlaceId::Outbound(at), SharedPlaceId::Inbound(at)] {
+                let place = self.shared(id);
+                if place.rate.cap().is_none() || place.lines.is_empty() {
                     continue;
                 }
-                self.is_held_by_rate |= !pool.rate.is_open(self.now_ms);
+                self.is_held_by_rate |= !place.rate.is_open(self.now_ms);
                 self.offer_later(id);
             }
         }
@@ -131,9 +131,9 @@ impl Scheduler {
             link.rates.running = None;
             link.rate.expect_anew(now_ms);
         });
-        for (_, outbound, inbound) in self.storages.values_mut() {
-            outbound.rate.expect_anew(now_ms);
-            inbound.rate.expect_anew(now_ms);
+        for storage in self.storages.values_mut() {
+            storage.outbound.rate.expect_anew(now_ms);
+            storage.inbound.rate.expect_anew(now_ms);
         }
         let flows = std::mem::take(&mut self.flows);
         for (link, flow) in flows.values() {
@@ -157,8 +157,8 @@ impl Scheduler {
     pub(super) fn next_flow(&self, index: LinkIndex, of: Option<&VoName>) -> Option<Flow> {
         let link = &self.links[index];
         let (outbound, inbound) = (
-            &self.storages[link.source].1,
-            &self.storages[link.destination].2,
+            &self.storages[link.source].outbound,
+            &self.storages[link.destination].inbound,
         );
         let gates = [&link.rate, &outbound.rate, &inbound.rate];
         let is_capped = gates.into_iter().any(|gate| gate.cap().is_some());
@@ -172,13 +172,13 @@ impl Scheduler {
         index: LinkIndex,
         of: Option<&VoName>,
         reason: &WaitReason,
-        lacking: Option<PoolId>,
+        lacking: Option<SharedPlaceId>,
     ) {
-        let (WaitReason::RateCapped { .. }, Some(id)) = (reason, lacking) else {
+        let Some(id) = lacking.filter(|_| is_by_rate(reason)) else {
             return;
         };
         let (next, now_ms) = (self.next_flow(index, of), self.now_ms);
-        let gate = &mut self.pool_mut(id).rate;
+        let gate = &mut self.shared_mut(id).rate;
         if let (Some(next), Some(cap)) = (next, gate.cap())
             && gate.is_open(now_ms)
         {
@@ -254,8 +254,8 @@ impl Scheduler {
         let link = &mut self.links[index];
         let (source, destination) = (link.source, link.destination);
         when_capped(&mut link.rate, &mut then);
-        when_capped(&mut self.storages[source].1.rate, &mut then);
-        when_capped(&mut self.storages[destination].2.rate, &mut then);
+        when_capped(&mut self.storages[source].outbound.rate, &mut then);
+        when_capped(&mut self.storages[destination].inbound.rate, &mut then);
     }
 }
 

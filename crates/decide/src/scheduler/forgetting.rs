@@ -43,9 +43,10 @@ impl Scheduler {
             // They may stand there still, since what had waited was taken out.
             self.round.retain(|index| !gone.contains(index));
             let of_storages = self.storages.values_mut();
-            let pools = of_storages.flat_map(|(_, outbound, inbound)| [outbound, inbound]);
-            for pool in pools.chain([&mut self.agents, &mut self.gfal]) {
-                pool.lines.forget(&gone);
+            let places =
+                of_storages.flat_map(|storage| [&mut storage.outbound, &mut storage.inbound]);
+            for place in places.chain([&mut self.agents, &mut self.gfal]) {
+                place.lines.forget(&gone);
             }
         }
         let links = gone.into_iter().filter_map(|index| {
@@ -73,27 +74,27 @@ impl Scheduler {
         let used: HashSet<StorageIndex> = links
             .flat_map(|link| [link.source, link.destination])
             .collect();
-        let is_at_rest = |pool: &Pool| {
-            pool.slots.active == 0
-                && pool.slots.tuned.is_none()
-                && pool.kept == 0
-                && pool.rate.is_at_rest(self.now_ms)
+        let is_at_rest = |place: &SharedPlace| {
+            place.slots.active == 0
+                && place.slots.tuned.is_none()
+                && place.kept == 0
+                && place.rate.is_at_rest(self.now_ms)
         };
-        let gone = self.storages.iter().filter(|(at, (_, outbound, inbound))| {
-            !used.contains(at) && is_at_rest(outbound) && is_at_rest(inbound)
+        let gone = self.storages.iter().filter(|(at, storage)| {
+            !used.contains(at) && is_at_rest(&storage.outbound) && is_at_rest(&storage.inbound)
         });
         let gone: BTreeSet<StorageIndex> = gone.map(|(at, _)| at).collect();
         if gone.is_empty() {
             return Vec::new();
         }
         self.freed.retain(|id| match id {
-            PoolId::Outbound(at) | PoolId::Inbound(at) => !gone.contains(at),
-            PoolId::Agents | PoolId::Gfal => true,
+            SharedPlaceId::Outbound(at) | SharedPlaceId::Inbound(at) => !gone.contains(at),
+            SharedPlaceId::Agents | SharedPlaceId::Gfal => true,
         });
         let storages = gone.into_iter().filter_map(|at| {
-            let (storage, ..) = self.storages.remove(at)?;
-            self.storage_index.remove(&storage);
-            Some(storage)
+            let storage = self.storages.remove(at)?;
+            self.storage_index.remove(&storage.id);
+            Some(storage.id)
         });
         storages.collect()
     }

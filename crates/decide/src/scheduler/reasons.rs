@@ -22,14 +22,16 @@ impl Scheduler {
         let Some(&index) = self.link_index.get(link) else {
             return WaitReason::Starting;
         };
-        match &self.links[index].place {
+        match &self.links[index].position {
             // It stood in line for a slot that another one took, or has not been looked at since something changed.
-            Place::Parked(WaitReason::Starting, _) | Place::Idle | Place::Round => {
+            RoundPosition::Parked(WaitReason::Starting, _)
+            | RoundPosition::Idle
+            | RoundPosition::Round => {
                 let obstacle = self.obstacle(index, None);
                 obstacle.map_or(WaitReason::Starting, |(reason, _)| reason)
             }
             // Numbers may have changed since.
-            Place::Full(reason) | Place::Parked(reason, _) => {
+            RoundPosition::Full(reason) | RoundPosition::Parked(reason, _) => {
                 let obstacle = self.obstacle(index, None);
                 obstacle.map_or_else(|| reason.clone(), |(reason, _)| reason)
             }
@@ -43,21 +45,23 @@ impl Scheduler {
             return because;
         };
         let link = &self.links[index];
-        let vo_percent = match &because {
-            WaitReason::LinkFull { .. } | WaitReason::LinkTuned { .. } => {
-                link.queue.percent_of_vo(&waiting.vo)
-            }
-            WaitReason::DestinationFull { .. } | WaitReason::DestinationTuned { .. } => {
-                let lines = &self.storages[link.destination].2.lines;
-                lines.percent(&waiting.vo)
-            }
-            WaitReason::SourceFull { .. }
-            | WaitReason::SourceTuned { .. }
-            | WaitReason::RateCapped { .. }
-            | WaitReason::AgentsFull { .. }
-            | WaitReason::GfalFull { .. }
-            | WaitReason::SlotKept { .. } => None,
-            _ => return because,
+        let WaitReason::NoSlot(NoSlot { place, because: by }) = &because else {
+            return because;
+        };
+        let vo_percent = match (by, place) {
+            (SlotBound::Draining, _) => return because,
+            (SlotBound::Kept { .. } | SlotBound::Rate { .. }, _) => None,
+            (SlotBound::Limit { .. } | SlotBound::Tuned { .. }, place) => match place {
+                SlotPlace::Link => link.queue.percent_of_vo(&waiting.vo),
+                SlotPlace::Destination { .. } => {
+                    let lines = &self.storages[link.destination].inbound.lines;
+                    lines.percent(&waiting.vo)
+                }
+                SlotPlace::Source { .. }
+                | SlotPlace::Storage { .. }
+                | SlotPlace::Agents
+                | SlotPlace::Gfal => None,
+            },
         };
         let activity_percent = link
             .queue
@@ -82,20 +86,24 @@ impl Scheduler {
             return None;
         }
         let (ahead, part) = link.queue.ahead_of(waiting.standing())?;
-        let running = match &link.place {
-            Place::Full(WaitReason::LinkFull { .. } | WaitReason::LinkTuned { .. }) => {
-                f64::from(link.slots.in_effect())
-            }
-            Place::Full(WaitReason::LinkDraining | WaitReason::StorageDraining { .. }) => {
-                return None;
-            }
-            Place::Full(_) => f64::from(link.slots.active.max(1)),
-            Place::Parked(_, pool) => {
-                let pool = self.pool(*pool);
-                let own = f64::from(pool.slots.in_effect()) * pool.lines.part(&waiting.vo);
+        let running = match &link.position {
+            RoundPosition::Full(WaitReason::NoSlot(NoSlot { place, because })) => match because {
+                SlotBound::Draining => return None,
+                SlotBound::Limit { .. } | SlotBound::Tuned { .. } if *place == SlotPlace::Link => {
+                    f64::from(link.slots.in_effect())
+                }
+                SlotBound::Limit { .. }
+                | SlotBound::Tuned { .. }
+                | SlotBound::Kept { .. }
+                | SlotBound::Rate { .. } => f64::from(link.slots.active.max(1)),
+            },
+            RoundPosition::Full(_) => f64::from(link.slots.active.max(1)),
+            RoundPosition::Parked(_, place) => {
+                let place = self.shared(*place);
+                let own = f64::from(place.slots.in_effect()) * place.lines.part(&waiting.vo);
                 f64::from(link.slots.active).max(own)
             }
-            Place::Idle | Place::Round => f64::from(link.slots.active.max(1)),
+            RoundPosition::Idle | RoundPosition::Round => f64::from(link.slots.active.max(1)),
         };
         if running <= 0.0 {
             return None;
@@ -128,14 +136,13 @@ impl Scheduler {
 
     /// All storage elements that are part of a link that is known.
     pub fn storages(&self) -> impl Iterator<Item = StorageView> + '_ {
-        let slots = |pool: &Pool| (Slots(pool.slots.active), Slots(pool.slots.in_effect()));
-        self.storages
-            .values()
-            .map(move |(storage, outbound, inbound)| StorageView {
-                storage: storage.clone(),
-                outbound: slots(outbound),
-                inbound: slots(inbound),
-            })
+        let slots =
+            |place: &SharedPlace| (Slots(place.slots.active), Slots(place.slots.in_effect()));
+        self.storages.values().map(move |storage| StorageView {
+            storage: storage.id.clone(),
+            outbound: slots(&storage.outbound),
+            inbound: slots(&storage.inbound),
+        })
     }
 
     /// Transfers that wait on a link and may start as soon as there are slots for them.
@@ -156,13 +163,13 @@ impl Scheduler {
         (Slots(slots.active), Slots(slots.in_effect()))
     }
 
-    /// What keeps the link from starting one more, of a VO if it is that one's turn, and the shared pool that it lacks a
+    /// What keeps the link from starting one more, of a VO if it is that one's turn, and the shared place that it lacks a
     /// slot of.
     pub(super) fn obstacle(
         &self,
         index: LinkIndex,
         of: Option<&VoName>,
-    ) -> Option<(WaitReason, Option<PoolId>)> {
+    ) -> Option<(WaitReason, Option<SharedPlaceId>)> {
         let link = &self.links[index];
         if let Gate::Shut(reason) = &link.gate {
             return Some((reason.clone(), None));
@@ -170,18 +177,9 @@ impl Scheduler {
         if let Some(reason) = self.drained_at(link) {
             return Some((reason, None));
         }
-        let active = Slots(link.slots.active);
         if link.slots.active >= link.slots.in_effect() {
-            let limit = Slots(link.slots.limit);
-            let reason = match link.slots.tuned_out() {
-                Some((tuned, limit)) => WaitReason::LinkTuned {
-                    active,
-                    tuned,
-                    limit,
-                },
-                None => WaitReason::LinkFull { active, limit },
-            };
-            return Some((reason, None));
+            let because = link.slots.bound();
+            return Some((no_slot(SlotPlace::Link, because), None));
         }
         let next = self.next_flow(index, of);
         let fits = |gate: &RateGate| match (&next, gate.cap()) {
@@ -191,13 +189,13 @@ impl Scheduler {
         if !fits(&link.rate)
             && let Some((rate, cap)) = link.rate.told(self.now_ms)
         {
-            let place = RatedPlace::Link;
-            return Some((WaitReason::RateCapped { place, rate, cap }, None));
+            let because = SlotBound::Rate { rate, cap };
+            return Some((no_slot(SlotPlace::Link, because), None));
         }
-        let lacking = link.pools().find(|id| {
+        let lacking = link.shared_places().find(|id| {
             let own = u32::from(link.keeps.contains(&Some(*id)));
-            let pool = self.pool(*id);
-            !pool.has_room(own, self.now_ms) || !fits(&pool.rate)
+            let place = self.shared(*id);
+            !place.has_room(own, self.now_ms) || !fits(&place.rate)
         });
         lacking.map(|id| (self.why_lacking(link, id), Some(id)))
     }
@@ -205,73 +203,50 @@ impl Scheduler {
     fn drained_at(&self, link: &Link) -> Option<WaitReason> {
         let draining = &self.limits.draining;
         if draining.covers_link(&link.id) {
-            return Some(WaitReason::LinkDraining);
+            return Some(no_slot(SlotPlace::Link, SlotBound::Draining));
         }
         let ends = [&link.id.source, &link.id.destination];
         let storage = ends.into_iter().find(|end| draining.covers_storage(end))?;
-        Some(WaitReason::StorageDraining {
-            storage: storage.clone(),
-        })
+        let storage = storage.clone();
+        Some(no_slot(SlotPlace::Storage { storage }, SlotBound::Draining))
     }
 
-    fn why_lacking(&self, link: &Link, id: PoolId) -> WaitReason {
-        let pool = self.pool(id);
-        let (active, limit) = (Slots(pool.slots.active), Slots(pool.slots.limit));
-        let is_full = pool.slots.active + pool.kept >= pool.slots.in_effect();
-        let tuned = pool.slots.tuned_out();
-        let rate = pool.rate.told(self.now_ms).filter(|_| !is_full);
-        if is_full && pool.slots.active < pool.slots.in_effect() {
-            let storage = match id {
-                PoolId::Outbound(_) => Some(link.id.source.clone()),
-                PoolId::Inbound(_) => Some(link.id.destination.clone()),
-                PoolId::Agents | PoolId::Gfal => None,
-            };
-            return WaitReason::SlotKept {
-                storage,
-                active,
-                kept: Slots(pool.kept),
-                limit: Slots(pool.slots.in_effect()),
-            };
-        }
-        match (id, rate, tuned) {
-            (PoolId::Agents, ..) => WaitReason::AgentsFull { active, limit },
-            (PoolId::Gfal, ..) => WaitReason::GfalFull { active, limit },
-            (PoolId::Outbound(_), Some((rate, cap)), _) => WaitReason::RateCapped {
-                place: RatedPlace::Source {
-                    storage: link.id.source.clone(),
+    fn why_lacking(&self, link: &Link, id: SharedPlaceId) -> WaitReason {
+        let shared = self.shared(id);
+        let (source, destination) = (link.id.source.clone(), link.id.destination.clone());
+        let is_full = shared.slots.active + shared.kept >= shared.slots.in_effect();
+        if is_full && shared.slots.active < shared.slots.in_effect() {
+            let place = match id {
+                SharedPlaceId::Outbound(_) => SlotPlace::Storage { storage: source },
+                SharedPlaceId::Inbound(_) => SlotPlace::Storage {
+                    storage: destination,
                 },
-                rate,
-                cap,
-            },
-            (PoolId::Inbound(_), Some((rate, cap)), _) => WaitReason::RateCapped {
-                place: RatedPlace::Destination {
-                    storage: link.id.destination.clone(),
-                },
-                rate,
-                cap,
-            },
-            (PoolId::Outbound(_), None, Some((tuned, limit))) => WaitReason::SourceTuned {
-                storage: link.id.source.clone(),
-                active,
-                tuned,
-                limit,
-            },
-            (PoolId::Inbound(_), None, Some((tuned, limit))) => WaitReason::DestinationTuned {
-                storage: link.id.destination.clone(),
-                active,
-                tuned,
-                limit,
-            },
-            (PoolId::Outbound(_), None, None) => WaitReason::SourceFull {
-                storage: link.id.source.clone(),
-                active,
-                limit,
-            },
-            (PoolId::Inbound(_), None, None) => WaitReason::DestinationFull {
-                storage: link.id.destination.clone(),
-                active,
-                limit,
-            },
+                SharedPlaceId::Agents | SharedPlaceId::Gfal => SlotPlace::Agents,
+            };
+            let because = SlotBound::Kept {
+                active: Slots(shared.slots.active),
+                kept: Slots(shared.kept),
+                limit: Slots(shared.slots.in_effect()),
+            };
+            return no_slot(place, because);
         }
+        let place = match id {
+            SharedPlaceId::Agents => SlotPlace::Agents,
+            SharedPlaceId::Gfal => SlotPlace::Gfal,
+            SharedPlaceId::Outbound(_) => SlotPlace::Source { storage: source },
+            SharedPlaceId::Inbound(_) => SlotPlace::Destination {
+                storage: destination,
+            },
+        };
+        let rate = shared.rate.told(self.now_ms).filter(|_| !is_full);
+        let because = match rate {
+            Some((rate, cap)) => SlotBound::Rate { rate, cap },
+            None => shared.slots.bound(),
+        };
+        no_slot(place, because)
     }
+}
+
+fn no_slot(place: SlotPlace, because: SlotBound) -> WaitReason {
+    WaitReason::NoSlot(NoSlot { place, because })
 }

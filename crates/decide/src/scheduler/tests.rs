@@ -62,9 +62,9 @@ impl Tried {
 
     /// Slots that stay empty for links that need another kind as well.
     fn kept(&self) -> u32 {
-        let pools = self.scheduler.storages.values();
-        let pools = pools.map(|(_, outbound, inbound)| outbound.kept + inbound.kept);
-        pools.sum::<u32>() + self.scheduler.agents.kept + self.scheduler.gfal.kept
+        let places = self.scheduler.storages.values();
+        let places = places.map(|storage| storage.outbound.kept + storage.inbound.kept);
+        places.sum::<u32>() + self.scheduler.agents.kept + self.scheduler.gfal.kept
     }
 }
 
@@ -325,19 +325,19 @@ fn started(scheduler: &mut Tried) -> Vec<u64> {
         .collect()
 }
 
+fn full(place: SlotPlace, slots: u32) -> WaitReason {
+    let (active, limit) = (Slots(slots), Slots(slots));
+    let because = SlotBound::Limit { active, limit };
+    WaitReason::NoSlot(NoSlot { place, because })
+}
+
 #[test]
 fn a_link_never_runs_more_than_its_limit_and_says_so() {
     let mut scheduler = Tried::new(limits(2, 10, 10));
     (1..=3).for_each(|id| scheduler.enqueue(waiting(id, "a→b", "cms", 3)));
     assert_eq!(started(&mut scheduler), [1, 2]);
     let reason = scheduler.why_waiting(&link("a→b"));
-    assert_eq!(
-        reason,
-        WaitReason::LinkFull {
-            active: Slots(2),
-            limit: Slots(2)
-        }
-    );
+    assert_eq!(reason, full(SlotPlace::Link, 2));
     scheduler.release(&link("a→b"));
     assert_eq!(started(&mut scheduler), [3]);
 }
@@ -351,10 +351,8 @@ fn links_that_share_a_destination_take_turns() {
     }
     assert_eq!(started(&mut scheduler), [1, 11]);
     let reason = scheduler.why_waiting(&link("x→d"));
-    assert!(
-        matches!(reason, WaitReason::DestinationFull { .. }),
-        "{reason:?}"
-    );
+    let storage = StorageId::new("d");
+    assert_eq!(reason, full(SlotPlace::Destination { storage }, 2));
     scheduler.release(&link("a→d"));
     scheduler.release(&link("x→d"));
     let mut next = started(&mut scheduler);
@@ -413,7 +411,7 @@ fn a_halted_link_starts_nothing_but_the_one_that_may_pass() {
     scheduler.reopen(&link("a→b"));
     assert_eq!(started(&mut scheduler), [2, 3]);
     let reason = scheduler.why_waiting(&link("a→b"));
-    assert!(matches!(reason, WaitReason::LinkFull { .. }), "{reason:?}");
+    assert_eq!(reason, full(SlotPlace::Link, 2));
 }
 
 #[test]
@@ -642,9 +640,8 @@ fn links_that_need_gfal_share_slots_of_their_own_and_hold_nobody_else_back() {
         scheduler.enqueue(waiting(id + 20, "https://a→https://b", "cms", 3));
     }
     assert_eq!(started(&mut scheduler), [1, 11, 21, 22]);
-    let (active, limit) = (Slots(2), Slots(2));
     let reason = scheduler.why_waiting(&link("root://c→root://d"));
-    assert_eq!(reason, WaitReason::GfalFull { active, limit });
+    assert_eq!(reason, full(SlotPlace::Gfal, 2));
     scheduler.release(&link("root://c→root://d"));
     assert_eq!(started(&mut scheduler).len(), 1);
     scheduler.set_limits(SlotLimits {

@@ -9,7 +9,7 @@ const CYCLE: f64 = 60.0;
 /// Minutes that are remembered.
 const MINUTES_MAX: usize = 30;
 /// The weight of the newest rate.
-const SMOOTHING: f64 = 0.1;
+const FTS3_MINUTE_WEIGHT: f64 = 0.1;
 
 /// FTS's optimizer modes that tune.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,7 +164,10 @@ impl Fts3Rules {
         let average_before = self.average;
         if seen.throughput > 0.0 {
             self.average = match average_before > 0.0 {
-                true => SMOOTHING * seen.throughput + (1.0 - SMOOTHING) * average_before,
+                true => {
+                    FTS3_MINUTE_WEIGHT * seen.throughput
+                        + (1.0 - FTS3_MINUTE_WEIGHT) * average_before
+                }
                 false => seen.throughput,
             };
         }

@@ -1,10 +1,12 @@
 //! All links and storage elements of a service: who learns when, and what holds in the end.
 //!
-//! A link's number is found by its own tuner while it is alone at both ends. Where links compete for a storage
-//! element, the number of all of them is found there, by what all of them move; each link that the storage element
-//! holds back may run its equal part at least, and the scheduler's turns divide the rest. A link whose transfers are
-//! clearly slower than its competitors' is held back by its own way, and keeps its own number. So no link gains by
-//! running more than others, and none is kept small by them.
+//! A link's number is found by its own tuner while it is alone at both ends. Where links compete for a storage element,
+//! the number of all of them is found there, by what all of them move; each link that the storage element holds back
+//! may run its equal part at least, and the scheduler's turns divide the rest. A link whose transfers are clearly
+//! slower than its competitors' is held back by its own way, and keeps its own number. So no link gains by running more
+//! than others, and none is kept small by them.
+//!
+//! Long because each observation passes its link, its two storage elements and its link again, in this order.
 
 use super::{Bounds, Fts3Mode, Fts3Rules, Fts3Sample, Sample, StreamTuner, Tuned, Tuner};
 use crate::scheduler::Forgotten;
@@ -15,21 +17,21 @@ use penstock_model::{
 use std::collections::BTreeMap;
 
 /// A link whose transfers reach this part of what the fastest competitor's do is held back by what they share.
-const HELD_BACK_ALIKE: f64 = 0.7;
+const ALIKE_RATE_SHARE_MIN: f64 = 0.7;
 /// Seconds for which a storage element is looked at as shared after links have stopped to compete for it.
-const SHARED_FOR: f64 = 30.0;
+const SHARED_HOLD_SECONDS: f64 = 30.0;
 /// The weight of the newest second in what is lately.
-const LATELY: f64 = 0.3;
+const SECOND_WEIGHT: f64 = 0.3;
 /// FTS's weight, and how often it is applied: once a minute there, so by the sixtieth root each second.
-const SMOOTHING: f64 = 0.1;
+const FTS3_MINUTE_WEIGHT: f64 = 0.1;
 /// What is left of counted files after a second: half after five minutes.
-const FADES: f64 = 0.997_692;
+const FILES_DECAY_PER_SECOND: f64 = 0.997_692;
 /// More than this part of what runs waits for its turn at a storage element: it has enough.
-const WAITS_THERE: f64 = 0.5;
+const STORAGE_QUEUED_SHARE_MAX: f64 = 0.5;
 /// Seconds for which nothing is raised where so many wait.
-const WAITS_THERE_QUIET: f64 = 10.0;
+const STORAGE_QUEUED_QUIET_SECONDS: f64 = 10.0;
 /// A megabyte.
-const MEGABYTE: f64 = 1e6;
+const MEGABYTE_BYTES: f64 = 1e6;
 
 /// What operators say of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +48,7 @@ pub struct LinkRules {
 
 /// A link at the end of about a second.
 #[derive(Debug, Clone, PartialEq)]
-pub struct LinkNow {
+pub struct LinkObservation {
     /// Which.
     pub link: LinkId,
     /// What operators say of it.
@@ -92,7 +94,7 @@ pub enum AttemptEnd<'a> {
 
 /// What the scheduler is to go by from now on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Set {
+pub struct TunedSlots {
     /// Where.
     pub place: TunedPlace,
     /// `None`: what operators allow.
@@ -101,9 +103,9 @@ pub struct Set {
 
 /// What was decided in one go.
 #[derive(Debug, Default, PartialEq)]
-pub struct Decided {
+pub struct TuningChanges {
     /// For the scheduler.
-    pub sets: Vec<Set>,
+    pub sets: Vec<TunedSlots>,
     /// For the record.
     pub decisions: Vec<TuningDecision>,
 }
@@ -202,7 +204,7 @@ impl Tuning {
     }
 
     /// A link that begins: what it may run before anything was seen. `None`: as operators allow.
-    pub fn begin(&mut self, link: &LinkId, rules: LinkRules) -> Option<Set> {
+    pub fn begin(&mut self, link: &LinkId, rules: LinkRules) -> Option<TunedSlots> {
         if self.links.contains_key(link) {
             return None;
         }
@@ -214,7 +216,7 @@ impl Tuning {
         };
         self.links.insert(link.clone(), tuning);
         let place = TunedPlace::Link(link.clone());
-        Some(Set { place, slots })
+        Some(TunedSlots { place, slots })
     }
 
     /// The scheduler has forgotten these: what was found of them goes, and they begin anew when they are named again.
@@ -258,8 +260,8 @@ impl Tuning {
         link: &LinkId,
         ended: AttemptEnd<'_>,
         (is_full, active, queued): (bool, u32, u64),
-    ) -> Decided {
-        let mut decided = Decided::default();
+    ) -> TuningChanges {
+        let mut decided = TuningChanges::default();
         let Some(tuning) = self.links.get_mut(link) else {
             return decided;
         };
@@ -295,38 +297,40 @@ impl Tuning {
     }
 
     /// Takes about a second in, of all links that run or wait.
-    pub fn see(&mut self, at: Timestamp, seconds: f64, links: &[LinkNow]) -> Decided {
-        let mut decided = Decided::default();
-        for now in links {
-            self.follow_rules(now, &mut decided);
-            if let Some(tuning) = self.links.get_mut(&now.link) {
-                tuning.note(now, seconds);
+    pub fn see(&mut self, at: Timestamp, seconds: f64, links: &[LinkObservation]) -> TuningChanges {
+        let mut decided = TuningChanges::default();
+        for observed in links {
+            self.follow_rules(observed, &mut decided);
+            if let Some(tuning) = self.links.get_mut(&observed.link) {
+                tuning.note(observed, seconds);
             }
         }
         self.share(at, seconds, links, &mut decided);
-        for now in links {
-            let part = self.part(now, links);
+        for observed in links {
+            let part = self.part(observed, links);
             let is_shared = [true, false].map(|is_source| {
-                let place = end_of(&now.link, is_source);
+                let place = end_of(&observed.link, is_source);
                 self.shared.contains_key(&place)
             });
-            if let Some(tuning) = self.links.get_mut(&now.link) {
-                decided.take(tuning.see(at, seconds, now, part, is_shared));
+            if let Some(tuning) = self.links.get_mut(&observed.link) {
+                decided.take(tuning.see(at, seconds, observed, part, is_shared));
             }
         }
         decided
     }
 
     /// Operators may have changed their minds.
-    fn follow_rules(&mut self, now: &LinkNow, decided: &mut Decided) {
-        let Some(tuning) = self.links.get_mut(&now.link) else {
-            decided.sets.extend(self.begin(&now.link, now.rules));
+    fn follow_rules(&mut self, observed: &LinkObservation, decided: &mut TuningChanges) {
+        let Some(tuning) = self.links.get_mut(&observed.link) else {
+            decided
+                .sets
+                .extend(self.begin(&observed.link, observed.rules));
             return;
         };
-        if tuning.rules == now.rules {
+        if tuning.rules == observed.rules {
             return;
         }
-        let (before, now_rules) = (tuning.rules, now.rules);
+        let (before, now_rules) = (tuning.rules, observed.rules);
         tuning.rules = now_rules;
         let is_same = (before.policy, before.mode) == (now_rules.policy, now_rules.mode);
         match &mut tuning.finder {
@@ -339,8 +343,8 @@ impl Tuning {
                     let least = Tuner::new(now_rules.bounds).limit();
                     tuning.finder = finder(now_rules, Some(least.max(most_before)));
                     tuning.in_effect = tuning.own_limit().map(Slots);
-                    decided.sets.push(Set {
-                        place: TunedPlace::Link(now.link.clone()),
+                    decided.sets.push(TunedSlots {
+                        place: TunedPlace::Link(observed.link.clone()),
                         slots: tuning.in_effect,
                     });
                 }
@@ -356,14 +360,21 @@ impl Tuning {
     }
 
     /// Finds the numbers of storage elements for which several links compete.
-    fn share(&mut self, at: Timestamp, seconds: f64, links: &[LinkNow], decided: &mut Decided) {
-        let mut competing: BTreeMap<TunedPlace, Vec<&LinkNow>> = BTreeMap::new();
-        for now in links {
-            let is_measured = now.rules.policy == TuningPolicy::Measured && is_tuned(now.rules);
-            if is_measured && (now.active > 0 || now.queued > 0) {
+    fn share(
+        &mut self,
+        at: Timestamp,
+        seconds: f64,
+        links: &[LinkObservation],
+        decided: &mut TuningChanges,
+    ) {
+        let mut competing: BTreeMap<TunedPlace, Vec<&LinkObservation>> = BTreeMap::new();
+        for observed in links {
+            let is_measured =
+                observed.rules.policy == TuningPolicy::Measured && is_tuned(observed.rules);
+            if is_measured && (observed.active > 0 || observed.queued > 0) {
                 for is_source in [true, false] {
-                    let place = end_of(&now.link, is_source);
-                    competing.entry(place).or_default().push(now);
+                    let place = end_of(&observed.link, is_source);
+                    competing.entry(place).or_default().push(observed);
                 }
             }
         }
@@ -371,7 +382,7 @@ impl Tuning {
             shared.unshared += seconds;
         }
         for (place, there) in &competing {
-            let is_wanted = there.iter().any(|now| now.queued > 0);
+            let is_wanted = there.iter().any(|observed| observed.queued > 0);
             if there.len() >= 2 && is_wanted {
                 self.share_one(at, seconds, place, there, decided);
             }
@@ -379,30 +390,31 @@ impl Tuning {
         let gone: Vec<TunedPlace> = self
             .shared
             .iter()
-            .filter(|(_, shared)| shared.unshared > SHARED_FOR)
+            .filter(|(_, shared)| shared.unshared > SHARED_HOLD_SECONDS)
             .map(|(place, _)| place.clone())
             .collect();
         for place in gone {
             if let Some(shared) = self.shared.remove(&place) {
                 self.found
                     .insert(place.clone(), (shared.tuner.limit(), None));
-                decided.sets.push(Set { place, slots: None });
+                decided.sets.push(TunedSlots { place, slots: None });
             }
         }
     }
 
+    /// Long because bounds, first number and sample come from the same links, and the decision names them all.
     fn share_one(
         &mut self,
         at: Timestamp,
         seconds: f64,
         place: &TunedPlace,
-        there: &[&LinkNow],
-        decided: &mut Decided,
+        there: &[&LinkObservation],
+        decided: &mut TuningChanges,
     ) {
         let is_source = matches!(place, TunedPlace::Outbound { .. });
-        let most = there.iter().map(|now| match is_source {
-            true => now.at_ends_max.0,
-            false => now.at_ends_max.1,
+        let most = there.iter().map(|observed| match is_source {
+            true => observed.at_ends_max.0,
+            false => observed.at_ends_max.1,
         });
         let bounds = Bounds {
             min: (there.len() as u32).max(2),
@@ -411,7 +423,9 @@ impl Tuning {
         let found = self.found.get(place).map(|(slots, _)| *slots);
         let is_new = !self.shared.contains_key(place);
         let of_links = || {
-            let each = there.iter().filter_map(|now| self.links.get(&now.link));
+            let each = there
+                .iter()
+                .filter_map(|observed| self.links.get(&observed.link));
             each.filter_map(|tuning| tuning.in_effect)
                 .fold(0u32, |sum, slots| sum.saturating_add(slots.0))
         };
@@ -420,7 +434,7 @@ impl Tuning {
         } else {
             0
         };
-        let is_known = found.is_some() || there.iter().any(|now| self.knows(&now.link));
+        let is_known = found.is_some() || there.iter().any(|observed| self.knows(&observed.link));
         let shared = self.shared.entry(place.clone()).or_insert_with(|| Shared {
             tuner: match is_known {
                 true => Tuner::from(bounds, first),
@@ -438,7 +452,7 @@ impl Tuning {
         let sample = sample_of(&self.links, there, shared, is_source, seconds);
         let tuned = shared.tuner.see(&sample).or(bounded);
         shared.links = there.len() as u32;
-        shared.active = there.iter().map(|now| now.active).sum();
+        shared.active = there.iter().map(|observed| observed.active).sum();
         let tuned = match is_new {
             true => Some(Tuned {
                 limit: shared.tuner.limit(),
@@ -454,11 +468,11 @@ impl Tuning {
             return;
         };
         let slots = Slots(tuned.limit);
-        decided.sets.push(Set {
+        decided.sets.push(TunedSlots {
             place: place.clone(),
             slots: Some(slots),
         });
-        if slots.0 == before && !is_telling(&tuned.because) && !is_new {
+        if slots.0 == before && !is_notable(&tuned.because) && !is_new {
             return;
         }
         let decision = TuningDecision {
@@ -486,10 +500,10 @@ impl Tuning {
 
     /// What a link may run at least where it competes with others, and with how many; `None` where it does not, or
     /// where it is not what they compete for that holds it back.
-    fn part(&self, now: &LinkNow, links: &[LinkNow]) -> Option<(u32, u32)> {
-        let own = self.links.get(&now.link)?;
+    fn part(&self, observed: &LinkObservation, links: &[LinkObservation]) -> Option<(u32, u32)> {
+        let own = self.links.get(&observed.link)?;
         let parts = [true, false].into_iter().filter_map(|is_source| {
-            let place = end_of(&now.link, is_source);
+            let place = end_of(&observed.link, is_source);
             let shared = self.shared.get(&place)?;
             let fastest = links
                 .iter()
@@ -498,7 +512,7 @@ impl Tuning {
                 .fold(0.0, f64::max);
             let is_alike = own
                 .per_transfer()
-                .is_none_or(|rate| rate >= HELD_BACK_ALIKE * fastest);
+                .is_none_or(|rate| rate >= ALIKE_RATE_SHARE_MIN * fastest);
             let part = shared.tuner.limit().div_ceil(shared.links.max(1));
             is_alike.then_some((part, shared.links))
         });
@@ -578,21 +592,21 @@ impl LinkTuning {
     }
 
     /// Brings what is told of it up to date.
-    fn note(&mut self, now: &LinkNow, seconds: f64) {
+    fn note(&mut self, observed: &LinkObservation, seconds: f64) {
         let seconds = seconds.max(0.001);
-        let rate = now.bytes as f64 / seconds;
+        let rate = observed.bytes as f64 / seconds;
         let landed = self.counts.landed as f64 / seconds;
-        let toward = |old: f64, new: f64| old + LATELY * (new - old);
+        let toward = |old: f64, new: f64| old + SECOND_WEIGHT * (new - old);
         self.rate = toward(self.rate, rate);
         self.files_per_second = toward(self.files_per_second, landed);
-        self.work = toward(self.work, rate + MEGABYTE * landed);
-        self.active = toward(self.active, f64::from(now.active));
-        let weight = 1.0 - (1.0 - SMOOTHING).powf(seconds / 60.0);
+        self.work = toward(self.work, rate + MEGABYTE_BYTES * landed);
+        self.active = toward(self.active, f64::from(observed.active));
+        let weight = 1.0 - (1.0 - FTS3_MINUTE_WEIGHT).powf(seconds / 60.0);
         self.smoothed = match self.smoothed > 0.0 {
             true => self.smoothed + weight * (rate - self.smoothed),
             false => rate,
         };
-        let fades = FADES.powf(seconds);
+        let fades = FILES_DECAY_PER_SECOND.powf(seconds);
         for value in [
             &mut self.files.landed,
             &mut self.files.failed,
@@ -612,19 +626,20 @@ impl LinkTuning {
             rate: Rate(self.rate as u64),
             rate_smoothed: Rate(self.smoothed as u64),
             files_per_second: self.files_per_second,
-            active: Slots(now.active),
-            queued: now.queued,
+            active: Slots(observed.active),
+            queued: observed.queued,
             success_percent: match ended > 0.5 {
                 true => 100.0 * files.landed / ended,
                 false => 100.0,
             },
             retried: files.failed.round() as u64,
-            seconds_per_megabyte: (self.work > 0.0).then(|| self.active * MEGABYTE / self.work),
+            seconds_per_megabyte: (self.work > 0.0)
+                .then(|| self.active * MEGABYTE_BYTES / self.work),
             size_mean: Bytes(mean(files.bytes) as u64),
             size_deviation: Bytes(deviation as u64),
             duration_mean: mean(files.seconds),
             pushed_back: self.counts.pushed_back.iter().sum(),
-            queued_there: now.queued_there,
+            queued_there: observed.queued_there,
         };
     }
 
@@ -633,20 +648,20 @@ impl LinkTuning {
         &mut self,
         at: Timestamp,
         seconds: f64,
-        now: &LinkNow,
+        observed: &LinkObservation,
         part: Option<(u32, u32)>,
         is_shared: [bool; 2],
-    ) -> Decided {
+    ) -> TuningChanges {
         let counts = std::mem::take(&mut self.counts);
         let tuned = match &mut self.finder {
             Finder::Nobody => None,
             Finder::Fts3(rules) => {
                 let sample = Fts3Sample {
                     seconds,
-                    bytes: now.bytes,
+                    bytes: observed.bytes,
                     files: (counts.landed, counts.bytes, counts.seconds),
                     failed: counts.failed,
-                    queue: now.queued,
+                    queue: observed.queued,
                 };
                 rules.see(&sample).map(|(limit, because)| Tuned {
                     limit,
@@ -663,23 +678,24 @@ impl LinkTuning {
                     .sum();
                 let mut sample = Sample {
                     seconds,
-                    bytes: now.bytes,
+                    bytes: observed.bytes,
                     files: counts.landed,
                     failed: counts.failed,
-                    active: f64::from(now.active),
-                    is_full: now.is_full && is_own,
-                    lag: now.lag,
+                    active: f64::from(observed.active),
+                    is_full: observed.is_full && is_own,
+                    lag: observed.lag,
                     pushed_back,
                     quiet_for: counts.quiet_for,
                 };
                 let mut tuned = tuner.see(&sample);
-                let waits = f64::from(now.queued_there) > WAITS_THERE * f64::from(now.active);
-                if waits && now.active > 1 && is_shared == [false, false] && pushed_back == 0 {
+                let waits = f64::from(observed.queued_there)
+                    > STORAGE_QUEUED_SHARE_MAX * f64::from(observed.active);
+                if waits && observed.active > 1 && is_shared == [false, false] && pushed_back == 0 {
                     sample.pushed_back = 1;
-                    sample.quiet_for = WAITS_THERE_QUIET;
+                    sample.quiet_for = STORAGE_QUEUED_QUIET_SECONDS;
                     tuned = tuner.see(&sample).map(|tuned| Tuned {
                         because: TuneReason::QueuedThere {
-                            waiting: now.queued_there,
+                            waiting: observed.queued_there,
                         },
                         ..tuned
                     });
@@ -687,18 +703,18 @@ impl LinkTuning {
                 tuned
             }
         };
-        self.hold(at, now, tuned, part)
+        self.hold(at, observed, tuned, part)
     }
 
     /// What holds from now on, with the parts of what is shared.
     fn hold(
         &mut self,
         at: Timestamp,
-        now: &LinkNow,
+        observed: &LinkObservation,
         tuned: Option<Tuned>,
         part: Option<(u32, u32)>,
-    ) -> Decided {
-        let mut decided = Decided::default();
+    ) -> TuningChanges {
+        let mut decided = TuningChanges::default();
         let before = self.in_effect;
         let own = self.own_limit();
         let mut slots = own;
@@ -717,24 +733,24 @@ impl LinkTuning {
             slots = Some(tuner.limit());
         }
         if self.rules.mode == TuningMode::Conservative {
-            let waits = u64::from(now.active) + now.queued;
+            let waits = u64::from(observed.active) + observed.queued;
             let waits = u32::try_from(waits).unwrap_or(u32::MAX);
             slots = slots.map(|slots| slots.min(waits.max(self.rules.bounds.min)));
         }
         self.in_effect = slots.map(Slots);
         if self.in_effect != before {
-            decided.sets.push(Set {
-                place: TunedPlace::Link(now.link.clone()),
+            decided.sets.push(TunedSlots {
+                place: TunedPlace::Link(observed.link.clone()),
                 slots: self.in_effect,
             });
         }
         let is_changed = self.in_effect != before;
         let because = match tuned {
-            Some(tuned) if is_changed || is_telling(&tuned.because) => Some(tuned.because),
+            Some(tuned) if is_changed || is_notable(&tuned.because) => Some(tuned.because),
             _ => None,
         };
         decided.decisions.extend(because.map(|because| {
-            let decision = self.decision(at, &now.link, before, because);
+            let decision = self.decision(at, &observed.link, before, because);
             self.last = Some(decision.clone());
             decision
         }));
@@ -742,13 +758,13 @@ impl LinkTuning {
     }
 
     /// A number that its own tuner has found between two looks.
-    fn set(&mut self, at: Timestamp, link: &LinkId, tuned: Tuned) -> Decided {
+    fn set(&mut self, at: Timestamp, link: &LinkId, tuned: Tuned) -> TuningChanges {
         let before = self.in_effect;
         self.in_effect = Some(Slots(tuned.limit));
         let decision = self.decision(at, link, before, tuned.because);
         self.last = Some(decision.clone());
-        Decided {
-            sets: vec![Set {
+        TuningChanges {
+            sets: vec![TunedSlots {
                 place: TunedPlace::Link(link.clone()),
                 slots: self.in_effect,
             }],
@@ -789,8 +805,8 @@ impl LinkTuning {
     }
 }
 
-impl Decided {
-    fn take(&mut self, more: Decided) {
+impl TuningChanges {
+    fn take(&mut self, more: TuningChanges) {
         self.sets.extend(more.sets);
         self.decisions.extend(more.decisions);
     }
@@ -844,7 +860,7 @@ fn finder(rules: LinkRules, found: Option<u32>) -> Finder {
 }
 
 /// Whether a reason is worth a line in the record though the number stays.
-fn is_telling(because: &TuneReason) -> bool {
+fn is_notable(because: &TuneReason) -> bool {
     match because {
         TuneReason::Changed { .. } | TuneReason::PushedBack => true,
         TuneReason::Fts3(why) => *why != Fts3Reason::NoThroughput,
@@ -855,7 +871,7 @@ fn is_telling(because: &TuneReason) -> bool {
 /// What all links of a storage element did together.
 fn sample_of(
     links: &BTreeMap<LinkId, LinkTuning>,
-    there: &[&LinkNow],
+    there: &[&LinkObservation],
     shared: &mut Shared,
     is_source: bool,
     seconds: f64,
@@ -875,14 +891,14 @@ fn sample_of(
         success_percent: 100.0,
         ..TuningSeen::default()
     };
-    for now in there {
-        sample.bytes += now.bytes;
-        sample.active += f64::from(now.active);
-        sample.lag = sample.lag.max(now.lag);
-        seen.active.0 += now.active;
-        seen.queued += now.queued;
-        seen.queued_there += now.queued_there;
-        let Some(tuning) = links.get(&now.link) else {
+    for observed in there {
+        sample.bytes += observed.bytes;
+        sample.active += f64::from(observed.active);
+        sample.lag = sample.lag.max(observed.lag);
+        seen.active.0 += observed.active;
+        seen.queued += observed.queued;
+        seen.queued_there += observed.queued_there;
+        let Some(tuning) = links.get(&observed.link) else {
             continue;
         };
         let counts = &tuning.counts;

@@ -43,14 +43,14 @@ pub struct Sample {
 }
 
 /// Comparisons of what two numbers gave.
-pub(super) trait Beside {
+pub(super) trait Comparison {
     /// The standard error of the difference of two.
     fn error_beside(self, other: Self) -> f64;
     /// What this larger number brings beside a smaller one, less what it must bring. In logarithms.
     fn gained_beside(self, smaller: Self, worth: f64) -> f64;
 }
 
-impl Beside for TrialResult {
+impl Comparison for TrialResult {
     fn error_beside(self, other: TrialResult) -> f64 {
         self.error.hypot(other.error)
     }

@@ -20,7 +20,7 @@ const ROUND_TRIP_MIN_US: u32 = 5_000;
 /// A round trip that has become so many times longer waits in queues: the way is full.
 const QUEUED: f64 = 1.5;
 /// What twice the connections must bring to a copy, in logarithms.
-const WORTH: f64 = 0.2;
+const WORK_LN_SHARE_MIN: f64 = 0.2;
 /// Copies for which nothing is tried again after it did not help.
 const REST: u32 = 200;
 
@@ -112,7 +112,7 @@ impl StreamTuner {
         let (rate, held_back, loss) = (self.sum / copies, self.held_back / copies, self.loss);
         (self.copies, self.sum, self.held_back, self.loss) = (0, 0.0, 0.0, 0.0);
         if let Some(before) = self.before.take()
-            && rate - before < WORTH
+            && rate - before < WORK_LN_SHARE_MIN
         {
             self.count /= 2;
             self.rest = REST;

@@ -172,7 +172,7 @@ fn a_limit_that_limits_nothing_teaches_nothing() {
     for _ in 0..100 {
         assert_eq!(tuner.see(&idle), None);
     }
-    assert_eq!(tuner.limit(), FIRST);
+    assert_eq!(tuner.limit(), SLOTS_FIRST);
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn a_link_that_only_its_operators_had_held_begins_anew_when_they_let_go() {
         bounds: Bounds { min: 1, max },
         is_configured: true,
     };
-    let now = |max| LinkNow {
+    let now = |max| LinkObservation {
         link: link.clone(),
         rules: rules(max),
         active: 3,
@@ -250,5 +250,5 @@ fn a_link_that_only_its_operators_had_held_begins_anew_when_they_let_go() {
     tuning.see(Timestamp(1000), 1.0, &[now(3)]);
     let decided = tuning.see(Timestamp(2000), 1.0, &[now(50)]);
     let slots: Vec<Option<Slots>> = decided.sets.iter().map(|set| set.slots).collect();
-    assert_eq!(slots, [Some(Slots(FIRST))]);
+    assert_eq!(slots, [Some(Slots(SLOTS_FIRST))]);
 }

@@ -182,7 +182,7 @@ impl Engine {
             };
             match verdict {
                 Verdict::OnTape => {
-                    self.happen(now, *transfer, TransferEvent::Archived, effects);
+                    self.apply(now, *transfer, TransferEvent::Archived, effects);
                 }
                 Verdict::Never(failure) => self.archive_failed(now, *transfer, failure, effects),
                 Verdict::NotYet => self.look_again(now, place, *transfer),
@@ -240,7 +240,7 @@ impl Engine {
             ..failure
         };
         let event = TransferEvent::ArchiveFailed { failure };
-        self.happen(now, transfer, event, effects);
+        self.apply(now, transfer, event, effects);
     }
 
     pub(super) fn why_archiving(&self, transfer: TransferId, since: Timestamp) -> Option<TapeWait> {

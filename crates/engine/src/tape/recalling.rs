@@ -1,5 +1,7 @@
 //! Files on their way from tape to disk: gathered into stage requests, which are looked at until each file is on disk
 //! or has failed.
+//!
+//! Long because a file passes from gathering to a request, to looks and back again on each failure, all in one table.
 
 use super::{About, Due, is_hopeless};
 use crate::{Effects, Engine, Now, TapeErrand, TapeOutcome, TapePlace};
@@ -315,7 +317,7 @@ impl Engine {
         for (transfer, _) in wanted {
             let request = id.clone();
             let event = TransferEvent::StageRequested { request };
-            self.happen(now, transfer, event, effects);
+            self.apply(now, transfer, event, effects);
         }
     }
 
@@ -448,7 +450,7 @@ impl Engine {
             excused,
         };
         match decision.choice {
-            Some(_) => drop(self.happen(now, transfer, event, effects)),
+            Some(_) => drop(self.apply(now, transfer, event, effects)),
             None => self.give_up(now, transfer, event, effects),
         }
     }
@@ -538,7 +540,7 @@ impl Engine {
                         true => AfterStaging::Nothing,
                         false => AfterStaging::Copy,
                     };
-                    self.happen(now, transfer, TransferEvent::Staged { then }, effects);
+                    self.apply(now, transfer, TransferEvent::Staged { then }, effects);
                 }
                 Some(FileProgress::Refused(failure)) => {
                     let fault = StageFault::of_file(failure.clone());

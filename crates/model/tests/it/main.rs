@@ -126,6 +126,36 @@ fn a_dependency_against_the_order_is_found() {
     assert_eq!(forbidden("decide", planted), ["sim", "protocol"]);
 }
 
+/// Crates of a lock file that would be a second source of cryptography.
+fn cryptography_in(lock: &str) -> Vec<&str> {
+    const OTHERS: [&str; 9] = [
+        "aws-lc-rs",
+        "boring",
+        "ed25519-dalek",
+        "native-tls",
+        "p256",
+        "p384",
+        "ring",
+        "rsa",
+        "rustls",
+    ];
+    let names = lock.lines().filter_map(|line| line.strip_prefix("name = "));
+    let names = names.map(|name| name.trim_matches('"'));
+    names.filter(|name| OTHERS.contains(name)).collect()
+}
+
+#[test]
+fn all_cryptography_is_openssls() {
+    let lock = sources::read("Cargo.lock");
+    let packages = lock.matches("[[package]]").count();
+    assert!(packages > 150, "only {packages} packages were read");
+    assert_eq!(cryptography_in(&lock), [""; 0]);
+    assert_eq!(
+        cryptography_in("name = \"openssl\"\nname = \"ring\"\n"),
+        ["ring"]
+    );
+}
+
 /// Whether a text asks the record where it stands, instead of handing the reader over.
 fn asks_the_record(text: &str) -> bool {
     const ASKED: &str = "reader().";

@@ -131,6 +131,46 @@ const OF_THE_TICKET: [&str; 4] = [
     ".open_write(",
 ];
 
+/// The same, of the one binary and of its two folders.
+const CLI: [&str; 6] = ["environment", "exit", "output", "args", "site", "commands"];
+const CLI_SITE: [&str; 11] = [
+    "config",
+    "config_file",
+    "directory",
+    "store",
+    "keys",
+    "issuer",
+    "backup",
+    "expiry",
+    "serve",
+    "init",
+    "check",
+];
+const CLI_COMMANDS: [&str; 22] = [
+    "progress",
+    "access",
+    "files",
+    "share",
+    "copy",
+    "jobs",
+    "settings",
+    "import_fts3",
+    "authz",
+    "token",
+    "key",
+    "backup",
+    "history",
+    "host",
+    "fsck",
+    "rebuild",
+    "trash",
+    "simulate",
+    "demo",
+    "records",
+    "ingest",
+    "account",
+];
+
 /// Circles that stay, each with the reason.
 const CIRCLES: [(&str, &[&str], &str); 6] = [
     (
@@ -165,14 +205,15 @@ const CIRCLES: [(&str, &[&str], &str); 6] = [
     ),
 ];
 
-const OWN: &str = "crate::";
-
 /// The module of the crate that a file belongs to.
 fn module_of<'a>(file: &'a Source, root: &str) -> &'a str {
     let path = file.path.strip_prefix(root).expect("it is below");
     let name = path.trim_start_matches('/').split(['/', '.']).next();
     name.expect("split gives one piece at least")
 }
+
+/// What names a module of the same crate, before its name.
+const CRATE: &str = "crate::";
 
 /// The modules that a text names by this way to them: `crate::`, or `super::` as often as it takes.
 fn named<'a>(code: &'a str, way: &str) -> BTreeSet<&'a str> {
@@ -181,39 +222,36 @@ fn named<'a>(code: &'a str, way: &str) -> BTreeSet<&'a str> {
         let before = code[..at].chars().next_back();
         !before.is_some_and(|one| one.is_alphanumeric() || one == '_' || one == ':')
     };
-    let names = places.filter(|(at, _)| is_whole(*at)).flat_map(|(at, _)| {
-        let rest = &code[at + way.len()..];
-        match rest.strip_prefix('{') {
-            Some(group) => firsts_of_group(group),
-            None => vec![first_name(rest)],
-        }
-    });
+    let names = places
+        .filter(|(at, _)| is_whole(*at))
+        .flat_map(|(at, _)| first_names(&code[at + way.len()..]));
     names.filter(|name| !name.is_empty()).collect()
 }
 
-fn first_name(code: &str) -> &str {
-    let end = code.find(|one: char| !one.is_alphanumeric() && one != '_');
-    &code[..end.unwrap_or(code.len())]
-}
-
-/// The first name of each path in the braces of a `use`.
-fn firsts_of_group(code: &str) -> Vec<&str> {
-    let (mut depth, mut begin, mut names) = (0, 0, Vec::new());
-    for (at, one) in code.char_indices() {
+/// The name that a path begins with, or those of the list that it is.
+fn first_names(path: &str) -> Vec<&str> {
+    let Some(list) = path.strip_prefix('{') else {
+        return vec![first_name(path)];
+    };
+    let (mut depth, mut from, mut names) = (0_usize, 0, Vec::new());
+    for (at, one) in list.char_indices() {
+        if depth == 0 && [',', '}'].contains(&one) {
+            names.push(first_name(list[from..at].trim_start()));
+            from = at + 1;
+        }
         match one {
+            '}' if depth == 0 => break,
             '{' => depth += 1,
-            '}' if depth > 0 => depth -= 1,
-            ',' | '}' if depth == 0 => {
-                names.push(first_name(code[begin..at].trim_start()));
-                begin = at + 1;
-                if one == '}' {
-                    break;
-                }
-            }
+            '}' => depth -= 1,
             _ => {}
         }
     }
     names
+}
+
+fn first_name(path: &str) -> &str {
+    let end = path.find(|one: char| !one.is_alphanumeric() && one != '_');
+    &path[..end.unwrap_or(path.len())]
 }
 
 /// Each name of a module that its order forbids.
@@ -225,17 +263,31 @@ fn against(order: &[&str], module: &str, named: BTreeSet<&str>) -> Vec<String> {
     later.map(|name| format!("{module} names {name}")).collect()
 }
 
-fn check(root: &str, order: &[&str], lines_min: usize) {
+/// Modules beside each other: the folder in which they are, and the path by which they name each other.
+struct Siblings<'a> {
+    root: &'a str,
+    path: &'a str,
+}
+
+impl Siblings<'_> {
+    /// The modules of a crate.
+    fn of_crate(root: &str) -> Siblings<'_> {
+        Siblings { root, path: CRATE }
+    }
+}
+
+fn check(siblings: &Siblings<'_>, order: &[&str], lines_min: usize) {
+    let root = siblings.root;
     let (mut read, mut found) = (0, Vec::new());
     let all = files(&[root], ".rs");
     for file in all.iter().filter(|file| !file.is_test()) {
         let module = module_of(file, root);
-        if module == "lib" {
+        if ["lib", "main"].contains(&module) {
             continue;
         }
         let code = code_of(&file.text);
         read += code.lines().count();
-        found.extend(against(order, module, named(&code, OWN)));
+        found.extend(against(order, module, named(&code, siblings.path)));
     }
     assert!(found.is_empty(), "{root}: {found:#?}");
     assert!(read >= lines_min, "{root}: only {read} lines were read");
@@ -243,12 +295,29 @@ fn check(root: &str, order: &[&str], lines_min: usize) {
 
 #[test]
 fn modules_of_the_transfer_service_know_those_below_them_only() {
-    check("crates/transfer-service/src", &TRANSFER_SERVICE, 15_000);
+    let service = Siblings::of_crate("crates/transfer-service/src");
+    check(&service, &TRANSFER_SERVICE, 15_000);
 }
 
 #[test]
 fn modules_of_the_storage_element_know_those_below_them_only() {
-    check("crates/storage-element/src", &STORAGE_ELEMENT, 9_000);
+    let storage = Siblings::of_crate("crates/storage-element/src");
+    check(&storage, &STORAGE_ELEMENT, 9_000);
+}
+
+#[test]
+fn modules_of_the_binary_know_those_below_them_only() {
+    check(&Siblings::of_crate("crates/cli/src"), &CLI, 10_000);
+    let site = Siblings {
+        root: "crates/cli/src/site",
+        path: "crate::site::",
+    };
+    check(&site, &CLI_SITE, 5_000);
+    let commands = Siblings {
+        root: "crates/cli/src/commands",
+        path: "crate::commands::",
+    };
+    check(&commands, &CLI_COMMANDS, 5_000);
 }
 
 #[test]
@@ -263,7 +332,7 @@ fn modules_of_the_door_know_those_below_them_only() {
         let below = file.path.strip_prefix(ROOT).expect("it is below");
         let way = "super::".repeat(below.matches('/').count());
         found.extend(against(&DOOR, module, named(&code, &way)));
-        let crate_names = named(&code, OWN);
+        let crate_names = named(&code, CRATE);
         if crate_names.contains("door") {
             found.push(format!("{module} names the door by another way"));
         }
@@ -297,7 +366,7 @@ fn names_in(root: &str) -> Names {
         if !["lib", "main"].contains(&module) {
             let code = code_of(&file.text);
             let own = names.entry(module.to_owned()).or_default();
-            own.extend(named(&code, OWN).into_iter().map(str::to_owned));
+            own.extend(named(&code, CRATE).into_iter().map(str::to_owned));
         }
     }
     names
@@ -376,12 +445,15 @@ fn a_circle_over_a_third_module_is_found() {
 fn a_name_against_the_order_is_found() {
     let order = ["a", "b", "c"];
     let code = "use crate::a::X;\nuse crate::c::Y;\nlet z = other_crate::c::Z;\ncrate::b::own();";
-    assert_eq!(against(&order, "b", named(code, OWN)), ["b names c"]);
-    assert_eq!(against(&order, "c", named(code, OWN)), [""; 0]);
+    assert_eq!(against(&order, "b", named(code, CRATE)), ["b names c"]);
+    assert_eq!(against(&order, "c", named(code, CRATE)), [""; 0]);
     let code = "use super::{a, b::{self, c}, c::Y};\nlet x = super::a::X;\nuse super::super::d::Z;";
     assert_eq!(
         named(code, "super::"),
         BTreeSet::from(["a", "b", "c", "super"])
     );
     assert_eq!(named(code, "super::super::"), BTreeSet::from(["d"]));
+    let code = "use crate::site::c::Y;\nuse crate::c::Y;";
+    let site = named(code, "crate::site::");
+    assert_eq!(against(&order, "b", site), ["b names c"]);
 }

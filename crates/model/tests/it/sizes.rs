@@ -1,12 +1,43 @@
 //! Files and functions that can be read, and suites that are run whole.
 
-use crate::sources::{Source, files};
+use crate::sources::{Source, code_of, files};
 
 /// Where a file has to be divided. Suites of tests may be longer: they are read one test at a time.
 const LINES_MAX: usize = 1_000;
 const LINES_OF_TESTS_MAX: usize = 1_500;
 /// A function fits a screen, or is a table. What is longer than this is neither.
 const FUNCTION_LINES_MAX: usize = 190;
+/// Lines of code, without comments and tests. Whatever has more says why, in a sentence that begins with [`WHY`]: a
+/// function in its doc comment, a file in its module comment.
+const LINES_WITHOUT_REASON_MAX: usize = 600;
+const FUNCTION_LINES_WITHOUT_REASON_MAX: usize = 80;
+const WHY: &str = "Long because";
+
+/// What has no reason yet, to be divided or explained: files, and functions behind their files. A line that is not
+/// needed any more may go at any time.
+const WITHOUT_REASON: [&str; 21] = [
+    "crates/cli/src/check.rs",
+    "crates/cli/src/config.rs problems",
+    "crates/cli/src/serve.rs",
+    "crates/cli/src/serve.rs start_transfer",
+    "crates/persistence/src/namespace/change.rs",
+    "crates/persistence/src/namespace/change.rs make",
+    "crates/persistence/src/namespace/change.rs publish",
+    "crates/protocol/src/gfal/library.rs",
+    "crates/storage-element/src/door.rs connection",
+    "crates/storage-element/src/door/source.rs open",
+    "crates/storage-element/src/fsck.rs",
+    "crates/storage-element/src/rebuild.rs rebuild",
+    "crates/storage-element/src/storage.rs open",
+    "crates/transfer-service/src/agent/gfal/attempt.rs",
+    "crates/transfer-service/src/agent/steps.rs",
+    "crates/transfer-service/src/api.rs router",
+    "crates/transfer-service/src/api/jobs.rs",
+    "crates/transfer-service/src/api/wire.rs job",
+    "crates/transfer-service/src/messages/composing.rs whole",
+    "crates/transfer-service/src/overview.rs sample",
+    "crates/transfer-service/src/run.rs",
+];
 
 fn too_long(file: &Source) -> bool {
     let most = match file.is_test() {
@@ -14,6 +45,72 @@ fn too_long(file: &Source) -> bool {
         false => LINES_MAX,
     };
     file.text.lines().count() > most
+}
+
+/// The comment that stands above a line, attributes passed over.
+fn comment_above(text: &str, line: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let at = lines.iter().position(|one| *one == line);
+    let above = lines[..at.unwrap_or(0)].iter().rev();
+    let is_above = |one: &&&str| one.starts_with("//") || one.starts_with("#[");
+    let mut comment: Vec<&str> = above.take_while(is_above).copied().collect();
+    comment.reverse();
+    comment.join(" ").replace(" /// ", " ")
+}
+
+/// What of a file is long and does not say why.
+fn long_without_reason(file: &Source) -> Vec<String> {
+    let mut found = Vec::new();
+    let code = code_of(&file.text);
+    let module: String = file
+        .text
+        .lines()
+        .filter(|line| line.starts_with("//!"))
+        .collect();
+    if code.lines().count() > LINES_WITHOUT_REASON_MAX && !module.contains(WHY) {
+        found.push(file.path.clone());
+    }
+    for (line, length) in functions(&code) {
+        let has_reason = || comment_above(&file.text, line).contains(WHY);
+        if length > FUNCTION_LINES_WITHOUT_REASON_MAX && !has_reason() {
+            let name = line.split("fn ").nth(1).unwrap_or(line);
+            let name = name.split(['(', '<']).next().unwrap_or(name);
+            found.push(format!("{} {name}", file.path));
+        }
+    }
+    found
+}
+
+#[test]
+fn what_is_long_says_why() {
+    let (mut found, mut read) = (Vec::new(), 0);
+    for file in files(&["crates"], ".rs")
+        .iter()
+        .filter(|file| !file.is_test())
+    {
+        read += 1;
+        found.extend(long_without_reason(file));
+    }
+    found.retain(|long| !WITHOUT_REASON.contains(&&**long));
+    assert!(
+        found.is_empty(),
+        "divide these, or write a sentence that begins with '{WHY}': {found:#?}"
+    );
+    assert!(read > 400, "only {read} files were read");
+    let gone = WITHOUT_REASON.iter().filter(|line| {
+        let file = line.split(' ').next().unwrap_or(line);
+        !crate::sources::workspace().join(file).exists()
+    });
+    assert_eq!(gone.count(), 0, "a file of the list is gone");
+    let body = "    1;\n".repeat(81);
+    let text = format!(
+        "//! A file.\n\n/// Does it.\nfn a() {{\n{body}}}\n\n/// Does it. {WHY} so.\n#[inline]\nfn b() {{\n{body}}}\n"
+    );
+    let path = "crates/a/src/lib.rs".to_owned();
+    assert_eq!(
+        long_without_reason(&Source { path, text }),
+        ["crates/a/src/lib.rs a"]
+    );
 }
 
 /// The functions of a formatted file: their first lines, and how many lines they have.

@@ -11,7 +11,12 @@ pub struct Source {
 impl Source {
     /// A file that holds tests only.
     pub fn is_test(&self) -> bool {
-        self.path.ends_with("/tests.rs") || self.path.contains("/tests/")
+        ["/tests.rs", "/conformance.rs"]
+            .iter()
+            .any(|end| self.path.ends_with(end))
+            || ["/tests/", "/conformance/"]
+                .iter()
+                .any(|part| self.path.contains(part))
     }
 }
 

@@ -1,4 +1,6 @@
 //! Plans as people write them: TOML with names and units. An error tells the line and what to write instead.
+//!
+//! Long because it is the grammar of a plan: one form for each table, each with its own errors.
 
 use super::{
     Change, Event, Hopeless, Load, Malice, Network, Plan, Policy, Service, Storage, Vo, limits,

@@ -1,4 +1,6 @@
 //! The agents: what becomes of the attempts that the engine starts, and whether it may start them.
+//!
+//! Long because it is the life of an attempt from order to report, with every way in which it may end early.
 
 use super::agenda::{Next, Trouble};
 use super::watching::{AgentKnowledge, Sight};

@@ -6,7 +6,9 @@ use crate::report::{
     Fairness, LinkPoint, LinkReport, Point, Report, Series, SlotTime, VoReport, Waits, jain,
 };
 use penstock_engine::{Engine, LinkSeen};
-use penstock_model::{Bytes, LinkId, StorageId, TapeWait, WaitReason};
+use penstock_model::{
+    Bytes, LinkId, NoSlot, SlotBound, SlotPlace, StorageId, TapeWait, WaitReason,
+};
 use std::collections::BTreeMap;
 
 /// Points that are kept: when there are more, each two become one.
@@ -349,16 +351,7 @@ fn share_of(plan: &Plan, name: &str) -> Option<f64> {
 /// What kind of reason it is, for people.
 pub(super) fn kind(reason: &WaitReason) -> &'static str {
     match reason {
-        WaitReason::LinkFull { .. } => "the link is full",
-        WaitReason::LinkTuned { .. } => "the optimizer lets no more run on the link",
-        WaitReason::SourceTuned { .. } => "the optimizer lets no more run out of the source",
-        WaitReason::DestinationTuned { .. } => {
-            "the optimizer lets no more run into the destination"
-        }
-        WaitReason::SourceFull { .. } => "the source is full",
-        WaitReason::DestinationFull { .. } => "the destination is full",
-        WaitReason::SlotKept { .. } => "a slot is kept for a link that needs two",
-        WaitReason::AgentsFull { .. } | WaitReason::GfalFull { .. } => "the service is full",
+        WaitReason::NoSlot(no_slot) => slot_kind(no_slot),
         WaitReason::LinkHalted { .. } => "the link is halted",
         WaitReason::BackingOff { .. } => "backing off after a failure",
         WaitReason::SameDestination { .. } => "another one to the same destination",
@@ -372,9 +365,30 @@ pub(super) fn kind(reason: &WaitReason) -> &'static str {
             | TapeWait::Recalling { .. }
             | TapeWait::Archiving { .. },
         ) => "tape",
-        WaitReason::RateCapped { .. } => "a cap on the rate",
-        WaitReason::LinkDraining | WaitReason::StorageDraining { .. } => "drained",
         WaitReason::Starting => "starting",
         WaitReason::Draining | WaitReason::Drained => "drained",
+    }
+}
+
+fn slot_kind(NoSlot { place, because }: &NoSlot) -> &'static str {
+    match because {
+        SlotBound::Limit { .. } => match place {
+            SlotPlace::Link => "the link is full",
+            SlotPlace::Source { .. } | SlotPlace::Storage { .. } => "the source is full",
+            SlotPlace::Destination { .. } => "the destination is full",
+            SlotPlace::Agents | SlotPlace::Gfal => "the service is full",
+        },
+        SlotBound::Tuned { .. } => match place {
+            SlotPlace::Source { .. } | SlotPlace::Storage { .. } => {
+                "the optimizer lets no more run out of the source"
+            }
+            SlotPlace::Destination { .. } => "the optimizer lets no more run into the destination",
+            SlotPlace::Link | SlotPlace::Agents | SlotPlace::Gfal => {
+                "the optimizer lets no more run on the link"
+            }
+        },
+        SlotBound::Kept { .. } => "a slot is kept for a link that needs two",
+        SlotBound::Rate { .. } => "a cap on the rate",
+        SlotBound::Draining => "drained",
     }
 }

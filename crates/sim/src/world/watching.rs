@@ -1,5 +1,7 @@
 //! What is checked in simulated trouble: what agents find and leave at destinations, and, after each step, whether
 //! everything runs that may, and why the rest does not.
+//!
+//! Long because each check stands beside the knowledge of agents that it is made from.
 
 use super::agenda::Next;
 use super::{Broken, World};
@@ -11,8 +13,8 @@ use penstock_decide::destination::{
 };
 use penstock_engine::{Assignment, Engine, Outcome};
 use penstock_model::{
-    Bytes, Checksum, Concern, Errno, Failure, LinkId, Phase, Record, Retry, Side, Timestamp,
-    TransferEvent, TransferId, TransferState, WaitReason,
+    Bytes, Checksum, Concern, Errno, Failure, LinkId, NoSlot, Phase, Record, Retry, Side,
+    SlotBound, Timestamp, TransferEvent, TransferId, TransferState, WaitReason,
 };
 use std::collections::HashMap;
 use std::time::Duration;
@@ -78,29 +80,21 @@ fn content_of(transfer: TransferId) -> Option<Checksum> {
     Checksum::parse(&format!("adler32:{:08x}", transfer.0))
 }
 
+fn is_kept(no_slot: &NoSlot) -> bool {
+    matches!(no_slot.because, SlotBound::Kept { .. })
+}
+
 /// Whether nothing but slots, or a link's gate, keeps a transfer from starting.
 fn waits_for_slots(reason: &WaitReason) -> bool {
     match reason {
-        WaitReason::LinkFull { .. }
-        | WaitReason::SourceFull { .. }
-        | WaitReason::DestinationFull { .. }
-        | WaitReason::AgentsFull { .. }
-        | WaitReason::GfalFull { .. }
-        | WaitReason::SlotKept { .. }
-        | WaitReason::LinkTuned { .. }
-        | WaitReason::SourceTuned { .. }
-        | WaitReason::DestinationTuned { .. }
-        | WaitReason::RateCapped { .. }
-        | WaitReason::LinkHalted { .. }
-        | WaitReason::Starting => true,
+        WaitReason::NoSlot(no_slot) => no_slot.because != SlotBound::Draining,
+        WaitReason::LinkHalted { .. } | WaitReason::Starting => true,
         WaitReason::ByShare { because, .. } => waits_for_slots(because),
         WaitReason::BackingOff { .. }
         | WaitReason::SameDestination { .. }
         | WaitReason::StorageBanned { .. }
         | WaitReason::TokenExchange { .. }
         | WaitReason::Tape(_)
-        | WaitReason::LinkDraining
-        | WaitReason::StorageDraining { .. }
         | WaitReason::Draining
         | WaitReason::Drained => false,
     }
@@ -672,7 +666,7 @@ impl World<'_> {
             // Only it knows.
             WaitReason::LinkHalted { .. } => self.has_failed(open.link),
             // That what is kept is used in the end shows when all ends.
-            WaitReason::SlotKept { .. } => true,
+            WaitReason::NoSlot(no_slot) if is_kept(no_slot) => true,
             _ => self.is_full(allowed, open.link, counts),
         };
         match holds || self.may_be_mistaken() {

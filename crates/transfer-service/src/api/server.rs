@@ -18,6 +18,7 @@ use penstock_model::ProblemCode;
 use penstock_protocol::connections::{Admitted, Connections};
 use penstock_protocol::http1::CONNECTION_AGE_MAX;
 use penstock_protocol::http1::tally::RequestTally;
+use penstock_protocol::listener::{ClientConnection, Listener, NewConnection};
 use penstock_protocol::pace::PaceLimit;
 use penstock_protocol::stream::Stream;
 use penstock_protocol::tls::ServerTls;
@@ -27,13 +28,11 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{Mutex, watch};
 
 /// How long open connections may go on after the shutdown signal.
 const DRAIN_GRACE: Duration = Duration::from_secs(5);
-/// Pause after an accept error, so that an exhausted process does not spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The certificate that came with a request's connection, as handlers find it among the request's extensions.
 #[derive(Debug, Clone)]
@@ -69,38 +68,22 @@ pub async fn serve(
     tls: ServerTls,
     router: Router,
     limits: ServeLimits,
-    mut shutdown: watch::Receiver<bool>,
+    shutdown: watch::Receiver<bool>,
 ) {
+    let accepting = Listener {
+        socket: listener,
+        tls: Some(tls),
+        connections: limits.connections.clone(),
+    };
     let port = Arc::new(Port {
-        tls,
         router,
         limits,
         shutdown: shutdown.clone(),
     });
-    let mut connections = tokio::task::JoinSet::new();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
-            () = stopped(&mut shutdown) => break,
-        };
-        match accepted {
-            Ok((tcp, peer)) => {
-                if let Some(admitted) = port.admit(peer) {
-                    connections.spawn(Arc::clone(&port).connection(tcp, admitted));
-                }
-            }
-            Err(error) => {
-                let asked_to_go = port.limits.connections.exhausted();
-                tracing::warn!(%error, asked_to_go, "cannot accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-    let all_ended = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(DRAIN_GRACE, all_ended).await.is_err() {
-        connections.abort_all();
-    }
+    let open = accepting.accept(shutdown, |connection| {
+        Arc::clone(&port).connection(connection)
+    });
+    open.await.drain(DRAIN_GRACE).await;
 }
 
 /// Resolves at the shutdown signal, or when nobody can send it any more.
@@ -110,41 +93,22 @@ async fn stopped(shutdown: &mut watch::Receiver<bool>) {
 
 /// What every connection of the port needs.
 struct Port {
-    tls: ServerTls,
     router: Router,
     limits: ServeLimits,
     shutdown: watch::Receiver<bool>,
 }
 
 impl Port {
-    /// Takes a client in, or closes: an answer would cost a handshake.
-    fn admit(&self, peer: SocketAddr) -> Option<Admitted> {
-        let connections = &self.limits.connections;
-        let turned_away = match connections.admit(peer.ip()) {
-            Ok(admitted) => return Some(admitted),
-            Err(why) => why,
-        };
-        if let Some(passed_over) = connections.tells(peer.ip()) {
-            tracing::warn!(%peer, why = %turned_away, passed_over, "turned a client away");
-        }
-        None
-    }
-
     /// Serves one connection to its end.
-    async fn connection(self: Arc<Port>, tcp: TcpStream, admitted: Admitted) {
-        admitted.shakes_hands();
-        let shaken = tokio::select! {
-            shaken = self.tls.accept(tcp) => shaken,
-            () = admitted.asked_to_go() => return,
-        };
-        admitted.shook_hands();
-        match shaken {
-            Ok(stream) => {
-                let certificate = self.tls.client_of(&stream, wall_clock()).await;
-                let client = certificate.map(|certificate| Client::of(certificate, &stream));
-                self.requests(stream, client, Arc::new(admitted)).await;
-            }
-            Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
+    async fn connection(self: Arc<Port>, connection: NewConnection) {
+        if let Some(ClientConnection {
+            stream,
+            certificate,
+            slot,
+        }) = connection.handshake().await
+        {
+            let client = certificate.map(|certificate| Client::of(certificate, &stream));
+            self.requests(stream, client, Arc::new(slot)).await;
         }
     }
 

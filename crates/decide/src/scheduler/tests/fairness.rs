@@ -258,6 +258,11 @@ fn a_start_costs_the_same_whatever_is_queued() {
     }
 }
 
+fn draining(place: SlotPlace) -> WaitReason {
+    let because = SlotBound::Draining;
+    WaitReason::NoSlot(NoSlot { place, because })
+}
+
 #[test]
 fn where_operators_drain_nothing_begins_and_what_runs_may_end() {
     let mut limits = limits(2, 10, 10);
@@ -271,7 +276,7 @@ fn where_operators_drain_nothing_begins_and_what_runs_may_end() {
     let storage = StorageId::new("b");
     assert_eq!(
         scheduler.why_waiting(&link("a→b")),
-        WaitReason::StorageDraining { storage }
+        draining(SlotPlace::Storage { storage })
     );
     limits.draining = Draining::default();
     limits.draining.links.insert(link("*→b"));
@@ -279,7 +284,7 @@ fn where_operators_drain_nothing_begins_and_what_runs_may_end() {
     assert!(started(&mut scheduler).is_empty());
     assert_eq!(
         scheduler.why_waiting(&link("a→b")),
-        WaitReason::LinkDraining
+        draining(SlotPlace::Link)
     );
     limits.draining = Draining::default();
     scheduler.set_limits(limits);

@@ -28,7 +28,7 @@ fn only_links_that_nothing_uses_are_forgotten() {
     assert_eq!(started(&mut scheduler), [1, 3, 4]);
     scheduler.release(&link("c→b"));
     scheduler.release(&link("a→d"));
-    let halted = WaitReason::LinkDraining;
+    let halted = WaitReason::Draining;
     scheduler.halt(&link("c→b"), halted);
     let kept = scheduler.number(&link("g→h"));
     let forgotten = scheduler.forget_unused(&HashSet::from([kept]), 0);

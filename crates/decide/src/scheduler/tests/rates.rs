@@ -1,7 +1,7 @@
 //! Caps of bytes per second: over any ten seconds, whatever files are like, and used when there is enough to do.
 
 use super::*;
-use penstock_model::{Rate, RatedPlace};
+use penstock_model::Rate;
 
 const STEP_MS: u64 = 50;
 const MB: u64 = 1_000_000;
@@ -230,11 +230,10 @@ fn who_waits_for_a_cap_is_told_so_and_starts_when_it_is_taken_back() {
         service.step();
     });
     let reason = service.scheduler.why_waiting(&link("a→d"));
-    let WaitReason::RateCapped {
-        place: RatedPlace::Destination { .. },
-        cap: Rate(CAP),
-        ..
-    } = reason
+    let WaitReason::NoSlot(NoSlot {
+        place: SlotPlace::Destination { .. },
+        because: SlotBound::Rate { cap: Rate(CAP), .. },
+    }) = reason
     else {
         panic!("{reason:?}");
     };

@@ -1,0 +1,311 @@
+//! What can be typed about records of what happened.
+
+use clap::{Args, Subcommand, ValueEnum};
+use penstock_clock::wall_clock;
+use penstock_model::Timestamp;
+use penstock_model::observation::Family;
+use penstock_model::quantity::Span;
+use penstock_observe::importing::LineFormat;
+use penstock_observe::store::ReadWindow;
+use penstock_observe::times;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// A point in time: a moment, or so long ago.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PointInTime {
+    /// `2026-11-24T03:00:00Z`.
+    Moment(Timestamp),
+    /// `2h`.
+    Ago(Span),
+}
+
+impl FromStr for PointInTime {
+    type Err = String;
+    fn from_str(text: &str) -> Result<PointInTime, String> {
+        if let Some(moment) = times::iso(text) {
+            return Ok(PointInTime::Moment(moment));
+        }
+        text.parse().map(PointInTime::Ago).map_err(|_| {
+            format!("'{text}' is no time; write for example 2026-11-24T03:00:00Z, or 2h for two hours ago")
+        })
+    }
+}
+
+impl PointInTime {
+    /// The moment.
+    pub fn at(self) -> Timestamp {
+        match self {
+            PointInTime::Moment(at) => at,
+            PointInTime::Ago(span) => wall_clock() - span.0,
+        }
+    }
+}
+
+/// Which rows.
+#[derive(Debug, Args)]
+pub struct WindowArgs {
+    /// From this time on: a moment, or so long ago. Default: all.
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<PointInTime>,
+    /// Before this time.
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<PointInTime>,
+}
+
+impl WindowArgs {
+    /// As a store reads it.
+    pub fn window(&self) -> ReadWindow {
+        ReadWindow {
+            from: self.since.map_or(ReadWindow::ALL.from, PointInTime::at),
+            to: self.until.map_or(ReadWindow::ALL.to, PointInTime::at),
+        }
+    }
+}
+
+/// What a source writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SourceFormat {
+    /// FTS3's monitoring messages, a JSON a line.
+    Fts,
+    /// dCache's billing files, text or JSON.
+    Dcache,
+    /// XRootD's monitoring: datagrams as they come (--listen), or a capture of tcpdump.
+    Xrootd,
+    /// Rucio's traces and messages, a JSON a line.
+    Rucio,
+    /// Any log, by a mapping file (--mapping): HPSS, TReqS, CTA, Enstore.
+    Log,
+    /// `ss -tinm`.
+    Ss,
+    /// `sar -n DEV`, `sar -d`.
+    Sar,
+}
+
+impl SourceFormat {
+    /// The name in rows.
+    pub fn name(self) -> &'static str {
+        match self {
+            SourceFormat::Fts => "fts",
+            SourceFormat::Dcache => "dcache",
+            SourceFormat::Xrootd => "xrootd",
+            SourceFormat::Rucio => "rucio",
+            SourceFormat::Log => "log",
+            SourceFormat::Ss => "ss",
+            SourceFormat::Sar => "sar",
+        }
+    }
+
+    /// How its lines are read; of the others that depends on more.
+    pub fn lines(self) -> Option<LineFormat> {
+        match self {
+            SourceFormat::Fts => Some(LineFormat::Fts),
+            SourceFormat::Dcache => Some(LineFormat::Dcache),
+            SourceFormat::Rucio => Some(LineFormat::Rucio),
+            SourceFormat::Ss => Some(LineFormat::Ss),
+            SourceFormat::Sar => Some(LineFormat::Sar),
+            SourceFormat::Xrootd | SourceFormat::Log => None,
+        }
+    }
+}
+
+fn zone(text: &str) -> Result<i64, String> {
+    let zone = times::zone_milliseconds(text);
+    zone.ok_or_else(|| format!("'{text}' is no zone; write for example +01:00 or Z"))
+}
+
+/// Options of `ingest`.
+#[derive(Debug, Args)]
+pub struct IngestArgs {
+    /// What they hold.
+    pub format: SourceFormat,
+    /// The files; `-` is standard input.
+    pub files: Vec<PathBuf>,
+    /// The directory of records; it is made when there is none.
+    #[arg(long, value_name = "DIR")]
+    pub into: PathBuf,
+    /// Go on with what is appended to the files, until SIGTERM or Ctrl-C.
+    #[arg(long, conflicts_with = "listen")]
+    pub follow: bool,
+    /// Take datagrams of XRootD's monitoring here, until SIGTERM or Ctrl-C.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// The year of dates that have none.
+    #[arg(long)]
+    pub year: Option<i64>,
+    /// The zone of times that have none. Default: UTC.
+    #[arg(long, value_parser = zone, allow_hyphen_values = true)]
+    pub zone: Option<i64>,
+    /// When a capture was made that tells no time.
+    #[arg(long, value_name = "TIME")]
+    pub at: Option<PointInTime>,
+    /// The machine of a capture.
+    #[arg(long)]
+    pub server: Option<String>,
+    /// The data challenge that all of it is part of.
+    #[arg(long)]
+    pub challenge: Option<String>,
+    /// The mapping file of a log.
+    #[arg(long, value_name = "FILE")]
+    pub mapping: Option<PathBuf>,
+    /// dCache's storage classes begin with the name of the VO.
+    #[arg(long)]
+    pub storage_class_is_vo: bool,
+    /// The name of the source in rows. Default: format and file name.
+    #[arg(long)]
+    pub source: Option<String>,
+}
+
+/// How records are exported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// A line of JSON for each row.
+    Ndjson,
+    /// A Parquet file for each family of rows, in a directory.
+    Parquet,
+}
+
+/// `penstock records`.
+#[derive(Debug, Subcommand)]
+pub enum RecordsCommand {
+    /// Print rows, or count them.
+    Show(RecordsShowArgs),
+    /// Write rows to files that others read.
+    Export(RecordsExportArgs),
+    /// Take exported rows.
+    Import(RecordsImportArgs),
+    /// Remove whole days that are old.
+    Remove(RecordsRemoveArgs),
+}
+
+fn family(text: &str) -> Result<Family, String> {
+    Family::from_word(text).ok_or_else(|| {
+        let words: Vec<&str> = Family::ALL.iter().map(|family| family.word()).collect();
+        format!("there are {}", words.join(", "))
+    })
+}
+
+/// Options of `records show`.
+#[derive(Debug, Args)]
+pub struct RecordsShowArgs {
+    /// The directory of records.
+    pub directory: PathBuf,
+    /// Which rows.
+    #[command(flatten)]
+    pub window: WindowArgs,
+    /// Only this family: attempt, sample, change, incident.
+    #[arg(long, value_parser = family)]
+    pub family: Option<Family>,
+    /// How many rows are printed at most.
+    #[arg(long, default_value_t = 20)]
+    pub limit: usize,
+}
+
+/// Options of `records export`.
+#[derive(Debug, Args)]
+pub struct RecordsExportArgs {
+    /// The directory of records.
+    pub directory: PathBuf,
+    /// The file to be written; of Parquet, the directory. It must not exist.
+    #[arg(long, value_name = "PATH")]
+    pub to: PathBuf,
+    /// How they are written.
+    #[arg(long, value_enum, default_value = "ndjson")]
+    pub format: ExportFormat,
+    /// Which rows.
+    #[command(flatten)]
+    pub window: WindowArgs,
+}
+
+/// Options of `records import`.
+#[derive(Debug, Args)]
+pub struct RecordsImportArgs {
+    /// Files that were exported; of which kind they are is seen.
+    #[arg(required = true)]
+    pub files: Vec<PathBuf>,
+    /// The directory of records; it is made when there is none.
+    #[arg(long, value_name = "DIR")]
+    pub into: PathBuf,
+}
+
+/// Options of `records remove`.
+#[derive(Debug, Args)]
+pub struct RecordsRemoveArgs {
+    /// The directory of records.
+    pub directory: PathBuf,
+    /// Days that had ended before this time: a moment, or so long ago.
+    #[arg(long, value_name = "TIME")]
+    pub before: PointInTime,
+}
+
+/// What a table of accounting has rows for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AccountBy {
+    /// VOs.
+    Vo,
+    /// From where to where.
+    Link,
+    /// Where bytes came from.
+    Source,
+    /// Where bytes went.
+    Destination,
+    /// Servers and pools.
+    Server,
+    /// Activities.
+    Activity,
+    /// Days.
+    Day,
+}
+
+/// Options of `account`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct AccountArgs {
+    /// Compare two views, or check a table, instead.
+    #[command(subcommand)]
+    pub command: Option<AccountCommand>,
+    /// The directory of records.
+    pub directory: Option<PathBuf>,
+    /// Which rows.
+    #[command(flatten)]
+    pub window: WindowArgs,
+    /// What the table has rows for.
+    #[arg(long, value_enum, default_value = "vo")]
+    pub by: AccountBy,
+}
+
+/// `penstock account reconcile`.
+#[derive(Debug, Subcommand)]
+pub enum AccountCommand {
+    /// Join what a VO and a site recorded of the same transfers, and tell by what their volumes differ.
+    Reconcile(ReconcileArgs),
+    /// Check a table that somebody published: tell each row that cannot be true, with the arithmetic.
+    Published(PublishedArgs),
+}
+
+/// Options of `account published`.
+#[derive(Debug, Args)]
+pub struct PublishedArgs {
+    /// JSON: `seconds` of the table's window, the row `total`, and `parts`; of each row name, files, volume_bytes,
+    /// bytes_per_second and mean_file_bytes.
+    pub table: PathBuf,
+}
+
+/// Options of `account reconcile`.
+#[derive(Debug, Args)]
+pub struct ReconcileArgs {
+    /// The records of the first view.
+    pub first: PathBuf,
+    /// The records of the second view.
+    pub second: PathBuf,
+    /// The window of the first view.
+    #[command(flatten)]
+    pub window: WindowArgs,
+    /// The second view's window begins here instead.
+    #[arg(long, value_name = "TIME")]
+    pub second_since: Option<PointInTime>,
+    /// The second view's window ends here instead.
+    #[arg(long, value_name = "TIME")]
+    pub second_until: Option<PointInTime>,
+}

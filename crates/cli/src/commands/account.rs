@@ -1,0 +1,127 @@
+//! `penstock account`: what was moved, and why two views of it differ.
+
+use super::records::local;
+use crate::args::records::{AccountArgs, AccountBy, AccountCommand, PointInTime, ReconcileArgs};
+use crate::exit::CommandError;
+use crate::output::Output;
+use penstock_model::Timestamp;
+use penstock_model::observation::{Attempt, Sample};
+use penstock_observe::accounting::figures::PublishedTable;
+use penstock_observe::accounting::reconcile::{ViewRows, reconcile};
+use penstock_observe::accounting::{Accountant, By, COLUMNS};
+use penstock_observe::store::{ReadWindow, Reader};
+use std::path::Path;
+use std::time::Duration;
+
+/// A table of figures is written by people.
+const TABLE_BYTES_MAX: u64 = 1 << 20;
+/// Rows this long before and after a window are read, too: they tell that windows or clocks differ.
+const MARGIN: Duration = Duration::from_secs(48 * 3600);
+
+/// `penstock account`.
+pub fn run(args: &AccountArgs, output: Output) -> Result<(), CommandError> {
+    match (&args.command, &args.directory) {
+        (Some(AccountCommand::Reconcile(args)), _) => compare(args, output),
+        (Some(AccountCommand::Published(args)), _) => check_table(&args.table, output),
+        (None, Some(directory)) => account(args, directory, output),
+        (None, None) => Err(CommandError::Usage(
+            "name a directory of records".to_owned(),
+        )),
+    }
+}
+
+fn account(args: &AccountArgs, directory: &Path, output: Output) -> Result<(), CommandError> {
+    let window = args.window.window();
+    let mut accountant = Accountant::new(match args.by {
+        AccountBy::Vo => By::Vo,
+        AccountBy::Link => By::Link,
+        AccountBy::Source => By::Source,
+        AccountBy::Destination => By::Destination,
+        AccountBy::Server => By::Server,
+        AccountBy::Activity => By::Activity,
+        AccountBy::Day => By::Day,
+    });
+    let mut reader = Reader::open(directory).map_err(local)?;
+    let attempts = reader.each::<Attempt>(window, &COLUMNS, |row| accountant.take(row));
+    attempts.map_err(local)?;
+    let samples = reader.each::<Sample>(window, &[], |row| accountant.take_sample(row));
+    samples.map_err(local)?;
+    // Half of a window says nothing of its length.
+    let asked = match (args.window.since, args.window.until) {
+        (Some(_), _) => Some((window.from, until(args.window.until))),
+        (None, _) => None,
+    };
+    let account = accountant.account(asked);
+    output.show(&account, || account.text() + &unread(&reader));
+    Ok(())
+}
+
+/// A window without an end ends now.
+fn until(end: Option<PointInTime>) -> Timestamp {
+    end.map_or_else(penstock_clock::wall_clock, PointInTime::at)
+}
+
+fn unread(reader: &Reader) -> String {
+    let bytes: u64 = reader.skipped().iter().map(|skipped| skipped.bytes.0).sum();
+    match bytes {
+        0 => String::new(),
+        bytes => format!("\n{bytes} bytes could not be read and are in no figure.\n"),
+    }
+}
+
+fn compare(args: &ReconcileArgs, output: Output) -> Result<(), CommandError> {
+    let first = args.window.window();
+    let second = ReadWindow {
+        from: args.second_since.map_or(first.from, PointInTime::at),
+        to: args.second_until.map_or(first.to, PointInTime::at),
+    };
+    let first = view(&args.first, first)?;
+    let second = view(&args.second, second)?;
+    let result = reconcile(&first, &second);
+    output.show(&result, || result.text());
+    Ok(())
+}
+
+fn check_table(path: &Path, output: Output) -> Result<(), CommandError> {
+    let wrong =
+        |why: &dyn std::fmt::Display| CommandError::Usage(format!("{}: {why}", path.display()));
+    let size = std::fs::metadata(path).map_err(|why| wrong(&why))?.len();
+    if size > TABLE_BYTES_MAX {
+        return Err(wrong(&format!(
+            "a table has at most {TABLE_BYTES_MAX} bytes"
+        )));
+    }
+    let text = std::fs::read(path).map_err(|why| wrong(&why))?;
+    let table: PublishedTable = serde_json::from_slice(&text).map_err(|why| wrong(&why))?;
+    let found = table.contradictions();
+    output.show(&found, || match found.is_empty() {
+        true => "no row contradicts another\n".to_owned(),
+        false => found
+            .iter()
+            .map(|(row, what)| format!("{row}: {what}\n"))
+            .collect(),
+    });
+    match found.is_empty() {
+        true => Ok(()),
+        false => Err(CommandError::Differs),
+    }
+}
+
+fn view(directory: &Path, window: ReadWindow) -> Result<ViewRows, CommandError> {
+    let mut rows = ViewRows::new((window.from, window.to));
+    let wider = ReadWindow {
+        from: window.from - MARGIN,
+        to: window.to + MARGIN,
+    };
+    let mut reader = Reader::open(directory).map_err(local)?;
+    let read = reader.each::<Attempt>(wider, &[], |row| rows.take(row));
+    read.map_err(local)?;
+    if let Some(skipped) = reader.skipped().first() {
+        return Err(CommandError::Verification(format!(
+            "{}: {} bytes could not be read; a comparison would be wrong",
+            skipped.path.display(),
+            skipped.bytes.0
+        )));
+    }
+    Ok(rows)
+}

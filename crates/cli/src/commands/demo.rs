@@ -1,0 +1,372 @@
+//! `penstock demo`: two real sites on this machine, a real data set, bulk jobs between them, and the proof
+//! that every byte arrived. What it does, anyone could do by hand with the other commands.
+
+mod data;
+mod sites;
+
+use crate::args::{AccessArgs, DemoArgs, ServiceArgs};
+use crate::commands::access::Access;
+use crate::commands::access::Purpose;
+use crate::commands::files::open;
+use crate::commands::jobs::{Intent, connect_by, end_tokens, wait};
+use crate::commands::progress::{View, shown, watched};
+use crate::environment::Environment;
+use crate::exit::CommandError;
+use crate::output::Output;
+use crate::site::issuer::{Grant, SiteIssuer};
+use data::DemoData;
+use parking_lot::Mutex;
+use penstock_clock::wall_clock;
+use penstock_field_tools::bulk_copy::{Arrived, Existing, Options, upload_all};
+use penstock_field_tools::job_list::Entry;
+use penstock_field_tools::progress::Progress;
+use penstock_field_tools::remote::{Remote, below};
+use penstock_field_tools::remote_error::RemoteError;
+use penstock_field_tools::transfer_api::{JobTokens, SubmitOptions, Totals, TransferService};
+use penstock_field_tools::verify::{Expected, Verification, verify_all};
+use penstock_journal::JournalReader;
+use penstock_model::{Bytes, ChecksumAlgorithm, FileUrl, Rate, Timestamp, TransferId};
+use penstock_observe::BandwidthReport;
+use penstock_persistence::journal::SqliteReader;
+use serde::Serialize;
+use sites::{DemoSite, DemoSites};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use url::Url;
+
+/// Files per job, as bulk testers submit them.
+const FILES_PER_JOB: usize = 200;
+/// Files written or looked at at once.
+const PARALLEL: usize = 8;
+/// How often the service is asked for its overview.
+const POLL: Duration = Duration::from_millis(500);
+/// How long the token in the printed address of the live page is valid.
+const LIVE_TOKEN_LIFETIME: Duration = Duration::from_secs(3600);
+/// After a file has arrived its bytes are in a sample, and that in the record.
+const SAMPLED_WITHIN: Duration = Duration::from_millis(1_500);
+
+/// What was proved, for `--json`.
+#[derive(Serialize)]
+struct DemoReport {
+    report: BandwidthReport,
+    verification: Verification,
+    directory: Option<PathBuf>,
+}
+
+/// `penstock demo`.
+pub async fn run(
+    args: DemoArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
+    let data = DemoData::choose(&args)?;
+    data::check_space(&environment.temporary, data.total())?;
+    let mut sites = DemoSites::make(environment, args.keep)?;
+    output.say(format_args!("Two sites in {}", sites.directory().display()));
+    let outcome = tokio::select! {
+        outcome = play(&data, &mut sites, environment, output) => outcome,
+        _ = tokio::signal::ctrl_c() => {
+            Err(CommandError::Interrupted("stopped; both sites are shut down".to_owned()))
+        }
+    };
+    sites.stop().await;
+    let (report, verification) = outcome?;
+    let directory = args.keep.then(|| sites.directory().to_owned());
+    let report = DemoReport {
+        report,
+        verification,
+        directory,
+    };
+    output.show(&report, || text(&report));
+    judge(&report)
+}
+
+async fn play(
+    data: &DemoData,
+    sites: &mut DemoSites,
+    environment: &Environment,
+    output: Output,
+) -> Result<(BandwidthReport, Verification), CommandError> {
+    sites.start().await?;
+    for site in [&sites.north, &sites.south] {
+        output.say(format_args!("  {:8} {}/", site.name, site.door));
+    }
+    output.say(format_args!(
+        "  live     {}/live/#token={}   (valid for an hour; the CA is private, so browsers ask)",
+        sites.north.service,
+        live_token(&sites.north)?
+    ));
+    let access = AccessArgs {
+        dir: Some(sites.north.directory.clone()),
+        ..AccessArgs::default()
+    };
+    let [from, to] = [demo_directory(&sites.north)?, demo_directory(&sites.south)?];
+    let remote = open(
+        &[from.clone(), to.clone()],
+        Purpose::Modify,
+        &access,
+        environment,
+        PARALLEL,
+    )?;
+
+    let loaded = load(&remote, data, &from, output).await?;
+    let entries = pairs(data, &loaded, &from, &to)?;
+    let args = ServiceArgs {
+        service: None,
+        access,
+    };
+    let access = Access::open(&args.access, environment, PARALLEL)?;
+    let service = connect_by(&access, &args, Intent::Submit, environment)?;
+    let transfers = move_all(&access, &service, &entries, data.total(), output).await?;
+    let ended = wall_clock();
+    let verification = verify(&remote, data, loaded, &to, output).await?;
+    let journal = sites.north.directory.join("state/transfer.sqlite");
+    Ok((report(journal, transfers, ended).await?, verification))
+}
+
+fn live_token(site: &DemoSite) -> Result<String, CommandError> {
+    SiteIssuer::of(&crate::site::directory::SiteDirectory::at(&site.directory)?)?.mint(&Grant {
+        subject: "demo".to_owned(),
+        scope: "storage.read:/".to_owned(),
+        audiences: vec![site.service.clone()],
+        groups: Vec::new(),
+        lifetime: LIVE_TOKEN_LIFETIME,
+    })
+}
+
+fn demo_directory(site: &DemoSite) -> Result<Url, CommandError> {
+    Url::parse(&format!("{}/demo", site.door))
+        .map_err(|why| CommandError::Usage(format!("{}: {why}", site.door)))
+}
+
+/// Writes the data set to the first site; gives back what each file is.
+async fn load(
+    remote: &Remote,
+    data: &DemoData,
+    to: &Url,
+    output: Output,
+) -> Result<Vec<Arrived>, CommandError> {
+    output.say(format_args!(
+        "Loading {} files, {}, into north",
+        data.files.len(),
+        data.total()
+    ));
+    let started = Instant::now();
+    remote.make_directories(to).await?;
+    for names in &data.directories {
+        remote.make_directories(&below(to, names)?).await?;
+    }
+    let options = Options {
+        parallel: PARALLEL,
+        existing: Existing::Replace,
+        algorithm: ChecksumAlgorithm::Adler32,
+    };
+    let progress = Arc::new(Progress::new());
+    let outcomes = shown(
+        &progress,
+        output,
+        upload_all(remote, data.uploads(to)?, options, &progress),
+    )
+    .await;
+    let loaded = outcomes
+        .into_iter()
+        .collect::<Result<Vec<_>, RemoteError>>()?;
+    let rate = Rate::over(data.total(), started.elapsed()).unwrap_or_default();
+    output.say(format_args!(
+        "  loaded in {:.1} s ({rate})",
+        started.elapsed().as_secs_f64()
+    ));
+    Ok(loaded)
+}
+
+fn pairs(
+    data: &DemoData,
+    loaded: &[Arrived],
+    from: &Url,
+    to: &Url,
+) -> Result<Vec<Entry>, CommandError> {
+    let url = |base: &Url, names: &[String]| {
+        FileUrl::parse(below(base, names)?.as_str())
+            .map_err(|why| CommandError::Usage(why.to_string()))
+    };
+    let entry = |(file, arrived): (&data::DemoFile, &Arrived)| {
+        Ok(Entry {
+            source: url(from, &file.names)?,
+            destination: url(to, &file.names)?,
+            checksum: Some(arrived.checksum.clone()),
+        })
+    };
+    data.files.iter().zip(loaded).map(entry).collect()
+}
+
+/// Submits everything as bulk jobs and watches until all have ended. Gives back the ids of the transfers.
+async fn move_all(
+    access: &Access,
+    service: &TransferService,
+    entries: &[Entry],
+    total: Bytes,
+    output: Output,
+) -> Result<Vec<TransferId>, CommandError> {
+    let options = SubmitOptions {
+        verify: "both",
+        overwrite: false,
+        retries: None,
+        priority: 3,
+        activity: "default".to_owned(),
+        label: Some("penstock demo".to_owned()),
+        tokens: JobTokens::default(),
+    };
+    let mut ids = Vec::new();
+    for part in entries.chunks(FILES_PER_JOB) {
+        let options = SubmitOptions {
+            tokens: end_tokens::for_job(access, part)?,
+            ..options.clone()
+        };
+        ids.push(service.submit(part, &options).await?);
+    }
+    output.say(format_args!(
+        "Moving them to south: {} job(s) of up to {FILES_PER_JOB} files",
+        ids.len()
+    ));
+    let seen = Mutex::new(Totals::default());
+    let uncounted = Progress::new();
+    let waiting = async {
+        tokio::select! {
+            ended = wait::for_end(service, &ids, &uncounted) => ended,
+            never = follow(service, &seen) => match never {},
+        }
+    };
+    let files = entries.len() as u64;
+    let ended = watched(output, waiting, |_| {
+        let totals = *seen.lock();
+        View {
+            done: Bytes(totals.moved_bytes),
+            total,
+            text: moving(totals, files, total),
+        }
+    })
+    .await?;
+    let transfers = ended
+        .iter()
+        .flat_map(|job| &job.files)
+        .map(|file| TransferId(file.file_id));
+    Ok(transfers.collect())
+}
+
+async fn follow(service: &TransferService, seen: &Mutex<Totals>) -> std::convert::Infallible {
+    loop {
+        // An overview that does not come is only a picture that stands still.
+        if let Ok(overview) = service.overview().await {
+            *seen.lock() = overview.totals;
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+fn moving(totals: Totals, files: u64, total: Bytes) -> String {
+    let failed = if totals.failed > 0 {
+        format!(", {} failed", totals.failed)
+    } else {
+        String::new()
+    };
+    format!(
+        "{}/{files} files, {}/{total}, {}, {} moving, {} waiting{failed}",
+        totals.finished,
+        Bytes(totals.moved_bytes),
+        Rate(totals.rate_bytes_per_second),
+        totals.active,
+        totals.submitted
+    )
+}
+
+async fn verify(
+    remote: &Remote,
+    data: &DemoData,
+    loaded: Vec<Arrived>,
+    to: &Url,
+    output: Output,
+) -> Result<Verification, CommandError> {
+    output.say("Verifying every checksum end to end");
+    let expect = |(file, arrived): (&data::DemoFile, Arrived)| {
+        Ok(Expected {
+            copy: below(to, &file.names)?,
+            size: arrived.size,
+            checksum: arrived.checksum,
+        })
+    };
+    let expected = data
+        .files
+        .iter()
+        .zip(loaded)
+        .map(expect)
+        .collect::<Result<Vec<_>, RemoteError>>()?;
+    Ok(verify_all(remote, expected, PARALLEL).await)
+}
+
+async fn report(
+    journal: PathBuf,
+    transfers: Vec<TransferId>,
+    ended: Timestamp,
+) -> Result<BandwidthReport, CommandError> {
+    let read = tokio::task::spawn_blocking(move || {
+        let reader =
+            SqliteReader::open(&journal, 1).map_err(|why| CommandError::Local(why.to_string()))?;
+        let reader: Arc<dyn JournalReader> = Arc::new(reader);
+        wait_for_sample(&reader, ended);
+        penstock_observe::report_of(&reader, "the demo's jobs", &transfers)
+            .map_err(|why| CommandError::Local(why.to_string()))
+    });
+    read.await
+        .map_err(|why| CommandError::local("making the report", why))?
+}
+
+/// Waits until what moved last is in the record: each second has one sample of a link on which something moved.
+fn wait_for_sample(reader: &Arc<dyn JournalReader>, ended: Timestamp) {
+    let end = ended + SAMPLED_WITHIN;
+    while wall_clock() < end {
+        let sampled = reader.samples_between(ended, end);
+        if sampled.is_ok_and(|samples| !samples.is_empty()) {
+            return;
+        }
+        std::thread::sleep(SAMPLED_WITHIN / 20);
+    }
+}
+
+fn text(demo: &DemoReport) -> String {
+    let found = &demo.verification;
+    let mut text = format!("\n{}\n", demo.report);
+    text += &format!(
+        "Verified: {}/{} checksums agree end to end; {} files ({}) were read back in full\n",
+        found.agreed, found.files, found.read_back_files, found.read_back_bytes
+    );
+    text += &found
+        .problems
+        .iter()
+        .map(|problem| format!("  not right: {problem}\n"))
+        .collect::<String>();
+    if let Some(directory) = &demo.directory {
+        text += &format!(
+            "Kept: {0}; penstock serve --dir {0}/north\n",
+            directory.display()
+        );
+    }
+    text
+}
+
+fn judge(demo: &DemoReport) -> Result<(), CommandError> {
+    let transfers = &demo.report.transfers;
+    if transfers.finished != transfers.total {
+        let missing = transfers.total - transfers.finished;
+        return Err(CommandError::SomeFailed(format!(
+            "{missing} of {} files did not arrive",
+            transfers.total
+        )));
+    }
+    match demo.verification.is_good() {
+        true => Ok(()),
+        false => Err(CommandError::Verification(
+            "some copies are not what their originals are".to_owned(),
+        )),
+    }
+}

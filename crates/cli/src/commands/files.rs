@@ -1,0 +1,279 @@
+//! Looking at and changing a storage element's namespace: `ls`, `stat`, `rm`, `mkdir`, `cat`, `checksum`.
+
+use crate::args::{AccessArgs, ChecksumArgs, LsArgs, MkdirArgs, RmArgs, UrlArgs};
+use crate::commands::access::{Access, Purpose};
+use crate::environment::Environment;
+use crate::exit::CommandError;
+use crate::output::Output;
+use penstock_field_tools::remote::{DirectoryOutcome, Info, Remote};
+use penstock_field_tools::remote_error::RemoteError;
+use penstock_field_tools::remote_tree;
+use penstock_model::text::one_line;
+use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, Timestamp};
+use penstock_protocol::checksum::Hasher;
+use penstock_protocol::digest;
+use serde::Serialize;
+use std::io::Write;
+use url::Url;
+
+/// Directories listed at once.
+const LISTINGS: usize = 8;
+/// What is compared when a file is read to standard output.
+const CAT_CHECKSUM: ChecksumAlgorithm = ChecksumAlgorithm::Adler32;
+
+/// Storage elements, each with a token that suffices for its URLs.
+pub fn open(
+    urls: &[Url],
+    purpose: Purpose,
+    args: &AccessArgs,
+    environment: &Environment,
+    idle_per_host: usize,
+) -> Result<Remote, CommandError> {
+    let access = Access::open(args, environment, idle_per_host)?;
+    let files: Vec<(&Url, Purpose)> = urls.iter().map(|url| (url, purpose)).collect();
+    let credentials = access.for_files(&files)?;
+    Ok(Remote::new(access.client, credentials))
+}
+
+/// `penstock ls`.
+pub async fn ls(
+    args: LsArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
+    let remote = open(
+        std::slice::from_ref(&args.url),
+        Purpose::Read,
+        &args.access,
+        environment,
+        LISTINGS,
+    )?;
+    let rows: Vec<(String, Info)> = match args.recursive {
+        false => remote
+            .list(&args.url)
+            .await?
+            .into_iter()
+            .map(|info| (info.name.clone(), info))
+            .collect(),
+        true => {
+            let tree = remote_tree::walk(&remote, &args.url, LISTINGS).await?;
+            tree.files
+                .into_iter()
+                .map(|file| (file.names.join("/"), file.info))
+                .collect()
+        }
+    };
+    let infos: Vec<&Info> = rows.iter().map(|(_, info)| info).collect();
+    output.show(&infos, || {
+        rows.iter()
+            .map(|(name, info)| listing_line(name, info, args.long))
+            .collect()
+    });
+    Ok(())
+}
+
+fn listing_line(name: &str, info: &Info, long: bool) -> String {
+    let name = one_line(name);
+    let slash = if info.is_directory { "/" } else { "" };
+    if !long {
+        return format!("{name}{slash}\n");
+    }
+    let size = info
+        .size_bytes
+        .map_or_else(|| "-".to_owned(), |size| size.0.to_string());
+    let size = if info.is_directory {
+        "-".to_owned()
+    } else {
+        size
+    };
+    let kind = if info.is_directory { 'd' } else { '-' };
+    format!("{kind} {size:>15} {} {name}{slash}\n", when(info.modified))
+}
+
+fn when(at: Option<Timestamp>) -> String {
+    at.map_or_else(|| format!("{:20}", "-"), |at| format!("{}Z", at.to_fts()))
+}
+
+#[derive(Serialize)]
+struct StatReport {
+    #[serde(flatten)]
+    info: Info,
+    checksum: Option<Checksum>,
+}
+
+/// `penstock stat`.
+pub async fn stat(
+    args: UrlArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
+    let remote = open(&args.urls, Purpose::Read, &args.access, environment, 1)?;
+    let mut reports = Vec::new();
+    for url in &args.urls {
+        let info = remote.stat(url).await?;
+        let checksum = match info.is_directory {
+            true => None,
+            false => {
+                let head = remote.head(url, ChecksumAlgorithm::Adler32).await?;
+                head.and_then(|head| head.checksums.into_iter().next())
+            }
+        };
+        reports.push(StatReport { info, checksum });
+    }
+    output.show(&reports, || reports.iter().map(stat_text).collect());
+    Ok(())
+}
+
+fn stat_text(report: &StatReport) -> String {
+    let info = &report.info;
+    let mut text = format!("{}\n  modified  {}\n", info.url, when(info.modified));
+    if info.is_directory {
+        return text + "  directory\n";
+    }
+    if let Some(size) = info.size_bytes {
+        text += &format!("  size      {} ({size})\n", size.0);
+    }
+    if let Some(checksum) = &report.checksum {
+        text += &format!("  checksum  {checksum}\n");
+    }
+    text
+}
+
+/// `penstock rm`.
+pub async fn rm(
+    args: RmArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
+    let remote = open(&args.urls, Purpose::Modify, &args.access, environment, 1)?;
+    for url in &args.urls {
+        let is_directory = !args.recursive && remote.stat(url).await?.is_directory;
+        if is_directory {
+            return Err(CommandError::Usage(format!(
+                "{url} is a directory; --recursive deletes it with all that is in it"
+            )));
+        }
+        remote.delete(url).await?;
+    }
+    output.show(&args.urls, String::new);
+    Ok(())
+}
+
+/// `penstock mkdir`.
+pub async fn mkdir(
+    args: MkdirArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
+    let remote = open(&args.urls, Purpose::Modify, &args.access, environment, 1)?;
+    for url in &args.urls {
+        if args.parents {
+            remote.make_directories(url).await?;
+        } else if remote.make_directory(url).await? == DirectoryOutcome::Before {
+            return Err(CommandError::SomeFailed(format!(
+                "{url} exists already; --parents accepts that"
+            )));
+        }
+    }
+    output.show(&args.urls, String::new);
+    Ok(())
+}
+
+/// Whether a storage element says that this is a directory. Many say nothing of the kind of what they give.
+async fn is_directory(remote: &Remote, url: &Url) -> bool {
+    let found = remote.stat(url).await;
+    found.is_ok_and(|found| found.is_directory)
+}
+
+fn not_a_file(url: &Url) -> CommandError {
+    CommandError::Usage(format!(
+        "{url} is a directory; penstock ls shows what is in it"
+    ))
+}
+
+/// `penstock cat`.
+pub async fn cat(args: UrlArgs, environment: &Environment) -> Result<(), CommandError> {
+    let remote = open(&args.urls, Purpose::Read, &args.access, environment, 1)?;
+    for url in &args.urls {
+        let mut answer = remote.get(url, CAT_CHECKSUM).await?;
+        let told = digest::parse(&answer.headers).unwrap_or_default();
+        // A page that lists a directory has no checksum.
+        if told.is_empty() && is_directory(&remote, url).await {
+            return Err(not_a_file(url));
+        }
+        let mut hasher = Hasher::new(&[CAT_CHECKSUM]);
+        let mut block = vec![0; 256 << 10];
+        loop {
+            let length = answer.read(&mut block).await.map_err(RemoteError::from)?;
+            if length == 0 {
+                break;
+            }
+            hasher.update(&block[..length]);
+            match std::io::stdout().write_all(&block[..length]) {
+                Ok(()) => {}
+                // `penstock cat … | head` has seen enough.
+                Err(why) if why.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
+                Err(why) => return Err(CommandError::local("standard output", why)),
+            }
+        }
+        let found = hasher.finish().swap_remove(0);
+        if let Some(told) = told
+            .iter()
+            .find(|told| told.algorithm() == CAT_CHECKSUM && **told != found)
+        {
+            return Err(CommandError::Verification(format!(
+                "{url}: what came has {found}, but the storage element says {told}; do not use it"
+            )));
+        }
+    }
+    std::io::stdout()
+        .flush()
+        .map_err(|why| CommandError::local("standard output", why))
+}
+
+#[derive(Serialize)]
+struct ChecksumReport<'a> {
+    url: &'a Url,
+    checksum: Checksum,
+    size: Option<Bytes>,
+}
+
+/// `penstock checksum`.
+pub async fn checksum(
+    args: ChecksumArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
+    let remote = open(&args.urls, Purpose::Read, &args.access, environment, 1)?;
+    let mut reports = Vec::new();
+    for url in &args.urls {
+        let head = remote.head(url, args.algorithm).await?;
+        let head = head.ok_or_else(|| RemoteError::not_found(url.to_string()))?;
+        let told = head
+            .checksums
+            .into_iter()
+            .find(|told| told.algorithm() == args.algorithm);
+        let checksum = match told {
+            Some(told) => told,
+            None if is_directory(&remote, url).await => return Err(not_a_file(url)),
+            None => {
+                return Err(CommandError::NotFound(format!(
+                    "{url}: the storage element reports no {} checksum",
+                    args.algorithm
+                )));
+            }
+        };
+        reports.push(ChecksumReport {
+            url,
+            checksum,
+            size: head.size,
+        });
+    }
+    output.show(&reports, || {
+        reports
+            .iter()
+            .map(|report| format!("{}  {}\n", report.checksum, report.url))
+            .collect()
+    });
+    Ok(())
+}

@@ -1,0 +1,234 @@
+//! `penstock fsck`: compares the namespace of a storage element with its pools, and mends what can be mended.
+
+use crate::args::FsckArgs;
+use crate::commands::progress::BlockingProgress;
+use crate::exit::CommandError;
+use crate::output::Output;
+use crate::site::directory::SiteDirectory;
+use penstock_model::Bytes;
+use penstock_storage_element::fsck::{FsckFailure, FsckOrder, FsckReport, Repair, check};
+use std::io::{BufRead, IsTerminal};
+
+/// Of each kind of finding, how much is printed.
+const PRINTED_MAX: usize = 20;
+
+/// `penstock fsck`.
+pub fn run(args: &FsckArgs, output: Output) -> Result<(), CommandError> {
+    let site = SiteDirectory::at(&args.dir)?;
+    let config = site.config()?;
+    let storage = site.storage(&config)?;
+    let _lock = site.lock()?;
+    let mut order = FsckOrder {
+        namespace: site.resolve(&storage.namespace),
+        pools: site.pools(storage),
+        repair: Repair::default(),
+    };
+    let looked = compare(&order, output)?;
+    let wanted = Repair {
+        mends: args.repair || args.remove_missing,
+        removes_missing: args.remove_missing,
+    };
+    let changes = changes_of(&looked, wanted);
+    if wanted == Repair::default() || changes.is_empty() {
+        output.show(&looked, || text(&looked, "found") + &remedy(&looked));
+        return verdict(&looked);
+    }
+    output.say(text(&looked, "found") + "will be changed:\n  " + &changes.join("\n  "));
+    if !args.yes && !is_confirmed("Change this?", output)? {
+        return Err(CommandError::Usage(
+            "nothing was changed; say --yes, or answer yes".to_owned(),
+        ));
+    }
+    order.repair = wanted;
+    let mended = compare(&order, output)?;
+    output.show(&mended, || text(&mended, "mended"));
+    verdict(&mended)
+}
+
+fn compare(order: &FsckOrder, output: Output) -> Result<FsckReport, CommandError> {
+    let counted = BlockingProgress::new(output, "data directories compared");
+    let report = check(order, |progress| {
+        counted.show(progress.done, progress.total)
+    });
+    counted.end();
+    report.map_err(|why| match why {
+        FsckFailure::Absent(_) => CommandError::NotFound(why.to_string()),
+        why => CommandError::Local(why.to_string()),
+    })
+}
+
+/// What a repair would do, a line for each kind.
+fn changes_of(report: &FsckReport, repair: Repair) -> Vec<String> {
+    let mut changes = Vec::new();
+    let enterable = report
+        .unknown
+        .named
+        .iter()
+        .filter(|data| data.why.is_none());
+    let enterable = enterable.count() as u64;
+    if repair.mends && enterable > 0 {
+        changes.push(format!(
+            "{enterable} files without an entry get one, where their labels say or below /lost+found"
+        ));
+    }
+    let refused = report.unknown.named.iter();
+    let refused =
+        refused.filter(|data| data.why.is_some() && !data.in_quarantine && !data.is_trash);
+    let refused = refused.count() as u64;
+    if repair.mends && refused > 0 {
+        changes.push(format!(
+            "{refused} files that are not entered are moved into the quarantine of their pool"
+        ));
+    }
+    let trash = report.unknown.named.iter().filter(|data| data.is_trash);
+    let trash = trash.count() as u64;
+    if repair.mends && trash > 0 {
+        changes.push(format!("{trash} removed files are trash again"));
+    }
+    if repair.mends && report.restored.count > 0 {
+        let restored = report.restored.count;
+        changes.push(format!(
+            "{restored} files of the trash become visible again, where they were restored to"
+        ));
+    }
+    if repair.mends && !report.counters.is_empty() {
+        changes.push(format!("{} pools are counted anew", report.counters.len()));
+    }
+    if repair.mends && report.labels_outdated > 0 {
+        let labels = report.labels_outdated;
+        changes.push(format!("{labels} labels are written again"));
+    }
+    if repair.removes_missing && report.missing.count > 0 {
+        let missing = report.missing.count;
+        changes.push(format!("{missing} entries without data are removed"));
+    }
+    changes
+}
+
+/// Asks a person, when there is one.
+pub fn is_confirmed(question: &str, output: Output) -> Result<bool, CommandError> {
+    if output.json || !std::io::stdin().is_terminal() {
+        return Ok(false);
+    }
+    output.say(format!("{question} (yes/no)"));
+    let mut answer = String::new();
+    let read = std::io::stdin().lock().read_line(&mut answer);
+    read.map_err(|why| CommandError::local("standard input", why))?;
+    Ok(means_yes(&answer))
+}
+
+fn means_yes(answer: &str) -> bool {
+    matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")
+}
+
+fn verdict(report: &FsckReport) -> Result<(), CommandError> {
+    match report.open() {
+        0 => Ok(()),
+        _ => Err(CommandError::Differs),
+    }
+}
+
+fn remedy(report: &FsckReport) -> String {
+    let mut text = String::new();
+    if report.unknown.count > 0 || !report.counters.is_empty() {
+        text += "`penstock fsck --repair` enters files without an entry and corrects counters\n";
+    }
+    if report.restored.count > 0 {
+        text += "`penstock fsck --repair` makes restored files visible again; left so, they end with the trash\n";
+    }
+    if report.missing.count > 0 {
+        text += "data that is missing comes back by a new copy of the file; --remove-missing removes such entries\n";
+    }
+    text
+}
+
+fn text(report: &FsckReport, what: &str) -> String {
+    let (files, bytes) = (report.files, Bytes(report.bytes));
+    let mut text = format!("{files} files ({bytes}) compared, {what}:\n");
+    let before = text.len();
+    let more = |count: u64| match count.saturating_sub(PRINTED_MAX as u64) {
+        0 => String::new(),
+        more => format!("    and {more} more (--json names them)\n"),
+    };
+    if report.missing.count > 0 {
+        text += &format!("  {} entries without data\n", report.missing.count);
+        for one in report.missing.named.iter().take(PRINTED_MAX) {
+            text += &format!(
+                "    {} ({} B, {} of pool {})\n",
+                one.path, one.size, one.id, one.pool
+            );
+        }
+        text += &more(report.missing.count);
+    }
+    if report.wrong_size.count > 0 {
+        text += &format!("  {} files of another size\n", report.wrong_size.count);
+        for one in report.wrong_size.named.iter().take(PRINTED_MAX) {
+            let (path, found, expected) = (&one.path, one.found, one.expected);
+            text += &format!(
+                "    {path}: {found} instead of {expected} bytes ({} of pool {})\n",
+                one.id, one.pool
+            );
+        }
+        text += &more(report.wrong_size.count);
+    }
+    if report.unknown.count > 0 {
+        text += &format!("  {} files without an entry\n", report.unknown.count);
+        for one in report.unknown.named.iter().take(PRINTED_MAX) {
+            let place = one
+                .entered
+                .as_ref()
+                .map(|path| format!("entered as {path}"));
+            let place =
+                place.or_else(|| one.path.as_ref().map(|path| format!("belongs to {path}")));
+            let parts = [Some(one.file.clone()), place, one.why.clone()];
+            let parts: Vec<String> = parts.into_iter().flatten().collect();
+            text += &format!("    {}\n", parts.join(": "));
+        }
+        text += &more(report.unknown.count);
+    }
+    if report.restored.count > 0 {
+        let count = report.restored.count;
+        text +=
+            &format!("  {count} files in the trash that were restored since this copy was made\n");
+        for one in report.restored.named.iter().take(PRINTED_MAX) {
+            let entered = one.entered.as_ref();
+            let entered = entered.map(|path| format!("visible as {path}"));
+            let parts = [Some(one.path.clone()), entered, one.why.clone()];
+            let parts: Vec<String> = parts.into_iter().flatten().collect();
+            text += &format!("    {}\n", parts.join(": "));
+        }
+        text += &more(count);
+    }
+    for one in &report.counters {
+        let (noted, counted) = (Bytes(one.bytes_noted), Bytes(one.bytes));
+        text += &format!(
+            "  pool {}: {} files ({noted}) noted, {} ({counted}) counted\n",
+            one.pool, one.files_noted, one.files
+        );
+    }
+    for (pool, files) in &report.pools_unknown {
+        text += &format!("  {files} files are in pool {pool}, which is not configured\n");
+    }
+    if report.labels_written > 0 {
+        text += &format!("  {} labels written again\n", report.labels_written);
+    } else if report.labels_outdated > 0 {
+        let labels = report.labels_outdated;
+        text +=
+            &format!("  {labels} labels are out of date, which the directory logs make up for\n");
+    }
+    if text.len() == before {
+        text += "  nothing: namespace and pools agree\n";
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_yes_means_yes() {
+        assert!(["y", "yes\n", " Yes "].into_iter().all(means_yes));
+        assert!(!["", "\n", "no", "yess", "ye"].into_iter().any(means_yes));
+    }
+}

@@ -1,0 +1,380 @@
+//! `penstock records`: shows, exports, imports and removes records of what happened.
+
+use crate::args::records::{
+    ExportFormat, RecordsCommand, RecordsExportArgs, RecordsImportArgs, RecordsRemoveArgs,
+    RecordsShowArgs,
+};
+use crate::exit::CommandError;
+use crate::output::Output;
+use penstock_model::observation::{Attempt, Change, Family, Incident, Observation, Row, Sample};
+use penstock_observe::importing::{InvalidLine, LineFormat, LineImport, Told};
+use penstock_observe::records::ndjson;
+use penstock_observe::records::parquet::{self, InvalidParquet, ParquetWriter};
+use penstock_observe::store::{ReadWindow, Reader, Store, StoreError, TornTail};
+use serde::Serialize;
+use std::fs::File;
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// Lines that are told one by one; the others are counted.
+const INVALID_TOLD_MAX: usize = 10;
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// `penstock records`.
+pub fn run(command: RecordsCommand, output: Output) -> Result<(), CommandError> {
+    match command {
+        RecordsCommand::Show(args) => show(&args, output),
+        RecordsCommand::Export(args) => export(&args, output),
+        RecordsCommand::Import(args) => import(&args, output),
+        RecordsCommand::Remove(args) => remove(&args, output),
+    }
+}
+
+/// What a store could not do, for the shell.
+pub(super) fn local(why: StoreError) -> CommandError {
+    match why {
+        StoreError::Foreign { .. } => CommandError::Usage(why.to_string()),
+        StoreError::Disk { why: ref cause, .. } if cause.kind() == std::io::ErrorKind::NotFound => {
+            CommandError::NotFound(why.to_string())
+        }
+        StoreError::Disk { .. } | StoreError::Locked(_) | StoreError::Poisoned(_) => {
+            CommandError::Local(why.to_string())
+        }
+    }
+}
+
+/// Opens a store to write.
+pub(super) fn open(directory: &Path) -> Result<Store, CommandError> {
+    Store::open(directory).map_err(local)
+}
+
+/// What came of an import.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Summary {
+    attempts: u64,
+    samples: u64,
+    changes: u64,
+    incidents: u64,
+    /// Lines or datagrams that were not understood.
+    pub(super) invalid: u64,
+    /// The first of them.
+    first_invalid: Vec<String>,
+    /// What a crash had torn off, in bytes.
+    torn_bytes: u64,
+}
+
+impl Summary {
+    pub(super) fn rows(&self) -> u64 {
+        self.attempts + self.samples + self.changes + self.incidents
+    }
+
+    pub(super) fn count(&mut self, row: &Observation) {
+        let count = match row {
+            Observation::Attempt(_) => &mut self.attempts,
+            Observation::Sample(_) => &mut self.samples,
+            Observation::Change(_) => &mut self.changes,
+            Observation::Incident(_) => &mut self.incidents,
+        };
+        *count += 1;
+    }
+
+    pub(super) fn invalid(&mut self, why: String) {
+        self.invalid += 1;
+        if self.first_invalid.len() < INVALID_TOLD_MAX {
+            self.first_invalid.push(why);
+        }
+    }
+
+    pub(super) fn torn(&mut self, tails: &[TornTail]) {
+        self.torn_bytes = tails.iter().map(|tail| tail.bytes.0).sum();
+    }
+
+    /// Prints it; an error when something was not understood.
+    pub(super) fn show(&self, output: Output) -> Result<(), CommandError> {
+        output.show(self, || self.text());
+        match self.invalid {
+            0 => Ok(()),
+            _ => Err(CommandError::Incomplete),
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!(
+            "{} rows: {} attempts, {} samples, {} changes, {} incidents\n",
+            self.rows(),
+            self.attempts,
+            self.samples,
+            self.changes,
+            self.incidents
+        );
+        for why in &self.first_invalid {
+            text += &format!("not understood: {why}\n");
+        }
+        if self.invalid > 0 {
+            text += &format!("{} lines were not understood and left out\n", self.invalid);
+        }
+        if self.torn_bytes > 0 {
+            text += &format!(
+                "{} bytes that a crash had left unfinished were moved aside (*.torn); they had not been acknowledged\n",
+                self.torn_bytes
+            );
+        }
+        text
+    }
+}
+
+fn show(args: &RecordsShowArgs, output: Output) -> Result<(), CommandError> {
+    let mut reader = Reader::open(&args.directory).map_err(local)?;
+    let mut rows: Vec<Observation> = Vec::new();
+    let mut count = 0_u64;
+    let mut take = |row: Observation| {
+        count += 1;
+        if rows.len() < args.limit {
+            rows.push(row);
+        }
+    };
+    let window = args.window.window();
+    match args.family {
+        None => reader.each_of_all(window, take),
+        Some(Family::Attempt) => {
+            reader.each::<Attempt>(window, &[], |row| take(row.clone().into()))
+        }
+        Some(Family::Sample) => reader.each::<Sample>(window, &[], |row| take(row.clone().into())),
+        Some(Family::Change) => reader.each::<Change>(window, &[], |row| take(row.clone().into())),
+        Some(Family::Incident) => {
+            reader.each::<Incident>(window, &[], |row| take(row.clone().into()))
+        }
+    }
+    .map_err(local)?;
+    #[derive(Serialize)]
+    struct Shown {
+        count: u64,
+        rows: Vec<Observation>,
+        skipped_bytes: u64,
+    }
+    let skipped_bytes = reader.skipped().iter().map(|skipped| skipped.bytes.0).sum();
+    let shown = Shown {
+        count,
+        rows,
+        skipped_bytes,
+    };
+    output.show(&shown, || {
+        let mut text: String = shown
+            .rows
+            .iter()
+            .map(|row| ndjson::line(row) + "\n")
+            .collect();
+        text += &format!("{count} rows");
+        if (shown.rows.len() as u64) < count {
+            text += &format!(", of which {} are shown", shown.rows.len());
+        }
+        text += "\n";
+        if skipped_bytes > 0 {
+            text += &format!(
+                "{skipped_bytes} bytes could not be read: they are being written, or damaged\n"
+            );
+        }
+        text
+    });
+    Ok(())
+}
+
+#[derive(Debug, Serialize)]
+struct Exported {
+    rows: u64,
+    files: Vec<PathBuf>,
+}
+
+fn export(args: &RecordsExportArgs, output: Output) -> Result<(), CommandError> {
+    let mut reader = Reader::open(&args.directory).map_err(local)?;
+    let window = args.window.window();
+    let exported = match args.format {
+        ExportFormat::Ndjson => export_lines(&mut reader, window, &args.to)?,
+        ExportFormat::Parquet => {
+            std::fs::create_dir(&args.to).map_err(|why| cannot_write(&args.to, &why))?;
+            let mut exported = Exported {
+                rows: 0,
+                files: Vec::new(),
+            };
+            export_table::<Attempt>(&mut reader, window, (&args.to, &mut exported))?;
+            export_table::<Sample>(&mut reader, window, (&args.to, &mut exported))?;
+            export_table::<Change>(&mut reader, window, (&args.to, &mut exported))?;
+            export_table::<Incident>(&mut reader, window, (&args.to, &mut exported))?;
+            exported
+        }
+    };
+    if !reader.skipped().is_empty() {
+        let bytes: u64 = reader.skipped().iter().map(|skipped| skipped.bytes.0).sum();
+        let what = format!("{bytes} bytes could not be read and are not in the export");
+        return Err(CommandError::Verification(what));
+    }
+    output.show(&exported, || {
+        let names: Vec<String> = exported
+            .files
+            .iter()
+            .map(|file| file.display().to_string())
+            .collect();
+        format!("{} rows in {}\n", exported.rows, names.join(", "))
+    });
+    Ok(())
+}
+
+fn cannot_write(path: &Path, why: &std::io::Error) -> CommandError {
+    match why.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            CommandError::Usage(format!("{} exists", path.display()))
+        }
+        _ => CommandError::local(path.display(), why),
+    }
+}
+
+fn create(path: &Path) -> Result<BufWriter<File>, CommandError> {
+    let file = File::create_new(path).map_err(|why| cannot_write(path, &why))?;
+    Ok(BufWriter::with_capacity(CHUNK_BYTES, file))
+}
+
+fn export_lines(
+    reader: &mut Reader,
+    window: ReadWindow,
+    path: &Path,
+) -> Result<Exported, CommandError> {
+    let mut file = create(path)?;
+    let mut outcome = writeln!(file, "{}", ndjson::heading());
+    let mut rows = 0;
+    let read = reader.each_of_all(window, |row| {
+        if outcome.is_ok() {
+            outcome = writeln!(file, "{}", ndjson::line(&row));
+            rows += 1;
+        }
+    });
+    read.map_err(local)?;
+    let written = outcome.and_then(|()| file.flush());
+    written.map_err(|why| CommandError::local(path.display(), why))?;
+    Ok(Exported {
+        rows,
+        files: vec![path.to_owned()],
+    })
+}
+
+fn export_table<R: Row>(
+    reader: &mut Reader,
+    window: ReadWindow,
+    (directory, exported): (&Path, &mut Exported),
+) -> Result<(), CommandError> {
+    let path = directory.join(format!("{}.parquet", R::FAMILY.word()));
+    let failed = |why: std::io::Error| CommandError::local(path.display(), why);
+    let mut writer = ParquetWriter::<R, _>::new(create(&path)?).map_err(failed)?;
+    let mut outcome = Ok(());
+    let mut rows = 0;
+    let read = reader.each::<R>(window, &[], |row| {
+        if outcome.is_ok() {
+            outcome = writer.push(row);
+            rows += 1;
+        }
+    });
+    read.map_err(local)?;
+    outcome.map_err(failed)?;
+    writer
+        .finish()
+        .and_then(|mut file| file.flush())
+        .map_err(failed)?;
+    if rows == 0 {
+        return std::fs::remove_file(&path).map_err(failed);
+    }
+    exported.rows += rows;
+    exported.files.push(path);
+    Ok(())
+}
+
+fn import(args: &RecordsImportArgs, output: Output) -> Result<(), CommandError> {
+    let mut store = open(&args.into)?;
+    let mut summary = Summary::default();
+    for path in &args.files {
+        import_file(path, &mut store, &mut summary)?;
+    }
+    store.flush().map_err(local)?;
+    summary.torn(store.torn_tails());
+    summary.show(output)
+}
+
+fn import_file(path: &Path, store: &mut Store, summary: &mut Summary) -> Result<(), CommandError> {
+    let failed = |why: std::io::Error| match why.kind() {
+        std::io::ErrorKind::NotFound => {
+            CommandError::NotFound(format!("{}: {why}", path.display()))
+        }
+        _ => CommandError::local(path.display(), why),
+    };
+    let mut file = File::open(path).map_err(failed)?;
+    let mut magic = Vec::new();
+    (&mut file)
+        .take(4)
+        .read_to_end(&mut magic)
+        .map_err(failed)?;
+    file.seek(SeekFrom::Start(0)).map_err(failed)?;
+    if magic == b"PAR1" {
+        let wrong = |why: InvalidParquet| match why {
+            InvalidParquet::Disk(why) => CommandError::local(path.display(), why),
+            other => CommandError::Usage(format!("{}: {other}", path.display())),
+        };
+        return match parquet::family_of(&mut file).map_err(wrong)? {
+            Family::Attempt => import_table::<Attempt>(&mut file, (store, summary), wrong),
+            Family::Sample => import_table::<Sample>(&mut file, (store, summary), wrong),
+            Family::Change => import_table::<Change>(&mut file, (store, summary), wrong),
+            Family::Incident => import_table::<Incident>(&mut file, (store, summary), wrong),
+        };
+    }
+    let told = Told::default();
+    let mut lines = LineImport::new(LineFormat::Records.parser(&told), "".into(), &told);
+    let mut broken = None;
+    let mut take = |row: Result<Observation, InvalidLine>| match row {
+        Ok(row) => {
+            summary.count(&row);
+            if broken.is_none() {
+                broken = store.append(&row).err();
+            }
+        }
+        Err(why) => summary.invalid(format!("{}: {why}", path.display())),
+    };
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        match file.read(&mut chunk).map_err(failed)? {
+            0 => break,
+            length => lines.feed(&chunk[..length], &mut take),
+        }
+    }
+    lines.finish(&mut take);
+    broken.map_or(Ok(()), |why| Err(local(why)))
+}
+
+fn import_table<R: Row + Into<Observation>>(
+    file: &mut File,
+    (store, summary): (&mut Store, &mut Summary),
+    wrong: impl Fn(InvalidParquet) -> CommandError,
+) -> Result<(), CommandError> {
+    let mut broken = None;
+    let read = parquet::read(file, |row: &R| {
+        if broken.is_none() {
+            let row: Observation = row.clone().into();
+            summary.count(&row);
+            broken = store.append(&row).err();
+        }
+    });
+    read.map_err(wrong)?;
+    broken.map_or(Ok(()), |why| Err(local(why)))
+}
+
+fn remove(args: &RecordsRemoveArgs, output: Output) -> Result<(), CommandError> {
+    // What is not there is not made.
+    Reader::open(&args.directory).map_err(local)?;
+    let mut store = open(&args.directory)?;
+    let removed = store.remove_before(args.before.at()).map_err(local)?;
+    output.show(&removed, || {
+        let names = removed
+            .iter()
+            .map(|path| format!("removed {}\n", path.display()));
+        names
+            .chain([format!("{} files\n", removed.len())])
+            .collect()
+    });
+    Ok(())
+}

@@ -1,0 +1,736 @@
+//! `penstock check`: is this site fit to be served? Prints the effective values and what a person should look
+//! at.
+
+use crate::args::CheckArgs;
+use crate::environment::Environment;
+use crate::exit::CommandError;
+use crate::output::Output;
+use crate::site::config::{Config, Confinement, ForeignIssuer, Transfer, is_probably_shared};
+use crate::site::directory::SiteDirectory;
+use crate::site::expiry::{self, Expiry};
+use crate::site::issuer::SiteIssuer;
+use crate::site::keys::RingFiles;
+use crate::site::serve::roles;
+use crate::site::store;
+use openssl::x509::X509;
+use penstock_clock::wall_clock;
+use penstock_decide::expiry::{Ending, Standing};
+use penstock_model::VoName;
+use penstock_model::quantity::Span;
+use penstock_persistence::postgres::inspect;
+use penstock_protocol::hosts::HostPattern;
+use penstock_protocol::http1::client::{Client, ClientConfig, Outgoing, Reach};
+use penstock_protocol::oauth;
+use penstock_protocol::pki;
+use penstock_protocol::tls::{ClientTls, ServerTls, why_refused};
+use penstock_protocol::token::{ANY_AUDIENCE, IssuerVos, configuration_address, contents};
+use penstock_protocol::voms::VomsServers;
+use penstock_protocol::x509;
+use penstock_transfer_service::gfal_plugins;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, TcpListener, ToSocketAddrs};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+use url::Url;
+
+/// How long a token issuer may take to answer.
+const ISSUER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A token that lives longer than this is worth a word.
+const LONG_LIFE: Duration = Duration::from_secs(90 * 86_400);
+
+/// Something that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Finding {
+    severity: Severity,
+    text: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Severity {
+    /// It will not run, or nobody will accept it.
+    Error,
+    /// It will run, but a person should look.
+    Warning,
+}
+
+#[derive(Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn error(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        self.0.push(Finding {
+            severity: Severity::Error,
+            text,
+        });
+    }
+
+    fn warning(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        self.0.push(Finding {
+            severity: Severity::Warning,
+            text,
+        });
+    }
+
+    fn errors(&self) -> usize {
+        self.0
+            .iter()
+            .filter(|finding| finding.severity == Severity::Error)
+            .count()
+    }
+}
+
+/// What is found of gfal2.
+#[derive(Serialize)]
+struct GfalFound {
+    /// Its plug-ins.
+    plugins: Vec<String>,
+    /// Why there are none.
+    why_not: Option<String>,
+}
+
+/// What is found of the transfer service's database.
+#[derive(Serialize)]
+struct DatabaseFound {
+    /// The version of PostgreSQL.
+    server: String,
+    /// The schema of its tables; absent before the first start.
+    schema: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct CheckReport<'a> {
+    config: &'a Config,
+    /// What ends, and when.
+    expiry: &'a [Expiry],
+    /// What gfal2 can reach from here. Absent without a transfer service.
+    gfal: Option<&'a GfalFound>,
+    /// The database of the transfer service's record. Absent when that is a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    database: Option<&'a DatabaseFound>,
+    findings: &'a [Finding],
+}
+
+/// `penstock check`.
+pub async fn run(
+    args: CheckArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
+    let site = SiteDirectory::at(&args.dir)?;
+    let config = site.config()?;
+    let mut findings = Findings::default();
+    check_certificate(&site, &config, &mut findings);
+    check_trust_directory(&site, &config, &mut findings);
+    check_authorities(&site, &config, &mut findings);
+    check_rules_for_subjects(&site, &config, &mut findings);
+    check_issuers_vos(&config, &mut findings);
+    check_groups(&site, &config, &mut findings);
+    check_voms(&site, &config, &mut findings);
+    let expiries = expiry::of_site(&site, &config, wall_clock());
+    if !expiries.iter().any(|found| found.what == Ending::Authority) {
+        findings.warning(format!(
+            "{} has no CA certificate, so no other site and no token issuer is trusted",
+            site.resolve(&config.trust.certificates).display()
+        ));
+    }
+    check_expiries(&expiries, &mut findings);
+    check_credentials_follow(&config, &mut findings);
+    let dangers = config.outbound_dangers();
+    dangers.into_iter().for_each(|text| findings.warning(text));
+    check_tokens(&site, &config, &mut findings);
+    check_private_files(&site, &config, &mut findings);
+    check_issuer(&site, &config, &mut findings);
+    check_ports(&config, &mut findings);
+    check_pools(&site, &config, &mut findings);
+    check_foreign_issuers(&site, &config, &mut findings).await;
+
+    let database = find_database(&site, &config, environment, &mut findings).await;
+    let gfal = find_gfal(&site, &config, &mut findings).await;
+
+    let report = CheckReport {
+        config: &config,
+        expiry: &expiries,
+        gfal: gfal.as_ref(),
+        database: database.as_ref(),
+        findings: &findings.0,
+    };
+    output.show(&report, || {
+        let values =
+            toml::to_string_pretty(&config).expect("a configuration that was read can be written");
+        let found: String = findings.0.iter().map(finding_line).collect();
+        format!(
+            "# Effective values of {}\n{values}\n{}{}{}\n{found}",
+            site.config_file().display(),
+            expiries.iter().map(expiry_line).collect::<String>(),
+            database.as_ref().map(database_line).unwrap_or_default(),
+            gfal.as_ref().map(gfal_line).unwrap_or_default(),
+        )
+    });
+    match findings.errors() {
+        0 => {
+            output.say(match findings.0.len() {
+                0 => "ok".to_owned(),
+                warnings => format!("ok, {warnings} warning(s)"),
+            });
+            Ok(())
+        }
+        errors => Err(CommandError::Usage(format!(
+            "{errors} error(s) in {}",
+            site.root().display()
+        ))),
+    }
+}
+
+fn database_line(found: &DatabaseFound) -> String {
+    match found.schema {
+        Some(schema) => format!("database: PostgreSQL {}, schema {schema}\n", found.server),
+        None => format!(
+            "database: PostgreSQL {}, without tables as yet\n",
+            found.server
+        ),
+    }
+}
+
+/// Whether the service can use its database: reached from here, with its rights and its tables.
+async fn find_database(
+    site: &SiteDirectory,
+    config: &Config,
+    environment: &Environment,
+    findings: &mut Findings,
+) -> Option<DatabaseFound> {
+    let role = config.transfer.as_ref()?;
+    let database = match store::database(site, role, environment.database_passwords.as_deref()) {
+        Ok(database) => database?,
+        Err(why) => {
+            findings.error(why.to_string());
+            return None;
+        }
+    };
+    if let Some(danger) = database.danger() {
+        findings.warning(format!("transfer.database: {danger}"));
+    }
+    let looked = tokio::task::spawn_blocking(move || inspect(&database)).await;
+    let found = looked.map_err(|why| why.to_string());
+    match found.and_then(|found| found.map_err(|why| why.to_string())) {
+        Ok(found) => {
+            let name = |text| format!("transfer.database: {text}");
+            found
+                .errors
+                .into_iter()
+                .for_each(|text| findings.error(name(text)));
+            let warnings = found.warnings.into_iter();
+            warnings.for_each(|text| findings.warning(name(text)));
+            Some(DatabaseFound {
+                server: found.server,
+                schema: found.schema,
+            })
+        }
+        Err(why) => {
+            findings.error(format!("transfer.database: {why}"));
+            None
+        }
+    }
+}
+
+fn gfal_line(found: &GfalFound) -> String {
+    match &found.why_not {
+        None => format!("gfal2 plug-ins: {}\n", found.plugins.join(", ")),
+        Some(why) => format!(
+            "gfal2 is not used: {why}. Transfers of gsiftp, root, srm and sftp are refused.\n"
+        ),
+    }
+}
+
+/// Looks by a process, as the service will. That there is no gfal2 is well, unless the configuration needs it.
+async fn find_gfal(
+    site: &SiteDirectory,
+    config: &Config,
+    findings: &mut Findings,
+) -> Option<GfalFound> {
+    let role = config.transfer.as_ref()?;
+    let found = match roles::gfal_config(site, config, role) {
+        Ok(gfal) => gfal_plugins(gfal).await,
+        Err(why) => Err(why.to_string()),
+    };
+    if role.gfal.confinement == Confinement::Off {
+        findings.warning(without_confinement(site, config, role).await);
+    }
+    for account in &role.gfal.sftp {
+        let key = site.resolve(&account.key);
+        if let Err(why) = std::fs::File::open(&key) {
+            findings.error(format!("transfer.gfal.sftp: {}: {why}", key.display()));
+        }
+    }
+    if let (Err(why), false) = (&found, role.gfal.sftp.is_empty()) {
+        findings.error(format!("transfer.gfal.sftp needs gfal2: {why}"));
+    }
+    let (plugins, why_not) = match found {
+        Ok(plugins) => (plugins, None),
+        Err(why) => (Vec::new(), Some(why)),
+    };
+    Some(GfalFound { plugins, why_not })
+}
+
+/// What is at stake, and whether this machine could do better.
+async fn without_confinement(site: &SiteDirectory, config: &Config, role: &Transfer) -> String {
+    let mut confined = role.clone();
+    confined.gfal.confinement = Confinement::Required;
+    let tried = match roles::gfal_config(site, config, &confined) {
+        Ok(gfal) => gfal_plugins(gfal).await,
+        Err(why) => Err(why.to_string()),
+    };
+    let advice = match tried {
+        Ok(_) => "this machine can confine them: remove the line".to_owned(),
+        Err(why) => format!("this machine cannot confine them: {why}"),
+    };
+    format!(
+        "transfer.gfal.confinement is \"off\": any storage element that a job names can make gfal2 read and write \
+         the files of this service, its signing keys among them, and connect to addresses inside; {advice}"
+    )
+}
+
+fn expiry_line(expiry: &Expiry) -> String {
+    let (what, path) = (expiry.what.name().replace('_', " "), expiry.path.display());
+    match (expiry.what, &expiry.ends_at, expiry.days_left) {
+        (Ending::SigningKey, Some(at), _) => format!("{what} {path}: to be rotated by {at}\n"),
+        (_, Some(at), Some(days)) => format!("{what} {path}: {days} day(s) left, until {at}\n"),
+        _ => format!("{what} {path}: cannot be used\n"),
+    }
+}
+
+fn finding_line(finding: &Finding) -> String {
+    match finding.severity {
+        Severity::Error => format!("error: {}\n", finding.text),
+        Severity::Warning => format!("warning: {}\n", finding.text),
+    }
+}
+
+fn check_certificate(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    let (certificate, key) = (
+        site.resolve(&config.tls.certificate),
+        site.resolve(&config.tls.key),
+    );
+    if let Err(why) = ServerTls::load(&certificate, &key) {
+        findings.error(why.to_string());
+        return;
+    }
+    let chain = std::fs::read(&certificate)
+        .ok()
+        .and_then(|pem| X509::stack_from_pem(&pem).ok());
+    let chain = chain.unwrap_or_default();
+    let Some(own) = chain.first() else {
+        return;
+    };
+    let trust = site.resolve(&config.trust.certificates);
+    // What has ended is told as such.
+    let is_valid =
+        pki::life(&certificate).is_ok_and(|(begins, ends)| (begins..ends).contains(&wall_clock()));
+    for host in &config.site.hosts {
+        if !names(own, host) {
+            findings.warning(format!(
+                "{} does not name the host '{host}', so clients will refuse it under that name",
+                certificate.display()
+            ));
+        } else if is_valid && let Ok(Some(why)) = why_refused(&chain, &trust, host) {
+            findings.warning(format!(
+                "{}: clients that trust the authorities of trust.certificates, this site's own among them, refuse it for \
+                 the host '{host}': {why}",
+                certificate.display()
+            ));
+        }
+    }
+}
+
+fn names(certificate: &X509, host: &str) -> bool {
+    let address: Option<IpAddr> = host.parse().ok();
+    certificate.subject_alt_names().is_some_and(|names| {
+        names
+            .iter()
+            .any(|name| match (address, name.ipaddress(), name.dnsname()) {
+                (Some(IpAddr::V4(address)), Some(octets), _) => octets == address.octets(),
+                (Some(IpAddr::V6(address)), Some(octets), _) => octets == address.octets(),
+                (None, _, Some(dns)) => dns.eq_ignore_ascii_case(host),
+                _ => false,
+            })
+    })
+}
+
+/// Tells of everything that ends soon or has ended.
+fn check_expiries(expiries: &[Expiry], findings: &mut Findings) {
+    for expiry in expiries {
+        let Some(advice) = &expiry.advice else {
+            continue;
+        };
+        match expiry.standing {
+            Standing::Good => {}
+            Standing::Soon => findings.warning(advice.as_str()),
+            Standing::Over => findings.error(advice.as_str()),
+        }
+    }
+}
+
+fn check_trust_directory(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    let directory = site.resolve(&config.trust.certificates);
+    if let Err(why) = std::fs::read_dir(&directory) {
+        findings.error(format!("trust.certificates {}: {why}", directory.display()));
+    }
+}
+
+/// Authorities that may sign the names of others' users, who are the same users for this site.
+fn check_authorities(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    let found = x509::without_policy(&site.resolve(&config.trust.certificates));
+    if found.authorities < 2 {
+        return;
+    }
+    for (path, subject) in &found.files {
+        let policy = path.with_extension("signing_policy");
+        findings.warning(format!(
+            "trust.certificates: the authority {subject} may sign any name, so whoever controls it can be any user of the \
+             others here; say what it may sign in {}",
+            policy.display()
+        ));
+    }
+}
+
+/// Rules for the owner of a certificate whom more than one authority can make.
+fn check_rules_for_subjects(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    let users = config.storage.iter().flat_map(|role| &role.users);
+    let users = users.map(|rule| ("storage.user", &rule.dn, &rule.ca));
+    let members = config.trust.members.iter();
+    let members = members.map(|member| ("trust.member", &member.dn, &member.ca));
+    let administrators = config
+        .transfer
+        .iter()
+        .flat_map(|role| &role.administrators)
+        .filter_map(|rule| Some(("transfer.administrator", rule.dn.as_ref()?, &rule.ca)));
+    let rules = users.chain(members).chain(administrators);
+    let open: BTreeSet<(&str, &String)> = rules
+        .filter(|(_, _, ca)| ca.is_none())
+        .map(|(section, dn, _)| (section, dn))
+        .collect();
+    let directory = site.resolve(&config.trust.certificates);
+    for (section, dn) in open {
+        let signers: Vec<String> = x509::signers_of(&directory, dn).into_iter().collect();
+        if signers.len() > 1 {
+            findings.warning(format!(
+                "{section} '{dn}': several authorities may sign this subject, and whoever controls one of them can be this \
+                 user: {}; add ca = \"…\" with the one that is meant",
+                signers.join(", ")
+            ));
+        }
+    }
+}
+
+/// Issuers for which nobody has said of which VOs their users can be.
+fn check_issuers_vos(config: &Config, findings: &mut Findings) {
+    let silent = |issuer: &&ForeignIssuer| issuer.vo.is_none() && issuer.vos.is_none();
+    for issuer in config.trust.issuers.iter().filter(silent) {
+        findings.warning(format!(
+            "issuer {}: neither vo nor vos says of which VOs its users are, so whoever controls it can make VOs at will, \
+             each with a share of the slots of its own; give it vo = \"NAME\" (all its users) or vos = [\"NAME\"] (those \
+             that its groups may name)",
+            issuer.issuer
+        ));
+    }
+}
+
+/// Rules for groups whose VO no issuer and no VOMS server may speak for.
+fn check_groups(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    let Some(storage) = &config.storage else {
+        return;
+    };
+    let vomsdir = site.resolve(&config.trust.vomsdir);
+    let voms = std::fs::read_dir(&vomsdir).into_iter().flatten().flatten();
+    let voms = voms.filter_map(|entry| entry.file_name().into_string().ok());
+    let voms = IssuerVos::Listed(voms.map(VoName::new).collect());
+    let own = config.issuer.iter();
+    let own = own.map(|issuer| IssuerVos::One(VoName::new(issuer.vo.as_str())));
+    let known: Vec<IssuerVos> = config.trust.issuers.iter().map(roles::vos_of).collect();
+    let known: Vec<IssuerVos> = known.into_iter().chain(own).chain([voms]).collect();
+    for rule in &storage.groups {
+        if !known.iter().any(|vos| vos.speaks_for(&rule.group)) {
+            findings.warning(format!(
+                "storage.group '{}' at {}: nobody can be a member: no issuer speaks for its VO (vo or vos of \
+                 trust.issuer, vo of issuer), and {} has no server of it",
+                rule.group,
+                rule.path,
+                vomsdir.display()
+            ));
+        }
+    }
+}
+
+/// What would make proxies lose their VO.
+fn check_voms(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    let servers = VomsServers::new(&site.resolve(&config.trust.vomsdir), &config.site.hosts);
+    for problem in servers.problems() {
+        findings.warning(format!("trust.vomsdir: {problem}"));
+    }
+    let gridmap = config
+        .trust
+        .gridmap
+        .as_deref()
+        .map(|path| site.resolve(path));
+    if let Some(path) = gridmap
+        && let Err(why) = std::fs::File::open(&path)
+    {
+        findings.warning(format!("trust.gridmap {}: {why}", path.display()));
+    }
+}
+
+/// Hosts that are given users' credentials after a redirect. What can never be right is refused when the file is read.
+fn check_credentials_follow(config: &Config, findings: &mut Findings) {
+    let transfer = config.transfer.iter();
+    let transfer = transfer.map(|role| ("transfer.credentials_follow", &role.credentials_follow));
+    let storage = config.storage.iter().map(|role| {
+        let hosts = &role.outbound.credentials_follow;
+        ("storage.outbound.credentials_follow", hosts)
+    });
+    for (key, hosts) in transfer.chain(storage) {
+        for host in hosts {
+            let Ok(pattern) = HostPattern::parse(host) else {
+                continue;
+            };
+            if let Some(name) = pattern.host()
+                && let Err(why) = (name, 443).to_socket_addrs()
+            {
+                findings.warning(format!("{key}: '{name}' is not known here: {why}"));
+            }
+            if pattern.domain().is_some_and(is_probably_shared) {
+                findings.warning(format!(
+                    "{key}: '{host}' looks like a domain in which anybody can have a name; credentials would follow \
+                     to all of them"
+                ));
+            }
+        }
+    }
+}
+
+/// Tokens that a thief could use for long, or far away.
+fn check_tokens(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    let path = site.admin_token();
+    let owner = std::fs::read_to_string(&path).ok();
+    if let Some(owner) = owner.as_deref().and_then(|text| contents(text.trim())) {
+        let renew = format!(
+            "make a new one: penstock token --admin --dir {}",
+            site.root().display()
+        );
+        if owner.audience.iter().any(|name| name == ANY_AUDIENCE) {
+            findings.warning(format!(
+                "{} is for any service and so is refused here: each server that it was ever shown to could have written \
+                 with it wherever this site's tokens count; {renew}",
+                path.display()
+            ));
+        } else if owner.expires <= wall_clock() {
+            findings.warning(format!(
+                "{} expired at {}Z; {renew}",
+                path.display(),
+                owner.expires.to_fts()
+            ));
+        }
+    }
+    let own = config.issuer.iter();
+    let own = own.map(|issuer| (issuer.url.as_str(), issuer.token_life_max.0));
+    let foreign = config.trust.issuers.iter();
+    let foreign = foreign.map(|issuer| (issuer.issuer.as_str(), issuer.token_life_max.0));
+    for (issuer, life_max) in own.chain(foreign).filter(|(_, life)| *life > LONG_LIFE) {
+        findings.warning(format!(
+            "token_life_max of issuer {issuer} is {}: whoever gets hold of a token can use it for as long",
+            Span(life_max)
+        ));
+    }
+    let transfer = config.transfer.iter();
+    for host in transfer.flat_map(|transfer| &transfer.tokens_unencrypted) {
+        findings.warning(format!(
+            "transfer.tokens_unencrypted: whoever can listen on the way to {host} can take users' tokens and use them there"
+        ));
+    }
+}
+
+fn check_private_files(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    let signing_keys = config.issuer.iter().flat_map(|issuer| {
+        let files = RingFiles::of(site, issuer);
+        let ring = files.load().ok();
+        let keys = ring.iter().flat_map(|ring| ring.keys());
+        keys.map(|key| files.path(key)).collect::<Vec<_>>()
+    });
+    let macaroon_keys = config
+        .storage
+        .as_ref()
+        .map(|storage| site.resolve(&storage.macaroon_keys));
+    let credential_keys = config
+        .transfer
+        .as_ref()
+        .map(|transfer| site.resolve(&transfer.credential_keys));
+    let private = [
+        Some(site.resolve(&config.tls.key)),
+        macaroon_keys,
+        credential_keys,
+        Some(site.ca().join("ca.key")),
+        Some(site.admin_token()),
+    ];
+    let sinks = config
+        .transfer
+        .iter()
+        .flat_map(|transfer| &transfer.messages);
+    let passwords = sinks.filter_map(|sink| Some(site.resolve(sink.password_file.as_ref()?)));
+    let issuers = config.trust.issuers.iter();
+    let secrets =
+        issuers.filter_map(|issuer| Some(site.resolve(issuer.client_secret_file.as_ref()?)));
+    let passwords = passwords.chain(database_password(site, config));
+    for path in private
+        .into_iter()
+        .flatten()
+        .chain(signing_keys)
+        .chain(passwords)
+        .chain(secrets)
+    {
+        // What does not exist was removed on purpose, or is missed by the check of what needs it.
+        let Ok(metadata) = std::fs::metadata(&path) else {
+            continue;
+        };
+        let mode = metadata.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            findings.warning(format!(
+                "{} can be read by others (mode {mode:03o}); chmod 600 {}",
+                path.display(),
+                path.display()
+            ));
+        }
+    }
+}
+
+fn database_password(site: &SiteDirectory, config: &Config) -> Option<PathBuf> {
+    let file = config.transfer.as_ref()?.database_password_file.as_ref()?;
+    Some(site.resolve(file))
+}
+
+fn check_issuer(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    if let Some(issuer) = &config.issuer
+        && let Err(why) = SiteIssuer::load(site, issuer)
+    {
+        findings.error(why.to_string());
+    }
+}
+
+fn check_ports(config: &Config, findings: &mut Findings) {
+    let storage = config.storage.as_ref();
+    let listening = [
+        ("storage.listen", storage.map(|storage| storage.listen)),
+        (
+            "storage.plain_listen",
+            storage.and_then(|storage| storage.plain_listen),
+        ),
+        (
+            "transfer.listen",
+            config.transfer.as_ref().map(|transfer| transfer.listen),
+        ),
+    ];
+    for (key, address) in listening {
+        let Some(address) = address else {
+            continue;
+        };
+        match TcpListener::bind(address) {
+            Ok(_) => {}
+            Err(why) if why.kind() == std::io::ErrorKind::AddrInUse => {
+                findings.warning(format!(
+                    "{key}: {address} is in use (fine when this site is being served)"
+                ));
+            }
+            Err(why) => findings.error(format!("{key}: cannot listen on {address}: {why}")),
+        }
+    }
+}
+
+fn check_pools(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    for pool in config.storage.iter().flat_map(|storage| &storage.pools) {
+        let path = site.resolve(&pool.path);
+        let space = match rustix::fs::statvfs(&path) {
+            Ok(space) => space,
+            Err(why) => {
+                findings.warning(format!(
+                    "pool '{}': {}: {why}; its files are away until its disk is mounted",
+                    pool.name,
+                    path.display()
+                ));
+                continue;
+            }
+        };
+        let in_quarantine = std::fs::read_dir(path.join("quarantine")).map_or(0, Iterator::count);
+        if in_quarantine > 0 {
+            findings.warning(format!(
+                "pool '{}' has {in_quarantine} files in {}, which the namespace does not know; `penstock fsck` tells what \
+                 they are",
+                pool.name,
+                path.join("quarantine").display()
+            ));
+        }
+        let size = space.f_blocks.saturating_mul(space.f_frsize);
+        if let Some(capacity) = pool.capacity.filter(|capacity| capacity.0 > size) {
+            findings.warning(format!(
+                "pool '{}' may hold {capacity}, but its file system has {} in all",
+                pool.name,
+                penstock_model::Bytes(size)
+            ));
+        }
+    }
+}
+
+/// Whether the keys of each trusted issuer can be had from here, the way the services will.
+async fn check_foreign_issuers(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
+    if config.trust.issuers.is_empty() {
+        return;
+    }
+    let tls = match ClientTls::from_ca_directory(&site.resolve(&config.trust.certificates)) {
+        Ok(tls) => tls,
+        Err(why) => return findings.error(why.to_string()),
+    };
+    let client = Client::new(ClientConfig {
+        connect_timeout: ISSUER_TIMEOUT,
+        response_timeout: ISSUER_TIMEOUT,
+        stall_timeout: ISSUER_TIMEOUT,
+        ..ClientConfig::new(tls)
+    })
+    .with_reach(&Reach::new(config.reach(&[])));
+    for issuer in &config.trust.issuers {
+        if let Err(why) = ask_issuer(&client, issuer).await {
+            findings.warning(format!(
+                "issuer {}: {why}; until it answers, its tokens count only while its keys are remembered",
+                issuer.issuer
+            ));
+        }
+    }
+}
+
+async fn ask_issuer(client: &Client, issuer: &ForeignIssuer) -> Result<(), String> {
+    let address = configuration_address(&issuer.issuer);
+    let url = Url::parse(&address).map_err(|why| why.to_string())?;
+    let answer = client.send(Outgoing::new(http::Method::GET, url)).await;
+    let mut answer = answer.map_err(|why| why.to_string())?;
+    if !answer.status.is_success() {
+        return Err(format!("{address} answered {}", answer.status));
+    }
+    let body = answer
+        .read_all(64 << 10)
+        .await
+        .map_err(|why| why.to_string())?;
+    let document: serde_json::Value =
+        serde_json::from_slice(&body).map_err(|why| why.to_string())?;
+    // OpenID Connect Discovery §4.3: the issuer must be exactly the one asked for.
+    match document.get("issuer").and_then(serde_json::Value::as_str) {
+        Some(told) if told == issuer.issuer && issuer.client_id.is_some() => {
+            oauth::token_endpoint(told, &body).map(drop)
+        }
+        Some(told) if told == issuer.issuer => Ok(()),
+        Some(told) => Err(format!(
+            "it calls itself '{told}', which is not the same text"
+        )),
+        None => Err("its discovery document names no issuer".to_owned()),
+    }
+}

@@ -1,0 +1,424 @@
+//! Two views of the same transfers, joined by ids: a bridge from the volume of one to that of the other that sums exactly,
+//! and what is left, item by item.
+//!
+//! Each row is in exactly one term of the bridge; what no reason explains is residue.
+
+use super::arrived_of;
+use penstock_model::Timestamp;
+use penstock_model::observation::{Attempt, Operation, Outcome, Text};
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+
+/// Items of the residue that are told one by one; all are in its sum.
+const ITEMS_MAX: usize = 100;
+/// The name of rows whose VO nobody tells.
+const UNKNOWN: &str = "(unknown)";
+
+/// What the rows of a view say of one attempt, as far as a comparison needs it.
+#[derive(Debug, Clone)]
+struct Item {
+    at: Timestamp,
+    operation: Operation,
+    outcome: Outcome,
+    is_local: bool,
+    moved: i128,
+    arrived: i128,
+    vo: Option<Text>,
+    keys: Vec<Key>,
+    origin: (Text, u64),
+}
+
+/// By what rows of two views are known to be of the same attempt, the surest first.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Key {
+    /// The attempt by its name.
+    Attempt(Text),
+    /// The copy by a name that both have, and which attempt.
+    Copy(Text, u32),
+    /// The file of a transfer service.
+    Transfer(Text, Text, u32),
+    /// The path at the destination, and bytes.
+    Path(Text),
+}
+
+/// A view: a window, and its rows. Rows outside of the window are needed, too: they tell that windows differ.
+#[derive(Debug, Clone)]
+pub struct ViewRows {
+    from: Timestamp,
+    to: Timestamp,
+    items: Vec<Item>,
+}
+
+/// The terms of a bridge from the first view to the second, in bytes; each may be below zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Terms {
+    /// What attempts moved that failed.
+    pub failed_attempts: i128,
+    /// What was moved again although it had arrived.
+    pub retries: i128,
+    /// What only one of the windows has.
+    pub windows: i128,
+    /// What is in one window by one clock and not by the other.
+    pub clocks: i128,
+    /// Bytes of the same attempt that both tell differently.
+    pub sizes: i128,
+    /// What clients read inside the site.
+    pub local_reads: i128,
+    /// What came from tape or went there.
+    pub staging: i128,
+    /// What nothing of this explains.
+    pub residue: i128,
+}
+
+impl Terms {
+    fn sum(&self) -> i128 {
+        self.failed_attempts
+            + self.retries
+            + self.windows
+            + self.clocks
+            + self.sizes
+            + self.local_reads
+            + self.staging
+            + self.residue
+    }
+
+    /// Names and values, in the order in which they are told.
+    pub fn named(&self) -> [(&'static str, i128); 8] {
+        [
+            ("failed attempts", self.failed_attempts),
+            ("retries", self.retries),
+            ("windows", self.windows),
+            ("clocks", self.clocks),
+            ("sizes", self.sizes),
+            ("local reads", self.local_reads),
+            ("staging", self.staging),
+            ("residue", self.residue),
+        ]
+    }
+}
+
+/// The bridge of a VO.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Bridge {
+    /// The first view's volume: files that arrived in its window.
+    pub first: i128,
+    /// The second view's volume: bytes that moved in its window.
+    pub second: i128,
+    /// What is between.
+    pub terms: Terms,
+    /// Attempts that both have.
+    pub matched: u64,
+    /// Attempts that only the first has.
+    pub first_only: u64,
+    /// Attempts that only the second has.
+    pub second_only: u64,
+}
+
+impl Bridge {
+    /// Whether it sums exactly.
+    pub fn is_exact(&self) -> bool {
+        self.first + self.terms.sum() == self.second
+    }
+}
+
+/// A row that is in the residue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ResidueItem {
+    /// Source and line.
+    pub row: String,
+    /// The VO.
+    pub vo: String,
+    /// What it adds.
+    pub bytes: i128,
+    /// Why it is not explained.
+    pub why: &'static str,
+}
+
+/// What came of a comparison.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Reconciliation {
+    /// All of it.
+    pub all: Bridge,
+    /// VO by VO.
+    pub by_vo: BTreeMap<String, Bridge>,
+    /// The median of the second view's times less the first's, in milliseconds, over attempts that both have.
+    pub clock_skew_ms: Option<i64>,
+    /// The residue, the largest first.
+    pub residue: Vec<ResidueItem>,
+}
+
+impl ViewRows {
+    /// No rows yet.
+    pub fn new((from, to): (Timestamp, Timestamp)) -> ViewRows {
+        ViewRows {
+            from,
+            to,
+            items: Vec::new(),
+        }
+    }
+
+    /// Takes a row; one that tells no end is passed over, and what moves no file.
+    pub fn take(&mut self, row: &Attempt) {
+        let Some(outcome) = row.outcome else {
+            return;
+        };
+        if [Operation::Removal, Operation::Request, Operation::PoolCopy].contains(&row.operation) {
+            return;
+        }
+        let count =
+            |bytes: Option<penstock_model::Bytes>| bytes.map_or(0, |bytes| i128::from(bytes.0));
+        let is_success = outcome == Outcome::Success;
+        self.items.push(Item {
+            at: row.at,
+            operation: row.operation,
+            outcome,
+            is_local: row.is_local == Some(true),
+            moved: count(row.bytes_moved.or(row.file_bytes.filter(|_| is_success))),
+            arrived: count(arrived_of(row).filter(|_| is_success)),
+            vo: row.vo.as_ref().map(|vo| vo.as_str().into()),
+            keys: keys_of(row),
+            origin: (row.source.clone(), row.line),
+        });
+    }
+
+    fn has(&self, at: Timestamp) -> bool {
+        self.from <= at && at < self.to
+    }
+}
+
+fn keys_of(row: &Attempt) -> Vec<Key> {
+    let number = row.attempt_number.unwrap_or(1);
+    let mut keys = Vec::new();
+    keys.extend(row.attempt.clone().map(Key::Attempt));
+    keys.extend(row.session.clone().map(Key::Attempt));
+    keys.extend(row.copy.clone().map(|copy| Key::Copy(copy, number)));
+    if let (Some(job), Some(transfer)) = (&row.job, &row.transfer) {
+        keys.push(Key::Transfer(job.clone(), transfer.clone(), number));
+    }
+    // What is read is known by the path at the source: it is no copy of the file.
+    keys.extend(row.destination_path.clone().map(Key::Path));
+    keys
+}
+
+/// Compares the first view with the second: files that arrived in the one, bytes that moved in the other.
+pub fn reconcile(first: &ViewRows, second: &ViewRows) -> Reconciliation {
+    let partners = join(first, second);
+    let skew = median_skew(first, second, &partners);
+    let mut result = Reconciliation {
+        all: Bridge::default(),
+        by_vo: BTreeMap::new(),
+        clock_skew_ms: skew,
+        residue: Vec::new(),
+    };
+    let mut partner_of_second: HashMap<usize, usize> = HashMap::new();
+    for (own, other) in partners.iter().enumerate() {
+        if let Some(other) = other {
+            partner_of_second.insert(*other, own);
+        }
+    }
+    for (own, item) in first.items.iter().enumerate() {
+        let value = match first.has(item.at) {
+            true => item.arrived,
+            false => 0,
+        };
+        match partners[own] {
+            Some(other) => {
+                let other = &second.items[other];
+                let moved = match second.has(other.at) {
+                    true => other.moved,
+                    false => 0,
+                };
+                let vo = item.vo.as_ref().or(other.vo.as_ref());
+                let (term, residue) = matched_term((first, item), (second, other), moved - value);
+                result.add(vo, (value, moved), (term, residue), Some(item));
+                result.count(vo, |bridge| bridge.matched += 1);
+            }
+            None if value != 0 => {
+                result.add(
+                    item.vo.as_ref(),
+                    (value, 0),
+                    (Term::Residue, Some("only the first view has it")),
+                    Some(item),
+                );
+                result.count(item.vo.as_ref(), |bridge| bridge.first_only += 1);
+            }
+            None => {}
+        }
+    }
+    let arrived: HashMap<&Key, &Item> = first
+        .items
+        .iter()
+        .filter(|item| item.outcome == Outcome::Success)
+        .flat_map(|item| item.keys.iter().map(move |key| (key, item)))
+        .collect();
+    for (own, item) in second.items.iter().enumerate() {
+        if partner_of_second.contains_key(&own) || !second.has(item.at) || item.moved == 0 {
+            continue;
+        }
+        let again = item.keys.iter().find_map(|key| arrived.get(key));
+        let vo = item.vo.as_ref().or(again.and_then(|item| item.vo.as_ref()));
+        let (term, why) = match (item.operation, item.outcome) {
+            (Operation::Recall | Operation::Migration, _) => (Term::Staging, None),
+            (_, Outcome::Failure | Outcome::Abort) => (Term::FailedAttempts, None),
+            (Operation::Read, _) if item.is_local => (Term::LocalReads, None),
+            _ if again.is_some() => (Term::Retries, None),
+            _ => (Term::Residue, Some("only the second view has it")),
+        };
+        result.add(vo, (0, item.moved), (term, why), Some(item));
+        result.count(vo, |bridge| bridge.second_only += 1);
+    }
+    result
+        .residue
+        .sort_by(|a, b| (b.bytes.abs(), &a.row).cmp(&(a.bytes.abs(), &b.row)));
+    result.residue.truncate(ITEMS_MAX);
+    result
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Term {
+    FailedAttempts,
+    Retries,
+    Windows,
+    Clocks,
+    Sizes,
+    LocalReads,
+    Staging,
+    Residue,
+}
+
+/// Why two rows of one attempt differ.
+fn matched_term(
+    (first, item): (&ViewRows, &Item),
+    (second, other): (&ViewRows, &Item),
+    difference: i128,
+) -> (Term, Option<&'static str>) {
+    if difference == 0 {
+        return (Term::Sizes, None);
+    }
+    if item.outcome != Outcome::Success {
+        return (Term::FailedAttempts, None);
+    }
+    let (in_first, in_second) = (first.has(item.at), second.has(other.at));
+    if in_first == in_second {
+        return match other.outcome {
+            Outcome::Success => (Term::Sizes, None),
+            // The first counts a file that the second saw fail.
+            Outcome::Failure | Outcome::Abort => (
+                Term::Residue,
+                Some("it arrived in one view and failed in the other"),
+            ),
+        };
+    }
+    // By one and the same clock, would both windows have it?
+    match second.has(item.at) == in_first {
+        true => (Term::Clocks, None),
+        false => (Term::Windows, None),
+    }
+}
+
+/// For each row of the first view the row of the second that is of the same attempt. Surer keys take first.
+fn join(first: &ViewRows, second: &ViewRows) -> Vec<Option<usize>> {
+    let mut partners = vec![None; first.items.len()];
+    let mut taken = vec![false; second.items.len()];
+    for rank in 0..4 {
+        let mut by_key: HashMap<&Key, Vec<usize>> = HashMap::new();
+        for (place, item) in second.items.iter().enumerate().rev() {
+            if !taken[place]
+                && !matches!(
+                    item.operation,
+                    Operation::Recall | Operation::Migration | Operation::Read
+                )
+            {
+                for key in item.keys.iter().filter(|key| rank_of(key) == rank) {
+                    by_key.entry(key).or_default().push(place);
+                }
+            }
+        }
+        for (own, item) in first.items.iter().enumerate() {
+            if partners[own].is_some() {
+                continue;
+            }
+            let keys = item.keys.iter().filter(|key| rank_of(key) == rank);
+            for key in keys {
+                let Some(places) = by_key.get_mut(key) else {
+                    continue;
+                };
+                // Of several with one key the one that ended the same way is the same attempt.
+                let fits =
+                    |place: &usize| !taken[*place] && second.items[*place].outcome == item.outcome;
+                if let Some(at) = places.iter().rposition(fits) {
+                    let place = places.remove(at);
+                    taken[place] = true;
+                    partners[own] = Some(place);
+                    break;
+                }
+            }
+        }
+    }
+    partners
+}
+
+fn rank_of(key: &Key) -> u8 {
+    match key {
+        Key::Attempt(_) => 0,
+        Key::Copy(..) => 1,
+        Key::Transfer(..) => 2,
+        Key::Path(_) => 3,
+    }
+}
+
+fn median_skew(first: &ViewRows, second: &ViewRows, partners: &[Option<usize>]) -> Option<i64> {
+    let pairs = first.items.iter().zip(partners);
+    let skews = pairs
+        .filter_map(|(item, other)| Some(second.items[(*other)?].at.0.saturating_sub(item.at.0)));
+    let mut skews: Vec<i64> = skews.collect();
+    skews.sort_unstable();
+    skews.get(skews.len() / 2).copied()
+}
+
+impl Reconciliation {
+    fn count(&mut self, vo: Option<&Text>, count: impl Fn(&mut Bridge)) {
+        count(&mut self.all);
+        count(self.by_vo.entry(vo_name(vo)).or_default());
+    }
+
+    fn add(
+        &mut self,
+        vo: Option<&Text>,
+        (first, second): (i128, i128),
+        (term, why): (Term, Option<&'static str>),
+        item: Option<&Item>,
+    ) {
+        let name = vo_name(vo);
+        let difference = second - first;
+        let own = self.by_vo.entry(name.clone()).or_default();
+        for bridge in [&mut self.all, own] {
+            bridge.first += first;
+            bridge.second += second;
+            let terms = &mut bridge.terms;
+            let place = match term {
+                Term::FailedAttempts => &mut terms.failed_attempts,
+                Term::Retries => &mut terms.retries,
+                Term::Windows => &mut terms.windows,
+                Term::Clocks => &mut terms.clocks,
+                Term::Sizes => &mut terms.sizes,
+                Term::LocalReads => &mut terms.local_reads,
+                Term::Staging => &mut terms.staging,
+                Term::Residue => &mut terms.residue,
+            };
+            *place += difference;
+        }
+        if let (Some(why), Some(item)) = (why, item) {
+            self.residue.push(ResidueItem {
+                row: format!("{} line {}", item.origin.0, item.origin.1),
+                vo: name,
+                bytes: difference,
+                why,
+            });
+        }
+    }
+}
+
+fn vo_name(vo: Option<&Text>) -> String {
+    vo.map_or(UNKNOWN, |vo| vo).to_owned()
+}

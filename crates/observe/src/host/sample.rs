@@ -1,0 +1,342 @@
+//! What a host did in an interval, and how intervals are put together: seconds to minutes, minutes to a window.
+//!
+//! What is counted adds up; of what goes up and down the worst stands, because that is what explains a drop.
+
+use super::disks::DiskActivity;
+use super::interfaces::InterfaceTraffic;
+use super::memory::Memory;
+use super::pressure::Pressure;
+use super::processor::ProcessorTime;
+use super::tcp::TcpActivity;
+use penstock_model::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Totals as they stood at a moment. What could not be read is not there.
+#[derive(Debug, Clone, Default)]
+pub struct Reading {
+    /// By the wall clock.
+    pub at: Timestamp,
+    /// By a clock that does not leap.
+    pub uptime: Duration,
+    /// Of all processors.
+    pub processor: Option<ProcessorTime>,
+    /// As it is now.
+    pub memory: Option<Memory>,
+    /// Of processors, memory and disks.
+    pub pressure: Pressures,
+    /// By name.
+    pub disks: Vec<(Arc<str>, DiskActivity)>,
+    /// By name.
+    pub interfaces: Vec<(Arc<str>, InterfaceTraffic)>,
+    /// Of this process.
+    pub process: Option<ProcessUse>,
+    /// Of the whole host.
+    pub tcp: Option<TcpActivity>,
+}
+
+/// Pressure on the three resources of which the kernel tells it; what it does not tell is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Pressures {
+    /// On processors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Pressure>,
+    /// On memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Pressure>,
+    /// On disks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io: Option<Pressure>,
+}
+
+impl Pressures {
+    fn with(self, other: Pressures, join: fn(Pressure, Pressure) -> Pressure) -> Pressures {
+        Pressures {
+            cpu: joined(self.cpu, other.cpu, join),
+            memory: joined(self.memory, other.memory, join),
+            io: joined(self.io, other.io, join),
+        }
+    }
+
+    fn since(self, earlier: Pressures) -> Pressures {
+        let both = |now: Option<Pressure>, then: Option<Pressure>| Some(now?.since(then?));
+        Pressures {
+            cpu: both(self.cpu, earlier.cpu),
+            memory: both(self.memory, earlier.memory),
+            io: both(self.io, earlier.io),
+        }
+    }
+}
+
+/// What the process used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ProcessUse {
+    /// Processor time of all threads, in microseconds.
+    pub processor_us: u64,
+    /// Memory: the most that was seen.
+    pub resident_bytes: u64,
+    /// Threads: the most that were seen.
+    pub threads: u64,
+    /// Open files, connections among them: the most that were seen. `None` where the kernel does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_files: Option<u64>,
+}
+
+impl ProcessUse {
+    fn plus(self, other: ProcessUse) -> ProcessUse {
+        ProcessUse {
+            processor_us: self.processor_us.saturating_add(other.processor_us),
+            resident_bytes: self.resident_bytes.max(other.resident_bytes),
+            threads: self.threads.max(other.threads),
+            open_files: self.open_files.max(other.open_files),
+        }
+    }
+}
+
+/// A disk in an interval.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskSample {
+    /// As the kernel names it.
+    pub name: Arc<str>,
+    /// What it did.
+    pub activity: DiskActivity,
+}
+
+/// An interface in an interval.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterfaceSample {
+    /// As the kernel names it.
+    pub name: Arc<str>,
+    /// What it carried.
+    pub traffic: InterfaceTraffic,
+    /// Bytes that came in the fullest second.
+    pub received_bytes_per_second_max: u64,
+    /// Bytes that went in the fullest second.
+    pub sent_bytes_per_second_max: u64,
+}
+
+/// What a host did in an interval.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct HostSample {
+    /// When the interval began.
+    pub from: Timestamp,
+    /// How much of it was sampled, in microseconds: what all sums are of.
+    pub covered_us: u64,
+    /// Of all processors, in ticks of the kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<ProcessorTime>,
+    /// The worst of the interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Memory>,
+    /// For how long tasks stood still.
+    #[serde(default)]
+    pub pressure: Pressures,
+    /// By name.
+    #[serde(default)]
+    pub disks: Vec<DiskSample>,
+    /// By name.
+    #[serde(default)]
+    pub interfaces: Vec<InterfaceSample>,
+    /// Of the process that samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<ProcessUse>,
+    /// Of the whole host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp: Option<TcpActivity>,
+}
+
+/// Both where both are known, the known one otherwise.
+fn joined<T>(one: Option<T>, other: Option<T>, join: impl Fn(T, T) -> T) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(join(one, other)),
+        (one, other) => one.or(other),
+    }
+}
+
+impl Reading {
+    /// What happened since an earlier reading. What is missing in either is not in the sample; a disk or interface that
+    /// has come meanwhile is in the next one.
+    pub fn since(&self, earlier: &Reading) -> HostSample {
+        let covered = self.uptime.saturating_sub(earlier.uptime);
+        let covered_us = u64::try_from(covered.as_micros()).unwrap_or(u64::MAX);
+        let per_second = |bytes: u64| {
+            let rate = u128::from(bytes) * 1_000_000 / u128::from(covered_us.max(1));
+            u64::try_from(rate).unwrap_or(u64::MAX)
+        };
+        let disks = self.disks.iter().filter_map(|(name, now)| {
+            Some(DiskSample {
+                name: name.clone(),
+                activity: now.since(*named(&earlier.disks, name)?),
+            })
+        });
+        let interfaces = self.interfaces.iter().filter_map(|(name, now)| {
+            let traffic = now.since(*named(&earlier.interfaces, name)?);
+            Some(InterfaceSample {
+                name: name.clone(),
+                traffic,
+                received_bytes_per_second_max: per_second(traffic.received_bytes),
+                sent_bytes_per_second_max: per_second(traffic.sent_bytes),
+            })
+        });
+        let both =
+            |now: Option<ProcessorTime>, then: Option<ProcessorTime>| Some(now?.since(then?));
+        HostSample {
+            from: earlier.at,
+            covered_us,
+            processor: both(self.processor, earlier.processor),
+            memory: self.memory,
+            pressure: self.pressure.since(earlier.pressure),
+            disks: disks.collect(),
+            interfaces: interfaces.collect(),
+            process: self
+                .process
+                .zip(earlier.process)
+                .map(|(now, then)| ProcessUse {
+                    processor_us: now.processor_us.saturating_sub(then.processor_us),
+                    ..now
+                }),
+            tcp: self.tcp.zip(earlier.tcp).map(|(now, then)| now.since(then)),
+        }
+    }
+}
+
+fn named<'a, T>(all: &'a [(Arc<str>, T)], name: &str) -> Option<&'a T> {
+    let found = all.iter().find(|(one, _)| **one == *name);
+    found.map(|(_, value)| value)
+}
+
+impl HostSample {
+    /// When it ends, if nothing of it is missing.
+    pub fn until(&self) -> Timestamp {
+        self.from + self.covered()
+    }
+
+    /// How much time it speaks of.
+    pub fn covered(&self) -> Duration {
+        Duration::from_micros(self.covered_us)
+    }
+
+    /// Adds another interval, whichever came first.
+    pub fn add(&mut self, other: &HostSample) {
+        if self.covered_us == 0 || other.from < self.from {
+            self.from = other.from;
+        }
+        self.covered_us = self.covered_us.saturating_add(other.covered_us);
+        self.processor = joined(self.processor, other.processor, ProcessorTime::plus);
+        self.memory = joined(self.memory, other.memory, Memory::worse);
+        self.pressure = self.pressure.with(other.pressure, Pressure::plus);
+        self.process = joined(self.process, other.process, ProcessUse::plus);
+        self.tcp = joined(self.tcp, other.tcp, TcpActivity::plus);
+        for disk in &other.disks {
+            match self.disks.iter_mut().find(|one| one.name == disk.name) {
+                Some(known) => known.activity = known.activity.plus(disk.activity),
+                None => self.disks.push(disk.clone()),
+            }
+        }
+        for new in &other.interfaces {
+            match self.interfaces.iter_mut().find(|one| one.name == new.name) {
+                Some(known) => known.add(new),
+                None => self.interfaces.push(new.clone()),
+            }
+        }
+    }
+
+    /// The share of a time in what was sampled, 0 to 1.
+    pub fn share_of(&self, microseconds: u64) -> f64 {
+        (microseconds as f64 / self.covered_us.max(1) as f64).min(1.0)
+    }
+
+    /// How much of something there was per second.
+    pub fn per_second(&self, count: u64) -> f64 {
+        count as f64 * 1e6 / self.covered_us.max(1) as f64
+    }
+}
+
+impl InterfaceSample {
+    fn add(&mut self, other: &InterfaceSample) {
+        self.traffic = self.traffic.plus(other.traffic);
+        let received = other.received_bytes_per_second_max;
+        self.received_bytes_per_second_max = self.received_bytes_per_second_max.max(received);
+        let sent = other.sent_bytes_per_second_max;
+        self.sent_bytes_per_second_max = self.sent_bytes_per_second_max.max(sent);
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A second of one disk and one interface.
+    pub fn second(at: i64, bytes: u64) -> HostSample {
+        let reading = |at: i64, total: u64| Reading {
+            at: Timestamp(at),
+            uptime: Duration::from_millis(at.unsigned_abs()),
+            pressure: Pressures {
+                io: Some(Pressure {
+                    some_us: total,
+                    full_us: 0,
+                }),
+                ..Pressures::default()
+            },
+            memory: Some(Memory {
+                total_bytes: 1000,
+                available_bytes: 1000 - bytes.min(1000),
+                ..Memory::default()
+            }),
+            disks: vec![(
+                "vda".into(),
+                DiskActivity {
+                    written_bytes: total,
+                    ..DiskActivity::default()
+                },
+            )],
+            interfaces: vec![(
+                "eth0".into(),
+                InterfaceTraffic {
+                    received_bytes: total,
+                    ..InterfaceTraffic::default()
+                },
+            )],
+            ..Reading::default()
+        };
+        reading(at + 1000, 7 + bytes).since(&reading(at, 7))
+    }
+
+    #[test]
+    fn seconds_add_up_and_the_fullest_one_and_the_worst_stand() {
+        let mut minute = HostSample::default();
+        minute.add(&second(62_000, 300));
+        minute.add(&second(61_000, 500));
+        assert_eq!((minute.from.0, minute.covered_us), (61_000, 2_000_000));
+        assert_eq!(minute.disks[0].activity.written_bytes, 800);
+        assert_eq!(minute.interfaces[0].traffic.received_bytes, 800);
+        assert_eq!(minute.interfaces[0].received_bytes_per_second_max, 500);
+        assert_eq!(minute.memory.expect("read").available_bytes, 500);
+        assert_eq!(minute.share_of(800), 0.0004);
+        assert_eq!(minute.processor, None);
+    }
+
+    #[test]
+    fn what_came_between_two_readings_is_in_no_sample_yet() {
+        let old = Reading::default();
+        let new = Reading {
+            uptime: Duration::from_secs(1),
+            disks: vec![("vdb".into(), DiskActivity::default())],
+            ..Reading::default()
+        };
+        assert_eq!(new.since(&old).disks, []);
+        assert_eq!(new.since(&new).disks.len(), 1);
+    }
+
+    #[test]
+    fn a_sample_is_read_as_it_was_written() {
+        let sample = second(1000, 5);
+        let text = serde_json::to_string(&sample).expect("serialisable");
+        let read: HostSample = serde_json::from_str(&text).expect("readable");
+        assert_eq!(read, sample);
+        let smallest: HostSample =
+            serde_json::from_str(r#"{"from":1,"covered_us":2}"#).expect("readable");
+        assert_eq!(smallest.until(), Timestamp(1));
+    }
+}

@@ -1,0 +1,641 @@
+//! XRootD's monitoring: datagrams of a server to rows (XRootD "System Monitoring Reference"; `XrdXrootd/XrdXrootdMonData.hh`).
+//!
+//! A server says in some datagrams who its users are and in others what they did, each by number; they may come in any
+//! order or not at all. What is lost is told as an incident of the kind `gap`.
+
+mod streams;
+
+use super::{fingerprint_of, host_of, json};
+use crate::times;
+use penstock_model::observation::{
+    Attempt, Incident, IncidentKind, Observation, Operation, Outcome, Sample, SubjectKind, Text,
+    View,
+};
+use penstock_model::{Bytes, Timestamp, UserName, VoName};
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use streams::{FileRecord, Transferred};
+
+/// Servers, users and open files that are held at most: who sends more is forgotten, and it is told.
+const SERVERS_MAX: usize = 4_096;
+const USERS_MAX: usize = 500_000;
+const FILES_MAX: usize = 500_000;
+const HEAD_BYTES: usize = 8;
+/// A step back by less is another order on the way, not a loss.
+const REORDERED_MAX: u8 = 128;
+
+/// Follows the servers that send.
+#[derive(Debug, Default)]
+pub struct Monitoring {
+    servers: HashMap<(SocketAddr, i32), Server>,
+}
+
+/// One life of a server.
+#[derive(Debug, Default)]
+struct Server {
+    name: Option<Text>,
+    users: HashMap<u32, User>,
+    files: HashMap<u32, OpenFile>,
+    sequences: BTreeMap<u8, u8>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct User {
+    protocol: Option<Text>,
+    name: Option<Text>,
+    client: Option<Text>,
+    vo: Option<Text>,
+    activity: Option<Text>,
+}
+
+#[derive(Debug, Clone)]
+struct OpenFile {
+    path: Option<Text>,
+    user: u32,
+    size: i64,
+    may_write: bool,
+    opened: Timestamp,
+    seen: Transferred,
+    seen_at: Timestamp,
+}
+
+/// A datagram that is none of XRootD's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidDatagram(&'static str);
+
+impl Monitoring {
+    /// Nothing is known yet.
+    pub fn new() -> Monitoring {
+        Monitoring::default()
+    }
+
+    /// Files that are open, as far as is known.
+    pub fn open_files(&self) -> usize {
+        self.servers.values().map(|server| server.files.len()).sum()
+    }
+
+    /// Takes a datagram. `at` is when it came: what the servers say of time is used where they say it.
+    pub fn take(
+        &mut self,
+        (sender, at): (SocketAddr, Timestamp),
+        datagram: &[u8],
+        rows: &mut Vec<Observation>,
+    ) -> Result<(), InvalidDatagram> {
+        if datagram.first() == Some(&b'{') {
+            return provided(datagram, &sender, rows);
+        }
+        let (head, body) = datagram
+            .split_at_checked(HEAD_BYTES)
+            .ok_or(InvalidDatagram("it is shorter than a head"))?;
+        let length = usize::from(u16::from_be_bytes([head[2], head[3]]));
+        if length != datagram.len() {
+            return Err(InvalidDatagram("it is not as long as its head says"));
+        }
+        let (code, sequence) = (head[0], head[1]);
+        let started = i32::from_be_bytes([head[4], head[5], head[6], head[7]]);
+        self.make_room((sender, started), at, rows);
+        let server = self.servers.entry((sender, started)).or_default();
+        server.hear((code, sequence), (at, &sender), body, rows);
+        match code {
+            b'=' | b'u' | b'T' | b'U' | b'd' | b'i' | b'x' | b'p' => {
+                server.map(code, (sender, at), body, rows)
+            }
+            b'f' => server.file_stream((sender, at), body, rows),
+            b'g' => {
+                let text = body.get(16..).ok_or(InvalidDatagram("its window is cut"))?;
+                let about = Provider {
+                    server: server.name(&sender),
+                    code: body[8],
+                    at,
+                };
+                for line in text.split(|byte| *byte == b'\n') {
+                    about.line(line, rows);
+                }
+                Ok(())
+            }
+            // Traces of single reads, and redirections.
+            b't' | b'r' => Ok(()),
+            _ => Err(InvalidDatagram("it is of no stream that is known")),
+        }
+    }
+
+    /// A server that was started anew keeps nothing of what it said before.
+    fn make_room(
+        &mut self,
+        (sender, started): (SocketAddr, i32),
+        at: Timestamp,
+        rows: &mut Vec<Observation>,
+    ) {
+        if self.servers.contains_key(&(sender, started)) {
+            return;
+        }
+        let before: Vec<_> = self
+            .servers
+            .keys()
+            .filter(|(of, _)| *of == sender)
+            .copied()
+            .collect();
+        for life in before {
+            if let Some(server) = self.servers.remove(&life) {
+                let lost = server.files.len() as u64;
+                if lost > 0 {
+                    let what = "the server was started anew while files were open";
+                    rows.push(gap(at, server.name(&sender), (what, lost)));
+                }
+            }
+        }
+        if self.servers.len() >= SERVERS_MAX
+            && let Some(first) = self.servers.keys().min().copied()
+        {
+            self.servers.remove(&first);
+            rows.push(gap(
+                at,
+                first.0.to_string().into(),
+                ("too many servers send", 1),
+            ));
+        }
+    }
+}
+
+fn gap(at: Timestamp, subject: Text, (what, count): (&str, u64)) -> Observation {
+    Incident {
+        at,
+        view: View::Site,
+        kind: IncidentKind::Gap,
+        subject: Some(subject),
+        detail: Some(what.into()),
+        count: Some(count),
+        ..Incident::default()
+    }
+    .into()
+}
+
+impl Server {
+    fn name(&self, sender: &SocketAddr) -> Text {
+        let name = self.name.clone();
+        name.unwrap_or_else(|| sender.ip().to_string().into())
+    }
+
+    /// Counts what did not come. All maps share one counter; files have one of their own, and so has each provider.
+    fn hear(
+        &mut self,
+        (code, sequence): (u8, u8),
+        (at, sender): (Timestamp, &SocketAddr),
+        body: &[u8],
+        rows: &mut Vec<Observation>,
+    ) {
+        let stream = match code {
+            b'f' => b'f',
+            b'g' => body.get(8).copied().unwrap_or(b'g') | 0x80,
+            _ => b'm',
+        };
+        let Some(last) = self.sequences.insert(stream, sequence) else {
+            return;
+        };
+        let lost = sequence.wrapping_sub(last).wrapping_sub(1);
+        if lost >= REORDERED_MAX {
+            self.sequences.insert(stream, last);
+        } else if lost > 0 {
+            let what = "datagrams of a stream did not come";
+            rows.push(gap(at, self.name(sender), (what, lost.into())));
+        }
+    }
+
+    /// Numbers to texts.
+    fn map(
+        &mut self,
+        code: u8,
+        (sender, at): (SocketAddr, Timestamp),
+        body: &[u8],
+        rows: &mut Vec<Observation>,
+    ) -> Result<(), InvalidDatagram> {
+        let (number, text) = body
+            .split_first_chunk()
+            .ok_or(InvalidDatagram("its map is cut"))?;
+        let number = u32::from_be_bytes(*number);
+        let text = String::from_utf8_lossy(text);
+        let text = text.trim_end_matches('\0');
+        let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+        match code {
+            b'=' => {
+                let host = first.rsplit_once('@').map(|(_, host)| host);
+                self.name = host.filter(|host| !host.is_empty()).map(Text::from);
+            }
+            b'u' => {
+                let user = User::parse(first, rest);
+                self.keep_user(number, user, (sender, at), rows);
+            }
+            b'T' => self.amend(rest, |user, told| {
+                user.name = told("n").or(told("s")).or(user.name.take());
+                user.vo = told("o").or(user.vo.take());
+            }),
+            b'U' => self.amend(rest, |user, told| {
+                user.activity = told("Ac").or(user.activity.take());
+            }),
+            b'd' => {
+                let user = self.user_named(first);
+                let file = OpenFile {
+                    path: Some(rest.into()),
+                    user,
+                    size: 0,
+                    may_write: false,
+                    opened: at,
+                    seen: Transferred::default(),
+                    seen_at: at,
+                };
+                // Its open, in the stream of files, tells the rest.
+                if self.files.len() < FILES_MAX {
+                    self.files.entry(number).or_insert(file);
+                }
+            }
+            b'x' => rows.extend(staged(rest, self.name(&sender))),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn keep_user(
+        &mut self,
+        number: u32,
+        user: User,
+        (sender, at): (SocketAddr, Timestamp),
+        rows: &mut Vec<Observation>,
+    ) {
+        if self.users.len() >= USERS_MAX {
+            let what = "too many users are known: their names are forgotten";
+            rows.push(gap(at, self.name(&sender), (what, self.users.len() as u64)));
+            self.users.clear();
+        }
+        self.users.insert(number, user);
+    }
+
+    /// Completes a user that was told before.
+    fn amend(&mut self, text: &str, change: impl Fn(&mut User, &dyn Fn(&str) -> Option<Text>)) {
+        let told = |key: &str| pair(text, key).map(Text::from);
+        let number = pair(text, "Uc").and_then(|number| number.parse().ok());
+        if let Some(user) = number.and_then(|number: u32| self.users.get_mut(&number)) {
+            change(user, &told);
+        }
+    }
+
+    fn user_named(&self, id: &str) -> u32 {
+        let wanted = User::parse(id, "");
+        let found = self
+            .users
+            .iter()
+            .find(|(_, user)| user.client == wanted.client && user.name == wanted.name);
+        found.map_or(0, |(number, _)| *number)
+    }
+
+    fn file_stream(
+        &mut self,
+        (sender, at): (SocketAddr, Timestamp),
+        body: &[u8],
+        rows: &mut Vec<Observation>,
+    ) -> Result<(), InvalidDatagram> {
+        let records = streams::parse(body).ok_or(InvalidDatagram("its records are cut"))?;
+        let (from, to) = (records.begins.unwrap_or(at), records.ends.unwrap_or(at));
+        for record in records.records {
+            match record {
+                FileRecord::Open {
+                    file,
+                    size,
+                    may_write,
+                    user,
+                    path,
+                } => {
+                    if self.files.len() >= FILES_MAX {
+                        let what = "too many files are open: they are forgotten";
+                        rows.push(gap(to, self.name(&sender), (what, self.files.len() as u64)));
+                        self.files.clear();
+                    }
+                    let known = self.files.get(&file);
+                    let path = path.or_else(|| known.and_then(|file| file.path.clone()));
+                    let user = user.or(known.map(|file| file.user)).unwrap_or(0);
+                    let open = OpenFile {
+                        path,
+                        user,
+                        size,
+                        may_write,
+                        opened: from,
+                        seen: Transferred::default(),
+                        seen_at: from,
+                    };
+                    self.files.insert(file, open);
+                }
+                FileRecord::Progress { file, moved } => {
+                    rows.extend(self.progress(file, moved, (to, &sender)));
+                }
+                FileRecord::Close {
+                    file,
+                    moved,
+                    is_forced,
+                } => {
+                    let open = self.files.remove(&file);
+                    let name = self.name(&sender);
+                    rows.push(self.closed(open, (moved, is_forced), (to, name)));
+                }
+                FileRecord::Disconnect { user } => {
+                    self.users.remove(&user);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What moved of an open file since it was told last.
+    fn progress(
+        &mut self,
+        file: u32,
+        moved: Transferred,
+        (to, sender): (Timestamp, &SocketAddr),
+    ) -> Option<Observation> {
+        let name = self.name(sender);
+        let open = self.files.get_mut(&file)?;
+        let before = std::mem::replace(&mut open.seen, moved);
+        let since = std::mem::replace(&mut open.seen_at, to);
+        let delta = |now: i64, then: i64| u64::try_from(now.checked_sub(then)?).ok().map(Bytes);
+        let row = Sample {
+            at: to,
+            view: View::Site,
+            subject_kind: SubjectKind::Connection,
+            subject: open.path.clone().unwrap_or_else(|| file.to_string().into()),
+            interval_ms: Some(to.since(since).as_millis() as u64),
+            server: Some(name),
+            bytes_in: delta(moved.written, before.written),
+            bytes_out: delta(moved.sent(), before.sent()),
+            ..Sample::default()
+        };
+        Some(row.into())
+    }
+
+    fn closed(
+        &self,
+        open: Option<OpenFile>,
+        (moved, is_forced): (Transferred, bool),
+        (to, server): (Timestamp, Text),
+    ) -> Observation {
+        let user = open.as_ref().and_then(|open| self.users.get(&open.user));
+        let user = user.cloned().unwrap_or_default();
+        let bytes = |count: i64| u64::try_from(count).ok().map(Bytes);
+        let writes = moved.written > 0
+            || open
+                .as_ref()
+                .is_some_and(|open| open.may_write && moved.sent() == 0);
+        let path = open.as_ref().and_then(|open| open.path.clone());
+        let (source_path, destination_path) = match writes {
+            true => (None, path),
+            false => (path, None),
+        };
+        let detail = "the connection ended before the file was closed";
+        Attempt {
+            at: to,
+            view: View::Site,
+            operation: match writes {
+                true => Operation::Write,
+                false => Operation::Read,
+            },
+            source_path,
+            destination_path,
+            vo: user.vo.map(VoName::new),
+            activity: user.activity.map(penstock_model::Activity::new),
+            user: user.name.map(UserName::new),
+            protocol: user.protocol,
+            client: user.client,
+            server: Some(server),
+            bytes_moved: bytes(moved.sent().saturating_add(moved.written)),
+            // Its size when it was opened: of a file that is written that is not its size.
+            file_bytes: open
+                .as_ref()
+                .filter(|_| !writes)
+                .and_then(|open| bytes(open.size)),
+            bytes_read: bytes(moved.sent()),
+            bytes_written: bytes(moved.written),
+            started: open.as_ref().map(|open| open.opened),
+            ended: Some(to),
+            derived: Some("started,ended".into()),
+            outcome: Some(match is_forced {
+                true => Outcome::Failure,
+                false => Outcome::Success,
+            }),
+            fingerprint: is_forced.then(|| fingerprint_of(None, None, detail)),
+            detail: is_forced.then(|| detail.into()),
+            ..Attempt::default()
+        }
+        .into()
+    }
+}
+
+impl User {
+    /// `prot/user.pid:sid@host`, then `&p=…&n=…&h=…&o=…`.
+    fn parse(id: &str, text: &str) -> User {
+        let (protocol, rest) = id.split_once('/').unwrap_or(("", id));
+        let (login, host) = rest.rsplit_once('@').unwrap_or((rest, ""));
+        let login = login.split('.').next().unwrap_or(login);
+        let known = |text: &str| Some(text).filter(|text| !text.is_empty()).map(Text::from);
+        User {
+            protocol: known(protocol),
+            name: pair(text, "n").and_then(known).or_else(|| known(login)),
+            client: pair(text, "h").and_then(known).or_else(|| known(host)),
+            vo: pair(text, "o").and_then(known),
+            activity: None,
+        }
+    }
+}
+
+/// The value of a key in `&key=value&…`.
+fn pair<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let mut pairs = text.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.find(|(name, _)| *name == key).map(|(_, value)| value)
+}
+
+/// A file came from tape or went there: `lfn`, then `&tod=&sz=&qt=&tm=&op=&rc=`.
+fn staged(text: &str, server: Text) -> Option<Observation> {
+    let (path, told) = text.split_once('\n')?;
+    let number = |key: &str| pair(told, key).and_then(|number| number.parse::<i64>().ok());
+    let at = Timestamp(number("tod")?.checked_mul(1000)?);
+    let code = number("rc");
+    let microseconds = |key: &str| {
+        number(key).and_then(|seconds| u64::try_from(seconds).ok()?.checked_mul(1_000_000))
+    };
+    let row = Attempt {
+        at,
+        view: View::Site,
+        operation: match pair(told, "op") {
+            Some(op) if op.starts_with(['m', 'p', '1']) => Operation::Migration,
+            _ => Operation::Recall,
+        },
+        source_path: Some(path.into()),
+        server: Some(server),
+        file_bytes: number("sz")
+            .and_then(|size| u64::try_from(size).ok())
+            .map(Bytes),
+        wait_us: microseconds("qt"),
+        network_us: None,
+        source_read_us: microseconds("tm"),
+        ended: Some(at),
+        outcome: code.map(|code| match code {
+            0 => Outcome::Success,
+            _ => Outcome::Failure,
+        }),
+        error_code: code.filter(|code| *code != 0),
+        ..Attempt::default()
+    };
+    Some(row.into())
+}
+
+/// Who tells JSON.
+struct Provider {
+    server: Text,
+    code: u8,
+    at: Timestamp,
+}
+
+/// `send json`: the first line tells what the binary head would.
+fn provided(
+    datagram: &[u8],
+    sender: &SocketAddr,
+    rows: &mut Vec<Observation>,
+) -> Result<(), InvalidDatagram> {
+    let mut lines = datagram.split(|byte| *byte == b'\n');
+    let head = lines.next().unwrap_or_default();
+    let head = json::object(head).map_err(|_| InvalidDatagram("its head is no JSON"))?;
+    let head = json::Object(&head);
+    let about = head
+        .object("gs")
+        .ok_or(InvalidDatagram("its head tells no provider"))?;
+    let kind = about.str("type").and_then(|kind| kind.bytes().next());
+    let host = head.object("src").and_then(|source| source.text("host"));
+    let at = about.signed("tend").and_then(|at| at.checked_mul(1000));
+    let about = Provider {
+        server: host.unwrap_or_else(|| sender.ip().to_string().into()),
+        code: kind.ok_or(InvalidDatagram("its head tells no provider"))?,
+        at: Timestamp(at.ok_or(InvalidDatagram("its head tells no time"))?),
+    };
+    for line in lines {
+        about.line(line, rows);
+    }
+    Ok(())
+}
+
+impl Provider {
+    fn line(&self, line: &[u8], rows: &mut Vec<Observation>) {
+        let line = line.strip_suffix(&[0]).unwrap_or(line);
+        let Ok(object) = json::object(line) else {
+            return;
+        };
+        let object = json::Object(&object);
+        rows.extend(match self.code {
+            b'P' => self.copied(&object),
+            b'C' => self.cached(&object),
+            b'R' => self.throttled(&object),
+            _ => None,
+        });
+    }
+
+    /// A third-party copy.
+    fn copied(&self, told: &json::Object<'_>) -> Option<Observation> {
+        let run = told.object("Xeq")?;
+        let time = |key: &str| run.str(key).and_then(padded_time);
+        let ended = time("End");
+        let code = run.signed("RC");
+        let is_success = code == Some(0);
+        let end = |key: &str| told.str(key).and_then(super::storage_and_path).unzip();
+        let (source, destination) = (end("Src"), end("Dst"));
+        let size = told.unsigned("Size").map(Bytes);
+        let row = Attempt {
+            at: ended.unwrap_or(self.at),
+            view: View::Site,
+            operation: Operation::Copy,
+            source_host: source.0,
+            source_path: source.1,
+            destination_host: destination.0,
+            destination_path: destination.1,
+            protocol: told.text("TPC"),
+            client: told
+                .str("Client")
+                .map(|client| host_of(client.rsplit('@').next().unwrap_or(client)).into()),
+            server: Some(self.server.clone()),
+            file_bytes: size,
+            bytes_moved: size.filter(|_| is_success),
+            started: time("Beg"),
+            ended,
+            streams: run
+                .unsigned("Strm")
+                .and_then(|streams| u32::try_from(streams).ok()),
+            ip_version: run
+                .unsigned("IPv")
+                .and_then(|version| u32::try_from(version).ok()),
+            outcome: code.map(|code| match code {
+                0 => Outcome::Success,
+                _ => Outcome::Failure,
+            }),
+            error_code: code.filter(|code| *code != 0),
+            ..Attempt::default()
+        };
+        Some(row.into())
+    }
+
+    /// A file of a cache was closed: what came over the network is on the side of its origin.
+    fn cached(&self, told: &json::Object<'_>) -> Option<Observation> {
+        let sum = |keys: [&str; 3]| {
+            let parts = keys.map(|key| told.unsigned(key).unwrap_or(0));
+            Bytes(
+                parts
+                    .iter()
+                    .fold(0, |sum: u64, part| sum.saturating_add(*part)),
+            )
+        };
+        let seconds = |key: &str| {
+            told.signed(key)
+                .and_then(|at| at.checked_mul(1000))
+                .map(Timestamp)
+        };
+        let ended = seconds("detach_t");
+        let row = Attempt {
+            at: ended.unwrap_or(self.at),
+            view: View::Site,
+            operation: Operation::Read,
+            source_path: told.text("lfn"),
+            server: Some(self.server.clone()),
+            file_bytes: told.unsigned("size").map(Bytes),
+            bytes_read: Some(sum(["b_hit", "b_miss", "b_bypass"])),
+            bytes_moved: Some(sum(["b_miss", "b_bypass", "b_prefetch"])),
+            started: seconds("attach_t"),
+            ended,
+            outcome: None,
+            state: Some("cache".into()),
+            ..Attempt::default()
+        };
+        Some(row.into())
+    }
+
+    fn throttled(&self, told: &json::Object<'_>) -> Option<Observation> {
+        let row = Sample {
+            at: self.at,
+            view: View::Site,
+            subject_kind: SubjectKind::Server,
+            subject: self.server.clone(),
+            active: told.unsigned("io_active"),
+            queued: told.unsigned("io_wait"),
+            ..Sample::default()
+        };
+        Some(row.into())
+    }
+}
+
+/// The fraction of these times is a number of microseconds without the zeros before it, padded to three digits
+/// (`XrdXrootdTpcMon.cc`): `.4512` is 4.512 ms.
+fn padded_time(text: &str) -> Option<Timestamp> {
+    let whole = text.strip_suffix('Z').unwrap_or(text);
+    let (whole, fraction) = whole.split_once('.').unwrap_or((whole, "0"));
+    let microseconds: i64 = fraction
+        .parse()
+        .ok()
+        .filter(|value| (0..1_000_000).contains(value))?;
+    Some(Timestamp(times::iso(whole)?.0 + microseconds / 1000))
+}
+
+#[cfg(test)]
+mod tests;

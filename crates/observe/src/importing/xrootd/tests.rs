@@ -1,0 +1,152 @@
+use super::*;
+
+const SENDER: ([u8; 4], u16) = ([192, 0, 2, 7], 1094);
+const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
+    let pairs = digits
+        .chunks(2)
+        .map(|pair| std::str::from_utf8(pair).expect("hex"));
+    pairs
+        .map(|pair| u8::from_str_radix(pair, 16).expect("hex"))
+        .collect()
+}
+
+/// Open for write and close of 1 GB on `/a/b`.
+fn written_file(sequence: u8) -> Vec<u8> {
+    let mut packet = bytes(
+        "66 07 0060 6A000000 | 02 01 0018 0000 0002 6A001000 6A001005 00000A0B0C0D0E0F
+         01 03 0020 00000011 0000000000000000 00000009 2F612F62 0000000000000000
+         00 00 0020 00000011 0000000000000000 0000000000000000 000000003B9ACA00",
+    );
+    packet[1] = sequence;
+    packet
+}
+
+fn map(code: u8, sequence: u8, number: u32, text: &str) -> Vec<u8> {
+    let length = (12 + text.len()) as u16;
+    let mut packet = vec![code, sequence];
+    packet.extend(length.to_be_bytes());
+    packet.extend(0x6A00_0000_u32.to_be_bytes());
+    packet.extend(number.to_be_bytes());
+    packet.extend(text.as_bytes());
+    packet
+}
+
+fn take(monitoring: &mut Monitoring, packet: &[u8]) -> Vec<Observation> {
+    let mut rows = Vec::new();
+    let taken = monitoring.take((SENDER.into(), NOW), packet, &mut rows);
+    taken.expect("a datagram of XRootD");
+    rows
+}
+
+#[test]
+fn a_file_that_was_written_is_told_with_its_user() {
+    let mut monitoring = Monitoring::new();
+    take(
+        &mut monitoring,
+        &map(
+            b'=',
+            0,
+            0,
+            "/xrootd.42:77@se7.example.org\n&site=LAB&port=1094&ver=v5",
+        ),
+    );
+    take(
+        &mut monitoring,
+        &map(
+            b'u',
+            1,
+            9,
+            "xroot/alice.12:34@wn1.example.org\n&p=gsi&n=Alice&h=wn1&o=atlas&r=&g=",
+        ),
+    );
+    let rows = take(&mut monitoring, &written_file(7));
+    let [Observation::Attempt(row)] = rows.as_slice() else {
+        panic!("one attempt: {rows:?}");
+    };
+    assert_eq!(row.operation, Operation::Write);
+    assert_eq!(row.bytes_written, Some(Bytes(1_000_000_000)));
+    assert_eq!(row.destination_path.as_deref(), Some("/a/b"));
+    assert_eq!(
+        row.file_bytes, None,
+        "its size at the opening is not its size"
+    );
+    assert_eq!(row.server.as_deref(), Some("se7.example.org"));
+    assert_eq!(row.user.as_ref().map(UserName::as_str), Some("Alice"));
+    assert_eq!(row.vo.as_ref().map(VoName::as_str), Some("atlas"));
+    assert_eq!(row.started, Some(Timestamp(0x6A00_1000 * 1000)));
+    assert_eq!(row.at, Timestamp(0x6A00_1005 * 1000));
+    assert_eq!(monitoring.open_files(), 0);
+}
+
+#[test]
+fn an_unknown_user_stays_unknown() {
+    let rows = take(&mut Monitoring::new(), &written_file(7));
+    let [Observation::Attempt(row)] = rows.as_slice() else {
+        panic!("one attempt: {rows:?}");
+    };
+    assert_eq!((&row.user, &row.vo, &row.client), (&None, &None, &None));
+    assert_eq!(row.server.as_deref(), Some("192.0.2.7"));
+}
+
+#[test]
+fn datagrams_that_did_not_come_are_told_and_another_order_is_none() {
+    let mut monitoring = Monitoring::new();
+    let gaps = |rows: Vec<Observation>| -> Vec<Option<u64>> {
+        let gaps = rows.into_iter().filter_map(|row| match row {
+            Observation::Incident(row) => Some(row.count),
+            _ => None,
+        });
+        gaps.collect()
+    };
+    assert_eq!(gaps(take(&mut monitoring, &written_file(254))), []);
+    assert_eq!(gaps(take(&mut monitoring, &written_file(1))), [Some(2)]);
+    assert_eq!(gaps(take(&mut monitoring, &written_file(0))), []);
+    assert_eq!(gaps(take(&mut monitoring, &written_file(2))), []);
+}
+
+#[test]
+fn a_third_party_copy_has_the_times_that_its_server_meant() {
+    let text = r#"{"TPC":"https","Client":"x.1:2@h","Xeq":{"Beg":"2026-11-21T06:19:52.4512Z","End":"2026-11-21T06:19:54.123456Z","RC":0,"Strm":1,"Type":"pull","IPv":6},"Src":"https://a.example:8443/x","Dst":"https://b.example:8443/y","Size":7}"#;
+    let mut packet = vec![b'g', 0];
+    let body_length = 8 + 16 + text.len() + 1;
+    packet.extend((body_length as u16).to_be_bytes());
+    packet.extend([0x6A, 0, 0, 0]);
+    packet.extend([0; 8]);
+    packet.extend([b'P', 0, 0, 0, 0, 0, 0, 0]);
+    packet.extend(text.as_bytes());
+    packet.push(0);
+    let rows = take(&mut Monitoring::new(), &packet);
+    let [Observation::Attempt(row)] = rows.as_slice() else {
+        panic!("one attempt: {rows:?}");
+    };
+    assert_eq!(row.started, Some(Timestamp(1_795_241_992_004)));
+    assert_eq!(row.ended, Some(Timestamp(1_795_241_994_123)));
+    assert_eq!(row.source_host.as_deref(), Some("https://a.example"));
+    assert_eq!(row.bytes_moved, Some(Bytes(7)));
+}
+
+#[test]
+fn hostile_datagrams_never_crash() {
+    let seeds = [
+        written_file(1),
+        map(b'u', 1, 9, "xroot/alice.12:34@wn1\n&n=A&o=atlas"),
+        map(b'x', 1, 9, "u\n/f\n&tod=1&sz=2&qt=3&tm=4&op=x&rc=5"),
+        map(b'T', 1, 9, "u\n&Uc=9&o=cms"),
+    ];
+    for seed in seeds {
+        for at in 0..seed.len() {
+            for value in [0, 1, 2, 3, 4, 0x7f, 0x80, 0xff, b'g', b'd', b'{'] {
+                let mut hostile = seed.clone();
+                hostile[at] = value;
+                let mut monitoring = Monitoring::new();
+                let mut rows = Vec::new();
+                let _ = monitoring.take((SENDER.into(), NOW), &hostile, &mut rows);
+                let cut = &hostile[..at];
+                let _ = monitoring.take((SENDER.into(), NOW), cut, &mut rows);
+            }
+        }
+    }
+}

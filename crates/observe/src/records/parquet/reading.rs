@@ -1,0 +1,198 @@
+//! Reads a table again: our own, or one that another program wrote with our columns.
+
+use super::pages::Chunk;
+use super::thrift::{self, Fields, Struct, Value};
+use super::{MAGIC, ROWS_KEY, physical};
+use crate::store::columns::{self, DecodedColumn};
+use penstock_model::observation::{CellType, Family, OBSERVATION_VERSION, Row};
+use std::io::{self, Read, Seek, SeekFrom};
+use thiserror::Error;
+
+/// Bytes of a footer, of a column's pages and rows of a group at most: what is held in memory.
+const FOOTER_BYTES_MAX: u64 = 64 << 20;
+const CHUNK_BYTES_MAX: u64 = 1 << 30;
+const GROUP_ROWS_MAX: i64 = 1 << 20;
+const UNCOMPRESSED: i64 = 0;
+const OPTIONAL: i64 = 1;
+
+/// Why a file is not read.
+#[derive(Debug, Error)]
+pub enum InvalidParquet {
+    /// The disk.
+    #[error("{0}")]
+    Disk(#[from] io::Error),
+    /// It is no Parquet, or damaged.
+    #[error("not a whole Parquet file: {0}")]
+    Malformed(&'static str),
+    /// It is Parquet that is written in a way that is not read here.
+    #[error("{0}")]
+    NotSupported(&'static str),
+    /// Its rows are others.
+    #[error("it holds rows of '{0}'")]
+    OtherRows(String),
+    /// A column holds something else, or a value that cannot be.
+    #[error("column '{0}' does not hold what it should")]
+    Column(String),
+}
+
+const MALFORMED: InvalidParquet = InvalidParquet::Malformed("its parts do not fit together");
+
+/// Which rows a file holds.
+pub fn family_of(file: &mut (impl Read + Seek)) -> Result<Family, InvalidParquet> {
+    let footer = read_footer(file)?;
+    let keys = footer.list(5).unwrap_or_default();
+    let rows = keys.iter().find_map(|key| match key {
+        Value::Struct(key) if key.text(1) == Some(ROWS_KEY) => key.text(2),
+        _ => None,
+    });
+    let rows = rows.unwrap_or("something else");
+    let named = rows.split_once(' ');
+    let own_version = OBSERVATION_VERSION.to_string();
+    let family = named.filter(|(_, version)| *version == own_version);
+    let family = family.and_then(|(word, _)| Family::from_word(word));
+    family.ok_or_else(|| InvalidParquet::OtherRows(rows.to_owned()))
+}
+
+/// Hands each row to `take`. Columns that are not in the file are unknown.
+pub fn read<R: Row>(
+    file: &mut (impl Read + Seek),
+    mut take: impl FnMut(&R),
+) -> Result<(), InvalidParquet> {
+    let footer = read_footer(file)?;
+    let optional = optional_columns(&footer).ok_or(MALFORMED)?;
+    for group in footer.list(4).ok_or(MALFORMED)? {
+        let Value::Struct(group) = group else {
+            return Err(MALFORMED);
+        };
+        let rows = group.integer(3).ok_or(MALFORMED)?;
+        if !(0..=GROUP_ROWS_MAX).contains(&rows) {
+            let what = "a row group has more than a million rows: write smaller ones";
+            return Err(InvalidParquet::NotSupported(what));
+        }
+        let mut decoded = Vec::new();
+        for chunk in group.list(1).ok_or(MALFORMED)? {
+            let Value::Struct(chunk) = chunk else {
+                return Err(MALFORMED);
+            };
+            let metadata = chunk.structure(3).ok_or(MALFORMED)?;
+            let name = column_name(metadata).ok_or(MALFORMED)?;
+            if let Some(place) = R::COLUMNS.iter().position(|column| column.name == name) {
+                let is_optional = optional.contains(&name);
+                let column = decode::<R>(file, metadata, (place, is_optional, rows as u32))?;
+                decoded.push(column);
+            }
+        }
+        for (place, column) in R::COLUMNS.iter().enumerate() {
+            let is_there = decoded.iter().any(|decoded| decoded.place == place);
+            if !column.is_optional && !is_there {
+                return Err(InvalidParquet::Column(column.name.to_owned()));
+            }
+        }
+        each_row(&decoded, rows as u32, &mut take)?;
+    }
+    Ok(())
+}
+
+fn each_row<R: Row>(
+    decoded: &[DecodedColumn],
+    rows: u32,
+    take: &mut impl FnMut(&R),
+) -> Result<(), InvalidParquet> {
+    let mut row = R::default();
+    let outcome = columns::each_row(decoded, rows, &mut row, |row| take(row));
+    outcome.map_err(|place| InvalidParquet::Column(R::COLUMNS[place].name.to_owned()))
+}
+
+fn decode<R: Row>(
+    file: &mut (impl Read + Seek),
+    metadata: &Struct,
+    (place, is_optional, rows): (usize, bool, u32),
+) -> Result<DecodedColumn, InvalidParquet> {
+    let column = &R::COLUMNS[place];
+    let wrong = || InvalidParquet::Column(column.name.to_owned());
+    if metadata.integer(4) != Some(UNCOMPRESSED) {
+        let what = "it is compressed: write it without compression";
+        return Err(InvalidParquet::NotSupported(what));
+    }
+    let physical = metadata.integer(1).ok_or_else(wrong)?;
+    let fits = match column.cells {
+        CellType::Time | CellType::Signed | CellType::Unsigned => {
+            [physical::INT32, physical::INT64].contains(&physical)
+        }
+        CellType::Text => physical == physical::BYTE_ARRAY,
+        CellType::Truth => physical == physical::BOOLEAN,
+    };
+    let values = metadata.integer(5);
+    if !fits || values != Some(rows.into()) {
+        return Err(wrong());
+    }
+    let begins = metadata.integer(9).ok_or(MALFORMED)?;
+    let begins = metadata
+        .integer(11)
+        .map_or(begins, |dictionary| dictionary.min(begins));
+    let begins = u64::try_from(begins).map_err(|_| MALFORMED)?;
+    let size = metadata
+        .integer(7)
+        .and_then(|size| u64::try_from(size).ok());
+    let size = size
+        .filter(|size| *size <= CHUNK_BYTES_MAX)
+        .ok_or(MALFORMED)?;
+    let bytes = read_at(file, begins, size)?;
+    let chunk = Chunk {
+        place,
+        physical,
+        is_optional,
+        rows,
+    };
+    chunk.decode(&bytes).ok_or_else(wrong)
+}
+
+/// Never allocates more than the file has.
+fn read_at(file: &mut (impl Read + Seek), at: u64, length: u64) -> Result<Vec<u8>, InvalidParquet> {
+    file.seek(SeekFrom::Start(at))?;
+    let mut bytes = Vec::new();
+    file.take(length).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 == length {
+        true => Ok(bytes),
+        false => Err(InvalidParquet::Malformed("it ends before it should")),
+    }
+}
+
+fn read_footer(file: &mut (impl Read + Seek)) -> Result<Struct, InvalidParquet> {
+    let size = file.seek(SeekFrom::End(0))?;
+    if size < 12 {
+        return Err(InvalidParquet::Malformed("it is too short"));
+    }
+    let end = read_at(file, size - 8, 8)?;
+    let (length, magic) = end.split_first_chunk::<4>().ok_or(MALFORMED)?;
+    let length = u64::from(u32::from_le_bytes(*length));
+    if magic != MAGIC {
+        return Err(InvalidParquet::Malformed("it does not end as one"));
+    }
+    if length > FOOTER_BYTES_MAX || length + 12 > size {
+        return Err(InvalidParquet::Malformed("its footer is too long"));
+    }
+    let footer = read_at(file, size - 8 - length, length)?;
+    let (footer, _) = thrift::read(&footer).ok_or(MALFORMED)?;
+    Ok(footer)
+}
+
+fn column_name(metadata: &Struct) -> Option<&str> {
+    match metadata.list(3)? {
+        [Value::Binary(name)] => std::str::from_utf8(name).ok(),
+        _ => None,
+    }
+}
+
+fn optional_columns(footer: &Struct) -> Option<Vec<&str>> {
+    let mut names = Vec::new();
+    for element in footer.list(2)?.iter().skip(1) {
+        let Value::Struct(element) = element else {
+            return None;
+        };
+        if element.integer(3) == Some(OPTIONAL) {
+            names.push(element.text(4)?);
+        }
+    }
+    Some(names)
+}

@@ -1,0 +1,102 @@
+use super::*;
+use penstock_model::observation::{Attempt, Change, Family, Outcome, Sample};
+use penstock_model::{Bytes, Side, Timestamp, VoName};
+use proptest::prelude::*;
+use std::io::Cursor;
+
+fn written<R: penstock_model::observation::Row>(rows: &[R]) -> Vec<u8> {
+    let mut writer = ParquetWriter::new(Vec::new()).expect("memory");
+    for row in rows {
+        writer.push(row).expect("memory");
+    }
+    writer.finish().expect("memory")
+}
+
+fn read_again<R: penstock_model::observation::Row>(file: &[u8]) -> Result<Vec<R>, InvalidParquet> {
+    let mut rows = Vec::new();
+    read(&mut Cursor::new(file), |row: &R| rows.push(row.clone()))?;
+    Ok(rows)
+}
+
+fn attempts() -> impl Strategy<Value = Attempt> {
+    let text = || proptest::option::of("[a-zé/]{0,9}".prop_map(|text| text.as_str().into()));
+    let numbers = (
+        any::<i64>(),
+        any::<u64>(),
+        any::<Option<u64>>(),
+        any::<Option<u32>>(),
+    );
+    let words = (0..4_usize, any::<Option<bool>>(), any::<Option<i64>>());
+    (numbers, words, text(), text()).prop_map(
+        |((at, line, moved, streams), (outcome, is_local, code), path, vo)| Attempt {
+            at: Timestamp(at),
+            source: "s".into(),
+            line,
+            bytes_moved: moved.map(Bytes),
+            streams,
+            outcome: Outcome::ALL.get(outcome).copied(),
+            side: (outcome == 1).then_some(Side::Destination),
+            is_local,
+            error_code: code,
+            source_path: path,
+            vo: vo.map(|vo: std::sync::Arc<str>| VoName::new(vo)),
+            ..Attempt::default()
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn any_rows_come_back_from_a_file(rows in proptest::collection::vec(attempts(), 0..70)) {
+        let file = written(&rows);
+        let family = family_of(&mut Cursor::new(&file));
+        prop_assert_eq!(family.map_err(|why| TestCaseError::fail(why.to_string()))?, Family::Attempt);
+        let again = read_again::<Attempt>(&file);
+        prop_assert_eq!(again.map_err(|why| TestCaseError::fail(why.to_string()))?, rows);
+    }
+}
+
+#[test]
+fn many_row_groups_come_back() {
+    let rows: Vec<Change> = (0..70_000)
+        .map(|line| Change {
+            line,
+            subject: "x".into(),
+            ..Change::default()
+        })
+        .collect();
+    assert!(read_again::<Change>(&written(&rows)).expect("read") == rows);
+}
+
+#[test]
+fn rows_of_another_family_are_told() {
+    let file = written(&[Change::default()]);
+    assert!(matches!(
+        read_again::<Sample>(&file),
+        Err(InvalidParquet::Column(_))
+    ));
+}
+
+#[test]
+fn hostile_files_are_refused_or_read_but_never_crash() {
+    let rows: Vec<Attempt> = (0..9)
+        .map(|line| Attempt {
+            line,
+            vo: Some(VoName::new("atlas")),
+            is_local: (line % 3 == 0).then_some(true),
+            ..Attempt::default()
+        })
+        .collect();
+    let file = written(&rows);
+    for at in (0..file.len()).step_by(2) {
+        for value in [0, 0x19, 0xff] {
+            let mut hostile = file.clone();
+            hostile[at] = value;
+            let _ = read_again::<Attempt>(&hostile);
+            let _ = family_of(&mut Cursor::new(&hostile));
+        }
+    }
+    for length in (0..file.len()).step_by(7) {
+        let _ = read_again::<Attempt>(&file[..length]);
+    }
+}

@@ -1,0 +1,254 @@
+//! Rows on disk: what somebody saw happen, appended as it comes and read again by time.
+//!
+//! A directory has one file for each family of rows and day (several, when one would be long), so that old days can be
+//! removed. A file is a chain of blocks, each of which holds its rows column by column and is checked by a checksum
+//! (`docs/decisions/0016-rows-in-own-columns.md`). What [`Store::flush`] has acknowledged survives a crash; what a crash
+//! has torn off is moved into a file beside it when more is written, and told. Only one process writes, any number reads.
+
+mod block;
+pub(crate) mod columns;
+mod positions;
+mod reading;
+mod segment;
+
+pub use positions::{BEGINNING_BYTES, Position, Positions};
+pub use reading::{ReadWindow, Reader, Skipped};
+pub use segment::TornTail;
+
+use penstock_model::Timestamp;
+use penstock_model::observation::{Attempt, Change, Family, Incident, Observation, Row, Sample};
+use segment::Segment;
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Rows of one block at most: what a reader decodes at once.
+const BLOCK_ROWS_MAX: u32 = 16_384;
+/// Rows that wait in memory for their blocks at most, of all files together.
+const BUFFER_ROWS_MAX: u32 = 65_536;
+/// A file that is longer gets no further block.
+const SEGMENT_BYTES_MAX: u64 = 256 << 20;
+/// Files that are open at most.
+const FILES_OPEN_MAX: usize = 64;
+/// The marker of a directory with rows, with the version of its files.
+const MARKER: &str = "penstock-records";
+const MARKER_TEXT: &str = "penstock records 1\n";
+
+/// Why rows cannot be kept or read.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// The disk.
+    #[error("{}: {why}", path.display())]
+    Disk {
+        /// Of what.
+        path: PathBuf,
+        /// What it said.
+        #[source]
+        why: io::Error,
+    },
+    /// Another process writes.
+    #[error("{}: another process writes into it", .0.display())]
+    Locked(PathBuf),
+    /// It holds something else, or rows of a later version.
+    #[error("{}: {what}", path.display())]
+    Foreign {
+        /// Which file or directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Something that was to be durable may not be: the disk failed before.
+    #[error("{}: a write failed before; open it again to see what is there", .0.display())]
+    Poisoned(PathBuf),
+}
+
+impl StoreError {
+    fn disk(path: &Path) -> impl FnOnce(io::Error) -> StoreError {
+        let path = path.to_owned();
+        move |why| StoreError::Disk { path, why }
+    }
+}
+
+/// Appends rows.
+#[derive(Debug)]
+pub struct Store {
+    directory: PathBuf,
+    /// Held as long as this lives.
+    _lock: File,
+    segments: BTreeMap<(Family, i64), Segment>,
+    buffered_rows: u32,
+    torn: Vec<TornTail>,
+    is_poisoned: bool,
+}
+
+impl Store {
+    /// Opens a directory to write, which it makes when there is none.
+    pub fn open(directory: &Path) -> Result<Store, StoreError> {
+        fs::create_dir_all(directory).map_err(StoreError::disk(directory))?;
+        let marker = directory.join(MARKER);
+        let is_new = !marker.exists();
+        if is_new {
+            refuse_foreign_files(directory)?;
+        }
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&marker);
+        let lock = lock.map_err(StoreError::disk(&marker))?;
+        lock.try_lock().map_err(|why| match why {
+            TryLockError::WouldBlock => StoreError::Locked(directory.to_owned()),
+            TryLockError::Error(why) => StoreError::disk(&marker)(why),
+        })?;
+        let text = fs::read_to_string(&marker).map_err(StoreError::disk(&marker))?;
+        if text.is_empty() {
+            fs::write(&marker, MARKER_TEXT).map_err(StoreError::disk(&marker))?;
+            lock.sync_all().map_err(StoreError::disk(&marker))?;
+            sync_directory(directory)?;
+        } else {
+            check_marker(&marker, &text)?;
+        }
+        Ok(Store {
+            directory: directory.to_owned(),
+            _lock: lock,
+            segments: BTreeMap::new(),
+            buffered_rows: 0,
+            torn: Vec::new(),
+            is_poisoned: false,
+        })
+    }
+
+    /// Takes a row. It is durable after the next [`Store::flush`].
+    pub fn append(&mut self, row: &Observation) -> Result<(), StoreError> {
+        match row {
+            Observation::Attempt(row) => self.append_row::<Attempt>(row),
+            Observation::Sample(row) => self.append_row::<Sample>(row),
+            Observation::Change(row) => self.append_row::<Change>(row),
+            Observation::Incident(row) => self.append_row::<Incident>(row),
+        }
+    }
+
+    /// The same, of a family that is known.
+    pub fn append_row<R: Row>(&mut self, row: &R) -> Result<(), StoreError> {
+        if self.is_poisoned {
+            return Err(StoreError::Poisoned(self.directory.clone()));
+        }
+        let day = day_of(row.at());
+        let segment = self
+            .segments
+            .entry((R::FAMILY, day))
+            .or_insert_with(|| Segment::new(R::FAMILY, day, R::COLUMNS));
+        segment.push(row);
+        self.buffered_rows += 1;
+        let is_full = segment.buffered_rows() >= BLOCK_ROWS_MAX;
+        if is_full || self.buffered_rows >= BUFFER_ROWS_MAX {
+            self.poisoning(|store| store.write_blocks())?;
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was appended.
+    pub fn flush(&mut self) -> Result<(), StoreError> {
+        if self.is_poisoned {
+            return Err(StoreError::Poisoned(self.directory.clone()));
+        }
+        self.poisoning(|store| {
+            store.write_blocks()?;
+            for segment in store.segments.values_mut() {
+                segment.sync()?;
+            }
+            Ok(())
+        })
+    }
+
+    /// What a crash had torn off the files that were written to since the opening.
+    pub fn torn_tails(&self) -> &[TornTail] {
+        &self.torn
+    }
+
+    /// Removes the days that had ended before; tells which files.
+    pub fn remove_before(&mut self, at: Timestamp) -> Result<Vec<PathBuf>, StoreError> {
+        self.flush()?;
+        let first_day = day_of(at);
+        let mut removed = Vec::new();
+        for file in segment::files(&self.directory)? {
+            if file.day < first_day {
+                fs::remove_file(&file.path).map_err(StoreError::disk(&file.path))?;
+                let torn = segment::torn_path(&file.path);
+                if torn.exists() {
+                    fs::remove_file(&torn).map_err(StoreError::disk(&torn))?;
+                }
+                removed.push(file.path);
+            }
+        }
+        self.segments.retain(|(_, day), _| *day >= first_day);
+        sync_directory(&self.directory)?;
+        Ok(removed)
+    }
+
+    /// After a failed write or sync nobody knows what of it is on disk.
+    fn poisoning<T>(
+        &mut self,
+        write: impl FnOnce(&mut Store) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let outcome = write(self);
+        self.is_poisoned = outcome.is_err();
+        outcome
+    }
+
+    fn write_blocks(&mut self) -> Result<(), StoreError> {
+        let mut open = 0;
+        for segment in self.segments.values_mut() {
+            if segment.buffered_rows() > 0 {
+                let torn = segment.write_block(&self.directory)?;
+                self.torn.extend(torn);
+            }
+            open += usize::from(segment.is_open());
+        }
+        self.buffered_rows = 0;
+        if open > FILES_OPEN_MAX {
+            for segment in self.segments.values_mut() {
+                segment.sync()?;
+            }
+            self.segments.clear();
+        }
+        Ok(())
+    }
+}
+
+/// A directory that holds other things is not taken for a new store.
+fn refuse_foreign_files(directory: &Path) -> Result<(), StoreError> {
+    let mut entries = fs::read_dir(directory).map_err(StoreError::disk(directory))?;
+    match entries.next() {
+        None => Ok(()),
+        Some(_) => Err(StoreError::Foreign {
+            path: directory.to_owned(),
+            what: "it has files and none of them says that it holds records".to_owned(),
+        }),
+    }
+}
+
+fn check_marker(marker: &Path, text: &str) -> Result<(), StoreError> {
+    match text {
+        MARKER_TEXT => Ok(()),
+        _ => Err(StoreError::Foreign {
+            path: marker.to_owned(),
+            what: "it is of another version".to_owned(),
+        }),
+    }
+}
+
+/// Days since 1970.
+fn day_of(at: Timestamp) -> i64 {
+    at.unix_seconds().div_euclid(86_400)
+}
+
+fn sync_directory(directory: &Path) -> Result<(), StoreError> {
+    let file = File::open(directory).map_err(StoreError::disk(directory))?;
+    file.sync_all().map_err(StoreError::disk(directory))
+}
+
+#[cfg(test)]
+mod tests;

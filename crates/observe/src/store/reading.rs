@@ -1,0 +1,184 @@
+//! Reads rows again: of a window, and of each row only the columns that are wanted.
+
+use super::segment::{self, FRAME_HEAD_BYTES, FrameHead, HEAD_BYTES, SegmentFile};
+use super::{MARKER, StoreError, check_marker, day_of};
+use super::{block, columns};
+use penstock_model::observation::{Attempt, Change, Family, Incident, Observation, Row, Sample};
+use penstock_model::{Bytes, Timestamp};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// Rows at `from` or later, and before `to`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadWindow {
+    /// Its beginning.
+    pub from: Timestamp,
+    /// Its end, which is outside.
+    pub to: Timestamp,
+}
+
+impl ReadWindow {
+    /// Everything.
+    pub const ALL: ReadWindow = ReadWindow {
+        from: Timestamp(i64::MIN),
+        to: Timestamp(i64::MAX),
+    };
+
+    fn has(&self, at: Timestamp) -> bool {
+        self.from <= at && (at < self.to || self.to == ReadWindow::ALL.to)
+    }
+}
+
+/// Bytes of a file that could not be read as rows: they are being written, or are damaged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    /// The file.
+    pub path: PathBuf,
+    /// How many.
+    pub bytes: Bytes,
+}
+
+/// Reads a store. What is appended meanwhile may or may not be read.
+#[derive(Debug)]
+pub struct Reader {
+    directory: PathBuf,
+    skipped: Vec<Skipped>,
+}
+
+impl Reader {
+    /// Opens a directory.
+    pub fn open(directory: &Path) -> Result<Reader, StoreError> {
+        let marker = directory.join(MARKER);
+        let text = std::fs::read_to_string(&marker).map_err(StoreError::disk(&marker))?;
+        check_marker(&marker, &text)?;
+        Ok(Reader {
+            directory: directory.to_owned(),
+            skipped: Vec::new(),
+        })
+    }
+
+    /// What could not be read until now.
+    pub fn skipped(&self) -> &[Skipped] {
+        &self.skipped
+    }
+
+    /// Hands each row of a window to `take`, in the order in which they were appended within a day. Of a row only these
+    /// columns are filled (`at` always); of an empty list, all.
+    pub fn each<R: Row>(
+        &mut self,
+        window: ReadWindow,
+        columns: &[&str],
+        mut take: impl FnMut(&R),
+    ) -> Result<(), StoreError> {
+        for file in segment::files(&self.directory)? {
+            let is_inside = (day_of(window.from)..=day_of(window.to)).contains(&file.day);
+            if file.family == R::FAMILY && is_inside {
+                self.each_of_file(&file, window, columns, &mut take)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands each row of every family to `take`, whole.
+    pub fn each_of_all(
+        &mut self,
+        window: ReadWindow,
+        mut take: impl FnMut(Observation),
+    ) -> Result<(), StoreError> {
+        for family in Family::ALL {
+            match family {
+                Family::Attempt => {
+                    self.each::<Attempt>(window, &[], |row| take(row.clone().into()))?;
+                }
+                Family::Sample => {
+                    self.each::<Sample>(window, &[], |row| take(row.clone().into()))?;
+                }
+                Family::Change => {
+                    self.each::<Change>(window, &[], |row| take(row.clone().into()))?;
+                }
+                Family::Incident => {
+                    self.each::<Incident>(window, &[], |row| take(row.clone().into()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn each_of_file<R: Row>(
+        &mut self,
+        found: &SegmentFile,
+        window: ReadWindow,
+        columns: &[&str],
+        take: &mut impl FnMut(&R),
+    ) -> Result<(), StoreError> {
+        let path = &found.path;
+        let mut file = match File::open(path) {
+            Ok(file) => file,
+            // Retention has removed it.
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(why) => return Err(StoreError::disk(path)(why)),
+        };
+        let size = file.metadata().map_err(StoreError::disk(path))?.len();
+        if size < HEAD_BYTES {
+            return Ok(());
+        }
+        segment::check_head(&mut file, path, R::FAMILY)?;
+        let mut at = HEAD_BYTES;
+        let mut block = Vec::new();
+        while let Some(head) = FrameHead::read(&mut file).map_err(StoreError::disk(path))? {
+            let end = at + FRAME_HEAD_BYTES as u64 + u64::from(head.block_bytes);
+            if end > size {
+                break;
+            }
+            if head.last < window.from || head.first > window.to {
+                file.seek(SeekFrom::Start(end))
+                    .map_err(StoreError::disk(path))?;
+            } else {
+                block.resize(head.block_bytes as usize, 0);
+                file.read_exact(&mut block)
+                    .map_err(StoreError::disk(path))?;
+                let is_read = head.fits(&block)
+                    && each_of_block(&block, head.rows, (window, columns), take).is_ok();
+                if !is_read {
+                    self.skip(path, end - at);
+                }
+            }
+            at = end;
+        }
+        if at < size {
+            self.skip(path, size - at);
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, path: &Path, bytes: u64) {
+        self.skipped.push(Skipped {
+            path: path.to_owned(),
+            bytes: Bytes(bytes),
+        });
+    }
+}
+
+pub(super) fn each_of_block<R: Row>(
+    block: &[u8],
+    rows: u32,
+    (window, names): (ReadWindow, &[&str]),
+    take: &mut impl FnMut(&R),
+) -> Result<(), block::Damaged> {
+    let decoded = block::decode(block, rows, |name, code| {
+        let is_named = |column: &penstock_model::observation::Column| {
+            column.name.as_bytes() == name && block::holds(code, column.cells)
+        };
+        let place = R::COLUMNS.iter().position(is_named)?;
+        let is_wanted = place == 0 || names.is_empty() || names.contains(&R::COLUMNS[place].name);
+        is_wanted.then_some(place)
+    })?;
+    let mut row = R::default();
+    let each = columns::each_row(&decoded, rows, &mut row, |row| {
+        if window.has(row.at()) {
+            take(row);
+        }
+    });
+    each.map_err(|_| block::Damaged)
+}

@@ -1,0 +1,293 @@
+use super::*;
+use penstock_model::observation::{Operation, Outcome, Text, View};
+use penstock_model::{Bytes, PoolName, VoName};
+use proptest::prelude::*;
+use std::fs::OpenOptions;
+use std::io::Write;
+
+const DAY: i64 = 86_400_000;
+
+fn attempt(at: i64, line: u64) -> Attempt {
+    Attempt {
+        at: Timestamp(at),
+        source: "test".into(),
+        line,
+        view: View::Site,
+        operation: Operation::Recall,
+        vo: Some(VoName::new(["atlas", "cms"][line as usize % 2])),
+        bytes_moved: (!line.is_multiple_of(3)).then_some(Bytes(line * 1_000_003)),
+        destination_path: Some(format!("/data/f{line}").into()),
+        outcome: Some(Outcome::Success),
+        is_local: Some(line.is_multiple_of(5)),
+        pool: Some(PoolName::new("p1")),
+        ..Attempt::default()
+    }
+}
+
+fn write(directory: &Path, lines: std::ops::Range<u64>, at: impl Fn(u64) -> i64) {
+    let mut store = Store::open(directory).expect("it opens");
+    for line in lines {
+        store
+            .append(&attempt(at(line), line).into())
+            .expect("taken");
+    }
+    store.flush().expect("durable");
+}
+
+fn read(directory: &Path, window: ReadWindow) -> (Vec<Attempt>, Vec<Skipped>) {
+    let mut reader = Reader::open(directory).expect("it opens");
+    let mut rows = Vec::new();
+    reader
+        .each::<Attempt>(window, &[], |row| rows.push(row.clone()))
+        .expect("read");
+    (rows, reader.skipped().to_vec())
+}
+
+fn lines(rows: &[Attempt]) -> Vec<u64> {
+    rows.iter().map(|row| row.line).collect()
+}
+
+#[test]
+fn rows_come_back_by_time_as_they_were() {
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), 0..40_000, |line| line as i64 * 5_000);
+    let (rows, skipped) = read(directory.path(), ReadWindow::ALL);
+    let expected: Vec<Attempt> = (0..40_000)
+        .map(|line| attempt(line as i64 * 5_000, line))
+        .collect();
+    assert!(rows == expected);
+    assert_eq!(skipped, []);
+    let window = ReadWindow {
+        from: Timestamp(DAY),
+        to: Timestamp(DAY + 20_000),
+    };
+    let (rows, _) = read(directory.path(), window);
+    assert_eq!(lines(&rows), [17_280, 17_281, 17_282, 17_283]);
+}
+
+#[test]
+fn only_columns_that_are_wanted_are_filled() {
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), 0..10, |line| line as i64);
+    let mut reader = Reader::open(directory.path()).expect("it opens");
+    let mut moved = Vec::new();
+    reader
+        .each::<Attempt>(ReadWindow::ALL, &["bytes_moved"], |row| {
+            assert_eq!((row.vo.as_ref(), &*row.source), (None, ""));
+            moved.push(row.bytes_moved);
+        })
+        .expect("read");
+    let expected = (0..10_u64).map(|line| attempt(0, line).bytes_moved);
+    assert_eq!(moved, expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn whatever_a_crash_leaves_of_the_last_block_what_was_acknowledged_is_there() {
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), 0..20, |_| 5);
+    let path = segment::files(directory.path()).expect("files")[0]
+        .path
+        .clone();
+    let acknowledged = fs::metadata(&path).expect("there").len();
+    write(directory.path(), 20..40, |_| 5);
+    let whole = fs::read(&path).expect("read");
+    for length in acknowledged..whole.len() as u64 {
+        fs::write(&path, &whole[..length as usize]).expect("written");
+        let (rows, skipped) = read(directory.path(), ReadWindow::ALL);
+        assert_eq!(rows.len(), 20, "cut at {length}");
+        let told: u64 = skipped.iter().map(|skipped| skipped.bytes.0).sum();
+        assert_eq!(told, length - acknowledged);
+        let mut store = Store::open(directory.path()).expect("it opens");
+        store.append(&attempt(5, 99).into()).expect("taken");
+        store.flush().expect("durable");
+        let torn: u64 = store.torn_tails().iter().map(|torn| torn.bytes.0).sum();
+        assert_eq!(torn, length - acknowledged);
+        let (rows, skipped) = read(directory.path(), ReadWindow::ALL);
+        assert_eq!((rows.len(), rows[20].line, skipped.len()), (21, 99, 0));
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_never_read_as_a_row() {
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), 0..5, |_| 5);
+    write(directory.path(), 5..10, |_| 5);
+    let path = segment::files(directory.path()).expect("files")[0]
+        .path
+        .clone();
+    let whole = fs::read(&path).expect("read");
+    let expected: Vec<Attempt> = (0..10).map(|line| attempt(5, line)).collect();
+    for at in segment::HEAD_BYTES as usize..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x10;
+        fs::write(&path, &damaged).expect("written");
+        let (rows, skipped) = read(directory.path(), ReadWindow::ALL);
+        assert!(rows.iter().all(|row| expected.contains(row)), "at {at}");
+        assert!(rows.len() < 10 && !skipped.is_empty(), "at {at}");
+    }
+}
+
+#[test]
+fn what_is_behind_a_damaged_block_is_not_lost_when_more_is_written() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for block in 0..3 {
+        write(directory.path(), block * 5..block * 5 + 5, |_| 5);
+    }
+    let path = segment::files(directory.path()).expect("files")[0]
+        .path
+        .clone();
+    let mut damaged = fs::read(&path).expect("read");
+    let second = damaged.len() / 2;
+    damaged[second] ^= 1;
+    fs::write(&path, &damaged).expect("written");
+    write(directory.path(), 15..20, |_| 5);
+    let (rows, skipped) = read(directory.path(), ReadWindow::ALL);
+    assert_eq!(
+        lines(&rows),
+        [0, 1, 2, 3, 4, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]
+    );
+    assert_eq!(skipped.len(), 1, "what is damaged is told");
+}
+
+#[test]
+fn what_is_cut_is_kept_aside_until_its_day_is_removed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), 0..5, |_| 5);
+    let path = segment::files(directory.path()).expect("files")[0]
+        .path
+        .clone();
+    let mut file = OpenOptions::new().append(true).open(&path).expect("open");
+    file.write_all(b"half a block").expect("written");
+    write(directory.path(), 5..6, |_| 5);
+    let torn = segment::torn_path(&path);
+    assert_eq!(fs::read(&torn).expect("kept"), b"half a block");
+    let mut store = Store::open(directory.path()).expect("it opens");
+    store.remove_before(Timestamp(DAY)).expect("removed");
+    assert!(!torn.exists() && !path.exists());
+}
+
+#[test]
+fn hostile_blocks_are_refused_or_read_but_never_crash() {
+    let mut builder = block::BlockBuilder::new(Attempt::COLUMNS);
+    for line in 0..9 {
+        builder.push(&attempt(line as i64, line));
+    }
+    let block = builder.take();
+    let decode = |block: &[u8], rows: u32| {
+        let decoded = block::decode(block, rows, |_, _| Some(0));
+        if let Ok(decoded) = decoded {
+            let _ = columns::each_row(&decoded, rows, &mut Attempt::default(), |_| {});
+        }
+    };
+    for at in 0..block.len() {
+        for value in [0, 1, 2, 4, 5, 0x7f, 0x80, 0xff] {
+            let mut hostile = block.clone();
+            hostile[at] = value;
+            for rows in [1, 9, 10, 64] {
+                decode(&hostile, rows);
+            }
+        }
+        decode(&block[..at], 9);
+    }
+    decode(&block, u32::MAX);
+}
+
+#[test]
+fn old_days_are_removed_whole_and_the_others_stay() {
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), 0..4, |line| line as i64 * DAY);
+    let mut store = Store::open(directory.path()).expect("it opens");
+    let removed = store
+        .remove_before(Timestamp(2 * DAY + 5))
+        .expect("removed");
+    assert_eq!(removed.len(), 2);
+    store
+        .append(&attempt(0, 7).into())
+        .expect("an old row may come again");
+    store.flush().expect("durable");
+    let (rows, _) = read(directory.path(), ReadWindow::ALL);
+    assert_eq!(lines(&rows), [7, 2, 3]);
+}
+
+#[test]
+fn one_process_writes_and_what_is_not_ours_is_left_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = Store::open(directory.path()).expect("it opens");
+    assert!(matches!(
+        Store::open(directory.path()),
+        Err(StoreError::Locked(_))
+    ));
+    drop(store);
+    Store::open(directory.path()).expect("it opens again");
+    fs::write(directory.path().join(MARKER), "penstock records 2\n").expect("written");
+    assert!(matches!(
+        Store::open(directory.path()),
+        Err(StoreError::Foreign { .. })
+    ));
+    assert!(matches!(
+        Reader::open(directory.path()),
+        Err(StoreError::Foreign { .. })
+    ));
+    let other = tempfile::tempdir().expect("a directory");
+    fs::write(other.path().join("thesis.tex"), "x").expect("written");
+    assert!(matches!(
+        Store::open(other.path()),
+        Err(StoreError::Foreign { .. })
+    ));
+}
+
+#[test]
+fn many_days_at_once_need_no_more_files_than_are_allowed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), 0..400, |line| (line % 200) as i64 * DAY);
+    write(directory.path(), 400..800, |line| (line % 200) as i64 * DAY);
+    let (rows, _) = read(directory.path(), ReadWindow::ALL);
+    let mut found = lines(&rows);
+    found.sort_unstable();
+    assert_eq!(found, (0..800).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_unfinished_head_is_begun_anew() {
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), 0..1, |_| 5);
+    let path = segment::files(directory.path()).expect("files")[0]
+        .path
+        .clone();
+    fs::write(&path, b"PNSK").expect("written");
+    let mut file = OpenOptions::new().append(true).open(&path).expect("open");
+    file.write_all(b"R").expect("written");
+    write(directory.path(), 1..2, |_| 5);
+    assert_eq!(lines(&read(directory.path(), ReadWindow::ALL).0), [1]);
+}
+
+fn texts() -> impl Strategy<Value = Option<Text>> {
+    proptest::option::of("[a-zé\u{0}/]{0,9}".prop_map(Text::from))
+}
+
+proptest! {
+    #[test]
+    fn any_row_comes_back(
+        rows in proptest::collection::vec((any::<i64>(), any::<u64>(), texts(), texts(), any::<Option<i64>>()), 1..60)
+    ) {
+        let mut builder = block::BlockBuilder::new(Attempt::COLUMNS);
+        let rows: Vec<Attempt> = rows.into_iter().map(|(at, line, path, user, code)| Attempt {
+            at: Timestamp(at),
+            line,
+            source_path: path,
+            detail: user,
+            error_code: code,
+            bytes_moved: Some(Bytes(line ^ at as u64)),
+            ..Attempt::default()
+        }).collect();
+        for row in &rows {
+            builder.push(row);
+        }
+        let block = builder.take();
+        let mut found = Vec::new();
+        let window = (ReadWindow::ALL, &[][..]);
+        reading::each_of_block(&block, rows.len() as u32, window, &mut |row: &Attempt| found.push(row.clone()))
+            .map_err(|_| TestCaseError::fail("damaged"))?;
+        prop_assert_eq!(found, rows);
+    }
+}
