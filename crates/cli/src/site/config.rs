@@ -223,7 +223,7 @@ pub enum ConfigError {
 
 impl From<ConfigError> for CommandError {
     fn from(why: ConfigError) -> CommandError {
-        CommandError::Usage(why.to_string())
+        CommandError::Configuration(why.to_string())
     }
 }
 

@@ -4,8 +4,9 @@ use super::{
     Cell, CellSink, ChangeKind, Column, Family, Field, IncidentKind, Operation, Outcome, Row,
     SubjectKind, Text, View,
 };
-use crate::failure::{Phase, Side};
+use crate::failure::Phase;
 use crate::ids::{Activity, PoolName, UserName, VoName};
+use crate::problem::Side;
 use crate::stages::{StageClocks, TcpSummary};
 use crate::units::{Bytes, Timestamp};
 use serde::{Deserialize, Serialize};

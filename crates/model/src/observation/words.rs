@@ -1,7 +1,8 @@
 //! The words of rows. Each is written the same in files, in JSON and in what is shown.
 
 use super::{Cell, CellRef, CellType, Field, Text};
-use crate::failure::{Phase, Side};
+use crate::failure::Phase;
+use crate::problem::Side;
 use serde::{Deserialize, Serialize};
 
 macro_rules! words {

@@ -8,11 +8,10 @@ use super::{Api, ApiConfig, ApiError, body};
 use crate::service::Service;
 use axum::Router;
 use axum::extract::{Extension, State};
-use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use penstock_model::Timestamp;
+use penstock_model::{ProblemCode, Timestamp};
 use serde::Deserialize;
 use std::io;
 use std::sync::Arc;
@@ -80,7 +79,7 @@ async fn show(
     let body = told.map_err(|why| {
         tracing::error!(%why, "samples of this host cannot be read");
         let text = "the samples of this host cannot be read; see the service's log";
-        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, text).told()
+        ApiError::new(ProblemCode::InternalError, text).told()
     })?;
     let headers = [
         (CONTENT_TYPE, "application/json"),
@@ -111,7 +110,7 @@ fn number(name: &str, text: Option<&str>, min: i64, max: i64) -> Result<Option<i
     let within = number.filter(|number| (min..=max).contains(number));
     within.map(Some).ok_or_else(|| {
         let text = format!("'{name}' is '{text}'; it must be a whole number from {min} to {max}");
-        ApiError::new(StatusCode::BAD_REQUEST, text)
+        ApiError::new(ProblemCode::RequestMalformed, text)
     })
 }
 
@@ -128,7 +127,7 @@ mod tests {
         };
         match window_of(&query, Timestamp(10_000_000)) {
             Ok(it) => format!("{} {} {:?}", it.from.0, it.to.0, it.resolution_seconds),
-            Err(why) => why.message,
+            Err(why) => why.problem.message,
         }
     }
 
