@@ -108,6 +108,7 @@ fn rate(what: &str, rows: u64, spent: Duration) {
     );
 }
 
+/// Long because each measurement is one step, and all use one directory.
 fn main() -> Result<(), Box<dyn Error>> {
     let mut words = std::env::args().skip(1);
     let directory = words

@@ -219,7 +219,7 @@ impl FailureGroup {
         };
         FailureGroup {
             side,
-            phase: format!("{phase:?}").to_lowercase(),
+            phase: phase.word().to_owned(),
             errno: errno.0,
             fingerprint: fingerprint.to_owned(),
         }

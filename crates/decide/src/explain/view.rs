@@ -232,7 +232,7 @@ impl View<'_> {
         Some(used >= 0.95 * self.now(&self.signals.service.slots_cap)?)
     }
 
-    /// Whether this input is known in the stretch.
+    /// Whether this input is known in the stretch. Long because each measure has one arm.
     pub fn is_known(&self, measure: Measure) -> bool {
         use Measure as M;
         let known = |series: &Series| self.now(series).is_some();

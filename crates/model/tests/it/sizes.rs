@@ -16,10 +16,10 @@ const WHY: &str = "Long because";
 /// What has no reason yet, to be divided or explained: files, and functions behind their files. A line that is not
 /// needed any more may go at any time.
 const WITHOUT_REASON: [&str; 21] = [
-    "crates/cli/src/check.rs",
-    "crates/cli/src/config.rs problems",
-    "crates/cli/src/serve.rs",
-    "crates/cli/src/serve.rs start_transfer",
+    "crates/cli/src/site/check.rs",
+    "crates/cli/src/site/config.rs problems",
+    "crates/cli/src/site/serve.rs",
+    "crates/cli/src/site/serve.rs start_transfer",
     "crates/persistence/src/namespace/change.rs",
     "crates/persistence/src/namespace/change.rs make",
     "crates/persistence/src/namespace/change.rs publish",

@@ -1,7 +1,8 @@
 //! XRootD's monitoring: datagrams of a server to rows (XRootD "System Monitoring Reference"; `XrdXrootd/XrdXrootdMonData.hh`).
 //!
 //! A server says in some datagrams who its users are and in others what they did, each by number; they may come in any
-//! order or not at all. What is lost is told as an incident of the kind `gap`.
+//! order or not at all. What is lost is told as an incident of the kind `gap`. Long because each kind of datagram has its
+//! reader here, and all of them share what a server has said of its users and files.
 
 mod streams;
 

@@ -61,7 +61,8 @@ impl HostView for View {
     }
 }
 
-/// Adds what is counted to a page of metrics: what explains transfers; a whole host is for other exporters.
+/// Adds what is counted to a page of metrics: what explains transfers; a whole host is for other exporters. Long because
+/// each metric has its name and its help here.
 pub fn write(page: &mut Page, host: &Host) {
     let (total, machine) = host.totals();
     let seconds = |microseconds: u64| microseconds as f64 / 1e6;

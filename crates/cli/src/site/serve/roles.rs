@@ -548,7 +548,8 @@ pub fn administrators(role: &Transfer) -> Vec<Grant> {
     named.filter_map(|named| named.grant().ok()).collect()
 }
 
-/// What differs between two configurations and cannot be taken over while running, in words.
+/// What differs between two configurations and cannot be taken over while running, in words. Long because each such
+/// setting has one line.
 pub fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
     let mut changes = Vec::new();
     let mut compare = |differs: bool, text| {

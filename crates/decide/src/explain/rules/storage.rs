@@ -384,7 +384,7 @@ fn device<'a>(
             .devices
             .iter()
             .find(|(_, device)| test(server, device))?;
-        Some((format!("{} {}", name.0, device.0), device.1))
+        Some(([name.0.as_str(), device.0.as_str()].join(" "), device.1))
     })
 }
 

@@ -1,4 +1,4 @@
-//! What can be wrong with a request, and with the paths that it names.
+//! What can be wrong with a request, and with the paths that it names. Long because each code has one row.
 
 use super::{
     ASK_OPERATOR, ASK_SITE, CORRECT, ELSEWHERE, OPERATOR_LATER, ProblemCode, ProblemFacts, RETRY,
